@@ -1,0 +1,191 @@
+// Package app wires the programs together: configuration becomes services, their
+// operations become one table, the table becomes servers. It owns the order in
+// which things start and stop, and nothing else.
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/health"
+	"github.com/cove-sandbox/cove/internal/guest/hook"
+	"github.com/cove-sandbox/cove/internal/guest/info"
+	"github.com/cove-sandbox/cove/internal/guest/ticket"
+	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/web"
+)
+
+// Title of the sandbox in documents.
+const Title = "Cove sandbox"
+
+// Aio is the sandbox: all its services and the table of their operations.
+type Aio struct {
+	Table *op.Table
+
+	cfg     config.Aio
+	version string
+	log     *slog.Logger
+	runner  *proc.Runner
+	guard   *auth.Guard
+	trusted []netip.Prefix
+	hooks   *hook.Service
+	metrics *metric.Registry
+	close   []func() error // in the order in which they are ended
+}
+
+// service is what every room of the sandbox looks like from here.
+type service interface {
+	Ops() []op.Op
+	Close() error
+}
+
+// NewAio builds the sandbox. It starts nothing and touches nothing: the command
+// line builds one only to read its table.
+func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) (*Aio, error) {
+	a := &Aio{cfg: cfg, version: version, log: log, metrics: metric.New()}
+	if err := a.signIn(); err != nil {
+		return nil, err
+	}
+	a.runner = proc.New(proc.Config{Log: log, Env: childEnv(cfg, environ), Guard: []string{"/proc/self/exe", "guard"}})
+	services, components := a.services()
+	var lists [][]op.Op
+	for _, s := range services {
+		lists = append(lists, s.Ops())
+		a.close = append(a.close, s.Close)
+	}
+	table := func() *op.Table { return a.Table }
+	tools := mcp.New(mcp.Config{Name: "aio", Version: version, Table: table, Log: log, MaxBody: int64(cfg.BodyLimit)})
+	lists = append(lists,
+		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
+		rest.Docs(Title, version, table, web.Files),
+		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
+	)
+	a.Table = op.NewTable(lists...)
+	return a, nil
+}
+
+// services lists the rooms and what readiness asks of them.
+func (a *Aio) services() ([]service, []health.Component) {
+	a.hooks = hook.New(hook.Config{
+		Runner: a.runner, Dir: a.cfg.Workspace, Log: a.log,
+		Init: a.cfg.RunHookInit, PreServices: a.cfg.RunHookPreServices, PostReady: a.cfg.RunHookPostReady,
+		WaitPorts: a.cfg.WaitPorts, WaitTimeout: a.cfg.WaitTimeout,
+	})
+	services := []service{
+		info.New(info.Config{Version: a.version, User: userName(a.cfg), Home: a.cfg.Home, Workspace: a.cfg.Workspace, TZ: a.cfg.TZ, Venv: a.cfg.Venv, Runner: a.runner}),
+		a.hooks,
+		ticket.New(ticket.Config{Issuer: a.guard}),
+	}
+	components := []health.Component{{Name: "start", Needed: true, State: a.hooks.State}}
+	return services, components
+}
+
+// userName is who everything runs as.
+func userName(cfg config.Aio) string {
+	if cfg.User != "" {
+		return cfg.User
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
+// childEnv is what children inherit: no secrets, the time zone, and our own
+// command found first.
+func childEnv(cfg config.Aio, environ []string) []string {
+	env := config.Scrub(environ, &cfg)
+	set := func(key, value string) {
+		for i, pair := range env {
+			if strings.HasPrefix(pair, key+"=") {
+				env[i] = key + "=" + value
+				return
+			}
+		}
+		env = append(env, key+"="+value)
+	}
+	set("HOME", cfg.Home)
+	if cfg.TZ != "" {
+		set("TZ", cfg.TZ)
+	}
+	return env
+}
+
+func (a *Aio) signIn() error {
+	trusted, err := config.Prefixes(a.cfg.TrustedProxies)
+	if err != nil {
+		return err
+	}
+	a.trusted = trusted
+	c := auth.Config{
+		Token: a.cfg.AuthToken, APIKey: a.cfg.APIKey, TicketTTL: a.cfg.TicketTTL,
+		Public:         func(method, path string) bool { return a.Table.Public()(method, path) },
+		AllowedOrigins: a.cfg.AllowedOrigins, PublicHosts: a.cfg.PublicHosts, Trusted: trusted, Log: a.log,
+	}
+	if a.cfg.JWTPublicKey != "" {
+		if c.JWTPublicKey, err = config.RSAPublicKey(a.cfg.JWTPublicKey); err != nil {
+			return err
+		}
+	}
+	c.Insecure, c.Open = a.cfg.Insecure, !c.HasCredentials()
+	if err := auth.CheckListen(a.cfg.Listen, c, a.cfg.Insecure); err != nil {
+		return err
+	}
+	a.guard = auth.New(c)
+	return nil
+}
+
+// Handler serves the table behind the sign-in.
+func (a *Aio) Handler() http.Handler {
+	calls := a.metrics.Counter("aio_requests_total", "Requests by operation and status.", "op", "status")
+	took := a.metrics.Histogram("aio_request_seconds", "Time of requests by operation.", "op")
+	a.metrics.Gauge("aio_children", "Living child processes.", "", func() map[string]float64 {
+		return map[string]float64{"": float64(len(a.runner.Living()))}
+	})
+	return rest.New(rest.Config{
+		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap,
+		Base: func(r *http.Request) *url.URL { return auth.Base(r, a.trusted) },
+		Subject: func(ctx context.Context) string {
+			id, _ := auth.FromContext(ctx)
+			return id.Subject
+		},
+		Observe: func(name string, status int, d time.Duration) {
+			if name == "" {
+				name = "none"
+			}
+			calls(1, name, strconv.Itoa(status))
+			took(d, name)
+		},
+	})
+}
+
+// Begin runs what belongs to the start, while the server already answers.
+func (a *Aio) Begin(ctx context.Context) { a.hooks.Begin(ctx) }
+
+// Shutdown runs the shutdown hooks; the server still answers them.
+func (a *Aio) Shutdown(ctx context.Context) { a.hooks.Shutdown(ctx) }
+
+// Close ends every service, then every process that is left.
+func (a *Aio) Close() error {
+	var errs []error
+	for _, c := range a.close {
+		errs = append(errs, c())
+	}
+	errs = append(errs, a.runner.Close())
+	return errors.Join(errs...)
+}

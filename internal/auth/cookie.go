@@ -1,0 +1,117 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	sessionLife   = 12 * time.Hour
+	sessionPrefix = "cove_session_"
+	maxSession    = 1 << 10
+)
+
+// cookieName is distinct per address that a caller uses: a browser sends the cookies
+// of localhost:8080 to localhost:8081 as well.
+func (g *Guard) cookieName(base *url.URL) string {
+	if g.c.CookieName != "" {
+		return g.c.CookieName
+	}
+	sum := sha256.Sum256([]byte(base.Host + "\n" + base.Path))
+	return sessionPrefix + hex.EncodeToString(sum[:6])
+}
+
+// newCookie begins a session. SameSite is Lax because Strict would make a page
+// that was opened by a link elsewhere look signed out.
+func (g *Guard) newCookie(name string, base *url.URL, subject string) *http.Cookie {
+	path := base.Path
+	if path == "" {
+		path = "/"
+	}
+	return &http.Cookie{
+		Name: name, Value: g.seal(subject, g.c.Now().Add(sessionLife)), Path: path, MaxAge: int(sessionLife / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: base.Scheme == "https",
+	}
+}
+
+// seal makes the cookie's value: expiry and subject, then their signature.
+func (g *Guard) seal(subject string, expires time.Time) string {
+	payload := binary.BigEndian.AppendUint64(nil, uint64(expires.Unix()))
+	payload = append(payload, subject...)
+	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(g.sign(payload))
+}
+
+// openSession returns the subject of a cookie that this process signed and that has
+// not expired.
+func (g *Guard) openSession(value string) (subject string, ok bool) {
+	if len(value) > maxSession {
+		return "", false
+	}
+	first, second, ok := strings.Cut(value, ".")
+	if !ok {
+		return "", false
+	}
+	strict := base64.RawURLEncoding.Strict()
+	payload, err1 := strict.DecodeString(first)
+	signature, err2 := strict.DecodeString(second)
+	if err1 != nil || err2 != nil || len(payload) < 8 || !hmac.Equal(signature, g.sign(payload)) {
+		return "", false
+	}
+	if g.c.Now().Unix() >= int64(binary.BigEndian.Uint64(payload)) {
+		return "", false
+	}
+	return string(payload[8:]), true
+}
+
+func (g *Guard) sign(payload []byte) []byte {
+	mac := hmac.New(sha256.New, g.session[:])
+	mac.Write(payload)
+	return mac.Sum(nil)
+}
+
+// takeSessions removes session cookies from the header and returns the values
+// of those with the given name. Sessions of other sandboxes on the same host go too:
+// what runs behind us must not learn them. Other cookies keep their bytes.
+func takeSessions(h http.Header, name string) []string {
+	lines := h["Cookie"]
+	if len(lines) == 0 {
+		return nil
+	}
+	var sessions, kept []string
+	removed := false
+	for _, line := range lines {
+		var rest []string
+		for part := range strings.SplitSeq(line, ";") {
+			part = strings.TrimSpace(part)
+			n, v, _ := strings.Cut(part, "=")
+			n = strings.TrimSpace(n)
+			switch {
+			case n == name:
+				sessions = append(sessions, strings.TrimSpace(v))
+				removed = true
+			case strings.HasPrefix(n, sessionPrefix):
+				removed = true
+			case part != "":
+				rest = append(rest, part)
+			}
+		}
+		if len(rest) > 0 {
+			kept = append(kept, strings.Join(rest, "; "))
+		}
+	}
+	if !removed {
+		return nil
+	}
+	h.Del("Cookie")
+	for _, line := range kept {
+		h.Add("Cookie", line)
+	}
+	return sessions
+}

@@ -1,0 +1,236 @@
+// Package config fills one flat struct per program from four layers:
+// defaults < file < environment < flags.
+//
+// It owns the rules for reading values (types, limits, lists, sizes), the
+// search for the file, the record of where each value came from, and the list
+// of variables that children must not see. It is the only package that reads
+// the process's environment. It refuses unknown keys, unknown variables with
+// the program's own prefix and bad values, all at once, and leaves the struct
+// untouched when it refuses.
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Source is everything Load may read. It is data only, so a test needs neither
+// a process environment nor a home folder.
+type Source struct {
+	// File is the path of a YAML file; empty means there is none. A path that
+	// cannot be read is a fault.
+	File string
+	// Environ holds KEY=value pairs as in os.Environ. A variable that is set
+	// but empty counts as unset, because container tools pass optional
+	// variables that way.
+	Environ []string
+	// Flags holds command-line values by flag name without dashes. Only flags
+	// that were given belong here.
+	Flags map[string][]string
+	// Prefix marks the program's own variables ("AIO_"): an unknown one is a
+	// fault. Empty refuses none.
+	Prefix string
+	// Ignore lists further variables with the prefix that are not ours to judge.
+	Ignore []string
+}
+
+// System is the Source of a real process: its environment, the file that File
+// finds, and the flags as the command line gave them.
+func System(program string, flags map[string][]string) Source {
+	environ := os.Environ()
+	explicit := ""
+	if v := flags["config"]; len(v) > 0 {
+		explicit = v[len(v)-1]
+	}
+	return Source{
+		File:    File(program, explicit, environ),
+		Environ: environ,
+		Flags:   flags,
+		Prefix:  strings.ToUpper(program) + "_",
+		// The token is the command line's. The other is a switch of the public
+		// sandbox image that has no meaning here; users who bring their
+		// environment along must still be able to start.
+		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED"},
+	}
+}
+
+// Completer is implemented by a config struct that has more to say than its tags:
+// defaults that depend on the machine, and checks of form. Complete runs after all
+// layers were read; a setting whose value did not parse holds its default then.
+// Texts passed to fault must not quote secrets.
+type Completer interface {
+	Complete(lookup func(name string) (string, bool), fault func(key, format string, args ...any))
+}
+
+// Row is one setting as it stands after Load.
+type Row struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`  // hidden for secrets
+	Origin string `json:"origin"` // "default", "file /p:3", "environment AIO_LISTEN", "flag --listen"
+	Doc    string `json:"doc"`
+}
+
+// Report lists every setting in the order of the struct's fields.
+type Report struct {
+	Rows []Row `json:"rows"`
+}
+
+// Fault is one thing that is wrong with the configuration.
+type Fault struct {
+	Key     string // the setting; for an unknown one, the name as given
+	Origin  string // where the value stands
+	Problem string // what is wrong and what is allowed
+}
+
+func (f Fault) Error() string {
+	if f.Origin == "" || f.Origin == f.Key {
+		return f.Key + ": " + f.Problem
+	}
+	return f.Key + " (" + f.Origin + "): " + f.Problem
+}
+
+// Error carries all faults of one Load.
+type Error struct {
+	Faults []Fault
+}
+
+func (e *Error) Error() string {
+	if len(e.Faults) == 1 {
+		return "read configuration: " + e.Faults[0].Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "read configuration: %d faults", len(e.Faults))
+	for _, f := range e.Faults {
+		b.WriteString("\n  - " + f.Error())
+	}
+	return b.String()
+}
+
+// Load fills dst, a pointer to a flat tagged struct, from src. On any fault it
+// returns an *Error with all of them and leaves dst as it was. A struct whose
+// tags make no sense is a mistake in the program and panics.
+func Load(dst any, src Source) (*Report, error) {
+	fields := Fields(dst)
+	env := newEnviron(src.Environ)
+	l := &loader{fields: fields, origins: make([]string, len(fields))}
+	l.out = reflect.New(reflect.TypeOf(dst).Elem())
+
+	file := l.readFile(src.File)
+	for i, f := range fields {
+		l.fill(i, f, file, env, src.Flags)
+	}
+	l.unknownFlags(src.Flags)
+	l.unknownVariables(env, src.Prefix, src.Ignore)
+
+	if c, ok := l.out.Interface().(Completer); ok {
+		c.Complete(env.lookup, l.complain)
+	}
+	if len(l.faults) > 0 {
+		return nil, &Error{Faults: l.faults}
+	}
+	reflect.ValueOf(dst).Elem().Set(l.out.Elem())
+	return l.report(), nil
+}
+
+// loader holds the state of one Load.
+type loader struct {
+	fields  []Field
+	out     reflect.Value // pointer to the struct being filled
+	origins []string      // by field
+	faulty  map[string]bool
+	faults  []Fault
+}
+
+// fill takes the field's value from the highest layer that has one. A faulty
+// lower layer is still reported: it would bite as soon as the upper one goes.
+func (l *loader) fill(i int, f Field, file map[string]fileValue, env environ, flags map[string][]string) {
+	target := l.out.Elem().Field(f.index)
+	target.Set(f.zero())
+	l.origins[i] = "default"
+	if f.Default != "" {
+		v, err := f.parse(raw{text: []string{f.Default}})
+		if err != nil {
+			panic(fmt.Sprintf("config: field %s has a bad default: %v", f.Name, err))
+		}
+		target.Set(v)
+	}
+	take := func(origin string, r raw) {
+		v, err := f.parse(r)
+		if err != nil {
+			l.fault(f.Key, origin, err.Error())
+			return
+		}
+		target.Set(v)
+		l.origins[i] = origin
+	}
+	if v, ok := file[f.Key]; ok {
+		take(v.origin, v.raw)
+	}
+	if name, r, ok := env.find(f.Env); ok {
+		take("environment "+name, r)
+	}
+	if v, ok := flags[f.Flag]; ok && len(v) > 0 {
+		take("flag --"+f.Flag, raw{text: v})
+	}
+}
+
+func (l *loader) fault(key, origin, problem string) {
+	if l.faulty == nil {
+		l.faulty = make(map[string]bool)
+	}
+	l.faulty[key] = true
+	l.faults = append(l.faults, Fault{Key: key, Origin: origin, Problem: problem})
+}
+
+// complain is what a Completer reports through; it knows the origin by key. A
+// key that already has a fault gets no second one, since it holds its default.
+func (l *loader) complain(key, format string, args ...any) {
+	for i, f := range l.fields {
+		if f.Key == key {
+			if !l.faulty[key] {
+				l.faults = append(l.faults, Fault{Key: key, Origin: l.origins[i], Problem: fmt.Sprintf(format, args...)})
+			}
+			return
+		}
+	}
+	panic(fmt.Sprintf("config: Complete complains about %q, which no field has as its key", key))
+}
+
+func (l *loader) unknownFlags(flags map[string][]string) {
+	known := make([]string, 0, len(l.fields)+1)
+	for _, f := range l.fields {
+		known = append(known, f.Flag)
+	}
+	known = append(known, "config") // names the file; see System
+	for _, name := range sortedKeys(flags) {
+		if !slices.Contains(known, name) {
+			l.fault("--"+name, "", "is not a known flag"+suggest(name, known, "--"))
+		}
+	}
+}
+
+func (l *loader) report() *Report {
+	r := &Report{Rows: make([]Row, len(l.fields))}
+	for i, f := range l.fields {
+		r.Rows[i] = Row{Key: f.Key, Value: f.show(l.out.Elem().Field(f.index)), Origin: l.origins[i], Doc: f.Doc}
+	}
+	return r
+}
+
+// Redact renders a config struct as key=value pairs with secrets hidden. Config
+// structs use it for String and GoString, so that a careless %v or log line
+// shows no secret.
+func Redact(dst any) string {
+	v := reflect.ValueOf(dst).Elem()
+	var b strings.Builder
+	for i, f := range Fields(dst) {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%s=%q", f.Key, f.show(v.Field(f.index)))
+	}
+	return b.String()
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// environ is an environment by name. Of a name given twice the first counts,
+// as it does for getenv.
+type environ map[string]string
+
+func newEnviron(pairs []string) environ {
+	e := make(environ, len(pairs))
+	for _, p := range pairs {
+		name, value, ok := strings.Cut(p, "=")
+		if _, dup := e[name]; ok && !dup {
+			e[name] = value
+		}
+	}
+	return e
+}
+
+// lookup treats a variable that is set but blank as unset.
+func (e environ) lookup(name string) (string, bool) {
+	v, ok := e[name]
+	return v, ok && strings.TrimSpace(v) != ""
+}
+
+// find returns the first of the names that is set. A name that ends in * collects
+// every variable with that prefix, by full name.
+func (e environ) find(names []string) (string, raw, bool) {
+	for _, name := range names {
+		prefix, collect := strings.CutSuffix(name, "*")
+		if !collect {
+			if v, ok := e.lookup(name); ok {
+				return name, raw{text: []string{v}}, true
+			}
+			continue
+		}
+		pairs := make(map[string]string)
+		for k := range e {
+			if v, ok := e.lookup(k); ok && strings.HasPrefix(k, prefix) {
+				pairs[k] = v
+			}
+		}
+		if len(pairs) > 0 {
+			return name, raw{pairs: pairs}, true
+		}
+	}
+	return "", raw{}, false
+}
+
+// unknownVariables refuses variables with the program's prefix that nothing reads:
+// most are typing mistakes, and one in a security setting would go unnoticed.
+func (l *loader) unknownVariables(env environ, prefix string, ignore []string) {
+	if prefix == "" {
+		return
+	}
+	// The file's path, and the address that the command line talks to.
+	known := append([]string{prefix + "CONFIG", prefix + "API_URL"}, ignore...)
+	for _, f := range l.fields {
+		known = append(known, f.Env...)
+	}
+	injected := clusterVariable(prefix)
+	for _, name := range sortedKeys(env) {
+		if !strings.HasPrefix(name, prefix) || matches(known, name) || injected(name, env[name]) {
+			continue
+		}
+		l.fault(name, "environment "+name, "is not a known variable"+suggest(name, known, ""))
+	}
+}
+
+// clusterVariable recognises what Kubernetes puts into every container for a
+// service whose name begins like our prefix (service "aio": AIO_SERVICE_HOST,
+// AIO_PORT=tcp://…). Nobody chose them, so they are no fault.
+func clusterVariable(prefix string) func(name, value string) bool {
+	start := `^` + regexp.QuoteMeta(prefix) + `([A-Z0-9_]+_)?`
+	theirs := regexp.MustCompile(start + `(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+	maybe := regexp.MustCompile(start + `PORT$`)
+	address := regexp.MustCompile(`^(tcp|udp|sctp)://`)
+	return func(name, value string) bool {
+		return theirs.MatchString(name) || maybe.MatchString(name) && address.MatchString(value)
+	}
+}
+
+// Scrub returns the environment without the variables of dst's secret settings:
+// what a child process may see.
+func Scrub(environ []string, dst any) []string {
+	var secret []string
+	for _, f := range Fields(dst) {
+		if f.Scrub {
+			secret = append(secret, f.Env...)
+		}
+	}
+	out := make([]string, 0, len(environ))
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if !matches(secret, name) {
+			out = append(out, pair)
+		}
+	}
+	return out
+}
+
+// matches reports whether a name is in the list or has a listed prefix (NAME_*).
+func matches(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(p string) bool {
+		if prefix, ok := strings.CutSuffix(p, "*"); ok {
+			return strings.HasPrefix(name, prefix)
+		}
+		return p == name
+	})
+}

@@ -1,0 +1,385 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// raw is a value as a layer gives it. Exactly one of the three is set.
+type raw struct {
+	text  []string          // as written; several when a flag was repeated
+	items []string          // a list that needs no splitting
+	pairs map[string]string // a mapping that needs no splitting
+}
+
+// parse turns raw into the field's Go value. Its errors say what is allowed and
+// never quote a secret.
+func (f Field) parse(r raw) (reflect.Value, error) {
+	switch f.Type {
+	case Strings, Ints:
+		return f.parseList(r)
+	case Map:
+		return f.parseMap(r)
+	}
+	if len(r.text) == 0 {
+		return reflect.Value{}, fmt.Errorf("must be a single value: %s", f.allowed())
+	}
+	s := strings.TrimSpace(r.text[len(r.text)-1])
+	if strings.ContainsRune(s, 0) {
+		return reflect.Value{}, errors.New("must not hold a NUL character")
+	}
+	switch f.Type {
+	case String:
+		if len(f.Enum) > 0 && !slices.Contains(f.Enum, s) {
+			return reflect.Value{}, f.reject(s)
+		}
+		return reflect.ValueOf(s), nil
+	case Bool:
+		b, ok := parseBool(s)
+		if !ok {
+			return reflect.Value{}, f.reject(s)
+		}
+		return reflect.ValueOf(b), nil
+	default:
+		n, err := f.number(s)
+		if err != nil || !f.inside(n) {
+			return reflect.Value{}, f.reject(s)
+		}
+		return reflect.ValueOf(n), nil
+	}
+}
+
+func (f Field) parseList(r raw) (reflect.Value, error) {
+	if r.pairs != nil {
+		return reflect.Value{}, fmt.Errorf("must be a list: %s", f.allowed())
+	}
+	items := r.items
+	for _, t := range r.text {
+		words, err := f.split(t)
+		if err != nil {
+			return reflect.Value{}, err
+		}
+		items = append(items, words...)
+	}
+	if f.Type == Strings {
+		out := make([]string, 0, len(items))
+		for _, s := range items {
+			if s = strings.TrimSpace(s); s == "" {
+				continue
+			}
+			if strings.ContainsRune(s, 0) || len(f.Enum) > 0 && !slices.Contains(f.Enum, s) {
+				return reflect.Value{}, f.reject(s)
+			}
+			out = append(out, s)
+		}
+		return reflect.ValueOf(out), nil
+	}
+	out := make([]int, 0, len(items))
+	for _, s := range items {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || !f.inside(n) {
+			return reflect.Value{}, f.reject(s)
+		}
+		out = append(out, n)
+	}
+	return reflect.ValueOf(out), nil
+}
+
+func (f Field) parseMap(r raw) (reflect.Value, error) {
+	if r.items != nil {
+		return reflect.Value{}, fmt.Errorf("must be %s, not a list", f.allowed())
+	}
+	out := make(map[string]string)
+	for k, v := range r.pairs {
+		out[k] = v
+	}
+	for _, t := range r.text {
+		for _, item := range strings.FieldsFunc(t, func(c rune) bool { return c == ',' || c == '\n' }) {
+			if item = strings.TrimSpace(item); item == "" {
+				continue
+			}
+			k, v, ok := strings.Cut(item, "=")
+			if k = strings.TrimSpace(k); !ok || k == "" {
+				return reflect.Value{}, f.reject(item)
+			}
+			out[k] = strings.TrimSpace(v)
+		}
+	}
+	return reflect.ValueOf(out), nil
+}
+
+func (f Field) split(text string) ([]string, error) {
+	switch {
+	case f.sep == "space":
+		words, ok := words(text)
+		if !ok {
+			return nil, errors.New("has a quote that is never closed")
+		}
+		return words, nil
+	case f.Type == Ints:
+		return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(", \t\r\n", c) }), nil
+	case f.sep == "path":
+		return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(":,\n", c) }), nil
+	default:
+		return strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\n' }), nil
+	}
+}
+
+// words splits at white space; single and double quotes hold a word together
+// and a backslash outside single quotes takes the next character as it is.
+func words(text string) ([]string, bool) {
+	var out []string
+	var b strings.Builder
+	var quote rune
+	inside, escaped := false, false
+	for _, c := range text {
+		switch {
+		case escaped:
+			b.WriteRune(c)
+			escaped = false
+		case c == '\\' && quote != '\'':
+			escaped, inside = true, true
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, inside = c, true
+		case quote == 0 && strings.ContainsRune(" \t\r\n", c):
+			if inside {
+				out = append(out, b.String())
+				b.Reset()
+			}
+			inside = false
+		default:
+			b.WriteRune(c)
+			inside = true
+		}
+	}
+	if inside {
+		out = append(out, b.String())
+	}
+	return out, quote == 0 && !escaped
+}
+
+func parseBool(s string) (value, ok bool) {
+	switch strings.ToLower(s) {
+	case "true", "1", "yes", "on":
+		return true, true
+	case "false", "0", "no", "off":
+		return false, true
+	}
+	return false, false
+}
+
+// number parses the field's number type; for a list, the type of its elements.
+func (f Field) number(s string) (any, error) {
+	switch f.Type {
+	case Int, Ints:
+		return strconv.Atoi(s)
+	case Float:
+		n, err := strconv.ParseFloat(s, 64)
+		if err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
+			err = errors.New("not finite")
+		}
+		return n, err
+	case Duration:
+		return parseDuration(s)
+	case Size:
+		return parseBytes(s)
+	}
+	return nil, errors.New("not a number type")
+}
+
+// parseDuration reads Go's notation; a bare number means seconds, because the
+// variables that end in _SECONDS hold one.
+func parseDuration(s string) (time.Duration, error) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/int64(time.Second) {
+			return 0, errors.New("out of range")
+		}
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d < 0 {
+		err = errors.New("negative")
+	}
+	return d, err
+}
+
+func parseBytes(s string) (Bytes, error) {
+	digits := strings.TrimRight(s, "BKMGTkibe ")
+	unit, known := map[string]int64{
+		"": 1, "B": 1,
+		"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}[strings.TrimSpace(s[len(digits):])]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !known || n < 0 || n > math.MaxInt64/unit {
+		return 0, errors.New("not a size")
+	}
+	return Bytes(n * unit), nil
+}
+
+// String writes the size with the largest binary unit that divides it.
+func (b Bytes) String() string {
+	for _, u := range []struct {
+		size Bytes
+		name string
+	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if b != 0 && b%u.size == 0 {
+			return strconv.FormatInt(int64(b/u.size), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+func (f Field) inside(n any) bool {
+	if f.Min != "" {
+		if low, _ := f.number(f.Min); less(n, low) {
+			return false
+		}
+	}
+	if f.Max != "" {
+		if high, _ := f.number(f.Max); less(high, n) {
+			return false
+		}
+	}
+	return true
+}
+
+func less(a, b any) bool {
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	if x.Kind() == reflect.Float64 {
+		return x.Float() < y.Float()
+	}
+	return x.Int() < y.Int()
+}
+
+func (f Field) reject(given string) error {
+	if f.Secret || f.url {
+		return fmt.Errorf("is not %s", f.allowed())
+	}
+	return fmt.Errorf("%s is not %s", quote(given), f.allowed())
+}
+
+// allowed says in words what the field takes.
+func (f Field) allowed() string {
+	var s string
+	switch f.Type {
+	case String:
+		s = "a text"
+	case Bool:
+		s = "true or false (also yes/no, on/off, 1/0)"
+	case Int:
+		s = "a whole number"
+	case Float:
+		s = "a number"
+	case Duration:
+		s = "a duration such as 30s, 5m or 1h30m (a bare number means seconds)"
+	case Size:
+		s = "a size such as 512KiB, 64MiB or 1GB (a bare number means bytes)"
+	case Strings:
+		s = "a list separated by commas or newlines"
+		if f.sep == "space" {
+			s = "words separated by spaces"
+		}
+	case Ints:
+		s = "a list of whole numbers separated by commas"
+	case Map:
+		s = "name=value pairs separated by commas"
+	}
+	if len(f.Enum) > 0 {
+		s = "one of " + strings.Join(f.Enum, ", ")
+	}
+	switch {
+	case f.Min != "" && f.Max != "":
+		s += " from " + f.Min + " to " + f.Max
+	case f.Min != "":
+		s += " of at least " + f.Min
+	case f.Max != "":
+		s += " of at most " + f.Max
+	}
+	return s
+}
+
+// hidden stands for a secret that is set; an empty secret shows as empty, so that
+// a reader can tell the two apart.
+const hidden = "•••"
+
+// show renders a value for people.
+func (f Field) show(v reflect.Value) string {
+	s := plain(v)
+	switch {
+	case s == "":
+		return ""
+	case f.Secret:
+		return hidden
+	case f.url:
+		return withoutUser(s)
+	}
+	return s
+}
+
+func plain(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case []string:
+		return strings.Join(x, ",")
+	case []int:
+		parts := make([]string, len(x))
+		for i, n := range x {
+			parts[i] = strconv.Itoa(n)
+		}
+		return strings.Join(parts, ",")
+	case map[string]string:
+		parts := make([]string, 0, len(x))
+		for _, k := range sortedKeys(x) {
+			parts = append(parts, k+"="+x[k])
+		}
+		return strings.Join(parts, ",")
+	default:
+		return fmt.Sprint(x)
+	}
+}
+
+// withoutUser hides everything before the last @ of an address, with or without
+// a scheme, even when it does not parse as a URL.
+func withoutUser(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
+		return s
+	}
+	start := 0
+	if i := strings.Index(s, "://"); i >= 0 && i < at {
+		start = i + len("://")
+	}
+	return s[:start] + hidden + s[at:]
+}
+
+// quote shows a given value, shortened, in one line.
+func quote(s string) string {
+	const most = 80
+	if len(s) > most {
+		cut := most
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// isURL reports whether s is an absolute URL with one of the schemes.
+func isURL(s string, schemes ...string) bool {
+	u, err := url.Parse(s)
+	return err == nil && slices.Contains(schemes, u.Scheme) && (u.Host != "" || u.Opaque != "" || u.Path != "")
+}

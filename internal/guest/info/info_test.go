@@ -1,0 +1,116 @@
+package info
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func newService(t *testing.T, path string) *Service {
+	t.Helper()
+	r := proc.New(proc.Config{Env: []string{"PATH=" + path, "HOME=" + t.TempDir()}})
+	t.Cleanup(func() { r.Close() })
+	return New(Config{Version: "1.2.3-4-gabc", User: "gem", Home: "/home/gem", Workspace: "/w", TZ: "Europe/Berlin", Runner: r})
+}
+
+func TestContextIsReadFromTheMachine(t *testing.T) {
+	testenv.Need(t, "python3", "node")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	s := newService(t, "/usr/bin:/bin")
+	for range 2 { // the second answer comes from remembered versions
+		c, err := s.Context(t.Context(), None{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Version != "v1.2.3.4" || c.HomeDir != "/home/gem" || *c.Workspace != "/w" || !c.Success {
+			t.Errorf("%+v", c)
+		}
+		d := c.Detail
+		if !slices.Contains(d.System.OccupiedPorts, port) || d.System.Timezone != "Europe/Berlin" || d.System.OS == "" {
+			t.Errorf("%+v", d.System)
+		}
+		if len(d.Runtime.Python) == 0 || !strings.HasPrefix(*d.Runtime.Python[0].Ver, "3.") || len(d.Runtime.NodeJS) == 0 {
+			t.Errorf("%+v", d.Runtime)
+		}
+		for _, want := range []string{"Sandbox v1.2.3.4", "User: gem, home /home/gem", port, *d.Runtime.Python[0].Ver, "tar"} {
+			if !strings.Contains(c.Data, want) {
+				t.Errorf("%q is missing from\n%s", want, c.Data)
+			}
+		}
+	}
+}
+
+func TestAnEmptyMachine(t *testing.T) {
+	s := newService(t, t.TempDir())
+	c, err := s.Context(t.Context(), None{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Detail.Runtime.Python)+len(c.Detail.Runtime.NodeJS)+len(c.Detail.Utils) != 0 || !strings.Contains(c.Data, "not installed") {
+		t.Errorf("%+v", c.Detail)
+	}
+	for name, f := range map[string]func(context.Context, None) ([]Package, error){"python": s.Python, "node": s.Node} {
+		if _, err := f(t.Context(), None{}); err == nil || !strings.Contains(err.Error(), "apt-get install") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPackages(t *testing.T) {
+	testenv.Need(t, "python3", "node")
+	s := newService(t, "/usr/bin:/bin")
+	list, err := s.Node(t.Context(), None{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list {
+		if p.Name == "" || p.Version == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	// A virtual environment of our own with one made-up package.
+	venv := t.TempDir()
+	site := filepath.Join(venv, "site")
+	meta := filepath.Join(site, "Toy-1.5.dist-info")
+	if err := os.MkdirAll(meta, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(meta, "METADATA"), []byte("Metadata-Version: 2.1\nName: Toy\nVersion: 1.5\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\nPYTHONPATH=" + site + " exec /usr/bin/python3 \"$@\"\n"
+	if err := os.MkdirAll(filepath.Join(venv, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(venv, "bin/python"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.Venv = venv
+	list, err = s.Python(t.Context(), None{})
+	if err != nil || !slices.Contains(list, Package{"Toy", "1.5"}) {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for in, want := range map[string]string{"0.1.0": "v0.1.0.0", "v1.2.3": "v1.2.3.0", "1.2.3-4-gabc": "v1.2.3.4", "1.2": "v1.2.0.0", "": "v0.0.0.0", "abc": "v0.0.0.0"} {
+		if got := Version(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,551 @@
+package op
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Input is what a surface hands over for decoding.
+type Input struct {
+	JSON []byte // the JSON body; nil when there is none
+	Flat bool   // JSON holds the fields of every source, as a tool's arguments do
+	// Value returns the values of a path, query or form field; nil: not sent.
+	Value func(s Source, name string) []string
+	File  func(name string) *File
+}
+
+// decode fills dst and returns all faults.
+func (t *Type) decode(dst reflect.Value, src Input) Faults {
+	d := decoder{}
+	var tree any
+	if src.Flat || t.Has(Body) || t.Has(Whole) {
+		var ok bool
+		if tree, ok = d.body(t, src); !ok {
+			return d.faults
+		}
+	}
+	if t.Kind == Union {
+		d.value(dst, t, nil, tree, d.root(src))
+		return d.faults
+	}
+	object, _ := tree.(map[string]any)
+	for _, f := range t.Fields {
+		d.top(dst.FieldByIndex(f.index), f, object, tree, src)
+	}
+	return d.faults
+}
+
+// loc is where a value stands, as a list that grows towards the root.
+type loc struct {
+	up  *loc
+	key any
+}
+
+func (l *loc) list() []any {
+	if l == nil {
+		return []any{}
+	}
+	return append(l.up.list(), l.key)
+}
+
+type decoder struct{ faults Faults }
+
+func (d *decoder) fault(at *loc, kind, format string, args ...any) {
+	d.faults = append(d.faults, Fault{Type: kind, Loc: at.list(), Msg: fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) root(src Input) *loc {
+	if src.Flat {
+		return nil
+	}
+	return &loc{key: "body"}
+}
+
+// body parses the JSON body. A body that is missing counts as an empty object
+// where nothing in it is required.
+func (d *decoder) body(t *Type, src Input) (any, bool) {
+	at := d.root(src)
+	if len(bytes.TrimSpace(src.JSON)) == 0 {
+		for _, f := range t.AllFields() {
+			if f.Required && f.Source == Body && !src.Flat {
+				d.fault(at, "missing", "Field required")
+				return nil, false
+			}
+		}
+		return map[string]any{}, true
+	}
+	tree, err := parseJSON(src.JSON)
+	if err != nil {
+		where := &loc{up: at, key: offset(err)}
+		d.fault(where, "json_invalid", "JSON decode error: %v", err)
+		return nil, false
+	}
+	if t.Has(Whole) && !src.Flat {
+		return tree, true
+	}
+	if tree == nil && !required(t) {
+		return map[string]any{}, true
+	}
+	if _, ok := tree.(map[string]any); !ok {
+		d.fault(at, "model_attributes_type", "Input should be an object, not %s", kindOf(tree))
+		return nil, false
+	}
+	return tree, true
+}
+
+func required(t *Type) bool {
+	for _, f := range t.AllFields() {
+		if f.Required {
+			return true
+		}
+	}
+	return false
+}
+
+func parseJSON(b []byte) (any, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	var tree any
+	if err := dec.Decode(&tree); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON value")
+	}
+	return tree, nil
+}
+
+func offset(err error) int64 {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return e.Offset
+	}
+	return 0
+}
+
+// top decodes one field of the input itself from its source.
+func (d *decoder) top(dst reflect.Value, f *Field, object map[string]any, tree any, src Input) {
+	if src.Flat || f.Source == Body {
+		d.member(dst, f, object, d.root(src))
+		return
+	}
+	if f.Source == Whole {
+		if tree != nil {
+			d.value(dst, f.Type, f, tree, d.root(src))
+		}
+		return
+	}
+	where := string(f.Source)
+	if f.Source == Form {
+		where = "body"
+	}
+	at := &loc{up: &loc{key: where}, key: f.Name}
+	if f.Type.Kind == Upload {
+		d.file(dst, f, src, at)
+		return
+	}
+	values := src.values(f)
+	if values == nil {
+		d.absent(dst, f, at)
+		return
+	}
+	d.value(dst, f.Type, f, f.text(values), at)
+}
+
+func (src Input) values(f *Field) []string {
+	if src.Value == nil {
+		return nil
+	}
+	for _, name := range append([]string{f.Name}, f.Aliases...) {
+		if v := src.Value(f.Source, name); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// text turns the strings of a path, query or form into a JSON value.
+func (f *Field) text(values []string) any {
+	inner := f.Type
+	for inner.Kind == Pointer {
+		inner = inner.Elem
+	}
+	switch inner.Kind {
+	case Array:
+		list := make([]any, len(values))
+		for i, v := range values {
+			list[i] = v
+		}
+		return list
+	case Map, Object, Any, Union:
+		if tree, err := parseJSON([]byte(values[0])); err == nil {
+			return tree
+		}
+	}
+	return values[0]
+}
+
+func (d *decoder) file(dst reflect.Value, f *Field, src Input, at *loc) {
+	if src.File != nil {
+		if file := src.File(f.Name); file != nil {
+			dst.Set(reflect.ValueOf(file))
+			return
+		}
+	}
+	if f.Required {
+		d.fault(at, "missing", "Field required")
+	}
+}
+
+// member decodes a field of a JSON object.
+func (d *decoder) member(dst reflect.Value, f *Field, object map[string]any, up *loc) {
+	at := &loc{up: up, key: f.Name}
+	v, ok := object[f.Name]
+	for _, alias := range f.Aliases {
+		if !ok {
+			v, ok = object[alias]
+		}
+	}
+	if !ok || v == nil && f.Nullable && f.Type.Kind != Pointer {
+		d.absent(dst, f, at)
+		return
+	}
+	d.value(dst, f.Type, f, v, at)
+}
+
+func (d *decoder) absent(dst reflect.Value, f *Field, at *loc) {
+	switch {
+	case f.Default != nil:
+		d.value(dst, f.Type, nil, f.preset, at)
+	case f.Required:
+		d.fault(at, "missing", "Field required")
+	}
+}
+
+// value decodes v into dst; f holds the limits, nil where there are none.
+func (d *decoder) value(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
+	switch t.Kind {
+	case Pointer:
+		if v == nil {
+			return
+		}
+		p := reflect.New(t.Elem.rtype)
+		d.value(p.Elem(), t.Elem, f, v, at)
+		dst.Set(p)
+	case Any:
+		d.any(dst, v, at)
+	case String:
+		d.string(dst, f, v, at)
+	case Bool:
+		d.bool(dst, v, at)
+	case Int:
+		d.int(dst, f, v, at)
+	case Float:
+		d.float(dst, f, v, at)
+	case Array:
+		d.array(dst, t, f, v, at)
+	case Map:
+		d.mapping(dst, t, v, at)
+	case Object:
+		object, ok := v.(map[string]any)
+		if !ok {
+			d.fault(at, "model_attributes_type", "Input should be an object, not %s", kindOf(v))
+			return
+		}
+		for _, field := range t.Fields {
+			d.member(dst.FieldByIndex(field.index), field, object, at)
+		}
+	case Union:
+		d.union(dst, t, v, at)
+	case Bytes:
+		d.bytes(dst, v, at)
+	case Custom:
+		d.custom(dst, v, at)
+	default:
+		d.fault(at, "value_error", "This field takes a file; send the request as multipart/form-data")
+	}
+}
+
+func (d *decoder) any(dst reflect.Value, v any, at *loc) {
+	if dst.Type() == rawType {
+		b, err := json.Marshal(v)
+		if err != nil {
+			d.fault(at, "value_error", "Input cannot be kept: %v", err)
+			return
+		}
+		dst.SetBytes(b)
+		return
+	}
+	if v != nil {
+		dst.Set(reflect.ValueOf(v))
+	}
+}
+
+func (d *decoder) string(dst reflect.Value, f *Field, v any, at *loc) {
+	s, ok := v.(string)
+	if !ok {
+		d.fault(at, "string_type", "Input should be a string, not %s", kindOf(v))
+		return
+	}
+	dst.SetString(s)
+	if f == nil {
+		return
+	}
+	if f.MinLen != nil || f.MaxLen != nil {
+		n := utf8.RuneCountInString(s)
+		if f.MinLen != nil && n < *f.MinLen {
+			d.fault(at, "string_too_short", "String should have at least %d characters", *f.MinLen)
+		}
+		if f.MaxLen != nil && n > *f.MaxLen {
+			d.fault(at, "string_too_long", "String should have at most %d characters", *f.MaxLen)
+		}
+	}
+	if f.Pattern != nil && !f.Pattern.MatchString(s) {
+		d.fault(at, "string_pattern_mismatch", "String should match pattern '%s'", f.Pattern)
+	}
+	if f.Const != "" && s != f.Const {
+		d.fault(at, "literal_error", "Input should be '%s'", f.Const)
+	}
+	d.enum(f, s, at)
+}
+
+func (d *decoder) enum(f *Field, v any, at *loc) {
+	if f == nil || len(f.Enum) == 0 {
+		return
+	}
+	words := make([]string, len(f.Enum))
+	for i, e := range f.Enum {
+		if fmt.Sprint(e) == fmt.Sprint(v) {
+			return
+		}
+		words[i] = fmt.Sprint(e)
+	}
+	d.fault(at, "literal_error", "Input should be one of: %s", strings.Join(words, ", "))
+}
+
+// bool takes what the reference takes: true, 1, "true", "yes", "on" and so on.
+func (d *decoder) bool(dst reflect.Value, v any, at *loc) {
+	switch x := v.(type) {
+	case bool:
+		dst.SetBool(x)
+		return
+	case string, json.Number:
+		switch strings.ToLower(fmt.Sprint(x)) {
+		case "1", "true", "t", "yes", "y", "on":
+			dst.SetBool(true)
+			return
+		case "0", "false", "f", "no", "n", "off":
+			dst.SetBool(false)
+			return
+		}
+	}
+	d.fault(at, "bool_parsing", "Input should be true or false, not %s", kindOf(v))
+}
+
+func (d *decoder) int(dst reflect.Value, f *Field, v any, at *loc) {
+	text := ""
+	switch x := v.(type) {
+	case json.Number:
+		text = x.String()
+	case string:
+		text = strings.TrimSpace(x)
+	default:
+		d.fault(at, "int_type", "Input should be an integer, not %s", kindOf(v))
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		whole, ferr := strconv.ParseFloat(text, 64)
+		switch {
+		case ferr != nil:
+			d.fault(at, "int_parsing", "Input should be an integer")
+			return
+		case whole != math.Trunc(whole):
+			d.fault(at, "int_from_float", "Input should be an integer, but has a fraction")
+			return
+		case math.Abs(whole) >= 1<<63:
+			d.fault(at, "int_parsing_size", "Input is too large an integer")
+			return
+		}
+		n = int64(whole)
+	}
+	unsigned := dst.CanUint()
+	if unsigned && (n < 0 || dst.OverflowUint(uint64(n))) || !unsigned && dst.OverflowInt(n) {
+		d.fault(at, "int_parsing_size", "Input is out of range")
+		return
+	}
+	if unsigned {
+		dst.SetUint(uint64(n))
+	} else {
+		dst.SetInt(n)
+	}
+	d.limits(f, float64(n), at)
+	d.enum(f, n, at)
+}
+
+func (d *decoder) float(dst reflect.Value, f *Field, v any, at *loc) {
+	var n float64
+	var err error
+	switch x := v.(type) {
+	case json.Number:
+		n, err = x.Float64()
+	case string:
+		n, err = strconv.ParseFloat(strings.TrimSpace(x), 64)
+	default:
+		d.fault(at, "float_type", "Input should be a number, not %s", kindOf(v))
+		return
+	}
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		d.fault(at, "float_parsing", "Input should be a finite number")
+		return
+	}
+	dst.SetFloat(n)
+	d.limits(f, n, at)
+	d.enum(f, n, at)
+}
+
+func (d *decoder) limits(f *Field, n float64, at *loc) {
+	if f == nil {
+		return
+	}
+	if f.Min != nil && n < *f.Min {
+		d.fault(at, "greater_than_equal", "Input should be greater than or equal to %v", *f.Min)
+	}
+	if f.Max != nil && n > *f.Max {
+		d.fault(at, "less_than_equal", "Input should be less than or equal to %v", *f.Max)
+	}
+	if f.MinX != nil && n <= *f.MinX {
+		d.fault(at, "greater_than", "Input should be greater than %v", *f.MinX)
+	}
+	if f.MaxX != nil && n >= *f.MaxX {
+		d.fault(at, "less_than", "Input should be less than %v", *f.MaxX)
+	}
+}
+
+func (d *decoder) array(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
+	list, ok := v.([]any)
+	if !ok {
+		d.fault(at, "list_type", "Input should be a list, not %s", kindOf(v))
+		return
+	}
+	if f != nil && f.MinItems != nil && len(list) < *f.MinItems {
+		d.fault(at, "too_short", "List should have at least %d items", *f.MinItems)
+	}
+	if f != nil && f.MaxItems != nil && len(list) > *f.MaxItems {
+		d.fault(at, "too_long", "List should have at most %d items", *f.MaxItems)
+		return
+	}
+	var each *Field
+	if f != nil && len(f.Enum) > 0 {
+		each = &Field{Enum: f.Enum}
+	}
+	out := reflect.MakeSlice(t.rtype, len(list), len(list))
+	for i, item := range list {
+		d.value(out.Index(i), t.Elem, each, item, &loc{up: at, key: i})
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) mapping(dst reflect.Value, t *Type, v any, at *loc) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		d.fault(at, "dict_type", "Input should be an object, not %s", kindOf(v))
+		return
+	}
+	out := reflect.MakeMapWithSize(t.rtype, len(object))
+	for key, item := range object {
+		elem := reflect.New(t.Elem.rtype).Elem()
+		d.value(elem, t.Elem, nil, item, &loc{up: at, key: key})
+		out.SetMapIndex(reflect.ValueOf(key).Convert(t.rtype.Key()), elem)
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) union(dst reflect.Value, t *Type, v any, at *loc) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		d.fault(at, "model_attributes_type", "Input should be an object, not %s", kindOf(v))
+		return
+	}
+	tag, ok := object[t.Tag].(string)
+	if !ok {
+		d.fault(at, "union_tag_not_found", "The field '%s' must say which kind it is", t.Tag)
+		return
+	}
+	variant := t.byTag[tag]
+	if variant == nil {
+		known := make([]string, len(t.Variants))
+		for i, v := range t.Variants {
+			known[i] = v.field(t.Tag).Const
+		}
+		d.fault(at, "union_tag_invalid", "'%s' is not a known %s; use one of: %s", tag, t.Tag, strings.Join(known, ", "))
+		return
+	}
+	p := reflect.New(variant.rtype)
+	d.value(p.Elem(), variant, nil, object, &loc{up: at, key: tag})
+	dst.FieldByName("OneOf").Field(0).Set(p)
+}
+
+func (d *decoder) bytes(dst reflect.Value, v any, at *loc) {
+	s, ok := v.(string)
+	if !ok {
+		d.fault(at, "string_type", "Input should be base64 text, not %s", kindOf(v))
+		return
+	}
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		d.fault(at, "bytes_invalid_encoding", "Input should be base64: %v", err)
+		return
+	}
+	dst.SetBytes(b)
+}
+
+func (d *decoder) custom(dst reflect.Value, v any, at *loc) {
+	if dst.Type() == timeType {
+		s, _ := v.(string)
+		when, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			d.fault(at, "datetime_parsing", "Input should be a time such as 2006-01-02T15:04:05Z")
+			return
+		}
+		dst.Set(reflect.ValueOf(when))
+		return
+	}
+	if err := dst.Addr().Interface().(Decoder).DecodeOp(v); err != nil {
+		d.fault(at, "value_error", "%v", err)
+	}
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case json.Number:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "a list"
+	}
+	return "an object"
+}
+
+// parse reads a literal of our own.
+func parse(b json.RawMessage) any {
+	tree, err := parseJSON(b)
+	if err != nil {
+		panic(err)
+	}
+	return tree
+}

@@ -1,0 +1,126 @@
+package proc
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Capture keeps the first and the last bytes written to it and counts what was
+// in between. It never fails and never blocks its writer. Memory grows with
+// what is written, up to head+tail bytes.
+type Capture struct {
+	mu       sync.Mutex
+	max      int // of tail
+	headMax  int
+	head     []byte
+	tail     []byte // a ring once it has max bytes
+	next     int    // where the ring's oldest byte is
+	total    int64
+	finished bool
+}
+
+// NewCapture keeps up to head bytes of the beginning and tail bytes of the end.
+func NewCapture(head, tail int) *Capture {
+	return &Capture{headMax: max(head, 0), max: max(tail, 0)}
+}
+
+// Write takes all of b.
+func (c *Capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(b)
+	if c.finished {
+		return n, nil
+	}
+	c.total += int64(n)
+	if room := min(c.headMax-len(c.head), len(b)); room > 0 {
+		c.head = append(c.head, b[:room]...)
+		b = b[room:]
+	}
+	if len(b) > c.max {
+		b = b[len(b)-c.max:]
+	}
+	if room := min(c.max-len(c.tail), len(b)); room > 0 {
+		c.tail = append(c.tail, b[:room]...)
+		b = b[room:]
+	}
+	for len(b) > 0 {
+		k := copy(c.tail[c.next:], b)
+		c.next = (c.next + k) % c.max
+		b = b[k:]
+	}
+	return n, nil
+}
+
+// Total is how many bytes were written.
+func (c *Capture) Total() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// Dropped is how many of them were not kept.
+func (c *Capture) Dropped() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dropped()
+}
+
+func (c *Capture) dropped() int64 { return c.total - int64(len(c.head)+len(c.tail)) }
+
+// Head is a copy of the beginning. As long as nothing was dropped, Head followed
+// by Tail is everything.
+func (c *Capture) Head() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]byte(nil), c.head...)
+}
+
+// Tail is a copy of the end, without what Head already has.
+func (c *Capture) Tail() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append(append([]byte(nil), c.tail[c.next:]...), c.tail[:c.next]...)
+}
+
+// Bytes is everything that was kept. When something was dropped, a marker line
+// in its place tells how much.
+func (c *Capture) Bytes() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes()
+}
+
+func (c *Capture) bytes() []byte {
+	marker := ""
+	if n := c.dropped(); n > 0 {
+		marker = Marker(n)
+	}
+	all := make([]byte, 0, len(c.head)+len(marker)+len(c.tail))
+	all = append(all, c.head...)
+	all = append(all, marker...)
+	all = append(all, c.tail[c.next:]...)
+	return append(all, c.tail[:c.next]...)
+}
+
+// String is Bytes as a string.
+func (c *Capture) String() string { return string(c.Bytes()) }
+
+// Marker is the text that stands for n dropped bytes.
+func Marker(n int64) string { return fmt.Sprintf("\n[... %d bytes dropped ...]\n", n) }
+
+// take gives what was kept and lets go of it: later writes are neither kept nor
+// counted. A nil Capture has nothing.
+func (c *Capture) take() ([]byte, int64) {
+	if c == nil {
+		return nil, 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, dropped := c.head, c.dropped()
+	if len(c.tail) > 0 || dropped > 0 {
+		all = c.bytes()
+	}
+	c.head, c.tail, c.next, c.finished = nil, nil, 0, true
+	return all, dropped
+}

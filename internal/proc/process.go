@@ -1,0 +1,302 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// killWait is how long Stop believes that KILL will still work. A process
+	// that sleeps in the kernel for longer cannot be ended by anyone.
+	killWait = 10 * time.Second
+	// pollPause is the longest pause between two looks at whether a group is
+	// gone, for which the kernel has no event.
+	pollPause = 25 * time.Millisecond
+)
+
+// Exit is how a process ended.
+type Exit struct {
+	Code   int            // 128+n when signal n ended it
+	Signal syscall.Signal // 0 when it exited by itself
+}
+
+// notEnded stands for the exit of a process that has not ended.
+var notEnded = Exit{Code: -1}
+
+func exitOf(status syscall.WaitStatus) Exit {
+	if status.Signaled() {
+		return Exit{Code: 128 + int(status.Signal()), Signal: status.Signal()}
+	}
+	return Exit{Code: status.ExitStatus()}
+}
+
+// String tells in words.
+func (e Exit) String() string {
+	switch {
+	case e.Signal != 0:
+		name := unix.SignalName(e.Signal)
+		if name == "" {
+			name = fmt.Sprintf("signal %d", int(e.Signal))
+		}
+		return "ended by " + name
+	case e.Code == 0:
+		return "ended normally"
+	case e.Code < 0:
+		return "still running"
+	}
+	return fmt.Sprintf("ended with code %d", e.Code)
+}
+
+// Process is a started command and the process group it leads.
+type Process struct {
+	r            *Runner
+	pid          int
+	path         string
+	started      time.Time
+	grace        time.Duration
+	session, tty bool
+	slot         int // in the guard's table
+	in           *input
+	outs         []*output
+	done         chan struct{}
+	settled      chan struct{} // the goroutine that waits has nothing left to do
+	asked        atomic.Bool   // TERM was sent by Stop
+
+	mu     sync.Mutex // held while signalling, so that the child is not reaped in between
+	exit   Exit
+	reaped bool
+	gone   bool   // reaped, and its group (session) has no living member
+	limit  uint64 // boot ticks at which it was reaped
+}
+
+// PID is the child's number, which is that of its group too.
+func (p *Process) PID() int { return p.pid }
+
+// Done is closed when the child itself has been reaped and everything that it
+// wrote has been copied. Neither what it left in the background nor a writer
+// that does not take the output delays it.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit is how the child ended. Before Done its code is -1.
+func (p *Process) Exit() Exit {
+	select {
+	case <-p.done:
+		return p.exit
+	default:
+		return notEnded
+	}
+}
+
+// Wait waits for Done. The context bounds the wait, not the process.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.done:
+		return p.exit, nil
+	case <-ctx.Done():
+		return notEnded, fmt.Errorf("wait for %s: %w", p.path, context.Cause(ctx))
+	}
+}
+
+// begin starts the goroutines that the process needs.
+func (p *Process) begin() {
+	if p.in != nil {
+		go p.in.copy()
+	}
+	for _, o := range p.outs {
+		go func() {
+			o.copy()
+			select {
+			case <-p.done:
+				p.settle()
+			default: // wait settles
+			}
+		}()
+	}
+	go p.wait()
+}
+
+// wait is the only one who waits for the child.
+func (p *Process) wait() {
+	defer close(p.settled)
+	awaitExit(p.pid)
+	p.mu.Lock()
+	p.exit = collect(p.pid)
+	p.reaped = true
+	p.limit = bootTicks()
+	p.gone = !p.session && groupEmpty(p.pid)
+	gone, limit := p.gone, p.limit
+	p.mu.Unlock()
+	if p.r.guard != nil {
+		p.r.guard.reaped(p, gone, limit)
+	}
+	if p.in != nil {
+		p.in.close()
+	}
+	drain(p.outs)
+	close(p.done)
+	p.settle()
+}
+
+// settle lets the runner forget the process once nothing of it is left.
+func (p *Process) settle() {
+	if !p.empty() {
+		return
+	}
+	for _, o := range p.outs {
+		if !o.hasEnded() {
+			return
+		}
+	}
+	p.r.forget(p)
+}
+
+// state tells whether the child was reaped and whether its group is known to be gone.
+func (p *Process) state() (reaped, gone bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped, p.gone
+}
+
+// empty is true when the child was reaped and no living process is left in its
+// group. Zombies that their parent has not collected do not count.
+func (p *Process) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone || !p.reaped {
+		return p.gone
+	}
+	p.gone = groupEmpty(p.pid)
+	if p.gone == p.session { // the cheap look said nothing about the rest of the session, or that someone is there
+		if table, err := processes(); err == nil {
+			p.gone = len(p.claim().members(table)) == 0
+		}
+	}
+	return p.gone
+}
+
+func (p *Process) claim() claim {
+	return claim{number: p.pid, session: p.session, limit: p.limit}
+}
+
+// Signal sends a signal to the whole group. After the child was reaped it
+// reaches what is left of the group if that provably still is this one;
+// otherwise the answer is [os.ErrProcessDone].
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.signal(sig)
+}
+
+func (p *Process) signal(sig syscall.Signal) error {
+	if p.reaped {
+		group := claim{number: p.pid, limit: p.limit}
+		table, err := processes()
+		if p.gone || err != nil || len(group.members(table)) == 0 {
+			return fmt.Errorf("signal %s: %w", p.path, os.ErrProcessDone)
+		}
+	}
+	if err := syscall.Kill(-p.pid, sig); err != nil {
+		if errors.Is(err, syscall.ESRCH) {
+			err = os.ErrProcessDone
+		}
+		return fmt.Errorf("signal %s: %w", p.path, err)
+	}
+	return nil
+}
+
+// signalAll reaches the other groups of the session as well.
+func (p *Process) signalAll(sigs ...syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return
+	}
+	var members []entry
+	if p.session {
+		if table, err := processes(); err == nil {
+			members = p.claim().members(table)
+		}
+	}
+	for _, sig := range sigs {
+		// What cannot be signalled is gone or not ours; the caller looks whether anyone is left.
+		_ = p.signal(sig)
+		for _, m := range members {
+			if m.group != p.pid {
+				strike(m, sig, p.claim().covers)
+			}
+		}
+	}
+}
+
+// Stop ends the group: TERM, then KILL after the grace. It returns when the
+// child is reaped and its group is gone, or at once when that has happened
+// before. It may be called by many at a time. Only a process that even KILL
+// cannot end within 10 s is given up, which is logged; its code is then -1.
+func (p *Process) Stop() Exit {
+	if p.grace > 0 && !p.over() {
+		if p.asked.CompareAndSwap(false, true) {
+			if p.tty {
+				p.signalAll(syscall.SIGHUP) // interactive shells ignore TERM
+			}
+			p.signalAll(syscall.SIGTERM, syscall.SIGCONT) // a stopped process cannot react
+		}
+		p.await(p.grace)
+	}
+	return p.Kill()
+}
+
+// Kill is Stop without grace.
+func (p *Process) Kill() Exit {
+	for deadline := time.Now().Add(killWait); !p.over(); {
+		if time.Now().After(deadline) {
+			p.r.log.Error("process survives KILL", "pid", p.pid, "path", p.path)
+			break
+		}
+		// Again and again, since a group can grow while it is being killed.
+		p.signalAll(syscall.SIGKILL)
+		p.await(4 * pollPause)
+	}
+	finish(p.outs)
+	p.settle()
+	select {
+	case <-p.done:
+		<-p.settled
+	default:
+	}
+	return p.Exit()
+}
+
+func (p *Process) over() bool {
+	select {
+	case <-p.done:
+		return p.empty()
+	default:
+		return false
+	}
+}
+
+// await waits until the process is over, at most for limit.
+func (p *Process) await(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+		return
+	}
+	for pause := time.Millisecond; !p.empty(); pause = min(2*pause, pollPause) {
+		select {
+		case <-time.After(pause):
+		case <-timer.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// entry is one line of the kernel's process table.
+type entry struct {
+	pid, parent, group, session int
+	zombie                      bool
+	start                       uint64 // clock ticks since boot
+}
+
+// processes reads the process table. Processes that end meanwhile are left out.
+func processes() ([]entry, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	dir.Close()
+	if err != nil {
+		return nil, err
+	}
+	table := make([]entry, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if e, ok := readEntry(pid); ok {
+			table = append(table, e)
+		}
+	}
+	return table, nil
+}
+
+// readEntry reads one line of the table with plain system calls: a sweep reads
+// hundreds, and the poller has no use for them.
+func readEntry(pid int) (entry, bool) {
+	var buf [1024]byte
+	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return entry{}, false
+	}
+	n, err := syscall.Read(fd, buf[:])
+	syscall.Close(fd)
+	if err != nil || n <= 0 {
+		return entry{}, false
+	}
+	return parseStat(buf[:n])
+}
+
+// parseStat reads what proc(5) calls stat. The name in parentheses is chosen by
+// the process and may hold anything, so fields are counted from the last
+// parenthesis.
+func parseStat(line []byte) (entry, bool) {
+	open, last := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
+	if open < 0 || last < open {
+		return entry{}, false
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line[:open])))
+	fields := bytes.Fields(line[last+1:])
+	if err != nil || len(fields) < 20 {
+		return entry{}, false
+	}
+	e := entry{pid: pid, zombie: slices.Contains([]string{"Z", "X", "x"}, string(fields[0]))}
+	for i, to := range []*int{&e.parent, &e.group, &e.session} {
+		if *to, err = strconv.Atoi(string(fields[1+i])); err != nil {
+			return entry{}, false
+		}
+	}
+	e.start, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return e, err == nil
+}
+
+// bootTicks is now, in the unit of entry.start.
+func bootTicks() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 1 // a moment before everyone's start: nothing can be proved then
+	}
+	return uint64(now.Sec)*100 + uint64(now.Nsec)/10_000_000 // USER_HZ is 100
+}
+
+// claim names a process group and the session of the same number.
+//
+// The kernel does not give a number to a new process while a group or session
+// still bears it. So as long as a member is there that was there before limit,
+// when the number was surely ours, all members are ours. Nobody can have taken
+// the number within the tick in which it was given up: numbers go round, and no
+// machine makes a full round of processes in 10 ms.
+type claim struct {
+	number  int
+	session bool   // what is in the session belongs to it too
+	limit   uint64 // last moment at which the number was surely ours; 0: it still is
+}
+
+func (c claim) covers(e entry) bool {
+	return e.group == c.number || c.session && e.session == c.number
+}
+
+// members picks the living processes that provably belong to the claim.
+func (c claim) members(table []entry) []entry {
+	var living []entry
+	ours := c.limit == 0
+	for _, e := range table {
+		if !c.covers(e) {
+			continue
+		}
+		ours = ours || e.start <= c.limit
+		if !e.zombie {
+			living = append(living, e)
+		}
+	}
+	if !ours {
+		return nil
+	}
+	return living
+}
+
+// strike signals the process that e describes, and only that one: the process
+// is held by a pidfd while still is asked whether it is the one that is meant.
+// On kernels without pidfds what remains is the time between two system calls.
+func strike(e entry, sig syscall.Signal, still func(entry) bool) bool {
+	fd, err := unix.PidfdOpen(e.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return false
+	}
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	now, ok := readEntry(e.pid)
+	if !ok || now.zombie || now.start != e.start || !still(now) {
+		return false
+	}
+	if err == nil {
+		return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+	}
+	return syscall.Kill(e.pid, sig) == nil
+}
+
+// groupEmpty is true when no process, not even a zombie, is in the group.
+func groupEmpty(group int) bool {
+	return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
+}
+
+// awaitExit blocks until a child has ended and leaves it as a zombie, which
+// keeps its number from being given away.
+func awaitExit(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil || !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// collect reaps a child that has ended.
+func collect(pid int) Exit {
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(pid, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return notEnded
+		}
+		return exitOf(status)
+	}
+}

@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// run is one call of a verb.
+type run struct {
+	Config
+	op         op.Op
+	positional []*op.Field
+	given      map[string][]string
+	format     string
+	file       string
+	stream     bool
+}
+
+func (r *run) do(ctx context.Context, args []string) error {
+	if err := r.place(args); err != nil {
+		return err
+	}
+	req, err := r.request(ctx)
+	if err != nil {
+		return err
+	}
+	res, err := r.Client.do(req)
+	if err != nil {
+		return &Error{ExitConnect, fmt.Sprintf("no server answers at %s: %v; start one with \"aio serve\", or set --api-url", r.Client.URL, err)}
+	}
+	defer res.Body.Close()
+	return r.answer(res)
+}
+
+// place gives the bare arguments to the required fields that no flag has set.
+func (r *run) place(args []string) error {
+	for _, f := range r.positional {
+		if r.given[f.Name] == nil && len(args) > 0 {
+			r.given[f.Name] = []string{args[0]}
+			args = args[1:]
+		}
+		if r.given[f.Name] == nil {
+			return &Error{ExitUsage, fmt.Sprintf("--%s is missing: %s", flagName(f), f.Doc)}
+		}
+	}
+	if len(args) > 0 {
+		return &Error{ExitUsage, fmt.Sprintf("%q is one argument too many", args[0])}
+	}
+	return nil
+}
+
+func (r *run) request(ctx context.Context) (*http.Request, error) {
+	method, path := r.op.MethodPath()
+	query, body := url.Values{}, map[string]any{}
+	var form []*op.Field
+	var whole any
+	for _, f := range r.op.In.AllFields() {
+		values := r.given[f.Name]
+		if values == nil {
+			continue
+		}
+		switch f.Source {
+		case op.Path:
+			path = strings.NewReplacer("{"+f.Name+"}", url.PathEscape(values[0]), "{"+f.Name+"...}", values[0]).Replace(path)
+		case op.Query:
+			query[f.Name] = values
+		case op.Form:
+			form = append(form, f)
+		default:
+			v, err := r.value(f, values)
+			if err != nil {
+				return nil, err
+			}
+			if f.Source == op.Whole {
+				whole = v
+			}
+			body[f.Name] = v
+		}
+	}
+	if r.stream {
+		query.Set("stream", "true")
+	}
+	target := path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	media, reader, err := r.body(form, body, whole)
+	if err != nil {
+		return nil, err
+	}
+	req, err := r.Client.request(ctx, method, target, reader)
+	if err != nil {
+		return nil, err
+	}
+	if media != "" {
+		req.Header.Set("Content-Type", media)
+	}
+	return req, nil
+}
+
+func (r *run) body(form []*op.Field, body map[string]any, whole any) (media string, b io.Reader, err error) {
+	if r.op.In.Has(op.Form) {
+		return r.multipart(form)
+	}
+	if whole != nil {
+		return encode(whole)
+	}
+	if r.op.In.Has(op.Body) {
+		return encode(body)
+	}
+	return "", nil, nil
+}
+
+func encode(v any) (string, io.Reader, error) {
+	b, err := op.JSON(v)
+	return "application/json", bytes.NewReader(b), err
+}
+
+// value turns a flag's text into what the field takes. "-" reads standard input.
+func (r *run) value(f *op.Field, values []string) (any, error) {
+	t := inner(f.Type)
+	switch t.Kind {
+	case op.String, op.Bytes:
+		if values[0] == "-" {
+			b, err := io.ReadAll(r.Stdin)
+			if err != nil {
+				return nil, &Error{ExitUsage, fmt.Sprintf("read standard input: %v", err)}
+			}
+			return string(b), nil
+		}
+		return values[0], nil
+	case op.Array:
+		if t.Elem.Kind == op.String {
+			return values, nil
+		}
+		return r.list(f, values)
+	case op.Map:
+		return r.pairs(f, values)
+	case op.Custom:
+		if !json.Valid([]byte(values[0])) {
+			return values[0], nil
+		}
+	}
+	if !json.Valid([]byte(values[0])) {
+		if t.Kind == op.Any {
+			return values[0], nil
+		}
+		return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes %s, not %q", flagName(f), (&value{field: f}).Type(), values[0])}
+	}
+	return json.RawMessage(values[0]), nil
+}
+
+// list takes one JSON list, or one JSON value a flag.
+func (r *run) list(f *op.Field, values []string) (any, error) {
+	if len(values) == 1 && strings.HasPrefix(strings.TrimSpace(values[0]), "[") && json.Valid([]byte(values[0])) {
+		return json.RawMessage(values[0]), nil
+	}
+	var out []json.RawMessage
+	for _, v := range values {
+		if !json.Valid([]byte(v)) {
+			return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes JSON values, not %q", flagName(f), v)}
+		}
+		out = append(out, json.RawMessage(v))
+	}
+	return out, nil
+}
+
+func (r *run) pairs(f *op.Field, values []string) (any, error) {
+	if len(values) == 1 && strings.HasPrefix(strings.TrimSpace(values[0]), "{") && json.Valid([]byte(values[0])) {
+		return json.RawMessage(values[0]), nil
+	}
+	out := map[string]any{}
+	for _, v := range values {
+		key, text, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes key=value, not %q", flagName(f), v)}
+		}
+		out[key] = text
+		if k := inner(f.Type).Elem.Kind; k != op.String && json.Valid([]byte(text)) {
+			out[key] = json.RawMessage(text)
+		}
+	}
+	return out, nil
+}
+
+// multipart streams files from disk; fields go first, so that the server can
+// stream too.
+func (r *run) multipart(fields []*op.Field) (string, io.Reader, error) {
+	pr, pw := io.Pipe()
+	w := multipart.NewWriter(pw)
+	files := map[string]*os.File{}
+	for _, f := range fields {
+		if f.Type.Kind == op.Upload {
+			file, err := os.Open(r.given[f.Name][0])
+			if err != nil {
+				return "", nil, &Error{ExitUsage, fmt.Sprintf("--%s: %v", flagName(f), err)}
+			}
+			files[f.Name] = file
+		}
+	}
+	go func() {
+		pw.CloseWithError(r.parts(w, fields, files))
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	return w.FormDataContentType(), pr, nil
+}
+
+func (r *run) parts(w *multipart.Writer, fields []*op.Field, files map[string]*os.File) error {
+	for _, f := range fields {
+		if files[f.Name] != nil {
+			continue
+		}
+		for _, v := range r.given[f.Name] {
+			if err := w.WriteField(f.Name, v); err != nil {
+				return err
+			}
+		}
+	}
+	for name, file := range files {
+		part, err := w.CreateFormFile(name, filepath.Base(file.Name()))
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(part, file); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func (c *Client) request(ctx context.Context, method, target string, body io.Reader) (*http.Request, error) {
+	base := strings.TrimSuffix(c.URL, "/")
+	if strings.HasPrefix(base, "unix:") {
+		base = "http://localhost"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+target, body)
+	if err != nil {
+		return nil, &Error{ExitUsage, fmt.Sprintf("--api-url %q: %v", c.URL, err)}
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	if c.Key != "" {
+		req.Header.Set("X-API-Key", c.Key)
+	}
+	return req, nil
+}
+
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	client := c.HTTP
+	if client == nil {
+		t := &http.Transport{Proxy: nil}
+		if path, ok := strings.CutPrefix(c.URL, "unix:"); ok {
+			t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			}
+		}
+		client = &http.Client{Transport: t}
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+	}
+	return res, err
+}

@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// None is an input without fields.
+type None struct{}
+
+// Docs are the rows that describe all the others: the OpenAPI document, a page to
+// read and try it, and a text for agents. The table is asked when they are read.
+func Docs(title, version string, table func() *op.Table, pages fs.FS) []op.Op {
+	document := func(_ context.Context, _ None) (*op.Blob, error) {
+		b, err := op.JSON(OpenAPI(title, version, table()))
+		if err != nil {
+			return nil, err
+		}
+		return bytesBlob("application/json", b), nil
+	}
+	text := func(ctx context.Context, _ None) (*op.Blob, error) {
+		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table()))), nil
+	}
+	return []op.Op{
+		op.New(op.Spec{Name: "docs_openapi", Route: "GET /v1/openapi.json", Tag: "docs", Doc: "Give the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, document),
+		op.New(op.Spec{Name: "docs_llms", Route: "GET /llms.txt", Tag: "docs", Doc: "Tell an agent in Markdown how to use this sandbox.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
+		op.Handle(op.Spec{Name: "docs_page", Route: "GET /v1/docs", Tag: "docs", Doc: "A page to read and try every operation."}, page(pages, "docs/index.html")),
+		op.Handle(op.Spec{Name: "docs_asset", Route: "GET /v1/docs/{file}", Tag: "docs", Doc: "Parts of that page."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			page(pages, "docs/"+r.PathValue("file")).ServeHTTP(w, r)
+		})),
+	}
+}
+
+func bytesBlob(media string, b []byte) *op.Blob {
+	return &op.Blob{Type: media, Size: int64(len(b)), Body: nopCloser{bytes.NewReader(b)}}
+}
+
+type nopCloser struct{ io.ReadSeeker }
+
+func (nopCloser) Close() error { return nil }
+
+// page serves one file of the built-in pages.
+func page(pages fs.FS, name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := fs.ReadFile(pages, name)
+		if err != nil {
+			writeJSON(w, r, http.StatusNotFound, map[string]any{"detail": "Not Found"})
+			return
+		}
+		media := "text/html; charset=utf-8"
+		switch {
+		case strings.HasSuffix(name, ".js"):
+			media = "text/javascript; charset=utf-8"
+		case strings.HasSuffix(name, ".css"):
+			media = "text/css; charset=utf-8"
+		}
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("Content-Security-Policy", "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'self'")
+		writeBytes(w, r, http.StatusOK, media, b)
+	})
+}
+
+// LLMs is the table for an agent, in Markdown.
+func LLMs(title, base string, table *op.Table) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n", title)
+	fmt.Fprintf(&b, "A computer of your own behind one address: %s\n\n", base)
+	b.WriteString("Call an operation by REST (JSON in, JSON out: `{success, message, data, hint}`; when `success` is false, `message` says what to do), ")
+	fmt.Fprintf(&b, "or as an MCP tool at %s/mcp (streamable HTTP), or as a command inside: `aio <noun> <verb> --help`. ", base)
+	b.WriteString("Input that does not fit is answered with status 422 and every fault at once. `/v1/openapi.json` has all fields.\n")
+	tag := ""
+	for _, o := range table.All() {
+		if o.NoDoc {
+			continue
+		}
+		if o.Tag != tag {
+			tag = o.Tag
+			fmt.Fprintf(&b, "\n## %s\n\n", tag)
+		}
+		fmt.Fprintf(&b, "- `%s`", o.Route)
+		if !o.NoTool && o.Call != nil {
+			fmt.Fprintf(&b, " (tool `%s`)", o.Name)
+		}
+		fmt.Fprintf(&b, ": %s%s\n", o.Doc, fieldList(o))
+	}
+	return b.String()
+}
+
+func fieldList(o op.Op) string {
+	var names []string
+	for _, f := range o.In.AllFields() {
+		name := "`" + f.Name + "`"
+		if f.Required {
+			name += "*"
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Fields (* required): " + strings.Join(names, ", ") + "."
+}

@@ -1,0 +1,194 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+const (
+	maxFormField  = 1 << 20
+	maxFormFields = 256
+)
+
+// form is a request of form fields and files. The file streams: it is read by the
+// operation as it arrives, unless a required field has not been seen yet, in which
+// case it is kept in a temporary file until all fields are known.
+type form struct {
+	values map[string][]string
+	files  map[string]*op.File
+	temps  []*os.File
+
+	parts *multipart.Reader
+	in    *op.Type
+}
+
+func readForm(in *op.Type, r *http.Request) (*form, error) {
+	f := &form{values: map[string][]string{}, files: map[string]*op.File{}, in: in}
+	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch media {
+	case "application/x-www-form-urlencoded":
+		if err := r.ParseForm(); err != nil {
+			return nil, bodyError(err)
+		}
+		f.values = r.PostForm
+		return f, nil
+	case "multipart/form-data":
+	default:
+		if r.ContentLength == 0 {
+			return f, nil
+		}
+		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "Send the request as multipart/form-data"}}
+	}
+	if params["boundary"] == "" {
+		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "The Content-Type lacks its boundary"}}
+	}
+	f.parts = multipart.NewReader(r.Body, params["boundary"])
+	if err := f.read(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// read takes parts until the end, or until a file can be handed over live.
+func (f *form) read() error {
+	for n := 0; ; n++ {
+		part, err := f.parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return formError(err)
+		}
+		if n >= maxFormFields {
+			return op.Errorf(op.TooLarge, "the form has more than %d fields; send fewer", maxFormFields)
+		}
+		name := part.FormName()
+		field := f.field(name)
+		if field == nil || field.Type.Kind != op.Upload {
+			if err := f.value(name, part); err != nil {
+				return err
+			}
+			continue
+		}
+		file := &op.File{Name: part.FileName(), Type: part.Header.Get("Content-Type")}
+		f.files[name] = file
+		if f.complete() {
+			file.Reader = &live{part: part, form: f}
+			return nil
+		}
+		if err := f.spool(file, part); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *form) field(name string) *op.Field {
+	for _, field := range f.in.Fields {
+		if field.Name == name && field.Source == op.Form {
+			return field
+		}
+	}
+	return nil
+}
+
+// complete: everything that is required has been seen, and no other file is due.
+func (f *form) complete() bool {
+	for _, field := range f.in.Fields {
+		if field.Source != op.Form {
+			continue
+		}
+		missing := f.values[field.Name] == nil && f.files[field.Name] == nil
+		if missing && (field.Required || field.Type.Kind == op.Upload) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *form) value(name string, part *multipart.Part) error {
+	b, err := io.ReadAll(io.LimitReader(part, maxFormField+1))
+	if err != nil {
+		return formError(err)
+	}
+	if len(b) > maxFormField {
+		return op.Errorf(op.TooLarge, "the form field %q is larger than %d bytes; send it as a file", name, maxFormField)
+	}
+	f.values[name] = append(f.values[name], string(b))
+	return nil
+}
+
+func (f *form) spool(file *op.File, part *multipart.Part) error {
+	temp, err := os.CreateTemp("", "aio-upload-")
+	if err != nil {
+		return fmt.Errorf("keep the upload: %w", err)
+	}
+	os.Remove(temp.Name())
+	f.temps = append(f.temps, temp)
+	if _, err := io.Copy(temp, part); err != nil {
+		return formError(err)
+	}
+	if _, err := temp.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("rewind the upload: %w", err)
+	}
+	file.Reader = temp
+	return nil
+}
+
+func (f *form) close() {
+	for _, t := range f.temps {
+		t.Close()
+	}
+}
+
+func formError(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return bodyError(err)
+	}
+	return op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "The form is broken: " + err.Error()}}
+}
+
+// live is a file that is read as it arrives. At its end it looks at what follows:
+// a field there would come too late for the operation, which then fails before it
+// has finished writing.
+type live struct {
+	part *multipart.Part
+	form *form
+	done bool
+}
+
+func (l *live) Read(b []byte) (int, error) {
+	if l.done {
+		return 0, io.EOF
+	}
+	n, err := l.part.Read(b)
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, io.EOF) {
+		return n, formError(err)
+	}
+	return n, l.end()
+}
+
+func (l *live) end() error {
+	for {
+		next, err := l.form.parts.NextPart()
+		switch {
+		case errors.Is(err, io.EOF):
+			l.done = true
+			return io.EOF
+		case err != nil:
+			return formError(err)
+		case l.form.field(next.FormName()) != nil:
+			return op.Errorf(op.Invalid, "the form field %q comes after the file; send it before", next.FormName())
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package rest
+
+import (
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+type object = map[string]any
+
+// OpenAPI describes the table as an OpenAPI 3.1 document with named components.
+func OpenAPI(title, version string, table *op.Table) any {
+	defs := &op.Defs{Prefix: "#/components/schemas/", Named: map[string]*jsonschema.Schema{}}
+	doc := document{defs}
+	paths := object{}
+	for _, o := range table.All() {
+		if o.NoDoc {
+			continue
+		}
+		method, path := o.MethodPath()
+		path = strings.NewReplacer("...}", "}", "{$}", "").Replace(path)
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path].(object)[strings.ToLower(method)] = doc.operation(o)
+	}
+	defs.Named["ValidationError"] = validationError()
+	defs.Named["HTTPValidationError"] = &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{
+		"detail": {Type: "array", Items: &jsonschema.Schema{Ref: defs.Prefix + "ValidationError"}},
+	}}
+	return object{
+		"openapi": "3.1.0",
+		"info":    object{"title": title, "version": version},
+		"paths":   paths,
+		"components": object{
+			"schemas": defs.Named,
+			"securitySchemes": object{
+				"bearer": object{"type": "http", "scheme": "bearer"},
+				"apiKey": object{"type": "apiKey", "in": "header", "name": "X-API-Key"},
+			},
+		},
+		"security": []any{object{}, object{"bearer": []any{}}, object{"apiKey": []any{}}},
+	}
+}
+
+func validationError() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Required: []string{"loc", "msg", "type"}, Properties: map[string]*jsonschema.Schema{
+		"loc":  {Type: "array", Items: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}},
+		"msg":  {Type: "string"},
+		"type": {Type: "string"},
+	}}
+}
+
+type document struct{ defs *op.Defs }
+
+func (d document) operation(o op.Op) object {
+	out := object{
+		"operationId": o.Name,
+		"tags":        []string{o.Tag},
+		"summary":     o.Summary(),
+		"description": o.Doc,
+		"responses":   d.responses(o),
+	}
+	if group, method, ok := cutLast(o.SDK, "."); ok {
+		out["x-fern-sdk-group-name"] = group
+		out["x-fern-sdk-method-name"] = method
+	}
+	if params := d.parameters(o); len(params) > 0 {
+		out["parameters"] = params
+	}
+	if body := d.body(o); body != nil {
+		out["requestBody"] = body
+	}
+	if o.Public {
+		out["security"] = []any{}
+	}
+	return out
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return "", s, false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func (d document) parameters(o op.Op) []any {
+	var out []any
+	for _, f := range o.In.Fields {
+		if f.Source != op.Path && f.Source != op.Query {
+			continue
+		}
+		out = append(out, object{
+			"name": f.Name, "in": string(f.Source), "required": f.Required,
+			"description": f.Doc, "schema": d.plain(f),
+		})
+	}
+	if o.Pump != nil && o.Call != nil {
+		out = append(out, object{
+			"name": "stream", "in": "query", "required": false,
+			"description": "Send the output as server-sent events while it comes",
+			"schema":      object{"type": "boolean", "default": false},
+		})
+	}
+	return out
+}
+
+// plain is a parameter's schema; the description stands beside it.
+func (d document) plain(f *op.Field) *jsonschema.Schema {
+	s := f.Schema(d.defs)
+	s.Description = ""
+	return s
+}
+
+func (d document) body(o op.Op) object {
+	source, media := op.Body, "application/json"
+	if o.In.Has(op.Form) {
+		source, media = op.Form, "multipart/form-data"
+	} else if !o.In.Has(op.Body) && !o.In.Has(op.Whole) {
+		return nil
+	}
+	needed := o.In.Kind == op.Union
+	for _, f := range o.In.Fields {
+		needed = needed || f.Required && f.Source == source
+	}
+	return object{"required": needed, "content": object{media: object{"schema": o.In.Part(source, d.defs)}}}
+}
+
+func (d document) responses(o op.Op) object {
+	content := object{}
+	switch {
+	case o.Talk != nil:
+		return object{"101": object{"description": "The connection becomes a WebSocket"}}
+	case o.Call == nil:
+	case o.Out.Kind == op.Binary:
+		content[o.Media()] = object{"schema": o.Out.Schema(nil)}
+	case o.Style == op.Enveloped:
+		content["application/json"] = object{"schema": d.envelope(o)}
+	default:
+		content["application/json"] = object{"schema": o.Out.Schema(d.defs)}
+	}
+	if o.Pump != nil {
+		content["text/event-stream"] = object{"schema": o.Ev.Schema(d.defs)}
+	}
+	return object{
+		"200": object{"description": "What the operation answers", "content": content},
+		"422": object{"description": "The input does not fit", "content": object{
+			"application/json": object{"schema": object{"$ref": d.defs.Prefix + "HTTPValidationError"}},
+		}},
+	}
+}
+
+// envelope is the named schema of a reply around the operation's output.
+func (d document) envelope(o op.Op) *jsonschema.Schema {
+	data := o.Out.Schema(d.defs)
+	members := []*jsonschema.Schema{data}
+	name := "Response_" + strings.TrimPrefix(data.Ref, d.defs.Prefix) + "_"
+	if data.Ref == "" {
+		name = "Response_" + o.Name + "_"
+	}
+	if o.Bad != nil {
+		bad := o.Bad.Schema(d.defs)
+		members = append(members, bad)
+		name += strings.TrimPrefix(bad.Ref, d.defs.Prefix) + "_"
+	}
+	members = append(members, &jsonschema.Schema{Type: "null"})
+	text := func() *jsonschema.Schema {
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "null"}}}
+	}
+	if d.defs.Named[name] == nil {
+		d.defs.Named[name] = &jsonschema.Schema{
+			Type:          "object",
+			PropertyOrder: []string{"success", "message", "data", "hint"},
+			Properties: map[string]*jsonschema.Schema{
+				"success": {Type: "boolean"}, "message": text(), "data": {AnyOf: members}, "hint": text(),
+			},
+			Required: []string{"success", "message", "data"},
+		}
+	}
+	return &jsonschema.Schema{Ref: d.defs.Prefix + name}
+}

@@ -1,0 +1,10 @@
+// Package web holds the pages that are built into the programs, with everything
+// they load: nothing comes from elsewhere.
+package web
+
+import "embed"
+
+// Files are the pages by folder.
+//
+//go:embed docs
+var Files embed.FS
