@@ -352,7 +352,7 @@ func (d *decoder) bool(dst reflect.Value, v any, at *loc) {
 }
 
 func (d *decoder) int(dst reflect.Value, f *Field, v any, at *loc) {
-	text := ""
+	var text string
 	switch x := v.(type) {
 	case json.Number:
 		text = x.String()

@@ -189,7 +189,7 @@ func TestUnion(t *testing.T) {
 		`{"x":1}`:                      "body: The field 'action_type' must say which kind it is",
 	} {
 		in, err := o.Bind(Input{JSON: []byte(body)})
-		got := ""
+		var got string
 		if err != nil {
 			got = err.Error()
 		} else {

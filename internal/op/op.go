@@ -60,7 +60,7 @@ func (s Spec) Summary() string {
 	return strings.TrimSuffix(s.Doc, ".")
 }
 
-// Method and path of the route; the method is empty when any is taken.
+// MethodPath splits the route; the method is empty when any is taken.
 func (s Spec) MethodPath() (method, path string) { return splitRoute(s.Route) }
 
 func splitRoute(route string) (method, path string) {

@@ -366,7 +366,7 @@ func (t *Type) field(name string) *Field {
 	return nil
 }
 
-// All fields; of a union, those of all variants by name, none of them required
+// AllFields lists every field; of a union, those of all variants by name, none of them required
 // but the discriminator.
 func (t *Type) AllFields() []*Field {
 	if t.Kind != Union {

@@ -2,12 +2,14 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,7 +160,7 @@ func run(t *testing.T, env []string, args ...string) (stdout, stderr string, cod
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// raw sends bytes as they are and returns what comes back until the end.
+// raw sends bytes as they are and returns the reply, empty when there is none.
 func raw(t *testing.T, addr, request string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
@@ -167,8 +169,15 @@ func raw(t *testing.T, addr, request string) string {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	io.WriteString(c, request)
-	var b bytes.Buffer
-	io.Copy(&b, io.LimitReader(c, 1<<20))
-	return b.String()
+	go io.WriteString(c, request)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	dump, err := httputil.DumpResponse(res, true)
+	if err != nil {
+		return ""
+	}
+	return string(dump)
 }

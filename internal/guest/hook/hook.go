@@ -169,7 +169,7 @@ func (s *Service) Remove(ctx context.Context, in RemoveIn) (Removed, error) {
 	}
 	delete(s.hooks, in.Name)
 	op.Say(ctx, "Hook %s removed", in.Name)
-	return Removed{in.Name}, nil
+	return Removed(in), nil
 }
 
 // Shutdown runs the shutdown hooks, one priority after the other.

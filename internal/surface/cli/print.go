@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -223,8 +224,11 @@ func (r *run) events(body io.Reader) error {
 	var name string
 	for {
 		line, err := in.ReadString('\n')
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err != nil {
+			return &Error{ExitServer, fmt.Sprintf("the stream was cut off: %v", err)}
 		}
 		line = strings.TrimSuffix(line, "\n")
 		switch key, value, _ := strings.Cut(line, ": "); key {

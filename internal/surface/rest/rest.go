@@ -7,6 +7,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -87,14 +88,16 @@ func (s *Server) watched(next http.Handler) http.Handler {
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		r = r.WithContext(op.WithCall(r.Context(), call))
 		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
+			p := recover()
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				s.access(r, rec, call, start)
+				panic(http.ErrAbortHandler)
+			}
+			if p != nil {
 				s.Log.Error("request panicked", "id", call.ID, "panic", p, "stack", string(debug.Stack()))
 				if !rec.wrote {
 					fail(rec, call, http.StatusInternalServerError, internalMessage(call.ID))
 				}
-			} else if p != nil {
-				s.access(r, rec, call, start)
-				panic(http.ErrAbortHandler)
 			}
 			s.access(r, rec, call, start)
 		}()
