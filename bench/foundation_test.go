@@ -110,7 +110,8 @@ func BenchmarkSmallOperation(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer sandbox.Close()
-	ours := httptest.NewServer(sandbox.Handler())
+	handler, _ := sandbox.Handlers()
+	ours := httptest.NewServer(handler)
 	defer ours.Close()
 	type in struct {
 		Name     string  `json:"name"`

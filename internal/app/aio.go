@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 	if err := a.signIn(); err != nil {
 		return nil, err
 	}
-	a.runner = proc.New(proc.Config{Log: log, Env: childEnv(cfg, environ), Guard: []string{"/proc/self/exe", "guard"}})
+	a.runner = proc.New(proc.Config{Log: log, Env: a.childEnv(environ), Guard: []string{"/proc/self/exe", "guard"}})
 	services, components := a.services()
 	var lists [][]op.Op
 	for _, s := range services {
@@ -106,9 +107,18 @@ func userName(cfg config.Aio) string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// childEnv is what children inherit: no secrets, the time zone, and our own
-// command found first.
-func childEnv(cfg config.Aio, environ []string) []string {
+// Inside is the socket through which programs in the sandbox reach it without
+// credentials, which they must never hold. Only the sandbox's own user can open
+// it, who can do everything the API does anyway.
+func (a *Aio) Inside() string {
+	name := strings.NewReplacer(":", "-", "/", "-").Replace(a.cfg.Listen)
+	return filepath.Join(a.cfg.State, "aio-"+name+".sock")
+}
+
+// childEnv is what children inherit: no secrets, the home, the time zone, and
+// where their own sandbox is.
+func (a *Aio) childEnv(environ []string) []string {
+	cfg := a.cfg
 	env := config.Scrub(environ, &cfg)
 	set := func(key, value string) {
 		for i, pair := range env {
@@ -120,6 +130,7 @@ func childEnv(cfg config.Aio, environ []string) []string {
 		env = append(env, key+"="+value)
 	}
 	set("HOME", cfg.Home)
+	set("AIO_API_URL", "unix:"+a.Inside())
 	if cfg.TZ != "" {
 		set("TZ", cfg.TZ)
 	}
@@ -150,14 +161,15 @@ func (a *Aio) signIn() error {
 	return nil
 }
 
-// Handler serves the table behind the sign-in.
-func (a *Aio) Handler() http.Handler {
+// Handlers serve the table: the first behind the sign-in, the second for callers
+// inside.
+func (a *Aio) Handlers() (outside, inside http.Handler) {
 	calls := a.metrics.Counter("aio_requests_total", "Requests by operation and status.", "op", "status")
 	took := a.metrics.Histogram("aio_request_seconds", "Time of requests by operation.", "op")
 	a.metrics.Gauge("aio_children", "Living child processes.", "", func() map[string]float64 {
 		return map[string]float64{"": float64(len(a.runner.Living()))}
 	})
-	return rest.New(rest.Config{
+	c := rest.Config{
 		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap,
 		Base: func(r *http.Request) *url.URL { return auth.Base(r, a.trusted) },
 		Subject: func(ctx context.Context) string {
@@ -171,7 +183,10 @@ func (a *Aio) Handler() http.Handler {
 			calls(1, name, strconv.Itoa(status))
 			took(d, name)
 		},
-	})
+	}
+	open := c
+	open.Guard = nil
+	return rest.New(c), rest.New(open)
 }
 
 // Begin runs what belongs to the start, while the server already answers.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,10 @@ import (
 
 // Sandbox is what Serve drives.
 type Sandbox interface {
-	Handler() http.Handler
+	// Handlers for callers outside, who sign in, and for those inside.
+	Handlers() (outside, inside http.Handler)
+	// Inside is the path of the socket for callers inside.
+	Inside() string
 	Begin(ctx context.Context)
 	Shutdown(ctx context.Context)
 	Close() error
@@ -61,18 +65,11 @@ func Listen(address string) (net.Listener, error) {
 func Serve(ctx context.Context, l net.Listener, s Sandbox, log *slog.Logger) error {
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	server := &http.Server{
-		Handler:           s.Handler(),
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: 10 * time.Second, // a caller that dawdles over its headers
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		// "OPTIONS *" must pass the sign-in like everything else.
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	outside, inside := s.Handlers()
+	server := newServer(base, outside, log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
+	own := serveInside(base, s.Inside(), inside, log)
 	begin, endBegin := context.WithCancel(base)
 	var start sync.WaitGroup
 	start.Go(func() { s.Begin(begin) })
@@ -97,10 +94,40 @@ func Serve(ctx context.Context, l net.Listener, s Sandbox, log *slog.Logger) err
 		server.Close()
 	}
 	cancel()
+	own.Close()
 	err := s.Close()
 	if failed != nil && !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(failed, err)
 	}
 	log.Info("stopped")
 	return err
+}
+
+// serveInside answers programs of the sandbox itself. Without its socket they are
+// callers like all others, which is worth a warning but no reason not to serve.
+func serveInside(base context.Context, path string, h http.Handler, log *slog.Logger) *http.Server {
+	server := newServer(base, h, log)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		var l net.Listener
+		if l, err = Listen("unix:" + path); err == nil {
+			go server.Serve(l)
+			return server
+		}
+	}
+	log.Warn("programs inside must sign in", "error", err)
+	return server
+}
+
+func newServer(base context.Context, h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: 10 * time.Second, // a caller that dawdles over its headers
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		// "OPTIONS *" must pass the sign-in like everything else.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 }

@@ -8,12 +8,15 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // key makes a key pair and what JWT_PUBLIC_KEY holds.
@@ -119,6 +122,23 @@ func TestNobodyGetsIn(t *testing.T) {
 	}
 	if log := s.log.String(); strings.Contains(log, "a-shared-secret") || strings.Contains(log, "an-api-key") {
 		t.Error("the log holds a secret")
+	}
+}
+
+// A program inside needs no credentials, holds none, and reaches its own sandbox.
+func TestInsideNeedsNoCredentials(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	s := serve(t, "AUTH_TOKEN=a-shared-secret-token", "RUN_HOOK_POST_READY="+aio+" sandbox hook-list > "+out+"/list; env > "+out+"/env; touch "+out+"/done")
+	testenv.Poll(t, "the hook's end", func() bool { _, err := os.Stat(out + "/done"); return err == nil })
+	if b, err := os.ReadFile(out + "/list"); err != nil || string(b) != "[]\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	if b, err := os.ReadFile(out + "/env"); err != nil || strings.Contains(string(b), "a-shared-secret") {
+		t.Errorf("a child holds the token: %s %v", b, err)
+	}
+	if code, _ := s.get(t, "/v1/sandbox"); code != 401 {
+		t.Errorf("outside: %d", code)
 	}
 }
 
