@@ -24,9 +24,10 @@ const (
 	guardShort = time.Second
 	// guardTries is how many short lives in a row it takes to give up.
 	guardTries = 3
-	// guardGrace is how long Close waits: for marked daemons after TERM, and for
-	// the guard after goodbye.
-	guardGrace = time.Second
+	// daemonGrace is how long Close waits for marked daemons between TERM and KILL.
+	daemonGrace = time.Second
+	// guardGrace is how long Close waits for the guard after goodbye.
+	guardGrace = 3 * time.Second
 	// slotSize is a group's number and its limit, see claim.
 	slotSize = 16
 )
@@ -195,7 +196,7 @@ func (g *guard) set(slot, number int, limit uint64) {
 
 // close ends the daemons that left their group, then lets the guard go.
 func (g *guard) close() {
-	endMarked(g.nonce, guardGrace)
+	endMarked(g.nonce, daemonGrace)
 	g.mu.Lock()
 	g.closed = true
 	ended := g.ended

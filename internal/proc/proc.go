@@ -270,10 +270,16 @@ func (r *Runner) track(p *Process) {
 // sweep forgets the processes of which nothing is left.
 func (r *Runner) sweep() {
 	r.mu.Lock()
-	procs := slices.Collect(maps.Keys(r.procs))
+	var reaped []*Process
+	for p := range r.procs {
+		if yes, _ := p.state(); yes {
+			reaped = append(reaped, p)
+		}
+	}
 	r.mu.Unlock()
-	for _, p := range procs {
-		p.settle()
+	read := sync.OnceValues(processes)
+	for _, p := range reaped {
+		p.settleIn(read)
 	}
 }
 

@@ -146,8 +146,10 @@ func (p *Process) wait() {
 }
 
 // settle lets the runner forget the process once nothing of it is left.
-func (p *Process) settle() {
-	if !p.empty() {
+func (p *Process) settle() { p.settleIn(processes) }
+
+func (p *Process) settleIn(read func() ([]entry, error)) {
+	if !p.emptyIn(read) {
 		return
 	}
 	for _, o := range p.outs {
@@ -167,18 +169,28 @@ func (p *Process) state() (reaped, gone bool) {
 
 // empty is true when the child was reaped and no living process is left in its
 // group. Zombies that their parent has not collected do not count.
-func (p *Process) empty() bool {
+func (p *Process) empty() bool { return p.emptyIn(processes) }
+
+// emptyIn is empty with a table that is read only when it is needed, and after
+// the process was reaped.
+func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone || !p.reaped {
 		return p.gone
 	}
-	p.gone = groupEmpty(p.pid)
-	if p.gone == p.session { // the cheap look said nothing about the rest of the session, or that someone is there
-		if table, err := processes(); err == nil {
-			p.gone = len(p.claim().members(table)) == 0
-		}
+	if !p.session && groupEmpty(p.pid) {
+		p.gone = true
+		return true
 	}
+	table, err := read()
+	if err != nil {
+		return false
+	}
+	living, anyone := p.claim().find(table)
+	// Reading the table is not atomic: when it shows nobody, the group must be
+	// empty too, or someone was born and overlooked meanwhile.
+	p.gone = len(living) == 0 && (anyone || groupEmpty(p.pid))
 	return p.gone
 }
 

@@ -205,11 +205,12 @@ func TestStopEndsTheJobsOfATerminal(t *testing.T) {
 	master, slave := openTTY(t)
 	p := start(t, r, Command{Path: "bash", Args: []string{"--norc", "-i"}, TTY: slave})
 	screen := NewCapture(1<<16, 0)
+	slave.Close() // the terminal hangs up, and the reader ends, with the last process that has it
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer master.Close()
+	defer p.Kill()
 	wg.Go(func() { readAll(master, screen) })
-	if _, err := master.WriteString("sleep 1001 & echo \"\n$!\n\"; (trap '' HUP TERM; sleep 1002 & echo \"\n$!\n\"; wait) & \n"); err != nil {
+	if _, err := master.WriteString("sleep 1h & echo \"\n$!\n\"; (trap '' HUP TERM; sleep 2h & echo \"\n$!\n\"; wait) & \n"); err != nil {
 		t.Fatal(err)
 	}
 	jobs := numbers(t, screen, 2)
@@ -319,10 +320,7 @@ func TestManyAtATime(t *testing.T) {
 func TestEndedBackgroundWorkIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
-	fifo := t.TempDir() + "/fifo"
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fifo := mkfifo(t)
 	// Held open for both, so that the readers below neither block in open nor see an end.
 	gate, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	if err != nil {
@@ -355,20 +353,24 @@ func TestEndedBackgroundWorkIsForgotten(t *testing.T) {
 func TestChildSurvivesTheThreadOfItsCaller(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
-	started := make(chan *Process)
-	tid := 0
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		tid = unix.Gettid()
-		p, err := r.Start(bash("exec sleep 1000"))
-		if err != nil {
-			t.Error(err)
+	var p *Process
+	tid := os.Getpid()
+	for tid == os.Getpid() { // the first thread of a program never ends
+		started := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			tid = unix.Gettid()
+			var err error
+			if tid == os.Getpid() {
+				runtime.UnlockOSThread()
+			} else {
+				p, err = r.Start(bash("exec sleep 1000"))
+			}
+			started <- err
+		}()
+		if err := <-started; err != nil {
+			t.Fatal(err)
 		}
-		started <- p
-	}()
-	p := <-started
-	if p == nil {
-		return
 	}
 	eventually(t, "the thread has ended", func() bool {
 		_, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid))

@@ -30,9 +30,9 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 		t.Run("daemon "+session, func(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t, Config{Guard: guardArgv()})
-			fifo := mkfifo(t)
+			up, next := mkfifo(t), mkfifo(t)
 			out := NewCapture(1<<20, 0)
-			c := bash(session+` bash -c 'echo up >$1; read <$1; echo later; read <$1; echo never' bash "$1" & head -c 60000 /dev/zero; read <$1; echo last`, fifo)
+			c := bash(session+` bash -c 'echo >$1; read <$2; echo later; exec sleep 1h' bash $1 $2 & head -c 60000 /dev/zero; read <$1; echo last`, up, next)
 			c.Stdout = out
 			p := start(t, r, c)
 			if exit := wait(t, p); exit.Code != 0 {
@@ -41,7 +41,7 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 			if got := out.String(); len(got) != 60005 || !strings.HasSuffix(got, "last\n") {
 				t.Errorf("at the end %d bytes", len(got))
 			}
-			if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+			if err := os.WriteFile(next, []byte("\n"), 0); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "later output", func() bool { return strings.HasSuffix(out.String(), "last\nlater\n") })

@@ -109,21 +109,28 @@ func (c claim) covers(e entry) bool {
 
 // members picks the living processes that provably belong to the claim.
 func (c claim) members(table []entry) []entry {
-	var living []entry
+	living, _ := c.find(table)
+	return living
+}
+
+// find also tells whether the table shows anyone at all with the claimed number,
+// be it a zombie or a stranger.
+func (c claim) find(table []entry) (living []entry, anyone bool) {
 	ours := c.limit == 0
 	for _, e := range table {
 		if !c.covers(e) {
 			continue
 		}
+		anyone = true
 		ours = ours || e.start <= c.limit
 		if !e.zombie {
 			living = append(living, e)
 		}
 	}
 	if !ours {
-		return nil
+		return nil, anyone
 	}
-	return living
+	return living, anyone
 }
 
 // strike signals the process that e describes, and only that one: the process
