@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the pages by folder.
 //
-//go:embed docs
+//go:embed docs terminal vendor
 var Files embed.FS

@@ -74,6 +74,8 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, web.Files),
+		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
+		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
 	)
 	a.Table = op.NewTable(lists...)

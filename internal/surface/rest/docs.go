@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -28,14 +29,26 @@ func Docs(title, version string, table func() *op.Table, pages fs.FS) []op.Op {
 	text := func(ctx context.Context, _ None) (*op.Blob, error) {
 		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table()))), nil
 	}
-	return []op.Op{
+	return append([]op.Op{
 		op.New(op.Spec{Name: "docs_openapi", Route: "GET /v1/openapi.json", Tag: "docs", Doc: "Give the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, document),
 		op.New(op.Spec{Name: "docs_llms", Route: "GET /llms.txt", Tag: "docs", Doc: "Tell an agent in Markdown how to use this sandbox.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
-		op.Handle(op.Spec{Name: "docs_page", Route: "GET /v1/docs", Tag: "docs", Doc: "A page to read and try every operation."}, page(pages, "docs/index.html")),
-		op.Handle(op.Spec{Name: "docs_asset", Route: "GET /v1/docs/{file}", Tag: "docs", Doc: "Parts of that page."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			page(pages, "docs/"+r.PathValue("file")).ServeHTTP(w, r)
-		})),
+	}, Page("docs", "/v1/docs", "A page to read and try every operation.", pages)...)
+}
+
+// Page is a built-in page: the folder's index.html at the route, its other files
+// below it. Pages name their parts relatively, so that they work below any prefix.
+func Page(folder, route, doc string, pages fs.FS) []op.Op {
+	return []op.Op{
+		op.Handle(op.Spec{Name: folder + "_page", Route: "GET " + route, Tag: "pages", Doc: doc}, page(pages, folder+"/index.html")),
+		Assets(folder, route, pages),
 	}
+}
+
+// Assets serves the files of a folder below the route.
+func Assets(folder, route string, pages fs.FS) op.Op {
+	return op.Handle(op.Spec{Name: folder + "_asset", Route: "GET " + route + "/{file...}", Tag: "pages", Doc: "Parts of pages."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page(pages, path.Join(folder, path.Clean("/"+r.PathValue("file")))).ServeHTTP(w, r)
+	}))
 }
 
 func bytesBlob(media string, b []byte) *op.Blob {

@@ -1,0 +1,206 @@
+package x11
+
+import (
+	"time"
+
+	"github.com/jezek/xgb"
+	"github.com/jezek/xgb/xproto"
+)
+
+// enqueue passes on events that concern selections. It never waits.
+func (s *selections) enqueue(ev xgb.Event) {
+	switch e := ev.(type) {
+	case xproto.PropertyNotifyEvent:
+		if !s.transferring(e.Window) {
+			return
+		}
+	case xproto.DestroyNotifyEvent:
+		if !s.transferring(e.Window) {
+			return
+		}
+	}
+	select {
+	case s.queue <- ev:
+	default:
+	}
+}
+
+func (s *selections) transferring(w xproto.Window) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.transfers {
+		if key.window == w {
+			return true
+		}
+	}
+	return false
+}
+
+// serveSelections answers other applications until the connection ends.
+func (c *Conn) serveSelections() {
+	sweep := time.NewTicker(transferIdle / 3)
+	defer sweep.Stop()
+	defer c.sel.endAll()
+	for {
+		select {
+		case <-c.done:
+			return
+		case now := <-sweep.C:
+			c.sel.expire(now)
+		case ev := <-c.sel.queue:
+			switch e := ev.(type) {
+			case xproto.SelectionRequestEvent:
+				c.answer(e)
+			case xproto.SelectionClearEvent:
+				c.checkOwner(e.Selection)
+			case xproto.PropertyNotifyEvent:
+				c.sendPiece(transferKey{e.Window, e.Atom})
+			case xproto.DestroyNotifyEvent:
+				c.sel.abandon(e.Window)
+			}
+		}
+	}
+}
+
+// answer puts what was asked for into the asker's property and says so, or says that there is no such thing.
+func (c *Conn) answer(req xproto.SelectionRequestEvent) {
+	property := req.Property
+	if property == 0 {
+		property = req.Target // as clients did before the property could be chosen
+	}
+	note := xproto.SelectionNotifyEvent{
+		Time: req.Time, Requestor: req.Requestor, Selection: req.Selection, Target: req.Target, Property: property,
+	}
+	c.sel.mu.Lock()
+	offer := c.sel.offers[req.Selection]
+	c.sel.mu.Unlock()
+	var read bool
+	switch {
+	case offer == nil:
+		note.Property = 0
+	case req.Target == c.atoms.targets:
+		list := appendAtoms(nil, c.atoms.targets, c.atoms.timestamp)
+		for target := range offer.forms {
+			list = appendAtoms(list, target)
+		}
+		c.put(req.Requestor, property, xproto.AtomAtom, 32, list)
+	case req.Target == c.atoms.timestamp:
+		c.put(req.Requestor, property, xproto.AtomInteger, 32, appendAtoms(nil, xproto.Atom(offer.time)))
+	default:
+		f, ok := offer.forms[req.Target]
+		switch {
+		case !ok:
+			note.Property = 0
+		case len(f.data) <= pieceSize:
+			c.put(req.Requestor, property, f.kind, 8, f.data)
+			read = true
+		case !c.startTransfer(transferKey{req.Requestor, property}, offer, f):
+			note.Property = 0
+		}
+	}
+	xproto.SendEvent(c.x, false, req.Requestor, xproto.EventMaskNoEvent, string(note.Bytes()))
+	if read {
+		offer.update(func() { offer.reads++ })
+	}
+}
+
+func appendAtoms(b []byte, atoms ...xproto.Atom) []byte {
+	for _, a := range atoms {
+		b = append(b, byte(a), byte(a>>8), byte(a>>16), byte(a>>24))
+	}
+	return b
+}
+
+func (c *Conn) put(w xproto.Window, property, kind xproto.Atom, format byte, data []byte) {
+	xproto.ChangeProperty(c.x, xproto.PropModeReplace, w, property, kind, format, uint32(len(data))/uint32(format/8), data)
+}
+
+// startTransfer announces an answer in pieces. The reader's taking of each one is seen as the deletion of its property.
+func (c *Conn) startTransfer(key transferKey, o *Offer, f form) bool {
+	c.sel.mu.Lock()
+	full := len(c.sel.transfers) >= maxTransfers
+	if !full {
+		c.sel.transfers[key] = &transfer{offer: o, form: f, used: time.Now()}
+	}
+	c.sel.mu.Unlock() // before anything is sent: the pump takes this lock, and must not wait for the server
+	if full {
+		return false
+	}
+	mask := uint32(xproto.EventMaskPropertyChange | xproto.EventMaskStructureNotify)
+	xproto.ChangeWindowAttributes(c.x, key.window, xproto.CwEventMask, []uint32{mask})
+	c.put(key.window, key.property, c.atoms.incr, 32, appendAtoms(nil, xproto.Atom(len(f.data))))
+	return true
+}
+
+// sendPiece answers the deletion of a property that a transfer goes through. An empty piece ends the transfer.
+func (c *Conn) sendPiece(key transferKey) {
+	c.sel.mu.Lock()
+	t := c.sel.transfers[key]
+	c.sel.mu.Unlock()
+	if t == nil {
+		return
+	}
+	n := min(pieceSize, len(t.form.data)-t.sent)
+	c.put(key.window, key.property, t.form.kind, 8, t.form.data[t.sent:t.sent+n])
+	t.sent += n
+	t.used = time.Now()
+	if n > 0 {
+		return
+	}
+	c.sel.mu.Lock()
+	delete(c.sel.transfers, key)
+	c.sel.mu.Unlock()
+	if key.window != c.window && !c.sel.transferring(key.window) {
+		xproto.ChangeWindowAttributes(c.x, key.window, xproto.CwEventMask, []uint32{xproto.EventMaskNoEvent})
+	}
+	t.offer.update(func() { t.offer.reads++ })
+}
+
+// checkOwner ends an offer that another application has replaced. It asks who the owner is, because the news may be older
+// than our latest offer.
+func (c *Conn) checkOwner(selection xproto.Atom) {
+	c.sel.mu.Lock()
+	offer := c.sel.offers[selection]
+	settled := offer != nil && !offer.pending
+	c.sel.mu.Unlock()
+	if !settled {
+		return
+	}
+	now, err := xproto.GetSelectionOwner(c.x, selection).Reply()
+	if err == nil && now.Owner != c.window {
+		c.sel.release(selection, offer)
+	}
+}
+
+// expire forgets transfers whose reader has stopped reading.
+func (s *selections) expire(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, t := range s.transfers {
+		if now.Sub(t.used) > transferIdle {
+			delete(s.transfers, key)
+		}
+	}
+}
+
+// abandon forgets the transfers to a window that is gone.
+func (s *selections) abandon(w xproto.Window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.transfers {
+		if key.window == w {
+			delete(s.transfers, key)
+		}
+	}
+}
+
+// endAll tells those who wait for an offer to be read that nobody will.
+func (s *selections) endAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.offers {
+		o.end()
+	}
+	clear(s.offers)
+	clear(s.transfers)
+}

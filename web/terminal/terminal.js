@@ -1,0 +1,242 @@
+// Web terminal: each tab is one shell session, reached over one WebSocket. A lost
+// connection is taken up again with the same session; a reload finds it by its id
+// in the address.
+import { Terminal } from "../vendor/xterm/xterm.js";
+import { FitAddon } from "../vendor/xterm-fit/fit.js";
+import { WebLinksAddon } from "../vendor/xterm-links/links.js";
+import { Unicode11Addon } from "../vendor/xterm-unicode/unicode.js";
+
+const $ = (id) => document.getElementById(id);
+const page = new URL(location.href);
+const prefix = new URL("..", import.meta.url); // the page may live below a path
+const dark = { background: "#0f1216", foreground: "#dfe5ec", cursor: "#6cb2ff", selectionBackground: "#31506e" };
+const light = {
+  background: "#fcfcfd", foreground: "#1c2430", cursor: "#0b6bcb", selectionBackground: "#bcd9f5",
+  black: "#1c2430", red: "#b3261e", green: "#1a7f37", yellow: "#8a6100", blue: "#0b57d0", magenta: "#8430a8", cyan: "#0a7285", white: "#5b6675",
+  brightBlack: "#5b6675", brightRed: "#c5362d", brightGreen: "#2a8f47", brightYellow: "#9a7100", brightBlue: "#1b67e0", brightMagenta: "#9440b8", brightCyan: "#1a8295", brightWhite: "#1c2430",
+};
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+const theme = () => localStorage.getItem("terminal-theme") || (system.matches ? "dark" : "light");
+
+class Tab {
+  constructor(session, command) {
+    this.session = session;
+    this.command = command;
+    this.title = "shell";
+    this.tries = 0;
+    this.ended = false;
+    this.screen = Object.assign(document.createElement("div"), { className: "screen" });
+    $("screens").append(this.screen);
+    this.term = new Terminal({ fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", fontSize: 14, scrollback: 10000, cursorBlink: true, allowProposedApi: true, theme: theme() === "dark" ? dark : light });
+    this.fit = new FitAddon();
+    this.term.loadAddon(this.fit);
+    this.term.loadAddon(new WebLinksAddon((_event, uri) => open(uri, "_blank", "noopener")));
+    this.term.loadAddon(new Unicode11Addon());
+    this.term.unicode.activeVersion = "11";
+    this.term.open(this.screen);
+    this.term.onData((data) => this.typed(data));
+    this.term.onResize(({ cols, rows }) => this.send("resize", { cols, rows }));
+    this.term.onTitleChange((title) => { this.title = title || "shell"; draw(); });
+    this.term.attachCustomKeyEventHandler((event) => this.key(event));
+    this.button = tabButton(this);
+    this.connect();
+  }
+
+  // Copy and paste as terminals do; the browser itself pastes, bracketed by xterm.
+  key(event) {
+    if (!event.ctrlKey || !event.shiftKey) return true;
+    if (event.code === "KeyV") return false;
+    if (event.code !== "KeyC") return true;
+    event.preventDefault();
+    const text = this.term.getSelection();
+    if (event.type === "keydown" && text) copy(text);
+    return false;
+  }
+
+  typed(data) {
+    if (!this.ended) return this.send("input", data);
+    if (data === "\r") {
+      this.ended = false;
+      this.session = "";
+      this.term.reset();
+      this.connect();
+    }
+  }
+
+  send(type, data) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ type, data }));
+  }
+
+  connect() {
+    clearTimeout(this.timer);
+    const url = new URL("v1/shell/ws", prefix);
+    url.protocol = url.protocol.replace("http", "ws");
+    if (this.session) url.searchParams.set("session_id", this.session);
+    const socket = new WebSocket(url);
+    this.socket = socket;
+    socket.onmessage = (event) => { if (socket === this.socket) this.message(JSON.parse(event.data)); };
+    socket.onclose = (event) => { if (socket === this.socket) this.closed(event); };
+  }
+
+  message({ type, data }) {
+    switch (type) {
+      case "session_id":
+        this.session = typeof data === "string" ? data : data?.session_id;
+        this.term.reset(); // what follows is the recent output, from its beginning
+        remember();
+        break;
+      case "ready":
+        this.tries = 0;
+        this.refit();
+        this.send("resize", { cols: this.term.cols, rows: this.term.rows });
+        if (this.command) this.send("input", this.command + "\r");
+        this.command = "";
+        draw();
+        break;
+      case "output":
+        this.term.write(data);
+        break;
+      case "ping":
+        this.send("pong", { timestamp: data?.timestamp ?? Date.now() });
+        break;
+      case "exit":
+        this.code = data?.code ?? data;
+        break;
+    }
+  }
+
+  async closed(event) {
+    if (event.code === 1000 || event.code === 1008) {
+      const code = this.code ?? /-?\d+/.exec(event.reason)?.[0];
+      const why = event.code === 1008 ? event.reason : `exited with code ${code ?? "unknown"}`;
+      this.code = undefined;
+      this.ended = true;
+      this.term.write(`\r\n\x1b[2m${why} — press Enter for a new session\x1b[0m\r\n`);
+      draw();
+      return;
+    }
+    this.tries++;
+    draw();
+    // A refused handshake does not tell why; a plain request does.
+    const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
+    if (status === 401 || status === 403) {
+      this.ended = true;
+      this.term.write("\r\n\x1b[2mnot signed in — open this page again with a new ticket (?ticket=…)\x1b[0m\r\n");
+      draw();
+      return;
+    }
+    this.timer = setTimeout(() => this.connect(), Math.min(10000, 250 * 2 ** Math.min(this.tries, 6)));
+  }
+
+  refit() {
+    if (this === active) this.fit.fit();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    const socket = this.socket;
+    this.socket = null;
+    socket?.close(1000);
+    if (this.session) fetch(new URL(`v1/shell/sessions/${encodeURIComponent(this.session)}`, prefix), { method: "DELETE" }).catch(() => {});
+    this.term.dispose();
+    this.screen.remove();
+    this.button.remove();
+  }
+}
+
+function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).catch(() => {});
+  const area = Object.assign(document.createElement("textarea"), { value: text });
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+const tabs = [];
+let active = null;
+
+function tabButton(tab) {
+  const button = document.createElement("button");
+  button.className = "tab";
+  button.role = "tab";
+  const name = Object.assign(document.createElement("span"), { className: "name" });
+  const close = Object.assign(document.createElement("span"), { className: "close", textContent: "×", title: "End this session" });
+  close.setAttribute("aria-label", "End this session");
+  close.onclick = (event) => { event.stopPropagation(); remove(tab); };
+  button.append(name, close);
+  button.onclick = () => show(tab);
+  $("tabs").append(button);
+  return button;
+}
+
+function add(session = "", command = "") {
+  const tab = new Tab(session, command);
+  tabs.push(tab);
+  show(tab);
+  return tab;
+}
+
+function remove(tab) {
+  tab.close();
+  const at = tabs.indexOf(tab);
+  tabs.splice(at, 1);
+  if (tab === active) active = null;
+  if (tabs.length === 0) add();
+  else if (!active) show(tabs[Math.max(0, at - 1)]);
+  remember();
+}
+
+function show(tab) {
+  active = tab;
+  for (const t of tabs) t.screen.classList.toggle("shown", t === tab);
+  tab.refit();
+  tab.term.focus();
+  remember();
+}
+
+// remember keeps the sessions where a reload finds them: the shown one in the
+// address, which can be passed on, all of them in this window's storage.
+function remember() {
+  const url = new URL(location.href);
+  if (active?.session) url.searchParams.set("session_id", active.session);
+  else url.searchParams.delete("session_id");
+  url.searchParams.delete("command");
+  url.searchParams.delete("ticket");
+  history.replaceState(null, "", url);
+  sessionStorage.setItem("terminal-tabs", JSON.stringify(tabs.map((t) => t.session).filter(Boolean)));
+  draw();
+}
+
+function draw() {
+  for (const t of tabs) {
+    t.button.setAttribute("aria-selected", String(t === active));
+    t.button.querySelector(".name").textContent = t.title;
+    t.button.title = t.session || "";
+  }
+  document.title = active ? `${active.title} – Terminal` : "Terminal";
+  $("notice").textContent = active && active.tries > 0 && !active.ended ? "Connection lost, trying again…" : "";
+}
+
+function paint() {
+  document.documentElement.dataset.theme = theme();
+  for (const t of tabs) t.term.options.theme = theme() === "dark" ? dark : light;
+}
+
+$("new").onclick = () => add();
+$("theme").onclick = () => { localStorage.setItem("terminal-theme", theme() === "dark" ? "light" : "dark"); paint(); };
+system.addEventListener("change", paint);
+new ResizeObserver(() => active?.refit()).observe($("screens"));
+addEventListener("online", () => { for (const t of tabs) if (t.tries > 0 && !t.ended) t.connect(); });
+
+paint();
+const wanted = page.searchParams.get("session_id");
+let stored = [];
+try { stored = JSON.parse(sessionStorage.getItem("terminal-tabs")) || []; } catch { /* nothing that could be used */ }
+const command = page.searchParams.get("command") || "";
+if (command && !wanted) stored = [];
+if (wanted && !stored.includes(wanted)) stored = [wanted];
+for (const session of stored) add(session);
+if (tabs.length === 0) add("", command);
+if (wanted) show(tabs.find((t) => t.session === wanted) || tabs[0]);
