@@ -19,6 +19,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/health"
 	"github.com/cove-sandbox/cove/internal/guest/hook"
 	"github.com/cove-sandbox/cove/internal/guest/info"
@@ -93,6 +94,7 @@ func (a *Aio) services() ([]service, []health.Component) {
 		info.New(info.Config{Version: a.version, User: userName(a.cfg), Home: a.cfg.Home, Workspace: a.cfg.Workspace, TZ: a.cfg.TZ, Venv: a.cfg.Venv, Runner: a.runner}),
 		a.hooks,
 		ticket.New(ticket.Config{Issuer: a.guard}),
+		bash.New(bash.Config{Runner: a.runner, Home: a.cfg.Home, Workspace: a.cfg.Workspace, State: a.cfg.State, MaxSessions: a.cfg.BashMaxSessions, Idle: a.cfg.BashIdle, Log: a.log}),
 	}
 	components := []health.Component{{Name: "start", Needed: true, State: a.hooks.State}}
 	return services, components

@@ -1,0 +1,225 @@
+package bash
+
+import (
+	"container/list"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+// What a command's status can be.
+const (
+	pending   = "pending"
+	running   = "running"
+	completed = "completed"
+	timedOut  = "timed_out"
+	killed    = "killed"
+)
+
+// command is one process and what is kept of it.
+type command struct {
+	id       string
+	text     string
+	session  *session
+	out, err *spool
+	bell     *bell
+	ended    chan struct{}
+
+	// Guarded by the service's lock.
+	holders   int // replies that are being made from it
+	forgotten bool
+	place     *list.Element // among the finished
+
+	mu      sync.Mutex
+	p       *proc.Process // nil before it is started, then never changed
+	in      *input        // nil: its input is empty
+	status  string
+	exit    *int
+	sent    uint64 // signals that were sent on request, as bits
+	expired bool
+	doomed  bool // to be stopped as soon as it has started
+	limit   *time.Timer
+	ends    [2]int64 // what stdout and stderr held when it ended
+}
+
+func (s *Service) newCommand(ss *session, text string) *command {
+	b := &bell{}
+	s.store.memory.add(len(text))
+	return &command{
+		id: newID(), text: text, session: ss, status: pending, holders: 1,
+		out: s.store.spool(b), err: s.store.spool(b), bell: b, ended: make(chan struct{}),
+	}
+}
+
+// CommandInfo tells about a command.
+type CommandInfo struct {
+	CommandID string `json:"command_id" doc:"Name of the command"`
+	Command   string `json:"command" doc:"What was run"`
+	Status    string `json:"status" enum:"pending,running,completed,timed_out,killed" doc:"How far it is"`
+	ExitCode  *int   `json:"exit_code" doc:"Its exit code once it has ended; 128 plus the number of the signal that ended it"`
+}
+
+func (c *command) info() CommandInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return CommandInfo{CommandID: c.id, Command: c.text, Status: c.status, ExitCode: c.exit}
+}
+
+func (c *command) over() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin takes over the started process.
+func (c *command) begin(p *proc.Process, in *os.File) {
+	c.mu.Lock()
+	c.p, c.status = p, running
+	if in != nil {
+		c.in = &input{f: in, turn: make(chan struct{}, 1)}
+	}
+	doomed := c.doomed
+	c.mu.Unlock()
+	if doomed { // its session was closed meanwhile
+		p.Stop()
+	}
+}
+
+// stop ends the command and what it left in its group; its status is then killed.
+func (c *command) stop() {
+	c.mu.Lock()
+	p := c.p
+	c.doomed = true
+	c.sent |= 1<<syscall.SIGTERM | 1<<syscall.SIGKILL
+	c.mu.Unlock()
+	if p != nil {
+		p.Stop()
+	}
+}
+
+// expireAfter ends the command when its hard timeout is over.
+func (s *Service) expireAfter(c *command, d time.Duration) {
+	s.tasks.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit = time.AfterFunc(d, func() {
+		defer s.tasks.Done()
+		select {
+		case <-c.p.Done(): // what it left in the background may stay
+			return
+		default:
+		}
+		c.mu.Lock()
+		c.expired = true
+		c.mu.Unlock()
+		c.p.Stop()
+	})
+}
+
+// watch settles a command that no request waits for.
+func (s *Service) watch(c *command) {
+	go func() {
+		select {
+		case <-c.p.Done():
+		case <-s.quit:
+		}
+		s.settle(c)
+	}()
+}
+
+// settle notes the end of a command, and lets Close go on. It is called once for
+// every command that was started, after its process is done or was given up.
+func (s *Service) settle(c *command) {
+	defer s.tasks.Done()
+	c.mu.Lock()
+	exit := c.p.Exit()
+	c.status = completed
+	switch {
+	case exit.Code < 0: // even KILL did not end it
+		c.status = running
+	case c.expired:
+		c.status = timedOut
+	case exit.Code > 128 && exit.Code < 128+64 && c.sent&(1<<(exit.Code-128)) != 0:
+		c.status = killed
+	}
+	if c.status != running {
+		c.exit = &exit.Code
+	}
+	_, c.ends[0] = c.out.extent()
+	_, c.ends[1] = c.err.extent()
+	limit := c.limit
+	c.mu.Unlock()
+	if limit != nil && limit.Stop() {
+		s.tasks.Done()
+	}
+	if c.in != nil {
+		c.in.f.Close() // fails when a writer has closed it
+	}
+	s.mu.Lock()
+	c.session.running--
+	c.session.used = s.now()
+	if !c.forgotten {
+		c.place = s.finished.PushBack(c)
+	}
+	s.mu.Unlock()
+	close(c.ended)
+}
+
+// release ends a reply that was made from a command.
+func (s *Service) release(c *command) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.holders--
+	if c.forgotten && c.holders == 0 {
+		c.drop()
+	}
+}
+
+// forget lets go of a command's output, as soon as no reply needs it. The lock
+// is held, and the caller takes it out of its session.
+func (s *Service) forget(c *command) {
+	if c.place != nil {
+		s.finished.Remove(c.place)
+		c.place = nil
+	}
+	c.forgotten = true
+	s.store.memory.give(len(c.text))
+	if c.holders == 0 {
+		c.drop()
+	}
+}
+
+func (c *command) drop() {
+	c.out.drop()
+	c.err.drop()
+}
+
+// reclaim forgets the command that ended first of all, to make room for the
+// output of others. It is false when there is none.
+func (s *Service) reclaim() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := s.finished.Front()
+	if oldest == nil {
+		return false
+	}
+	c := oldest.Value.(*command)
+	s.forget(c)
+	c.session.drop(c)
+	return true
+}
+
+func (ss *session) drop(c *command) {
+	for i, other := range ss.order {
+		if other == c {
+			ss.order = append(ss.order[:i:i], ss.order[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package bash
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	s := newService(t, guarded)
+	if err := os.Mkdir(s.Home+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 300<<10)
+	for _, c := range []struct {
+		name   string
+		in     ExecIn
+		out    string
+		errs   string
+		code   int
+		status string
+	}{
+		{name: "nothing", in: ExecIn{Command: ""}},
+		{name: "true", in: ExecIn{Command: "true"}},
+		{name: "exit code", in: ExecIn{Command: "exit 3"}, code: 3},
+		{name: "both streams", in: ExecIn{Command: "echo out; echo err >&2; false"}, out: "out\n", errs: "err\n", code: 1},
+		{name: "no newline", in: ExecIn{Command: "printf abc"}, out: "abc"},
+		{name: "leading dash", in: ExecIn{Command: "-x; echo $#"}, out: "0\n", errs: "bash: line 1: -x: command not found\n"},
+		{name: "comment", in: ExecIn{Command: "# nothing\necho a # b"}, out: "a\n"},
+		{name: "here document", in: ExecIn{Command: "cat <<'E'\n$x\n  y\nE\n"}, out: "$x\n  y\n"},
+		{name: "syntax error", in: ExecIn{Command: "echo 'a"}, errs: "bash: -c: line 1: unexpected EOF while looking for matching `''\n", code: 2},
+		{name: "not found", in: ExecIn{Command: "no-such-program"}, errs: "bash: line 1: no-such-program: command not found\n", code: 127},
+		{name: "set -e", in: ExecIn{Command: "set -e; false; echo no"}, code: 1},
+		{name: "exec", in: ExecIn{Command: "exec printf '%s' \"$0\""}, out: "bash"},
+		{name: "trap", in: ExecIn{Command: "trap 'echo bye' EXIT; exit 4"}, out: "bye\n", code: 4},
+		{name: "ended by its own signal", in: ExecIn{Command: "kill -9 $$"}, code: 137},
+		{name: "unicode", in: ExecIn{Command: "echo '日本語 ✓ é'"}, out: "日本語 ✓ é\n"},
+		{name: "not unicode", in: ExecIn{Command: `printf 'a\xff\xe2\x82b\xe2\x82'`}, out: "a\ufffd\ufffd\ufffdb\ufffd\ufffd"},
+		{name: "zero bytes", in: ExecIn{Command: `printf 'a\0b'`}, out: "a\x00b"},
+		{name: "carriage returns stay", in: ExecIn{Command: `printf '1%%\r2%%\r\n'`}, out: "1%\r2%\r\n"},
+		{name: "input is empty", in: ExecIn{Command: "cat; read x; echo $?"}, out: "1\n"},
+		{name: "no terminal", in: ExecIn{Command: "[ -t 0 ] || [ -t 1 ] || [ -t 2 ] || echo none"}, out: "none\n"},
+		{name: "workspace", in: ExecIn{Command: "pwd"}, out: s.Home + "\n"},
+		{name: "directory", in: ExecIn{Command: "pwd", ExecDir: new(s.Home + "/sub")}, out: s.Home + "/sub\n"},
+		{name: "relative directory", in: ExecIn{Command: "pwd", ExecDir: new("sub")}, out: s.Home + "/sub\n"},
+		{name: "home directory", in: ExecIn{Command: "pwd", ExecDir: new("~/sub")}, out: s.Home + "/sub\n"},
+		{name: "environment", in: ExecIn{Command: `echo "$A|$LANG|${HOME-none}"`, Env: map[string]*string{"A": new("x y"), "LANG": new("C"), "HOME": nil}}, out: "x y|C|none\n"},
+		{name: "path of its own", in: ExecIn{Command: `echo $PATH; type -t ls`, Env: map[string]*string{"PATH": new("/nowhere")}}, out: "/nowhere\n", code: 1},
+		{name: "own group", in: ExecIn{Command: "[ $$ = $(cut -d' ' -f5 /proc/self/stat) ] && echo own"}, out: "own\n"},
+		{name: "long command", in: ExecIn{Command: "echo begin; : '" + long + "'; [ -e /proc/$$/fd/3 ] || echo closed; echo $0 $#; exit 5"}, out: "begin\nclosed\nbash 0\n", code: 5},
+		{name: "pipe status", in: ExecIn{Command: "yes | head -n1; echo ${PIPESTATUS[*]}"}, out: "y\n141 0\n"},
+		{name: "middle left out", in: ExecIn{Command: "printf 'é%.0s' {1..30}", MaxOutputLength: 5}, out: "ééé\n[... 50 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+		{name: "just fits", in: ExecIn{Command: "printf 'é%.0s' {1..5}", MaxOutputLength: 5}, out: "ééééé"},
+		{name: "one too many", in: ExecIn{Command: "printf 'é%.0s' {1..6}", MaxOutputLength: 5}, out: "ééé\n[... 2 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+		{name: "cut within limit", in: ExecIn{Command: "printf '%s' {a..z}; printf 1234 >&2", MaxOutputLength: 4}, out: "ab\n[... 22 bytes left out; bash_output has them from offset 2 on ...]\nyz", errs: "1234"},
+		{name: "no limit", in: ExecIn{Command: "printf '%060000d' 1", MaxOutputLength: -1}, out: fmt.Sprintf("%060000d", 1)},
+		{name: "hard timeout", in: ExecIn{Command: "echo a; sleep 1000; echo b", HardTimeout: new(0.2)}, out: "a\n", code: 143, status: timedOut},
+		{name: "hard timeout of those who will not", in: ExecIn{Command: "trap '' TERM; echo a; sleep 1000; echo b; sleep 1000", HardTimeout: new(0.2)}, out: "a\n", code: 137, status: timedOut},
+		{name: "hard timeout, clean end", in: ExecIn{Command: "trap 'exit 7' TERM; sleep 1000 & wait", HardTimeout: new(0.2)}, code: 7, status: timedOut},
+		{name: "within both timeouts", in: ExecIn{Command: "echo a", Timeout: new(30.), HardTimeout: new(30.)}, out: "a\n"},
+		{name: "zero is no hard timeout", in: ExecIn{Command: "echo a", HardTimeout: new(0.)}, out: "a\n"},
+		{name: "background process", in: ExecIn{Command: "sleep 1000 & echo started"}, out: "started\n"},
+		{name: "daemon", in: ExecIn{Command: "setsid -f sleep 1000; echo started >&2"}, errs: "started\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, s, c.in)
+			want := ExecResult{
+				SessionID: got.SessionID, CommandID: got.CommandID, Command: c.in.Command, Status: completed,
+				Stdout: &c.out, Stderr: &c.errs, ExitCode: &c.code, Offset: got.Offset, StderrOffset: got.StderrOffset,
+			}
+			if c.status != "" {
+				want.Status = c.status
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+			if got.SessionID == "" || got.CommandID == "" {
+				t.Errorf("ids %q %q", got.SessionID, got.CommandID)
+			}
+			rest := output(t, s, OutputIn{SessionID: got.SessionID, Offset: got.Offset, StderrOffset: got.StderrOffset, Wait: true, WaitTimeout: 1000})
+			if rest.Stdout+rest.Stderr != "" || rest.More {
+				t.Errorf("there is more behind the offsets: %+v", rest)
+			}
+		})
+	}
+}
+
+func TestRefusedExec(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	file := s.Home + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := s.Home + "/gone"
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, s, ExecIn{Command: "true", SessionID: new("g"), ExecDir: &gone})
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	huge := strings.Repeat("x", 200<<10)
+	for _, c := range []struct {
+		name string
+		in   ExecIn
+		code op.Code
+		says string
+	}{
+		{"zero byte", ExecIn{Command: "echo a\x00b"}, op.Invalid, "zero byte"},
+		{"no such directory", ExecIn{ExecDir: new("/no/such")}, op.NotFound, "/no/such does not exist"},
+		{"no directory", ExecIn{ExecDir: &file}, op.Invalid, "is not a directory"},
+		{"directory is gone", ExecIn{SessionID: new("g")}, op.NotFound, "send an exec_dir that exists"},
+		{"name without a name", ExecIn{Env: map[string]*string{"": new("a")}}, op.Invalid, "must not be empty"},
+		{"name with =", ExecIn{Env: map[string]*string{"a=b": new("a")}}, op.Invalid, `"a=b"`},
+		{"value with zero", ExecIn{Env: map[string]*string{"a": new("\x00")}}, op.Invalid, "value of a"},
+		{"huge value", ExecIn{Env: map[string]*string{"a": &huge}}, op.TooLarge, "too large"},
+		{"bad session", ExecIn{SessionID: new("a/b")}, op.Invalid, "no slash"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := s.Exec(t.Context(), c.in)
+			refused(t, err, c.code, c.says)
+		})
+	}
+	if all, _ := s.Sessions(t.Context(), None{}); len(all) != 1 || all[0].CommandCount != 2 || all[0].CurrentCommand != nil {
+		t.Errorf("left behind: %+v", all)
+	}
+	empty := New(Config{Runner: proc.New(proc.Config{Env: []string{"PATH=/nowhere"}})})
+	_, err := empty.Exec(t.Context(), ExecIn{Command: "true"})
+	refused(t, err, op.Unavailable, "install the package bash")
+	s.Close()
+	_, err = s.Exec(t.Context(), ExecIn{Command: "true"})
+	refused(t, err, op.Unavailable, "stopping")
+}
+
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var wait sync.WaitGroup
+	for i := range 100 {
+		wait.Go(func() {
+			in := ExecIn{Command: fmt.Sprintf("echo out %d; echo err %d >&2; exit %d", i, i, i)}
+			if i%2 == 0 {
+				in.SessionID = new("shared")
+			}
+			got := run(t, s, in)
+			if *got.Stdout != fmt.Sprintf("out %d\n", i) || *got.Stderr != fmt.Sprintf("err %d\n", i) || *got.ExitCode != i || got.Status != completed {
+				t.Errorf("%d: %q %q %d", i, *got.Stdout, *got.Stderr, *got.ExitCode)
+			}
+		})
+	}
+	wait.Wait()
+	if living := s.Runner.Living(); len(living) != 0 {
+		t.Errorf("still there: %v", living)
+	}
+	all, err := s.Sessions(t.Context(), None{})
+	if err != nil || len(all) != 51 {
+		t.Errorf("%d sessions, %v", len(all), err)
+	}
+}
+
+// A caller who goes away, or who only waited for so long, loses nothing.
+func TestCommandOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	soft := run(t, s, ExecIn{Command: "echo a; read x; echo got $x; exit 6", Timeout: new(0.)})
+	if soft.Status != running || soft.ExitCode != nil {
+		t.Fatalf("%+v", soft)
+	}
+	if _, err := s.Write(t.Context(), WriteIn{SessionID: soft.SessionID, Input: "it\n"}); err != nil {
+		t.Fatal(err)
+	}
+	end := await(t, s, soft.SessionID, soft.CommandID, 16)
+	if end.Stdout != "a\ngot it\n" || *end.Command.ExitCode != 6 || end.Command.Status != completed {
+		t.Errorf("%+v %+v", end, end.Command)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		eventually(t, "the command runs", func() bool {
+			all, _ := s.Sessions(ctx, None{})
+			return len(all) == 2 && all[1].CurrentCommand != nil
+		})
+		cancel()
+	}()
+	_, err := s.Exec(ctx, ExecIn{Command: "read x; echo $x", SessionID: new("mine")})
+	refused(t, err, op.Canceled, "it goes on")
+	if _, err := s.Write(t.Context(), WriteIn{SessionID: "mine", Input: "still\n"}); err != nil {
+		t.Fatal(err)
+	}
+	if out := output(t, s, OutputIn{SessionID: "mine", Wait: true, WaitTimeout: 30}); out.Stdout != "still\n" {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	stream := func(in ExecIn, each func(op.Event)) (kinds []string, out, errs string, last ExecEvent) {
+		err := s.ExecStream(t.Context(), in, func(e op.Event) error {
+			data := e.Data.(ExecEvent)
+			kinds = append(kinds, e.Name)
+			switch e.Name {
+			case "stdout":
+				out += data.Data
+			case "stderr":
+				errs += data.Data
+			}
+			last = data
+			if each != nil {
+				each(e)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return kinds, out, errs, last
+	}
+	// Each line comes before the next is written: the command waits for the answer.
+	session := ""
+	kinds, out, _, last := stream(ExecIn{Command: "for i in 1 2 3; do echo é$i; read x; done; exit 3"}, func(e op.Event) {
+		if d := e.Data.(ExecEvent); e.Name == "start" {
+			session = d.SessionID
+		} else if e.Name == "stdout" {
+			if _, err := s.Write(t.Context(), WriteIn{SessionID: session, Input: "\n"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if d := cmp.Diff([]string{"start", "stdout", "stdout", "stdout", "exit"}, kinds); d != "" || out != "é1\né2\né3\n" || *last.ExitCode != 3 || last.Status != completed || *last.Offset != 12 {
+		t.Errorf("%s\n%q %+v", d, out, last)
+	}
+	kinds, _, errs, last := stream(ExecIn{Command: "echo no >&2; sleep 1000", HardTimeout: new(0.2)}, nil)
+	if d := cmp.Diff([]string{"start", "stderr", "exit"}, kinds); d != "" || errs != "no\n" || last.Status != timedOut {
+		t.Errorf("%s\n%q %+v", d, errs, last)
+	}
+	kinds, _, _, last = stream(ExecIn{Command: "sleep 1000", Timeout: new(0.1)}, nil)
+	if d := cmp.Diff([]string{"start", "timeout"}, kinds); d != "" || last.Status != running {
+		t.Errorf("%s\n%+v", d, last)
+	}
+	// A daemon that writes for ever does not keep the stream open.
+	kinds, out, _, _ = stream(ExecIn{Command: "yes daemon & head -c 100000 /dev/zero"}, nil)
+	if kinds[len(kinds)-1] != "exit" || strings.Count(out, "\x00") != 100000 {
+		t.Errorf("%v", kinds[len(kinds)-1])
+	}
+	if err := s.ExecStream(t.Context(), ExecIn{Command: "true", ExecDir: new("/no/such")}, nil); err == nil {
+		t.Error("not refused")
+	}
+}

@@ -1,0 +1,91 @@
+package bash
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// killTime is how long a reply waits to tell whether the signal ended the command.
+const killTime = 250 * time.Millisecond
+
+// KillIn names a command and a signal.
+type KillIn struct {
+	SessionID string  `json:"session_id" doc:"Session of the command"`
+	CommandID *string `json:"command_id" doc:"Command to signal, also one that has ended and left processes behind; the one started last among those that run when missing"`
+	Signal    string  `json:"signal" default:"SIGTERM" doc:"Name of the signal, with or without SIG, or its number"`
+}
+
+// KillResult tells what became of the command.
+type KillResult struct {
+	SessionID string `json:"session_id"`
+	CommandID string `json:"command_id"`
+	Signal    string `json:"signal"`
+	Status    string `json:"status" enum:"pending,running,completed,timed_out,killed"`
+	ExitCode  *int   `json:"exit_code"`
+}
+
+// Kill sends a signal to a command's process group.
+func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
+	sig, err := signalOf(in.Signal)
+	if err != nil {
+		return KillResult{}, err
+	}
+	c, err := s.target(in.SessionID, in.CommandID)
+	if err != nil {
+		return KillResult{}, err
+	}
+	if err := c.signal(sig); err != nil {
+		return KillResult{}, err
+	}
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	i := c.info()
+	op.Say(ctx, "%s sent to command %s, which is %s", unix.SignalName(sig), c.id, i.Status)
+	return KillResult{SessionID: in.SessionID, CommandID: c.id, Signal: unix.SignalName(sig), Status: i.Status, ExitCode: i.ExitCode}, nil
+}
+
+// signal reaches the whole group, also what is left of it after the command ended.
+func (c *command) signal(sig syscall.Signal) error {
+	c.mu.Lock()
+	p := c.p
+	c.sent |= 1 << sig
+	c.mu.Unlock()
+	if p == nil {
+		return op.Errorf(op.Conflict, "command %s is just being started; try again", c.id)
+	}
+	switch err := p.Signal(sig); {
+	case errors.Is(err, os.ErrProcessDone):
+		return op.Errorf(op.Conflict, "command %s has ended, and nothing is left of its process group", c.id)
+	case errors.Is(err, os.ErrPermission):
+		return op.Errorf(op.Denied, "command %s runs as another user, who cannot be signalled; use sudo kill", c.id)
+	default:
+		return err
+	}
+}
+
+// signalOf reads the name or number of a signal.
+func signalOf(name string) (syscall.Signal, error) {
+	text := strings.ToUpper(strings.TrimSpace(name))
+	if n, err := strconv.Atoi(text); err == nil {
+		if sig := syscall.Signal(n); unix.SignalName(sig) != "" {
+			return sig, nil
+		}
+	} else if sig := unix.SignalNum("SIG" + strings.TrimPrefix(text, "SIG")); sig != 0 {
+		return sig, nil
+	}
+	return 0, op.Errorf(op.Invalid, "there is no signal %q; use a name like SIGTERM, SIGINT, SIGKILL, SIGHUP, SIGSTOP, SIGCONT", name)
+}

@@ -1,0 +1,139 @@
+package bash
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "guard" {
+		os.Exit(proc.GuardMain(os.Stdin))
+	}
+	testenv.Main(m)
+}
+
+func environ(home string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8"}
+}
+
+// guarded ends also what has left its process group.
+func guarded(c *Config) {
+	c.Runner = proc.New(proc.Config{Env: environ(c.Home), Guard: []string{"/proc/self/exe", "guard"}})
+}
+
+// newService has a real bash and folders of its own.
+func newService(t testing.TB, change ...func(*Config)) *Service {
+	t.Helper()
+	testenv.Need(t, "bash")
+	dir := t.TempDir()
+	c := Config{
+		Runner: proc.New(proc.Config{Env: environ(dir)}),
+		Home:   dir, Workspace: dir, State: dir + "/state",
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	s := New(c)
+	t.Cleanup(func() {
+		s.Close()
+		s.Close()
+		c.Runner.Close()
+		if left := s.store.memory.used.Load(); left != 0 {
+			t.Errorf("%d bytes of memory are still accounted for", left)
+		}
+		if left := s.store.disk.used.Load(); left != 0 {
+			t.Errorf("%d bytes of disk are still accounted for", left)
+		}
+	})
+	return s
+}
+
+func run(t testing.TB, s *Service, in ExecIn) ExecResult {
+	t.Helper()
+	if in.MaxOutputLength == 0 {
+		in.MaxOutputLength = 50000
+	}
+	out, err := s.Exec(t.Context(), in)
+	if err != nil {
+		t.Fatalf("exec %q: %v", in.Command, err)
+	}
+	return out
+}
+
+// background starts a command in a session and returns its id.
+func background(t testing.TB, s *Service, session, text string) string {
+	t.Helper()
+	return run(t, s, ExecIn{Command: text, SessionID: &session, AsyncMode: true}).CommandID
+}
+
+func output(t testing.TB, s *Service, in OutputIn) OutputResult {
+	t.Helper()
+	out, err := s.Output(t.Context(), in)
+	if err != nil {
+		t.Fatalf("output: %v", err)
+	}
+	return out
+}
+
+// await reads until the command has ended, in pieces of limit bytes.
+func await(t testing.TB, s *Service, session, id string, limit int) OutputResult {
+	t.Helper()
+	var all OutputResult
+	var out, errs strings.Builder
+	for {
+		all = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: all.Offset, StderrOffset: all.StderrOffset, Wait: true, WaitTimeout: 30, Limit: &limit})
+		out.WriteString(all.Stdout)
+		errs.WriteString(all.Stderr)
+		if all.Command.ExitCode != nil && !all.More {
+			all.Stdout, all.Stderr = out.String(), errs.String()
+			return all
+		}
+	}
+}
+
+// waitFor reads until stdout holds a text.
+func waitFor(t testing.TB, s *Service, session, id, text string) string {
+	t.Helper()
+	got, at := "", OutputResult{}
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got, text); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%q never came; only %q", text, got)
+		}
+		at = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: at.Offset, StderrOffset: at.StderrOffset, Wait: true, WaitTimeout: 5})
+		got += at.Stdout
+		if at.Command.ExitCode != nil && !strings.Contains(got, text) {
+			t.Fatalf("%q never came; the command ended with %q and %q", text, got, at.Stderr)
+		}
+	}
+	return got
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// refused wants an error of this kind whose message says this.
+func refused(t testing.TB, err error, code op.Code, says string) {
+	t.Helper()
+	e, ok := op.AsError(err)
+	if !ok || e.Code != code || !strings.Contains(e.Msg, says) {
+		t.Errorf("got %v, want %s: …%s…", err, code, says)
+	}
+}
+
+func alive(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}

@@ -1,0 +1,151 @@
+package bash
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+const (
+	// snapshotTime is how long a snapshot script may take.
+	snapshotTime = 30 * time.Second
+	// snapshotSize bounds what is remembered of one.
+	snapshotSize = 2 << 20
+)
+
+// takeSnapshot sources $1 and prints, each ended by a zero byte: the shell options
+// before and after, functions, aliases, and every variable of the environment.
+// $0 is the program env, found before the script could change where to look.
+const takeSnapshot = `shopt -p
+printf '\0'
+. "$1" >&2
+set +eu
+builtin shopt -p
+builtin printf '\0'
+builtin declare -f
+builtin printf '\0'
+builtin alias -p
+builtin printf '\0'
+builtin exec "$0" -0`
+
+// snapshot is what a script left behind.
+type snapshot struct {
+	env []string
+	// prelude sets up what an environment cannot carry. Bash reads it before the
+	// command, through a descriptor named by BASH_ENV.
+	prelude string
+}
+
+// preludePath is where a command's bash finds the prelude: the first extra file.
+const preludePath = "/proc/self/fd/3"
+
+// preludeHead leaves no trace of how the prelude came, so that it reaches only
+// the command's own bash.
+const preludeHead = "exec 3<&-\nunset BASH_ENV\n"
+
+// take runs a snapshot script.
+func (s *Service) take(ctx context.Context, path, dir string) (*snapshot, error) {
+	path, err := s.base.Resolve(path)
+	if err != nil {
+		return nil, op.Errorf(op.Invalid, "snapshot_path: %w", err)
+	}
+	if info, err := os.Stat(path); err != nil {
+		return nil, op.Errorf(op.NotFound, "snapshot_path cannot be read: %w", err)
+	} else if !info.Mode().IsRegular() {
+		return nil, op.Errorf(op.Invalid, "snapshot_path %s is not a regular file", path)
+	}
+	s.mu.Lock()
+	shell, err := s.bash()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	env, ok := s.Runner.Look("env")
+	if !ok {
+		return nil, op.Errorf(op.Unavailable, "the program env, which reads the snapshot's environment, is not installed; install the package coreutils")
+	}
+	limited, cancel := context.WithTimeout(ctx, snapshotTime)
+	defer cancel()
+	cmd := proc.Command{Path: shell, Argv0: "bash", Args: []string{"-c", takeSnapshot, env, path}, Dir: dir, Grace: grace, Limit: snapshotSize}
+	res, err := s.Runner.Run(limited, cmd)
+	said := clean(firstRunes(strings.TrimSpace(string(res.Stderr)), 2000))
+	switch {
+	case ctx.Err() != nil:
+		return nil, op.Errorf(op.Canceled, "nobody waits for the snapshot any more; no session was made")
+	case limited.Err() != nil:
+		return nil, op.Errorf(op.Invalid, "the snapshot %s did not end within %v; it must not wait for anything. It wrote: %s", path, snapshotTime, said)
+	case err != nil:
+		return nil, refusal(cmd, err)
+	case res.DroppedStdout > 0:
+		return nil, op.Errorf(op.TooLarge, "the snapshot %s leaves more than %d bytes of environment and functions; make it smaller", path, snapshotSize)
+	}
+	shot, err := parseSnapshot(string(res.Stdout))
+	if err != nil {
+		return nil, op.Errorf(op.Invalid, "the snapshot %s ended the shell (exit code %d) before its environment could be read; it must not call exit. It wrote: %s", path, res.Exit.Code, said)
+	}
+	if said != "" {
+		op.Hint(ctx, "The snapshot wrote: %s", said)
+	}
+	shot.restore(s.Runner.Environ())
+	return shot, nil
+}
+
+// parseSnapshot reads what takeSnapshot prints.
+func parseSnapshot(out string) (*snapshot, error) {
+	parts := strings.Split(out, "\x00")
+	if len(parts) < 6 || parts[len(parts)-1] != "" {
+		return nil, errors.New("the snapshot is cut off")
+	}
+	before := strings.Split(parts[0], "\n")
+	var b strings.Builder
+	for line := range strings.SplitSeq(parts[1], "\n") {
+		if !slices.Contains(before, line) {
+			b.WriteString(line + "\n")
+		}
+	}
+	// Options first, which functions may need to be parsed; aliases last, which
+	// must not be expanded in functions that were written without them.
+	b.WriteString(parts[2])
+	b.WriteString(parts[3])
+	return &snapshot{env: parts[4 : len(parts)-1], prelude: b.String()}, nil
+}
+
+// restore puts back the variables that tell about the shell itself and not about
+// what the script set.
+func (sh *snapshot) restore(base []string) {
+	own := map[string]*string{}
+	for _, name := range []string{"PWD", "OLDPWD", "SHLVL", "_"} {
+		own[name] = nil
+		if v, ok := lookup(base, name); ok {
+			own[name] = &v
+		}
+	}
+	sh.env = with(sh.env, own)
+}
+
+// environ is the environment of a command, nil for the runner's own, and the file
+// that goes with it. A BASH_ENV that someone has set is left to do what it does
+// for any bash; the prelude then has no way in.
+func (sh *snapshot) environ(r *proc.Runner, changes map[string]*string) ([]string, []*os.File, error) {
+	if sh == nil {
+		if len(changes) == 0 {
+			return nil, nil, nil
+		}
+		return with(r.Environ(), changes), nil, nil
+	}
+	env := with(sh.env, changes)
+	if _, taken := lookup(env, "BASH_ENV"); taken || sh.prelude == "" {
+		return env, nil, nil
+	}
+	f, err := hidden(preludeHead + sh.prelude)
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(env, "BASH_ENV="+preludePath), []*os.File{f}, nil
+}

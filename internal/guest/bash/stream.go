@@ -1,0 +1,91 @@
+package bash
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// eventSize is the most that one event holds of a stream.
+const eventSize = 256 << 10
+
+// ExecEvent is what the events of a streamed command hold; each kind has the
+// fields that it needs.
+type ExecEvent struct {
+	SessionID    string `json:"session_id,omitempty" doc:"In start and exit"`
+	CommandID    string `json:"command_id,omitempty" doc:"In start and exit"`
+	Data         string `json:"data,omitempty" doc:"In stdout and stderr: the text"`
+	Dropped      int64  `json:"dropped,omitempty" doc:"In stdout and stderr: bytes before the text that came faster than they were read and are no longer kept"`
+	Status       string `json:"status,omitempty" doc:"In start, exit and timeout"`
+	ExitCode     *int   `json:"exit_code,omitempty" doc:"In exit"`
+	Offset       *int64 `json:"offset,omitempty" doc:"Where bash_output would go on reading stdout"`
+	StderrOffset *int64 `json:"stderr_offset,omitempty" doc:"Where bash_output would go on reading stderr"`
+}
+
+// ExecStream runs a command and sends its output as it comes. A reader who is
+// slow or goes away does not delay the command.
+func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event) error) error {
+	c, err := s.launch(in, true)
+	if err != nil {
+		return err
+	}
+	defer s.release(c)
+	s.watch(c)
+	var soft <-chan time.Time
+	if in.Timeout != nil {
+		timer := time.NewTimer(seconds(*in.Timeout))
+		defer timer.Stop()
+		soft = timer.C
+	}
+	if err := send(op.Event{Name: "start", Data: ExecEvent{SessionID: c.session.id, CommandID: c.id, Status: running}}); err != nil {
+		return err
+	}
+	var offset, stderrOffset int64
+	for {
+		news := c.bell.listen()
+		out := c.output(offset, stderrOffset, eventSize)
+		if err := out.send(offset, stderrOffset, send); err != nil {
+			return err
+		}
+		offset, stderrOffset = out.Offset, out.StderrOffset
+		last := ExecEvent{SessionID: c.session.id, CommandID: c.id, Status: out.Command.Status, ExitCode: out.Command.ExitCode, Offset: &out.Offset, StderrOffset: &out.StderrOffset}
+		switch {
+		case out.Command.ExitCode != nil && (!out.More || c.shown(offset, stderrOffset)):
+			return send(op.Event{Name: "exit", Data: last})
+		case out.More:
+			continue
+		}
+		select {
+		case <-news:
+		case <-c.ended:
+		case <-soft:
+			return send(op.Event{Name: "timeout", Data: last})
+		case <-s.quit:
+			return send(op.Event{Name: "timeout", Data: last})
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// send passes on what was read behind the offsets.
+func (out *OutputResult) send(offset, stderrOffset int64, send func(op.Event) error) error {
+	if out.Offset > offset {
+		if err := send(op.Event{Name: "stdout", Data: ExecEvent{Data: out.Stdout, Dropped: out.Dropped, Offset: &out.Offset}}); err != nil {
+			return err
+		}
+	}
+	if out.StderrOffset > stderrOffset {
+		return send(op.Event{Name: "stderr", Data: ExecEvent{Data: out.Stderr, Dropped: out.StderrDropped, StderrOffset: &out.StderrOffset}})
+	}
+	return nil
+}
+
+// shown is true when everything up to the command's end was read. What it left in
+// the background may go on writing for ever.
+func (c *command) shown(offset, stderrOffset int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return offset >= c.ends[0] && stderrOffset >= c.ends[1]
+}

@@ -1,0 +1,127 @@
+package bash
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// clean replaces every byte that is not UTF-8.
+func clean(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.Map(func(r rune) rune { return r }, s)
+}
+
+// unfinished is how many bytes at the end of s begin a character without ending it.
+func unfinished(s string) int {
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		if utf8.RuneStart(s[len(s)-i]) {
+			if utf8.FullRuneInString(s[len(s)-i:]) {
+				return 0
+			}
+			return i
+		}
+	}
+	return 0
+}
+
+// orphans is how many bytes at the beginning of s end a character that began
+// before it.
+func orphans(s string) int {
+	n := 0
+	for n < len(s) && n < utf8.UTFMax-1 && !utf8.RuneStart(s[n]) {
+		n++
+	}
+	return n
+}
+
+// firstRunes is the beginning of s with at most n characters.
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			return s[:i]
+		}
+		n--
+	}
+	return s
+}
+
+// lastRunes is the end of s with at most n characters.
+func lastRunes(s string, n int) string {
+	at := len(s)
+	for ; n > 0 && at > 0; n-- {
+		_, size := utf8.DecodeLastRuneInString(s[:at])
+		at -= size
+	}
+	return s[at:]
+}
+
+// read returns the text from an offset on, at most n bytes of it, the offset
+// behind it, and how many bytes from the first offset on are no longer kept. A
+// character that is not whole yet is left for the next time, unless final says that
+// nothing follows.
+func (sp *spool) read(from int64, n int, final bool) (text string, next, dropped int64) {
+	_, total := sp.extent()
+	s, at := sp.slice(from, n)
+	if at > from {
+		skip := orphans(s)
+		s, at = s[skip:], at+int64(skip)
+	}
+	if !final || at+int64(len(s)) < total {
+		s = s[:len(s)-unfinished(s)]
+	}
+	return clean(s), at + int64(len(s)), at - from
+}
+
+// more tells whether read would return anything from an offset on.
+func (sp *spool) more(from int64, final bool) bool {
+	_, total := sp.extent()
+	return total-from >= utf8.UTFMax || final && total > from
+}
+
+// excerpt returns what is kept, at most limit characters of it (0: as much as a
+// reply may hold) with a note in place of the middle, the offset behind it, and
+// whether anything is missing.
+func (sp *spool) excerpt(limit int, final bool) (text string, next int64, cut bool) {
+	start, total := sp.extent()
+	if limit <= 0 || limit > maxReply {
+		limit = maxReply
+	}
+	room := min(utf8.UTFMax*limit, maxReply) // no character is longer
+	headRunes, tailRunes := limit-limit/2, limit/2
+	lost := ""
+	if start > 0 {
+		lost = fmt.Sprintf("[... the first %d bytes were dropped ...]\n", start)
+	}
+	if total-start <= int64(room) {
+		s, at := sp.slice(start, int(total-start))
+		if !final {
+			s = s[:len(s)-unfinished(s)]
+		}
+		if utf8.RuneCountInString(s) <= limit {
+			return lost + clean(s), at + int64(len(s)), start > 0
+		}
+		head, tail := firstRunes(s, headRunes), lastRunes(s, tailRunes)
+		return lost + joined(head, tail, at, at+int64(len(s))), at + int64(len(s)), true
+	}
+	head, at := sp.slice(start, room-room/2)
+	tail, tailAt := sp.slice(total-int64(room/2), room/2)
+	end := tailAt + int64(len(tail))
+	if !final {
+		keep := len(tail) - unfinished(tail)
+		tail, end = tail[:keep], end-int64(len(tail)-keep)
+	}
+	head = firstRunes(head[:len(head)-unfinished(head)], headRunes)
+	tail = lastRunes(tail[orphans(tail):], tailRunes)
+	return lost + joined(head, tail, at, end), end, true
+}
+
+// joined is the beginning and the end of output between two offsets, with a note
+// of what is not shown.
+func joined(head, tail string, from, to int64) string {
+	left := to - from - int64(len(head)) - int64(len(tail))
+	return fmt.Sprintf("%s\n[... %d bytes left out; bash_output has them from offset %d on ...]\n%s",
+		clean(head), left, from+int64(len(head)), clean(tail))
+}
