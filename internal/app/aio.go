@@ -74,7 +74,7 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 	tools := mcp.New(mcp.Config{Name: "aio", Version: version, Table: table, Log: log, MaxBody: int64(cfg.BodyLimit)})
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
-		rest.Docs(Title, version, table, web.Files),
+		rest.Docs(Title, version, table, rest.Guest, web.Files),
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},

@@ -34,7 +34,7 @@ func blank(t testing.TB) *Aio {
 // TestGoldens guards the public contract: a change of it shows in the diff.
 func TestGoldens(t *testing.T) {
 	table := blank(t).Table
-	golden(t, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", table)))
+	golden(t, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", table, rest.Guest)))
 	var tools []*gomcp.Tool
 	for _, o := range table.All() {
 		if o.Call != nil && !o.NoTool {

@@ -51,7 +51,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 	var table *op.Table
 	get := func() *op.Table { return table }
 	tools := mcp.New(mcp.Config{Name: "t", Version: "1", Table: get})
-	table = op.NewTable(toy{}.Ops(), rest.Docs("T", "1", get, fstest.MapFS{}),
+	table = op.NewTable(toy{}.Ops(), rest.Docs("T", "1", get, rest.Guest, fstest.MapFS{}),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Tag: "mcp", Doc: "Tools."}, tools)})
 	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
 	defer server.Close()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Code is the kind of a failure. Surfaces turn it into a status, an exit code.
@@ -29,7 +30,9 @@ type Error struct {
 	Msg  string // says what to do next
 	Hint string
 	Data any // goes into the reply's data
-	Err  error
+	// RetryAfter tells the caller when to come back; 0: nothing is known.
+	RetryAfter time.Duration
+	Err        error
 }
 
 func (e *Error) Error() string { return e.Msg }

@@ -18,9 +18,9 @@ type None struct{}
 
 // Docs are the rows that describe all the others: the OpenAPI document, a page to
 // read and try it, and a text for agents. The table is asked when they are read.
-func Docs(title, version string, table func() *op.Table, pages fs.FS) []op.Op {
+func Docs(title, version string, table func() *op.Table, dialect Dialect, pages fs.FS) []op.Op {
 	document := func(_ context.Context, _ None) (*op.Blob, error) {
-		b, err := op.JSON(OpenAPI(title, version, table()))
+		b, err := op.JSON(OpenAPI(title, version, table(), dialect))
 		if err != nil {
 			return nil, err
 		}

@@ -11,9 +11,9 @@ import (
 type object = map[string]any
 
 // OpenAPI describes the table as an OpenAPI 3.1 document with named components.
-func OpenAPI(title, version string, table *op.Table) any {
+func OpenAPI(title, version string, table *op.Table, dialect Dialect) any {
 	defs := &op.Defs{Prefix: "#/components/schemas/", Named: map[string]*jsonschema.Schema{}}
-	doc := document{defs}
+	doc := document{defs, dialect}
 	paths := object{}
 	for _, o := range table.All() {
 		if o.NoDoc {
@@ -53,7 +53,10 @@ func validationError() *jsonschema.Schema {
 	}}
 }
 
-type document struct{ defs *op.Defs }
+type document struct {
+	defs    *op.Defs
+	dialect Dialect
+}
 
 func (d document) operation(o op.Op) object {
 	out := object{
@@ -166,19 +169,8 @@ func (d document) envelope(o op.Op) *jsonschema.Schema {
 		members = append(members, bad)
 		name += strings.TrimPrefix(bad.Ref, d.defs.Prefix) + "_"
 	}
-	members = append(members, &jsonschema.Schema{Type: "null"})
-	text := func() *jsonschema.Schema {
-		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "null"}}}
-	}
 	if d.defs.Named[name] == nil {
-		d.defs.Named[name] = &jsonschema.Schema{
-			Type:          "object",
-			PropertyOrder: []string{"success", "message", "data", "hint"},
-			Properties: map[string]*jsonschema.Schema{
-				"success": {Type: "boolean"}, "message": text(), "data": {AnyOf: members}, "hint": text(),
-			},
-			Required: []string{"success", "message", "data"},
-		}
+		d.defs.Named[name] = d.dialect.envelope(members)
 	}
 	return &jsonschema.Schema{Ref: d.defs.Prefix + name}
 }

@@ -20,6 +20,7 @@ import (
 // Config of a server. Table is needed; everything else has a default.
 type Config struct {
 	Table   *op.Table
+	Dialect Dialect // default: Guest
 	Log     *slog.Logger
 	MaxBody int64 // of a request, where its Spec says nothing; default 64 MiB
 
@@ -47,6 +48,9 @@ type Server struct {
 func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Dialect == nil {
+		c.Dialect = Guest
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = 64 << 20
@@ -96,7 +100,7 @@ func (s *Server) watched(next http.Handler) http.Handler {
 			if p != nil {
 				s.Log.Error("request panicked", "id", call.ID, "panic", p, "stack", string(debug.Stack()))
 				if !rec.wrote {
-					fail(rec, call, http.StatusInternalServerError, internalMessage(call.ID))
+					s.plain(rec, r, http.StatusInternalServerError, internalMessage(call.ID))
 				}
 			}
 			s.access(r, rec, call, start)
@@ -139,9 +143,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	switch probe.status {
 	case http.StatusMethodNotAllowed:
-		writeJSON(w, r, probe.status, map[string]any{"detail": "Method Not Allowed: use " + probe.header.Get("Allow")})
+		s.plain(w, r, probe.status, "Method Not Allowed: use "+probe.header.Get("Allow"))
 	default:
-		writeJSON(w, r, http.StatusNotFound, map[string]any{"detail": "Not Found: GET /v1/openapi.json lists every route"})
+		s.plain(w, r, http.StatusNotFound, "Not Found: the OpenAPI document lists every route")
 	}
 }
 

@@ -142,7 +142,7 @@ func start(t *testing.T) (*httptest.Server, *logBuffer) {
 		op.Stream[pathIn, int](spec("count", "GET /v1/count/{id}", op.Enveloped), count),
 		op.Duplex(spec("echo", "GET /v1/ws", op.Enveloped), echo),
 		op.New(spec("fetch", "GET /v1/fetch/{id}", op.Enveloped), fetch),
-	}, Docs("T", "1", func() *op.Table { return table }, fstest.MapFS{"docs/index.html": {Data: []byte("<p>docs")}}))
+	}, Docs("T", "1", func() *op.Table { return table }, Guest, fstest.MapFS{"docs/index.html": {Data: []byte("<p>docs")}}))
 	log := &logBuffer{}
 	s := httptest.NewServer(New(Config{Table: table, MaxBody: 1 << 20, Log: slog.New(slog.NewTextHandler(log, nil))}))
 	t.Cleanup(func() { s.Close(); http.DefaultClient.CloseIdleConnections() })
@@ -187,7 +187,7 @@ func TestReplies(t *testing.T) {
 		{"input", "POST", "/v1/say", `{"text":5}`, 422, `{"detail":[{"type":"string_type","loc":["body","text"],"msg":`},
 		{"no body", "POST", "/v1/say", ``, 422, `"type":"missing"`},
 		{"too large", "POST", "/v1/say", `{"text":"` + strings.Repeat("x", 2<<20) + `"}`, 413, `larger than the limit`},
-		{"unknown route", "GET", "/v1/none", ``, 404, `"detail":"Not Found`},
+		{"unknown route", "GET", "/v1/none", ``, 404, `Not Found`},
 		{"wrong method", "GET", "/v1/say", ``, 405, `Method Not Allowed: use POST`},
 		{"not a websocket", "GET", "/v1/ws", ``, 426, `speaks WebSocket`},
 		{"blob missing", "GET", "/v1/fetch/missing", ``, 404, `no such file`},

@@ -2,12 +2,13 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -137,51 +138,16 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 		writeJSON(w, r, http.StatusOK, out)
 		return
 	}
-	e := op.Sealed(r.Context())
-	writeJSON(w, r, http.StatusOK, enveloped{e.Success, e.Message, out, e.Hint})
+	writeJSON(w, r, http.StatusOK, s.Dialect.success(r.Context(), out))
 }
 
-// enveloped is the reply of most operations; its fields stand in the order in
-// which the reference sends them.
-type enveloped struct {
-	Success bool    `json:"success"`
-	Message *string `json:"message"`
-	Data    any     `json:"data"`
-	Hint    *string `json:"hint"`
-}
-
-// status is the one place where an error's code becomes an HTTP status.
-func status(code op.Code) int {
-	switch code {
-	case op.Invalid:
-		return http.StatusUnprocessableEntity
-	case op.Unauthenticated:
-		return http.StatusUnauthorized
-	case op.Denied:
-		return http.StatusForbidden
-	case op.NotFound:
-		return http.StatusNotFound
-	case op.Conflict:
-		return http.StatusConflict
-	case op.Exhausted:
-		return http.StatusTooManyRequests
-	case op.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case op.Unavailable:
-		return http.StatusServiceUnavailable
-	case op.Canceled:
-		return 499
-	}
-	return http.StatusInternalServerError
-}
-
-// failed answers an error. Enveloped operations answer with status 200, since
-// the public SDKs repeat a request after 408, 429 and 5xx, and a command would
-// run twice. What is ours to mend is a 500 with an id that is also in the log.
+// failed answers an error. What is ours to mend is a 500 with an id that is also
+// in the log.
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err error) {
 	call := op.CallOf(r.Context())
 	if faults, ok := errors.AsType[op.Faults](err); ok {
-		writeJSON(w, r, http.StatusUnprocessableEntity, map[string]any{"detail": faults})
+		code, body := s.Dialect.invalid(faults)
+		writeJSON(w, r, code, body)
 		return
 	}
 	e, ok := op.AsError(err)
@@ -190,41 +156,23 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err err
 	}
 	if !ok || e.Code == op.Internal {
 		s.Log.Error("operation failed", "id", call.ID, "op", o.Name, "error", err)
-		fail(w, call, http.StatusInternalServerError, internalMessage(call.ID))
+		s.plain(w, r, http.StatusInternalServerError, internalMessage(call.ID))
 		return
 	}
-	if e.Code == op.TooLarge || e.Code == op.Canceled || o.Style == op.Resource || o.Out != nil && o.Out.Kind == op.Binary || o.Talk != nil {
-		code := status(e.Code)
-		body := map[string]any{"detail": e.Msg, "success": false, "message": e.Msg, "data": e.Data}
-		if e.Hint != "" {
-			body["hint"] = e.Hint
-		}
-		writeJSON(w, r, code, body)
-		return
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	writeJSON(w, r, http.StatusOK, failure(e))
-}
-
-func failure(e *op.Error) enveloped {
-	reply := enveloped{Message: &e.Msg, Data: e.Data}
-	if e.Hint != "" {
-		reply.Hint = &e.Hint
-	}
-	return reply
+	code, body := s.Dialect.failed(o, e)
+	writeJSON(w, r, code, body)
 }
 
 func internalMessage(id string) string {
 	return "Something went wrong on our side; the log has the details under id " + id
 }
 
-// fail writes an error without the help of anything that may itself fail.
-func fail(w http.ResponseWriter, call *op.Call, status int, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	b, err := json.Marshal(map[string]any{"success": false, "message": message, "detail": message, "data": nil, "request_id": call.ID})
-	if err == nil {
-		w.Write(b)
-	}
+// plain answers for no operation.
+func (s *Server) plain(w http.ResponseWriter, r *http.Request, status int, message string) {
+	writeJSON(w, r, status, s.Dialect.plain(status, message, op.CallOf(r.Context()).ID))
 }
 
 // acceptsGzip is true when the caller lists gzip and does not refuse it.
