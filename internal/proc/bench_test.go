@@ -5,10 +5,20 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
+
+func bashPath(b *testing.B) string {
+	b.Helper()
+	testenv.Need(b, "bash")
+	path, _ := New(Config{}).Look("bash")
+	return path
+}
 
 // The spawn of a shell by hand is what the others are to be compared with.
 func BenchmarkSpawnRaw(b *testing.B) {
+	path := bashPath(b)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -16,7 +26,7 @@ func BenchmarkSpawnRaw(b *testing.B) {
 	defer null.Close()
 	attr := &syscall.ProcAttr{Env: []string{"PATH=" + defaultPath}, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}}
 	for b.Loop() {
-		pid, err := syscall.ForkExec("/usr/bin/bash", []string{"bash", "-c", "true"}, attr)
+		pid, err := syscall.ForkExec(path, []string{"bash", "-c", "true"}, attr)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -25,8 +35,9 @@ func BenchmarkSpawnRaw(b *testing.B) {
 }
 
 func BenchmarkSpawnOSExec(b *testing.B) {
+	path := bashPath(b)
 	for b.Loop() {
-		cmd := exec.Command("/usr/bin/bash", "-c", "true")
+		cmd := exec.Command(path, "-c", "true")
 		cmd.Env = []string{"PATH=" + defaultPath}
 		if err := cmd.Run(); err != nil {
 			b.Fatal(err)

@@ -14,7 +14,8 @@ import (
 
 // Command is a program to start.
 type Command struct {
-	// Path is a file, or a name to look for in the PATH of the command's environment.
+	// Path is a file, or a name to look for in the PATH of the command's
+	// environment, or of the runner's if the command's has none.
 	Path  string
 	Args  []string // without argv[0]
 	Argv0 string   // argv[0] when it is not Path
@@ -55,7 +56,7 @@ func (r *Runner) Start(c Command) (*Process, error) {
 	if env == nil {
 		env = r.env
 	}
-	path, ok := look(c.Path, env)
+	path, ok := look(c.Path, searchPath(env, r.env))
 	if !ok && !strings.Contains(c.Path, "/") {
 		return nil, fmt.Errorf("start %q: %w in PATH; install it", c.Path, ErrNotFound)
 	}
@@ -73,7 +74,7 @@ func (r *Runner) Start(c Command) (*Process, error) {
 	pl.release()
 	if err != nil {
 		pl.abandon()
-		return nil, explain(c, path, err)
+		return nil, explain(c, path, r.userOf(c), err)
 	}
 	p := &Process{
 		r: r, pid: pid, path: path, started: started, grace: c.Grace,
@@ -97,12 +98,15 @@ func (c Command) argv() []string {
 	return append([]string{name}, c.Args...)
 }
 
-func (r *Runner) attributes(c Command) *syscall.SysProcAttr {
-	u := c.User
-	if u == nil {
-		u = r.user
+func (r *Runner) userOf(c Command) *User {
+	if c.User != nil {
+		return c.User
 	}
-	sys := &syscall.SysProcAttr{Credential: u.credential(), Pdeathsig: syscall.SIGKILL}
+	return r.user
+}
+
+func (r *Runner) attributes(c Command) *syscall.SysProcAttr {
+	sys := &syscall.SysProcAttr{Credential: r.userOf(c).credential(), Pdeathsig: syscall.SIGKILL}
 	switch {
 	case c.TTY != nil:
 		sys.Setsid, sys.Setctty, sys.Ctty = true, true, 0
@@ -116,7 +120,7 @@ func (r *Runner) attributes(c Command) *syscall.SysProcAttr {
 
 // explain turns a failed start into an error that names what is missing. The
 // kernel answers ENOENT for the program, its interpreter and the directory alike.
-func explain(c Command, path string, err error) error {
+func explain(c Command, path string, u *User, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
 		if c.Dir != "" {
 			if _, dirErr := os.Stat(c.Dir); dirErr != nil {
@@ -131,8 +135,8 @@ func explain(c Command, path string, err error) error {
 		}
 		return fmt.Errorf("start %s: its interpreter or loader is missing: %w", c.Path, err)
 	}
-	if errors.Is(err, syscall.EPERM) && c.User != nil {
-		return fmt.Errorf("start %s as uid %d: %w; only root can start as another user", c.Path, c.User.UID, err)
+	if errors.Is(err, syscall.EPERM) && u != nil {
+		return fmt.Errorf("start %s as uid %d: %w; only root can start as another user", c.Path, u.UID, err)
 	}
 	return fmt.Errorf("start %s: %w", c.Path, err)
 }

@@ -18,9 +18,12 @@ func TestMain(m *testing.M) {
 		case "guard":
 			os.Exit(GuardMain(os.Stdin))
 		case "victim":
-			os.Exit(victim())
+			if err := playVictim(os.Args[2]); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
 		case "init":
-			os.Exit(playInit(os.Args[2:]))
+			os.Exit(playInit(os.Args[2], os.Args[3:]))
 		}
 	}
 	testenv.Main(m)
@@ -59,13 +62,18 @@ const patience = 30 * time.Second
 
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
+	if !until(cond) {
+		t.Fatalf("never happened: %s", what)
 	}
+}
+
+func until(cond func() bool) bool {
+	for deadline := time.Now().Add(patience); !cond(); <-time.After(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 func wait(t testing.TB, p *Process) Exit {
@@ -93,16 +101,20 @@ func numbers(t testing.TB, w *Capture, n int) []int {
 	t.Helper()
 	var pids []int
 	eventually(t, fmt.Sprintf("%d numbers in the output", n), func() bool {
-		out := w.String()
-		pids = nil
-		for field := range strings.FieldsSeq(out[:strings.LastIndexByte(out, '\n')+1]) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, pid)
-			}
-		}
+		pids = numbersIn(w.String())
 		return len(pids) >= n
 	})
 	return pids
+}
+
+// numbersIn finds the numbers that stand alone in complete lines.
+func numbersIn(text string) (found []int) {
+	for field := range strings.FieldsSeq(text[:strings.LastIndexByte(text, '\n')+1]) {
+		if n, err := strconv.Atoi(field); err == nil {
+			found = append(found, n)
+		}
+	}
+	return found
 }
 
 func openFiles(t testing.TB) int {

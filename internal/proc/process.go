@@ -248,10 +248,11 @@ func (p *Process) signalAll(sigs ...syscall.Signal) {
 	}
 }
 
-// Stop ends the group: TERM, then KILL after the grace. It returns when the
-// child is reaped and its group is gone, or at once when that has happened
-// before. It may be called by many at a time. Only a process that even KILL
-// cannot end within 10 s is given up, which is logged; its code is then -1.
+// Stop ends the group: TERM, then KILL after the grace. With a session of its own
+// that means every group of it. It returns when the child is reaped, its group is
+// gone and its output is copied, which ends even if a daemon still holds the pipe.
+// It may be called by many at a time. Only a process that even KILL cannot end
+// within 10 s is given up, which is logged; its code is then -1.
 func (p *Process) Stop() Exit {
 	if p.grace > 0 && !p.over() {
 		if p.asked.CompareAndSwap(false, true) {

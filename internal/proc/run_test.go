@@ -33,6 +33,7 @@ func TestRun(t *testing.T) {
 		{"argv0", Command{Path: "bash", Argv0: "-odd", Args: []string{"-c", "echo $0"}}, Exit{}, "-odd\n", ""},
 		{"stdin", Command{Path: "bash", Args: []string{"-c", "cat"}, Stdin: strings.NewReader("in")}, Exit{}, "in", ""},
 		{"stdin not read", Command{Path: "bash", Args: []string{"-c", ":"}, Stdin: bytes.NewReader(make([]byte, 1<<20))}, Exit{}, "", ""},
+		{"environment without PATH", Command{Path: "bash", Args: []string{"-c", "echo $A"}, Env: []string{"A=1"}}, Exit{}, "1\n", ""},
 		{"no stdin", bash("cat"), Exit{}, "", ""},
 		{"bounded", Command{Path: "bash", Args: []string{"-c", "printf 0123456789; printf abc >&2"}, Limit: 4},
 			Exit{}, "01" + Marker(6) + "89", "abc"},

@@ -1,0 +1,59 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// Result is what Run saw.
+type Result struct {
+	Exit                         Exit
+	Stdout, Stderr               []byte // with a marker in the middle when something was dropped
+	DroppedStdout, DroppedStderr int64
+}
+
+// defaultLimit is how much of each stream Run keeps.
+const defaultLimit = 1 << 20
+
+// Run starts a command, keeps the beginning and the end of what it writes, and
+// waits for it. A code other than 0 is no error. When ctx ends first the whole
+// group is killed, and the result holds what there is. A stream that the
+// command names itself is not kept. What the command leaves running in the
+// background stays, as after Start; its later output is dropped.
+func (r *Runner) Run(ctx context.Context, c Command) (Result, error) {
+	if err := context.Cause(ctx); err != nil {
+		return Result{Exit: notEnded}, fmt.Errorf("run %s: %w", c.Path, err)
+	}
+	limit := c.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	var out, errs *Capture
+	if c.TTY == nil {
+		out, errs = keep(&c.Stdout, limit), keep(&c.Stderr, limit)
+	}
+	p, err := r.Start(c)
+	if err != nil {
+		return Result{Exit: notEnded}, err
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.Kill()
+		err = fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
+	}
+	res := Result{Exit: p.Exit()}
+	res.Stdout, res.DroppedStdout = out.take()
+	res.Stderr, res.DroppedStderr = errs.take()
+	return res, err
+}
+
+func keep(w *io.Writer, limit int) *Capture {
+	if *w != nil {
+		return nil
+	}
+	c := NewCapture(limit/2, limit-limit/2)
+	*w = c
+	return c
+}
