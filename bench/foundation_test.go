@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,7 +64,23 @@ func BenchmarkStart(b *testing.B) {
 		percentile(took, 0).Round(100*time.Microsecond), percentile(took, 0.5).Round(100*time.Microsecond), float64(rss)/1024, float64(info.Size())/1e6)
 }
 
-func start(b *testing.B, aio string) (time.Duration, int) {
+// serve starts the program for the length of a benchmark.
+func serve(b *testing.B) string {
+	b.Helper()
+	cmd, addr := launch(b, program(b, "aio"))
+	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
+	for range 1000 {
+		if res, err := http.Get("http://" + addr + "/healthz"); err == nil {
+			res.Body.Close()
+			return "http://" + addr
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	b.Fatal("the server does not answer")
+	return ""
+}
+
+func launch(b *testing.B, aio string) (*exec.Cmd, string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,10 +90,16 @@ func start(b *testing.B, aio string) (time.Duration, int) {
 	l.Close()
 	cmd := exec.Command(aio, "serve", "--listen", addr, "--log-level", "error")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir()}
-	begin := time.Now()
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
+	return cmd, addr
+}
+
+func start(b *testing.B, aio string) (time.Duration, int) {
+	b.Helper()
+	begin := time.Now()
+	cmd, addr := launch(b, aio)
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	for time.Since(begin) < 10*time.Second {
 		c, err := net.Dial("tcp", addr)
