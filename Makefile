@@ -32,7 +32,7 @@ gen: ## rewrite the golden files under api/ from the table of operations
 bench: deps build ## side-by-side benchmarks: they print, they never fail
 	go test ./bench -run '^$$' -bench . -benchtime 1x -timeout 60m
 
-deps: ## everything that tests need
+deps: ## everything that tests need (make run installs the part that serving needs)
 	scripts/deps all
 
 deps-run:
