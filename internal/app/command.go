@@ -28,8 +28,9 @@ type Streams struct {
 }
 
 // AioCommand is the command line of aio: serve, config, and a verb for every
-// operation.
-func AioCommand(version string, std Streams) (*cobra.Command, error) {
+// operation. A server does not pay for the verbs: args tell whether one is asked
+// for.
+func AioCommand(version string, args []string, std Streams) (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use: "aio", Short: "A computer for an AI agent", Version: version,
 		Long:          "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nEvery other verb calls a running sandbox.\n\n" + cli.ExitHelp,
@@ -41,6 +42,11 @@ func AioCommand(version string, std Streams) (*cobra.Command, error) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("%v; see %s --help", err, cmd.CommandPath())}
 	})
+	root.SetArgs(args)
+	root.AddCommand(serveCommand(version, std), configCommand(std))
+	if len(args) > 0 && args[0] == "serve" {
+		return root, nil
+	}
 	// The table is read from a sandbox that is never started.
 	var client config.Client
 	if _, err := config.Load(&client, config.Source{Environ: os.Environ()}); err != nil {
@@ -53,7 +59,6 @@ func AioCommand(version string, std Streams) (*cobra.Command, error) {
 	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key}
 	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "Address of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
 	cli.Add(root, cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return isTerminal(std.Out) }})
-	root.AddCommand(serveCommand(version, std), configCommand(std))
 	return root, nil
 }
 

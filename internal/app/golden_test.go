@@ -42,7 +42,7 @@ func TestGoldens(t *testing.T) {
 		}
 	}
 	golden(t, "aio-mcp-tools.json", indent(t, tools))
-	root, err := AioCommand("0.0.0", Streams{Out: io.Discard, Err: io.Discard})
+	root, err := AioCommand("0.0.0", nil, Streams{Out: io.Discard, Err: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 )
 
 // Style says how a reply looks on the wire.
@@ -87,10 +88,13 @@ func (s Spec) Words() []string {
 // serves both), Talk for duplex, Handler for raw ones.
 type Op struct {
 	Spec
-	In  *Type // nil for a raw handler
-	Out *Type // nil unless Call is set
-	Ev  *Type // what a stream's events hold, nil without Pump
-	Bad *Type // what data holds after a failure, nil: nothing
+	In *Type // nil for a raw handler
+
+	// What comes back is read only when it is needed, to keep the start short.
+	Out    func() *Type // nil unless Call is set
+	Ev     func() *Type // what a stream's events hold, nil without Pump
+	Bad    func() *Type // what data holds after a failure, nil: nothing
+	Binary bool         // Out is a *Blob
 
 	// Bind decodes and checks the input; a fault is returned as Faults.
 	Bind    func(Input) (any, error)
@@ -120,13 +124,14 @@ type Conn interface {
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	o := bind[In](s)
 	o.Out = compileOut(reflect.TypeFor[Out]())
-	fill := o.Out.filler()
+	o.Binary = reflect.TypeFor[Out]() == blobType
+	filler := sync.OnceValue(func() func(reflect.Value) { return o.Out().filler() })
 	o.Call = func(ctx context.Context, in any) (any, error) {
 		out, err := fn(ctx, *in.(*In))
 		if err != nil {
 			return nil, err
 		}
-		if fill != nil {
+		if fill := filler(); fill != nil {
 			fill(reflect.ValueOf(&out).Elem())
 		}
 		return out, nil
@@ -171,7 +176,7 @@ func bind[In any](s Spec) Op {
 	if err := t.matches(s); err != nil {
 		panic(fmt.Sprintf("op %s: %v", s.Name, err))
 	}
-	var bad *Type
+	var bad func() *Type
 	if s.Failure != nil {
 		bad = compileOut(reflect.TypeOf(s.Failure))
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -115,9 +116,11 @@ func compileIn(t reflect.Type) *Type {
 	return typ
 }
 
-func compileOut(t reflect.Type) *Type {
-	c := compiler{seen: map[reflect.Type]*Type{}}
-	return c.compile(t)
+func compileOut(t reflect.Type) func() *Type {
+	return sync.OnceValue(func() *Type {
+		c := compiler{seen: map[reflect.Type]*Type{}}
+		return c.compile(t)
+	})
 }
 
 type compiler struct {
@@ -268,24 +271,20 @@ func (c compiler) fields(typ *Type, t reflect.Type, prefix []int) {
 }
 
 func (c compiler) field(sf reflect.StructField) *Field {
-	tag := sf.Tag
-	name, opts, _ := strings.Cut(tag.Get("json"), ",")
-	f := &Field{Name: name, Source: Body, Doc: tag.Get("doc"), Const: tag.Get("const"), Format: tag.Get("format"), Type: c.compile(sf.Type)}
+	tag := tags(sf.Tag)
+	name, opts, _ := strings.Cut(tag["json"], ",")
+	f := &Field{Name: name, Source: Body, Doc: tag["doc"], Type: c.compile(sf.Type)}
 	f.omitted = strings.Contains(opts, "omit")
-	for source, key := range map[Source]string{Path: "path", Query: "query", Form: "form"} {
-		if v := tag.Get(key); v != "" {
-			v, o, _ := strings.Cut(v, ",")
-			f.Name, f.Source, f.omitted = v, source, strings.Contains(o, "omit")
-		}
-	}
-	if tag.Get("body") == "*" {
-		f.Source = Whole
+	if c.in {
+		f.source(tag)
+	} else if f.Name == "" {
+		f.Name = sf.Name // as encoding/json writes it
 	}
 	if f.Name == "" {
 		panic(fmt.Sprintf("op: the field %s has no json, path, query or form name", sf.Name))
 	}
-	f.Nullable = tag.Get("nullable") == "true"
-	if a := tag.Get("alias"); a != "" {
+	f.Nullable = tag["nullable"] == "true"
+	if a := tag["alias"]; a != "" {
 		f.Aliases = strings.Split(a, ",")
 	}
 	inner := f.Type
@@ -293,24 +292,55 @@ func (c compiler) field(sf reflect.StructField) *Field {
 		inner = inner.Elem
 	}
 	f.limits(tag, inner)
-	if d, ok := tag.Lookup("default"); ok {
+	if d, ok := tag["default"]; ok {
 		f.Default = literal(d, inner)
+	} else if f.Const != "" {
+		f.Default = literal(f.Const, inner)
+	}
+	if f.Default != nil {
 		f.preset = parse(f.Default)
 	}
-	if f.Const != "" && f.Default == nil {
-		f.Default = literal(f.Const, inner)
-		f.preset = f.Const
-	}
-	f.Required = f.Default == nil && !f.omitted && (f.Type.Kind != Pointer || f.Source == Path) && f.Source != Whole && !f.Nullable
-	if f.Source == Path {
-		f.Required = true
-	}
+	f.Required = f.Source == Path ||
+		f.Default == nil && !f.omitted && !f.Nullable && f.Type.Kind != Pointer && f.Source != Whole
 	return f
 }
 
-func (f *Field) limits(tag reflect.StructTag, inner *Type) {
+// source says where an input comes from.
+func (f *Field) source(tag map[string]string) {
+	for source, key := range map[Source]string{Path: "path", Query: "query", Form: "form"} {
+		if v := tag[key]; v != "" {
+			name, opts, _ := strings.Cut(v, ",")
+			f.Name, f.Source, f.omitted = name, source, strings.Contains(opts, "omit")
+		}
+	}
+	if tag["body"] == "*" {
+		f.Source = Whole
+	}
+}
+
+// tags reads a struct tag once; asking for each key in turn would read it twenty
+// times, which a start-up of some hundred fields feels.
+func tags(tag reflect.StructTag) map[string]string {
+	out := map[string]string{}
+	for rest := strings.TrimSpace(string(tag)); rest != ""; rest = strings.TrimSpace(rest) {
+		key, quoted, ok := strings.Cut(rest, ":")
+		text, err := strconv.QuotedPrefix(quoted)
+		if !ok || err != nil {
+			panic(fmt.Sprintf("op: the tag %q is broken", tag))
+		}
+		value, err := strconv.Unquote(text)
+		if err != nil {
+			panic(fmt.Sprintf("op: the tag %q is broken", tag))
+		}
+		out[key] = value
+		rest = quoted[len(text):]
+	}
+	return out
+}
+
+func (f *Field) limits(tag map[string]string, inner *Type) {
 	num := func(key string) *float64 {
-		v, ok := tag.Lookup(key)
+		v, ok := tag[key]
 		if !ok {
 			return nil
 		}
@@ -326,12 +356,13 @@ func (f *Field) limits(tag reflect.StructTag, inner *Type) {
 		}
 		return nil
 	}
+	f.Const, f.Format = tag["const"], tag["format"]
 	f.Min, f.Max, f.MinX, f.MaxX = num("minimum"), num("maximum"), num("exclusiveMinimum"), num("exclusiveMaximum")
 	f.MinLen, f.MaxLen, f.MinItems, f.MaxItems = count("minLength"), count("maxLength"), count("minItems"), count("maxItems")
-	if p := tag.Get("pattern"); p != "" {
+	if p := tag["pattern"]; p != "" {
 		f.Pattern = regexp.MustCompile(p)
 	}
-	if e := tag.Get("enum"); e != "" {
+	if e := tag["enum"]; e != "" {
 		elem := inner
 		if elem.Kind == Array {
 			elem = elem.Elem
@@ -413,10 +444,15 @@ func (t *Type) matches(s Spec) error {
 	for _, route := range append([]string{s.Route}, s.Also...) {
 		_, path := splitRoute(route)
 		params := map[string]bool{}
-		for _, m := range regexp.MustCompile(`\{([^}.$]+)(\.\.\.)?\}`).FindAllStringSubmatch(path, -1) {
-			params[m[1]] = true
-			if f := t.field(m[1]); f == nil || f.Source != Path {
-				return fmt.Errorf("the path parameter %q has no field", m[1])
+		for _, part := range strings.Split(path, "{")[1:] {
+			name, _, _ := strings.Cut(part, "}")
+			name = strings.TrimSuffix(name, "...")
+			if name == "$" {
+				continue
+			}
+			params[name] = true
+			if f := t.field(name); f == nil || f.Source != Path {
+				return fmt.Errorf("the path parameter %q has no field", name)
 			}
 		}
 		for _, f := range t.Fields {

@@ -130,7 +130,7 @@ func (c Config) verb(o op.Op, word string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&run.format, "format", "", "Output: table or json (default: table for a person, json for a pipe)")
-	if o.Out == nil || o.Out.Kind == op.Binary {
+	if o.Out == nil || o.Binary {
 		flags.StringVarP(&run.file, "output", "o", "", "Write the bytes to this file instead of standard output")
 	}
 	if o.Pump != nil && o.Call != nil && flags.Lookup("stream") == nil {

@@ -25,7 +25,7 @@ func (r *run) answer(res *http.Response) error {
 		return r.refused(res)
 	case strings.HasPrefix(media, "text/event-stream"):
 		return r.events(res.Body)
-	case r.op.Out != nil && r.op.Out.Kind == op.Binary:
+	case r.op.Binary:
 		return r.bytes(res.Body)
 	}
 	b, err := io.ReadAll(res.Body)

@@ -76,7 +76,7 @@ func (guest) success(ctx context.Context, out any) any {
 // repeat a request after 408, 429 and 5xx, and a command would run twice.
 func (guest) failed(o op.Op, e *op.Error) (int, any) {
 	reply := failure(e)
-	if e.Code != op.TooLarge && e.Code != op.Canceled && o.Style != op.Resource && (o.Out == nil || o.Out.Kind != op.Binary) && o.Talk == nil {
+	if e.Code != op.TooLarge && e.Code != op.Canceled && o.Style != op.Resource && !o.Binary && o.Talk == nil {
 		return http.StatusOK, reply
 	}
 	return status(e.Code), struct {

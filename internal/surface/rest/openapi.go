@@ -138,15 +138,15 @@ func (d document) responses(o op.Op) object {
 	case o.Talk != nil:
 		return object{"101": object{"description": "The connection becomes a WebSocket"}}
 	case o.Call == nil:
-	case o.Out.Kind == op.Binary:
-		content[o.Media()] = object{"schema": o.Out.Schema(nil)}
+	case o.Binary:
+		content[o.Media()] = object{"schema": o.Out().Schema(nil)}
 	case o.Style == op.Enveloped:
 		content["application/json"] = object{"schema": d.envelope(o)}
 	default:
-		content["application/json"] = object{"schema": o.Out.Schema(d.defs)}
+		content["application/json"] = object{"schema": o.Out().Schema(d.defs)}
 	}
 	if o.Pump != nil {
-		content["text/event-stream"] = object{"schema": o.Ev.Schema(d.defs)}
+		content["text/event-stream"] = object{"schema": o.Ev().Schema(d.defs)}
 	}
 	return object{
 		"200": object{"description": "What the operation answers", "content": content},
@@ -158,14 +158,14 @@ func (d document) responses(o op.Op) object {
 
 // envelope is the named schema of a reply around the operation's output.
 func (d document) envelope(o op.Op) *jsonschema.Schema {
-	data := o.Out.Schema(d.defs)
+	data := o.Out().Schema(d.defs)
 	members := []*jsonschema.Schema{data}
 	name := "Response_" + strings.TrimPrefix(data.Ref, d.defs.Prefix) + "_"
 	if data.Ref == "" {
 		name = "Response_" + o.Name + "_"
 	}
 	if o.Bad != nil {
-		bad := o.Bad.Schema(d.defs)
+		bad := o.Bad().Schema(d.defs)
 		members = append(members, bad)
 		name += strings.TrimPrefix(bad.Ref, d.defs.Prefix) + "_"
 	}
