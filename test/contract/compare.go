@@ -3,16 +3,101 @@ package contract
 import (
 	"reflect"
 	"slices"
+	"strings"
 )
 
-// failure is what data holds when a file operation fails: a client of the reference
-// never reads it without having seen success first.
-const failure = "FileOperationError"
+// comparison gathers the findings of one operation after the other.
+type comparison struct {
+	ref, ours document
+	route     string
+	found     []Finding
+}
 
-// values compares two schemas: ours must take every request that fits the
-// reference, and send only replies that fit it.
-func (c *comparison) values(at place, ref, ours any) {
-	wanted, given := c.ref.shapes(ref), c.ours.shapes(ours)
+func (c *comparison) fault(what, reference, ours string) {
+	c.found = append(c.found, Finding{c.route, what, reference, ours, false})
+}
+
+func (c *comparison) warn(what, reference, ours string) {
+	c.found = append(c.found, Finding{c.route, what, reference, ours, true})
+}
+
+// The parts of an operation that hold values.
+const (
+	inPath    = "path"
+	inQuery   = "query"
+	inForm    = "form"
+	inRequest = "request"
+	inReply   = "response"
+)
+
+// place is where values are compared, such as "request field a[].b".
+type place struct {
+	part   string
+	member string // of a union: the constants that chose it, each with a space
+	path   string
+}
+
+func (p place) String() string {
+	noun := " field "
+	if p.part == inPath || p.part == inQuery {
+		noun = " parameter "
+	} else if p.path == "" {
+		noun = " body"
+	}
+	return strings.TrimSpace(p.member + p.part + noun + p.path)
+}
+
+func (p place) field(name string) place {
+	p.path = strings.TrimPrefix(p.path+"."+name, ".")
+	return p
+}
+
+// each is any value of a list ("[]") or map ("{}").
+func (p place) each(mark string) place {
+	p.path += mark
+	return p
+}
+
+// tooDeep ends the descent into schemas that contain themselves: the envelope and
+// four levels of fields in it are enough.
+func (p place) tooDeep() bool {
+	return strings.Count(p.path, ".") >= 4 || strings.Count(p.path, "[]")+strings.Count(p.path, "{}") > 10
+}
+
+// operation compares parameters, bodies by media type, and the reply of success.
+func (c *comparison) operation(theirs, mine operation) {
+	c.values(place{part: inPath}, theirs.path, mine.path)
+	c.values(place{part: inQuery}, theirs.query, mine.query)
+	if mine.bodyRequired && !theirs.bodyRequired {
+		c.fault("request body is required", "not required", "required")
+	}
+	for media, schema := range theirs.bodies {
+		part := inForm
+		if strings.Contains(media, "json") {
+			part = inRequest
+		}
+		if own, ok := mine.bodies[media]; ok {
+			c.values(place{part: part}, schema, own)
+		} else {
+			c.fault("request body as "+media+" is refused", media, listed(sorted(mine.bodies)))
+		}
+	}
+	if _, ok := mine.replies["text/event-stream"]; ok && strings.HasSuffix(theirs.route, "/events") {
+		return // the reference takes its own event stream for JSON
+	}
+	for media, schema := range theirs.replies {
+		if own, ok := mine.replies[media]; !ok {
+			c.fault("response 200 as "+media+" is missing", media, listed(sorted(mine.replies)))
+		} else if media == "application/json" {
+			c.values(place{part: inReply}, schema, own)
+		}
+	}
+}
+
+// values compares two schemas: ours must take every request that fits the reference,
+// and send only replies that fit it.
+func (c *comparison) values(at place, ref, own any) {
+	wanted, given := c.ref.shapes(ref), c.ours.shapes(own)
 	theirs, mine := kinds(wanted), kinds(given)
 	reply := at.part == inReply
 	outer, inner := mine, theirs
@@ -22,27 +107,22 @@ func (c *comparison) values(at place, ref, ours any) {
 	if reply && slices.Contains(theirs, anything) {
 		return
 	}
-	var stray []string
-	for _, k := range inner {
-		if !slices.ContainsFunc(outer, func(o string) bool { return holds(o, k) }) {
-			stray = append(stray, k)
-		}
-	}
-	says := [2]string{listed(theirs), listed(mine)}
-	if slices.Contains(mine, "number") && slices.Contains(theirs, "integer") && !slices.Contains(theirs, "number") {
-		stray = without(stray, "number")
-		c.add(Warning, at.String()+" has a wider type", says[0], says[1])
-	}
-	if len(without(stray, "null")) > 0 || len(without(mine, "null")) == 0 {
-		c.add(Fault, at.String()+" has another type", says[0], says[1])
+	wider := slices.Contains(mine, "number") && slices.Contains(theirs, "integer") && !slices.Contains(theirs, "number")
+	stray := filter(inner, func(k string) bool {
+		return !(wider && k == "number") && !slices.ContainsFunc(outer, func(o string) bool { return holds(o, k) })
+	})
+	some := func(k string) bool { return k != "null" }
+	if slices.ContainsFunc(stray, some) || !slices.ContainsFunc(mine, some) {
+		c.fault(at.String()+" has another type", listed(theirs), listed(mine))
 		return
 	}
-	switch {
-	case len(stray) == 0:
-	case reply:
-		c.add(Warning, at.String()+" may be null", says[0], says[1])
-	case at.part == inRequest && at.path != "": // only JSON fields can carry a null
-		c.add(Fault, at.String()+" refuses null", says[0], says[1])
+	if wider {
+		c.warn(at.String()+" has a wider type", listed(theirs), listed(mine))
+	}
+	if len(stray) > 0 && reply {
+		c.warn(at.String()+" may be null", listed(theirs), listed(mine))
+	} else if len(stray) > 0 && at.part == inRequest && at.path != "" { // nothing else can carry a null
+		c.fault(at.String()+" refuses null", listed(theirs), listed(mine))
 	}
 	if !reply {
 		c.limits(at, wanted, given)
@@ -52,158 +132,159 @@ func (c *comparison) values(at place, ref, ours any) {
 	}
 }
 
-// limits compares listed values and bounds of each shape with those of our shapes of
-// its type: a limit counts when none of ours does without it.
+// limits compares listed values and bounds with those of our shapes of the same type: a
+// limit counts when none of ours does without it.
 func (c *comparison) limits(at place, wanted, given []shape) {
 	for _, w := range wanted {
-		ours := slices.DeleteFunc(slices.Clone(given), func(s shape) bool { return !holds(s.kind, w.kind) })
-		switch {
-		case w.kind == "null":
-		case len(w.choices) > 0:
-			var all, lost, known []string
-			for _, v := range w.choices {
-				all = append(all, text(v))
-				if !slices.ContainsFunc(ours, func(s shape) bool { return s.takes(v) }) {
-					lost = append(lost, text(v))
-				}
+		ours := filter(given, func(s shape) bool { return holds(s.kind, w.kind) })
+		if w.kind == "null" || len(ours) == 0 {
+			continue
+		}
+		for _, v := range w.choices {
+			if !slices.ContainsFunc(ours, func(s shape) bool { return s.takes(v) }) {
+				c.fault(at.String()+" refuses "+text(v), text(w.choices), known(ours))
 			}
-			for _, s := range ours {
-				known = append(known, s.known("other limits")...)
-			}
-			if len(lost) > 0 {
-				c.add(Fault, at.String()+" refuses "+listed(lost), listed(all), listed(known))
-			}
-		default:
-			words := ours[0].stricter(w)
-			for _, s := range ours[1:] {
-				more := s.stricter(w)
-				words = slices.DeleteFunc(words, func(word string) bool { return !slices.Contains(more, word) })
-			}
-			for _, word := range words {
-				c.add(Fault, at.String()+" has a stricter "+word, w.says(word), ours[0].says(word))
+		}
+		if len(w.choices) > 0 {
+			continue
+		}
+		for _, word := range ours[0].stricter(w) {
+			if !slices.ContainsFunc(ours, func(s shape) bool { return !slices.Contains(s.stricter(w), word) }) {
+				c.fault(at.String()+" has a stricter "+word, w.says(word), ours[0].says(word))
 			}
 		}
 	}
 }
 
+// known lists what shapes take, as far as they list it themselves.
+func known(shapes []shape) string {
+	var out []string
+	for _, s := range shapes {
+		if len(s.choices) == 0 {
+			out = append(out, s.kind)
+		}
+		for _, v := range s.choices {
+			out = append(out, text(v))
+		}
+	}
+	return listed(out)
+}
+
 // inside compares the items of lists and the fields of objects.
 func (c *comparison) inside(at place, wanted, given []shape) {
-	if theirs, mine := ofKind(wanted, "array"), ofKind(given, "array", anything); len(theirs) > 0 && len(mine) > 0 {
-		c.values(at.each("[]"), union(theirs, "items", true), union(mine, "items", true))
+	of := func(kind string) (theirs, mine []shape) {
+		theirs = filter(wanted, func(s shape) bool { return s.kind == kind })
+		return theirs, filter(given, func(s shape) bool { return s.kind == kind || s.kind == anything })
 	}
-	theirs, mine := ofKind(wanted, "object"), ofKind(given, "object", anything)
-	switch {
+	if theirs, mine := of("array"); len(theirs) > 0 && len(mine) > 0 {
+		c.values(at.each("[]"), below(theirs, "items", nil), below(mine, "items", nil))
+	}
+	switch theirs, mine := of("object"); {
 	case len(theirs) == 0 || len(mine) == 0:
 	case at.part == inReply:
-		c.fields(at, theirs, mine)
-	default: // a client sends one of the members, so each must be taken
+		c.fields(at, theirs, mine, nil)
+	default: // a client sends any one of the members
 		for _, w := range theirs {
 			c.member(at, w, mine)
 		}
 	}
 }
 
-// member finds the members of our union that take the constants of one member of the
-// reference's, such as its action_type, and compares the fields with theirs.
+// member finds those of our shapes that take the constants of one member of a union, such
+// as its action_type, and compares the fields with theirs.
 func (c *comparison) member(at place, wanted shape, given []shape) {
-	var constants []string
-	for _, name := range sorted(wanted.fields()) {
-		for _, s := range c.ref.shapes(wanted.fields()[name]) {
-			value := s.keys["const"]
-			if value == nil {
-				continue
+	fields := child(wanted.keys, "properties")
+	constants := map[string]bool{}
+	for _, name := range sorted(fields) {
+		shapes := c.ref.shapes(fields[name])
+		if len(shapes) != 1 || shapes[0].keys["const"] == nil {
+			continue
+		}
+		value := shapes[0].keys["const"]
+		var options []shape
+		fit := filter(given, func(g shape) bool {
+			own := child(g.keys, "properties")[name]
+			if own == nil {
+				return false
 			}
-			var fit []shape
-			var known []string
-			for _, g := range given {
-				field, ok := g.fields()[name]
-				shapes := c.ours.shapes(ok && true)
-				if ok {
-					shapes = c.ours.shapes(field)
-				}
-				if slices.ContainsFunc(shapes, func(s shape) bool { return s.takes(value) }) {
-					fit = append(fit, g)
-				}
-				for _, s := range shapes {
-					known = append(known, s.known(s.kind)...)
-				}
-			}
-			if len(fit) == 0 {
-				c.add(Fault, at.String()+" with "+name+" "+text(value)+" is refused", text(value), listed(known))
-				return
-			}
-			constants = append(constants, name)
-			at.member = text(value) + " " + at.member
-			given = fit
+			shapes := c.ours.shapes(own)
+			options = append(options, shapes...)
+			return slices.ContainsFunc(shapes, func(s shape) bool { return s.takes(value) })
+		})
+		if len(fit) == 0 {
+			c.fault(at.String()+" with "+name+" "+text(value)+" is refused", text(value), known(options))
+			return
+		}
+		constants[name], given = true, fit
+		at.member = text(value) + " " + at.member
+	}
+	c.fields(at, []shape{wanted}, given, constants)
+	for _, v := range list(given[0].keys["required"]) {
+		name := text(v)
+		spared := slices.ContainsFunc(given, func(s shape) bool { return !s.requires(name) })
+		if !spared && !wanted.requires(name) && !constants[name] {
+			c.fault(at.field(name).String()+" is required", "not required", "required")
 		}
 	}
-	c.fields(at, []shape{wanted}, given, constants...)
-	c.demands(at, wanted, given, constants)
 }
 
-// fields compares the fields of objects by name; those of a union may stand in any of
-// our members.
-func (c *comparison) fields(at place, wanted, given []shape, constants ...string) {
-	usual := slices.DeleteFunc(slices.Clone(wanted), func(s shape) bool { return s.keys[nameKey] == failure })
+// failure is the member of a reply's data that a failed file operation sends; a client
+// reads the other members' fields, so its own are no more than nice to have.
+const failure = "FileOperationError"
+
+// fields compares the fields of objects; those of a union may stand in any of our members.
+func (c *comparison) fields(at place, wanted, given []shape, constants map[string]bool) {
+	usual := filter(wanted, func(s shape) bool { return s.keys[nameKey] != failure })
 	if len(usual) == 0 {
 		usual = wanted
 	}
 	theirs, mine := pool("anyOf", usual...), pool("anyOf", given...)
-	lost := pool("anyOf", wanted...)
-	for name := range lost {
-		if theirs[name] != nil || mine[name] != nil {
-			delete(lost, name)
-		}
-	}
+	lost := filter(sorted(pool("anyOf", wanted...)), func(name string) bool { return theirs[name] == nil && mine[name] == nil })
 	if len(lost) > 0 {
-		c.add(Warning, at.String()+" of a failure is not described", listed(sorted(lost)), nothing)
+		c.warn(at.String()+" of a failure is not described", listed(lost), nothing)
 	}
 	for name, schema := range theirs {
 		spot := at.field(name)
 		if mine[name] == nil {
-			c.add(Fault, spot.String()+" is missing", listed(kinds(c.ref.shapes(schema))), nothing)
+			c.fault(spot.String()+" is missing", listed(kinds(c.ref.shapes(schema))), nothing)
 			continue
 		}
 		c.values(spot, schema, mine[name])
-		if at.part == inReply || slices.Contains(constants, name) {
-			continue
-		}
 		want, have := preset(c.ref.shapes(schema)), preset(c.ours.shapes(mine[name]))
-		if want != nil && !reflect.DeepEqual(want, have) {
-			c.add(Fault, spot.String()+" has another default", text(want), text(have))
+		if at.part != inReply && !constants[name] && want != nil && !reflect.DeepEqual(want, have) {
+			c.fault(spot.String()+" has another default", text(want), text(have))
 		}
 	}
-	closed := !slices.ContainsFunc(given, func(s shape) bool { return s.keys["additionalProperties"] != false })
+	c.others(at, usual, given, theirs, mine)
+}
+
+// others compares what objects say of fields that they do not name.
+func (c *comparison) others(at place, wanted, given []shape, theirs, mine object) {
+	open := slices.ContainsFunc(given, func(s shape) bool { return s.keys["additionalProperties"] != false })
 	switch {
-	case closed && at.part != inReply && len(theirs) == 0:
-		c.add(Fault, at.String()+" refuses unknown fields", "any field", "only those listed")
-	case closed && at.part != inReply:
-		c.add(Warning, at.String()+" refuses unknown fields", "any field", "only those listed")
+	case !open && at.part != inReply && len(theirs) == 0:
+		c.fault(at.String()+" refuses unknown fields", "any field", listed(sorted(mine)))
+	case !open && at.part != inReply:
+		c.warn(at.String()+" refuses unknown fields", "any field", listed(sorted(mine)))
 	case len(theirs) == 0:
-		var rest any = true
-		if at.part == inReply && len(mine) > 0 {
+		var rest object
+		if at.part == inReply { // where the reference has a map, our fields are its values
 			var values []any
 			for _, name := range sorted(mine) {
 				values = append(values, mine[name])
 			}
 			rest = object{"anyOf": values}
 		}
-		c.values(at.each("{}"), union(usual, "additionalProperties", true), union(given, "additionalProperties", rest))
+		c.values(at.each("{}"), below(wanted, "additionalProperties", nil), below(given, "additionalProperties", rest))
 	}
 }
 
-// demands finds fields that all our members require, but the reference does not.
-func (c *comparison) demands(at place, wanted shape, given []shape, constants []string) {
-	for _, v := range list(given[0].keys["required"]) {
-		name := text(v)
-		relaxed := slices.ContainsFunc(given, func(s shape) bool { return !s.requires(name) })
-		if relaxed || wanted.requires(name) || slices.Contains(constants, name) {
-			continue
+// preset is the default of a schema, nil without one.
+func preset(shapes []shape) any {
+	for _, s := range shapes {
+		if v := s.keys["default"]; v != nil {
+			return v
 		}
-		says := nothing
-		if wanted.fields()[name] != nil {
-			says = "optional"
-		}
-		c.add(Fault, at.field(name).String()+" is required", says, "required")
 	}
+	return nil
 }

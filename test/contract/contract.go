@@ -3,55 +3,56 @@
 // accepted, and what it reads has to be there. It owns the rules of that comparison
 // and the reference (testdata: names, types and defaults, nothing else). Names of
 // schemas, operation ids and whatever we serve beyond the reference do not matter.
+// Of references it follows those to schemas, which is all that either side writes.
 package contract
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Missing is what a finding says of an operation that we do not serve.
 const Missing = "operation is missing"
 
-// Level tells what a finding means to a client.
-type Level string
-
-const (
-	Fault   Level = "fault"   // a client breaks
-	Warning Level = "warning" // a client may be surprised
-)
-
 // Finding is one place where we fall short of the reference.
 type Finding struct {
-	Level     Level
-	Route     string // method and path, as the reference spells them
+	Route     string // as the reference spells it, such as "GET /v1/shell/sessions"
 	What      string
 	Reference string
 	Ours      string
+	Warning   bool // a client may be surprised; otherwise it breaks
 }
 
 func (f Finding) String() string {
-	return fmt.Sprintf("%s: %s: %s (reference says %s, ours says %s)", f.Level, f.Route, f.What, f.Reference, f.Ours)
+	level := "fault"
+	if f.Warning {
+		level = "warning"
+	}
+	return fmt.Sprintf("%s: %s: %s (reference says %s, ours says %s)", level, f.Route, f.What, f.Reference, f.Ours)
 }
 
-// Routes lists the operations of a document, such as "GET /v1/sandbox", sorted.
+// Routes lists the operations of a document, sorted.
 func Routes(doc []byte) ([]string, error) {
 	d, err := parse(doc)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for key, o := range d.operations() {
-		out = append(out, o.route(key))
+	for _, o := range d.operations() {
+		out = append(out, o.route)
 	}
 	slices.Sort(out)
 	return out, nil
 }
 
-// Compare returns what ours lacks of the reference, sorted by route, faults first.
+// Compare returns what ours lacks of the reference: faults, then warnings, by route.
 func Compare(reference, ours []byte) ([]Finding, error) {
 	ref, err := parse(reference)
 	if err != nil {
@@ -61,129 +62,106 @@ func Compare(reference, ours []byte) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read our document: %w", err)
 	}
-	served := own.operations()
 	c := &comparison{ref: ref, ours: own}
+	served := own.operations()
 	for key, theirs := range ref.operations() {
-		c.route = theirs.route(key)
+		c.route = theirs.route
 		if mine, ok := served[key]; ok {
 			c.operation(theirs, mine)
-			continue
+		} else {
+			c.fault(Missing, "present", nothing)
 		}
-		var others []string
-		for k := range served {
-			if k.path == key.path {
-				others = append(others, k.method)
-			}
-		}
-		slices.Sort(others)
-		c.add(Fault, Missing, key.method, listed(others))
 	}
-	slices.SortFunc(c.found, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Route, b.Route), cmp.Compare(a.Level, b.Level), cmp.Compare(a.What, b.What), cmp.Compare(a.Ours, b.Ours))
-	})
+	slices.SortFunc(c.found, func(a, b Finding) int { return cmp.Compare(a.String(), b.String()) })
 	return slices.Compact(c.found), nil
 }
 
-// comparison gathers the findings of one operation after the other.
-type comparison struct {
-	ref, ours document
-	route     string
-	found     []Finding
-}
+type object = map[string]any
 
-func (c *comparison) add(level Level, what, reference, ours string) {
-	c.found = append(c.found, Finding{level, c.route, what, reference, ours})
-}
+// document is a decoded OpenAPI document; its references are followed on demand.
+type document struct{ root object }
 
-// operation compares parameters, bodies by media type, and the reply of success.
-func (c *comparison) operation(theirs, mine operation) {
-	for _, part := range []string{inPath, inQuery} {
-		c.values(place{part: part}, theirs.params[part], mine.params[part])
+func parse(data []byte) (document, error) {
+	d := document{}
+	if err := json.Unmarshal(data, &d.root); err != nil {
+		return d, err
 	}
-	if mine.body["required"] == true && theirs.body["required"] != true {
-		says := nothing
-		if len(theirs.body) > 0 {
-			says = "optional"
+	if len(child(d.root, "paths")) == 0 {
+		return d, errors.New("it has no paths: want an OpenAPI document")
+	}
+	return d, nil
+}
+
+// child is the object below a name, nil if there is none.
+func child(node any, name string) object {
+	fields, _ := node.(object)
+	found, _ := fields[name].(object)
+	return found
+}
+
+// operation holds schemas: its parameters are two objects with a field for each.
+type operation struct {
+	route           string
+	path, query     object
+	bodies, replies object // by media type
+	bodyRequired    bool
+}
+
+var parameter = regexp.MustCompile(`\{([^{}.]*)[^{}]*\}`)
+
+// operations go by method and path without the names of its parameters.
+func (d document) operations() map[string]operation {
+	out := map[string]operation{}
+	for path, item := range child(d.root, "paths") {
+		for _, method := range []string{"get", "put", "post", "delete", "patch", "head", "options", "trace"} {
+			if fields := child(item, method); fields != nil {
+				route := strings.ToUpper(method) + " " + path
+				body := child(fields, "requestBody")
+				out[parameter.ReplaceAllString(route, "{}")] = operation{
+					route:        route,
+					path:         parameters(inPath, route, list(fields["parameters"])),
+					query:        parameters(inQuery, route, list(fields["parameters"])),
+					bodies:       content(body),
+					replies:      content(child(child(fields, "responses"), "200")),
+					bodyRequired: body["required"] == true,
+				}
+			}
 		}
-		c.add(Fault, "request body is required", says, "required")
 	}
-	taken := content(mine.body)
-	for media, schema := range content(theirs.body) {
-		own, ok := taken[media]
-		switch {
-		case !ok:
-			c.add(Fault, "request body as "+media+" is refused", media, listed(sorted(taken)))
-		case strings.Contains(media, "json"):
-			c.values(place{part: inRequest}, schema, own)
-		default:
-			c.values(place{part: inForm}, schema, own)
+	return out
+}
+
+// parameters of the path go by position, because a client never sends their names.
+func parameters(part, route string, all []any) object {
+	fields, required := object{}, []any{}
+	for _, p := range all {
+		p, _ := p.(object)
+		if p["in"] != part {
+			continue
+		}
+		name := text(p["name"])
+		for i, m := range parameter.FindAllStringSubmatch(route, -1) {
+			if part == inPath && m[1] == p["name"] {
+				name = strconv.Itoa(i + 1)
+			}
+		}
+		fields[name] = child(p, "schema")
+		if p["required"] == true {
+			required = append(required, name)
 		}
 	}
-	sent := content(c.ours.follow(cmp.Or[any](mine.replies["200"], mine.replies["2XX"])))
-	if _, stream := sent["text/event-stream"]; stream && strings.HasSuffix(theirs.path, "/events") {
-		return // the reference takes its own event stream for JSON
+	return object{"properties": fields, "required": required}
+}
+
+// content gives the schema of each media type, without the type's own parameters.
+func content(node object) object {
+	out := object{}
+	for name, body := range child(node, "content") {
+		name, _, _ = strings.Cut(name, ";")
+		out[strings.ToLower(strings.TrimSpace(name))] = child(body, "schema")
 	}
-	for media, schema := range content(c.ref.follow(theirs.replies["200"])) {
-		own, ok := sent[media]
-		switch {
-		case !ok && len(sent) == 0:
-			c.add(Fault, "response 200 as "+media+" is missing", media, listed(sorted(mine.replies)))
-		case !ok:
-			c.add(Fault, "response 200 as "+media+" is missing", media, listed(sorted(sent)))
-		case media == "application/json":
-			c.values(place{part: inReply}, schema, own)
-		}
-	}
+	return out
 }
-
-// The parts of an operation that hold values.
-const (
-	inPath    = "path"
-	inQuery   = "query"
-	inForm    = "form"
-	inRequest = "request"
-	inReply   = "response"
-)
-
-// place is where values are compared, such as "request field a[].b".
-type place struct {
-	part   string
-	member string // of a union: the constants that chose it
-	path   string
-	names  int // steps to a named field
-	nests  int // steps into a list or map
-}
-
-func (p place) String() string {
-	noun := " field "
-	switch {
-	case p.part == inPath || p.part == inQuery:
-		noun = " parameter "
-	case p.path == "":
-		noun = " body"
-	}
-	return strings.TrimSpace(p.member + p.part + noun + p.path)
-}
-
-func (p place) field(name string) place {
-	if p.path != "" {
-		p.path += "."
-	}
-	p.path += name
-	p.names++
-	return p
-}
-
-// each is any value of a list ("[]") or map ("{}").
-func (p place) each(mark string) place {
-	p.path += mark
-	p.nests++
-	return p
-}
-
-// tooDeep ends the descent into schemas that contain themselves: the envelope and
-// four levels of named fields inside it are enough.
-func (p place) tooDeep() bool { return p.names >= 5 || p.nests > 10 }
 
 const nothing = "nothing"
 
@@ -198,4 +176,31 @@ func listed(values []string) string {
 	return cmp.Or(strings.Join(out, "|"), nothing)
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// text is a value as a reader expects it: JSON, but strings without quotes.
+func text(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func sorted(m object) []string { return slices.Sorted(maps.Keys(m)) }
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+func filter[T any](in []T, keep func(T) bool) []T {
+	var out []T
+	for _, v := range in {
+		if keep(v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}

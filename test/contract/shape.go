@@ -1,0 +1,234 @@
+package contract
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// shape is a schema without references, unions and lists of types: a value fits a
+// schema when it fits one of the shapes that the schema comes to.
+type shape struct {
+	keys    object
+	kind    string // JSON type, said or implied
+	choices []any  // of const or enum, without null
+}
+
+const (
+	anything = "any"    // the kind of a shape that says no type
+	nameKey  = "x-name" // keyword for the innermost component that a shape came from
+)
+
+func newShape(keys object) shape {
+	choices := list(keys["enum"])
+	if c, ok := keys["const"]; ok {
+		choices = []any{c}
+	}
+	s := shape{keys, anything, filter(choices, func(v any) bool { return v != nil })}
+	switch said, ok := keys["type"].(string); {
+	case ok:
+		s.kind = said
+	case len(s.choices) > 0:
+		s.kind = kindOf(s.choices[0])
+	case keys["properties"] != nil || keys["additionalProperties"] != nil:
+		s.kind = "object"
+	case keys["items"] != nil:
+		s.kind = "array"
+	}
+	return s
+}
+
+// shapes resolves a schema; seen are the references it stands behind, so that one
+// that leads back to itself adds nothing.
+func (d document) shapes(schema any, seen ...string) []shape {
+	fields, _ := schema.(object)
+	own := object{}
+	var types []any
+	for word, v := range fields {
+		if l := list(v); word == "type" && l != nil {
+			for _, t := range l {
+				types = append(types, object{"type": t})
+			}
+		} else if !slices.Contains([]string{"$ref", "allOf", "anyOf", "oneOf"}, word) {
+			own[word] = v
+		}
+	}
+	out := []shape{newShape(own)}
+	if ref, ok := fields["$ref"].(string); ok {
+		out = cross(out, d.component(ref, seen))
+	}
+	for _, part := range list(fields["allOf"]) {
+		out = cross(out, d.shapes(part, seen...))
+	}
+	for _, members := range [][]any{list(fields["anyOf"]), list(fields["oneOf"]), types} {
+		var union []shape
+		for _, member := range members {
+			union = append(union, d.shapes(member, seen...)...)
+		}
+		if members != nil { // a union without members takes nothing
+			out = cross(out, union)
+		}
+	}
+	return out
+}
+
+func (d document) component(ref string, seen []string) []shape {
+	if slices.Contains(seen, ref) {
+		return nil
+	}
+	schema := d.root
+	for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		schema = child(schema, part)
+	}
+	if schema == nil {
+		schema = object{"type": "unresolved " + ref}
+	}
+	name := newShape(object{nameKey: ref[strings.LastIndex(ref, "/")+1:]})
+	return cross(d.shapes(schema, append(slices.Clone(seen), ref)...), []shape{name})
+}
+
+// cross gives the shapes of values that fit one of each side. Where both use a
+// keyword, the outer one counts: it stands nearer to the use.
+func cross(outer, inner []shape) []shape {
+	var out []shape
+	for _, a := range outer {
+		for _, b := range inner {
+			both := maps.Clone(b.keys)
+			maps.Copy(both, a.keys)
+			if s, t := a.keys["type"], b.keys["type"]; s != nil && t != nil && s != t {
+				if !holds(text(s), text(t)) && !holds(text(t), text(s)) {
+					continue
+				}
+				both["type"] = "integer" // the other is number
+			}
+			both["required"] = slices.Concat(list(a.keys["required"]), list(b.keys["required"]))
+			if both["properties"] != nil {
+				both["properties"] = pool("allOf", a, b)
+			}
+			out = append(out, newShape(both))
+		}
+	}
+	return out
+}
+
+// pool gives the fields of several objects; one that stands in several is a union
+// (anyOf) or an intersection (allOf).
+func pool(how string, objects ...shape) object {
+	out := object{}
+	for _, o := range objects {
+		for name, schema := range child(o.keys, "properties") {
+			out[name] = object{how: append(list(child(out, name)[how]), schema)}
+		}
+	}
+	return out
+}
+
+// below is the union of what stands below a keyword, or of other where nothing does.
+func below(shapes []shape, word string, other object) object {
+	var members []any
+	for _, s := range shapes {
+		schema := s.keys[word]
+		if schema == nil || schema == false {
+			schema = other
+		}
+		members = append(members, schema)
+	}
+	return object{"anyOf": members}
+}
+
+// bounds are the limits of a shape, turned so that the greater is the stricter; an
+// exclusive one is a step further.
+func (s shape) bounds(step float64) map[string]float64 {
+	get := func(word string, sign float64) float64 {
+		if n, ok := s.keys[word].(float64); ok {
+			return sign * n
+		}
+		return math.Inf(-1)
+	}
+	return map[string]float64{
+		"minimum":   max(get("minimum", 1), get("exclusiveMinimum", 1)+step),
+		"maximum":   max(get("maximum", -1), get("exclusiveMaximum", -1)+step),
+		"minLength": max(get("minLength", 1), 0),
+		"maxLength": get("maxLength", -1),
+		"minItems":  max(get("minItems", 1), 0),
+		"maxItems":  get("maxItems", -1),
+	}
+}
+
+// stricter lists the keywords by which s refuses what the other shape takes.
+func (s shape) stricter(than shape) []string {
+	step := 1e-9
+	if than.kind == "integer" {
+		step = 1
+	}
+	var out []string
+	theirs := than.bounds(step)
+	for word, bound := range s.bounds(step) {
+		if bound > theirs[word] {
+			out = append(out, word)
+		}
+	}
+	for _, word := range []string{"pattern", "enum", "const"} {
+		if v, ok := s.keys[word]; ok && !reflect.DeepEqual(v, than.keys[word]) {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// takes tells whether a constant fits; patterns are not tried.
+func (s shape) takes(value any) bool {
+	if len(s.choices) > 0 {
+		return slices.ContainsFunc(s.choices, func(v any) bool { return reflect.DeepEqual(v, value) })
+	}
+	exact := object{"type": kindOf(value), "minimum": value, "maximum": value}
+	if word, ok := value.(string); ok {
+		n := float64(len([]rune(word)))
+		exact = object{"type": "string", "minLength": n, "maxLength": n, "pattern": s.keys["pattern"]}
+	}
+	one := newShape(exact)
+	return holds(s.kind, one.kind) && len(s.stricter(one)) == 0
+}
+
+// says shows a limit to a reader, the exclusive form of it too.
+func (s shape) says(word string) string {
+	limits := filter(sorted(s.keys), func(k string) bool { return strings.HasSuffix(strings.ToLower(k), strings.ToLower(word)) })
+	for i, k := range limits {
+		limits[i] += " " + text(s.keys[k])
+	}
+	return listed(limits)
+}
+
+func (s shape) requires(field string) bool {
+	return slices.Contains(list(s.keys["required"]), any(field))
+}
+
+func kinds(shapes []shape) []string {
+	var out []string
+	for _, s := range shapes {
+		out = append(out, s.kind)
+	}
+	return out
+}
+
+// holds tells whether every value of the JSON type inner is one of outer, too.
+func holds(outer, inner string) bool {
+	return outer == inner || outer == anything || outer == "number" && inner == "integer"
+}
+
+func kindOf(value any) string {
+	switch v := value.(type) {
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case float64:
+		if v == math.Trunc(v) {
+			return "integer"
+		}
+		return "number"
+	}
+	return anything
+}
