@@ -28,6 +28,8 @@ var packages = map[string]string{
 	"ps":        "procps",
 	"rg":        "ripgrep",
 	"setsid":    "util-linux",
+	"soffice":   "libreoffice-writer-nogui",
+	"pdfinfo":   "poppler-utils",
 	"unshare":   "util-linux",
 	"vncpasswd": "tigervnc-tools",
 	"xdpyinfo":  "x11-utils",

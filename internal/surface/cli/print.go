@@ -130,20 +130,37 @@ func printValue(w io.Writer, v any) {
 	case []any:
 		printRows(w, v)
 	case map[string]any:
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			text := cell(v[key])
-			if strings.Contains(text, "\n") {
-				text = "\n" + text
-			}
-			fmt.Fprintf(tw, "%s\t%s\n", key, text)
-		}
-		tw.Flush()
+		printObject(w, v)
 	case string:
 		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
 	default:
 		fmt.Fprintln(w, v)
 	}
+}
+
+// printObject prints short values in two columns, then long text and lists of
+// objects below their names.
+func printObject(w io.Writer, object map[string]any) {
+	var below []string
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		list, _ := object[key].([]any)
+		if len(list) > 0 && isObject(list[0]) || strings.Contains(cell(object[key]), "\n") {
+			below = append(below, key)
+			continue
+		}
+		fmt.Fprintf(tw, "%s\t%s\n", key, cell(object[key]))
+	}
+	tw.Flush()
+	for _, key := range below {
+		fmt.Fprintf(w, "%s:\n", key)
+		printValue(w, object[key])
+	}
+}
+
+func isObject(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
 }
 
 // printRows prints a list of objects as columns, anything else a line each.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,9 @@ func readForm(in *op.Type, r *http.Request) (*form, error) {
 	if params["boundary"] == "" {
 		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "The Content-Type lacks its boundary"}}
 	}
-	f.parts = multipart.NewReader(r.Body, params["boundary"])
+	// The reader of parts looks for the boundary in its buffer: 4 KiB at a time
+	// would be three times as slow as the disk.
+	f.parts = multipart.NewReader(bufio.NewReaderSize(r.Body, 256<<10), params["boundary"])
 	if err := f.read(); err != nil {
 		f.close()
 		return nil, err

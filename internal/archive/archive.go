@@ -1,0 +1,136 @@
+// Package archive packs folders into tar.gz and zip streams and unpacks them.
+//
+// It owns the two formats and the rule that nothing an archive says can reach
+// outside the folder it is unpacked into: everything is opened through os.Root,
+// and count and size are bounded. It refuses names that leave the folder, devices
+// and set-uid bits.
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Format of an archive.
+type Format string
+
+const (
+	TarGz Format = "tar.gz"
+	Zip   Format = "zip"
+)
+
+// Limits of one unpacking.
+type Limits struct {
+	Entries int   // files, folders and links
+	Bytes   int64 // of all files, unpacked
+	Packed  int64 // of the archive itself
+}
+
+var (
+	// ErrTooLarge says that a limit was reached.
+	ErrTooLarge = errors.New("archive is too large")
+	// ErrMalformed says that the bytes are no archive, or a damaged one.
+	ErrMalformed = errors.New("not a readable archive")
+	// ErrEscape says that an entry's name leaves the destination.
+	ErrEscape = errors.New("entry leaves the destination")
+)
+
+// Summary tells what a folder holds.
+type Summary struct {
+	Entries int
+	Bytes   int64
+	Skipped int // sockets, FIFOs and devices, which are not packed
+}
+
+// Survey walks what Pack would pack and returns the first thing that cannot be
+// read, so that a caller learns of it before the first byte is sent.
+func Survey(ctx context.Context, root string) (Summary, error) {
+	var s Summary
+	err := walk(ctx, root, func(path, _ string, info fs.FileInfo) error {
+		switch {
+		case info.Mode().IsRegular():
+			s.Bytes += info.Size()
+			if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS); err != nil {
+				return &os.PathError{Op: "open", Path: path, Err: err}
+			}
+		case !info.IsDir() && info.Mode()&fs.ModeSymlink == 0:
+			s.Skipped++
+			return nil
+		}
+		s.Entries++
+		return nil
+	})
+	return s, err
+}
+
+// walk visits root and everything below it without following links. name is the
+// path inside the archive: the root's own name comes first.
+func walk(ctx context.Context, root string, visit func(path, name string, info fs.FileInfo) error) error {
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return err
+	}
+	base := filepath.Base(root)
+	if base == "/" {
+		base = "root"
+	}
+	return filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // gone since its folder was read
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(real, path)
+		if err != nil {
+			return err
+		}
+		return visit(path, filepath.Join(base, rel), info)
+	})
+}
+
+// openFile opens what was a regular file when its folder was read, and must
+// still be one: a FIFO in its place would hang the read.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("no longer a regular file: %w", unix.EINVAL)}
+	}
+	return f, nil
+}
+
+// bound stops a copy when the context ends or the allowance is used up.
+type bound struct {
+	ctx  context.Context
+	r    io.Reader
+	left *int64
+}
+
+func (b bound) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := b.r.Read(p)
+	if *b.left -= int64(n); *b.left < 0 {
+		return 0, ErrTooLarge
+	}
+	return n, err
+}

@@ -1,0 +1,278 @@
+package document
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+// parts are the files inside an office document.
+type parts struct {
+	path string
+	zip  *zip.ReadCloser
+}
+
+func openParts(file string) (parts, error) {
+	z, err := zip.OpenReader(file)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return parts{}, damaged(file, err)
+	}
+	return parts{file, z}, nil
+}
+
+func (p parts) read(name string) ([]byte, error) {
+	f, err := p.zip.Open(name)
+	if err != nil {
+		return nil, damaged(p.path, err)
+	}
+	defer f.Close()
+	b, err := limitedRead(f, maxPart)
+	if err != nil {
+		return nil, damaged(p.path, err)
+	}
+	return b, nil
+}
+
+// links are the relationships of a part: id → target.
+func (p parts) links(name string) map[string]string {
+	b, err := p.read(path.Join(path.Dir(name), "_rels", path.Base(name)+".rels"))
+	if err != nil {
+		return nil
+	}
+	var rels struct {
+		Relationship []struct {
+			ID     string `xml:"Id,attr"`
+			Target string `xml:"Target,attr"`
+			Type   string `xml:"Type,attr"`
+		}
+	}
+	if err := xml.Unmarshal(b, &rels); err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, r := range rels.Relationship {
+		target := strings.TrimPrefix(r.Target, "/")
+		if !strings.HasPrefix(r.Target, "/") {
+			target = path.Join(path.Dir(name), r.Target)
+		}
+		out[r.ID] = target
+		out["type:"+path.Base(r.Type)] = target
+	}
+	return out
+}
+
+// properties are who made the document and when.
+func (p parts) properties(meta map[string]any) {
+	b, err := p.read("docProps/core.xml")
+	if err != nil {
+		return
+	}
+	var core struct {
+		Title    string `xml:"title"`
+		Creator  string `xml:"creator"`
+		Subject  string `xml:"subject"`
+		Created  string `xml:"created"`
+		Modified string `xml:"modified"`
+	}
+	if xml.Unmarshal(b, &core) == nil {
+		fill(meta, map[string]string{"title": core.Title, "creator": core.Creator, "subject": core.Subject, "created": core.Created, "modified": core.Modified})
+	}
+}
+
+func attr(e xml.StartElement, name string) string {
+	for _, a := range e.Attr {
+		if a.Name.Local == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// tokens calls visit for every start, end and text of a part.
+func tokens(b []byte, start func(xml.StartElement), end func(xml.EndElement), text func(string)) error {
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for {
+		t, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			start(t)
+		case xml.EndElement:
+			end(t)
+		case xml.CharData:
+			text(string(t))
+		}
+	}
+}
+
+func (r Reader) slides(ctx context.Context, file string, q Query) (View, error) {
+	p, err := openParts(file)
+	if err != nil {
+		return View{}, err
+	}
+	defer p.zip.Close()
+	const show = "ppt/presentation.xml"
+	b, err := p.read(show)
+	if err != nil {
+		return View{}, err
+	}
+	links := p.links(show)
+	var slides []string
+	err = tokens(b, func(e xml.StartElement) {
+		if e.Name.Local != "sldId" {
+			return
+		}
+		for _, a := range e.Attr {
+			if a.Name.Local == "id" && a.Name.Space != "" && links[a.Value] != "" {
+				slides = append(slides, links[a.Value])
+			}
+		}
+	}, func(xml.EndElement) {}, func(string) {})
+	if err != nil {
+		return View{}, damaged(file, err)
+	}
+	meta := map[string]any{"slide_count": len(slides)}
+	p.properties(meta)
+	if len(slides) == 0 {
+		return View{"[no slides]\n", meta}, nil
+	}
+	first, last, err := span("slide_range", q.Slides, len(slides))
+	if err != nil {
+		return View{}, err
+	}
+	var out strings.Builder
+	for i := first; i <= last && out.Len() <= maxText; i++ {
+		if err := ctx.Err(); err != nil {
+			return View{}, err
+		}
+		fmt.Fprintf(&out, "## Slide %d of %d\n\n", i, len(slides))
+		if err := p.slide(&out, slides[i-1]); err != nil {
+			return View{}, err
+		}
+	}
+	meta["shown_slides"] = []int{first, last}
+	return View{out.String(), meta}, nil
+}
+
+func (p parts) slide(out *strings.Builder, name string) error {
+	b, err := p.read(name)
+	if err != nil {
+		return err
+	}
+	f := &flow{out: out, paragraph: "p", run: "t", table: "tbl", row: "tr", cell: "tc"}
+	title := false
+	err = tokens(b, func(e xml.StartElement) {
+		switch e.Name.Local {
+		case "sp":
+			title = false
+		case "ph":
+			title = strings.Contains(strings.ToLower(attr(e, "type")), "title")
+		case "p":
+			if f.prefix = ""; title {
+				f.prefix = "### "
+			}
+		case "br":
+			f.text("\n")
+		}
+		f.start(e)
+	}, f.end, f.chars)
+	if err != nil {
+		return damaged(p.path, err)
+	}
+	if notes := p.links(name)["type:notesSlide"]; notes != "" {
+		if b, err := p.read(notes); err == nil {
+			n := &flow{out: new(strings.Builder), paragraph: "p", run: "t", table: "tbl", row: "tr", cell: "tc"}
+			if tokens(b, n.start, n.end, n.chars) == nil && strings.TrimSpace(n.out.String()) != "" {
+				out.WriteString("Notes: " + strings.TrimSpace(n.out.String()) + "\n\n")
+			}
+		}
+	}
+	return nil
+}
+
+func (r Reader) word(_ context.Context, file string, q Query) (View, error) {
+	p, err := openParts(file)
+	if err != nil {
+		return View{}, err
+	}
+	defer p.zip.Close()
+	b, err := p.read("word/document.xml")
+	if err != nil {
+		return View{}, err
+	}
+	pages, err := wordPages(b)
+	if err != nil {
+		return View{}, damaged(file, err)
+	}
+	first, last, err := span("page_range", q.Pages, len(pages))
+	if err != nil {
+		return View{}, err
+	}
+	meta := map[string]any{"page_count": len(pages), "page_count_is": "by the page breaks that the document holds"}
+	p.properties(meta)
+	meta["shown_pages"] = []int{first, last}
+	return View{strings.Join(pages[first-1:last], "\n"), meta}, nil
+}
+
+// wordPages cuts the text of a document at its page breaks.
+func wordPages(b []byte) ([]string, error) {
+	var pages []string
+	var out strings.Builder
+	f := &flow{out: &out, paragraph: "p", run: "t", table: "tbl", row: "tr", cell: "tc"}
+	turn := func() {
+		f.flush()
+		pages = append(pages, out.String())
+		out.Reset()
+	}
+	err := tokens(b, func(e xml.StartElement) {
+		switch e.Name.Local {
+		case "pStyle":
+			f.prefix = cmp.Or(heading(attr(e, "val")), f.prefix)
+		case "numPr":
+			f.prefix = "- "
+		case "tab":
+			f.text("\t")
+		case "br":
+			if attr(e, "type") == "page" && f.depth == 0 {
+				turn()
+			} else {
+				f.text("\n")
+			}
+		case "lastRenderedPageBreak":
+			if f.depth == 0 && (out.Len() > 0 || f.line.Len() > 0) {
+				turn()
+			}
+		case "p":
+			f.prefix = ""
+		}
+		f.start(e)
+	}, f.end, f.chars)
+	if err != nil {
+		return nil, err
+	}
+	return append(pages, out.String()), nil
+}
+
+// heading turns a paragraph style into the mark of a Markdown heading.
+func heading(style string) string {
+	style = strings.ToLower(strings.ReplaceAll(style, " ", ""))
+	if style == "title" {
+		return "# "
+	}
+	if level, ok := strings.CutPrefix(style, "heading"); ok && len(level) == 1 && level[0] >= '1' && level[0] <= '6' {
+		return strings.Repeat("#", int(level[0]-'0')) + " "
+	}
+	return ""
+}

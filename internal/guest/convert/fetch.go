@@ -1,0 +1,225 @@
+package convert
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// fetcher gets documents from the web.
+type fetcher struct {
+	cfg     Config
+	direct  *http.Transport // dials what it is asked for, unless denied
+	proxied *http.Transport // dials only the proxy
+}
+
+var errDenied = errors.New("this address belongs to the sandbox itself")
+
+func newFetcher(c Config) *fetcher {
+	f := &fetcher{cfg: c}
+	// Every connection is checked right before it is made, so that a name that
+	// resolves to something else the second time does not help.
+	guarded := &net.Dialer{Timeout: 15 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil || f.denied(ap) {
+			return errDenied
+		}
+		return nil
+	}}
+	f.direct = transport(guarded)
+	f.proxied = transport(&net.Dialer{Timeout: 15 * time.Second})
+	f.proxied.Proxy = c.Proxy
+	return f
+}
+
+func transport(d *net.Dialer) *http.Transport {
+	return &http.Transport{DialContext: d.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 15 * time.Second,
+		ResponseHeaderTimeout: 60 * time.Second, IdleConnTimeout: 10 * time.Second, MaxIdleConns: 4}
+}
+
+func (f *fetcher) close() {
+	f.direct.CloseIdleConnections()
+	f.proxied.CloseIdleConnections()
+}
+
+// denied asks about an address in every form that leads to it.
+func (f *fetcher) denied(ap netip.AddrPort) bool {
+	if f.cfg.Deny == nil {
+		return false
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	if addr.IsUnspecified() { // which connects to this machine
+		for _, local := range []string{"127.0.0.1", "::1"} {
+			if f.cfg.Deny(netip.AddrPortFrom(netip.MustParseAddr(local), ap.Port())) {
+				return true
+			}
+		}
+	}
+	return f.cfg.Deny(netip.AddrPortFrom(addr, ap.Port()))
+}
+
+// RoundTrip sends one request of a chain of redirects.
+func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "http" && r.URL.Scheme != "https" {
+		return nil, fmt.Errorf("it leads to a %s URI", r.URL.Scheme)
+	}
+	if f.cfg.Proxy != nil {
+		via, err := f.cfg.Proxy(r)
+		if err != nil {
+			return nil, err
+		}
+		if via != nil {
+			if err := f.checkName(r.Context(), r.URL); err != nil {
+				return nil, err
+			}
+			return f.proxied.RoundTrip(r)
+		}
+	}
+	return f.direct.RoundTrip(r)
+}
+
+// checkName holds a target that a proxy will dial against the denied addresses.
+// A name that does not resolve here is the proxy's to resolve, elsewhere.
+func (f *fetcher) checkName(ctx context.Context, u *url.URL) error {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return nil
+	}
+	for _, a := range addrs {
+		if f.denied(netip.AddrPortFrom(a, uint16(number))) {
+			return errDenied
+		}
+	}
+	return nil
+}
+
+func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
+	if err != nil || req.URL.Host == "" {
+		return nil, op.Errorf(op.Invalid, "the uri %q cannot be fetched; write it as https://host/path", uri)
+	}
+	req.Header.Set("Accept", "text/markdown, text/html;q=0.9, */*;q=0.8")
+	req.Header.Set("User-Agent", "Mozilla/5.0 (compatible; Cove)")
+	client := &http.Client{Transport: f}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, f.explain(uri, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		code := op.Unavailable
+		if res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone {
+			code = op.NotFound
+		}
+		return nil, op.Errorf(code, "%s was answered with %s", uri, res.Status)
+	}
+	if res.ContentLength > f.cfg.MaxBytes {
+		return nil, tooLarge(uri, f.cfg.MaxBytes)
+	}
+	src := &source{full: res.Header.Get("Content-Type"), name: fileName(res), page: res.Request.URL}
+	src.media, _, _ = mime.ParseMediaType(src.full)
+	if err := src.spool(res.Body, uri, f.cfg.MaxBytes); err != nil {
+		return nil, err
+	}
+	return src, nil
+}
+
+// explain says why a fetch failed.
+func (f *fetcher) explain(uri string, err error) error {
+	if errors.Is(err, errDenied) {
+		return op.Errorf(op.Denied, "%s is refused: %w", uri, errDenied)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return op.Errorf(op.Unavailable, "%s cannot be fetched: %w", uri, err)
+}
+
+// fileName is what the reply calls itself.
+func fileName(res *http.Response) string {
+	if _, params, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && params["filename"] != "" {
+		return path.Base(params["filename"])
+	}
+	return path.Base(res.Request.URL.Path)
+}
+
+// spool writes a document to a temporary file.
+func (s *source) spool(r io.Reader, what string, limit int64) error {
+	temp, err := os.CreateTemp("", "convert-*")
+	if err != nil {
+		return fmt.Errorf("keep the document: %w", err)
+	}
+	s.path, s.temp = temp.Name(), true
+	n, err := io.Copy(temp, io.LimitReader(r, limit+1))
+	if cerr := temp.Close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case err == nil && n > limit:
+		err = tooLarge(what, limit)
+	case err != nil:
+		err = op.Errorf(op.Unavailable, "%s broke off: %w", what, err)
+	}
+	if err != nil {
+		s.close()
+	}
+	return err
+}
+
+// inline reads a data URI, without its scheme.
+func (s *Service) inline(rest string) (*source, error) {
+	head, data, ok := strings.Cut(rest, ",")
+	if !ok {
+		return nil, op.Errorf(op.Invalid, "the data URI has no comma; write it as data:text/html;base64,…")
+	}
+	media, isBase64 := head, false
+	if i := strings.LastIndexByte(head, ';'); i >= 0 && strings.EqualFold(strings.TrimSpace(head[i+1:]), "base64") {
+		media, isBase64 = head[:i], true
+	}
+	raw, err := url.PathUnescape(data)
+	if err != nil {
+		return nil, op.Errorf(op.Invalid, "the data URI is not escaped rightly: %w", err)
+	}
+	if isBase64 {
+		plain := strings.NewReplacer("-", "+", "_", "/", "\n", "", "\r", "", " ", "").Replace(strings.TrimRight(raw, "= \n\r"))
+		b, err := base64.RawStdEncoding.DecodeString(plain)
+		if err != nil {
+			return nil, op.Errorf(op.Invalid, "the data URI is not base64: %w", err)
+		}
+		raw = string(b)
+	}
+	if media == "" {
+		media = "text/plain;charset=US-ASCII"
+	} else if strings.HasPrefix(media, ";") {
+		media = "text/plain" + media
+	}
+	src := &source{full: media}
+	if src.media, _, err = mime.ParseMediaType(media); err != nil {
+		return nil, op.Errorf(op.Invalid, "the data URI has the media type %q: %w", media, err)
+	}
+	return src, src.spool(strings.NewReader(raw), "the data URI", s.cfg.MaxBytes)
+}

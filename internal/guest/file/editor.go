@@ -1,0 +1,182 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/pyerr"
+)
+
+// EditIn is one command of the editor.
+type EditIn struct {
+	Command        string  `json:"command" enum:"view,create,str_replace,insert,undo_edit" doc:"What to do"`
+	Path           string  `json:"path" doc:"Path of the file, or for view also of a folder"`
+	FileText       *string `json:"file_text" doc:"create: the whole content"`
+	OldStr         *string `json:"old_str" doc:"str_replace: the text to look for, exactly; it must occur once unless replace_mode is set"`
+	NewStr         *string `json:"new_str" doc:"str_replace: what to put in its place, nothing deletes; insert: the lines to insert"`
+	InsertLine     *int    `json:"insert_line" doc:"insert: the line to insert behind; 0 is the beginning"`
+	ViewRange      []int   `json:"view_range" default:"[]" nullable:"true" doc:"view: first and last line, from 1; a last of -1 is the end"`
+	ReplaceMode    *string `json:"replace_mode" enum:"ALL,FIRST,LAST" doc:"str_replace: which of several occurrences to replace"`
+	PageRange      []int   `json:"page_range" nullable:"true" doc:"view of PDF and Word: first and last page"`
+	SheetName      *string `json:"sheet_name" doc:"view of Excel: the sheet"`
+	RowRange       []int   `json:"row_range" nullable:"true" doc:"view of Excel, CSV and notebooks: first and last row or cell"`
+	SlideRange     []int   `json:"slide_range" nullable:"true" doc:"view of PowerPoint: first and last slide"`
+	EnableMetadata bool    `json:"enable_metadata" default:"false" nullable:"true" doc:"view: also tell title, author, counts and the like"`
+}
+
+// EditOut is what a command did.
+type EditOut struct {
+	Output     string         `json:"output" doc:"What happened or what is there, for reading"`
+	Content    string         `json:"content" doc:"The same as output"`
+	Error      *string        `json:"error" doc:"Always null; failures are told by the envelope"`
+	Path       string         `json:"path" doc:"Absolute path"`
+	PrevExist  bool           `json:"prev_exist" doc:"Whether the file existed before"`
+	OldContent *string        `json:"old_content" doc:"Content before; null when there was none or it is very long"`
+	NewContent *string        `json:"new_content" doc:"Content after; null when there is none or it is very long"`
+	Metadata   map[string]any `json:"metadata" doc:"What is known about the document"`
+}
+
+// maxEcho is how much content a reply repeats.
+const maxEcho = 1 << 20
+
+// Edit carries out one command.
+func (s *Service) Edit(ctx context.Context, in EditIn) (EditOut, error) {
+	path, err := s.resolve(in.Command, in.Path)
+	if err != nil {
+		return EditOut{}, err
+	}
+	var out EditOut
+	switch in.Command {
+	case "view":
+		out, err = s.view(ctx, path, in)
+	case "create":
+		out, err = s.create(ctx, path, in)
+	case "str_replace":
+		out, err = s.strReplace(ctx, path, in)
+	case "insert":
+		out, err = s.insert(ctx, path, in)
+	case "undo_edit":
+		out, err = s.undo(ctx, path)
+	}
+	if err != nil {
+		return EditOut{}, pyerr.From(in.Command, path, err)
+	}
+	out.Path, out.Content = pathname.Show(path), out.Output
+	return out, nil
+}
+
+// refuse is a failure that comes from what was asked, not from the file system.
+func refuse(command, path, format string, args ...any) error {
+	return pyerr.New(command, path, pyerr.Spec{Kind: pyerr.Target}, "%s %s: %w", command, path, fmt.Errorf(format, args...))
+}
+
+// text loads a file that is to be edited.
+func (s *Service) text(ctx context.Context, command, path string) (string, error) {
+	b, err := s.load(ctx, command, path, false)
+	if err != nil {
+		return "", err
+	}
+	if err := checkText(command, path, b); err != nil {
+		return "", err
+	}
+	return string(b), nil
+}
+
+// change replaces a file's content and keeps the old one for undo.
+func (s *Service) change(target string, old []byte, existed bool, content string) error {
+	forget := func() {}
+	if s.history != nil {
+		var err error
+		if forget, err = s.history.push(target, old, existed); err != nil {
+			return fmt.Errorf("keep the old content for undo: %w", err)
+		}
+	}
+	if err := store(target, []byte(content)); err != nil {
+		forget()
+		return err
+	}
+	return nil
+}
+
+func echo(s string) *string {
+	if len(s) > maxEcho {
+		return nil
+	}
+	return &s
+}
+
+func (s *Service) create(ctx context.Context, path string, in EditIn) (out EditOut, err error) {
+	if in.FileText == nil {
+		return out, refuse("create", path, "file_text is missing; send the content, which may be empty")
+	}
+	err = s.locked(ctx, path, func(target string) error {
+		old, err := s.load(ctx, "create", target, false)
+		out.PrevExist = err == nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := s.change(target, old, out.PrevExist, *in.FileText); err != nil {
+			return err
+		}
+		out.NewContent = echo(*in.FileText)
+		if out.Output = path + " was created."; out.PrevExist {
+			out.Output = path + " existed and was overwritten; undo_edit brings the old content back."
+			if checkText("create", path, old) == nil {
+				out.OldContent = echo(string(old))
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		op.Say(ctx, "%s", out.Output)
+	}
+	return out, err
+}
+
+func (s *Service) undo(ctx context.Context, path string) (out EditOut, err error) {
+	if s.history == nil {
+		return out, refuse("undo_edit", path, "no history is kept here; set a state folder")
+	}
+	err = s.locked(ctx, path, func(target string) error {
+		content, existed, forget, err := s.history.last(target)
+		if errors.Is(err, errNoEdit) {
+			return refuse("undo_edit", path, "there is no edit of this file left to undo")
+		}
+		if err != nil {
+			return err
+		}
+		now, err := s.load(ctx, "undo_edit", target, false)
+		out.PrevExist = err == nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if checkText("undo_edit", path, now) == nil && out.PrevExist {
+			out.OldContent = echo(string(now))
+		}
+		if existed {
+			err = store(target, content)
+			out.Output = "The last edit of " + path + " was undone."
+			if checkText("undo_edit", path, content) == nil {
+				out.NewContent = echo(string(content))
+			}
+		} else {
+			if err = os.Remove(target); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			out.Output = "The creation of " + path + " was undone: the file is gone."
+		}
+		if err == nil {
+			forget()
+		}
+		return err
+	})
+	if err == nil {
+		op.Say(ctx, "%s", out.Output)
+	}
+	return out, err
+}

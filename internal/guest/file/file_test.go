@@ -1,0 +1,332 @@
+package file
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/pyerr"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asNobody) != "" {
+		os.Exit(m.Run()) // leaks are the parent's to check
+	}
+	// The clock of regexp2 ends by itself some time after the last search.
+	testenv.Main(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sandbox is a service with folders of its own.
+type sandbox struct {
+	*Service
+	t   testing.TB
+	dir string // the workspace
+	ops map[string]op.Op
+}
+
+func newSandbox(t testing.TB, change ...func(*Config)) *sandbox {
+	t.Helper()
+	base := t.TempDir()
+	runner := proc.New(proc.Config{})
+	c := Config{Home: base + "/home", Workspace: base + "/work", State: base + "/state", Runner: runner, Viewer: document.Reader{Runner: runner}}
+	for _, f := range change {
+		f(&c)
+	}
+	must(t, os.MkdirAll(c.Home, 0o755))
+	must(t, os.MkdirAll(c.Workspace, 0o755))
+	s := New(c)
+	t.Cleanup(func() {
+		must(t, s.Close())
+		must(t, s.Close())
+		must(t, runner.Close())
+	})
+	return &sandbox{Service: s, t: t, dir: c.Workspace, ops: byName(s)}
+}
+
+func byName(s *Service) map[string]op.Op {
+	ops := map[string]op.Op{}
+	for _, o := range s.Ops() {
+		ops[o.Name] = o
+	}
+	return ops
+}
+
+// put lays out files in the workspace.
+func (s *sandbox) put(files map[string]string) {
+	s.t.Helper()
+	for name, content := range files {
+		path := filepath.Join(s.dir, name)
+		must(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(s.t, os.WriteFile(path, []byte(content), 0o644))
+	}
+}
+
+func (s *sandbox) get(name string) string {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.dir, name))
+	must(s.t, err)
+	return string(b)
+}
+
+type args = map[string]any
+
+// do runs an operation as a surface does: JSON in, defaults filled, checked.
+func do[Out any](s *sandbox, name string, in args) (Out, error) {
+	s.t.Helper()
+	var none Out
+	b, err := json.Marshal(in)
+	must(s.t, err)
+	o := s.ops[name]
+	bound, err := o.Bind(op.Input{JSON: b, Flat: true})
+	if err != nil {
+		return none, err
+	}
+	out, err := o.Call(op.WithCall(s.t.Context(), &op.Call{}), bound)
+	if err != nil {
+		return none, err
+	}
+	return out.(Out), nil
+}
+
+// want does the same and fails the test on an error.
+func want[Out any](s *sandbox, name string, in args) Out {
+	s.t.Helper()
+	out, err := do[Out](s, name, in)
+	if err != nil {
+		s.t.Fatalf("%s %v: %v", name, in, err)
+	}
+	return out
+}
+
+// failure is what a failed operation tells.
+func failure(t testing.TB, err error) pyerr.Failure {
+	t.Helper()
+	e, ok := op.AsError(err)
+	if !ok {
+		t.Fatalf("%v (%T) is not safe to show", err, err)
+	}
+	f, ok := e.Data.(pyerr.Failure)
+	if !ok {
+		t.Fatalf("%v has the data %v", err, e.Data)
+	}
+	if f.Message == "" || f.Operation == "" || f.Exception == nil || e.Msg != f.Message {
+		t.Errorf("incomplete: %+v", f)
+	}
+	return f
+}
+
+// fails checks the kind of a failure and its exception.
+func fails(t testing.TB, err error, kind pyerr.Kind, class string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no failure, want %s", kind)
+		return
+	}
+	if f := failure(t, err); f.ErrorType != kind || class != "" && *f.Exception != class {
+		t.Errorf("%v: %s %s, want %s %s", err, f.ErrorType, *f.Exception, kind, class)
+	}
+}
+
+// Everything that the reference lets be null or left out must be taken.
+func TestInputs(t *testing.T) {
+	t.Parallel()
+	ops := byName(New(Config{}))
+	for name, bodies := range map[string][]string{
+		"file_read":               {`{"file":"a"}`, `{"file":"a","start_line":null,"end_line":null,"sudo":null}`, `{"file":"a","start_line":-3,"end_line":5,"sudo":true}`},
+		"file_write":              {`{"file":"a","content":""}`, `{"file":"a","content":"","encoding":null,"append":null,"leading_newline":null,"trailing_newline":null,"sudo":null}`},
+		"file_grep":               {`{"path":"a","pattern":""}`, `{"path":"a","pattern":"","include":null,"exclude":null,"case_insensitive":null,"fixed_strings":null,"context_before":null,"context_after":null,"max_results":null,"max_file_size":null,"multiline":null,"offset":null,"type":null,"recursive":null}`},
+		"file_glob":               {`{"path":"a","pattern":"","exclude":null,"include_hidden":null,"files_only":null,"include_metadata":null,"max_results":null,"sort_by":null,"sort_desc":null}`},
+		"file_list":               {`{"path":"a","recursive":null,"show_hidden":null,"file_types":null,"max_depth":null,"include_size":null,"include_permissions":null,"sort_by":null,"sort_desc":null}`},
+		"file_str_replace_editor": {`{"command":"view","path":"a","file_text":null,"old_str":null,"new_str":null,"insert_line":null,"view_range":null,"replace_mode":null,"page_range":null,"sheet_name":null,"row_range":null,"slide_range":null,"enable_metadata":null}`},
+	} {
+		for _, body := range bodies {
+			if _, err := ops[name].Bind(op.Input{JSON: []byte(body)}); err != nil {
+				t.Errorf("%s %s: %v", name, body, err)
+			}
+		}
+	}
+	in, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":null}`)})
+	must(t, err)
+	if g := in.(*GrepIn); g.MaxResults != 500 || g.MaxFileSize != "1M" || !g.Recursive {
+		t.Errorf("defaults: %+v", g)
+	}
+	if _, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":10001}`)}); err == nil {
+		t.Error("a limit was not held")
+	}
+}
+
+func TestNewTouchesNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "none")
+	s := New(Config{Home: dir, Workspace: dir, State: dir})
+	if op.NewTable(s.Ops()); len(s.Ops()) != 19 {
+		t.Errorf("%d operations", len(s.Ops()))
+	}
+	must(t, s.Close())
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was made: %v", err)
+	}
+}
+
+// Whatever a path leads to, every operation answers, and with a clear failure
+// where it cannot do its work.
+func TestStrangeFiles(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.put(map[string]string{"plain": "text\n", "dir/inside": "x\n"})
+	must(t, unix.Mkfifo(s.dir+"/fifo", 0o644))
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: s.dir + "/socket"}))
+	for link, to := range map[string]string{"loop": "loop", "a": "b", "b": "a", "gone": "nowhere/f", "tolink": "plain", "tozero": "/dev/zero", "tofifo": "fifo"} {
+		must(t, os.Symlink(to, s.dir+"/"+link))
+	}
+	deep := strings.Repeat("d/", 600)
+	must(t, os.MkdirAll(s.dir+"/"+deep, 0o755))
+
+	kinds := map[string]struct {
+		kind  pyerr.Kind
+		class string
+	}{
+		"":                                  {pyerr.Path, ""},
+		"zero\x00byte":                      {pyerr.Path, ""},
+		"missing":                           {pyerr.NotFound, "FileNotFoundError"},
+		"missing/deep/er":                   {pyerr.NotFound, "FileNotFoundError"},
+		"plain/below":                       {pyerr.Target, "NotADirectoryError"},
+		"dir":                               {pyerr.Target, "IsADirectoryError"},
+		"/":                                 {pyerr.Target, "IsADirectoryError"},
+		"fifo":                              {pyerr.Target, "OSError"},
+		"socket":                            {pyerr.Target, "OSError"},
+		"tofifo":                            {pyerr.Target, "OSError"},
+		"tozero":                            {pyerr.Target, "OSError"},
+		"/dev/zero":                         {pyerr.Target, "OSError"},
+		"/dev/null":                         {pyerr.Target, "OSError"},
+		"loop":                              {pyerr.Path, "OSError"},
+		"a":                                 {pyerr.Path, "OSError"},
+		"gone":                              {pyerr.NotFound, "FileNotFoundError"},
+		strings.Repeat("n", 256):            {pyerr.Path, "OSError"},
+		strings.Repeat("long/", 1000) + "f": {pyerr.Path, "OSError"},
+	}
+	for path, k := range kinds {
+		t.Run(fmt.Sprintf("read %.20q", path), func(t *testing.T) {
+			_, err := do[ReadOut](s, "file_read", args{"file": path})
+			fails(t, err, k.kind, k.class)
+			for name, in := range map[string]args{
+				"file_search":             {"file": path, "regex": "x"},
+				"file_replace":            {"file": path, "old_str": "x", "new_str": "y"},
+				"file_str_replace_editor": {"command": "str_replace", "path": path, "old_str": "x", "new_str": "y"},
+				"file_download":           {"path": path},
+			} {
+				o := s.ops[name]
+				b, err := json.Marshal(in)
+				must(t, err)
+				bound, err := o.Bind(op.Input{JSON: b, Flat: true})
+				must(t, err)
+				_, err = o.Call(t.Context(), bound)
+				fails(t, err, k.kind, "")
+			}
+		})
+	}
+	for _, name := range []string{"sp ace", "line\nbreak", "tab\t", "quote'\"", "größe 你好 🎈", "-rf", "*", `back\slash`, strings.Repeat("n", 255), strings.Repeat("é", 127), "%2e%2e", deep + "f"} {
+		t.Run(fmt.Sprintf("good name %.20q", name), func(t *testing.T) {
+			want[WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
+			want[ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
+			if out := want[ReadOut](s, "file_read", args{"file": name}); out.Content != "bye\n" {
+				t.Errorf("%q", out.Content)
+			}
+			want[DeleteOut](s, "file_delete", args{"path": name})
+		})
+	}
+}
+
+// What /proc and /sys offer has no size, no end, or waits.
+func TestProcFiles(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
+		t.Errorf("%q", out.Content)
+	}
+	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0, "end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
+		t.Errorf("%q", out.Content)
+	}
+	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {
+		t.Error("nothing from the end")
+	}
+	blob := want[*op.Blob](s, "file_download", args{"path": "/proc/self/status"})
+	b := make([]byte, 5)
+	if n, err := blob.Body.Read(b); err != nil || string(b[:n]) != "Name:" || blob.Size != -1 {
+		t.Errorf("%q %v size %d", b, err, blob.Size)
+	}
+	must(t, blob.Body.Close())
+	if out := want[SearchOut](s, "file_search", args{"file": "/proc/self/status", "regex": "^Pid:"}); len(out.Matches) != 1 {
+		t.Errorf("%+v", out)
+	}
+	if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/self/mem"}); err == nil {
+		t.Error("the memory of a process cannot be read from its start")
+	}
+	if os.Geteuid() == 0 {
+		if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/kmsg"}); err != nil {
+			failure(t, err) // waits for a message that may never come, so it gives up
+		}
+	}
+	want[ListOut](s, "file_list", args{"path": "/proc/self", "include_permissions": true})
+	want[StatOut](s, "file_stat", args{"path": "/dev/null"})
+}
+
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	odd := "bad\xff\xfename"
+	if err := os.WriteFile(s.dir+"/"+odd, []byte("found\n"), 0o644); err != nil {
+		t.Skip(err)
+	}
+	shown := want[ListOut](s, "file_list", args{"path": "."}).Files[0].Path
+	if out := want[ReadOut](s, "file_read", args{"file": shown}); out.Content != "found\n" {
+		t.Errorf("%q", out.Content)
+	}
+	if out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": "found"}); len(out.Matches) != 1 || out.Matches[0].File != shown {
+		t.Errorf("%+v", out)
+	}
+	want[WriteOut](s, "file_write", args{"file": shown, "content": "again\n"})
+	if s.get(odd) != "again\n" {
+		t.Error("another file was written")
+	}
+	want[DeleteOut](s, "file_delete", args{"path": shown})
+}
+
+func TestCanceledCallsEnd(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.put(map[string]string{"a": "x"})
+	ctx, cancel := context.WithCancel(t.Context())
+	release, err := s.locks.take(ctx, s.dir+"/a")
+	must(t, err)
+	cancel()
+	if _, err := s.Write(ctx, WriteIn{File: "a", Content: "y"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	release()
+	if len(s.locks.held) != 0 {
+		t.Errorf("left: %v", s.locks.held)
+	}
+}

@@ -1,0 +1,133 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/grep"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/pyerr"
+)
+
+// GrepIn is what to look for, and where.
+type GrepIn struct {
+	Path            string   `json:"path" doc:"File or folder to search"`
+	Pattern         string   `json:"pattern" doc:"Regular expression of ripgrep's kind"`
+	Include         []string `json:"include" nullable:"true" doc:"Globs of files to search, such as *.py; as in .gitignore"`
+	Exclude         []string `json:"exclude" nullable:"true" doc:"Globs of files and folders to leave out"`
+	CaseInsensitive bool     `json:"case_insensitive" default:"false" nullable:"true" doc:"Take upper and lower case for the same"`
+	FixedStrings    bool     `json:"fixed_strings" default:"false" nullable:"true" doc:"Take the pattern literally"`
+	ContextBefore   int      `json:"context_before" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Lines to show before each match"`
+	ContextAfter    int      `json:"context_after" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Lines to show after each match"`
+	MaxResults      int      `json:"max_results" default:"500" minimum:"1" maximum:"10000" nullable:"true" doc:"How many matches to show"`
+	MaxFileSize     string   `json:"max_file_size" default:"1M" nullable:"true" doc:"Skip larger files of a folder; a number with K, M or G"`
+	Multiline       bool     `json:"multiline" default:"false" nullable:"true" doc:"Let a match span lines; . still stops at a line's end unless the pattern says (?s)"`
+	Offset          int      `json:"offset" default:"0" minimum:"0" nullable:"true" doc:"Matches to skip, for the next page"`
+	Type            *string  `json:"type" doc:"File type by ripgrep's name, such as py or js; several with commas"`
+	Recursive       bool     `json:"recursive" default:"true" nullable:"true" doc:"Search folders below too"`
+	IncludeHidden   bool     `json:"include_hidden" default:"false" nullable:"true" doc:"Also names with a leading dot"`
+	Gitignore       bool     `json:"respect_gitignore" default:"false" nullable:"true" doc:"Leave out what the tree's .gitignore and .ignore files name"`
+}
+
+// GrepMatch is one match.
+type GrepMatch struct {
+	File          string   `json:"file" doc:"Absolute path"`
+	LineNumber    int      `json:"line_number" doc:"From 1"`
+	LineContent   string   `json:"line_content"`
+	Line          string   `json:"line" doc:"The same as line_content"`
+	ContextBefore []string `json:"context_before"`
+	ContextAfter  []string `json:"context_after"`
+}
+
+// GrepOut is one page of matches, in the order of their paths.
+type GrepOut struct {
+	Path          string      `json:"path" doc:"Absolute path"`
+	Pattern       string      `json:"pattern"`
+	Matches       []GrepMatch `json:"matches"`
+	MatchCount    int         `json:"match_count" doc:"Matches on this page"`
+	FilesSearched *int        `json:"files_searched" doc:"Null: ripgrep does not tell"`
+	FilesMatched  *int        `json:"files_matched" doc:"Files on this page"`
+	Truncated     bool        `json:"truncated" doc:"Whether there are more; ask again with a larger offset"`
+}
+
+// maxGrepFile is the largest file size a caller may ask for: a line of it must
+// fit into memory.
+const maxGrepFile = 64 << 20
+
+// Grep searches contents.
+func (s *Service) Grep(ctx context.Context, in GrepIn) (GrepOut, error) {
+	path, err := s.resolve("grep", in.Path)
+	if err != nil {
+		return GrepOut{}, err
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		err = atomicfile.Irregular(path, info.Mode())
+	}
+	if err != nil {
+		return GrepOut{}, pyerr.From("grep", path, err)
+	}
+	size, ok := parseSize(in.MaxFileSize)
+	if !ok {
+		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target}, "grep %s: max_file_size %q is no size; write a number with K, M or G, such as 10M", path, in.MaxFileSize)
+	}
+	if size > maxGrepFile {
+		size = maxGrepFile
+		op.Hint(ctx, "max_file_size can be at most 64M; larger files were skipped")
+	}
+	q := grep.Query{
+		Root: path, Pattern: in.Pattern, Include: in.Include, Exclude: in.Exclude,
+		IgnoreCase: in.CaseInsensitive, Fixed: in.FixedStrings, Multiline: in.Multiline, Shallow: !in.Recursive,
+		Hidden: in.IncludeHidden, Ignore: in.Gitignore, Before: in.ContextBefore, After: in.ContextAfter,
+		Offset: in.Offset, Max: in.MaxResults, MaxFileSize: size, Timeout: s.cfg.SearchTime,
+	}
+	if in.Type != nil && *in.Type != "" {
+		q.Types = strings.Split(strings.ReplaceAll(*in.Type, " ", ""), ",")
+	}
+	res, err := s.grepEngine().Grep(ctx, q)
+	if bad, ok := errors.AsType[*grep.PatternError](err); ok {
+		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target}, "grep %s: %s", path, bad.Msg)
+	}
+	if err != nil {
+		return GrepOut{}, pyerr.From("grep", path, err)
+	}
+	if res.TimedOut {
+		op.Hint(ctx, "the search stopped after %v; choose a deeper folder or a narrower include", s.cfg.SearchTime)
+	}
+	return grepOut(path, in.Pattern, res), nil
+}
+
+func grepOut(path, pattern string, res grep.Result) GrepOut {
+	out := GrepOut{Path: path, Pattern: pattern, MatchCount: len(res.Matches), Truncated: res.Truncated}
+	files := 0
+	for i, m := range res.Matches {
+		if i == 0 || m.File != res.Matches[i-1].File {
+			files++
+		}
+		out.Matches = append(out.Matches, GrepMatch{File: pathname.Show(m.File), LineNumber: m.Line, LineContent: m.Text, Line: m.Text,
+			ContextBefore: m.Before, ContextAfter: m.After})
+	}
+	out.FilesMatched = &files
+	return out
+}
+
+// parseSize reads a number with an optional unit of 1024.
+func parseSize(s string) (int64, bool) {
+	s = strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B")
+	unit := int64(1)
+	for i, u := range "KMG" {
+		if t, ok := strings.CutSuffix(s, string(u)); ok {
+			s, unit = t, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	if err != nil || n <= 0 || n > 1<<40/unit*1024 {
+		return 0, false
+	}
+	return n * unit, true
+}

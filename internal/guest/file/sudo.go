@@ -1,0 +1,187 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/pyerr"
+)
+
+// The scripts that run as root. What they work on comes as arguments, never as
+// part of their text. Exit codes from errnoBase on carry an errno.
+const (
+	readScript = `
+[ -d "$1" ] && exit 221
+if [ ! -f "$1" ]; then [ -e "$1" ] && exit 206; exit 202; fi
+exec cat -- "$1"`
+
+	writeScript = `
+set -eu
+target=$(readlink -m -- "$1")
+[ -d "$target" ] && exit 221
+[ -e "$target" ] && [ ! -f "$target" ] && exit 206
+folder=$(dirname -- "$target")
+mkdir -p -- "$folder"
+temp=$(mktemp -- "$folder/.cove-XXXXXXXXXX.tmp")
+trap 'rm -f -- "$temp"' EXIT
+if [ "$2" = append ] && [ -f "$target" ]; then cat -- "$target" > "$temp"; fi
+cat >> "$temp"
+if [ -f "$target" ]; then
+	chown --reference="$target" -- "$temp"
+	chmod --reference="$target" -- "$temp"
+else
+	chmod 644 -- "$temp"
+fi
+mv -fT -- "$temp" "$target"
+trap - EXIT`
+
+	errnoBase = 200
+	sudoTime  = 60 * time.Second
+)
+
+// asRoot checks that sudo is there and lets us, since its own refusals cannot
+// be told from those of what it runs.
+func (s *Service) asRoot(ctx context.Context) error {
+	if s.cfg.Runner == nil {
+		return deniedSudo("no programs can be started here")
+	}
+	if _, ok := s.cfg.Runner.Look("sudo"); !ok {
+		return deniedSudo("sudo is not installed (Debian package sudo)")
+	}
+	res, err := s.cfg.Runner.Run(ctx, s.sudoCommand("true"))
+	if err != nil {
+		return err
+	}
+	if res.Exit.Code != 0 {
+		return deniedSudo(strings.Join(strings.Fields(string(res.Stderr)), " "))
+	}
+	return nil
+}
+
+type sudoError string
+
+func (e sudoError) Error() string { return string(e) }
+
+func deniedSudo(why string) error {
+	return sudoError("the sandbox user may not use sudo here: " + why + "; ask without sudo, or let the user run sudo without a password")
+}
+
+// explainSudo makes a refusal of sudo a failure of the operation.
+func explainSudo(operation, path string, err error) error {
+	if why, ok := errors.AsType[sudoError](err); ok {
+		return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Denied, Errno: syscall.EPERM}, "%s %s: %s", operation, path, string(why))
+	}
+	return err
+}
+
+func (s *Service) sudoCommand(args ...string) proc.Command {
+	// The messages of the programs are read for their errno, so they must be in
+	// the one language that is everywhere.
+	env := append(s.cfg.Runner.Environ(), "LC_ALL=C")
+	return proc.Command{Path: "sudo", Args: append([]string{"-n", "--"}, args...), Env: env}
+}
+
+// sudoRead streams a file that only root can read.
+func (s *Service) sudoRead(ctx context.Context, path string) (io.ReadCloser, error) {
+	if err := s.asRoot(ctx); err != nil {
+		return nil, explainSudo("read", path, err)
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r := &rootReader{File: in, stderr: proc.NewCapture(4<<10, 0)}
+	c := s.sudoCommand("sh", "-c", readScript, "sh", path)
+	c.Stdout, c.Stderr, c.Grace = out, r.stderr, -1
+	r.proc, err = s.cfg.Runner.Start(c)
+	out.Close()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	r.stop = context.AfterFunc(ctx, func() { r.proc.Kill() })
+	return r, nil
+}
+
+// rootReader is the output of a program that runs as root.
+type rootReader struct {
+	*os.File
+	proc   *proc.Process
+	stderr *proc.Capture
+	stop   func() bool
+	ended  bool
+	closed bool
+}
+
+func (r *rootReader) Read(b []byte) (int, error) {
+	n, err := r.File.Read(b)
+	if errors.Is(err, io.EOF) {
+		r.ended = true
+	}
+	return n, err
+}
+
+// Close ends the program. When everything was read it tells how that ended.
+func (r *rootReader) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	r.stop()
+	r.File.Close()
+	if !r.ended {
+		r.proc.Kill()
+		return nil
+	}
+	<-r.proc.Done()
+	return rootError(r.proc.Exit(), r.stderr.String())
+}
+
+// sudoWrite writes a file as root, whole or not at all.
+func (s *Service) sudoWrite(ctx context.Context, path string, content []byte, appending bool) error {
+	if err := s.asRoot(ctx); err != nil {
+		return explainSudo("write", path, err)
+	}
+	how := "replace"
+	if appending {
+		how = "append"
+	}
+	ctx, cancel := context.WithTimeout(ctx, sudoTime)
+	defer cancel()
+	c := s.sudoCommand("sh", "-c", writeScript, "sh", path, how)
+	c.Stdin = bytes.NewReader(content)
+	res, err := s.cfg.Runner.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	return rootError(res.Exit, string(res.Stderr))
+}
+
+// rootErrnos are those that a program's last words can tell.
+var rootErrnos = []syscall.Errno{syscall.ENOSPC, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EISDIR,
+	syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EDQUOT, syscall.EBUSY, syscall.EIO}
+
+func rootError(exit proc.Exit, stderr string) error {
+	if exit.Code == 0 {
+		return nil
+	}
+	if exit.Code > errnoBase && exit.Signal == 0 {
+		return syscall.Errno(exit.Code - errnoBase)
+	}
+	text := strings.TrimSpace(stderr)
+	for _, e := range rootErrnos {
+		if strings.HasSuffix(strings.ToLower(text), ": "+e.Error()) {
+			return e
+		}
+	}
+	return op.Errorf(op.Unavailable, "the command that ran as root failed (%v): %s", exit, fmt.Sprintf("%.500s", text))
+}

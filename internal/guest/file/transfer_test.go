@@ -1,0 +1,221 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/pyerr"
+)
+
+func upload(s *sandbox, name string, r io.Reader, path string) (UploadOut, error) {
+	in := UploadIn{File: &op.File{Name: name, Reader: r}}
+	if path != "-" {
+		in.Path = &path
+	}
+	return s.Upload(s.t.Context(), in)
+}
+
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	must(t, os.Mkdir(s.dir+"/dir", 0o755))
+	for _, c := range []struct{ name, path, want string }{
+		{"a.txt", "-", "a.txt"},
+		{"a.txt", "", "a.txt"},
+		{"../../evil.txt", "-", "evil.txt"},
+		{`C:\folder\win.txt`, "-", "win.txt"},
+		{"a.txt", "dir", "dir/a.txt"},
+		{"a.txt", "new/", "new/a.txt"},
+		{"a.txt", "deep/er/b.txt", "deep/er/b.txt"},
+		{"größe 你好.txt", "-", "größe 你好.txt"},
+	} {
+		out, err := upload(s, c.name, strings.NewReader("content"), c.path)
+		if err != nil || out.FilePath != s.dir+"/"+c.want || out.FileSize != 7 || !out.Success || s.get(c.want) != "content" {
+			t.Errorf("%+v: %+v %v", c, out, err)
+		}
+	}
+	_, err := upload(s, "..", strings.NewReader("x"), "-")
+	fails(t, err, pyerr.Target, "ValueError")
+	broken := errors.New("connection lost")
+	_, err = upload(s, "x", io.MultiReader(strings.NewReader("new"), iotest.ErrReader(broken)), "a.txt")
+	if fails(t, err, pyerr.IO, ""); !errors.Is(err, broken) || s.get("a.txt") != "content" {
+		t.Errorf("%v, %q", err, s.get("a.txt"))
+	}
+	noTemps(t, s.dir)
+}
+
+// serve answers as the REST surface does.
+func serve(s *sandbox, path, policy string) *httptest.Server {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := s.Download(r.Context(), DownloadIn{Path: path, ChangePolicy: policy})
+		if err != nil {
+			status := http.StatusBadRequest
+			if e, _ := op.AsError(err); e.Code == op.Conflict {
+				status = http.StatusConflict
+			}
+			http.Error(w, err.Error(), status)
+			return
+		}
+		defer b.Body.Close()
+		w.Header().Set("ETag", b.ETag)
+		http.ServeContent(w, r, "", b.ModTime, b.Body.(io.ReadSeeker))
+	}))
+	s.t.Cleanup(srv.Close)
+	return srv
+}
+
+func fetch(t testing.TB, url string, header ...string) (int, string, http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	must(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	tr := &http.Transport{DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	res, err := tr.RoundTrip(req)
+	must(t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return res.StatusCode, "cut: " + err.Error(), res.Header
+	}
+	return res.StatusCode, string(b), res.Header
+}
+
+func TestDownload(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"ignore", "abort"} {
+		s := newSandbox(t)
+		s.put(map[string]string{"größe.txt": "0123456789"})
+		srv := serve(s, "größe.txt", policy)
+		status, body, header := fetch(t, srv.URL)
+		if status != 200 || body != "0123456789" {
+			t.Errorf("%d %q", status, body)
+		}
+		tag := header.Get("ETag")
+		if status, body, _ = fetch(t, srv.URL, "Range", "bytes=2-4"); status != 206 || body != "234" {
+			t.Errorf("%d %q", status, body)
+		}
+		if status, body, _ = fetch(t, srv.URL, "If-None-Match", tag); status != 304 {
+			t.Errorf("%d %q", status, body)
+		}
+		if status, body, _ = fetch(t, srv.URL, "Range", "bytes=2-4", "If-Range", `"other"`); status != 200 || len(body) != 10 {
+			t.Errorf("%d %q", status, body)
+		}
+		want[WriteOut](s, "file_write", args{"file": "größe.txt", "content": "abcdefghij"})
+		if status, body, _ = fetch(t, srv.URL, "If-None-Match", tag); status != 200 || body != "abcdefghij" {
+			t.Errorf("after a change: %d %q", status, body)
+		}
+		b := want[*op.Blob](s, "file_download", args{"path": "größe.txt"})
+		if _, ok := b.Body.(*os.File); !ok || b.Name != "größe.txt" || b.Size != 10 || !strings.HasPrefix(b.Type, "text/plain") {
+			t.Errorf("%+v", b)
+		}
+		must(t, b.Body.Close())
+	}
+	s := newSandbox(t)
+	_, err := do[*op.Blob](s, "file_download", args{"path": "."})
+	if fails(t, err, pyerr.Target, "IsADirectoryError"); !strings.Contains(err.Error(), "archive") {
+		t.Error(err)
+	}
+}
+
+func TestDownloadOfAChangingFile(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.put(map[string]string{"f": "before"})
+	f, err := openRegular(s.dir + "/f")
+	must(t, err)
+	info, err := f.Stat()
+	must(t, err)
+	if changed(f, info) {
+		t.Error("it has not changed yet")
+	}
+	must(t, os.WriteFile(s.dir+"/f", []byte("after, and longer"), 0o644))
+	_, err = s.stage(s.dir+"/f", f, info)
+	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !failure(t, err).Retryable {
+		t.Errorf("%v", err)
+	}
+	must(t, f.Close())
+
+	// A large one is cut in the middle.
+	large := s.dir + "/large"
+	must(t, os.WriteFile(large, nil, 0o644))
+	must(t, os.Truncate(large, maxStaged+1))
+	b := want[*op.Blob](s, "file_download", args{"path": large, "change_policy": "abort"})
+	defer b.Body.Close()
+	buf := make([]byte, 1000)
+	if _, err := io.ReadFull(b.Body, buf); err != nil {
+		t.Fatal(err)
+	}
+	must(t, os.Chtimes(large, time.Now(), time.Now().Add(time.Hour)))
+	if _, err := io.ReadFull(b.Body, buf); err == nil {
+		t.Error("the change was not noticed")
+	}
+	// A file replaced as a whole has changed too.
+	b = want[*op.Blob](s, "file_download", args{"path": large, "change_policy": "abort"})
+	defer b.Body.Close()
+	want[WriteOut](s, "file_write", args{"file": large, "content": "small"})
+	if _, err := io.ReadFull(b.Body, buf); err == nil {
+		t.Error("the replacement was not noticed")
+	}
+}
+
+func TestArchiveAndUnpack(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"tar.gz", "zip"} {
+		s := newSandbox(t)
+		s.put(map[string]string{"pro/a.txt": "one", "pro/sub/größe.txt": strings.Repeat("two", 50_000)})
+		b := want[*op.Blob](s, "file_archive", args{"path": "pro", "format": format})
+		packed, err := io.ReadAll(b.Body)
+		must(t, err)
+		must(t, b.Body.Close())
+		if b.Name != "pro."+format || b.Size != -1 || b.Header["X-Archive-Entries"] != "4" {
+			t.Errorf("%+v", b)
+		}
+		out, err := s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Overwrite: true, Strip: 1})
+		if err != nil || out.Files != 2 || out.Format != format || s.get("to/here/sub/größe.txt") != strings.Repeat("two", 50_000) {
+			t.Errorf("%+v %v", out, err)
+		}
+		_, err = s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Strip: 1})
+		fails(t, err, pyerr.Exists, "FileExistsError")
+		_, err = s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: strings.NewReader("no archive")}})
+		fails(t, err, pyerr.Decode, "ValueError")
+		noTemps(t, s.cfg.State)
+	}
+	s := newSandbox(t)
+	_, err := do[*op.Blob](s, "file_archive", args{"path": "none"})
+	fails(t, err, pyerr.NotFound, "FileNotFoundError")
+	_, err = do[*op.Blob](s, "file_archive", args{"path": "/dev/null"})
+	fails(t, err, pyerr.Target, "")
+	small := newSandbox(t, func(c *Config) { c.Unpack.Bytes = 10 })
+	small.put(map[string]string{"d/f": "longer than ten"})
+	b := want[*op.Blob](small, "file_archive", args{"path": "d"})
+	_, err = small.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: b.Body}, Path: new("to")})
+	fails(t, err, pyerr.Target, "")
+	must(t, b.Body.Close())
+}
+
+// An archive that nobody reads to its end must not stay.
+func TestAbandonedArchive(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.put(map[string]string{"d/f": strings.Repeat("x", 1<<20)})
+	b := want[*op.Blob](s, "file_archive", args{"path": "d"})
+	must(t, b.Body.Close())
+	b = want[*op.Blob](s, "file_archive", args{"path": "d"})
+	must(t, s.Close()) // must end the packing of the second, which nobody reads
+	if _, err := io.ReadAll(b.Body); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/pathname"
+)
+
+const (
+	maxView  = 1 << 20 // text of one view
+	maxShown = 2000    // entries of one view of a folder
+)
+
+func (s *Service) view(ctx context.Context, path string, in EditIn) (EditOut, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return EditOut{}, err
+	}
+	if info.IsDir() {
+		if len(in.ViewRange) > 0 {
+			return EditOut{}, refuse("view", path, "view_range is for files; leave it out for a folder")
+		}
+		return s.viewFolder(path)
+	}
+	if asDocument(path, in) {
+		return s.viewDocument(ctx, path, in)
+	}
+	return s.viewText(path, info, in)
+}
+
+// asDocument decides between a document and its text: what can be edited here is
+// shown as the text it is, unless a part of the document is asked for.
+func asDocument(path string, in EditIn) bool {
+	if !document.Known(path) || len(in.ViewRange) > 0 {
+		return false
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".csv", ".tsv":
+		return len(in.RowRange) > 0 || in.EnableMetadata
+	}
+	return true
+}
+
+func (s *Service) viewDocument(ctx context.Context, path string, in EditIn) (EditOut, error) {
+	if s.cfg.Viewer == nil {
+		return EditOut{}, refuse("view", path, "documents cannot be shown here; download the file")
+	}
+	q := document.Query{Pages: in.PageRange, Rows: in.RowRange, Slides: in.SlideRange, Metadata: in.EnableMetadata}
+	if in.SheetName != nil {
+		q.Sheet = *in.SheetName
+	}
+	v, err := s.cfg.Viewer.View(ctx, path, q)
+	if err != nil {
+		return EditOut{}, err
+	}
+	return EditOut{Output: v.Text, PrevExist: true, Metadata: v.Metadata}, nil
+}
+
+func (s *Service) viewText(path string, info os.FileInfo, in EditIn) (EditOut, error) {
+	first, count := 1, -1
+	switch r := in.ViewRange; {
+	case len(r) == 0:
+	case len(r) != 2 || r[0] < 1 || r[1] != -1 && r[1] < r[0]:
+		return EditOut{}, refuse("view", path, "view_range %v does not fit; send [first, last] with lines from 1, and -1 for the end", r)
+	default:
+		if first = r[0]; r[1] != -1 {
+			count = r[1] - r[0] + 1
+		}
+	}
+	f, err := openRegular(path)
+	if err != nil {
+		return EditOut{}, err
+	}
+	defer f.Close()
+	text, cut, err := forward(f, first-1, count, maxView)
+	if err != nil {
+		return EditOut{}, err
+	}
+	if cut {
+		text = wholeLines(text)
+	}
+	if err := checkText("view", path, text); err != nil {
+		return EditOut{}, err
+	}
+	if len(text) == 0 && first > 1 {
+		return EditOut{}, refuse("view", path, "view_range begins at line %d, behind the end of the file", first)
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(text) == 0 {
+		lines = nil
+	}
+	out := EditOut{PrevExist: true, Output: fmt.Sprintf("%s with line numbers:\n%s", pathname.Show(path), number(lines, first))}
+	if cut {
+		out.Output += fmt.Sprintf("[cut after line %d; use view_range to see more]\n", first+len(lines)-1)
+	}
+	if in.EnableMetadata {
+		out.Metadata = map[string]any{"file_size": info.Size(), "modified_time": stamp(info.ModTime()), "permissions": permissions(info.Mode())}
+	}
+	return out, nil
+}
+
+// wholeLines leaves out a last line that was cut, unless it is the only one.
+func wholeLines(b []byte) []byte {
+	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
+		return chomp(b[:i+1])
+	}
+	return []byte(whole(b))
+}
+
+// viewFolder shows a folder two levels deep, without hidden names.
+func (s *Service) viewFolder(path string) (EditOut, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return EditOut{}, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, two levels deep, without hidden names:\n", pathname.Show(path))
+	shown, hiddenCount := 0, 0
+	show := func(rel string, dir bool) {
+		if shown++; shown > maxShown {
+			return
+		}
+		line := pathname.Show(filepath.Join(path, rel))
+		if dir {
+			line += "/"
+		}
+		b.WriteString(line + "\n")
+	}
+	for _, e := range entries {
+		if hidden(e.Name()) {
+			hiddenCount++
+			continue
+		}
+		show(e.Name(), e.IsDir())
+		if !e.IsDir() || shown > maxShown {
+			continue
+		}
+		below, err := os.ReadDir(filepath.Join(path, e.Name()))
+		if err != nil {
+			continue // the folder itself is shown
+		}
+		for _, c := range below {
+			if !hidden(c.Name()) {
+				show(filepath.Join(e.Name(), c.Name()), c.IsDir())
+			}
+		}
+	}
+	if shown > maxShown {
+		fmt.Fprintf(&b, "[%d more; view a deeper folder]\n", shown-maxShown)
+	}
+	if hiddenCount > 0 {
+		fmt.Fprintf(&b, "[%d hidden]\n", hiddenCount)
+	}
+	return EditOut{PrevExist: true, Output: b.String()}, nil
+}

@@ -1,0 +1,116 @@
+package watch
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// stream collects messages until the wanted number, then hangs up.
+func stream(t testing.TB, s *Service, in EventsIn, lastEventID string, n int) []op.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ctx = op.WithCall(ctx, &op.Call{LastEventID: lastEventID})
+	var got []op.Event
+	err := s.Events(ctx, in, func(e op.Event) error {
+		if got = append(got, e); len(got) == n {
+			cancel()
+		}
+		return nil
+	})
+	must(t, err)
+	if len(got) < n {
+		t.Fatalf("%d of %d messages: %+v", len(got), n, got)
+	}
+	return got
+}
+
+func TestStreamResumes(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.MaxEvents = 5 })
+	dir := t.TempDir()
+	o := observe(t, s, dir, nil)
+	for _, f := range []string{"a", "b", "c"} {
+		o.write(f, "")
+		o.until("create " + f)
+	}
+	got := stream(t, s, EventsIn{WatcherID: o.id}, "", 4)
+	if got[0].Name != "watch_started" || got[0].ID != o.id+":0" || got[1].Name != "file_change" || got[3].ID != o.id+":3" {
+		t.Errorf("%+v", got)
+	}
+	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":2", 2)
+	if got[0].ID != o.id+":2" || got[1].ID != o.id+":3" || got[1].Data.(Event).Path != dir+"/c" {
+		t.Errorf("%+v", got)
+	}
+	// Live, from now on.
+	var live []op.Event
+	var wg sync.WaitGroup
+	wg.Go(func() { live = stream(t, s, EventsIn{WatcherID: o.id, Cursor: new(int64(-1))}, "", 2) })
+	for _, f := range []string{"d", "e", "f", "g"} {
+		o.write(f, "")
+		o.until("create " + f)
+	}
+	wg.Wait()
+	if len(live) < 2 || live[0].ID < o.id+":3" || live[1].Name != "file_change" {
+		t.Errorf("%+v", live)
+	}
+	// What is no longer kept is told.
+	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":1", 3)
+	if got[1].Name != "overflow" || got[1].Data.(Lost).Dropped != 1 || got[1].ID != o.id+":2" || got[2].ID != o.id+":3" {
+		t.Errorf("%+v", got)
+	}
+	// Ids of another watcher, or none at all, mean nothing.
+	for _, id := range []string{"other:4", o.id + ":x", o.id + ":-4", "nonsense"} {
+		if got := stream(t, s, EventsIn{WatcherID: o.id}, id, 1); got[0].ID != o.id+":0" {
+			t.Errorf("%s: %+v", id, got)
+		}
+	}
+	// A watcher that ends, ends its streams.
+	done := make(chan error)
+	go func() {
+		done <- s.Events(t.Context(), EventsIn{WatcherID: o.id}, func(e op.Event) error {
+			if e.Name == "watch_started" {
+				go func() { _, _ = s.Stop(context.Background(), StopIn{o.id}) }()
+			}
+			return nil
+		})
+	}()
+	must(t, <-done)
+	if err := s.Events(t.Context(), EventsIn{WatcherID: o.id}, nil); err == nil {
+		t.Error("a stopped watcher was found")
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.MaxWatchers, c.MaxWaits, c.Idle = 2, 1, time.Nanosecond })
+	dir := t.TempDir()
+	first, second := observe(t, s, dir, nil), observe(t, s, dir, nil)
+	observe(t, s, dir, nil) // the others are idle for longer than a nanosecond
+	_, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": first.id})
+	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound {
+		t.Errorf("the oldest: %v", err)
+	}
+	_, err = call[PollOut](t, s, "watch_poll", m{"watcher_id": second.id})
+	must(t, err)
+	s.cfg.Idle = time.Hour
+	_, err = call[Info](t, s, "watch_create", m{"path": dir})
+	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
+		t.Errorf("%v", err)
+	}
+	s.waits = 1
+	_, err = call[WaitOut](t, s, "watch_wait", m{"path": dir + "/x"})
+	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
+		t.Errorf("%v", err)
+	}
+	s.waits = 0
+	must(t, s.Close())
+	_, err = call[Info](t, s, "watch_create", m{"path": dir})
+	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
+		t.Errorf("after close: %v", err)
+	}
+}

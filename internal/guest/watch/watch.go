@@ -1,0 +1,387 @@
+// Package watch tells what happens to files: watchers over trees whose events are
+// polled or streamed, and the wait for one path.
+//
+// It owns the watchers with their bounded logs, and what an event is: not what
+// the kernel reports but the difference between what was known and what is there,
+// once it has been quiet for a moment. It refuses to lose events silently: a
+// full log, a full kernel queue and a reached limit are events themselves.
+package watch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/pathname"
+)
+
+// Config of the service. A limit of 0 is the default.
+type Config struct {
+	Home      string
+	Workspace string
+	Log       *slog.Logger
+
+	MaxWatchers int           // at a time
+	MaxWaits    int           // at a time
+	MaxEvents   int           // that a watcher keeps
+	MaxNames    int           // that a watcher knows; beyond, a replaced file looks new
+	Idle        time.Duration // after which an unused watcher gives way to a new one
+}
+
+// Service watches files.
+type Service struct {
+	cfg  Config
+	base pathname.Base
+
+	mu       sync.Mutex
+	watchers map[string]*watcher
+	waits    int
+	life     context.Context
+	end      context.CancelFunc
+	live     sync.WaitGroup
+}
+
+// New makes the service. It touches nothing.
+func New(c Config) *Service {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, limit := range []struct {
+		v  *int
+		to int
+	}{{&c.MaxWatchers, 64}, {&c.MaxWaits, 64}, {&c.MaxEvents, 10_000}, {&c.MaxNames, 200_000}} {
+		if *limit.v == 0 {
+			*limit.v = limit.to
+		}
+	}
+	if c.Idle == 0 {
+		c.Idle = time.Hour
+	}
+	s := &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, watchers: map[string]*watcher{}}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Ops lists what the service offers.
+func (s *Service) Ops() []op.Op {
+	return []op.Op{
+		op.New(op.Spec{Name: "watch_create", Route: "POST /v1/file/watch", Tag: "file-watch", SDK: "file.watch_create", Style: op.Resource,
+			Doc: "Watch a folder or file for changes. Folders that appear later are watched too. Poll or stream the events by the id that is answered."}, s.Create),
+		op.New(op.Spec{Name: "watch_list", Route: "GET /v1/file/watch", Tag: "file-watch", SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
+			Doc: "List the watchers."}, s.List),
+		op.Stream[EventsIn, Event](op.Spec{Name: "watch_events", Route: "GET /v1/file/watch/{watcher_id}/events", Tag: "file-watch", SDK: "file.watch_events", Style: op.Resource, ReadOnly: true, NoTool: true,
+			Doc: "Stream the events of a watcher, from its first one. A reconnect with Last-Event-ID goes on where it stopped."}, s.Events),
+		op.New(op.Spec{Name: "watch_poll", Route: "POST /v1/file/watch/{watcher_id}/poll", Tag: "file-watch", SDK: "file.watch_poll", Style: op.Resource, ReadOnly: true,
+			Doc: "Fetch events after a cursor, which is the last seen sequence number. With a timeout it waits for the first."}, s.Poll),
+		op.New(op.Spec{Name: "watch_wait", Route: "POST /v1/file/watch/wait", Tag: "file-watch", SDK: "file.watch_wait", Style: op.Resource, ReadOnly: true,
+			Doc: "Wait until something happens to one path. Neither it nor its folder needs to exist yet."}, s.Wait),
+		op.New(op.Spec{Name: "watch_stop", Route: "DELETE /v1/file/watch/{watcher_id}", Tag: "file-watch", SDK: "file.watch_stop", Style: op.Resource,
+			Doc: "Stop a watcher and forget its events."}, s.Stop),
+	}
+}
+
+// Close stops all watchers and waits. It may be called more than once.
+func (s *Service) Close() error {
+	s.end()
+	s.mu.Lock()
+	all := s.watchers
+	s.watchers = map[string]*watcher{}
+	s.mu.Unlock()
+	for _, w := range all {
+		w.stop()
+	}
+	s.live.Wait()
+	return nil
+}
+
+// CreateIn is what to watch.
+type CreateIn struct {
+	Path      string   `json:"path" doc:"Folder or file"`
+	Recursive bool     `json:"recursive" default:"true" doc:"Also folders below"`
+	Exclude   []string `json:"exclude" default:"[\".git\",\"node_modules\",\"__pycache__\",\".venv\",\"*.pyc\",\"*.pyo\",\".DS_Store\",\"*.swp\",\"*.swo\"]" doc:"Globs to leave out; one without a slash is held against every name on the way"`
+	Debounce  int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds of quiet after which a change is told"`
+	Include   []string `json:"include_patterns" default:"[]" doc:"Globs of what to tell; none means everything"`
+}
+
+// Info describes a watcher.
+type Info struct {
+	WatcherID string   `json:"watcher_id"`
+	Path      string   `json:"path" doc:"Absolute path"`
+	Recursive bool     `json:"recursive"`
+	Exclude   []string `json:"exclude"`
+	Include   []string `json:"include_patterns"`
+	Debounce  int      `json:"debounce"`
+	Status    string   `json:"status" doc:"active, or gone when the watched path itself was removed"`
+	CreatedAt string   `json:"created_at"`
+	Cursor    int64    `json:"cursor" doc:"Sequence number of the last event"`
+	Kept      int      `json:"events_kept" doc:"Events that can still be fetched"`
+	Folders   int      `json:"folders" doc:"Folders that are watched"`
+	Unwatched int      `json:"unwatched" doc:"Folders that could not be watched for lack of rights or of watches"`
+}
+
+// Create starts a watcher.
+func (s *Service) Create(ctx context.Context, in CreateIn) (Info, error) {
+	path, err := s.base.Resolve(in.Path)
+	if err != nil {
+		return Info{}, op.Errorf(op.Invalid, "watch %s: %w", in.Path, err)
+	}
+	rules, err := newRules(in.Include, in.Exclude)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := s.room(); err != nil {
+		return Info{}, err
+	}
+	w := &watcher{
+		id: strings.ToLower(rand.Text()[:12]), path: path, in: in, created: time.Now(),
+		log: newLog(s.cfg.MaxEvents), done: make(chan struct{}), debounce: time.Duration(in.Debounce) * time.Millisecond,
+	}
+	w.tree, err = newTree(ctx, path, in.Recursive, rules, s.cfg.MaxNames)
+	if err != nil {
+		return Info{}, explain(path, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil || len(s.watchers) >= s.cfg.MaxWatchers {
+		w.stop()
+		return Info{}, op.Errorf(op.Exhausted, "no more watchers can be made; stop one first")
+	}
+	s.watchers[w.id] = w
+	w.touch()
+	w.count()
+	s.live.Go(func() { w.run(s.cfg.Log) })
+	return w.info(), nil
+}
+
+// room makes place for one more watcher, if need be of the one that nobody has
+// asked for longest.
+func (s *Service) room() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watchers) < s.cfg.MaxWatchers {
+		return nil
+	}
+	var idle *watcher
+	for _, w := range s.watchers {
+		if w.idle() > s.cfg.Idle && (idle == nil || w.idle() > idle.idle()) {
+			idle = w
+		}
+	}
+	if idle == nil {
+		return op.Errorf(op.Exhausted, "there are already %d watchers; stop one with DELETE /v1/file/watch/{watcher_id}", s.cfg.MaxWatchers)
+	}
+	s.cfg.Log.Info("watcher gave way", "watcher", idle.id, "path", idle.path)
+	delete(s.watchers, idle.id)
+	idle.stop()
+	return nil
+}
+
+// explain turns a failure to watch into one that tells what to do.
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return op.Errorf(op.Exhausted, "watch %s: this user has no inotify instances left (fs.inotify.max_user_instances is %s); stop a watcher or raise the limit: %w", path, limit("max_user_instances"), err)
+	case errors.Is(err, syscall.ENOSPC):
+		return op.Errorf(op.Exhausted, "watch %s: there are more folders than watches left (fs.inotify.max_user_watches is %s); exclude large folders, watch a deeper one, or raise the limit: %w", path, limit("max_user_watches"), err)
+	case errors.Is(err, fs.ErrNotExist):
+		return op.Errorf(op.NotFound, "watch %s: it does not exist; make it first, or use wait", path)
+	case errors.Is(err, fs.ErrPermission):
+		return op.Errorf(op.Denied, "watch %s: the sandbox user may not read it", path)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return op.Errorf(op.Canceled, "watch %s: %w", path, err)
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return op.Errorf(op.Invalid, "watch %s: %v", path, errno)
+	}
+	return err
+}
+
+func limit(name string) string {
+	b, err := os.ReadFile("/proc/sys/fs/inotify/" + name)
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// ListOut is all watchers.
+type ListOut struct {
+	Watchers []Info `json:"watchers"`
+	Count    int    `json:"count"`
+	Max      int    `json:"max"`
+}
+
+// None is an operation without input.
+type None struct{}
+
+// List lists the watchers, oldest first.
+func (s *Service) List(context.Context, None) (ListOut, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := ListOut{Count: len(s.watchers), Max: s.cfg.MaxWatchers}
+	for _, w := range s.watchers {
+		out.Watchers = append(out.Watchers, w.info())
+	}
+	slices.SortFunc(out.Watchers, func(a, b Info) int { return strings.Compare(a.CreatedAt+a.WatcherID, b.CreatedAt+b.WatcherID) })
+	return out, nil
+}
+
+func (s *Service) find(id string) (*watcher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.watchers[id]
+	if w == nil {
+		return nil, op.Errorf(op.NotFound, "there is no watcher %q; GET /v1/file/watch lists them", id)
+	}
+	w.touch()
+	return w, nil
+}
+
+// StopIn names a watcher.
+type StopIn struct {
+	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
+}
+
+// StopOut tells which one ended.
+type StopOut struct {
+	WatcherID string `json:"watcher_id"`
+	Status    string `json:"status"`
+	Stopped   bool   `json:"stopped"`
+}
+
+// Stop ends a watcher.
+func (s *Service) Stop(_ context.Context, in StopIn) (StopOut, error) {
+	w, err := s.find(in.WatcherID)
+	if err != nil {
+		return StopOut{}, err
+	}
+	s.mu.Lock()
+	delete(s.watchers, w.id)
+	s.mu.Unlock()
+	w.stop()
+	return StopOut{WatcherID: w.id, Status: "stopped", Stopped: true}, nil
+}
+
+// PollIn asks for events.
+type PollIn struct {
+	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
+	Cursor    int64  `json:"cursor" default:"0" minimum:"0" doc:"Sequence number of the last event seen; 0 for all"`
+	Limit     int    `json:"limit" default:"100" minimum:"1" maximum:"1000" doc:"How many events to answer"`
+	Timeout   int    `json:"timeout" default:"0" minimum:"0" maximum:"60" doc:"Seconds to wait for the first event"`
+}
+
+// PollOut is events after a cursor.
+type PollOut struct {
+	WatcherID string  `json:"watcher_id"`
+	Events    []Event `json:"events"`
+	Cursor    int64   `json:"cursor" doc:"Cursor for the next poll"`
+	HasMore   bool    `json:"has_more"`
+	Overflow  bool    `json:"overflow" doc:"Whether events after the cursor were lost; look at the files themselves then"`
+	Dropped   int64   `json:"dropped" doc:"How many"`
+	Status    string  `json:"status"`
+}
+
+// Poll answers events after the cursor.
+func (s *Service) Poll(ctx context.Context, in PollIn) (PollOut, error) {
+	w, err := s.find(in.WatcherID)
+	if err != nil {
+		return PollOut{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(in.Timeout)*time.Second)
+	defer cancel()
+	for {
+		events, dropped, more, changed := w.log.after(in.Cursor, in.Limit)
+		if len(events) > 0 || dropped > 0 || in.Timeout == 0 || !w.wait(ctx, changed) {
+			out := PollOut{WatcherID: w.id, Events: events, Cursor: min(in.Cursor, w.log.last()), HasMore: more, Dropped: dropped, Status: w.status()}
+			if len(events) > 0 {
+				out.Cursor = events[len(events)-1].Seq
+			}
+			out.Overflow = dropped > 0 || slices.ContainsFunc(events, func(e Event) bool { return e.Type == Overflow })
+			return out, nil
+		}
+	}
+}
+
+// EventsIn asks for a stream.
+type EventsIn struct {
+	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
+	Cursor    *int64 `query:"cursor" doc:"Sequence number to go on after; -1 for new events only"`
+}
+
+// Started is the first message of a stream.
+type Started struct {
+	WatcherID string `json:"watcher_id"`
+	Path      string `json:"path"`
+	Cursor    int64  `json:"cursor" doc:"The stream goes on after this"`
+}
+
+// Lost is the message that stands for events no longer kept.
+type Lost struct {
+	WatcherID string `json:"watcher_id"`
+	Reason    string `json:"reason"`
+	Dropped   int64  `json:"dropped"`
+}
+
+// Events streams events until the caller goes away or the watcher ends.
+func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) error) error {
+	w, err := s.find(in.WatcherID)
+	if err != nil {
+		return err
+	}
+	defer w.attach()()
+	cursor := w.start(in.Cursor, op.CallOf(ctx).LastEventID)
+	id := func(seq int64) string { return w.id + ":" + strconv.FormatInt(seq, 10) }
+	if err := send(op.Event{ID: id(cursor), Name: "watch_started", Data: Started{w.id, pathname.Show(w.path), cursor}}); err != nil {
+		return err
+	}
+	for {
+		events, dropped, _, changed := w.log.after(cursor, 100)
+		if dropped > 0 {
+			cursor += dropped
+			if err := send(op.Event{ID: id(cursor), Name: Overflow, Data: Lost{w.id, "the log was full", dropped}}); err != nil {
+				return err
+			}
+		}
+		for _, e := range events {
+			name := "file_change"
+			if e.Type == Overflow {
+				name = Overflow
+			}
+			if err := send(op.Event{ID: id(e.Seq), Name: name, Data: e}); err != nil {
+				return err
+			}
+			cursor = e.Seq
+		}
+		if len(events) == 0 && !w.wait(ctx, changed) {
+			return nil
+		}
+	}
+}
+
+// start is where a stream begins: after what the caller has seen, or at the
+// watcher's first event, so that nothing between create and this call is lost.
+func (w *watcher) start(cursor *int64, lastEventID string) int64 {
+	last := w.log.last()
+	if id, seq, ok := strings.Cut(lastEventID, ":"); ok && id == w.id {
+		if n, err := strconv.ParseInt(seq, 10, 64); err == nil && n >= 0 {
+			return min(n, last)
+		}
+	}
+	switch {
+	case cursor == nil:
+		return 0
+	case *cursor < 0:
+		return last
+	}
+	return min(*cursor, last)
+}
