@@ -20,10 +20,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
+	"github.com/cove-sandbox/cove/internal/guest/code"
+	"github.com/cove-sandbox/cove/internal/guest/convert"
+	"github.com/cove-sandbox/cove/internal/guest/file"
 	"github.com/cove-sandbox/cove/internal/guest/health"
 	"github.com/cove-sandbox/cove/internal/guest/hook"
 	"github.com/cove-sandbox/cove/internal/guest/info"
+	"github.com/cove-sandbox/cove/internal/guest/jupyter"
+	"github.com/cove-sandbox/cove/internal/guest/node"
 	"github.com/cove-sandbox/cove/internal/guest/ticket"
+	"github.com/cove-sandbox/cove/internal/guest/watch"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
@@ -75,7 +81,6 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
-		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
 	)
@@ -90,11 +95,21 @@ func (a *Aio) services() ([]service, []health.Component) {
 		Init: a.cfg.RunHookInit, PreServices: a.cfg.RunHookPreServices, PostReady: a.cfg.RunHookPostReady,
 		WaitPorts: a.cfg.WaitPorts, WaitTimeout: a.cfg.WaitTimeout,
 	})
+	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
+	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Runner: a.runner, Log: a.log, Proxy: outbound(c), Deny: ownAddress(c)})
+	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.log})
+	javascript := node.New(node.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.log})
 	services := []service{
-		info.New(info.Config{Version: a.version, User: userName(a.cfg), Home: a.cfg.Home, Workspace: a.cfg.Workspace, TZ: a.cfg.TZ, Venv: a.cfg.Venv, Runner: a.runner}),
+		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		ticket.New(ticket.Config{Issuer: a.guard}),
-		bash.New(bash.Config{Runner: a.runner, Home: a.cfg.Home, Workspace: a.cfg.Workspace, State: a.cfg.State, MaxSessions: a.cfg.BashMaxSessions, Idle: a.cfg.BashIdle, Log: a.log}),
+		bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.log}),
+		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.log, Viewer: documents}),
+		watch.New(watch.Config{Home: home, Workspace: work, Log: a.log}),
+		documents,
+		python,
+		javascript,
+		code.New(code.Config{Python: python, Node: javascript}),
 	}
 	components := []health.Component{{Name: "start", Needed: true, State: a.hooks.State}}
 	return services, components

@@ -69,7 +69,7 @@ type Aio struct {
 	BashIdle           time.Duration `key:"bash_idle" env:"AIO_BASH_IDLE" default:"1h" doc:"Forget a bash session after this long without use; 0 means never."`
 	JupyterMaxSessions int           `key:"jupyter_max_sessions" env:"AIO_JUPYTER_MAX_SESSIONS" default:"16" min:"1" max:"256" doc:"Most kernels at a time."`
 	JupyterIdle        time.Duration `key:"jupyter_idle" env:"AIO_JUPYTER_IDLE" default:"30m" doc:"End a kernel after this long without use; 0 means never."`
-	JupyterWarm        int           `key:"jupyter_warm" env:"AIO_JUPYTER_WARM" default:"0" min:"0" max:"8" doc:"Kernels kept started in advance, so that a first call need not wait."`
+	JupyterWarm        int           `key:"jupyter_warm" env:"AIO_JUPYTER_WARM" default:"1" min:"0" max:"8" doc:"Kernels kept started once one was used, so that a new session need not wait."`
 	NodeMaxSessions    int           `key:"nodejs_max_sessions" env:"AIO_NODEJS_MAX_SESSIONS" default:"16" min:"1" max:"256" doc:"Most Node.js sessions at a time."`
 	NodeIdle           time.Duration `key:"nodejs_idle" env:"AIO_NODEJS_IDLE" default:"30m" doc:"End a Node.js session after this long without use; 0 means never."`
 

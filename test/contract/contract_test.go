@@ -19,18 +19,12 @@ var later = map[string]string{
 	"/v1/browser/page":    "browser pages are not built yet",
 	"/v1/browser/state":   "browser state is not built yet",
 	"/v1/browser/tabs":    "browser tabs are not built yet",
-	"/v1/code":            "code execution is not built yet",
 	"/v1/display":         "the display is not built yet",
-	"/v1/file":            "files are not built yet",
-	"/v1/file/watch":      "file watchers are not built yet",
-	"/v1/jupyter":         "kernels are not built yet",
 	"/v1/mcp":             "the hub of tool servers is not built yet",
-	"/v1/nodejs":          "node sessions are not built yet",
 	"/v1/proxy":           "the egress proxy is not built yet",
 	"/v1/sandbox/observe": "observation is not built yet",
 	"/v1/shell":           "shell sessions are not built yet",
 	"/v1/skills":          "skills are not built yet",
-	"/v1/util":            "document conversion is not built yet",
 }
 
 // postponed is the entry of later that counts for a route, "" if none does.

@@ -1,0 +1,418 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestTimeoutKeepsTheSession(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]string{
+		"loop":                 "while (true) {}",
+		"loop after await":     "await null; await new Promise(r => setTimeout(r, 1)); while (true) {}",
+		"loop in a timer":      "setTimeout(() => { while (true) {} }, 1); await new Promise(() => {})",
+		"loop in a tick":       "process.nextTick(() => { while (true) {} }); await new Promise(() => {})",
+		"loop of promises":     "for (;;) await null",
+		"loop that prints":     "for (let i = 0; ; i++) console.log(i)",
+		"loop that catches":    "for (;;) try { while (true) {} } catch {}",
+		"waits for ever":       "await new Promise(() => {})",
+		"waits for its value":  "new Promise(() => {})",
+		"waits for a program":  "require('child_process').execSync('sleep 100')",
+		"waits for memory":     "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+		"regular expression":   "/(a+)+$/.test('a'.repeat(40) + 'b')",
+		"inspection loops":     "({ [Symbol.for('nodejs.util.inspect.custom')]() { while (true) {} } })",
+		"interval that blocks": "setInterval(() => { while (true) {} }, 1); await new Promise(() => {})",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			in(t, s, "s", "const kept = 1; let n = 0")
+			call := &op.Call{}
+			out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: new("s"), Timeout: 1})
+			if err != nil || out.Status != "timeout" || out.ExitCode != 124 || !strings.Contains(call.Message, "the session and its variables are kept") {
+				t.Fatalf("%q, %v, %+v", call.Message, err, out)
+			}
+			for i := range 3 { // timers, promises and output work as before
+				code := fmt.Sprintf("n = %d; console.log(await new Promise(r => setTimeout(r, 1, kept)))", i)
+				if out := in(t, s, "s", code); !strings.HasSuffix(out.Stdout, "1\n") || out.Status != "ok" {
+					t.Errorf("after it: %+v", out)
+				}
+			}
+		})
+	}
+}
+
+// An interrupt may come at any point inside of what Node.js itself does.
+func TestManyInterrupts(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	in(t, s, "s", "const kept = 1; const { setTimeout: sleep } = require('timers/promises')")
+	loops := []string{
+		"for (let i = 0; ; i++) console.log('line', { i })",
+		"for (;;) { await null; console.error('e') }",
+		"Promise.resolve().then(() => { for (;;) process.stdout.write('x') }); await new Promise(() => {})",
+		"for (;;) require('fs').readFileSync('/proc/self/stat')",
+	}
+	for round := range 4 {
+		for _, code := range loops {
+			ctx, cancel := context.WithCancel(t.Context())
+			_, wait := began(t, ctx, s, "s", code)
+			cancel()
+			_, err := wait()
+			refused(t, err, op.Canceled, "interrupted")
+			out := in(t, s, "s", "console.log('on', await sleep(1, kept)); 'v'")
+			if got := brief(out.Outputs); !strings.Contains(out.Stdout, "on 1\n") || !strings.HasSuffix(got, "= 'v'") {
+				t.Fatalf("round %d, after %s: %.300s", round, code, got)
+			}
+		}
+	}
+}
+
+func TestTimeoutOfWhatCannotBeInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.grace = time.Second
+	in(t, s, "s", "const lost = 1")
+	call := &op.Call{}
+	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{
+		Code: "console.log('before'); require('child_process').execSync('trap \"\" INT; sleep 100 & wait; sleep 100')", SessionID: new("s"), Timeout: 1})
+	if err != nil || out.Status != "timeout" || out.Stdout != "before\n" || !strings.Contains(call.Message, "variables are lost") {
+		t.Fatalf("%q, %v, %+v", call.Message, err, out)
+	}
+	if out := in(t, s, "s", "typeof lost"); brief(out.Outputs) != "= 'undefined'" || *out.ExecutionCount != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestTimeoutOfACallOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	call := &op.Call{}
+	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "console.log('a'); while (true) {}", Timeout: 1})
+	if err != nil || out.Status != "timeout" || out.ExitCode != 124 || out.Stdout != "a\n" || !strings.Contains(call.Message, "longer than 1 second") {
+		t.Errorf("%q, %v, %+v", call.Message, err, out)
+	}
+}
+
+func TestDeathInASession(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for _, c := range []struct {
+		code, want, status string
+		exit               int
+		says               string
+	}{
+		{"console.log('a'); process.exit(0)", "stdout a⏎", "ok", 0, "exited with code 0"},
+		{"console.log('a'); process.exit(7)", "stdout a⏎", "error", 7, "exited with code 7"},
+		{"setTimeout(() => process.exit(2), 5); await new Promise(() => {})", "", "error", 2, "exited with code 2"},
+		{"process.kill(process.pid, 'SIGKILL'); while (true) {}", "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the memory ran out", "error", 137, "SIGKILL"},
+		{"process.abort()", "error ProcessDied: the process was killed by SIGABRT", "error", 134, "SIGABRT"},
+	} {
+		in(t, s, "s", "var x = 1")
+		call := &op.Call{}
+		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 30})
+		if err != nil || brief(out.Outputs) != c.want && c.exit != 134 || out.Status != c.status || out.ExitCode != c.exit || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
+			t.Errorf("%s: %q, %v, %+v", c.code, call.Message, err, out)
+		}
+		if out := in(t, s, "s", "typeof x"); brief(out.Outputs) != "= 'undefined'" {
+			t.Errorf("after %s: %+v", c.code, out)
+		}
+	}
+}
+
+func TestDeathBetweenCells(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pid, err := strconv.Atoi(strings.TrimPrefix(brief(in(t, s, "s", "process.on('SIGUSR2', () => { console.log('last words'); process.exit(5) }); process.pid").Outputs), "= "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the session stops", func() bool {
+		i, err := s.GetSession(t.Context(), SessionIn{SessionID: "s"})
+		return err == nil && i.Session.State == "stopped"
+	})
+	call := &op.Call{}
+	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "1", SessionID: new("s")})
+	if err != nil || brief(out.Outputs) != "stdout last words⏎\n= 1" || !strings.Contains(call.Hint, "exited with code 5") {
+		t.Errorf("%q, %v, %+v", call.Hint, err, out)
+	}
+}
+
+// began runs code in a session and returns when it prints; wait gives its reply.
+func began(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
+	t.Helper()
+	var out ExecuteOut
+	var failure error
+	first, done := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		failure = s.ExecuteStream(ctx, ExecuteIn{Code: "console.log(process.pid);" + code, SessionID: &session, Timeout: 60}, func(e op.Event) error {
+			switch ev := e.Data.(ExecuteEvent); {
+			case ev.Result != nil:
+				out = *ev.Result
+			case ev.Output.Text != nil:
+				select {
+				case first <- *ev.Output.Text:
+				default:
+				}
+			}
+			return nil
+		})
+	}()
+	select {
+	case text := <-first:
+		line, _, _ := strings.Cut(text, "\n")
+		var err error
+		if pid, err = strconv.Atoi(line); err != nil {
+			t.Fatal(err)
+		}
+	case <-done:
+		t.Fatalf("it ended: %v, %+v", failure, out)
+	}
+	return pid, func() (ExecuteOut, error) {
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the code does not end")
+		}
+		return out, failure
+	}
+}
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func TestKilledFromOutside(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pid, wait := began(t, t.Context(), s, "s", "require('child_process').execSync('sleep 100')")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	out, err := wait()
+	if err != nil || out.Status != "error" || out.ExitCode != 137 || !strings.Contains(brief(out.Outputs), "ProcessDied") {
+		t.Errorf("%v, %+v", err, out)
+	}
+}
+
+func TestDeleteDuringACell(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pid, wait := began(t, t.Context(), s, "s", "while (true) {}")
+	var second error
+	var queued sync.WaitGroup
+	queued.Go(func() { _, second = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s"), Timeout: 60}) })
+	testenv.Poll(t, "a call waits in line", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions["s"].running == 2
+	})
+	if out, err := s.DeleteSession(t.Context(), SessionIn{SessionID: "s"}); err != nil || !out.Deleted || alive(pid) {
+		t.Errorf("%v, %+v, alive: %v", err, out, alive(pid))
+	}
+	_, err := wait()
+	refused(t, err, op.Conflict, "was deleted while code ran in it")
+	queued.Wait()
+	refused(t, second, op.Conflict, "was deleted")
+	_, err = s.DeleteSession(t.Context(), SessionIn{SessionID: "s"})
+	refused(t, err, op.NotFound, "no Node.js session")
+}
+
+func TestCloseDuringCells(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pid, wait := began(t, t.Context(), s, "s", "while (true) {}")
+	alone := make(chan error, 1)
+	go func() {
+		_, err := s.Execute(t.Context(), ExecuteIn{Code: "while (true) {}", Timeout: 60})
+		alone <- err
+	}()
+	testenv.Poll(t, "the other call runs", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.calls) == 1
+	})
+	s.Close()
+	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
+		t.Errorf("left: %v", left)
+	}
+	_, err := wait()
+	refused(t, err, op.Unavailable, "stopping")
+	refused(t, <-alone, op.Unavailable, "stopping")
+	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
+	refused(t, err, op.Unavailable, "stopping")
+	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1"})
+	refused(t, err, op.Unavailable, "stopping")
+}
+
+func TestCallerGoesAway(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	in(t, s, "s", "var x = 1")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, wait := began(t, ctx, s, "s", "while (true) {}")
+	cancel()
+	_, err := wait()
+	refused(t, err, op.Canceled, "was interrupted")
+	gone := errors.New("client gone")
+	calls := 0
+	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
+		func(op.Event) error { calls++; return gone })
+	if err == nil || calls > 2 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	if out := in(t, s, "s", "x"); !strings.Contains(brief(out.Outputs), "= 1") {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestSessionsStayApart(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.MaxSessions = 20 })
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			name := strconv.Itoa(i)
+			for round := range 5 {
+				code := fmt.Sprintf("var mine = (globalThis.mine ?? %d * 100) + 1; console.log(mine); mine", i)
+				out, err := s.Execute(t.Context(), ExecuteIn{Code: code, SessionID: &name, Timeout: 120})
+				n := i*100 + round + 1
+				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || brief(out.Outputs) != want {
+					t.Errorf("session %d: %v, %s, want %s", i, err, brief(out.Outputs), want)
+				}
+			}
+		})
+	}
+	all.Wait()
+	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("one more")})
+	refused(t, err, op.Exhausted, "already 20 Node.js sessions")
+}
+
+func TestCellsOfASessionWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	in(t, s, "s", "let n = 0")
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			in(t, s, "s", "{ const m = n; await new Promise(r => setTimeout(r, 1)); n = m + 1 }")
+		})
+	}
+	all.Wait()
+	if out := in(t, s, "s", "n"); brief(out.Outputs) != "= 10" {
+		t.Errorf("%+v", out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, wait := began(t, ctx, s, "s", "await new Promise(() => {})")
+	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s"), Timeout: 1})
+	refused(t, err, op.Conflict, "busy with other code for 1 second")
+	cancel()
+	_, _ = wait()
+}
+
+func TestMuchOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	s := newService(t)
+	s.limit = limit
+	for name, code := range map[string]string{
+		"many lines": "for (let i = 0; i < 50; i++) console.log('x'.repeat(100_000))",
+		"one text":   "console.log('x'.repeat(5_000_000))",
+		"a program":  "require('child_process').execSync('head -c 5000000 /dev/zero | tr \"\\\\0\" x; echo', { stdio: 'inherit' })",
+		"short ones": "for (let i = 0; i < 20_000; i++) { console.log('xxxxx'); console.error('x') }",
+	} {
+		for _, session := range []string{"", "s"} {
+			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'", SessionID: &session, Timeout: 120})
+			got := out.Stdout
+			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
+				t.Errorf("%s: %s, %d bytes: %.30q … %q", name, out.Status, len(got), got, got[max(0, len(got)-30):])
+			}
+			if last := out.Outputs[len(out.Outputs)-1]; last.Data == nil {
+				t.Errorf("%s: the value is missing", name)
+			}
+		}
+	}
+	if out := in(t, s, "s", "'v'.repeat(10_000_000)"); len((*out.Outputs[0].Data)["text/plain"].(string)) > maxMessage+100 {
+		t.Error("a long value is not bounded")
+	}
+}
+
+func TestOutputsComeWhileTheCodeRuns(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	mark := filepath.Join(t.TempDir(), "seen")
+	code := fmt.Sprintf("console.log('first'); while (!require('fs').existsSync(%q)) await new Promise(r => setTimeout(r, 5)); 'end'", mark)
+	for _, session := range []string{"", "s"} {
+		var events []string
+		err := s.ExecuteStream(t.Context(), ExecuteIn{Code: code, SessionID: &session, Timeout: 60}, func(e op.Event) error {
+			events = append(events, e.Name)
+			if ev := e.Data.(ExecuteEvent); ev.Result != nil {
+				if got := brief(ev.Result.Outputs); got != "stdout first⏎\n= 'end'" {
+					t.Errorf("result: %s", got)
+				}
+				return nil
+			}
+			return os.WriteFile(mark, nil, 0o600)
+		})
+		if got := strings.Join(events, " "); err != nil || got != "output output result" {
+			t.Errorf("%v, %s", err, got)
+		}
+		if err := os.Remove(mark); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	sign := append([]byte{0xff}, strings.Repeat("s", signSize-1)...)
+	frame := func(kind, flags byte, text string) string {
+		return string(binary.BigEndian.AppendUint16(append(slices.Clone(sign), kind, flags), uint16(len(text)))) + text
+	}
+	f.Add("raw "+frame('o', 3, "text")+" raw", 5)
+	f.Add(frame('v', 1, "a")+"raw"+frame('v', 2, "b"), 1)
+	f.Add(frame('x', 3, `{"ename":"E","traceback":["t"]}`)+frame('x', 3, `{`), 7)
+	f.Add(frame('d', 3, `{"id":1}`)+frame('i', 3, "")+frame('r', 3, "20.0.0"), 9)
+	f.Add(frame('e', 3, "cut short")[:25], 25)
+	f.Add(string(sign[:9])+"no frame", 3)
+	f.Fuzz(func(t *testing.T, text string, piece int) {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer read.Close()
+		defer write.Close()
+		p := &process{version: make(chan string, 1), ended: make(chan ending, 1), struck: make(chan struct{}, 1), out: newTranscript(1 << 20)}
+		if p.stderr, err = newTap(read, func([]byte) {}); err != nil {
+			t.Fatal(err)
+		}
+		var raw []byte
+		p.frames = parser{sign: sign, raw: func(b []byte) { raw = append(raw, b...) }, frame: p.take}
+		for b := range slices.Chunk([]byte(text), max(1, piece)) {
+			p.frames.feed(b)
+		}
+		p.frames.flush()
+		if !bytes.Contains([]byte(text), sign) && string(raw) != text {
+			t.Errorf("%q became %q", text, raw)
+		}
+		if stdout, stderr := streams(fold(p.turnOver().finish())); len(stdout)+len(stderr) > 3*len(text)+1000 {
+			t.Errorf("%d bytes became %d", len(text), len(stdout)+len(stderr))
+		}
+	})
+}

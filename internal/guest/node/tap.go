@@ -1,0 +1,120 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"unicode/utf8"
+)
+
+// tap reads one of a process's own streams, to which the programs that it starts
+// write. It can be emptied at any moment, so that what is in it comes before what
+// is known to have happened later.
+type tap struct {
+	f    *os.File
+	conn syscall.RawConn
+	emit func([]byte)
+
+	mu  sync.Mutex
+	buf [64 << 10]byte
+}
+
+func newTap(f *os.File, emit func([]byte)) (*tap, error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &tap{f: f, conn: conn, emit: emit}, nil
+}
+
+// listen reads until the stream ends or is closed.
+func (t *tap) listen() { _ = t.conn.Read(func(fd uintptr) bool { return t.take(int(fd)) }) }
+
+// drain reads what is there.
+func (t *tap) drain() { _ = t.conn.Control(func(fd uintptr) { t.take(int(fd)) }) }
+
+// take reads until nothing is there, and tells whether the stream has ended. The
+// descriptor does not block.
+func (t *tap) take(fd int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		switch n, err := syscall.Read(fd, t.buf[:]); {
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return false
+		case err != nil || n <= 0:
+			return true
+		default:
+			t.emit(t.buf[:n])
+		}
+	}
+}
+
+// with runs f while nothing is read.
+func (t *tap) with(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
+// plumbing is the ends of the pipes of a process.
+type plumbing struct{ theirs, ours []*os.File }
+
+func (l *plumbing) pipe(theyWrite bool) (theirs, own *os.File, err error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs, own = read, write
+	if theyWrite {
+		theirs, own = write, read
+	}
+	l.theirs, l.ours = append(l.theirs, theirs), append(l.ours, own)
+	return theirs, own, nil
+}
+
+// again opens the end of a pipe once more: what somebody does to the one, such as
+// making it non-blocking, does not affect the other.
+func (l *plumbing) again(f *os.File) (*os.File, error) {
+	other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	l.theirs = append(l.theirs, other)
+	return other, nil
+}
+
+// decoder makes text of bytes that come in pieces.
+type decoder struct{ rest []byte }
+
+// text gives the characters that are whole. Bytes that are no UTF-8 become U+FFFD.
+func (d *decoder) text(b []byte) string {
+	if len(d.rest) > 0 {
+		b = append(d.rest, b...)
+		d.rest = nil
+	}
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-i:]) {
+				d.rest = append([]byte(nil), b[len(b)-i:]...)
+				b = b[:len(b)-i]
+			}
+			break
+		}
+	}
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return string([]rune(string(b)))
+}
+
+// end gives what is left of a character that was never finished.
+func (d *decoder) end() string {
+	if len(d.rest) == 0 {
+		return ""
+	}
+	d.rest = nil
+	return "\ufffd"
+}

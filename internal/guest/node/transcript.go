@@ -1,0 +1,156 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/internal/kernel"
+)
+
+// overhead is charged for each output beside its text, so that a million short ones
+// are bounded too.
+const overhead = 64
+
+// output is one output of a cell.
+type output = kernel.Output
+
+func size(o output) int64 {
+	n := int64(len(o.Text) + len(o.EName) + len(o.EValue) + overhead)
+	for _, line := range o.Traceback {
+		n += int64(len(line))
+	}
+	if text, ok := o.Data["text/plain"].(string); ok {
+		n += int64(len(text))
+	}
+	return n
+}
+
+// transcript holds the outputs of one cell between those who read them from the
+// process, who must not wait, and the caller, who may. It takes in any amount and
+// keeps a bounded part: the first half is handed out as it comes, of the rest the
+// last half when the cell is over.
+type transcript struct {
+	ready chan struct{} // has an element when take has something to give
+
+	mu      sync.Mutex
+	first   []output // not yet taken
+	room    int64    // what first may still take in
+	full    bool     // room was not enough once: everything goes to last
+	last    []output
+	held    int64 // size of last
+	limit   int64 // of held
+	dropped int64
+}
+
+func newTranscript(limit int64) *transcript {
+	return &transcript{ready: make(chan struct{}, 1), room: limit / 2, limit: limit / 2}
+}
+
+func (t *transcript) add(o output) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := size(o)
+	if !t.full && n <= t.room {
+		t.room -= n
+		t.first = append(t.first, o)
+		select {
+		case t.ready <- struct{}{}:
+		default:
+		}
+		return
+	}
+	t.full = true
+	t.last = append(t.last, o)
+	t.held += n
+	gone := 0
+	for t.held > t.limit && gone < len(t.last)-1 {
+		t.held -= size(t.last[gone])
+		t.dropped += size(t.last[gone]) - overhead
+		gone++
+	}
+	clear(t.last[:gone])
+	t.last = t.last[gone:]
+}
+
+// take hands out what may be shown already.
+func (t *transcript) take() []output {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := t.first
+	t.first = nil
+	return first
+}
+
+// finish hands out the rest, with a note in place of what is missing.
+func (t *transcript) finish() []output {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rest := t.first
+	if t.dropped > 0 {
+		rest = append(rest, stream("stdout", fmt.Sprintf("\n[... %d bytes of output left out ...]\n", t.dropped)))
+	}
+	rest = append(rest, t.last...)
+	t.first, t.last, t.held = nil, nil, 0
+	return rest
+}
+
+func stream(name, text string) output {
+	return output{Type: kernel.Stream, Name: name, Text: text}
+}
+
+func result(text string) output {
+	return output{Type: kernel.ExecuteResult, Data: map[string]any{"text/plain": text}, Metadata: map[string]any{}}
+}
+
+func failure(name, value string) output {
+	return output{Type: kernel.Error, EName: name, EValue: value, Traceback: []string{name + ": " + value}}
+}
+
+// fold joins neighbours of one stream.
+func fold(outputs []output) []output {
+	var all []output
+	var text strings.Builder
+	for i, o := range outputs {
+		if o.Type != kernel.Stream {
+			all = append(all, o)
+			continue
+		}
+		text.WriteString(o.Text)
+		if i+1 < len(outputs) && outputs[i+1].Type == kernel.Stream && outputs[i+1].Name == o.Name {
+			continue
+		}
+		all = append(all, stream(o.Name, text.String()))
+		text.Reset()
+	}
+	return all
+}
+
+// streams gives what was written to stdout and to stderr. Errors belong to stderr,
+// as where a script ends with one.
+func streams(outputs []output) (stdout, stderr string) {
+	var out, errs strings.Builder
+	for _, o := range outputs {
+		switch {
+		case o.Type == kernel.Stream && o.Name == "stdout":
+			out.WriteString(o.Text)
+		case o.Type == kernel.Stream:
+			errs.WriteString(o.Text)
+		case o.Type == kernel.Error:
+			errs.WriteString(strings.Join(o.Traceback, "\n") + "\n")
+		}
+	}
+	return out.String(), errs.String()
+}
+
+// headOf gives the first n bytes of s, or some less, not to cut a character.
+func headOf(s []byte, n int) []byte {
+	if n >= len(s) {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
