@@ -282,7 +282,7 @@ func (r *reader) match(e report) {
 	if r.now.bytes > 2*maxPage {
 		return
 	}
-	if !r.q.Multiline || strings.Count(text, "\n") <= 1 {
+	if !r.q.Multiline || !strings.Contains(strings.TrimSuffix(text, "\n"), "\n") {
 		r.now.match(e.Data.Line, []string{text})
 		return
 	}
