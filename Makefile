@@ -19,10 +19,14 @@ build: ## bin/aio and bin/cove, static
 	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/aio ./cmd/aio
 	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/cove ./cmd/cove
 
-check: ## format, vet, lint, house rules, goldens: fast, before every commit
+LINT := .tools/bin/golangci-lint
+$(LINT):
+	GOBIN=$(CURDIR)/.tools/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
+
+check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every commit
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not gofmt-ed:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet $(PKGS)
-	.tools/bin/golangci-lint run
+	$(LINT) run
 	go test ./internal/arch ./internal/op ./internal/surface/... ./internal/config
 	go test ./internal/app -run Golden
 

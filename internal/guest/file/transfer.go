@@ -1,7 +1,6 @@
 package file
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -40,13 +39,11 @@ func (s *Service) Upload(ctx context.Context, in UploadIn) (UploadOut, error) {
 	var size int64
 	err = s.locked(ctx, path, func(target string) error {
 		return replace(target, func(f *os.File) error {
-			// Forms arrive in pieces of a few KiB; each would be a write of its own.
-			w := bufio.NewWriterSize(f, 1<<20)
+			// Left to themselves, files are copied in pieces of 32 KiB, each a write
+			// of its own.
 			var err error
-			if size, err = w.ReadFrom(reading{ctx, in.File}); err != nil {
-				return err
-			}
-			return w.Flush()
+			size, err = io.CopyBuffer(struct{ io.Writer }{f}, reading{ctx, in.File}, make([]byte, 256<<10))
+			return err
 		})
 	})
 	if err != nil {
