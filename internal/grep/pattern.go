@@ -163,7 +163,8 @@ func operator(rest string) bool {
 }
 
 func class(c byte, inClass bool) string {
-	inner, negated := "", false
+	var inner string
+	var negated bool
 	switch c {
 	case 'd', 'D':
 		inner, negated = digits, c == 'D'

@@ -56,7 +56,7 @@ func (s *Service) office(ctx context.Context, src *source, kind string) (string,
 // check holds a document against its kind: markitdown takes anything else, and
 // what is damaged, for text.
 func (s *source) check(kind string) error {
-	ok := false
+	var ok bool
 	switch kind {
 	case ".pdf", ".xls":
 		f, err := os.Open(s.path)

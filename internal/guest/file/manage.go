@@ -74,7 +74,7 @@ func (s *Service) Stat(_ context.Context, in StatIn) (StatOut, error) {
 		out.MediaType = &t
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		out.UID, out.GID, out.Inode, out.Links = st.Uid, st.Gid, st.Ino, uint64(st.Nlink)
+		out.UID, out.GID, out.Inode, out.Links = st.Uid, st.Gid, st.Ino, st.Nlink
 		out.AccessedTime, out.ChangedTime = stampUnix(st.Atim), stampUnix(st.Ctim)
 		out.Owner, out.Group = owner(st.Uid), group(st.Gid)
 	}
@@ -267,8 +267,11 @@ func (s *Service) Chmod(ctx context.Context, in ChmodIn) (ChmodOut, error) {
 		w := &walker{root: path}
 		w.visit = func(rel string, d fs.DirEntry) error {
 			info, err := d.Info()
-			if err != nil || info.Mode()&fs.ModeSymlink != 0 {
-				return nil
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink != 0 {
+				return nil // gone meanwhile, or not to be followed
+			}
+			if err != nil {
+				return err
 			}
 			return one(filepath.Join(path, rel), info)
 		}

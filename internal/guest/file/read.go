@@ -225,7 +225,8 @@ func (s *Service) fromEnd(src io.Reader, from, to int, hasEnd bool) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	first, last := int64(0), size
+	var first int64
+	last := size
 	switch {
 	case hasEnd && to < 0:
 		last, _, err = lastLines(at, size, -to, size)

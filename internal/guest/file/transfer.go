@@ -87,7 +87,8 @@ func (s *Service) destination(operation string, path *string, name string) (stri
 		return "", err
 	}
 	info, err := os.Stat(full)
-	if !strings.HasSuffix(where, "/") && (err != nil || !info.IsDir()) {
+	isFolder := err == nil && info.IsDir()
+	if !strings.HasSuffix(where, "/") && !isFolder {
 		return full, nil
 	}
 	if name == "." || name == ".." || name == "/" || name == "" {

@@ -26,6 +26,9 @@ func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, limit
 	}
 	k, err := s.kernelOf(ctx, ss)
 	if err != nil {
+		if made {
+			s.withdraw(ss)
+		}
 		return outcome{}, err
 	}
 	if dir != "" && !made {

@@ -40,7 +40,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		t.Fatal(err)
 	}
 	c := Config{
-		Runner: proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "MPLCONFIGDIR=" + filepath.Join(os.TempDir(), "cove-test-matplotlib")}}),
+		Runner: proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"}}),
 		Venv:   venv(t), Home: dir, Workspace: dir, State: state,
 	}
 	for _, f := range change {

@@ -167,6 +167,15 @@ func (s *Service) remove(ss *session) <-chan struct{} {
 	return done
 }
 
+// withdraw takes back a session whose first start failed.
+func (s *Service) withdraw(ss *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ss.removed {
+		s.remove(ss)
+	}
+}
+
 // ListSessionsOut are sessions by id.
 type ListSessionsOut struct {
 	Sessions map[string]SessionInfo `json:"sessions" doc:"The sessions by their ids"`
@@ -263,11 +272,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 		}
 	}
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !ss.removed {
-			s.remove(ss)
-		}
+		s.withdraw(ss)
 		return CreateSessionOut{}, err
 	}
 	op.Say(ctx, "%s", out.Message)

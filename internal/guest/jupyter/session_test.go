@@ -156,6 +156,8 @@ func TestKernelThatDoesNotStart(t *testing.T) {
 	refused(t, err, op.Unavailable, "the kernel python3 did not start")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("s")})
 	refused(t, err, op.Unavailable, "the kernel python3 did not start")
+	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
+	refused(t, err, op.Unavailable, "the kernel python3 did not start")
 	if state, why := s.State(); state != "failed" || why == "" {
 		t.Errorf("%s %s", state, why)
 	}

@@ -12,7 +12,7 @@ import (
 // inSession runs code in a session, which it makes if there is none.
 func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration, emit func(output) error) (outcome, error) {
 	s.mu.Lock()
-	ss, _, err := s.open(value(in.SessionID), value(in.Version), longest)
+	ss, made, err := s.open(value(in.SessionID), value(in.Version), longest)
 	if err != nil {
 		s.mu.Unlock()
 		return outcome{}, err
@@ -33,13 +33,16 @@ func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, files
 	ss.move(dir)
 	at := ss.dir
 	s.mu.Unlock()
-	if err := lay(at, files); err != nil {
-		return outcome{}, err
-	}
 	r := &recorder{emit: emit}
 	s.bury(ctx, ss, r)
-	p, err := s.process(ctx, ss)
+	var p *process
+	if err = lay(at, files); err == nil {
+		p, err = s.process(ctx, ss)
+	}
 	if err != nil {
+		if made {
+			s.withdraw(ss)
+		}
 		return outcome{}, err
 	}
 	return s.cell(ctx, ss, p, in, limit, r)
@@ -78,11 +81,11 @@ func (s *Service) process(ctx context.Context, ss *session) (*process, error) {
 func (s *Service) bury(ctx context.Context, ss *session, r *recorder) {
 	s.mu.Lock()
 	p := ss.p
-	if p != nil && p.over() {
-		ss.p = nil
-		ss.lost = death(p.Exit())
+	gone := p != nil && p.over()
+	if gone && !ss.removed {
+		ss.p, ss.lost = nil, death(p.Exit())
 	}
-	lost, gone := ss.lost, ss.p == nil && p != nil
+	lost := ss.lost
 	ss.lost = ""
 	s.mu.Unlock()
 	if gone {
@@ -153,6 +156,9 @@ func (s *Service) settle(ctx context.Context, ss *session, e ending, how how, o 
 		s.tellDeath(ctx, p, o, r)
 		return nil
 	case !timeout && (how == unresponsive || e.Status == interrupted || e.Status == waiting):
+		if how == unresponsive {
+			ss.lost = "it did not let itself be interrupted" // the caller who could be told is gone
+		}
 		return op.Errorf(op.Canceled, "nobody waits for the code any more, so it was interrupted")
 	case how == unresponsive:
 		o.status, o.exit = timedOut, timeoutCode

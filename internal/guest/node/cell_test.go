@@ -117,6 +117,7 @@ var cells = []struct{ name, code, want string }{
 	{"underscore is mine", "_ = 5; 6", "= 6"},
 	{"underscore stays", "_", "= 5"},
 	{"directory", "require('fs').mkdirSync('sub', { recursive: true }); process.chdir('sub'); path.basename(process.cwd())", "= 'sub'"},
+	{"long code", "const long = '" + strings.Repeat("x", 3<<20) + "'; import('./mod.mjs'); long.length", "= 3145728"},
 	{"directory stays", "const where = path.basename(process.cwd()); process.chdir('..'); where", "= 'sub'"},
 }
 

@@ -57,6 +57,19 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 	}
 }
 
+// What is no longer waited for goes on, and how it ends is not hidden.
+func TestErrorAfterTheTimeout(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	out := execute(t, s, ExecuteIn{Code: "let fail; await new Promise((r, reject) => { fail = reject })", SessionID: new("s"), Timeout: 1})
+	if out.Status != "timeout" {
+		t.Fatalf("%+v", out)
+	}
+	if out := in(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'"); brief(out.Outputs) != "error Error: late\n= 'on'" {
+		t.Error(brief(out.Outputs))
+	}
+}
+
 // An interrupt may come at any point inside of what Node.js itself does.
 func TestManyInterrupts(t *testing.T) {
 	t.Parallel()

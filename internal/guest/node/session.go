@@ -167,6 +167,15 @@ func (s *Service) remove(ss *session) <-chan struct{} {
 	return done
 }
 
+// withdraw takes back a session whose first start failed.
+func (s *Service) withdraw(ss *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ss.removed {
+		s.remove(ss)
+	}
+}
+
 // enter counts a call in a session, which keeps it from expiring.
 func (s *Service) enter(ss *session) {
 	ss.running++
@@ -221,11 +230,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 	defer s.leave(ss)
 	if made {
 		if err := s.start(ctx, ss); err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !ss.removed {
-				s.remove(ss)
-			}
+			s.withdraw(ss)
 			return CreateSessionOut{}, err
 		}
 	}

@@ -314,7 +314,12 @@
       const input = typeof cell.stdin === "string" ? Readable.from([Buffer.from(cell.stdin)]) : undefined;
       defineProperty(process, "stdin", input ? { configurable: true, enumerable: true, get: () => input } : realStdin);
     }
-    const code = translate(cell.code);
+    let code = cell.code;
+    try {
+      code = translate(code);
+    } catch {
+      // Too long a text for a regular expression. V8 will say what it thinks of import.
+    }
     cell.translated = code !== cell.code;
     session.post("Runtime.evaluate", {
       expression: `${code}\n//# sourceURL=${cell.name}`, replMode: true, awaitPromise: true, objectGroup: "cell",
@@ -322,7 +327,7 @@
   }
 
   function evaluated(cell, error, reply) {
-    if (cell.over || exiting) return;
+    if (exiting) return;
     if (error) return finish(cell, "interrupted");
     const value = valueOf(reply.exceptionDetails?.exception ?? reply.result);
     session.post("Runtime.releaseObjectGroup", { objectGroup: "cell" });
@@ -344,9 +349,9 @@
   // complaints about promises that nobody handles.
   function finish(cell, status, thrown, where) {
     const end = () => {
-      if (cell.over) return;
       if (status === "error") send("x", stringify(describe(thrown, where)));
-      else if (status === "ok" && cell.value !== undefined) show(cell.value);
+      if (cell.over) return; // nobody waited for it any more
+      if (status === "ok" && cell.value !== undefined) show(cell.value);
       over(cell, status);
     };
     if (once && status === "error") return process.emit("uncaughtException", thrown, "uncaughtException", where);
@@ -386,12 +391,14 @@
   });
 
   function serve() {
-    let text = "";
+    let pieces = [];
     const socket = new Socket({ fd: 3, readable: true, writable: false });
     socket.setEncoding("utf8");
     socket.on("data", (piece) => {
-      const lines = (text + piece).split("\n");
-      text = lines.pop();
+      pieces.push(piece);
+      if (!piece.includes("\n")) return;
+      const lines = pieces.join("").split("\n");
+      pieces = [lines.pop()];
       for (const line of lines) {
         const message = parse(line);
         if (message.code !== undefined) run(message);
@@ -412,16 +419,15 @@
         writeSync(4, Buffer.from("${sign}69030000", "hex")); // a frame of kind i without data
       });`, { eval: true, execArgv: [], stdin: false });
     watcher.unref();
+    watcher.on("error", () => {}); // the code then cannot be interrupted, but goes on
   }
 
   function single() {
     const socket = new Socket({ fd: 3, readable: true, writable: false });
-    let text = "";
+    const pieces = [];
     socket.setEncoding("utf8");
-    socket.on("data", (piece) => {
-      text += piece;
-    });
-    socket.on("end", () => run(parse(text)));
+    socket.on("data", (piece) => pieces.push(piece));
+    socket.on("end", () => run(parse(pieces.join(""))));
     process.on("exit", (code) => {
       if (!current) return;
       // Nothing is left that could settle what it waits for.
