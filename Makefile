@@ -34,7 +34,7 @@ gen: ## rewrite the golden files under api/ from the table of operations
 	go test ./internal/app -run Golden -update
 
 bench: deps build ## side-by-side benchmarks: they print, they never fail
-	go test ./bench -run '^$$' -bench . -benchtime 1x -timeout 60m
+	go test ./bench ./internal/guest/jupyter ./internal/guest/node -run '^$$' -bench . -benchtime 1x -timeout 60m
 
 deps: ## everything that tests need (make run installs the part that serving needs)
 	scripts/deps all
