@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/info"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
+	"github.com/cove-sandbox/cove/internal/guest/shell"
 	"github.com/cove-sandbox/cove/internal/guest/ticket"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
 	"github.com/cove-sandbox/cove/internal/metric"
@@ -81,6 +82,7 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
+		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
 	)
@@ -103,6 +105,7 @@ func (a *Aio) services() ([]service, []health.Component) {
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		ticket.New(ticket.Config{Issuer: a.guard}),
+		shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.log}),
 		bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.log}),
 		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.log, Viewer: documents}),
 		watch.New(watch.Config{Home: home, Workspace: work, Log: a.log}),

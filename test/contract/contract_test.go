@@ -23,7 +23,6 @@ var later = map[string]string{
 	"/v1/mcp":             "the hub of tool servers is not built yet",
 	"/v1/proxy":           "the egress proxy is not built yet",
 	"/v1/sandbox/observe": "observation is not built yet",
-	"/v1/shell":           "shell sessions are not built yet",
 	"/v1/skills":          "skills are not built yet",
 }
 

@@ -1,0 +1,174 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/internal/vt"
+)
+
+// What a command's status can be. As the answer of a wait that was given up,
+// running and noChange say why; the command goes on.
+const (
+	running     = "running"
+	completed   = "completed"
+	noChange    = "no_change_timeout"
+	hardTimeout = "hard_timeout"
+	terminated  = "terminated"
+)
+
+const (
+	// maxOutput is how many characters of a command's output a reply holds unless
+	// it was asked for all, and a record always.
+	maxOutput = 30_000
+	// keptOutput is how many bytes are kept of what a command prints, half from
+	// the start and half from the end.
+	keptOutput = 8 << 20
+	// maxRecords and maxRecorded bound what a session remembers of commands.
+	maxRecords  = 100
+	maxRecorded = 512 << 10
+)
+
+// Record is one command as the console showed it.
+type Record struct {
+	PS1     string `json:"ps1" doc:"The prompt at which it was typed"`
+	Command string `json:"command" doc:"What was run"`
+	Output  string `json:"output" default:"" doc:"What it printed"`
+}
+
+// command is one line that the shell runs, given by a caller or typed by a person.
+// It is guarded by its session's lock.
+type command struct {
+	text  string
+	ps1   string
+	typed bool // by a person
+	full  bool // whoever waits wants all of the output
+	dir   string
+	flags string
+	key   string // under which it was given to the shell last
+
+	begun chan struct{} // closed when it runs
+	done  chan struct{} // closed at its end
+
+	reason string // hard_timeout or terminated when we end it
+	limit  *time.Timer
+
+	// From its end on:
+	status string
+	exit   *int
+	output string
+	all    string // when full
+}
+
+func newCommand(text string) *command {
+	return &command{text: text, begun: make(chan struct{}), done: make(chan struct{}), status: running}
+}
+
+func (c *command) hasBegun() bool { return closed(c.begun) }
+func (c *command) over() bool     { return closed(c.done) }
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *command) record() Record { return Record{PS1: c.ps1, Command: c.text, Output: c.output} }
+
+// remember appends a record and forgets the oldest beyond the bounds.
+func (ss *session) remember(r Record) {
+	ss.records = append(ss.records, r)
+	ss.recorded += len(r.Command) + len(r.Output)
+	for len(ss.records) > maxRecords || ss.recorded > maxRecorded && len(ss.records) > 1 {
+		ss.recorded -= len(ss.records[0].Command) + len(ss.records[0].Output)
+		ss.records[0] = Record{}
+		ss.records = ss.records[1:]
+	}
+}
+
+// allOf is all of a text, without the newlines at its end.
+func allOf(x vt.Text) string { return strings.TrimRight(x.String(), "\n") }
+
+// shorten gives at most limit characters of a text without the newlines at its
+// end: head and tail, with a note of how much is missing between them.
+func shorten(x vt.Text, limit int) string {
+	head, tail := x.Head, strings.TrimRight(x.Tail, "\n")
+	total := x.Dropped + int64(utf8.RuneCountInString(head)) + int64(utf8.RuneCountInString(tail))
+	if x.Dropped == 0 {
+		head = strings.TrimRight(head, "\n")
+		if total = int64(utf8.RuneCountInString(head)); total <= int64(limit) {
+			return head
+		}
+		tail = head
+	}
+	head, tail = firstOf(head, limit/2), lastOf(tail, limit/2)
+	missing := total - int64(utf8.RuneCountInString(head)) - int64(utf8.RuneCountInString(tail))
+	nl := "\n"
+	if strings.HasSuffix(head, "\n") {
+		nl = ""
+	}
+	return fmt.Sprintf("%s%s[... %d characters are left out here ...]\n%s", head, nl, missing, tail)
+}
+
+// firstOf is the first n characters, up to the end of a line if one ends near there.
+func firstOf(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			s = s[:i]
+			if nl := strings.LastIndexByte(s, '\n'); nl >= i-200 {
+				s = s[:nl+1]
+			}
+			break
+		}
+		n--
+	}
+	return s
+}
+
+// lastOf is the last n characters, from the start of a line if one starts near there.
+func lastOf(s string, n int) string {
+	i := len(s)
+	for ; n > 0 && i > 0; n-- {
+		_, size := utf8.DecodeLastRuneInString(s[:i])
+		i -= size
+	}
+	if i == 0 {
+		return s
+	}
+	if nl := strings.IndexByte(s[i:], '\n'); nl >= 0 && nl < 200 {
+		i += nl + 1
+	}
+	return s[i:]
+}
+
+// maxEcho bounds how much of a command people see of it.
+const maxEcho = 4 << 10
+
+// echo is how a command that nobody typed is shown where a person would have typed it.
+func echo(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if b.Len() > maxEcho {
+			b.WriteString("…")
+			break
+		}
+		switch {
+		case r == '\n':
+			b.WriteString("\r\n> ")
+		case r == '\t':
+			b.WriteByte('\t')
+		case r < ' ' || r == 0x7f:
+			b.WriteByte('^')
+			b.WriteByte(byte(r) ^ 0x40)
+		case r >= 0x80 && r <= 0x9f:
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + "\r\n"
+}

@@ -1,0 +1,53 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestForgery prints everything that a program can print of what the hooks say;
+// none of it may end a command, start one, or show in the output.
+func TestForgery(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	// The key is no secret to the shell itself, but a new one each time.
+	key := *run(t, s, "a", "echo $__cove_n").Output
+	if len(key) < 20 || *run(t, s, "a", "echo $__cove_n").Output == key {
+		t.Fatalf("the key %q is short or stays", key)
+	}
+	for name, c := range map[string]struct{ run, want string }{
+		"an old key":  {fmt.Sprintf(`printf '\e]5379;%%s\a' 'L;%[1]s' 'R;%[1]s' 'S;%[1]s' 'E;%[1]s;9' 'P;%[1]s;9;x;/' 'B;%[1]s;9;0' '2;%[1]s'; echo after`, key), "after"},
+		"no key":      {`printf '\e]5379;%s\a' L R S 'E;;9' 'P;;9;;/' 'B;;9;0' 2 '' ';;;;'; echo after`, "after"},
+		"a guess":     {`for i in $(seq 2000); do printf '\e]5379;E;%s;9\a' $i$i$i; done; echo after`, "after"},
+		"the prompts": {`x="${PS1@P}${PS2@P}${PS0@P}"; printf %s "$x"; echo after`, "> > after"},
+		"our keys":    {`printf '\e[7001~\e[7002~\e[7003~'; echo after`, "after"},
+		"a child":     {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i cove; tr "\0" "\n" </proc/$PPID/environ | grep -i cove; echo after'`, "after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := run(t, s, "a", c.run)
+			if *out.Output != c.want || *out.ExitCode != 0 || out.Status != completed {
+				t.Errorf("%q %s %d", *out.Output, out.Status, *out.ExitCode)
+			}
+			same(t, s, "a", "echo next", "next")
+		})
+	}
+	for name, text := range map[string]string{
+		"variables":  "set",
+		"functions":  "declare -f",
+		"printf %q":  "set | while IFS= read -r line; do printf '%q\\n' \"$line\"; done",
+		"prompts":    `printf '%s\n' "$PS0" "$PS1" "$PS2" "${PROMPT_COMMAND[@]}"`,
+		"evaluated":  `printf '%b\n' "${PS0@P}" | cat -v`,
+		"bindings":   "bind -X; bind -s",
+		"trace":      "set -x; for i in 1 2; do :; done; set +x",
+		"everything": `cat -v /proc/$$/cmdline /proc/$$/environ; find ` + s.State + ` -type f -exec cat {} +`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := run(t, s, "a", text+"\necho the end")
+			if !strings.HasSuffix(*out.Output, "the end") || *out.ExitCode != 0 || out.Status != completed {
+				t.Errorf("ends with %q %s %d", clip(*out.Output, 300), out.Status, *out.ExitCode)
+			}
+			same(t, s, "a", "echo next", "next")
+		})
+	}
+}

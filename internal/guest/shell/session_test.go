@@ -1,0 +1,325 @@
+package shell
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func living(t testing.TB, s *Service) map[string]Info {
+	t.Helper()
+	list, err := s.List(t.Context(), None{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Sessions
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.MaxSessions = 4; c.Idle = time.Hour })
+	ctx := t.Context()
+	first := exec(t, s, ExecIn{Command: "cd /usr; echo a"}) // no id: a new one
+	second := exec(t, s, ExecIn{Command: "pwd"})
+	if first.SessionID == second.SessionID || *second.Output != s.Workspace || !regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID) {
+		t.Errorf("%q %q %q", first.SessionID, second.SessionID, *second.Output)
+	}
+	created, err := s.CreateSession(ctx, CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
+	if err != nil || created != (Created{"named", physical("/usr/bin", false)}) {
+		t.Errorf("%+v %v", created, err)
+	}
+	run(t, s, "named", "cd /")
+	call := &op.Call{}
+	again, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
+	if err != nil || again != (Created{"named", "/"}) || call.Message != "Session named exists already" {
+		t.Errorf("%+v %v %q", again, err, call.Message)
+	}
+	call = &op.Call{}
+	if lost, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ExecDir: new("/nosuch")}); err != nil || lost.WorkingDir != s.Workspace || !strings.Contains(call.Hint, "does not exist") {
+		t.Errorf("%+v %v %q", lost, err, call.Hint)
+	}
+
+	background(t, s, "named", "sleep 300")
+	st, err := s.Stats(ctx, None{})
+	if want := (Stats{TotalSessions: 4, ActiveSessions: 1, IdleSessions: 3, MaxSessions: 4, SessionTimeout: 3600, UsageRatio: 1}); err != nil || st != want {
+		t.Errorf("%+v %v", st, err)
+	}
+	list := living(t, s)
+	i := list["named"]
+	if len(list) != 4 || i.Status != "active" || *i.CurrentCommand != "sleep 300" || i.WorkingDir != "/" || i.CreatedAt.IsZero() || i.LastUsedAt.Before(i.CreatedAt) {
+		t.Errorf("%+v", list)
+	}
+	if i := list[first.SessionID]; i.Status != "idle" || i.CurrentCommand != nil || i.WorkingDir != "/usr" {
+		t.Errorf("%+v", i)
+	}
+
+	if r, err := s.Cleanup(ctx, CleanupIn{SessionID: "named"}); err != nil || r.Cleaned != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if r, err := s.CleanupAll(ctx, None{}); err != nil || r.Cleaned != 3 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if list := living(t, s); len(list) != 0 || len(s.Runner.Living()) != 0 {
+		t.Errorf("left %v, %v", list, s.Runner.Living())
+	}
+	same(t, s, "named", "pwd", s.Workspace)
+}
+
+func TestTooManySessions(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.MaxSessions = 3 })
+	run(t, s, "a", "true")
+	busy := exec(t, s, ExecIn{Command: "sleep 300 &"}).SessionID
+	idle := exec(t, s, ExecIn{Command: "true"}).SessionID
+	// One that nobody asked for by name and in which nothing runs makes room.
+	run(t, s, "b", "true")
+	if list := living(t, s); len(list) != 3 || list[busy].Status == "" || list[idle].Status != "" {
+		t.Errorf("%v", list)
+	}
+	_, err := s.Exec(t.Context(), ExecIn{ID: new("c"), Command: "true"})
+	refused(t, err, op.Exhausted, "already 3 shell sessions")
+	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
+	refused(t, err, op.Exhausted, "already 3 shell sessions")
+	if len(living(t, s)) != 3 {
+		t.Errorf("%v", living(t, s))
+	}
+	run(t, s, "a", "exit 0")
+	testenv.Poll(t, "the shell's place is free", func() bool { return len(living(t, s)) == 2 })
+	run(t, s, "c", "true")
+	_, err = s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
+	refused(t, err, op.Exhausted, "already 3 shell sessions")
+	// What is left of ended sessions is bounded too.
+	for i := range 10 {
+		if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "c"}); i == 0 && err != nil {
+			t.Fatal(err)
+		}
+		run(t, s, fmt.Sprint("n", i), "exit 0")
+		testenv.Poll(t, "the shell's place is free", func() bool { return len(living(t, s)) == 2 })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) > 2+3+1 {
+		t.Errorf("%d sessions are remembered", len(s.sessions))
+	}
+}
+
+func TestIdleSessionsExpire(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.Idle = 300 * time.Millisecond })
+	run(t, s, "idle", "true")
+	background(t, s, "busy", "sleep 300")
+	testenv.Poll(t, "the idle session expires", func() bool { _, there := living(t, s)["idle"]; return !there })
+	if len(living(t, s)) != 1 {
+		t.Errorf("%v", living(t, s))
+	}
+	_, err := s.View(t.Context(), ViewIn{ID: "idle"})
+	refused(t, err, op.NotFound, "expired")
+	if _, err := s.Kill(t.Context(), KillIn{ID: "busy"}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the other expires when its command has ended", func() bool { return len(living(t, s)) == 0 })
+}
+
+func TestSessionAfterItsShell(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	if _, err := s.CreateSession(t.Context(), CreateSessionIn{ID: "a", ExecDir: new("/usr")}); err != nil {
+		t.Fatal(err)
+	}
+	out, call := called(t, s, ExecIn{ID: new("a"), Command: "cd /; exit 3", Truncate: true})
+	if out.Status != terminated || *out.ExitCode != 3 || !strings.Contains(call.Hint, "starts a new one") {
+		t.Errorf("%+v %q", out, call.Hint)
+	}
+	if v := view(t, s, "a"); v.Status != terminated || *v.ExitCode != 3 || *v.Command != "cd /; exit 3" || len(v.Console) != 1 {
+		t.Errorf("%+v", v)
+	}
+	if st, err := s.Wait(t.Context(), WaitIn{ID: "a"}); err != nil || st.Status != terminated {
+		t.Errorf("%+v %v", st, err)
+	}
+	same(t, s, "a", "pwd", "/usr")
+	if v := view(t, s, "a"); len(v.Console) != 2 {
+		t.Errorf("%+v", v.Console)
+	}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for range 22 {
+		run(t, s, "a", "seq 8000")
+	}
+	if v := view(t, s, "a"); len(v.Console) > 18 || len(v.Console) < 10 {
+		t.Errorf("%d records", len(v.Console))
+	}
+	for range maxRecords {
+		run(t, s, "a", "true")
+	}
+	if v := view(t, s, "a"); len(v.Console) != maxRecords {
+		t.Errorf("%d records", len(v.Console))
+	}
+}
+
+// TestStartupFiles starts shells with startup files that leave them in all states.
+func TestStartupFiles(t *testing.T) {
+	t.Parallel()
+	for name, rc := range map[string]string{
+		"missing":    "",
+		"usual":      "alias ll='ls -l'; export FOO=bar; PROMPT_COMMAND='true'; PS1='\\u@\\h:\\w\\$ '\n",
+		"noisy":      "echo welcome; echo oops >&2; fortune 2>/dev/null; printf '\\e]0;title'",
+		"returns":    "return 1",
+		"fails":      "false; nosuchcommand; (exit 3)",
+		"broken":     "if then",
+		"errexit":    "set -eu; set -o pipefail",
+		"vi":         "set -o vi; bind 'set show-mode-in-prompt on'",
+		"traced":     "set -x; PS4='trace '",
+		"no editing": "set +o emacs",
+		"traps":      "trap 'echo bye' EXIT; trap : DEBUG",
+		"exits":      "echo no shell for you; exit 3",
+		"execs":      "exec sh -c 'exit 4'",
+		"job":        "sleep 300 &",
+		"errors off": "exec 2>/dev/null",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t, func(c *Config) {
+				file := filepath.Join(c.Home, ".bashrc")
+				if rc == "" {
+					os.Remove(file)
+				} else if err := os.WriteFile(file, []byte(rc), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			})
+			for range 2 {
+				out := run(t, s, "a", "echo a; echo b")
+				if got := regexp.MustCompile(`t+race .*\n`).ReplaceAllString(*out.Output, ""); got != "a\nb" || out.Status != completed {
+					t.Errorf("%q %s", *out.Output, out.Status)
+				}
+			}
+		})
+	}
+}
+
+func TestNoShell(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.Shell = "/nosuch/bash" })
+	_, err := s.Exec(t.Context(), ExecIn{Command: "true"})
+	refused(t, err, op.Unavailable, "no shell can be started")
+	s = newService(t, func(c *Config) { c.Shell = "/bin/false" })
+	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
+	refused(t, err, op.Unavailable, "did not come to its prompt (ended with code 1)")
+	if len(living(t, s)) != 0 || len(s.sessions) != 0 {
+		t.Errorf("%v", s.sessions)
+	}
+	s.Close()
+	_, err = s.Exec(t.Context(), ExecIn{Command: "true"})
+	refused(t, err, op.Unavailable, "stopping")
+}
+
+func TestTerminalURL(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	ctx := op.WithCall(t.Context(), &op.Call{Base: &url.URL{Scheme: "https", Host: "box.example", Path: "/p"}})
+	u, err := s.TerminalURL(ctx, TerminalURLIn{SessionID: new("my shell")})
+	if err != nil || u != "https://box.example/p/terminal?session_id=my+shell" {
+		t.Errorf("%s %v", u, err)
+	}
+	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil || !regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
+		t.Errorf("%s %v", u, err)
+	}
+	_, err = s.TerminalURL(ctx, TerminalURLIn{SessionID: new("a/b")})
+	refused(t, err, op.Invalid, "no slash")
+	if len(living(t, s)) != 0 {
+		t.Error("a session was made")
+	}
+}
+
+// TestSameNewSession lets many callers name a session that does not exist yet.
+func TestSameNewSession(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	done, busy := 0, 0
+	for range 20 {
+		wait.Go(func() {
+			out, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "echo a"})
+			mu.Lock()
+			defer mu.Unlock()
+			switch e, _ := op.AsError(err); {
+			case err == nil && *out.Output == "a":
+				done++
+			case e != nil && e.Code == op.Conflict:
+				busy++
+			default:
+				t.Errorf("%+v %v", out, err)
+			}
+		})
+	}
+	wait.Wait()
+	if done == 0 || done+busy != 20 || len(living(t, s)) != 1 {
+		t.Errorf("%d ran, %d were refused, sessions %v", done, busy, living(t, s))
+	}
+}
+
+// TestCrowd runs many sessions at once and wants everything back afterwards. It is
+// not parallel, so that nothing else comes and goes while it counts.
+func TestCrowd(t *testing.T) {
+	sessions, commands := 200, 20
+	if testing.Short() {
+		sessions, commands = 20, 5
+	}
+	s := newService(t, func(c *Config) { c.MaxSessions = sessions })
+	run(t, s, "first", "true")
+	s.CleanupAll(t.Context(), None{})
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+
+	var wait sync.WaitGroup
+	for i := range sessions {
+		wait.Go(func() {
+			id := fmt.Sprint("s", i)
+			for j := range commands {
+				want := fmt.Sprintf("%d-%d", i, j)
+				out, err := s.Exec(t.Context(), ExecIn{ID: &id, Command: fmt.Sprintf("n=$((n+1)); echo %s $n; (exit %d)", want, j), Truncate: true})
+				if err != nil {
+					t.Errorf("%s: %v", want, err)
+					return
+				}
+				if *out.Output != fmt.Sprint(want, " ", j+1) || out.Status != completed || *out.ExitCode != j {
+					t.Errorf("%s: %q %s %d", want, *out.Output, out.Status, *out.ExitCode)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if st, _ := s.Stats(t.Context(), None{}); st.TotalSessions != sessions {
+		t.Errorf("%+v", st)
+	}
+	if r, err := s.CleanupAll(t.Context(), None{}); err != nil || r.Cleaned != sessions {
+		t.Errorf("%+v %v", r, err)
+	}
+	if left := s.Runner.Living(); len(left) != 0 || len(living(t, s)) != 0 {
+		t.Errorf("left %v, %v", left, living(t, s))
+	}
+	testenv.Poll(t, "goroutines and files come back", func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files
+	})
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}

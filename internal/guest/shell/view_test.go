@@ -1,0 +1,503 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// person is at the other end of a connection.
+type person struct {
+	t    testing.TB
+	in   chan []byte
+	gone chan struct{} // closed when the person leaves
+	end  chan error    // what Talk returned
+
+	mu       sync.Mutex
+	gate     chan struct{} // closed while the person reads
+	messages []message
+	seen     strings.Builder // all output
+	code     int
+	reason   string
+}
+
+// sit attaches a person to a session.
+func sit(t testing.TB, s *Service, id string) *person {
+	t.Helper()
+	p := &person{t: t, in: make(chan []byte), gone: make(chan struct{}), end: make(chan error, 1), gate: make(chan struct{})}
+	close(p.gate)
+	in := TalkIn{SessionID: &id}
+	if id == "" {
+		in.SessionID = nil
+	}
+	go func() { p.end <- s.Talk(context.Background(), in, p) }()
+	t.Cleanup(func() { p.leave(); <-p.end })
+	return p
+}
+
+func (p *person) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !closed(p.gone) {
+		close(p.gone)
+	}
+}
+
+func (p *person) Read(ctx context.Context) ([]byte, bool, error) {
+	select {
+	case b := <-p.in:
+		return b, true, nil
+	case <-p.gone:
+		return nil, false, io.EOF
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+func (p *person) Write(ctx context.Context, data []byte, text bool) error {
+	p.mu.Lock()
+	gate := p.gate
+	p.mu.Unlock()
+	select {
+	case <-gate:
+	case <-p.gone:
+		return io.EOF
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var m message
+	if err := json.Unmarshal(data, &m); err != nil || !text {
+		p.t.Errorf("not a message: %q", data)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.messages = append(p.messages, m)
+	if m.Type == "output" {
+		p.seen.WriteString(m.Data.(string))
+	}
+	return nil
+}
+
+func (p *person) Close(code int, reason string) error {
+	p.mu.Lock()
+	p.code, p.reason = code, reason
+	p.mu.Unlock()
+	p.leave()
+	return nil
+}
+
+// stall makes the person stop reading until the returned function is called.
+func (p *person) stall() (resume func()) {
+	gate := make(chan struct{})
+	p.mu.Lock()
+	p.gate = gate
+	p.mu.Unlock()
+	return func() { close(gate) }
+}
+
+func (p *person) send(m string) {
+	p.t.Helper()
+	select {
+	case p.in <- []byte(m):
+	case <-time.After(patience):
+		p.t.Fatal("nobody listens")
+	}
+}
+
+func (p *person) enter(line string) {
+	p.t.Helper()
+	b, _ := json.Marshal(line + "\r")
+	p.send(`{"type":"input","data":` + string(b) + `}`)
+}
+
+func (p *person) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.String()
+}
+
+func (p *person) sees(text string) {
+	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			out := p.output()
+			p.t.Logf("waiting for %q, seen at last: %q", text, out[max(0, len(out)-1000):])
+		}
+	}()
+	testenv.Poll(p.t, "output "+text, func() bool { return strings.Contains(p.output(), text) })
+}
+
+// prompted waits for the prompt, at the end of what is seen.
+func (p *person) prompted() {
+	p.t.Helper()
+	testenv.Poll(p.t, "the prompt", func() bool { return strings.HasSuffix(p.output(), "\x1b[?2004h> ") })
+}
+
+// got looks for a message of a kind.
+func (p *person) got(kind string) (m message) {
+	p.t.Helper()
+	testenv.Poll(p.t, "message "+kind, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, m = range p.messages {
+			if m.Type == kind {
+				return true
+			}
+		}
+		return false
+	})
+	return m
+}
+
+// idle waits until what was typed has ended.
+func idle(t testing.TB, s *Service, id string) {
+	t.Helper()
+	testenv.Poll(t, "the end of what was typed", func() bool { return living(t, s)[id].Status == "idle" })
+}
+
+func TestTalk(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "")
+	id := p.got("session_id").Data.(string)
+	p.got("ready")
+	p.sees("> ")
+	if _, there := living(t, s)[id]; !there || len(living(t, s)) != 1 {
+		t.Errorf("%q is not among %v", id, living(t, s))
+	}
+	p.enter("echo $((6*7))-answer")
+	p.sees("> echo $((6*7))-answer\r\n")
+	p.sees("\r42-answer\r\n")
+	p.send(`{"type":"resize","data":{"cols":77,"rows":33}}`)
+	p.send(`{"type":"pong","data":{"timestamp":1}}`)
+	p.send(`{"type":"pong","timestamp":1}`)
+	p.enter("stty size; echo $COLUMNS")
+	p.sees("33 77\r\n77\r\n")
+	p.mu.Lock()
+	kinds := []string{p.messages[0].Type, p.messages[1].Type, p.messages[2].Type}
+	p.mu.Unlock()
+	if fmt.Sprint(kinds) != "[session_id ready output]" {
+		t.Errorf("begins with %v", kinds)
+	}
+
+	idle(t, s, id)
+	// A command of the interface on the same session: shown as if it had been
+	// typed, and its own output is clean.
+	same(t, s, id, "echo from outside\necho $0", "from outside\nbash")
+	p.sees("> echo from outside\r\n> echo $0\r\n")
+	p.sees("from outside\r\nbash\r\n")
+	p.prompted()
+	p.enter("echo back at the prompt")
+	p.sees("\rback at the prompt\r\n")
+	for _, ours := range []string{"5379", "__cove", "7001"} {
+		if strings.Contains(p.output(), ours) {
+			t.Errorf("%q is seen: %q", ours, p.output())
+		}
+	}
+	testenv.Poll(t, "the record", func() bool {
+		v := view(t, s, id)
+		return len(v.Console) == 4 && v.Console[0] == (Record{">", "echo $((6*7))-answer", "42-answer"}) && v.Console[3] == (Record{">", "echo back at the prompt", "back at the prompt"})
+	})
+}
+
+func TestTypedCommandKeepsTheSessionBusy(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "a")
+	p.sees("> ")
+	p.enter("read x; echo got $x")
+	testenv.Poll(t, "the typed command runs", func() bool { return living(t, s)["a"].Status == "active" })
+	_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
+	refused(t, err, op.Conflict, `"read x; echo got $x" still runs`)
+	write(t, s, "a", "it", true)
+	p.sees("\ngot it\r\n")
+	ended(t, wait(t, s, "a"), "it\ngot it", 0)
+	p.enter("(exit 9)")
+	testenv.Poll(t, "the exit code of a typed command", func() bool { v := view(t, s, "a"); return v.ExitCode != nil && *v.ExitCode == 9 })
+	same(t, s, "a", "echo $?", "9")
+	p.enter("unset PROMPT_COMMAND")
+	p.enter("PS1='$ '")
+	p.sees("\r\n\x1b[?2004l\r\x1b[?2004h$ ")
+	idle(t, s, "a")
+	same(t, s, "a", "echo still", "still")
+}
+
+// TestHalfTyped runs commands while a person has typed half of something.
+func TestHalfTyped(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "a")
+	p.sees("> ")
+	for i, c := range []struct{ keys, shows string }{
+		{"echo half a line", "echo half a line"},
+		{"for i in 1 2 3\r", "3\r\n\x1b[?2004l\r\x1b[?2004h> "},
+		{"cat <<EOF\rline\r", "line\r\n\x1b[?2004l\r\x1b[?2004h> "},
+		{"echo 'open\r", "open\r\n\x1b[?2004l\r\x1b[?2004h> "},
+		{"\x12hal", "reverse-i-search"},
+		{"x\x1b[D", "x\b"},
+	} {
+		from := len(p.output())
+		b, _ := json.Marshal(c.keys)
+		p.send(`{"type":"input","data":` + string(b) + `}`)
+		testenv.Poll(t, "the echo of "+c.keys, func() bool { return strings.Contains(p.output()[from:], c.shows) })
+		want := fmt.Sprint("whole ", i)
+		same(t, s, "a", "echo "+want, want)
+		p.sees("> echo " + want + "\r\n")
+		p.prompted()
+	}
+	p.enter("echo fine")
+	p.sees("\rfine\r\n")
+}
+
+// TestTypedMeanwhile lets a person type and press Ctrl-C without regard to the
+// commands that are run at the same time. What is echoed may get into their
+// output, as on any terminal, but each runs once and ends.
+func TestTypedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "a")
+	p.sees("> ")
+	done := make(chan struct{})
+	var typing sync.WaitGroup
+	typing.Go(func() {
+		for _, keys := range []string{"echo half", "\r", "for i in 1\r", "do :\r", "done\r", "\x03", "echo x\recho y\r", "\x03\x03", "cat <<E\r", "\x03", "x"} {
+			b, _ := json.Marshal(keys)
+			p.send(`{"type":"input","data":` + string(b) + `}`)
+		}
+		close(done)
+	})
+	for i := 0; !closed(done) || i < 5; i++ {
+		out, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: fmt.Sprintf("echo run %d >>log", i), Timeout: new(patience.Seconds())})
+		if e, ok := op.AsError(err); err == nil && out.Status != completed || err != nil && (!ok || e.Code != op.Conflict) {
+			t.Fatalf("%+v %v", out, err)
+		}
+	}
+	typing.Wait()
+	idle(t, s, "a")
+	out := run(t, s, "a", "sort log | uniq -d; echo end")
+	if !strings.HasSuffix(*out.Output, "end") || strings.Contains(*out.Output, "run ") {
+		t.Errorf("%q", *out.Output)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	run(t, s, "a", "echo before anybody came; echo Grüße")
+	first := sit(t, s, "a")
+	first.sees("> echo before anybody came; echo Grüße\r\n")
+	first.sees("before anybody came\r\nGrüße\r\n")
+	second := sit(t, s, "a")
+	second.sees("before anybody came\r\n")
+	first.enter("echo to all")
+	first.sees("\rto all\r\n")
+	second.sees("\rto all\r\n")
+	second.leave()
+	testenv.Poll(t, "the second is gone", func() bool {
+		ss, _ := s.find("a")
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		return len(ss.terminal.viewers) == 1
+	})
+	first.enter("echo alone")
+	first.sees("\ralone\r\n")
+	idle(t, s, "a")
+
+	// More than is kept: a new viewer starts with a whole line.
+	run(t, s, "a", "seq -f 'line %08.0f ä' 100000")
+	third := sit(t, s, "a")
+	third.sees("line 00100000 ä\r\n")
+	if out := third.output(); !strings.HasPrefix(out, "line ") || len(out) > ringSize+1000 {
+		t.Errorf("%d bytes, beginning with %q", len(out), out[:50])
+	}
+}
+
+func TestUTF8IsNeverCut(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "a")
+	p.sees("> ")
+	// A character at a time, its bytes apart.
+	p.enter(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; done; echo; printf '\xff|\xe4'; echo end`)
+	p.sees("\ufffdend\r\n")
+	p.enter("yes 'a世😀é' | head -n 30000; printf 'fini%s\n' shed")
+	p.sees("finished\r\n")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	replaced := 0
+	for _, m := range p.messages {
+		if text, ok := m.Data.(string); ok {
+			replaced += strings.Count(text, "\ufffd")
+			if !utf8.ValidString(text) {
+				t.Fatalf("not UTF-8: %q", text)
+			}
+		}
+	}
+	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") || strings.Count(all, "a世😀é\r\n") != 30000 {
+		t.Errorf("%d replaced, %d lines", replaced, strings.Count(all, "a世😀é\r\n"))
+	}
+}
+
+// TestStalledViewer holds that one who does not read neither stops the program nor
+// gets everything later, and that another one who reads loses nothing.
+func TestStalledViewer(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p, other := sit(t, s, "a"), sit(t, s, "a")
+	p.sees("> ")
+	other.sees("> ")
+	resume := p.stall()
+	const lines = 150_000
+	out := run(t, s, "a", fmt.Sprintf("seq -f 'line %%010.0f' %d; echo end", lines)) // 17 bytes each
+	if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") {
+		t.Fatalf("%+v", out)
+	}
+	other.sees("end\r\n")
+	resume()
+	p.sees("end\r\n")
+	p.sees("bytes of output were skipped ...]\r\nline ")
+	if got := len(p.output()); got > 2*ringSize {
+		t.Errorf("%d bytes came after all", got)
+	}
+	p.enter("echo with us again")
+	p.sees("\rwith us again\r\n")
+}
+
+func TestGoodbye(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := sit(t, s, "a")
+	p.sees("> ")
+	p.enter("echo last words; exit 7")
+	exit := p.got("exit").Data.(map[string]any)
+	if exit["code"] != 7.0 || !strings.Contains(p.output(), "last words\r\n") {
+		t.Errorf("%v %q", exit, p.output())
+	}
+	if err := <-p.end; err != nil {
+		t.Error(err)
+	}
+	p.end <- nil
+	if p.code != 1000 || p.reason != "the shell ended with code 7" {
+		t.Errorf("%d %q", p.code, p.reason)
+	}
+	next := sit(t, s, "a") // a new life
+	next.sees("> ")
+	if strings.Contains(next.output(), "last words") {
+		t.Errorf("%q", next.output())
+	}
+	if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	next.got("exit")
+}
+
+func TestViewerSendsNonsense(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for _, c := range []struct{ send, says string }{
+		{"hello", "this is no message"},
+		{`{"type":"dance"}`, `no message of type "dance"`},
+		{`{"type":"input","data":5}`, "must be a string"},
+		{`{"type":"input"}`, "must be a string"},
+		{`{"type":"resize","data":"big"}`, "must be {"},
+		{`{"type":"resize","data":{"cols":0,"rows":-5}}`, "1 to 1000 columns"},
+		{`{"type":"resize","data":{"cols":100000,"rows":5}}`, "1 to 1000 columns"},
+	} {
+		p := sit(t, s, "a")
+		p.send(c.send)
+		if note := p.got("error").Data.(string); !strings.Contains(note, c.says) {
+			t.Errorf("%s: %q", c.send, note)
+		}
+		p.leave()
+	}
+	same(t, s, "a", "stty size", "50 200")
+	refused(t, s.Talk(t.Context(), TalkIn{SessionID: new("a/b")}, nil), op.Invalid, "no slash")
+}
+
+// TestQuestions holds that the terminal itself answers programs, with and without
+// viewers, who never see the questions.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	ask := `stty -echo; printf 'ab\e[6n'; IFS= read -rsd R pos; echo; echo "${pos:1}"; stty echo`
+	run(t, s, "a", "clear")
+	same(t, s, "a", ask, "ab\n[2;3") // the prompt has the first line
+	p := sit(t, s, "a")
+	p.sees("> ")
+	if strings.Contains(p.output(), "\x1b[6n") {
+		t.Errorf("%q", p.output())
+	}
+	if out := run(t, s, "a", ask); !strings.HasPrefix(*out.Output, "ab\n[") {
+		t.Errorf("%q", *out.Output)
+	}
+}
+
+func TestFullScreenReplay(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "vim")
+	s := newService(t)
+	run(t, s, "a", "seq 300000") // so that the ring does not hold everything
+	background(t, s, "a", "vim -u NONE -i NONE")
+	until(t, s, "a", "~\n~")
+	write(t, s, "a", "ipicture", false)
+	until(t, s, "a", "picture")
+	p := sit(t, s, "a")
+	p.sees("\x1b[?1049h\x1b[2J\x1b[Hpicture\r\n~\r\n~")
+	write(t, s, "a", "\x1b:q!", true)
+	wait(t, s, "a")
+	p.sees("\x1b[?1049l")
+}
+
+func TestOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	server := httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(s.Ops())}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	url := "ws" + strings.TrimPrefix(server.URL, "http") + "/v1/shell/ws?session_id=web"
+	conn, _, err := websocket.Dial(ctx, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadLimit(1 << 20)
+	seen := ""
+	read := func(want string) {
+		t.Helper()
+		for !strings.Contains(seen, want) {
+			_, data, err := conn.Read(ctx)
+			if err != nil {
+				t.Fatalf("waiting for %q after %q: %v", want, seen, err)
+			}
+			seen += string(data)
+		}
+	}
+	read(`{"type":"session_id","data":"web"}`)
+	read(`{"type":"ready",`)
+	read(`> `)
+	if err := conn.Write(ctx, websocket.MessageText, []byte(`{"type":"input","data":"echo $((40+2)); exit 3\r"}`)); err != nil {
+		t.Fatal(err)
+	}
+	read(`42\r\n`)
+	read(`{"type":"exit","data":{"code":3,`)
+	_, _, err = conn.Read(ctx)
+	var bye websocket.CloseError
+	if !errors.As(err, &bye) || bye.Code != websocket.StatusNormalClosure || bye.Reason != "the shell ended with code 3" {
+		t.Errorf("goodbye %v", err)
+	}
+	conn.CloseNow()
+}

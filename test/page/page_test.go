@@ -1,0 +1,182 @@
+// Package page drives the pages of the real program in a real browser. The
+// stories are Node scripts beside this file; this file starts what they need.
+package page
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+var aio string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "cove-page-")
+	if err != nil {
+		panic(err)
+	}
+	aio = filepath.Join(dir, "aio")
+	build := exec.Command("go", "build", "-o", aio, "../../cmd/aio")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s", out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// serve starts the program and returns its address.
+func serve(t *testing.T, env ...string) string {
+	t.Helper()
+	testenv.Need(t, "node", "chromium", "bash", "vi")
+	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("playwright-core is missing; run make deps")
+		}
+		t.Skip("playwright-core is missing; run make deps")
+	}
+	var mu sync.Mutex
+	var log bytes.Buffer
+	cmd := exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm-256color"}, env...)
+	w := writer(func(b []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		log.Write(b)
+	})
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		<-done
+	})
+	var address string
+	testenv.Poll(t, "the server's address", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		_, rest, ok := strings.Cut(log.String(), "serving on ")
+		address, rest, _ = strings.Cut(rest, "\n")
+		return ok && rest != ""
+	})
+	return address
+}
+
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
+
+// prefixed is the server behind a path, as a hub serves it.
+func prefixed(t *testing.T, address string) string {
+	t.Helper()
+	const prefix = "/sandbox/abc"
+	target, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)
+		r.Out.URL.RawPath = ""
+		r.Out.Host = r.In.Host
+		r.SetXForwarded()
+		r.Out.Header.Set("X-Forwarded-Prefix", prefix)
+	}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, prefix+"/") {
+			http.Error(w, "this lies outside of the prefix: "+r.URL.Path, http.StatusNotFound)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + prefix
+}
+
+// cuttable is the server behind a wire that can be cut: a request to control
+// breaks every connection that is open.
+func cuttable(t *testing.T, address string) (through, control string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	cut := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for c := range open {
+			c.Close()
+		}
+		clear(open)
+	}
+	keep := func(c net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		open[c] = true
+	}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+			if err != nil {
+				in.Close()
+				continue
+			}
+			keep(in)
+			keep(out)
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				go func() { io.Copy(pair[0], pair[1]); pair[0].Close() }()
+			}
+		}
+	}()
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cut() }))
+	t.Cleanup(func() { l.Close(); cut(); s.Close() })
+	return "http://" + l.Addr().String(), s.URL
+}
+
+// tell runs one story.
+func tell(t *testing.T, script string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", script)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	address := serve(t)
+	through, control := cuttable(t, address)
+	tell(t, "terminal.mjs", "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through, "CUT_CONTROL="+control)
+}
