@@ -10,8 +10,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -149,22 +151,31 @@ func markdownTable(rows [][]string) string {
 		return ""
 	}
 	var b strings.Builder
-	for i, r := range rows {
+	writeTable(&b, width, slices.Values(rows))
+	return b.String()
+}
+
+// writeTable writes rows, of which the first is the head, until they are more
+// than a view holds.
+func writeTable(b *strings.Builder, width int, rows iter.Seq[[]string]) {
+	clean := strings.NewReplacer("|", `\|`, "\r\n", "<br>", "\n", "<br>")
+	head := true
+	for r := range rows {
 		b.WriteByte('|')
-		for c := range width {
-			cell := ""
+		for c := 0; c < width && b.Len() <= maxText; c++ {
+			b.WriteByte(' ')
 			if c < len(r) {
-				cell = strings.NewReplacer("|", `\|`, "\r\n", "<br>", "\n", "<br>").Replace(strings.TrimSpace(r[c]))
+				_, _ = clean.WriteString(b, strings.TrimSpace(r[c])) // a builder never fails
 			}
-			b.WriteString(" " + cell + " |")
+			b.WriteString(" |")
 		}
 		b.WriteByte('\n')
-		if i == 0 {
+		if head {
 			b.WriteString("|" + strings.Repeat(" --- |", width) + "\n")
+			head = false
 		}
 		if b.Len() > maxText {
-			break
+			return
 		}
 	}
-	return b.String()
 }

@@ -17,8 +17,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xuri/excelize/v2"
-
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/testenv"
@@ -134,37 +132,6 @@ func TestSlides(t *testing.T) {
 	shows(t, v, []string{fmt.Sprintf("## Slide %d of %d", n, n), "second point"}, "North")
 	if v.Metadata != nil {
 		t.Errorf("not asked for: %v", v.Metadata)
-	}
-}
-
-func TestSheets(t *testing.T) {
-	t.Parallel()
-	f := excelize.NewFile()
-	must(t, f.SetSheetName("Sheet1", "Fruit"))
-	for i := range 1500 {
-		must(t, f.SetSheetRow("Fruit", fmt.Sprintf("A%d", i+1), &[]any{fmt.Sprint("name", i+1), i + 1}))
-	}
-	_, err := f.NewSheet("Other")
-	must(t, err)
-	must(t, f.SetCellValue("Other", "B2", "alone"))
-	must(t, f.SetDocProps(&excelize.DocProperties{Title: "Harvest", Creator: "Ada"}))
-	path := filepath.Join(t.TempDir(), "f.xlsx")
-	must(t, f.SaveAs(path))
-	must(t, f.Close())
-
-	v := view(t, path, Query{Metadata: true})
-	shows(t, v, []string{"## Sheet Fruit", "|  | A | B |\n| --- | --- | --- |\n| 1 | name1 | 1 |", "[1000 of 1500 rows", "## Sheet Other", "alone"}, "name1001")
-	if v.Metadata["sheet_count"] != 2 || v.Metadata["title"] != "Harvest" || v.Metadata["sheets"].([]map[string]any)[0]["rows"] != 1500 {
-		t.Errorf("%v", v.Metadata)
-	}
-	shows(t, view(t, path, Query{Rows: []int{1400, 1401}}), []string{"| 1400 | name1400 |", "| 1401 | name1401 |"}, "name1402", "name1399", "Other")
-	shows(t, view(t, path, Query{Sheet: "Other"}), []string{"| 2 |  | alone |"}, "Fruit")
-	for _, q := range []Query{{Sheet: "None"}, {Rows: []int{0, 1}}, {Rows: []int{1501, 1502}}, {Rows: []int{5, 4}}, {Rows: []int{1, 2, 3}}} {
-		if _, err := (Reader{}).View(t.Context(), path, q); err == nil {
-			t.Errorf("%+v was taken", q)
-		} else if _, ok := op.AsError(err); !ok {
-			t.Errorf("%+v: %v is not safe to show", q, err)
-		}
 	}
 }
 

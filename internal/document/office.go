@@ -1,130 +1,21 @@
 package document
 
 import (
-	"archive/zip"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
-	"path"
 	"strings"
 )
-
-// parts are the files inside an office document.
-type parts struct {
-	path string
-	zip  *zip.ReadCloser
-}
-
-func openParts(file string) (parts, error) {
-	z, err := zip.OpenReader(file)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return parts{}, damaged(file, err)
-	}
-	return parts{file, z}, nil
-}
-
-func (p parts) read(name string) ([]byte, error) {
-	f, err := p.zip.Open(name)
-	if err != nil {
-		return nil, damaged(p.path, err)
-	}
-	defer f.Close()
-	b, err := limitedRead(f, maxPart)
-	if err != nil {
-		return nil, damaged(p.path, err)
-	}
-	return b, nil
-}
-
-// links are the relationships of a part: id → target.
-func (p parts) links(name string) map[string]string {
-	b, err := p.read(path.Join(path.Dir(name), "_rels", path.Base(name)+".rels"))
-	if err != nil {
-		return nil
-	}
-	var rels struct {
-		Relationship []struct {
-			ID     string `xml:"Id,attr"`
-			Target string `xml:"Target,attr"`
-			Type   string `xml:"Type,attr"`
-		}
-	}
-	if err := xml.Unmarshal(b, &rels); err != nil {
-		return nil
-	}
-	out := map[string]string{}
-	for _, r := range rels.Relationship {
-		target := strings.TrimPrefix(r.Target, "/")
-		if !strings.HasPrefix(r.Target, "/") {
-			target = path.Join(path.Dir(name), r.Target)
-		}
-		out[r.ID] = target
-		out["type:"+path.Base(r.Type)] = target
-	}
-	return out
-}
-
-// properties are who made the document and when.
-func (p parts) properties(meta map[string]any) {
-	b, err := p.read("docProps/core.xml")
-	if err != nil {
-		return
-	}
-	var core struct {
-		Title    string `xml:"title"`
-		Creator  string `xml:"creator"`
-		Subject  string `xml:"subject"`
-		Created  string `xml:"created"`
-		Modified string `xml:"modified"`
-	}
-	if xml.Unmarshal(b, &core) == nil {
-		fill(meta, map[string]string{"title": core.Title, "creator": core.Creator, "subject": core.Subject, "created": core.Created, "modified": core.Modified})
-	}
-}
-
-func attr(e xml.StartElement, name string) string {
-	for _, a := range e.Attr {
-		if a.Name.Local == name {
-			return a.Value
-		}
-	}
-	return ""
-}
-
-// tokens calls visit for every start, end and text of a part.
-func tokens(b []byte, start func(xml.StartElement), end func(xml.EndElement), text func(string)) error {
-	d := xml.NewDecoder(bytes.NewReader(b))
-	for {
-		t, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		switch t := t.(type) {
-		case xml.StartElement:
-			start(t)
-		case xml.EndElement:
-			end(t)
-		case xml.CharData:
-			text(string(t))
-		}
-	}
-}
 
 func (r Reader) slides(ctx context.Context, file string, q Query) (View, error) {
 	p, err := openParts(file)
 	if err != nil {
 		return View{}, err
 	}
-	defer p.zip.Close()
+	defer p.close()
 	const show = "ppt/presentation.xml"
-	b, err := p.read(show)
+	b, err := p.read(show, maxPart)
 	if err != nil {
 		return View{}, err
 	}
@@ -167,7 +58,7 @@ func (r Reader) slides(ctx context.Context, file string, q Query) (View, error) 
 }
 
 func (p parts) slide(out *strings.Builder, name string) error {
-	b, err := p.read(name)
+	b, err := p.read(name, maxPart)
 	if err != nil {
 		return err
 	}
@@ -192,7 +83,7 @@ func (p parts) slide(out *strings.Builder, name string) error {
 		return damaged(p.path, err)
 	}
 	if notes := p.links(name)["type:notesSlide"]; notes != "" {
-		if b, err := p.read(notes); err == nil {
+		if b, err := p.read(notes, maxPart); err == nil {
 			n := &flow{out: new(strings.Builder), paragraph: "p", run: "t", table: "tbl", row: "tr", cell: "tc"}
 			if tokens(b, n.start, n.end, n.chars) == nil && strings.TrimSpace(n.out.String()) != "" {
 				out.WriteString("Notes: " + strings.TrimSpace(n.out.String()) + "\n\n")
@@ -207,8 +98,8 @@ func (r Reader) word(_ context.Context, file string, q Query) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	defer p.zip.Close()
-	b, err := p.read("word/document.xml")
+	defer p.close()
+	b, err := p.read("word/document.xml", maxPart)
 	if err != nil {
 		return View{}, err
 	}

@@ -1,130 +1,153 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
 	"io"
+	"iter"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/xuri/excelize/v2"
 
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
 func (r Reader) sheet(ctx context.Context, path string, q Query) (View, error) {
-	f, err := excelize.OpenFile(path, excelize.Options{UnzipSizeLimit: 1 << 30, UnzipXMLSizeLimit: 16 << 20})
+	p, err := openParts(path)
 	if err != nil {
-		return View{}, damaged(path, err)
+		return View{}, err
 	}
-	defer f.Close()
-	names := f.GetSheetList()
-	shown := names
+	defer p.close()
+	book, err := openWorkbook(ctx, p)
+	if err != nil {
+		return View{}, err
+	}
+	names := book.names()
+	shown := book.sheets
 	if q.Sheet != "" {
-		if i, err := f.GetSheetIndex(q.Sheet); err != nil || i < 0 {
+		i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, q.Sheet) })
+		if i < 0 {
 			return View{}, op.Errorf(op.NotFound, "%s has no sheet %q; it has: %s", path, q.Sheet, strings.Join(names, ", "))
 		}
-		shown = []string{q.Sheet}
+		shown = book.sheets[i : i+1]
 	} else if len(q.Rows) > 0 && len(names) > 1 {
-		shown = names[:1]
+		shown = shown[:1]
+	}
+	views, err := book.view(ctx, shown, q.Rows)
+	if err != nil {
+		return View{}, err
 	}
 	var b strings.Builder
 	var sheets []map[string]any
-	for _, name := range shown {
-		if err := ctx.Err(); err != nil {
-			return View{}, err
-		}
-		rows, columns, err := showSheet(&b, f, name, q.Rows)
-		if err != nil {
-			return View{}, err
-		}
-		sheets = append(sheets, map[string]any{"name": name, "rows": rows, "columns": columns})
+	for _, v := range views {
+		v.write(&b)
+		sheets = append(sheets, map[string]any{"name": v.name, "rows": v.total, "columns": v.columns})
 	}
 	meta := map[string]any{"sheet_count": len(names), "sheet_names": names, "sheets": sheets}
-	if p, err := f.GetDocProps(); err == nil {
-		fill(meta, map[string]string{"title": p.Title, "creator": p.Creator, "created": p.Created, "modified": p.Modified, "subject": p.Subject})
-	}
+	p.properties(meta)
 	return View{b.String(), meta}, nil
 }
 
-func fill(meta map[string]any, props map[string]string) {
-	for k, v := range props {
-		if v != "" {
-			meta[k] = v
-		}
-	}
+// sheetView is what is shown of a sheet: rows first to last of those there are.
+type sheetView struct {
+	name           string
+	rows           []sheetRow
+	total, columns int // of the sheet
+	first, last    int
+	more           bool // there are others, which were not asked for
 }
 
-// showSheet writes rows of a sheet with their numbers and the columns' letters,
-// so that what is seen can be named in a formula or the next range.
-func showSheet(b *strings.Builder, f *excelize.File, name string, want []int) (total, columns int, err error) {
-	total, columns, err = countRows(f, name)
-	if err != nil {
-		return 0, 0, damaged(name, err)
+// view reads each sheet once, and then the strings that they share. No more is
+// held than fits into a text.
+func (w *workbook) view(ctx context.Context, sheets []worksheet, want []int) ([]sheetView, error) {
+	var views []sheetView
+	var rows []sheetRow
+	size := 0
+	for _, s := range sheets {
+		v, err := w.viewSheet(ctx, s, want, &size)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+		rows = append(rows, v.rows...)
 	}
-	fmt.Fprintf(b, "## Sheet %s\n\n", name)
-	if total == 0 {
+	return views, w.resolve(ctx, rows)
+}
+
+func (w *workbook) viewSheet(ctx context.Context, s worksheet, want []int, size *int) (sheetView, error) {
+	v := sheetView{name: s.name}
+	first, last := 1, maxRows
+	if len(want) > 0 {
+		if first, last = want[0], want[len(want)-1]; last == -1 {
+			last = maxSheetRows
+		}
+	}
+	err := w.rows(ctx, s.part, func(r sheetRow) {
+		v.total = max(v.total, r.number) // empty rows at the end do not count
+		for _, c := range r.cells {
+			v.columns = max(v.columns, c.column)
+		}
+		if r.number < first || r.number > last || *size > maxText {
+			return
+		}
+		for _, c := range r.cells {
+			*size += len(c.text) + len("  |")
+		}
+		v.rows = append(v.rows, sheetRow{r.number, slices.Clone(r.cells)})
+	})
+	if err != nil || v.total == 0 {
+		return v, err
+	}
+	v.first, v.last, err = span("row_range", want, v.total)
+	if len(want) == 0 && v.last > maxRows {
+		v.last, v.more = maxRows, true
+	}
+	return v, err
+}
+
+// write shows the rows with their numbers and the columns' letters, so that what
+// is seen can be named in a formula or the next range.
+func (v sheetView) write(b *strings.Builder) {
+	fmt.Fprintf(b, "## Sheet %s\n\n", v.name)
+	if v.total == 0 {
 		b.WriteString("[empty]\n\n")
-		return 0, 0, nil
+		return
 	}
-	first, last, err := span("row_range", want, total)
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(want) == 0 {
-		last = min(last, maxRows)
-	}
-	rows, err := f.Rows(name)
-	if err != nil {
-		return 0, 0, damaged(name, err)
-	}
-	defer rows.Close()
-	head := []string{""}
-	for c := 1; c <= columns; c++ {
-		letter, err := excelize.ColumnNumberToName(c)
-		if err != nil {
-			return 0, 0, err
-		}
-		head = append(head, letter)
-	}
-	table := [][]string{head}
-	for n := 1; n <= last && rows.Next(); n++ {
-		cells, err := rows.Columns()
-		if err != nil {
-			return 0, 0, damaged(name, err)
-		}
-		if n >= first {
-			table = append(table, append([]string{fmt.Sprint(n)}, cells...))
-		}
-	}
-	b.WriteString(markdownTable(table))
-	if last < total && len(want) == 0 {
-		fmt.Fprintf(b, "\n[%d of %d rows; ask for the others with row_range]\n", last, total)
+	writeTable(b, v.columns+1, v.numbered())
+	if v.more {
+		fmt.Fprintf(b, "\n[%d of %d rows; ask for the others with row_range]\n", v.last, v.total)
 	}
 	b.WriteByte('\n')
-	return total, columns, rows.Error()
 }
 
-func countRows(f *excelize.File, name string) (total, columns int, err error) {
-	rows, err := f.Rows(name)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer rows.Close()
-	seen := 0
-	for rows.Next() {
-		seen++
-		cells, err := rows.Columns()
-		if err != nil {
-			return 0, 0, err
+// numbered yields a head of letters, then the rows, those without cells too.
+func (v sheetView) numbered() iter.Seq[[]string] {
+	rows := v.rows
+	slices.SortStableFunc(rows, func(a, b sheetRow) int { return cmp.Compare(a.number, b.number) })
+	return func(yield func([]string) bool) {
+		line := make([]string, v.columns+1)
+		for c := 1; c <= v.columns; c++ {
+			line[c] = columnName(c)
 		}
-		if len(cells) > 0 {
-			total = seen // empty rows at the end do not count
-			columns = max(columns, len(cells))
+		if !yield(line) {
+			return
+		}
+		for n := v.first; n <= v.last; n++ {
+			clear(line)
+			line[0] = strconv.Itoa(n)
+			for ; len(rows) > 0 && rows[0].number <= n; rows = rows[1:] {
+				for _, c := range rows[0].cells {
+					line[c.column] = c.text
+				}
+			}
+			if !yield(line) {
+				return
+			}
 		}
 	}
-	return total, columns, rows.Error()
 }
 
 // table shows a CSV file; its first row is the head of every part.

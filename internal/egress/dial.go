@@ -1,0 +1,119 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// split takes a target apart: a clean name or an address, and a port.
+func split(target, port string) (host string, n int, err error) {
+	if n, err = parsePort(port); err != nil {
+		return "", 0, deny("%v", err)
+	}
+	if ip, err := netip.ParseAddr(target); err == nil {
+		if ip.Zone() != "" {
+			return "", 0, deny("address %q names an interface of this machine", target)
+		}
+		return ip.Unmap().String(), n, nil
+	}
+	host, err = CleanName(target)
+	if err != nil {
+		return "", 0, deny("host %.80q: %v", target, err)
+	}
+	return host, n, nil
+}
+
+// dial connects to a host that the rules allow, at one of the addresses that may
+// be reached. It notes in rec where it led.
+func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*link, error) {
+	if err := p.rules.Load().Allow(host, port); err != nil {
+		return nil, err
+	}
+	ips, err := p.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var last error
+	for _, ip := range ips {
+		rec.Address = ip.String()
+		c, err := p.dialOne(ctx, netip.AddrPortFrom(ip, uint16(port)))
+		if err != nil {
+			last = err
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		if l := p.track(c, host, port); l != nil {
+			return l, nil
+		}
+		c.Close()
+		return nil, deny("the rules of this sandbox were changed meanwhile")
+	}
+	return nil, fmt.Errorf("connect to %s: %w", net.JoinHostPort(host, strconv.Itoa(port)), last)
+}
+
+func (p *Proxy) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return p.cfg.Dial(ctx, to)
+}
+
+// resolve returns the addresses of a host that may be reached. One bad answer
+// among good ones is left out: the connection goes to a good one.
+func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if err := p.reachable(ip); err != nil {
+			return nil, err
+		}
+		return []netip.Addr{ip}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	found, err := p.cfg.Resolve(ctx, host)
+	if err != nil {
+		if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
+			return nil, fmt.Errorf("look up %s: there is no such name", host)
+		}
+		return nil, fmt.Errorf("look up %s: %w", host, err)
+	}
+	var good []netip.Addr
+	var refused error
+	for _, ip := range found {
+		ip = ip.Unmap()
+		if err := p.reachable(ip); err != nil {
+			refused = err
+			continue
+		}
+		good = append(good, ip)
+	}
+	switch {
+	case len(good) > 0:
+		return good, nil
+	case refused != nil:
+		return nil, deny("%s leads to an address that sandboxes may not reach: %v", host, refused)
+	}
+	return nil, fmt.Errorf("look up %s: it has no address", host)
+}
+
+// reachable refuses addresses that are not on the open internet, and this
+// machine's own, unless the operator has opened them.
+func (p *Proxy) reachable(ip netip.Addr) error {
+	ip = ip.Unmap()
+	for _, prefix := range p.cfg.Private {
+		if prefix.Contains(ip) {
+			return nil
+		}
+	}
+	switch {
+	case !Public(ip):
+		return deny("%s is not a public address", ip)
+	case p.own(ip):
+		return deny("%s is an address of the machine that runs this sandbox", ip)
+	}
+	return nil
+}

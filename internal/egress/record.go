@@ -1,0 +1,91 @@
+package egress
+
+import (
+	"sync"
+	"time"
+)
+
+// Record is one connection, or one request over HTTP, that a sandbox made or
+// tried to make.
+type Record struct {
+	Time     time.Time
+	Protocol string // http, connect, socks5
+	Host     string
+	Port     int
+	Address  string // where it led
+	Verdict  string // allowed, denied, failed
+	Reason   string
+	Brokered bool // credentials were added
+	// What follows is known when the connection has ended.
+	Ended bool
+	Up    int64
+	Down  int64
+	Took  time.Duration
+}
+
+// The verdicts.
+const (
+	Allowed = "allowed"
+	Refused = "denied"
+	Failed  = "failed"
+)
+
+// judge enters what became of an attempt.
+func (p *Proxy) judge(rec *Record, err error) {
+	switch {
+	case err == nil:
+		rec.Verdict = Allowed
+		p.verdicts[0].Add(1)
+	case Denied(err):
+		rec.Verdict, rec.Reason, rec.Ended = Refused, err.Error(), true
+		p.verdicts[1].Add(1)
+	default:
+		rec.Verdict, rec.Reason, rec.Ended = Failed, err.Error(), true
+		p.verdicts[2].Add(1)
+	}
+	p.ring.add(rec)
+	if p.cfg.Observe != nil {
+		p.cfg.Observe(*rec)
+	}
+}
+
+// ring keeps the latest records. Those of living connections are still changed.
+type ring struct {
+	mu   sync.Mutex
+	max  int
+	kept []*Record
+	next int
+}
+
+func (r *ring) add(rec *Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.kept) < r.max {
+		r.kept = append(r.kept, rec)
+		return
+	}
+	r.kept[r.next] = rec
+	r.next = (r.next + 1) % r.max
+}
+
+// end completes a record.
+func (r *ring) end(rec *Record, up, down int64) {
+	r.change(rec, func() { rec.Ended, rec.Up, rec.Down, rec.Took = true, up, down, time.Since(rec.Time) })
+}
+
+// change alters a record that others may be reading.
+func (r *ring) change(_ *Record, f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+func (r *ring) list() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]Record, 0, len(r.kept))
+	for i := range r.kept {
+		out = append(out, *r.kept[(r.next+i)%len(r.kept)])
+	}
+	return out
+}

@@ -1,0 +1,177 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Rules are a network policy, ready to be asked.
+type Rules struct {
+	mode  sandbox.NetworkMode
+	names []nameRule
+	nets  []netRule
+}
+
+// nameRule allows a name, or all names below one; port 0 is any.
+type nameRule struct {
+	name  string // "" with below: every name
+	below bool
+	port  int
+}
+
+type netRule struct {
+	prefix netip.Prefix
+	port   int
+}
+
+// Parse reads a policy. Rules are "name", "*.name" (all names below it), "*",
+// an address or a range of them ("192.0.2.7", "[2001:db8::1]", "192.0.2.0/24"),
+// each with ":port" behind it if only that port is meant.
+func Parse(n sandbox.Network) (*Rules, error) {
+	r := &Rules{mode: n.Mode}
+	switch n.Mode {
+	case "":
+		r.mode = sandbox.NetworkNone
+	case sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkOpen:
+	default:
+		return nil, fmt.Errorf("network mode %q: use none, allow or open", n.Mode)
+	}
+	for _, text := range n.Allow {
+		if err := r.add(text); err != nil {
+			return nil, fmt.Errorf("network rule %q: %w", text, err)
+		}
+	}
+	return r, nil
+}
+
+func (r *Rules) add(text string) error {
+	host, port, err := splitRule(text)
+	if err != nil {
+		return err
+	}
+	if prefix, ok := parsePrefix(host); ok {
+		r.nets = append(r.nets, netRule{prefix, port})
+		return nil
+	}
+	if strings.ContainsAny(host, "/[]:") {
+		return errors.New("it is neither an address, a range such as 192.0.2.0/24, nor a name")
+	}
+	if host == "*" {
+		r.names = append(r.names, nameRule{below: true, port: port})
+		return nil
+	}
+	name, below := strings.CutPrefix(host, "*.")
+	if name, err = CleanName(name); err != nil {
+		return err
+	}
+	r.names = append(r.names, nameRule{name, below, port})
+	return nil
+}
+
+// splitRule takes the port off; an IPv6 address needs brackets to have one.
+func splitRule(text string) (host string, port int, err error) {
+	if _, ok := parsePrefix(text); ok {
+		return text, 0, nil
+	}
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 || strings.HasSuffix(text, "]") {
+		return text, 0, nil
+	}
+	if port, err = parsePort(text[i+1:]); err != nil {
+		return "", 0, err
+	}
+	return text[:i], port, nil
+}
+
+func parsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || s[0] == '+' {
+		return 0, fmt.Errorf("port %q: use 1 to 65535", s)
+	}
+	return int(n), nil
+}
+
+// parsePrefix reads an address, with or without brackets, or a range.
+func parsePrefix(s string) (netip.Prefix, bool) {
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked(), true
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	a = a.Unmap()
+	return netip.PrefixFrom(a, a.BitLen()), true
+}
+
+// CleanName returns a host name in lower case without its final dot. It refuses
+// what is no name, and names that some programs read as an address.
+func CleanName(s string) (string, error) {
+	s = strings.ToLower(strings.TrimSuffix(s, "."))
+	if s == "" || len(s) > 253 {
+		return "", errors.New("a name has 1 to 253 characters")
+	}
+	last := ""
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return "", errors.New("it is no host name; use letters, digits, - and dots, and the xn-- form of other names")
+		}
+		last = label
+	}
+	// 127.1, 0x7f000001 and 2130706433 are ways to write 127.0.0.1.
+	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
+		return "", errors.New("it ends in a number and is no address; write addresses in full")
+	}
+	return s, nil
+}
+
+// Allow says why connections to a host and port are refused; nil when they are
+// not. The host is a clean name or an address.
+func (r *Rules) Allow(host string, port int) error {
+	switch r.mode {
+	case sandbox.NetworkOpen:
+		return nil
+	case sandbox.NetworkAllow:
+	default:
+		return deny("this sandbox has no network (policy none)")
+	}
+	ip, err := netip.ParseAddr(host)
+	literal := err == nil
+	if literal {
+		for _, n := range r.nets {
+			if n.prefix.Contains(ip.Unmap()) && (n.port == 0 || n.port == port) {
+				return nil
+			}
+		}
+	}
+	for _, n := range r.names {
+		if literal || n.port != 0 && n.port != port {
+			continue
+		}
+		if n.name == host && !n.below || n.below && (n.name == "" || strings.HasSuffix(host, "."+n.name)) {
+			return nil
+		}
+	}
+	return deny("%s is not on this sandbox's list of allowed hosts (policy allow)", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
+// deniedError is a refusal by a rule, as opposed to a failure to connect. Its
+// text is for whoever sits in the sandbox.
+type deniedError struct{ why string }
+
+func (e *deniedError) Error() string { return e.why }
+
+func deny(format string, args ...any) error { return &deniedError{fmt.Sprintf(format, args...)} }
+
+// Denied tells whether an error is a refusal.
+func Denied(err error) bool {
+	_, ok := errors.AsType[*deniedError](err)
+	return ok
+}

@@ -1,0 +1,167 @@
+package isolate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Record is what another process needs to find the sandbox's init again. The
+// start time and the boot tell it from a later process with the same PID.
+type Record struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	Boot  string `json:"boot"`
+	// Inner is the PID of the program inside.
+	Inner int `json:"inner,omitempty"`
+}
+
+// Handle holds on to the init process of a sandbox. Closing it lets go of the
+// sandbox and ends nothing.
+type Handle struct {
+	rec   Record
+	pidfd *os.File
+	done  chan struct{}
+	once  sync.Once
+	quit  chan struct{} // closed when the watching goroutine has ended
+}
+
+// ErrGone tells that the process of a Record has ended.
+var ErrGone = errors.New("the sandbox's init has ended")
+
+// newHandle takes over the pidfd.
+func newHandle(pid, pidfd int) (*Handle, error) {
+	start, state, err := startTime(pid)
+	if err == nil && state == 'Z' {
+		err = ErrGone
+	}
+	var boot string
+	if err == nil {
+		boot, err = bootID()
+	}
+	if err == nil {
+		err = unix.SetNonblock(pidfd, true) // so that Go's poller waits for it
+	}
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
+	}
+	h := &Handle{rec: Record{PID: pid, Start: start, Boot: boot}, pidfd: os.NewFile(uintptr(pidfd), "pidfd"),
+		done: make(chan struct{}), quit: make(chan struct{})}
+	go h.watch()
+	return h, nil
+}
+
+// Adopt finds the init of a sandbox that another process started.
+func Adopt(rec Record) (*Handle, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	if rec.PID <= 0 || rec.Boot != boot {
+		return nil, ErrGone
+	}
+	pidfd, err := unix.PidfdOpen(rec.PID, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", rec.PID, err)
+	}
+	// The start time is read after the pidfd is held: if it is the right one
+	// then so is the process behind the pidfd.
+	h, err := newHandle(rec.PID, pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if h.rec.Start != rec.Start {
+		h.Close()
+		return nil, ErrGone
+	}
+	h.rec.Inner = rec.Inner
+	return h, nil
+}
+
+// startTime returns when the process began, in clock ticks since boot, and its state.
+func startTime(pid int) (start uint64, state byte, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, 0, ErrGone
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name may hold spaces and brackets: fields count from the last one.
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 20 {
+		return 0, 0, fmt.Errorf("cannot read the start time of process %d", pid)
+	}
+	start, err = strconv.ParseUint(f[19], 10, 64)
+	return start, f[0][0], err
+}
+
+func bootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
+}
+
+// watch waits for the process to end and reaps it if it is our child.
+func (h *Handle) watch() {
+	defer close(h.quit)
+	raw, err := h.pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		if n != 1 || err != nil {
+			return false
+		}
+		unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
+		return true
+	})
+	if err == nil {
+		close(h.done)
+	}
+}
+
+// Record returns what Adopt needs.
+func (h *Handle) Record() Record { return h.rec }
+
+// Done is closed when init, and with it everything inside, has ended. It stays
+// open if the Handle is closed before.
+func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// Terminate asks the program to end.
+func (h *Handle) Terminate() error { return h.signal(unix.SIGTERM) }
+
+// Kill ends everything inside.
+func (h *Handle) Kill() error { return h.signal(unix.SIGKILL) }
+
+func (h *Handle) signal(sig unix.Signal) error {
+	raw, err := h.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
+		return err
+	}
+	return ignoreGone(sent)
+}
+
+// Close lets go.
+func (h *Handle) Close() error {
+	h.once.Do(func() {
+		h.pidfd.Close()
+		<-h.quit
+	})
+	return nil
+}

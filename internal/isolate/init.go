@@ -1,0 +1,291 @@
+package isolate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Main is the sandbox's init, PID 1 inside. It builds the sandbox around itself,
+// waits at the gate, gives up its powers, runs the program, reaps whatever is
+// orphaned, and ends with the program. It does not return.
+func Main() {
+	// Namespaces, capabilities and keyrings belong to threads: all that is set up
+	// here must be on the thread that forks the program.
+	runtime.LockOSThread()
+	// There are hundreds of us, and we need next to nothing: no collection while
+	// we start, and none later unless something goes wrong.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(16 << 20)
+	i := &initer{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
+	pid, err := i.start()
+	if err != nil {
+		i.report(report{Error: err.Error()})
+		os.Exit(1)
+	}
+	i.conn.Close()
+	if pid == 0 {
+		os.Exit(0) // a trial
+	}
+	i.mind(pid)
+}
+
+// initer is the state of init.
+type initer struct {
+	conn  *os.File
+	began time.Time
+	set   setup
+	pump  *pump
+}
+
+func (i *initer) report(r report) {
+	r.Took = time.Since(i.began)
+	i.began = time.Now()
+	json.NewEncoder(i.conn).Encode(r)
+}
+
+// start builds the sandbox and runs the program, whose PID it returns.
+func (i *initer) start() (int, error) {
+	unix.Umask(0o022)
+	if err := closeInherited(); err != nil {
+		return 0, fmt.Errorf("close inherited files: %w", err)
+	}
+	set, fds, err := receiveSetup(i.conn)
+	if err != nil {
+		return 0, fmt.Errorf("receive setup: %w", err)
+	}
+	i.set = set
+	i.began = time.Now()
+	b := &builder{setup: set, fds: fds, root: -1}
+	if err := b.build(); err != nil {
+		return 0, err
+	}
+	if err := b.enter(); err != nil {
+		return 0, fmt.Errorf("enter the new root: %w", err)
+	}
+	if err := loopback(); err != nil {
+		return 0, fmt.Errorf("bring up the loopback: %w", err)
+	}
+	if err := unix.Sethostname([]byte(set.Hostname)); err != nil {
+		return 0, fmt.Errorf("set hostname: %w", err)
+	}
+	i.report(report{Stage: stageMount})
+
+	// The gate: one byte says that limits are set and that we are on record. If
+	// who started us dies before, there is none, and we end.
+	if n, err := i.conn.Read(make([]byte, 1)); n != 1 {
+		return 0, fmt.Errorf("wait at the gate: %w", err)
+	}
+	i.began = time.Now()
+	pid, err := i.launch()
+	if err != nil {
+		return 0, err
+	}
+	i.report(report{Stage: stageRun, PID: pid})
+	return pid, nil
+}
+
+// closeInherited closes what whoever started the hub left open for its children:
+// a descriptor of the host must not reach the inside, nor be held by us. Those of
+// the Go runtime are marked to close on exec, and so are ours from here on.
+func closeInherited() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return err
+		}
+		if fd <= fdControl {
+			unix.CloseOnExec(fd)
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// launch gives up powers and runs the program.
+func (i *initer) launch() (int, error) {
+	p := i.set.Process
+	if err := i.limit(); err != nil {
+		return 0, err
+	}
+	// Only now, in our control group, does a cgroup namespace hide what is above.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return 0, fmt.Errorf("make cgroup namespace: %w", err)
+	}
+	// Our session keyring is that of who started us. Where keyrings are switched
+	// off there is none to leave.
+	unix.KeyctlJoinSessionKeyring("")
+	if len(p.Args) > 0 && p.Dir != "" {
+		if err := makeHome(p); err != nil {
+			return 0, err
+		}
+	}
+	if err := bound(); err != nil {
+		return 0, err
+	}
+	if err := seal(); err != nil {
+		return 0, err
+	}
+	pid := 0
+	if len(p.Args) > 0 {
+		var err error
+		if pid, err = i.fork(p); err != nil {
+			return 0, err
+		}
+	}
+	// Nobody inside may look into us, not even with our own user ID.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return 0, fmt.Errorf("become undumpable: %w", err)
+	}
+	return pid, capset([]uintptr{unix.CAP_KILL}, true)
+}
+
+// limit sets the limits that processes carry themselves.
+func (i *initer) limit() error {
+	// 1 is the value that also keeps the kernel from piping a core dump to a
+	// program of the host; 0 does not.
+	limits := map[int]int64{unix.RLIMIT_CORE: 1}
+	if n := i.set.Limits.Files; n > 0 {
+		limits[unix.RLIMIT_NOFILE] = n
+	}
+	if n := i.set.Limits.FileSize; n > 0 {
+		// It is ours too, and the log must fit.
+		limits[unix.RLIMIT_FSIZE] = max(n, i.set.LogSize+64<<10)
+	}
+	// Without root the count is per user namespace, so it bounds this sandbox
+	// alone; with root the pids controller does it better.
+	if n := i.set.Limits.Pids; n > 0 && i.set.Rootless {
+		limits[unix.RLIMIT_NPROC] = n
+	}
+	for which, n := range limits {
+		var old unix.Rlimit
+		if err := unix.Getrlimit(which, &old); err != nil {
+			return fmt.Errorf("read limit %d: %w", which, err)
+		}
+		v := min(uint64(n), old.Max)
+		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: v, Max: v}); err != nil {
+			return fmt.Errorf("set limit %d: %w", which, err)
+		}
+	}
+	return nil
+}
+
+// makeHome makes the program's folder if the disk does not have it.
+func makeHome(p Process) error {
+	if _, err := os.Stat(p.Dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
+		return fmt.Errorf("make the working directory: %w", err)
+	}
+	return os.Lchown(p.Dir, int(p.UID), int(p.GID))
+}
+
+// fork starts the program with its output going to the log.
+func (i *initer) fork(p Process) (int, error) {
+	prog, err := lookup(p.Args[0], p.Env)
+	if err != nil {
+		return 0, err
+	}
+	var w *os.File
+	if i.pump, w, err = newPump(i.set.LogSize); err != nil {
+		return 0, err
+	}
+	defer w.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	attr := &syscall.ProcAttr{Dir: p.Dir, Env: p.Env, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if !i.set.Rootless {
+		attr.Sys.Credential = &syscall.Credential{Uid: p.UID, Gid: p.GID}
+	}
+	// When memory is short the program goes, not init: that way it is reported.
+	const score = "/proc/self/oom_score_adj"
+	own, _ := os.ReadFile(score)
+	os.WriteFile(score, []byte("500"), 0)
+	pid, err := syscall.ForkExec(prog, p.Args, attr)
+	os.WriteFile(score, own, 0)
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", prog, err)
+	}
+	return pid, nil
+}
+
+// lookup finds a program in the PATH that it will have.
+func lookup(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, kv := range env {
+		list, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			p := filepath.Join(dir, name)
+			if st, err := os.Stat(p); err == nil && !st.IsDir() && st.Mode()&0o111 != 0 {
+				return p, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("start %s: not found in the sandbox's PATH", name)
+}
+
+// mind is what remains: reap, pass on the wish to end, answer Dial, keep the log.
+func (i *initer) mind(pid int) {
+	go serveControl()
+	go i.pump.run()
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	signal.Ignore(unix.SIGPIPE)
+	go func() {
+		for range asked {
+			syscall.Kill(pid, unix.SIGTERM)
+		}
+	}()
+	var end Exit
+	for {
+		var ws syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &ws, 0, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			end.Error = fmt.Sprintf("wait for the program: %v", err)
+			break
+		}
+		if got != pid {
+			continue
+		}
+		if ws.Signaled() {
+			end.Signal = ws.Signal().String()
+		} else {
+			end.Code = ws.ExitStatus()
+		}
+		break
+	}
+	i.pump.drain()
+	json.NewEncoder(os.NewFile(fdExit, "exit")).Encode(end)
+	os.Exit(0)
+}

@@ -1,0 +1,451 @@
+package isolate_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// kit is what all sandboxes of the tests are made of.
+var kit struct {
+	helper string // testdata/helper, built without cgo as the real programs are
+	root   isolate.HostRoot
+}
+
+func TestIsolate(t *testing.T) {
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
+	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil { // for the test without root
+			t.Fatal(err)
+		}
+	}
+	kit.helper = filepath.Join(dir, "helper")
+	cmd := exec.Command("go", "build", "-o", kit.helper, "./testdata/helper")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var err error
+	if kit.root, err = isolate.BuildHostRoot(filepath.Join(dir, "base"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"run", testRun}, {"programs", testPrograms}, {"program is killed", testProgramIsKilled}, {"terminate", testTerminate}, {"start fails", testStartFails},
+		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze}, {"dial", testDial},
+		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
+		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
+		{"chromium", testChromium},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// box is a sandbox of a test.
+type box struct {
+	t      *testing.T
+	dir    string
+	cfg    isolate.Config
+	groups *isolate.Cgroups
+	stages []sandbox.Stage
+}
+
+const base = 2_000_000
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	b := &box{t: t, dir: t.TempDir()}
+	prog, root := kit.helper, kit.root
+	var err error
+	b.groups, err = isolate.OpenCgroups("cove-test-"+filepath.Base(filepath.Dir(b.dir))[4:], "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.groups.Close() })
+	b.cfg = isolate.Config{
+		Argv: []string{prog, "isolate-init"}, Hostname: "box", IDs: isolate.IDs{Base: base, Count: 65536},
+		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 1 << 20}},
+		Binds:   []isolate.Bind{{Source: isolate.Dir{Path: prog}, Target: "/run/helper", ReadOnly: true}},
+		Process: isolate.Process{Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/gem"}, Dir: "/home/gem", UID: isolate.UID, GID: isolate.GID},
+		LogSize: 1 << 20,
+	}
+	for i, target := range append([]string{"/"}, root.Trees...) {
+		lower := isolate.Dir{Path: root.Base, Mapped: true}
+		if i > 0 {
+			lower.Path = target
+		}
+		up := filepath.Join(b.dir, "upper"+strings.ReplaceAll(target, "/", "-"))
+		for _, d := range []string{"data", "work"} {
+			if err := os.MkdirAll(filepath.Join(up, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.cfg.Root = append(b.cfg.Root, isolate.Overlay{Target: target, Lower: []isolate.Dir{lower}, Upper: isolate.Dir{Path: up, Mapped: true}, Data: "data", Work: "work"})
+	}
+	return b
+}
+
+func (b *box) file(name string) *os.File {
+	b.t.Helper()
+	f, err := os.OpenFile(filepath.Join(b.dir, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// start runs args inside.
+func (b *box) start(ctx context.Context, limits isolate.Limits, args ...string) (*isolate.Handle, error) {
+	b.t.Helper()
+	b.cfg.Process.Args, b.cfg.Limits = args, limits
+	b.cfg.Log = [2]*os.File{b.file("log.0"), b.file("log.1")}
+	b.cfg.Exit = b.file("exit")
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer dir.Close()
+	l, err := isolate.ListenUnix(dir, "control", 0o600)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer l.Close()
+	if b.cfg.Control, err = l.File(); err != nil {
+		b.t.Fatal(err)
+	}
+	defer b.cfg.Control.Close()
+	if b.cfg.Group, err = b.groups.Make("box", limits); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := b.cfg.Group.Remove(context.Background()); err != nil {
+			b.t.Error(err)
+		}
+	})
+	h, stages, err := isolate.Start(ctx, b.cfg)
+	if err == nil {
+		b.stages = stages
+		b.t.Cleanup(func() { h.Kill(); <-h.Done(); h.Close() })
+	}
+	return h, err
+}
+
+// run runs args inside to their end and returns what they wrote.
+func (b *box) run(limits isolate.Limits, args ...string) (string, isolate.Exit) {
+	b.t.Helper()
+	h, err := b.start(b.t.Context(), limits, args...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case <-h.Done():
+	case <-time.After(time.Minute):
+		b.t.Fatal("the program does not end")
+	}
+	exit, _ := isolate.ReadExit(filepath.Join(b.dir, "exit"))
+	return b.log(), exit
+}
+
+func (b *box) log() string {
+	b.t.Helper()
+	out, err := isolate.ReadLog([2]string{filepath.Join(b.dir, "log.0"), filepath.Join(b.dir, "log.1")}, 1<<20)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// line waits until the program has written want.
+func (b *box) line(want string) {
+	b.t.Helper()
+	if !eventually(func() bool { return strings.Contains(b.log(), want) }) {
+		b.t.Fatalf("the program never wrote %q, but %q", want, b.log())
+	}
+}
+
+func eventually(ok func() bool) bool {
+	deadline, tick := time.After(30*time.Second), time.NewTicker(2*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+func testRun(t *testing.T) {
+	b := newBox(t)
+	out, exit := b.run(isolate.Limits{Memory: 256 << 20, Pids: 64, CPU: 1000, Files: 512, FileSize: 1 << 20}, "sh", "-c",
+		"id -u; id -un; pwd; hostname; cat /proc/self/cgroup; ulimit -n; touch file /tmp/file && ls; python3 -c 'print(6*7)'; exit 7")
+	for _, want := range []string{"1000\ngem\n/home/gem\nbox\n", "memory:/\n", "512\n", "file\n", "42\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in %q", want, out)
+		}
+	}
+	if exit.Code != 7 || exit.String() != "exited with status 7" {
+		t.Errorf("exit %+v", exit)
+	}
+	if len(b.stages) != 4 {
+		t.Errorf("stages %v", b.stages)
+	}
+	// The disk is kept, and the owners on it are those seen inside.
+	st, err := os.Stat(filepath.Join(b.dir, "upper-/data/home/gem/file"))
+	if err != nil || st.Sys().(*syscall.Stat_t).Uid != isolate.UID {
+		t.Errorf("the file on disk: %+v, %v", st, err)
+	}
+	if out, _ := b.run(isolate.Limits{}, "ls", "/home/gem"); out != "file\n" {
+		t.Errorf("the second run sees %q", out)
+	}
+}
+
+func testProgramIsKilled(t *testing.T) {
+	b := newBox(t)
+	if _, exit := b.run(isolate.Limits{}, "sh", "-c", "kill -9 $$"); exit.Signal != "killed" {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+func testTerminate(t *testing.T) {
+	b := newBox(t)
+	h, err := b.start(t.Context(), isolate.Limits{}, "/run/helper", "patient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.line("ready")
+	if err := h.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	<-h.Done()
+	if exit, ok := isolate.ReadExit(filepath.Join(b.dir, "exit")); !ok || exit.Code != 9 {
+		t.Errorf("exit %+v, %v", exit, ok)
+	}
+}
+
+func testStartFails(t *testing.T) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, c := range map[string]struct {
+		change func(*box)
+		ctx    context.Context
+		want   string
+	}{
+		"no such program":     {func(b *box) { b.cfg.Process.Args = []string{"nonesuch"} }, nil, "not found in the sandbox's PATH"},
+		"program is a folder": {func(b *box) { b.cfg.Process.Args = []string{"/usr"} }, nil, "permission denied"},
+		"no such folder":      {func(b *box) { b.cfg.Binds[0].Source.Path = "/nonesuch" }, nil, "/nonesuch"},
+		"no such upper":       {func(b *box) { b.cfg.Root[0].Data = "other" }, nil, "overlay"},
+		"bad target":          {func(b *box) { b.cfg.Binds[0].Target = "/a/../b" }, nil, "clean absolute path"},
+		"folder over a file":  {func(b *box) { b.cfg.Binds[0].Source.Path = "/usr"; b.cfg.Binds[0].Target = "/etc/passwd" }, nil, "a folder goes on a folder"},
+		"gate stays shut":     {func(b *box) { b.cfg.Gate = func(isolate.Record) error { return errors.New("no entry") } }, nil, "no entry"},
+		"init does not speak": {func(b *box) { b.cfg.Argv = []string{"/bin/true"} }, nil, "init ended without a word"},
+		"no such init":        {func(b *box) { b.cfg.Argv = []string{"/nonesuch"} }, nil, "start init"},
+		"context has ended":   {func(b *box) {}, gone, "canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			b.cfg.Process.Args = []string{"sleep", "1000"}
+			c.change(b)
+			ctx := c.ctx
+			if ctx == nil {
+				ctx = t.Context()
+			}
+			h, err := b.start(ctx, isolate.Limits{Pids: 64}, b.cfg.Process.Args...)
+			if err == nil {
+				h.Kill()
+				t.Fatal("it started")
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error %q does not tell %q", err, c.want)
+			}
+			if pids, err := b.cfg.Group.Procs(); len(pids) != 0 || err != nil {
+				t.Errorf("processes %v are left, %v", pids, err)
+			}
+		})
+	}
+}
+
+// testCancelAnywhere ends the context at many moments of a start: it is either
+// there or nothing is.
+func testCancelAnywhere(t *testing.T) {
+	b := newBox(t)
+	started, failed := 0, 0
+	for i := range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*400*time.Microsecond)
+		h, err := b.start(ctx, isolate.Limits{Pids: 64}, "sleep", "1000")
+		cancel()
+		if err == nil {
+			started++
+			h.Kill()
+			<-h.Done()
+		} else {
+			failed++
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("round %d: %v", i, err)
+			}
+		}
+		if pids, _ := b.cfg.Group.Procs(); len(pids) != 0 {
+			t.Fatalf("round %d left processes %v", i, pids)
+		}
+	}
+	t.Logf("%d started, %d failed", started, failed)
+}
+
+func testAdopt(t *testing.T) {
+	b := newBox(t)
+	var kept isolate.Record
+	b.cfg.Gate = func(r isolate.Record) error { kept = r; return nil }
+	h, err := b.start(t.Context(), isolate.Limits{}, "sleep", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := h.Record(); r.PID != kept.PID || r.Start != kept.Start || r.Inner == 0 {
+		t.Errorf("the gate saw %+v, the handle has %+v", kept, r)
+	}
+	for name, wrong := range map[string]isolate.Record{
+		"another start": {PID: kept.PID, Start: kept.Start + 1, Boot: kept.Boot},
+		"another boot":  {PID: kept.PID, Start: kept.Start, Boot: "x"},
+		"no process":    {PID: 1 << 30, Start: kept.Start, Boot: kept.Boot},
+		"nothing":       {},
+	} {
+		if h, err := isolate.Adopt(wrong); !errors.Is(err, isolate.ErrGone) {
+			t.Errorf("%s: got %v, %v", name, h, err)
+		}
+	}
+	second, err := isolate.Adopt(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	third, err := isolate.Adopt(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.Close()
+	third.Close()
+	second.Kill()
+	<-second.Done()
+	<-h.Done()
+	select {
+	case <-third.Done():
+		t.Error("a closed handle tells of the end")
+	default:
+	}
+	if _, err := isolate.Adopt(kept); !errors.Is(err, isolate.ErrGone) {
+		t.Errorf("adopted the dead: %v", err)
+	}
+}
+
+func testFreeze(t *testing.T) {
+	b := newBox(t)
+	if _, err := b.start(t.Context(), isolate.Limits{}, "sh", "-c", "while :; do echo x; done"); err != nil {
+		t.Fatal(err)
+	}
+	g := b.cfg.Group
+	if !b.groups.Has("freezer") {
+		t.Skip("no freezer")
+	}
+	b.line("x\n")
+	if err := g.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if frozen, err := g.Frozen(); !frozen || err != nil {
+		t.Errorf("frozen %v, %v", frozen, err)
+	}
+	before := b.log()
+	if eventuallyWithin(200*time.Millisecond, func() bool { return b.log() != before }) {
+		t.Error("a frozen sandbox goes on")
+	}
+	if err := g.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(func() bool { return b.log() != before }) {
+		t.Error("a thawed sandbox stands still")
+	}
+}
+
+// eventuallyWithin waits a short time for what must not happen.
+func eventuallyWithin(d time.Duration, ok func() bool) bool {
+	deadline, tick := time.After(d), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-deadline:
+			return false
+		case <-tick.C:
+			if ok() {
+				return true
+			}
+		}
+	}
+}
+
+func testDial(t *testing.T) {
+	b := newBox(t)
+	if _, err := b.start(t.Context(), isolate.Limits{}, "/run/helper", "listen", "127.0.0.1:80"); err != nil {
+		t.Fatal(err)
+	}
+	b.line("listening")
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	for range 3 {
+		c, err := isolate.Dial(t.Context(), dir, "control", 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); string(got) != "hello" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		c.Close()
+	}
+	if _, err := isolate.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("a port that nobody serves: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := isolate.Dial(gone, dir, "control", 80); err == nil {
+		t.Error("dialed with an ended context")
+	}
+}
+
+func testOrphansAreReaped(t *testing.T) {
+	b := newBox(t)
+	if _, err := b.start(t.Context(), isolate.Limits{}, "/run/helper", "orphans"); err != nil {
+		t.Fatal(err)
+	}
+	b.line("ready")
+	if !eventually(func() bool { pids, _ := b.cfg.Group.Procs(); return len(pids) == 2 }) {
+		pids, _ := b.cfg.Group.Procs()
+		t.Errorf("%d processes are left beside init and the program", len(pids)-2)
+	}
+}
+
+func testLogIsBounded(t *testing.T) {
+	b := newBox(t)
+	b.cfg.LogSize = 64 << 10
+	out, _ := b.run(isolate.Limits{}, "sh", "-c", "seq 1 200000; echo the end")
+	if !strings.HasSuffix(out, "200000\nthe end\n") || len(out) > 2*64<<10 || len(out) < 48<<10 {
+		t.Errorf("%d bytes are kept, ending in %q", len(out), out[max(0, len(out)-40):])
+	}
+}

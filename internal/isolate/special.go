@@ -1,0 +1,212 @@
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// nodes are the devices shown inside, which are the host's own: none has state
+// that one user could leave for another.
+var nodes = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+func (b *builder) dev() error {
+	dev, fd, err := b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=256k")
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		node, err := clone(unix.AT_FDCWD, "/dev/"+n, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		if err != nil {
+			return err
+		}
+		at := path.Join(dev, n)
+		if err := os.WriteFile(at, nil, 0o666); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(node, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("%s: %w", n, err)
+		}
+		unix.Close(node)
+	}
+	for name, to := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+	} {
+		if err := os.Symlink(to, path.Join(dev, name)); err != nil {
+			return err
+		}
+	}
+	pts := "newinstance,ptmxmode=0666,mode=0620"
+	if !b.Rootless {
+		pts += ",gid=5" // tty, which without root is not mapped
+	}
+	shm := "mode=1777"
+	if b.ShmSize > 0 {
+		shm += fmt.Sprintf(",size=%d", b.ShmSize)
+	}
+	for _, m := range []struct {
+		name, kind, data string
+		flags            uintptr
+	}{
+		{"pts", "devpts", pts, unix.MS_NOSUID | unix.MS_NOEXEC},
+		{"shm", "tmpfs", shm, unix.MS_NOSUID | unix.MS_NODEV},
+	} {
+		at := path.Join(dev, m.name)
+		if err := os.Mkdir(at, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, at, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return b.attach(fd, "/dev")
+}
+
+// masked is what of /proc is hidden: the kernel's memory, keys, logs and timers,
+// and what drivers show of the machine.
+var masked = []string{
+	"kcore", "kmsg", "keys", "key-users", "kallsyms", "kpagecount", "kpageflags", "kpagecgroup", "cmdline", "config.gz", "modules",
+	"timer_list", "timer_stats", "sched_debug", "latency_stats", "sysrq-trigger", "interrupts", "iomem", "ioports", "vmallocinfo",
+	"slabinfo", "swaps", "partitions", "diskstats", "acpi", "asound", "scsi", "driver", "dynamic_debug", "pressure",
+}
+
+// readOnly is what of /proc cannot be written, not even by root inside.
+var readOnly = []string{"bus", "fs", "irq", "sys"}
+
+// sysctls are opened before that, and set at the end. The first lets an
+// unprivileged server use port 80. The others refuse, once more, the namespaces
+// that the filter refuses, and bound those that it allows, which cost the host
+// more than the sandbox.
+var sysctls = []struct{ name, value string }{
+	{"net/ipv4/ip_unprivileged_port_start", "0"},
+	{"user/max_mnt_namespaces", "0"},
+	{"user/max_ipc_namespaces", "0"},
+	{"user/max_uts_namespaces", "0"},
+	{"user/max_time_namespaces", "0"},
+	{"user/max_user_namespaces", "256"},
+	{"user/max_pid_namespaces", "256"},
+	{"user/max_net_namespaces", "64"},
+}
+
+func (b *builder) proc() error {
+	_, fd, err := b.fresh("proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	if err != nil {
+		return fmt.Errorf("%w; a container that hides parts of /proc from us cannot show it to others", err)
+	}
+	if err := b.attach(fd, "/proc"); err != nil {
+		return err
+	}
+	for _, s := range sysctls {
+		fd, err := b.resolve("proc/sys/"+s.name, unix.O_WRONLY)
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("open %s: %w", s.name, err)
+		}
+		b.sysctls = append(b.sysctls, fd)
+	}
+	const harmless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	for _, name := range readOnly {
+		fd, err := clone(b.root, "proc/"+name, unix.MOUNT_ATTR_RDONLY|harmless)
+		if err != nil {
+			return err
+		}
+		if err := b.attach(fd, "/proc/"+name); err != nil {
+			return err
+		}
+	}
+	_, empty, err := b.fresh("tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0555,size=4k")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(empty)
+	for _, name := range masked {
+		if err := b.mask("/proc/"+name, empty); err != nil {
+			return fmt.Errorf("hide /proc/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// tune sets the sysctls, last of all: the kernel counts each detached mount as a
+// mount namespace for a moment.
+func (b *builder) tune() error {
+	for i, s := range sysctls {
+		if fd := b.sysctls[i]; fd >= 0 {
+			if _, err := unix.Write(fd, []byte(s.value)); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// mask covers a folder with an empty one, or a file with /dev/null.
+func (b *builder) mask(name string, empty int) error {
+	fd, err := b.resolve(name, unix.O_PATH)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	var cover int
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		cover, err = unix.OpenTree(empty, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	} else {
+		cover, err = unix.OpenTree(b.root, "dev/null", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(cover)
+	return unix.MoveMount(cover, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// sys shows of /sys only the processors, which runtimes look for.
+func (b *builder) sys() error {
+	name, fd, err := b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k")
+	if err != nil {
+		return err
+	}
+	const cpu = "devices/system/cpu"
+	if exists("/sys/" + cpu) {
+		if err := os.MkdirAll(path.Join(name, cpu), 0o755); err != nil {
+			return err
+		}
+		tree, err := clone(unix.AT_FDCWD, "/sys/"+cpu, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(tree)
+		if err := unix.MoveMount(tree, "", unix.AT_FDCWD, path.Join(name, cpu), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return err
+	}
+	return b.attach(fd, "/sys")
+}
+
+// loopback switches on the only network interface there is.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}

@@ -1,0 +1,456 @@
+package local_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// hub is a provider on a state folder of its own.
+type hub struct {
+	*local.Provider
+	t   *testing.T
+	k   kit
+	cfg local.Config
+}
+
+func (h *hub) create(spec sandbox.Spec) sandbox.Sandbox {
+	h.t.Helper()
+	sb, err := h.Create(h.t.Context(), spec)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return sb
+}
+
+// sh runs a command inside.
+func (h *hub) sh(id, command string) string {
+	h.t.Helper()
+	out, err := h.try(id, http.MethodPost, "/run", command)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+func (h *hub) try(id, method, path, body string) (string, error) {
+	ep, err := h.Endpoint(h.t.Context(), id, 0)
+	if err != nil {
+		return "", err
+	}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	defer tr.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, "http://sandbox"+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(out), err
+}
+
+func TestGuard(t *testing.T) {
+	testenv.NeedRoot(t)
+	t.Parallel()
+	k := newKit(t)
+	for _, c := range []struct {
+		name string
+		run  func(*hub)
+	}{
+		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory}, {"disk", testDisk}, {"many files", testManyFiles},
+		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"way out", testWayOut},
+		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped}, {"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
+		{"rounds", testRounds}, {"killed at any moment", testKilled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := k.config(t)
+			h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
+			t.Cleanup(h.clean)
+			c.run(h)
+		})
+	}
+}
+
+// clean deletes everything, also after a failure, and demands that nothing is left.
+func (h *hub) clean() {
+	ctx := context.Background()
+	all, err := h.List(ctx, sandbox.Filter{})
+	if errors.Is(err, sandbox.ErrClosed) {
+		if h.Provider, err = local.Open(ctx, h.cfg); err == nil {
+			all, err = h.List(ctx, sandbox.Filter{})
+		}
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, sb := range all {
+		if err := h.Delete(ctx, sb.ID); err != nil {
+			h.t.Error(err)
+		}
+	}
+	snaps, err := h.Snapshots(ctx, "")
+	if err != nil {
+		h.t.Error(err)
+	}
+	for _, s := range snaps {
+		if err := h.DeleteSnapshot(ctx, s.Owner, s.Name); err != nil {
+			h.t.Error(err)
+		}
+	}
+	if layers, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "disk", "*")); len(layers) > 0 {
+		h.t.Errorf("layers are left: %q", layers)
+	}
+	h.Close()
+	if !eventually(func() bool { return len(h.k.left(h.cfg)) == 0 }) {
+		h.t.Errorf("left behind: %q", h.k.left(h.cfg))
+	}
+}
+
+// testNeighbours: two sandboxes have nothing in common and show each other nothing.
+func testNeighbours(h *hub) {
+	a, b := h.create(sandbox.Spec{Name: "a"}), h.create(sandbox.Spec{Name: "b"})
+	h.sh(a.ID, "echo secret > /tmp/secret; echo secret > /dev/shm/secret; (sleep 1000 >/dev/null 2>&1 &)")
+	for _, c := range []struct{ command, want string }{
+		{"cat /tmp/secret /dev/shm/secret 2>&1 | grep -c secret:", ""},
+		{"pgrep -c sleep", "0\n[exit status 1]"},
+		{"hostname", b.ID + "\n"},
+		{"getent hosts $(hostname) | wc -l", "1\n"},
+		{"ls -a /run/cove", ".\n..\n"},
+		{"touch /run/cove/x 2>&1", "touch: cannot touch '/run/cove/x': Read-only file system\n[exit status 1]"},
+		{"touch /run/payload 2>&1", "touch: cannot touch '/run/payload': Permission denied\n[exit status 1]"},
+		{"find / -xdev -name '*" + a.ID + "*' 2>/dev/null | wc -l", "0\n"},
+		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},
+	} {
+		if got := h.sh(b.ID, c.command); got != c.want && c.want != "" {
+			h.t.Errorf("%s: got %q, want %q", c.command, got, c.want)
+		}
+	}
+	// Each has user IDs of its own, also as seen from here.
+	uid := func(id string) string { return strings.Fields(h.sh(id, "cat /proc/self/uid_map"))[1] }
+	if uid(a.ID) == uid(b.ID) {
+		h.t.Errorf("both sandboxes use the host's IDs from %s", uid(a.ID))
+	}
+	if st, err := os.Stat(filepath.Join(h.cfg.Dir, "sandboxes")); err != nil || st.Mode().Perm()&0o077 != 0 {
+		h.t.Errorf("the folder of sandboxes is open to others: %v, %v", st.Mode(), err)
+	}
+}
+
+// testPlantedSocket: a sandbox that replaces its server's socket by a link to
+// one of the host gets nobody to connect there.
+func testPlantedSocket(h *hub) {
+	host := filepath.Join(h.t.TempDir(), "host.sock")
+	l, err := net.Listen("unix", host)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer l.Close()
+	reached := make(chan struct{}, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+			reached <- struct{}{}
+		}
+	}()
+	for _, plant := range []string{
+		"rm /run/aio/aio.sock; ln -s " + host + " /run/aio/aio.sock",
+		"rm /run/aio/aio.sock; ln -s ../../../../../../.." + host + " /run/aio/aio.sock",
+		"rm /run/aio/aio.sock; mkdir -p /run/aio/aio.sock/deep; ln -s / /run/aio/root",
+		"rm /run/aio/aio.sock; mkfifo /run/aio/aio.sock",
+	} {
+		sb := h.create(sandbox.Spec{})
+		h.sh(sb.ID, plant)
+		if out, err := h.try(sb.ID, http.MethodGet, "/readyz", ""); err == nil {
+			h.t.Errorf("%s: reached %q", plant, out)
+		}
+		// The next start clears it away, and nothing through it.
+		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
+			h.t.Errorf("%s: %v", plant, err)
+		}
+		if _, err := h.try(sb.ID, http.MethodGet, "/readyz", ""); err != nil {
+			h.t.Errorf("%s: %v", plant, err)
+		}
+	}
+	select {
+	case <-reached:
+		h.t.Error("the hub connected to a socket of the host")
+	default:
+	}
+	if _, err := os.Stat(host); err != nil {
+		h.t.Errorf("the host's socket: %v", err)
+	}
+}
+
+func testVolumes(h *hub) {
+	volume := func(name, target string, ro bool) sandbox.Spec {
+		return sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: name, Target: target, ReadOnly: ro}}}
+	}
+	a, b := h.create(volume("shared", "/home/gem/data", false)), h.create(volume("shared", "/data", true))
+	h.sh(a.ID, "echo hello > /home/gem/data/file")
+	if out := h.sh(b.ID, "cat /data/file; stat -c %U /data/file; touch /data/x 2>&1"); out != "hello\ngem\ntouch: cannot touch '/data/x': Read-only file system\n[exit status 1]" {
+		h.t.Errorf("the other sandbox: %q", out)
+	}
+	foreign := volume("shared", "/data", false)
+	foreign.Owner = "bob"
+	if out := h.sh(h.create(foreign).ID, "ls /data"); out != "" {
+		h.t.Errorf("another owner's volume of that name holds %q", out)
+	}
+	if err := errors.Join(h.Delete(h.t.Context(), a.ID), h.Delete(h.t.Context(), b.ID)); err != nil {
+		h.t.Fatal(err)
+	}
+	if out := h.sh(h.create(volume("shared", "/mnt/v", false)).ID, "cat /mnt/v/file"); out != "hello\n" {
+		h.t.Errorf("a later sandbox reads %q", out)
+	}
+}
+
+// testWayOut: the sandbox can use the socket of the way out but not replace it.
+func testWayOut(h *hub) {
+	sb := h.create(sandbox.Spec{})
+	l, err := h.Egress(h.t.Context(), sb.ID)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer l.Close()
+	if out := h.sh(sb.ID, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l"); !strings.HasPrefix(out, "egress.sock\nrm: ") || !strings.HasSuffix(out, "1\n") {
+		h.t.Errorf("got %q", out)
+	}
+	if out := h.sh(sb.ID, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80), 2)' 2>&1 | tail -1"); !strings.Contains(out, "unreachable") {
+		h.t.Errorf("a way around: %q", out)
+	}
+}
+
+func testTCPServer(h *hub) {
+	sb := h.create(sandbox.Spec{Server: sandbox.Server{Port: 8080}})
+	if out := h.sh(sb.ID, "echo $COVE_LISTEN"); out != "tcp:127.0.0.1:8080\n" {
+		h.t.Errorf("got %q", out)
+	}
+}
+
+// images serves one that consists of two layers.
+type images struct{ layers []string }
+
+func (i images) Resolve(context.Context, string) (local.Image, error) {
+	return local.Image{Layers: i.layers, Command: []string{"/server"}, Env: map[string]string{"FROM": "image"}, Workdir: "/srv/app"}, nil
+}
+
+func testImage(h *hub) {
+	h.Close()
+	upper, lower := h.t.TempDir(), h.t.TempDir()
+	payload, err := os.ReadFile(h.k.payload)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{
+		filepath.Join(lower, "server"): []byte("hidden by the upper layer"), filepath.Join(upper, "server"): payload, filepath.Join(lower, "lower"): nil,
+	} {
+		if err := os.WriteFile(path, data, 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	for _, d := range []string{upper, lower} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	h.cfg.Images = images{[]string{upper, lower}}
+	h.Provider = h.k.open(h.t, h.cfg)
+	sb := h.create(sandbox.Spec{Image: "some/image:1"})
+	for range 2 {
+		for path, want := range map[string]string{"/env/FROM": "image", "/env/PWD": ""} {
+			if got, err := h.try(sb.ID, http.MethodGet, path, ""); got != want || err != nil {
+				h.t.Errorf("%s is %q, %v", path, got, err)
+			}
+		}
+		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// testUnmapped: where no filesystem can translate owners they are written as they are.
+func testUnmapped(h *hub) {
+	h.Close()
+	h.cfg.Unmap()
+	h.Provider = h.k.open(h.t, h.cfg)
+	sb := h.create(sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
+	for range 2 {
+		if out := h.sh(sb.ID, "id -un; touch x /data/y; stat -c %U x /data/y /home/gem /run/aio"); out != "gem\ngem\ngem\ngem\ngem\n" {
+			h.t.Errorf("got %q", out)
+		}
+		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// edit changes the record of a sandbox while no hub looks.
+func (h *hub) edit(id string, change func(record map[string]any)) {
+	h.t.Helper()
+	path := filepath.Join(h.cfg.Dir, "sandboxes", id, "state.json")
+	data, err := os.ReadFile(path)
+	var rec map[string]any
+	if err == nil {
+		err = json.Unmarshal(data, &rec)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	change(rec)
+	if data, err = json.Marshal(rec); err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// testReboot: after a restart of the machine nothing runs, and a PID on record
+// may belong to anyone.
+func testReboot(h *hub) {
+	sb := h.create(sandbox.Spec{})
+	h.sh(sb.ID, "echo kept > file; sync")
+	if err := h.Stop(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Close()
+	h.edit(sb.ID, func(rec map[string]any) {
+		rec["sandbox"].(map[string]any)["state"] = "running"
+		rec["init"] = map[string]any{"pid": os.Getpid(), "start": 1, "boot": "another"}
+	})
+	h.Provider = h.k.open(h.t, h.cfg)
+	got, err := h.Get(h.t.Context(), sb.ID)
+	if err != nil || got.State != sandbox.Failed || got.Message == "" {
+		h.t.Fatalf("got %+v, %v", got, err)
+	}
+	if err := h.Start(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	if out := h.sh(sb.ID, "cat file"); out != "kept\n" {
+		h.t.Errorf("the disk holds %q", out)
+	}
+}
+
+// testUnreadable: a record that cannot be read is kept for a person to look at,
+// and harms no other.
+func testUnreadable(h *hub) {
+	good, bad := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
+	if err := h.Stop(h.t.Context(), bad.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Close()
+	folder := filepath.Join(h.cfg.Dir, "sandboxes", bad.ID)
+	if err := os.WriteFile(filepath.Join(folder, "state.json"), []byte("{"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Provider = h.k.open(h.t, h.cfg)
+	if _, err := h.try(good.ID, http.MethodGet, "/readyz", ""); err != nil {
+		h.t.Error(err)
+	}
+	if _, err := os.Stat(folder); err != nil {
+		h.t.Errorf("the folder: %v", err)
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		h.t.Fatal(err)
+	}
+	// What it stood on was kept until now.
+	h.Close()
+	h.Provider = h.k.open(h.t, h.cfg)
+}
+
+// testStubborn: a program that will not end is ended, and a paused one too.
+func testStubborn(h *hub) {
+	spec := sandbox.Spec{Command: []string{"sh", "-c", "trap '' TERM; /run/payload"}}
+	sb := h.create(spec)
+	if err := h.Stop(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.Start(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(h.t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := h.Stop(ctx, sb.ID); err != nil {
+		h.t.Errorf("a caller without patience: %v", err)
+	}
+	if got, err := h.Get(h.t.Context(), sb.ID); err != nil || got.State != sandbox.Stopped {
+		h.t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// testRounds: many lives leave nothing; the end of TestGuard looks.
+func testRounds(h *hub) {
+	for range 30 {
+		sb := h.create(sandbox.Spec{})
+		if out := h.sh(sb.ID, "echo hello"); out != "hello\n" {
+			h.t.Errorf("got %q", out)
+		}
+		if err := h.Delete(h.t.Context(), sb.ID); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// testKilled: whatever a hub was doing when it was killed, the next one finds
+// only whole sandboxes, in a state that is true, and can go on with them.
+func testKilled(h *hub) {
+	h.Close()
+	for round := range 12 {
+		other, out := h.k.dying(h.t, h.cfg, nil, "lives")
+		if line, err := out.ReadString('\n'); line != "created\n" {
+			h.t.Errorf("the other hub said %q, %v", line, err)
+		}
+		<-time.After(time.Duration(round*round) * 2 * time.Millisecond)
+		kill9(h.t, other, out)
+		h.Provider = h.k.open(h.t, h.cfg)
+		all, err := h.List(h.t.Context(), sandbox.Filter{})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, sb := range all {
+			switch sb.State {
+			case sandbox.Paused:
+				err = h.Resume(h.t.Context(), sb.ID)
+			case sandbox.Stopped, sandbox.Failed:
+				err = h.Start(h.t.Context(), sb.ID)
+			default:
+				err = nil
+			}
+			if err == nil {
+				_, err = h.try(sb.ID, http.MethodGet, "/readyz", "")
+			}
+			if err == nil {
+				err = h.Delete(h.t.Context(), sb.ID)
+			}
+			if err != nil {
+				h.t.Errorf("round %d: a sandbox that was %s: %v", round, sb.State, err)
+			}
+		}
+		h.t.Logf("round %d: %d sandboxes", round, len(all))
+		if left := h.k.left(h.cfg); len(left) != 0 {
+			h.t.Errorf("round %d left %q", round, left)
+		}
+		h.Close()
+	}
+}

@@ -1,0 +1,217 @@
+package local_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/provider/providertest"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// kit is what the tests run: programs without cgo, as the real ones are.
+type kit struct{ hub, payload string }
+
+func newKit(t *testing.T) kit {
+	t.Helper()
+	dir := t.TempDir()
+	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload")}
+	for out, src := range map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve"} {
+		cmd := exec.Command("go", "build", "-o", out, src)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	return k
+}
+
+func (k kit) config(t *testing.T) local.Config {
+	return local.Config{
+		Dir: t.TempDir(), Init: []string{k.hub, "isolate-init"}, Command: []string{"/run/payload"},
+		Binds: []local.Bind{{Source: k.payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second,
+	}
+}
+
+func (k kit) open(t *testing.T, cfg local.Config) *local.Provider {
+	t.Helper()
+	p, err := local.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// left names what sandboxes of a state folder have left on the machine.
+func (k kit) left(cfg local.Config) (left []string) {
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	groups, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
+	more, _ := filepath.Glob("/sys/fs/cgroup/*/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
+	left = append(groups, more...)
+	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "trial*", ".trial*"} {
+		files, _ := filepath.Glob(filepath.Join(cfg.Dir, pattern))
+		left = append(left, files...)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		// The filesystem of all disks stays while the provider is open.
+		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") {
+			left = append(left, "a mount: "+line)
+		}
+	}
+	layers, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*"))
+	left = append(left, layers...)
+	sockets, _ := os.ReadFile("/proc/net/unix")
+	if bytes.Contains(sockets, []byte(cfg.Dir)) {
+		left = append(left, "a socket")
+	}
+	procs, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, fd := range procs {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, filepath.Join(cfg.Dir, "sandboxes")) {
+			left = append(left, fd+" is "+to)
+		}
+	}
+	return left
+}
+
+// dying starts another hub on the state folder, which never closes it.
+func (k kit) dying(t *testing.T, cfg local.Config, specs []sandbox.Spec, churn string) (hub *exec.Cmd, out *bufio.Reader) {
+	t.Helper()
+	in, err := json.Marshal(map[string]any{"Config": cfg, "Specs": specs, "Churn": churn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub = exec.Command(k.hub)
+	hub.Stdin, hub.Stderr = bytes.NewReader(in), os.Stderr
+	pipe, err := hub.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return hub, bufio.NewReader(pipe)
+}
+
+func kill9(t *testing.T, hub *exec.Cmd, out io.Reader) {
+	t.Helper()
+	if err := hub.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, out)
+	hub.Wait()
+}
+
+func eventually(ok func() bool) bool {
+	deadline, tick := time.After(60*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+func TestProvider(t *testing.T) {
+	testenv.NeedRoot(t)
+	t.Parallel()
+	k := newKit(t)
+	runSuite(t, k)
+}
+
+// TestProviderWithoutRoot runs the suite once more, in a process of another user.
+func TestProviderWithoutRoot(t *testing.T) {
+	t.Parallel()
+	const hub, payload, uid = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", 54322
+	if os.Getenv(hub) != "" {
+		runSuite(t, kit{os.Getenv(hub), os.Getenv(payload)})
+		return
+	}
+	testenv.NeedRoot(t) // to become another user
+	k := newKit(t)
+	tmp, err := os.MkdirTemp("", "local-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	// The test binary's own folder is closed to others.
+	self := filepath.Join(tmp, "test")
+	data, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(self, data, 0o755)
+	}
+	if err == nil {
+		err = os.Chown(tmp, uid, uid)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{filepath.Dir(k.hub), filepath.Dir(filepath.Dir(k.hub))} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(self, "-test.run=^TestProviderWithoutRoot$", "-test.v")
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "TMPDIR=" + tmp, hub + "=" + k.hub, payload + "=" + k.payload}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := strings.Count(string(out), "--- PASS"); n < 20 {
+		t.Errorf("only %d cases passed:\n%s", n, out)
+	}
+}
+
+func runSuite(t *testing.T, k kit) {
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		cfg := k.config(t)
+		return providertest.Harness{
+			Open: func() (sandbox.Provider, error) {
+				p, err := local.Open(context.Background(), cfg)
+				if err != nil {
+					return nil, err
+				}
+				return p, nil
+			},
+			Spec: func() sandbox.Spec { return sandbox.Spec{} },
+			Left: func() []string { return k.left(cfg) },
+			CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
+				hub, out := k.dying(t, cfg, specs, "")
+				if line, err := out.ReadString('\n'); line != "created\n" {
+					t.Errorf("the other hub said %q, %v", line, err)
+				}
+				kill9(t, hub, out)
+			},
+			DieCreating: func(t *testing.T, spec sandbox.Spec) {
+				before, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes/*"))
+				hub, out := k.dying(t, cfg, []sandbox.Spec{spec}, "")
+				if !eventually(func() bool {
+					sockets, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes/*/run/*.sock"))
+					return len(sockets) > len(before)
+				}) {
+					t.Error("the create never began")
+				}
+				kill9(t, hub, out)
+			},
+		}
+	})
+}

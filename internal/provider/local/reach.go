@@ -1,0 +1,185 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Endpoint implements sandbox.Provider.
+func (p *Provider) Endpoint(_ context.Context, id string, port int) (sandbox.Endpoint, error) {
+	sb, err := p.table.Get(id)
+	if err != nil {
+		return sandbox.Endpoint{}, err
+	}
+	if port != 0 {
+		if err := sandbox.CheckPort(port); err != nil {
+			return sandbox.Endpoint{}, fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
+		}
+	}
+	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
+		return sandbox.Endpoint{}, fmt.Errorf("%w: sandbox %q is %s; start it first", sandbox.ErrState, sb.Spec.Name, sb.State)
+	}
+	return p.endpoint(sb, port), nil
+}
+
+// endpoint reaches the server by the socket in the run folder, and TCP ports by
+// way of init. Both are found by folder and name, never by a path that leads
+// through what the sandbox can write.
+func (p *Provider) endpoint(sb sandbox.Sandbox, port int) sandbox.Endpoint {
+	b := &box{dir: p.dir(sb.ID)}
+	if port == 0 {
+		port = sb.Spec.Server.Port
+	}
+	if port == 0 {
+		return sandbox.Endpoint{Address: "unix:" + b.path("run", serverSocket), Dial: func(ctx context.Context) (net.Conn, error) {
+			dir, err := os.Open(b.path("run"))
+			if err != nil {
+				return nil, err
+			}
+			defer dir.Close()
+			return conn(isolate.DialUnix(ctx, dir, serverSocket))
+		}}
+	}
+	return sandbox.Endpoint{Address: fmt.Sprintf("%s port %d", sb.ID, port), Dial: func(ctx context.Context) (net.Conn, error) {
+		dir, err := os.Open(b.dir)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		return isolate.Dial(ctx, dir, "control", port)
+	}}
+}
+
+// conn keeps a nil pointer from becoming a connection.
+func conn(c *net.UnixConn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Egress implements sandbox.Egresser.
+func (p *Provider) Egress(_ context.Context, id string) (net.Listener, error) {
+	if _, err := p.table.Get(id); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open((&box{dir: p.dir(id)}).path("out"))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	// Everyone inside may use it. Outside, the folders above are closed.
+	l, err := isolate.ListenUnix(dir, egressSocket, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Logs implements sandbox.Logger.
+func (p *Provider) Logs(_ context.Context, id string, limit int64) ([]byte, error) {
+	if _, err := p.table.Get(id); err != nil {
+		return nil, err
+	}
+	return (&box{dir: p.dir(id)}).logs(limit)
+}
+
+func (b *box) logs(limit int64) ([]byte, error) {
+	return isolate.ReadLog([2]string{b.path("log.0"), b.path("log.1")}, limit)
+}
+
+// Stats implements sandbox.Stater.
+func (p *Provider) Stats(_ context.Context, id string) (sandbox.Stats, error) {
+	if _, err := p.table.Get(id); err != nil {
+		return sandbox.Stats{}, err
+	}
+	u := p.groups.Group(id).Usage()
+	st := sandbox.Stats{CPU: u.CPU, Memory: u.Memory, Pids: u.Pids, OOMKills: u.OOMKills, Disk: -1, Time: time.Now()}
+	b := &box{dir: p.dir(id)}
+	var err error
+	if b.rec, err = load(b.dir); err == nil && len(b.rec.Layers) > 0 {
+		if s, err := p.measure(b, 0); err == nil {
+			st.Disk = s.bytes
+		}
+	}
+	return st, nil
+}
+
+// ready asks the server until it says yes.
+func (p *Provider) ready(ctx context.Context, b *box) error {
+	srv := p.complete(b).Server
+	deadline, cancel := context.WithTimeout(ctx, srv.ReadyTimeout)
+	defer cancel()
+	ep := p.endpoint(b.rec.Sandbox, 0)
+	tr := &http.Transport{
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) },
+		MaxResponseHeaderBytes: 16 << 10, // whoever answers is not trusted
+		DisableCompression:     true,
+	}
+	defer tr.CloseIdleConnections()
+	last := errNoAnswer
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		err := probe(deadline, tr, srv.ReadyPath)
+		if err == nil {
+			return nil
+		}
+		if deadline.Err() == nil { // else it was cut short, and the one before tells more
+			last = err
+		}
+		// Asked often while it may be a matter of milliseconds, and never so often
+		// that hundred at once keep each other from starting.
+		tick.Reset(min(max(time.Since(began)/12, time.Millisecond/2), 50*time.Millisecond))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.Done():
+			if ctx.Err() != nil { // both are over, and this one tells why
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%w in %v: %w%s", sandbox.ErrNotReady, srv.ReadyTimeout, last, b.tail())
+		case <-b.run.Done():
+			return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, b.lastWords(), b.tail())
+		case <-tick.C:
+		}
+	}
+}
+
+var errNoAnswer = errors.New("the server does not answer")
+
+func probe(ctx context.Context, tr *http.Transport, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	io.CopyN(io.Discard, resp.Body, 4<<10)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", path, resp.Status)
+	}
+	return nil
+}
+
+// tail quotes the end of the program's output.
+func (b *box) tail() string {
+	out, err := b.logs(2 << 10)
+	if err != nil || len(out) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %q", strings.TrimSpace(string(out)))
+}

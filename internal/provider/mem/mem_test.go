@@ -1,0 +1,76 @@
+package mem_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/provider/mem"
+	"github.com/cove-sandbox/cove/internal/provider/providertest"
+	"github.com/cove-sandbox/cove/internal/provider/providertest/payload"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func run(sb sandbox.Sandbox, disk *mem.Disk, exit func(int)) (mem.Guest, error) {
+	if sb.Spec.Env[payload.Env] == payload.Exit {
+		exit(payload.ExitCode)
+	}
+	return payload.New(payload.Config{
+		Read: disk.Read, Write: disk.Write, Remove: disk.Remove, Exit: exit,
+		Getenv: func(k string) string { return sb.Spec.Env[k] },
+	}), nil
+}
+
+func TestProvider(t *testing.T) {
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		store := &mem.Store{}
+		open := func() (*mem.Provider, error) { return mem.Open(mem.Config{Store: store, Run: run}) }
+		return providertest.Harness{
+			Open: func() (sandbox.Provider, error) { return open() },
+			Spec: func() sandbox.Spec { return sandbox.Spec{} },
+			Left: store.Left,
+			CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
+				p, err := open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Abandon()
+				for _, spec := range specs {
+					sb, err := p.Create(t.Context(), spec)
+					if err == nil && strings.HasPrefix(spec.Name, "paused") {
+						err = p.Pause(t.Context(), sb.ID)
+					}
+					if err == nil && strings.HasPrefix(spec.Name, "stopped") {
+						err = p.Stop(t.Context(), sb.ID)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			DieCreating: func(t *testing.T, spec sandbox.Spec) {
+				p, err := open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := len(store.Left())
+				ended := make(chan struct{})
+				go func() { defer close(ended); p.Create(t.Context(), spec) }()
+				deadline, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
+				defer tick.Stop()
+				for len(store.Left()) == before {
+					select {
+					case <-deadline:
+						t.Fatal("the create never began")
+					case <-tick.C:
+					}
+				}
+				p.Abandon()
+				<-ended
+			},
+		}
+	})
+}

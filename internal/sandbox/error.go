@@ -1,0 +1,28 @@
+package sandbox
+
+import "errors"
+
+// What can go wrong with a sandbox. Providers wrap these with the details; ask
+// with errors.Is.
+var (
+	ErrNotFound    = errors.New("no such sandbox")
+	ErrConflict    = errors.New("name already taken")
+	ErrInvalid     = errors.New("invalid sandbox spec")
+	ErrState       = errors.New("not possible in this state")
+	ErrUnsupported = errors.New("not supported by this provider")
+	ErrNotReady    = errors.New("sandbox did not become ready")
+	ErrExhausted   = errors.New("out of resources")
+	ErrInUse       = errors.New("state is in use by another hub")
+	ErrClosed      = errors.New("provider is closed")
+)
+
+// What is not there but is no sandbox. They are ErrNotFound as well.
+var (
+	ErrNoSnapshot error = &missing{"no such snapshot"}
+	ErrNoVolume   error = &missing{"no such volume"}
+)
+
+type missing struct{ text string }
+
+func (m *missing) Error() string        { return m.text }
+func (m *missing) Is(target error) bool { return target == ErrNotFound }

@@ -1,0 +1,392 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Table is the memory of a provider that keeps its own records: which sandboxes
+// there are, which names are taken, whose turn it is, who watches, which calls
+// are under way. T is what the provider itself needs for each sandbox.
+type Table[T any] struct {
+	life context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu     sync.Mutex
+	closed bool
+	work   sync.WaitGroup // grows only while not closed
+	rows   map[string]*Row[T]
+	names  map[key]string // to the ID
+	feed   Feed
+}
+
+// NewTable returns an empty table.
+func NewTable[T any]() *Table[T] {
+	t := &Table[T]{rows: map[string]*Row[T]{}, names: map[key]string{}}
+	t.life, t.end = context.WithCancelCause(context.Background())
+	return t
+}
+
+// Begin joins a call to the table's life: the returned context ends with ctx or
+// with the cause that Close is given, and Close waits until done is called.
+func (t *Table[T]) Begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, nil, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	t.work.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(t.life, func() { cancel(context.Cause(t.life)) })
+	return ctx, func() { stop(); cancel(nil); t.work.Done() }, nil
+}
+
+// Go runs f in the background until Close, which waits for it. A closed table
+// runs nothing.
+func (t *Table[T]) Go(f func(ctx context.Context)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.work.Go(func() { f(t.life) })
+	}
+}
+
+// Close ends the watches, the calls and the background work with cause, makes
+// every later call ErrClosed, and waits for what is under way.
+func (t *Table[T]) Close(cause error) {
+	t.mu.Lock()
+	t.closed = true
+	t.feed.Close()
+	t.mu.Unlock()
+	t.end(cause)
+	t.work.Wait()
+}
+
+type key struct{ owner, name string }
+
+// Row is one sandbox of a Table. Who has acquired it may change it.
+type Row[T any] struct {
+	// Data is the provider's; only who has acquired the row touches it.
+	Data T
+
+	table     *Table[T]
+	turn      chan struct{} // full while acquired
+	interrupt context.CancelCauseFunc
+	sb        Sandbox
+}
+
+// ErrDeleted ends a create whose sandbox was deleted before it was ready.
+var ErrDeleted = errors.New("sandbox was deleted meanwhile")
+
+// Add enters a new sandbox and returns its row acquired. The returned context
+// ends with ctx, with Release, or with ErrDeleted when Delete wants the row.
+func (t *Table[T]) Add(ctx context.Context, sb Sandbox) (context.Context, *Row[T], error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r, err := t.enter(sb, cancel)
+	if err != nil {
+		cancel(err)
+		return nil, nil, err
+	}
+	return ctx, r, nil
+}
+
+// Adopt enters a sandbox that was there before, without an event.
+func (t *Table[T]) Adopt(sb Sandbox, data T) (*Row[T], error) {
+	r, err := t.enter(sb, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Data = data
+	r.Release()
+	return r, nil
+}
+
+func (t *Table[T]) enter(sb Sandbox, interrupt context.CancelCauseFunc) (*Row[T], error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, ErrClosed
+	}
+	k := key{sb.Spec.Owner, sb.Spec.Name}
+	if _, ok := t.names[k]; ok {
+		return nil, fmt.Errorf("%w: %q; choose another or delete that sandbox", ErrConflict, sb.Spec.Name)
+	}
+	r := &Row[T]{table: t, turn: make(chan struct{}, 1), interrupt: interrupt, sb: sb.Clone()}
+	r.turn <- struct{}{}
+	t.rows[sb.ID], t.names[k] = r, sb.ID
+	if interrupt != nil {
+		t.publish(Created, r.sb, "")
+	}
+	return r, nil
+}
+
+// publish tells the watchers; t.mu is held, so that events keep their order.
+func (t *Table[T]) publish(kind EventKind, sb Sandbox, message string) {
+	t.feed.Publish(Event{Kind: kind, Time: time.Now(), Sandbox: sb, Message: message})
+}
+
+func (t *Table[T]) row(id string) (*Row[T], error) {
+	if t.closed {
+		return nil, ErrClosed
+	}
+	if r, ok := t.rows[id]; ok {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: %.60q", ErrNotFound, id)
+}
+
+// Get returns a copy of the sandbox.
+func (t *Table[T]) Get(id string) (Sandbox, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, err := t.row(id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return r.sb.Clone(), nil
+}
+
+// List returns copies of what f selects, oldest first.
+func (t *Table[T]) List(f Filter) ([]Sandbox, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, ErrClosed
+	}
+	return t.list(f), nil
+}
+
+func (t *Table[T]) list(f Filter) []Sandbox {
+	out := []Sandbox{}
+	for _, r := range t.rows {
+		if f.Match(r.sb) {
+			out = append(out, r.sb.Clone())
+		}
+	}
+	slices.SortFunc(out, func(a, b Sandbox) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// Watch keeps the promise of Provider.Watch.
+func (t *Table[T]) Watch(ctx context.Context) (<-chan Event, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var existing []Event
+	for _, sb := range t.list(Filter{}) {
+		existing = append(existing, Event{Kind: Existing, Time: time.Now(), Sandbox: sb})
+	}
+	return t.feed.Watch(ctx, existing)
+}
+
+// Acquire waits for its turn on the sandbox. The caller must Release the row.
+func (t *Table[T]) Acquire(ctx context.Context, id string) (*Row[T], error) {
+	t.mu.Lock()
+	r, err := t.row(id)
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case r.turn <- struct{}{}:
+	}
+	t.mu.Lock()
+	_, err = t.row(id)
+	t.mu.Unlock()
+	if err != nil {
+		r.Release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// AcquireIdle acquires the row only if the sandbox is in no call's hands that
+// will take long: one that is being created or deleted is ErrState at once.
+func (t *Table[T]) AcquireIdle(ctx context.Context, id string) (*Row[T], error) {
+	sb, err := t.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := sb.settled(); err != nil {
+		return nil, err
+	}
+	r, err := t.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Sandbox().settled(); err != nil {
+		r.Release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// TryAcquire acquires the row of a settled sandbox if that is possible at once.
+func (t *Table[T]) TryAcquire(id string) (*Row[T], bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, err := t.row(id)
+	if err != nil || r.sb.settled() != nil {
+		return nil, false
+	}
+	select {
+	case r.turn <- struct{}{}:
+		return r, true
+	default:
+		return nil, false
+	}
+}
+
+// IDs lists the sandboxes that are in a state.
+func (t *Table[T]) IDs(state State) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ids []string
+	for id, r := range t.rows {
+		if r.sb.State == state {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s Sandbox) settled() error {
+	if s.State == Creating || s.State == Deleting {
+		return fmt.Errorf("%w: sandbox %q is %s", ErrState, s.Spec.Name, s.State)
+	}
+	return nil
+}
+
+// AcquireDoomed acquires the row for its removal. A create under way is ended;
+// when that, or another delete, has removed the sandbox, it returns nil, nil.
+func (t *Table[T]) AcquireDoomed(ctx context.Context, id string) (*Row[T], error) {
+	t.mu.Lock()
+	r, err := t.row(id)
+	if err == nil && r.sb.State == Creating && r.interrupt != nil {
+		r.interrupt(ErrDeleted)
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	row, err := t.Acquire(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return row, err
+}
+
+// Release lets the next caller have its turn, and ends the context of Add.
+func (r *Row[T]) Release() {
+	r.table.mu.Lock()
+	if r.interrupt != nil {
+		r.interrupt(nil)
+		r.interrupt = nil
+	}
+	r.table.mu.Unlock()
+	<-r.turn
+}
+
+// Sandbox returns a copy of what the row holds.
+func (r *Row[T]) Sandbox() Sandbox {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	return r.sb.Clone()
+}
+
+// Change edits the sandbox and tells the watchers. Entering a state sets Changed.
+func (r *Row[T]) Change(edit func(*Sandbox)) Sandbox {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	before := r.sb.State
+	edit(&r.sb)
+	if r.sb.State != before {
+		r.sb.Changed = time.Now()
+	}
+	r.table.publish(Changed, r.sb, r.sb.Message)
+	return r.sb.Clone()
+}
+
+// Tell publishes an event that changes nothing.
+func (r *Row[T]) Tell(kind EventKind, message string) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.table.publish(kind, r.sb, message)
+}
+
+// Update keeps the promise of Provider.Update. Keep, which may be nil, makes the
+// change last before it counts; if it fails nothing has changed.
+func (r *Row[T]) Update(change func(*Spec) error, keep func(Sandbox) error) (Sandbox, error) {
+	next := r.Sandbox()
+	before := next.Spec.Clone()
+	if err := change(&next.Spec); err != nil {
+		return Sandbox{}, err
+	}
+	if err := before.CheckUpdate(next.Spec); err != nil {
+		return Sandbox{}, err
+	}
+	next.Spec = next.Spec.Clone()
+	t, was, will := r.table, key{before.Owner, before.Name}, key{next.Spec.Owner, next.Spec.Name}
+	t.mu.Lock()
+	if id, ok := t.names[will]; ok && id != r.sb.ID {
+		t.mu.Unlock()
+		return Sandbox{}, fmt.Errorf("%w: %q", ErrConflict, will.name)
+	}
+	t.names[will] = r.sb.ID
+	t.mu.Unlock()
+
+	free := was
+	var err error
+	if keep != nil {
+		if err = keep(next.Clone()); err != nil {
+			free = will
+		}
+	}
+	if err == nil {
+		next = r.Change(func(sb *Sandbox) { sb.Spec = next.Spec })
+	}
+	if was != will {
+		t.mu.Lock()
+		delete(t.names, free)
+		t.mu.Unlock()
+	}
+	return next, err
+}
+
+// Remove takes the sandbox out of the table and frees its name.
+func (r *Row[T]) Remove() {
+	t := r.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.rows[r.sb.ID]; !ok {
+		return
+	}
+	delete(t.rows, r.sb.ID)
+	delete(t.names, key{r.sb.Spec.Owner, r.sb.Spec.Name})
+	r.sb.State = Deleting
+	t.publish(Deleted, r.sb, "")
+}
+
+// Each calls f with the provider's own data of every sandbox. It is for the end,
+// after Close, when nobody else touches it.
+func (t *Table[T]) Each(f func(T)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.rows {
+		f(r.Data)
+	}
+}
