@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the pages by folder.
 //
-//go:embed docs terminal vendor
+//go:embed docs terminal vendor vnc
 var Files embed.FS

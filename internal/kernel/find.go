@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/proc"
@@ -98,7 +99,7 @@ func (f *finder) folders() []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return !filepath.IsAbs(d) })
 }
 
-var specName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
+var specName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9._-]+$`) })
 
 // installed reads the specifications in all folders. One that cannot be used is
 // left out with a line in the log: it is no reason to have no kernel at all.
@@ -111,7 +112,7 @@ func (f *finder) installed() map[string]Spec {
 		}
 		for _, e := range entries {
 			name := strings.ToLower(e.Name())
-			if _, known := specs[name]; known || !specName.MatchString(name) {
+			if _, known := specs[name]; known || !specName().MatchString(name) {
 				continue
 			}
 			spec, err := f.load(filepath.Join(dir, "kernels", e.Name()), filepath.Dir(filepath.Dir(dir)))

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Kinds of output. The first four are nbformat's; the others are events that
@@ -171,13 +172,15 @@ func explainInput(o *Output) {
 }
 
 // escapes matches terminal control sequences: CSI, OSC and two-byte ones.
-var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])`)
+var escapes = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])`)
+})
 
 func plain(s string) string {
 	if strings.IndexByte(s, 0x1b) < 0 {
 		return s
 	}
-	return escapes.ReplaceAllString(s, "")
+	return escapes().ReplaceAllString(s, "")
 }
 
 // salvage makes the best of a message too long to keep: both ends of a stream's

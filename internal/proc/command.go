@@ -52,11 +52,12 @@ func (r *Runner) Start(c Command) (*Process, error) {
 	if r.closed {
 		return nil, fmt.Errorf("start %s: %w", c.Path, ErrClosed)
 	}
-	env := c.Env
+	r.used.Store(true)
+	env, base := c.Env, *r.env.Load()
 	if env == nil {
-		env = r.env
+		env = base
 	}
-	path, ok := look(c.Path, searchPath(env, r.env))
+	path, ok := look(c.Path, searchPath(env, base))
 	if !ok && !strings.Contains(c.Path, "/") {
 		return nil, fmt.Errorf("start %q: %w in PATH; install it", c.Path, ErrNotFound)
 	}

@@ -21,7 +21,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Look finds the first of the named programs in the base environment's PATH.
 func (r *Runner) Look(names ...string) (path string, ok bool) {
 	for _, name := range names {
-		if path, ok := look(name, searchPath(r.env)); ok {
+		if path, ok := look(name, searchPath(*r.env.Load())); ok {
 			return path, true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,7 +39,8 @@ type Config struct {
 // Runner starts processes and owns them until Close.
 type Runner struct {
 	log   *slog.Logger
-	env   []string
+	env   atomic.Pointer[[]string]
+	used  atomic.Bool // something was started
 	user  *User
 	forks *forker
 	guard *guard // nil when not configured
@@ -63,7 +65,6 @@ const firstSweep = 64
 func New(cfg Config) *Runner {
 	r := &Runner{
 		log:     cfg.Log,
-		env:     slices.Clone(cfg.Env),
 		user:    cfg.User,
 		forks:   &forker{},
 		procs:   map[*Process]struct{}{},
@@ -72,9 +73,7 @@ func New(cfg Config) *Runner {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.env == nil {
-		r.env = []string{"PATH=" + defaultPath}
-	}
+	r.setEnv(cfg.Env)
 	r.bufs.New = func() any { return new([32 << 10]byte) }
 	if len(cfg.Guard) > 0 {
 		r.guard = &guard{argv: slices.Clone(cfg.Guard), nonce: rand.Text(), log: r.log, forks: r.forks, revive: r.reviveGuard}
@@ -83,7 +82,34 @@ func New(cfg Config) *Runner {
 }
 
 // Environ is a copy of the base environment.
-func (r *Runner) Environ() []string { return slices.Clone(r.env) }
+func (r *Runner) Environ() []string { return slices.Clone(*r.env.Load()) }
+
+func (r *Runner) setEnv(env []string) {
+	if env = slices.Clone(env); env == nil {
+		env = []string{"PATH=" + defaultPath}
+	}
+	r.env.Store(&env)
+}
+
+// Warm starts ahead what the first Start would have to start besides its program.
+func (r *Runner) Warm() {
+	if r.guard != nil {
+		r.reviveGuard()
+	}
+}
+
+// Rebase replaces the base environment before anything was started with it;
+// afterwards it is refused, since what runs could no longer be told from what
+// would run.
+func (r *Runner) Rebase(env []string) error {
+	r.life.Lock()
+	defer r.life.Unlock()
+	if r.used.Load() {
+		return errors.New("change the base environment: processes were started with it")
+	}
+	r.setEnv(env)
+	return nil
+}
 
 // Info tells about one process.
 type Info struct {

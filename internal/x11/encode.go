@@ -10,6 +10,8 @@ import (
 	"image"
 	"image/jpeg"
 	"io"
+	"runtime"
+	"sync"
 
 	"github.com/klauspost/compress/flate"
 )
@@ -45,51 +47,96 @@ const (
 	bandHeight = 16
 )
 
-// deflate makes the zlib stream of the image's rows, in bands that are compressed each by what it shows. In a picture there
-// are no repetitions to find, and looking for them is what takes the time; its differences between neighbours pack well
-// by their frequency alone. Everything else, such as text on a plain ground, repeats itself.
+// maxStrips bounds how many parts of an image are compressed at once. Each costs a compressor's memory.
+const maxStrips = 4
+
+// deflate makes the zlib stream of the image's rows, one strip on each processor.
 func deflate(img *image.RGBA, width, height int) ([]byte, error) {
-	var out bytes.Buffer
-	out.Grow(width * height / 4)
-	out.Write([]byte{0x78, 0x01}) // zlib: deflate, 32 KiB window, fastest
-	plain, err := flate.NewWriter(&out, flate.BestSpeed)
-	if err != nil {
-		return nil, err
+	bands := (height + bandHeight - 1) / bandHeight
+	strips := make([]strip, max(1, min(runtime.GOMAXPROCS(0), maxStrips, bands)))
+	var all sync.WaitGroup
+	for i := range strips {
+		top, bottom := i*bands/len(strips)*bandHeight, min((i+1)*bands/len(strips)*bandHeight, height)
+		all.Go(func() { strips[i].deflate(img, width, top, bottom, bottom == height) })
 	}
-	picture, err := flate.NewWriter(&out, flate.HuffmanOnly)
-	if err != nil {
-		return nil, err
+	all.Wait()
+	out := make([]byte, 0, width*height/4)
+	out = append(out, 0x78, 0x01) // zlib: deflate, 32 KiB window, fastest
+	sum := uint32(1)
+	for i := range strips {
+		s := &strips[i]
+		if s.err != nil {
+			return nil, s.err
+		}
+		out = append(out, s.out.Bytes()...)
+		sum = joinAdler(sum, s.sum, s.size)
+	}
+	return binary.BigEndian.AppendUint32(out, sum), nil
+}
+
+// strip is a part of the stream.
+type strip struct {
+	out  bytes.Buffer
+	sum  uint32 // Adler-32 of the rows
+	size int    // their length
+	err  error
+}
+
+// deflate compresses rows, in bands that are compressed each by what it shows. In a picture there are no repetitions to
+// find, and looking for them is what takes the time; its differences between neighbours pack well by their frequency alone.
+// Everything else, such as text on a plain ground, repeats itself.
+func (s *strip) deflate(img *image.RGBA, width, top, bottom int, last bool) {
+	s.out.Grow(width * (bottom - top) / 4)
+	plain, err1 := flate.NewWriter(&s.out, flate.BestSpeed)
+	picture, err2 := flate.NewWriter(&s.out, flate.HuffmanOnly)
+	if s.err = errors.Join(err1, err2); s.err != nil {
+		return
 	}
 	sum := adler32.New()
 	rows := rowPacker{row: make([]byte, 1+3*width), same: make([]byte, 1+3*width)}
+	if top > 0 {
+		rows.above = img.Pix[(top-1)*img.Stride:][:4*width]
+	}
 	current := plain
-	for top := 0; top < height; top += bandHeight {
-		bottom := min(top+bandHeight, height)
-		asPicture := isPicture(img, width, top, bottom)
+	for ; top < bottom; top += bandHeight {
+		asPicture := isPicture(img, width, top, min(top+bandHeight, bottom))
 		next := plain
 		if asPicture {
 			next = picture
 		}
 		if next != current {
 			// A flushed stream ends on a byte, so that another compressor's can follow.
-			if err := current.Flush(); err != nil {
-				return nil, err
+			if s.err = current.Flush(); s.err != nil {
+				return
 			}
-			next.Reset(&out)
+			next.Reset(&s.out)
 			current = next
 		}
-		for y := top; y < bottom; y++ {
+		for y := top; y < min(top+bandHeight, bottom); y++ {
 			b := rows.pack(img.Pix[y*img.Stride:][:4*width], asPicture)
 			sum.Write(b)
-			if _, err := current.Write(b); err != nil {
-				return nil, err
+			if _, s.err = current.Write(b); s.err != nil {
+				return
 			}
+			s.size += len(b)
 		}
 	}
-	if err := current.Close(); err != nil {
-		return nil, err
+	s.sum = sum.Sum32()
+	if last {
+		s.err = current.Close()
+	} else {
+		s.err = current.Flush()
 	}
-	return sum.Sum(out.Bytes()), nil
+}
+
+// joinAdler is the Adler-32 of two texts one after the other, from that of each and the length of the second.
+func joinAdler(first, second uint32, size int) uint32 {
+	const mod = 65521
+	a1, b1, a2, b2 := first&0xffff, first>>16, second&0xffff, second>>16
+	a := (a1 + a2 + mod - 1) % mod
+	// Every byte of the second adds the first's sum once more, less the 1 that the second began with.
+	b := (uint64(b1) + uint64(b2) + uint64(size%mod)*uint64(a1+mod-1)) % mod
+	return uint32(b)<<16 | a
 }
 
 // rowPacker turns pixels into rows of three bytes each, behind the byte that names the filter.

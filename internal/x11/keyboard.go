@@ -54,6 +54,9 @@ func (c *Conn) Type(ctx context.Context, text string, interval time.Duration) er
 }
 
 func (c *Conn) keyDown(ctx context.Context, name string) error {
+	if err := c.passManager(ctx); err != nil {
+		return err
+	}
 	if err := c.loadKeymap(); err != nil {
 		return err
 	}
@@ -108,16 +111,19 @@ func (c *Conn) keyUp(ctx context.Context, name string) error {
 }
 
 // stroke sends the event of one key, with shift around it where the keysym lies on the key's second level. The caller's
-// own shift is left alone.
+// own shift is left alone. On the keypad the lock takes the place of shift: with that, Chromium sees arrows for digits.
 func (c *Conn) stroke(at place, sym xproto.Keysym, kinds ...byte) error {
-	shift := at.shifted
-	if shift && isKeypad(sym) {
+	shift, lock := at.shifted, c.keys.where[symNumLock].code
+	if shift && isKeypad(sym) && lock != 0 {
 		p, err := xproto.QueryPointer(c.x, c.root).Reply()
 		if err != nil {
 			return err
 		}
-		// NumLock selects the second level of keypad keys, and shift the first again.
-		shift = p.Mask&c.keys.numLock == 0
+		shift = false
+		if p.Mask&c.keys.numLock == 0 {
+			c.tap(lock)
+			defer c.tap(lock)
+		}
 	}
 	for _, k := range c.held.keys {
 		if k.sym == symShiftL || k.sym == symShiftR {
@@ -136,9 +142,17 @@ func (c *Conn) stroke(at place, sym xproto.Keysym, kinds ...byte) error {
 	return nil
 }
 
+func (c *Conn) tap(code xproto.Keycode) {
+	c.fake(xproto.KeyPress, byte(code))
+	c.fake(xproto.KeyRelease, byte(code))
+}
+
 func (c *Conn) typeText(ctx context.Context, text string, interval time.Duration) error {
 	syms, err := keysymsOf(text)
 	if err != nil {
+		return err
+	}
+	if err := c.passManager(ctx); err != nil {
 		return err
 	}
 	if err := c.loadKeymap(); err != nil {

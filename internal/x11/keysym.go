@@ -22,7 +22,7 @@ const (
 	symNumLock  xproto.Keysym = 0xff7f
 )
 
-// namedKeys maps pyautogui's names of more than one character to keysyms. Where X has no such key the nearest one stands in:
+// namedKeys maps pyautogui's names of more than one character, and some that others use, to keysyms. Where X has no such key the nearest one stands in:
 // accept is OK, final ends the Hangul mode, command is the left Super key, option an Alt key.
 func namedKeys() map[string]xproto.Keysym {
 	m := map[string]xproto.Keysym{
@@ -44,6 +44,13 @@ func namedKeys() map[string]xproto.Keysym {
 		"space": ' ', "stop": 0x1008ff15, "subtract": 0xffad, "tab": symTab, "up": 0xff52,
 		"volumedown": 0x1008ff11, "volumemute": 0x1008ff12, "volumeup": 0x1008ff13,
 		"win": 0xffeb, "winleft": 0xffeb, "winright": 0xffec, "yen": 0xa5,
+	}
+	// Names that web pages and other tools use for the same keys.
+	for name, same := range map[string]string{
+		"arrowdown": "down", "arrowleft": "left", "arrowright": "right", "arrowup": "up", "cmd": "command", "control": "ctrl",
+		"ins": "insert", "menu": "apps", "meta": "win", "page_down": "pagedown", "page_up": "pageup", "super": "win",
+	} {
+		m[name] = m[same]
 	}
 	for i := range xproto.Keysym(10) {
 		m[fmt.Sprintf("num%d", i)] = 0xffb0 + i

@@ -18,6 +18,8 @@ const (
 	maxTransfers = 32
 	// transferIdle is how long a reader of a large answer may take between two pieces.
 	transferIdle = 30 * time.Second
+	// maxQuiet bounds the pause that says that nobody asks any more.
+	maxQuiet = 2 * time.Second
 	// maxRequests bounds the questions that wait. Who asks more than that at once gets no answer to some.
 	maxRequests = 256
 )
@@ -31,6 +33,8 @@ type Offer struct {
 
 	mu      sync.Mutex
 	reads   uint64
+	asked   time.Time     // when an application last asked for something
+	gap     time.Duration // the longest time between two questions
 	lost    bool
 	changed chan struct{} // closed and renewed at every change
 }
@@ -41,7 +45,7 @@ type form struct {
 	data []byte
 }
 
-// Reads counts how often applications have read the content so far.
+// Reads counts how often applications have read the content so far. What the server reads for VNC viewers does not count.
 func (o *Offer) Reads() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,6 +70,37 @@ func (o *Offer) WaitRead(ctx context.Context, n uint64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// WaitQuiet returns when applications have stopped asking about the content. One that pastes asks many questions, before and
+// after it reads, and gives up when the answers change in between. There is no sign of the last one, so the pause must be
+// several times as long as those between the questions so far, and at least least.
+func (o *Offer) WaitQuiet(ctx context.Context, least time.Duration) error {
+	for {
+		o.mu.Lock()
+		rest := time.Until(o.asked.Add(max(least, min(4*o.gap, maxQuiet))))
+		o.mu.Unlock()
+		if rest <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// question notes that an application has asked.
+func (o *Offer) question(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.asked.IsZero() {
+		o.gap = max(o.gap, now.Sub(o.asked))
+	}
+	o.asked = now
 }
 
 func (o *Offer) update(fn func()) {

@@ -33,6 +33,7 @@ const maxScroll = 10_000
 type held struct {
 	buttons map[Button]bool
 	keys    map[string]heldKey
+	recent  bool // a button was pressed since passManager
 }
 
 // Pointer returns where the pointer is.
@@ -77,6 +78,7 @@ func (c *Conn) Press(ctx context.Context, b Button) error {
 			c.held.buttons = map[Button]bool{}
 		}
 		c.held.buttons[b] = true
+		c.held.recent = true
 		return nil
 	})
 }

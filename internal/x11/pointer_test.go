@@ -2,10 +2,15 @@ package x11
 
 import (
 	"image"
+	"os/exec"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jezek/xgb/xproto"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestPointerArrivesWhereAndAsSent(t *testing.T) {
@@ -101,5 +106,46 @@ func TestPointerPositionAndBounds(t *testing.T) {
 	}
 	if c.Scroll(ctx, 0, 1<<30) == nil {
 		t.Error("a billion steps were accepted")
+	}
+}
+
+// TestKeysComeAfterTheClick: a window manager that takes its time to let a button through must not be overtaken.
+func TestKeysComeAfterTheClick(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "openbox")
+	s := startServer(t)
+	wm := exec.Command("openbox", "--sm-disable")
+	wm.Env = append(s.env(), "HOME="+t.TempDir())
+	must(t, wm.Start())
+	t.Cleanup(func() {
+		_ = wm.Process.Kill()
+		_ = wm.Wait()
+	})
+	c := s.dial(t)
+	ctx := testContext(t)
+	eventually(t, "the window manager runs", func() bool {
+		ok, err := do(ctx, c, c.input, c.managerAnswers)
+		return err == nil && ok
+	})
+	p := startProbe(t, s, func(p *probe) { p.managed = true })
+	eventually(t, "the window has the focus", func() bool {
+		f, err := xproto.GetInputFocus(p.x).Reply()
+		return err == nil && f.Focus == p.window
+	})
+	at, err := xproto.TranslateCoordinates(p.x, p.window, p.root, 50, 50).Reply()
+	must(t, err)
+	must(t, c.Move(ctx, image.Pt(int(at.DstX), int(at.DstY))))
+	for range 20 {
+		must(t, wm.Process.Signal(syscall.SIGSTOP))
+		must(t, c.Press(ctx, Left))
+		typed := make(chan error, 1)
+		go func() { typed <- c.Chord(ctx, "a") }()
+		must(t, wm.Process.Signal(syscall.SIGCONT))
+		must(t, <-typed)
+		must(t, c.Release(ctx, Left))
+	}
+	eventually(t, "all events arrive", func() bool { return len(p.order()) >= 60 })
+	if got := p.order(); got != strings.Repeat("bkr", 20) {
+		t.Errorf("buttons (b), keys (k) and releases (r) arrived as %s", got)
 	}
 }

@@ -22,6 +22,8 @@ type probe struct {
 	slow  int  // round trips to make before each event, to lag behind
 	pings bool // answers _NET_WM_PING
 
+	managed bool // lets the window manager have its window
+
 	protocols, ping xproto.Atom
 	keymap          *xproto.GetKeyboardMappingReply
 
@@ -29,6 +31,7 @@ type probe struct {
 	keys   []keyEvent
 	clicks []clickEvent
 	moves  []image.Point
+	turns  []byte // b for a pressed button, r for a released one, k for a key
 }
 
 type keyEvent struct {
@@ -57,7 +60,7 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 	events := uint32(xproto.EventMaskKeyPress | xproto.EventMaskKeyRelease | xproto.EventMaskButtonPress |
 		xproto.EventMaskButtonRelease | xproto.EventMaskPointerMotion | xproto.EventMaskExposure)
 	must(t, xproto.CreateWindowChecked(x, 24, p.window, p.root, 0, 0, 400, 300, 0, xproto.WindowClassInputOutput, 0,
-		xproto.CwBackPixel|xproto.CwOverrideRedirect|xproto.CwEventMask, []uint32{0x204060, 1, events}).Check())
+		xproto.CwBackPixel|xproto.CwOverrideRedirect|xproto.CwEventMask, []uint32{0x204060, p.redirect(), events}).Check())
 	p.protocols = p.atom(t, "WM_PROTOCOLS")
 	p.ping = p.atom(t, "_NET_WM_PING")
 	if p.pings {
@@ -69,13 +72,41 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 	mapped := make(chan struct{})
 	go p.run(mapped)
 	must(t, xproto.MapWindowChecked(x, p.window).Check())
-	<-mapped
-	must(t, xproto.SetInputFocusChecked(x, xproto.InputFocusNone, p.window, xproto.TimeCurrentTime).Check())
+	if p.managed {
+		// openbox loses requests that arrive while it starts, after it has said what it supports.
+		eventually(t, "the window manager shows the window", func() bool {
+			must(t, xproto.MapWindowChecked(x, p.window).Check())
+			select {
+			case <-mapped:
+				return true
+			default:
+				return false
+			}
+		})
+	} else {
+		<-mapped
+		must(t, xproto.SetInputFocusChecked(x, xproto.InputFocusNone, p.window, xproto.TimeCurrentTime).Check())
+	}
 	t.Cleanup(func() {
 		x.Close()
 		<-p.ended
 	})
 	return p
+}
+
+// redirect is the attribute that keeps the window manager away.
+func (p *probe) redirect() uint32 {
+	if p.managed {
+		return 0
+	}
+	return 1
+}
+
+// order tells in which order buttons and keys arrived.
+func (p *probe) order() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return string(p.turns)
 }
 
 func (p *probe) atom(t testing.TB, name string) xproto.Atom {
@@ -160,12 +191,20 @@ func (p *probe) key(e keyEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys = append(p.keys, e)
+	if e.down {
+		p.turns = append(p.turns, 'k')
+	}
 }
 
 func (p *probe) click(e clickEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clicks = append(p.clicks, e)
+	if e.down {
+		p.turns = append(p.turns, 'b')
+	} else {
+		p.turns = append(p.turns, 'r')
+	}
 }
 
 // takeKeys waits until something was pressed and all of it released, and returns the key events since the last call.

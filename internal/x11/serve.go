@@ -99,10 +99,20 @@ func (c *Conn) answer(req xproto.SelectionRequestEvent) {
 		}
 	}
 	xproto.SendEvent(c.x, false, req.Requestor, xproto.EventMaskNoEvent, string(note.Bytes()))
-	if read {
-		offer.update(func() { offer.reads++ })
+	if offer != nil && c.isApplication(req.Requestor) {
+		offer.question(time.Now())
+		if read {
+			offer.update(func() { offer.reads++ })
+		}
 	}
 }
+
+// idBits are those of an id that the server gives to clients; the upper ones are flags.
+const idBits = 1<<29 - 1
+
+// isApplication tells programs from the server itself, which reads too, on behalf of VNC viewers: that is no sign that a
+// paste has arrived.
+func (c *Conn) isApplication(w xproto.Window) bool { return uint32(w)&c.others != 0 }
 
 func appendAtoms(b []byte, atoms ...xproto.Atom) []byte {
 	for _, a := range atoms {
@@ -153,7 +163,10 @@ func (c *Conn) sendPiece(key transferKey) {
 	if key.window != c.window && !c.sel.transferring(key.window) {
 		xproto.ChangeWindowAttributes(c.x, key.window, xproto.CwEventMask, []uint32{xproto.EventMaskNoEvent})
 	}
-	t.offer.update(func() { t.offer.reads++ })
+	if c.isApplication(key.window) {
+		t.offer.question(t.used)
+		t.offer.update(func() { t.offer.reads++ })
+	}
 }
 
 // checkOwner ends an offer that another application has replaced. It asks who the owner is, because the news may be older

@@ -173,7 +173,7 @@ func (c *Conn) findExtensions() (extensions, error) {
 // atoms are the names this package speaks with.
 type atoms struct {
 	clipboard, targets, timestamp, incr, utf8, text, plainUTF8, plain xproto.Atom
-	transfer, protocols, ping                                         xproto.Atom
+	transfer, protocols, ping, supported, askFrame, frame             xproto.Atom
 }
 
 func (c *Conn) internAtoms() (atoms, error) {
@@ -182,6 +182,7 @@ func (c *Conn) internAtoms() (atoms, error) {
 		"CLIPBOARD": &a.clipboard, "TARGETS": &a.targets, "TIMESTAMP": &a.timestamp, "INCR": &a.incr,
 		"UTF8_STRING": &a.utf8, "TEXT": &a.text, "text/plain;charset=utf-8": &a.plainUTF8, "text/plain": &a.plain,
 		"_COVE_TRANSFER": &a.transfer, "WM_PROTOCOLS": &a.protocols, "_NET_WM_PING": &a.ping,
+		"_NET_SUPPORTED": &a.supported, "_NET_REQUEST_FRAME_EXTENTS": &a.askFrame, "_NET_FRAME_EXTENTS": &a.frame,
 	} {
 		id, err := c.intern(name)
 		if err != nil {

@@ -45,8 +45,9 @@ type Conn struct {
 	window xproto.Window
 	ext    extensions
 	atoms  atoms
+	others uint32 // the bits of an id that say whose client it is; none of them set means the server's own
 
-	input, screen, reads, owns lane
+	input, screen, reads, owns, pings lane
 
 	keys keyboard
 	held held
@@ -80,7 +81,7 @@ func Dial(ctx context.Context, cfg Config) (*Conn, error) {
 	}
 	c := &Conn{
 		cfg: cfg, wire: w, x: x,
-		input: newLane(), screen: newLane(), reads: newLane(), owns: newLane(),
+		input: newLane(), screen: newLane(), reads: newLane(), owns: newLane(), pings: newLane(),
 		pumped: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.sel.init()
@@ -99,6 +100,7 @@ func (c *Conn) inspect() error {
 	setup := xproto.Setup(c.x)
 	screen := setup.DefaultScreen(c.x)
 	c.root = screen.Root
+	c.others = idBits &^ setup.ResourceIdMask
 	if err := checkPixels(setup, screen); err != nil {
 		return err
 	}
@@ -180,6 +182,13 @@ func (c *Conn) end(why error) {
 // Sync returns when the server has taken everything that was sent before.
 func (c *Conn) Sync(ctx context.Context) error {
 	_, err := do(ctx, c, c.input, func() (struct{}, error) { return struct{}{}, c.roundTrip() })
+	return err
+}
+
+// Ping returns when the server has answered. Unlike Sync it waits for no other call, so that a failure says something about
+// the server and not about who else is using it.
+func (c *Conn) Ping(ctx context.Context) error {
+	_, err := do(ctx, c, c.pings, func() (struct{}, error) { return struct{}{}, c.roundTrip() })
 	return err
 }
 

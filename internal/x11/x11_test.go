@@ -61,6 +61,7 @@ func calls() map[string]func(context.Context, *Conn) error {
 		"type":       func(ctx context.Context, c *Conn) error { return c.Type(ctx, "世", 0) },
 		"settle":     func(ctx context.Context, c *Conn) error { return c.Settle(ctx) },
 		"sync":       func(ctx context.Context, c *Conn) error { return c.Sync(ctx) },
+		"ping":       func(ctx context.Context, c *Conn) error { return c.Ping(ctx) },
 		"copy": func(ctx context.Context, c *Conn) error {
 			_, err := c.SetSelection(ctx, Clipboard, Text("x"))
 			return err

@@ -37,8 +37,8 @@ func (s *Service) path() []string {
 }
 
 var (
-	pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
-	nodeName   = regexp.MustCompile(`^node(js)?(-?\d+)?$`)
+	pythonName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^python(3(\.\d+)?)?$`) })
+	nodeName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^node(js)?(-?\d+)?$`) })
 )
 
 func (s *Service) pythons() map[string][]string {
@@ -46,10 +46,10 @@ func (s *Service) pythons() map[string][]string {
 	if s.Venv != "" {
 		dirs = append([]string{filepath.Join(s.Venv, "bin")}, dirs...)
 	}
-	return find(dirs, pythonName)
+	return find(dirs, pythonName())
 }
 
-func (s *Service) nodes() map[string][]string { return find(s.path(), nodeName) }
+func (s *Service) nodes() map[string][]string { return find(s.path(), nodeName()) }
 
 // find lists programs by their real file, each with the names it goes by.
 func find(dirs []string, name *regexp.Regexp) map[string][]string {
@@ -129,7 +129,7 @@ func merge(list []Tool) []Tool {
 	return out
 }
 
-var versionText = regexp.MustCompile(`\d+(\.\d+)+\S*`)
+var versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+(\.\d+)+\S*`) })
 
 func (s *Service) version(ctx context.Context, path string) string {
 	info, err := os.Stat(path)
@@ -143,10 +143,15 @@ func (s *Service) version(ctx context.Context, path string) string {
 		return known.text
 	}
 	res, err := s.Runner.Run(ctx, proc.Command{Path: path, Args: []string{"--version"}, Limit: 4 << 10})
-	if err != nil || res.Exit.Code != 0 {
+	if ctx.Err() != nil {
 		return ""
 	}
-	found := versionText.FindString(string(res.Stdout) + string(res.Stderr))
+	// One that does not work is remembered too: the wrappers of a version manager
+	// take long to say that there is nothing behind them.
+	found := ""
+	if err == nil && res.Exit.Code == 0 {
+		found = versionText().FindString(string(res.Stdout) + string(res.Stderr))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.versions[path] = version{info.ModTime(), found}

@@ -82,10 +82,10 @@ func (s *Service) kernelSpec(ctx context.Context, name string) (kernel.Spec, err
 	return kernel.Spec{}, op.Errorf(op.NotFound, "there is no kernel %q; there is: %s", name, strings.Join(names(list), ", "))
 }
 
-var pythonName = regexp.MustCompile(`^(?:python|python3|python3\.\d+)?$`)
+var pythonName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:python|python3|python3\.\d+)?$`) })
 
 // python tells whether a name means the default kernel, perhaps with a version.
-func python(name string) bool { return pythonName.MatchString(name) }
+func python(name string) bool { return pythonName().MatchString(name) }
 
 // choose picks a kernel. Callers elsewhere name Python by its version, which is
 // right if it is the one there is.

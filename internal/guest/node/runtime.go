@@ -52,7 +52,7 @@ var places = []string{
 	"/opt/node*/bin/node",
 }
 
-var programName = regexp.MustCompile(`^node(js)?(-?v?\d+(\.\d+)*)?$`)
+var programName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^node(js)?(-?v?\d+(\.\d+)*)?$`) })
 
 // candidates are the paths of everything that looks like Node.js, the default first.
 func (s *Service) candidates() []string {
@@ -66,7 +66,7 @@ func (s *Service) candidates() []string {
 			continue
 		}
 		for _, e := range entries {
-			if programName.MatchString(e.Name()) {
+			if programName().MatchString(e.Name()) {
 				paths = append(paths, filepath.Join(dir, e.Name()))
 			}
 		}
@@ -109,7 +109,7 @@ func (s *Service) programs(ctx context.Context) []program {
 	return found
 }
 
-var versionText = regexp.MustCompile(`^v(\d+\.\d+\.\d+\S*)\s*$`)
+var versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^v(\d+\.\d+\.\d+\S*)\s*$`) })
 
 // ask returns the version of a program; empty if it has none to tell.
 func (s *Service) ask(ctx context.Context, path string) string {
@@ -129,7 +129,7 @@ func (s *Service) ask(ctx context.Context, path string) string {
 	if err != nil {
 		return ""
 	}
-	m := versionText.FindStringSubmatch(string(r.Stdout))
+	m := versionText().FindStringSubmatch(string(r.Stdout))
 	if m == nil {
 		return ""
 	}

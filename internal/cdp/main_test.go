@@ -1,0 +1,120 @@
+package cdp
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// patience bounds every wait of these tests; nothing is expected to take a tenth of it.
+const patience = 2 * time.Minute
+
+// browser is a headless Chromium of one test's own.
+type browser struct {
+	cmd    *exec.Cmd
+	url    string // of the debugging port
+	waited chan struct{}
+}
+
+func startBrowser(t testing.TB) *browser {
+	t.Helper()
+	testenv.Need(t, "chromium")
+	profile := t.TempDir()
+	b := &browser{waited: make(chan struct{})}
+	b.cmd = exec.Command("chromium", "--headless=new", "--no-sandbox", "--no-first-run", "--no-default-browser-check",
+		"--disable-background-networking", "--disable-sync", "--disable-component-update", "--disable-default-apps", "--disable-breakpad",
+		"--disable-gpu", "--disable-dev-shm-usage", "--password-store=basic", "--use-mock-keychain",
+		"--disable-features=Translate,MediaRouter,OptimizationHints", "--remote-debugging-address=127.0.0.1",
+		"--remote-debugging-port=0", "--user-data-dir="+profile, "about:blank")
+	b.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stderr, err := b.cmd.StderrPipe()
+	must(t, err)
+	must(t, b.cmd.Start())
+	t.Cleanup(b.kill)
+	listening := make(chan string, 1)
+	go func() {
+		defer close(b.waited)
+		r := bufio.NewReader(stderr)
+		for {
+			line, err := r.ReadString('\n')
+			if _, ws, ok := strings.Cut(line, "DevTools listening on "); ok {
+				listening <- strings.TrimSpace(ws)
+			}
+			if err != nil {
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, stderr)
+		_ = b.cmd.Wait()
+	}()
+	select {
+	case ws := <-listening:
+		u, err := url.Parse(ws)
+		must(t, err)
+		b.url = "http://" + u.Host
+	case <-b.waited:
+		t.Fatal("chromium ended before it listened")
+	case <-time.After(patience):
+		t.Fatal("chromium does not listen")
+	}
+	return b
+}
+
+// kill ends the browser's whole process group, and returns when nobody is left who could write to its profile.
+func (b *browser) kill() {
+	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
+	<-b.waited
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		if syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL) != nil {
+			return
+		}
+	}
+}
+
+func (b *browser) dial(t testing.TB) *Client {
+	t.Helper()
+	v, err := Endpoint{URL: b.url}.Version(testContext(t))
+	must(t, err)
+	c, err := Dial(testContext(t), Config{URL: v.WebSocketDebuggerURL})
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// page opens a page and a session with it.
+func page(t testing.TB, c *Client) (string, SessionID) {
+	t.Helper()
+	ctx := testContext(t)
+	id, err := c.CreateTarget(ctx, NewTarget{})
+	must(t, err)
+	s, err := c.Attach(ctx, id)
+	must(t, err)
+	return id, s
+}
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

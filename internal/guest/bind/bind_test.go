@@ -1,0 +1,163 @@
+package bind_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cove-sandbox/cove/internal/guest/bind"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// waiting is a service and what it was told.
+func waiting(t *testing.T) (*bind.Service, *bind.Settings, string) {
+	home, got := t.TempDir(), &bind.Settings{}
+	return bind.New(bind.Config{Home: home, Prepare: func(s bind.Settings) (bind.Commit, error) {
+		return func() (bool, error) { *got = s; return true, nil }, nil
+	}}), got, home
+}
+
+func code(err error) op.Code {
+	if e, ok := op.AsError(err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// TestInit: everything is in place when it is put into effect.
+func TestInit(t *testing.T) {
+	t.Parallel()
+	home, told := t.TempDir(), bind.Settings{}
+	if err := os.WriteFile(filepath.Join(home, "old"), []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := bind.New(bind.Config{Home: home, Prepare: func(in bind.Settings) (bind.Commit, error) {
+		return func() (bool, error) {
+			for name, want := range map[string]string{"old": "new", "a/b/c": "deep"} {
+				if b, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(b) != want {
+					t.Errorf("%s is not there yet: %q %v", name, b, err)
+				}
+			}
+			told = in
+			return true, nil
+		}, nil
+	}})
+	out, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}, Unset: []string{"C"}, Workdir: "~/work", Files: []bind.File{
+		{Path: "~/old", Content: encode("new"), Mode: "0600"}, {Path: filepath.Join(home, "a/b/c"), Content: encode("deep"), Mode: "755"},
+	}})
+	if err != nil || !out.Ready {
+		t.Fatal(out, err)
+	}
+	if diff := cmp.Diff(bind.Settings{Env: map[string]string{"A": "b"}, Unset: []string{"C"}, Workdir: filepath.Join(home, "work")}, told); diff != "" {
+		t.Error(diff)
+	}
+	for name, want := range map[string]fs.FileMode{"old": 0o600, "a/b/c": 0o755, "work": fs.ModeDir | 0o755} {
+		if info, err := os.Stat(filepath.Join(home, name)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v %v", name, info.Mode(), err)
+		}
+	}
+	if _, err := s.Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
+		t.Errorf("a second time: %v", err)
+	}
+	for _, c := range []bind.Config{{}, {Bound: true}} {
+		if _, err := bind.New(c).Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestRefused: what cannot be is told without its content, changes nothing, and
+// leaves the sandbox waiting.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	s, told, home := waiting(t)
+	const secret = "s3cret"
+	long := secret + strings.Repeat("x", 1<<17)
+	for name, in := range map[string]bind.InitIn{
+		"empty name":    {Env: map[string]string{"": secret}},
+		"name with =":   {Env: map[string]string{"A=B": secret}},
+		"zero byte":     {Env: map[string]string{"A": secret + "\x00"}},
+		"long variable": {Env: map[string]string{"A": long}},
+		"relative file": {Files: []bind.File{{Path: "a", Content: encode(secret), Mode: "0600"}}},
+		"not base64":    {Files: []bind.File{{Path: "~/a", Content: secret + "!", Mode: "0600"}}},
+		"mode":          {Files: []bind.File{{Path: "~/a", Content: encode(secret), Mode: "9"}}},
+		"folder":        {Files: []bind.File{{Path: "~", Content: encode(secret), Mode: "0600"}}},
+		"not writable":  {Files: []bind.File{{Path: "/proc/cove/a", Content: encode(secret), Mode: "0600"}}},
+		"workdir":       {Workdir: "work"},
+		"no folder":     {Workdir: "/proc/cove"},
+	} {
+		_, err := s.Init(t.Context(), in)
+		if code(err) != op.Invalid || strings.Contains(err.Error(), secret) || len(err.Error()) > 400 {
+			t.Errorf("%s: %v", name, err)
+		}
+		if shown := fmt.Sprintf("%v %+v", in, in); strings.Contains(shown, secret) {
+			t.Errorf("%s shows: %s", name, shown)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 || told.Env != nil {
+		t.Errorf("left %v %v", left, told)
+	}
+	if _, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}}); err != nil || told.Env["A"] != "b" {
+		t.Errorf("%v %v", err, told)
+	}
+}
+
+func TestPrepareFails(t *testing.T) {
+	t.Parallel()
+	home, fault := t.TempDir(), errors.New("no")
+	s := bind.New(bind.Config{Home: home, Prepare: func(bind.Settings) (bind.Commit, error) { return nil, fault }})
+	if _, err := s.Init(t.Context(), bind.InitIn{Files: []bind.File{{Path: "~/a", Mode: "0600"}}}); !errors.Is(err, fault) {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestOnce: of many at once one is done, over HTTP as well, and the others are told so.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	var done, won atomic.Int64
+	s := bind.New(bind.Config{Home: t.TempDir(), Prepare: func(bind.Settings) (bind.Commit, error) {
+		return func() (bool, error) { done.Add(1); return false, nil }, nil
+	}})
+	h := rest.New(rest.Config{Table: op.NewTable(s.Ops())})
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/sandbox/init", strings.NewReader(`{"env":{"A":"b"},"files":null}`)))
+			switch w.Code {
+			case http.StatusOK:
+				won.Add(1)
+			case http.StatusConflict:
+			default:
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+	}
+	wait.Wait()
+	if done.Load() != 1 || won.Load() != 1 {
+		t.Errorf("%d done, %d told so", done.Load(), won.Load())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,304 @@
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/browser"
+	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func fileIs(path, want string) bool {
+	b, err := os.ReadFile(path)
+	return err == nil && string(b) == want
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	files := site(t, map[string]http.HandlerFunc{"/login": func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "who", Value: "me", MaxAge: 3600})
+		fmt.Fprint(w, "<title>login</title>")
+	}})
+	r := newRoom(t, func(c *browser.Config) { c.Homepage = files.URL + "/home" })
+	c := r.connect(t)
+	testenv.Poll(t, "the homepage is open", func() bool { return slices.Equal(pages(t, c), []string{files.URL + "/home"}) })
+	r.open(t, c, files.URL+"/login")
+	r.open(t, c, files.URL+"/second")
+	want := pages(t, c)
+	slices.Sort(want)
+
+	call := &op.Call{}
+	out, err := r.Restart(op.WithCall(testContext(t), call), browser.RestartIn{Mode: "soft"})
+	must(t, err)
+	if out.Mode != "soft" || call.Hint != "" {
+		t.Errorf("soft: %+v, hint %q", out, call.Hint)
+	}
+	c = r.connect(t)
+	testenv.Poll(t, "the tabs are back", func() bool {
+		got := pages(t, c)
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+	if _, hint := r.info(t); hint != "" {
+		t.Errorf("after a restart that was asked for the hint is %q", hint)
+	}
+
+	out, err = r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Locale: new("de-DE")})
+	must(t, err)
+	c = r.connect(t)
+	testenv.Poll(t, "only the homepage is open", func() bool { return slices.Equal(pages(t, c), []string{files.URL + "/home"}) })
+	p := r.open(t, c, files.URL+"/login")
+	if lang, cookie := eval[string](t, p, `navigator.language`), eval[string](t, p, `document.cookie`); lang != "de-DE" || cookie != "who=me" || out.Locale != "de-DE" {
+		t.Errorf("hard: language %q, cookie %q, %+v", lang, cookie, out)
+	}
+	if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft", Locale: new("not a language")}); err == nil {
+		t.Error("nonsense is taken for a language")
+	}
+}
+
+func TestKilledBrowserIsReplaced(t *testing.T) {
+	t.Parallel()
+	files := site(t, nil)
+	r := newRoom(t)
+	c := r.connect(t)
+	r.open(t, c, files.URL+"/kept")
+	// Chromium writes its tabs down every few seconds; a soft restart makes sure of it.
+	_, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft"})
+	must(t, err)
+	first, _ := r.info(t)
+	must(t, syscall.Kill(r.pidOf(t, "chromium"), syscall.SIGKILL))
+	second, hint := r.info(t)
+	if !strings.Contains(hint, "ended by SIGKILL") || !strings.Contains(hint, "tabs were opened again") {
+		t.Errorf("hint %q", hint)
+	}
+	if first.CDP == second.CDP {
+		t.Error("it is the same browser")
+	}
+	testenv.Poll(t, "the tab is back", func() bool { return slices.Contains(pages(t, r.connect(t)), files.URL+"/kept") })
+	if _, hint := r.info(t); hint != "" {
+		t.Errorf("the next hint is %q", hint)
+	}
+	// A client from outside may close it for good; the next call has a new one.
+	_ = dial(t, getJSON[entry](t, r.url+"/json/version").Socket).Call(testContext(t), cdp.Browser, "Browser.close", nil, nil)
+	testenv.Poll(t, "the browser ends", func() bool { state, _ := r.State(); return state == "failed" })
+	if _, hint := r.info(t); !strings.Contains(hint, "ended normally") {
+		t.Errorf("after it was closed: hint %q", hint)
+	}
+}
+
+func TestHungBrowserIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, func(c *browser.Config) { c.Hang = 3 * time.Second })
+	r.info(t)
+	pid := r.pidOf(t, "chromium")
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	if _, hint := r.info(t); !strings.Contains(hint, "hung") || r.pidOf(t, "chromium") == pid {
+		t.Errorf("hint %q", hint)
+	}
+	// It is noticed without a call, too.
+	must(t, syscall.Kill(r.pidOf(t, "chromium"), syscall.SIGSTOP))
+	testenv.Poll(t, "the hung browser is given up", func() bool { state, _ := r.State(); return state == "failed" })
+	r.info(t)
+}
+
+// TestEverythingIsKilledUnderLoad: in turn and together, while calls go on.
+func TestEverythingIsKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	r.info(t)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for i := range 3 {
+		load.Go(func() {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var err error
+				switch n % 3 {
+				case 0:
+					_, err = r.Info(testContext(t), browser.None{})
+				case 1:
+					_, err = r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "jpeg"})
+				case 2:
+					_, err = r.display.Act(testContext(t), display.ActionIn{OneOf: op.OneOf{Value: &display.MoveTo{Kind: "MOVE_TO", X: 5, Y: 5}}})
+				}
+				if e, ok := op.AsError(err); err != nil && (!ok || e.Code != op.Unavailable) {
+					t.Errorf("a call ended with %v", err)
+				}
+			}
+		})
+	}
+	for _, victims := range [][]string{{"chromium"}, {"openbox"}, {"Xtigervnc"}, {"chromium", "openbox", "Xtigervnc"}} {
+		for _, v := range victims {
+			must(t, syscall.Kill(r.pidOf(t, v), syscall.SIGKILL))
+		}
+		r.info(t)
+		_, err := r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
+		must(t, err)
+	}
+	close(stop)
+	load.Wait()
+}
+
+func TestIdleBrowserStopsAndComesBack(t *testing.T) {
+	t.Parallel()
+	files := site(t, nil)
+	r := newRoom(t, func(c *browser.Config) { c.Idle = 50 * time.Millisecond })
+	c, release, err := r.Connect(testContext(t))
+	must(t, err)
+	r.open(t, c, files.URL+"/kept")
+	release()
+	testenv.Poll(t, "the browser stops", func() bool { state, _ := r.State(); return state == "idle" })
+	_, hint := r.info(t)
+	if !strings.Contains(hint, "nobody used it") {
+		t.Errorf("hint %q", hint)
+	}
+	c, release, err = r.Connect(testContext(t))
+	must(t, err)
+	defer release()
+	testenv.Poll(t, "the tab is back", func() bool { return slices.Contains(pages(t, c), files.URL+"/kept") })
+}
+
+// TestForeignLockIsNoObstacle: a profile that was used under another host name, or by a browser that was killed.
+func TestForeignLockIsNoObstacle(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	profile := filepath.Join(r.dir, "browser", "profile")
+	must(t, os.MkdirAll(profile, 0o700))
+	must(t, os.Symlink("otherhost-1", filepath.Join(profile, "SingletonLock")))
+	must(t, os.Symlink("/nowhere", filepath.Join(profile, "SingletonSocket")))
+	r.info(t)
+	other := browser.New(browser.Config{Runner: r.runner, Display: r.display, State: r.dir, Home: r.dir})
+	ctx, cancel := context.WithTimeout(testContext(t), 20*time.Second)
+	defer cancel()
+	if _, err := other.Info(ctx, browser.None{}); err == nil || !strings.Contains(err.Error(), "another sandbox") {
+		t.Errorf("a second browser with the same profile: %v", err)
+	}
+	r.info(t)
+}
+
+func TestMissingBrowserIsNamed(t *testing.T) {
+	t.Parallel()
+	runner := proc.New(proc.Config{Env: []string{"PATH=" + t.TempDir()}})
+	defer runner.Close()
+	for program, want := range map[string]string{"": "install the package chromium", "/no/such/browser": "/no/such/browser"} {
+		s := browser.New(browser.Config{Runner: runner, State: t.TempDir(), Program: program})
+		if state, why := s.State(); state != "absent" || !strings.Contains(why, want) {
+			t.Errorf("state %s: %s", state, why)
+		}
+		for name, call := range map[string]func() error{
+			"info":    func() error { _, err := s.Info(testContext(t), browser.None{}); return err },
+			"restart": func() error { _, err := s.Restart(testContext(t), browser.RestartIn{Mode: "hard"}); return err },
+		} {
+			if e, ok := op.AsError(call()); !ok || e.Code != op.Unavailable || !strings.Contains(e.Msg, want) {
+				t.Errorf("%s: %v", name, e)
+			}
+		}
+		must(t, s.Close())
+	}
+}
+
+// TestScreenshotWithoutBrowser: a desktop is one without it, too.
+func TestScreenshotWithoutBrowser(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, func(c *browser.Config) { c.Program = "/no/such/browser" })
+	_, err := r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
+	must(t, err)
+	call := &op.Call{}
+	_, err = r.display.Act(op.WithCall(testContext(t), call), display.ActionIn{OneOf: op.OneOf{Value: &display.MoveTo{Kind: "MOVE_TO", X: 5, Y: 5}}})
+	if err != nil || !strings.Contains(call.Hint, "no browser") {
+		t.Errorf("%v, hint %q", err, call.Hint)
+	}
+}
+
+// TestAsAnotherUser runs the tests below as a user without privileges, as the sandbox does.
+func TestAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("this is another user already")
+	}
+	testenv.NeedRoot(t)
+	home, err := os.MkdirTemp("", "cove-user-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(home) })
+	const nobody = 65534
+	must(t, os.Chown(home, nobody, nobody))
+	program := filepath.Join(home, "browser.test")
+	must(t, exec.Command("cp", os.Args[0], program).Run())
+	cmd := exec.Command(program, "-test.run", "^TestSandbox", "-test.v")
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "CI=" + os.Getenv("CI"), "COVE_UNPRIVILEGED=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil || strings.Contains(string(out), "SKIP") {
+		t.Fatal(err)
+	}
+}
+
+func unprivileged(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		t.Skip("root cannot use Chromium's sandbox; TestAsAnotherUser runs this")
+	}
+}
+
+func TestSandboxIsOn(t *testing.T) {
+	unprivileged(t)
+	r := newRoom(t)
+	info, _ := r.info(t)
+	if _, why := r.State(); !info.Sandbox || info.Reason != "" || why != "" {
+		t.Fatalf("the sandbox is off: %s, %s", info.Reason, why)
+	}
+	p := r.open(t, r.connect(t), "about:blank")
+	if eval[int](t, p, `6 * 7`) != 42 {
+		t.Error("a page does not work")
+	}
+	filtered := 0
+	for _, line := range processesOf(r.dir) {
+		if strings.Contains(line, "--no-sandbox") {
+			t.Errorf("without sandbox: %s", line)
+		}
+		pid, _, _ := strings.Cut(line, " ")
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		if err == nil && strings.Contains(line, "--type=renderer") && strings.Contains(string(status), "Seccomp:\t2") {
+			filtered++
+		}
+	}
+	if filtered == 0 {
+		t.Error("no renderer is in a sandbox")
+	}
+}
+
+// TestSandboxIsTurnedOffOnlyWhereItCannotWork: a stand-in says what Chromium says there.
+func TestSandboxIsTurnedOffOnlyWhereItCannotWork(t *testing.T) {
+	unprivileged(t)
+	script := filepath.Join(t.TempDir(), "chromium")
+	must(t, os.WriteFile(script, []byte(`#!/bin/sh
+case "$*" in *--no-sandbox*) exec /usr/bin/chromium "$@";; esac
+echo "[1:1:FATAL:zygote_host_impl_linux.cc(128)] No usable sandbox! If you are running on Ubuntu 23.10+ ..." >&2
+exit 133
+`), 0o755))
+	r := newRoom(t, func(c *browser.Config) { c.Program = script })
+	info, _ := r.info(t)
+	if _, why := r.State(); info.Sandbox || !strings.Contains(info.Reason, "No usable sandbox") || !strings.Contains(why, "No usable sandbox") {
+		t.Errorf("info %+v, readiness %q", info, why)
+	}
+}

@@ -1,0 +1,259 @@
+package browser_test
+
+import (
+	"fmt"
+	"image/color"
+	"image/png"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/browser"
+	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestAddressesAreBlocked holds both ways of keeping the rules against the same list, one after the other: a policy is heeded
+// by every browser on the machine.
+func TestAddressesAreBlocked(t *testing.T) {
+	t.Parallel()
+	for _, keeper := range []string{"policy", "devtools"} {
+		t.Run(keeper, func(t *testing.T) {
+			r := newRoom(t, func(c *browser.Config) {
+				if keeper == "devtools" {
+					c.Policies = "/proc/no/such/folder"
+				}
+			})
+			if keeper == "policy" {
+				testenv.NeedRoot(t)
+			}
+			testRules(t, r, keeper)
+		})
+	}
+}
+
+func testRules(t *testing.T, r *room, keeper string) {
+	// Names below localhost lead here without any resolver; a rule for them concerns no other browser on the machine.
+	names := site(t, map[string]http.HandlerFunc{
+		"/away": func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, req.URL.Query().Get("to"), http.StatusFound)
+		},
+		"/frame": func(w http.ResponseWriter, req *http.Request) {
+			fmt.Fprintf(w, `<title>frame</title><iframe src="%s"></iframe>`, req.URL.Query().Get("to"))
+		},
+	})
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(names.URL, "http://"))
+	must(t, err)
+	at := func(name, path string) string { return "http://" + name + ".localhost:" + port + path }
+	call := &op.Call{}
+	out, err := r.Restart(op.WithCall(testContext(t), call), browser.RestartIn{
+		Mode: "hard", Dialogs: new(false),
+		Block: &[]string{"bad-" + keeper + ".localhost", "file://*", "chrome://settings", at("some", "/private")},
+		Allow: &[]string{"good.bad-" + keeper + ".localhost"},
+	})
+	must(t, err)
+	if out.Enforced != keeper || (keeper == "devtools") != strings.Contains(call.Hint, "DevTools") || out.Dialogs {
+		t.Fatalf("%+v, hint %q", out, call.Hint)
+	}
+	c := r.connect(t)
+	bad, good := at("bad-"+keeper, "/x"), at("good.bad-"+keeper, "/x")
+	for address, open := range map[string]bool{
+		good: true, at("some", "/public"): true, "chrome://version/": true, "about:blank": true, at("some", "/away?to="+url.QueryEscape(good)): true,
+		bad: false, at("deep.bad-"+keeper, "/"): false, at("some", "/private/x"): false, "file:///etc/passwd": false, "chrome://settings/": false,
+		at("some", "/away?to="+url.QueryEscape(bad)): false,
+	} {
+		if got := opens(t, c, address); got != open {
+			t.Errorf("%s: open is %v, want %v", address, got, open)
+		}
+	}
+	// What a page opens is held to the rules, too.
+	p := r.open(t, c, at("some", "/frame?to="+url.QueryEscape(bad)))
+	if text := eval[string](t, p, `(() => { try { return document.querySelector("iframe").contentDocument?.title ?? "closed" } catch (e) { return "closed" } })()`); text == "/x" {
+		t.Error("a frame shows what is blocked")
+	}
+	eval[any](t, p, fmt.Sprintf(`window.open(%q), null`, bad))
+	eval[any](t, p, fmt.Sprintf(`window.open(%q), null`, good))
+	var shown []string
+	testenv.Poll(t, "the second window is open", func() bool {
+		targets, err := c.Targets(testContext(t))
+		must(t, err)
+		shown = nil
+		for _, target := range targets {
+			shown = append(shown, target.URL+" "+target.Title)
+		}
+		return strings.Contains(strings.Join(shown, "\n"), good+" /x")
+	})
+	for _, line := range shown {
+		if line == bad+" /x" {
+			t.Errorf("a window shows what is blocked: %q", shown)
+		}
+	}
+	if opensDialog(t, r) {
+		t.Error("the file dialog opens")
+	}
+	testRulesAreKept(t, r, keeper, bad)
+}
+
+// opens tells whether a tab shows an address in the end.
+func opens(t *testing.T, c *cdp.Client, address string) bool {
+	t.Helper()
+	id, err := c.CreateTarget(testContext(t), cdp.NewTarget{})
+	must(t, err)
+	defer c.CloseTarget(testContext(t), id)
+	s, err := c.Attach(testContext(t), id)
+	must(t, err)
+	must(t, c.Evaluate(testContext(t), s, `window.before = true`, nil))
+	var nav struct {
+		Error string `json:"errorText"`
+	}
+	if err := c.Call(testContext(t), s, "Page.navigate", map[string]any{"url": address}, &nav); err != nil {
+		return false
+	}
+	if address == "about:blank" {
+		return nav.Error == ""
+	}
+	var at string
+	testenv.Poll(t, address+" is open or blocked", func() bool {
+		if nav.Error != "" {
+			return true
+		}
+		var state string
+		err := c.Evaluate(testContext(t), s, `window.before ? "" : document.readyState + " " + location.href`, &state)
+		var done bool
+		at, done = strings.CutPrefix(state, "complete ")
+		return err == nil && done
+	})
+	if nav.Error != "" || strings.HasPrefix(at, "chrome-error:") {
+		return false
+	}
+	if !strings.HasPrefix(address, "http") {
+		// It may be there for a moment before it is taken away.
+		gone := false
+		for range 20 {
+			var href string
+			must(t, c.Evaluate(testContext(t), s, `new Promise(d => setTimeout(() => d(location.href), 20))`, &href))
+			gone = gone || href == "about:blank"
+		}
+		return !gone
+	}
+	return true
+}
+
+// opensDialog tells whether the dialog that picks a file covers a part of the display when a page asks for one.
+func opensDialog(t *testing.T, r *room) bool {
+	t.Helper()
+	files := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<body style="margin:0;background:#123456"><input type=file style="display:none"><script>
+			const input = document.querySelector("input");
+			input.oncancel = () => document.title = "none";
+		</script>`)
+	}})
+	p := r.open(t, r.connect(t), files.URL+"/")
+	defer p.client.CloseTarget(testContext(t), p.id)
+	covered := func() bool {
+		b, err := r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
+		must(t, err)
+		img, err := png.Decode(b.Body)
+		must(t, err)
+		ours := 0
+		for y := 200; y < 700; y += 10 {
+			for x := 0; x < 1000; x += 10 {
+				if img.At(x, y) == (color.RGBA{0x12, 0x34, 0x56, 0xff}) {
+					ours++
+				}
+			}
+		}
+		return ours < 4000
+	}
+	testenv.Poll(t, "the page is drawn", func() bool { return !covered() })
+	eval[any](t, p, `input.click(), null`)
+	open := false
+	testenv.Poll(t, "the dialog opens or is refused", func() bool {
+		open = covered()
+		return open || eval[string](t, p, `document.title`) == "none"
+	})
+	return open
+}
+
+// testRulesAreKept: they hold after another restart that does not mention them, also of the server, until they are taken back.
+func testRulesAreKept(t *testing.T, r *room, keeper, bad string) {
+	must(t, r.Close())
+	if keeper == "policy" {
+		left, _ := filepath.Glob("/etc/chromium/policies/managed/aio-*.json")
+		for _, path := range left {
+			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "bad-"+keeper) {
+				t.Errorf("%s is left", path)
+			}
+		}
+	}
+	_, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft"})
+	must(t, err)
+	if opens(t, r.connect(t), bad) {
+		t.Error("the rules were forgotten")
+	}
+	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{}, Dialogs: new(true)})
+	must(t, err)
+	if out.Enforced != "" || !opens(t, r.connect(t), bad) {
+		t.Errorf("the rules were not taken back: %+v", out)
+	}
+	if !opensDialog(t, r) {
+		t.Error("the file dialog does not open any more")
+	}
+}
+
+func TestRulesAreChecked(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	for _, bad := range []string{"", "*.example.com", "a b"} {
+		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil || !strings.Contains(err.Error(), "cannot be a rule") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if n := len(r.runner.Living()); n != 0 {
+		t.Errorf("%d processes were started for nothing", n)
+	}
+	must(t, os.MkdirAll(filepath.Join(r.dir, "browser"), 0o700))
+	must(t, os.WriteFile(filepath.Join(r.dir, "browser", "settings.json"), []byte(`{"url_block`), 0o600))
+	if _, err := r.Info(testContext(t), browser.None{}); err == nil || !strings.Contains(err.Error(), "settings") {
+		t.Errorf("with settings that cannot be read: %v", err)
+	}
+}
+
+func TestProxyIsUsed(t *testing.T) {
+	t.Parallel()
+	var direct, proxied atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.IsAbs() && req.URL.Host == "outside.example" {
+			proxied.Add(1)
+		}
+		fmt.Fprint(w, "<title>through the proxy</title>")
+	}))
+	t.Cleanup(proxy.Close)
+	local := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) { direct.Add(1); fmt.Fprint(w, "<title>direct</title>") }})
+	r := newRoom(t, func(c *browser.Config) {
+		c.Proxy = browser.Proxy{Server: proxy.URL, Exclude: []string{"*.excluded.example"}}
+		c.UserAgent = "Mozilla/5.0 test"
+	})
+	c := r.connect(t)
+	if title := eval[string](t, r.open(t, c, "http://outside.example/"), `document.title`); title != "through the proxy" || proxied.Load() == 0 {
+		t.Errorf("outside: %q", title)
+	}
+	if title := eval[string](t, r.open(t, c, local.URL+"/"), `document.title`); title != "direct" || direct.Load() == 0 {
+		t.Errorf("loopback: %q", title)
+	}
+	if info, _ := r.info(t); info.UserAgent != "Mozilla/5.0 test" {
+		t.Errorf("user agent %q", info.UserAgent)
+	}
+	status, h, body := get(t, "GET", r.url+"/v1/browser/proxy.pac")
+	if status != 200 || h.Get("Content-Type") != "application/x-ns-proxy-autoconfig" || !strings.Contains(body, "FindProxyForURL") || !strings.Contains(body, strings.TrimPrefix(proxy.URL, "http://")) {
+		t.Errorf("the script: %d %v %s", status, h, body)
+	}
+}

@@ -1,0 +1,127 @@
+package browser
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+func TestSwitches(t *testing.T) {
+	t.Parallel()
+	runner := proc.New(proc.Config{})
+	defer runner.Close()
+	s := New(Config{
+		Runner: runner, State: "/state", Home: "/home", Lang: "de-DE,de,en", UserAgent: "me/1", Homepage: "http://home/",
+		ExtraArgs: []string{"--mute-audio", "--disable-features=Mine", "--user-data-dir=/elsewhere", "--remote-debugging-port=1", "not-a-switch", "--enable-features=Yours"},
+		Proxy:     Proxy{Server: "http://user:secret@proxy:3128", Exclude: []string{"*.internal"}},
+	})
+	args := s.switches(settings{}, false)
+	for _, want := range []string{"--mute-audio", "--enable-features=Yours", "--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%s is missing in %q", want, args)
+		}
+	}
+	features := 0
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a, "--disable-features="):
+			features++
+			if !strings.Contains(a, "Translate") || !strings.Contains(a, "Mine") {
+				t.Errorf("features: %s", a)
+			}
+		case strings.Contains(a, "elsewhere") || a == "--remote-debugging-port=1" || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
+			t.Errorf("%s should not be there", a)
+		}
+	}
+	if features != 1 {
+		t.Errorf("%d lists of features", features)
+	}
+	args = s.switches(settings{Locale: "fr-FR"}, true)
+	if !slices.Contains(args, "--restore-last-session") || slices.Contains(args, "http://home/") || !slices.Contains(args, "--lang=fr-FR") || !slices.Contains(args, "--accept-lang=fr-FR") {
+		t.Errorf("with the old tabs: %q", args)
+	}
+	if env := s.environ(settings{Locale: "fr-FR"}); !slices.Contains(env, "LANGUAGE=fr_FR:fr") {
+		t.Errorf("environment %q", env)
+	}
+}
+
+func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	s := New(Config{State: t.TempDir(), Home: "/home/gem", Lang: "de-DE", DoH: []string{"https://a/dns{?dns}", "https://b/dns"}})
+	path := filepath.Join(s.dir("profile"), "Default", "Preferences")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(`{"download":{"own":1},"big":9007199254740993}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) (tree map[string]any) {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(b, &tree)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	if err := s.writePreferences(settings{}); err != nil {
+		t.Fatal(err)
+	}
+	d := read(path)["download"].(map[string]any)
+	if d["own"] != 1.0 || d["default_directory"] != "/home/gem/Downloads" || d["prompt_for_download"] != false {
+		t.Errorf("download: %v", d)
+	}
+	if b, _ := os.ReadFile(path); !strings.Contains(string(b), "9007199254740993") {
+		t.Errorf("a large number was changed: %s", b)
+	}
+	local := filepath.Join(s.dir("profile"), "Local State")
+	dns := read(local)["dns_over_https"].(map[string]any)
+	if dns["mode"] != "secure" || dns["templates"] != "https://a/dns{?dns} https://b/dns" {
+		t.Errorf("dns: %v", dns)
+	}
+	if err := os.WriteFile(local, []byte(`{"cut`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.writePreferences(settings{}); err != nil {
+		t.Fatal(err)
+	}
+	read(local)
+}
+
+func TestListener(t *testing.T) {
+	t.Parallel()
+	text := "noise\n" + strings.Repeat("x", 3*maxLine) + "\n\nDevTools listening on ws://127.0.0.1:1/devtools/browser/a\r\nDevTools listening on ws://evil/\nmore"
+	for size := 1; size < len(text); size += 7 {
+		l := newListener()
+		for piece := range slices.Chunk([]byte(text), size) {
+			if n, err := l.Write(piece); n != len(piece) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if got := <-l.address; got != "ws://127.0.0.1:1/devtools/browser/a" || len(l.address) != 0 {
+			t.Errorf("in pieces of %d: %q", size, got)
+		}
+	}
+}
+
+func TestProxyScript(t *testing.T) {
+	t.Parallel()
+	for server, want := range map[string]string{
+		"proxy:3128": "PROXY proxy:3128", "http://proxy": "PROXY proxy:80", "https://proxy": "HTTPS proxy:443",
+		"socks5://u:p@proxy:1080": "SOCKS5 proxy:1080", "http://[::1]:8080": "PROXY [::1]:8080", "": "", "http://": "",
+	} {
+		if got := (Proxy{Server: server}).way(); got != want {
+			t.Errorf("%q: %q, want %q", server, got, want)
+		}
+	}
+	nasty := Proxy{Server: "p:1", Exclude: []string{`"];alert(1)//</script>`}}.script()
+	if !strings.Contains(nasty, `["\"];alert`) {
+		t.Errorf("a host breaks out of its quotes: %s", nasty)
+	}
+}

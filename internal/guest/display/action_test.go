@@ -1,0 +1,481 @@
+package display_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/x11"
+)
+
+// stage is a page in a real browser on a real display that writes down what happens to it.
+type stage struct {
+	*desk
+	client  *cdp.Client
+	session cdp.SessionID
+}
+
+// event is what the page saw.
+type event struct {
+	Type, ID                string
+	X, Y                    int
+	Button, Buttons, Detail int
+	Key, Code, Data         string
+	Ctrl, Shift, Alt, Meta  bool
+	DX, DY                  float64
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{desk: newDesk(t, withBrowser)}
+	files := httptest.NewServer(http.FileServer(http.Dir("testdata")))
+	t.Cleanup(files.Close)
+	ctx := testContext(t)
+	client, release, err := s.browser.Connect(ctx)
+	must(t, err)
+	t.Cleanup(release)
+	s.client = client
+	id, err := client.CreateTarget(ctx, cdp.NewTarget{URL: files.URL + "/events.html"})
+	must(t, err)
+	s.session, err = client.Attach(ctx, id)
+	must(t, err)
+	s.loaded(t)
+	return s
+}
+
+// reset loads the page anew. What came before must not be in its history, which some keys go back to.
+func (s *stage) reset(t *testing.T) {
+	t.Helper()
+	eval[any](t, s, `window.old = true, location.replace(location.pathname + "?" + Date.now()), null`)
+	s.loaded(t)
+}
+
+// loaded waits until the page is there in its full size. Chromium drops input to a page that it has not painted yet.
+func (s *stage) loaded(t *testing.T) {
+	t.Helper()
+	testenv.Poll(t, "the page is drawn", func() bool {
+		var ready bool
+		err := s.client.Evaluate(testContext(t), s.session, `new Promise(d => requestAnimationFrame(() =>
+			d(!window.old && !!window.at && document.readyState === "complete" && innerWidth > 1000 && scrollX + scrollY === 0 &&
+				performance.getEntriesByType("paint").length > 0)))`, &ready)
+		return err == nil && ready
+	})
+}
+
+// eval asks the page.
+func eval[T any](t *testing.T, s *stage, script string) T {
+	t.Helper()
+	var v T
+	must(t, s.client.Evaluate(testContext(t), s.session, script, &v))
+	return v
+}
+
+// do performs actions, decoded from JSON as a caller sends them.
+func (s *stage) do(t *testing.T, actions ...string) {
+	t.Helper()
+	for _, a := range actions {
+		s.try(t, a)
+	}
+}
+
+func (s *stage) try(t *testing.T, body string) *op.Call {
+	t.Helper()
+	call := &op.Call{}
+	out, err := act(op.WithCall(testContext(t), call), s.Service, body)
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	if !strings.Contains(body, `"`+out.Action+`"`) || out.Status != "success" || out.Data.Action != out.Action || !out.Success {
+		t.Fatalf("%s is answered with %+v", body, out)
+	}
+	return call
+}
+
+func act(ctx context.Context, s *display.Service, body string) (display.ActionOut, error) {
+	table := op.NewTable(s.Ops())
+	o, _ := table.Get("browser_actions")
+	in, err := o.Bind(op.Input{JSON: []byte(body)})
+	if err != nil {
+		return display.ActionOut{}, err
+	}
+	out, err := o.Call(ctx, in)
+	if err != nil {
+		return display.ActionOut{}, err
+	}
+	return out.(display.ActionOut), nil
+}
+
+// take waits until the page has seen an event of the last type, and returns all of those types since the last time.
+func (s *stage) take(t *testing.T, types ...string) []event {
+	t.Helper()
+	var all []event
+	what := types[len(types)-1]
+	testenv.Poll(t, "the page sees "+what, func() bool {
+		all = append(all, eval[[]event](t, s, `seen.splice(0)`)...)
+		for _, e := range all {
+			if e.Type == what {
+				return true
+			}
+		}
+		return false
+	})
+	var wanted []event
+	for _, e := range all {
+		for _, name := range types {
+			if e.Type == name {
+				wanted = append(wanted, e)
+			}
+		}
+	}
+	return wanted
+}
+
+// at is the middle of an element on the display.
+func (s *stage) at(t *testing.T, id string) (x, y int) {
+	t.Helper()
+	p := eval[[]float64](t, s, fmt.Sprintf(`at(%q)`, id))
+	return int(math.Round(p[0])), int(math.Round(p[1]))
+}
+
+func TestActionsReachAPage(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *stage)
+	}{
+		{"pointer", testPointer},
+		{"clicks", testClicks},
+		{"held buttons and keys", testHeld},
+		{"drag", testDrag},
+		{"wheel", testWheel},
+		{"typing", testTyping},
+		{"pasting while somebody watches", testPasteWhileWatched},
+		{"shortcuts and clipboard", testShortcuts},
+		{"keys", testKeys},
+		{"refusals", testRefusals},
+		{"wait", testWait},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.reset(t)
+			c.test(t, s)
+		})
+	}
+}
+
+func testPointer(t *testing.T, s *stage) {
+	x, y := s.at(t, "pad")
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d.4,"y":%d.6}`, x, y))
+	if got := s.take(t, "mousemove"); last(got).X != x || last(got).Y != y+1 {
+		t.Errorf("moved to %d.4,%d.6, the page saw %+v", x, y, last(got))
+	}
+	s.do(t, `{"action_type":"MOVE_REL","x_offset":-30,"y_offset":12}`)
+	if got := s.take(t, "mousemove"); last(got).X != x-30 || last(got).Y != y+13 {
+		t.Errorf("moved by -30,12 from %d,%d, the page saw %+v", x, y+1, last(got))
+	}
+	call := s.try(t, `{"action_type":"MOVE_TO","x":99999,"y":-5}`)
+	if !strings.Contains(call.Hint, "outside") {
+		t.Errorf("a position outside is hinted at with %q", call.Hint)
+	}
+}
+
+func testClicks(t *testing.T, s *stage) {
+	x, y := s.at(t, "pad")
+	where := fmt.Sprintf(`"x":%d,"y":%d`, x, y)
+	for _, c := range []struct {
+		action string
+		last   string // the event to wait for
+		button int
+		detail []int // of the presses
+	}{
+		{`{"action_type":"CLICK",` + where + `}`, "click", 0, []int{1}},
+		{`{"action_type":"CLICK",` + where + `,"button":"middle"}`, "auxclick", 1, []int{1}},
+		{`{"action_type":"CLICK",` + where + `,"button":"right"}`, "contextmenu", 2, []int{1}},
+		{`{"action_type":"RIGHT_CLICK",` + where + `}`, "contextmenu", 2, []int{1}},
+		{`{"action_type":"DOUBLE_CLICK",` + where + `}`, "dblclick", 0, []int{1, 2}},
+		{`{"action_type":"CLICK",` + where + `,"num_clicks":3}`, "mouseup", 0, []int{1, 2, 3}},
+		{`{"action_type":"CLICK","x":null,"y":null,"num_clicks":2}`, "dblclick", 0, []int{1, 2}},
+	} {
+		// Clicks at one place within half a second belong together: begin elsewhere.
+		s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x+200, y+100))
+		s.take(t, "click")
+		if strings.Contains(c.action, "null") {
+			s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y))
+		}
+		s.do(t, c.action)
+		var presses []event
+		testenv.Poll(t, "the presses arrive", func() bool {
+			presses = append(presses, only(s.take(t, "mousedown", c.last), "mousedown")...)
+			return len(presses) >= len(c.detail)
+		})
+		for i, e := range presses {
+			if e.Button != c.button || e.Detail != c.detail[i] || e.X != x || e.Y != y || e.ID != "pad" {
+				t.Errorf("%s: press %d is %+v", c.action, i, e)
+			}
+		}
+		if len(presses) != len(c.detail) {
+			t.Errorf("%s: %d presses, want %d", c.action, len(presses), len(c.detail))
+		}
+	}
+}
+
+func testHeld(t *testing.T, s *stage) {
+	x, y := s.at(t, "pad")
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"MOUSE_DOWN"}`, `{"action_type":"MOVE_REL","x_offset":40,"y_offset":0}`)
+	s.take(t, "mousedown")
+	s.do(t, `{"action_type":"MOVE_REL","x_offset":0,"y_offset":5}`)
+	if e := last(s.take(t, "mousemove")); e.Buttons != 1 || e.Y != y+5 && e.X != x+40 {
+		t.Errorf("moved with the button down: %+v", e)
+	}
+	s.do(t, `{"action_type":"MOUSE_UP"}`)
+	s.take(t, "mouseup")
+	s.do(t, `{"action_type":"KEY_DOWN","key":"shift"}`, `{"action_type":"KEY_DOWN","key":"ctrl"}`,
+		fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"KEY_UP","key":"ctrl"}`, `{"action_type":"KEY_UP","key":"shift"}`)
+	if e := last(s.take(t, "click")); !e.Shift || !e.Ctrl || e.Alt || e.Meta {
+		t.Errorf("click with shift and ctrl: %+v", e)
+	}
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	if e := last(s.take(t, "click")); e.Shift || e.Ctrl {
+		t.Errorf("keys stayed down: %+v", e)
+	}
+}
+
+func testDrag(t *testing.T, s *stage) {
+	x, y := s.at(t, "from")
+	tx, ty := s.at(t, "to")
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), fmt.Sprintf(`{"action_type":"DRAG_TO","x":%d,"y":%d}`, tx, ty))
+	events := s.take(t, "dragstart", "dragover", "drop")
+	if e := last(events); e.Type != "drop" || e.ID != "to" || e.Data != "carried" || len(events) < 4 {
+		t.Errorf("dropped: %+v after %d events", e, len(events))
+	}
+	lx, ly := s.at(t, "line")
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, lx-299, ly), `{"action_type":"DRAG_REL","x_offset":180,"y_offset":0}`)
+	s.take(t, "mouseup")
+	if text := eval[string](t, s, `getSelection().toString()`); !strings.HasPrefix(text, "some words") {
+		t.Errorf("the drag marked %q", text)
+	}
+}
+
+func testWheel(t *testing.T, s *stage) {
+	x, y := s.at(t, "pad")
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"SCROLL","dy":-1}`)
+	step := last(s.take(t, "wheel")).DY
+	if step <= 0 {
+		t.Fatalf("one step down turned by %v", step)
+	}
+	for _, c := range []struct {
+		action string
+		dx, dy float64 // steps
+	}{
+		{`{"action_type":"SCROLL","dy":-3}`, 0, 3},
+		{`{"action_type":"SCROLL","dy":2}`, 0, -2},
+		{`{"action_type":"SCROLL","dx":4}`, 4, 0},
+		{`{"action_type":"SCROLL","dx":-1,"dy":0}`, -1, 0},
+		{`{"action_type":"SCROLL","dx":9,"dy":-9}`, 9, 9},
+	} {
+		s.do(t, c.action)
+		var dx, dy float64
+		testenv.Poll(t, fmt.Sprintf("%s turns by %v,%v", c.action, c.dx, c.dy), func() bool {
+			for _, e := range eval[[]event](t, s, `seen.splice(0)`) {
+				dx, dy = dx+e.DX, dy+e.DY
+			}
+			return dx == c.dx*step && dy == c.dy*step
+		})
+	}
+	testenv.Poll(t, "the page scrolls", func() bool { return eval[bool](t, s, `scrollX > 100 && scrollY > 100`) })
+}
+
+const greeting = "Grüße, 世界 🎉"
+
+func testTyping(t *testing.T, s *stage) {
+	x, y := s.at(t, "text")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	s.take(t, "click")
+	for _, option := range []string{``, `,"use_clipboard":true`, `,"use_clipboard":null`, `,"use_clipboard":false`} {
+		_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{Text: "kept"})
+		must(t, err)
+		call := s.try(t, `{"action_type":"TYPING","text":"`+greeting+`\n\ttwo"`+option+`}`)
+		want := greeting + "\n\ttwo"
+		if strings.Contains(option, "false") {
+			want = greeting + "\n" // the tab key leaves the field
+		}
+		got := ""
+		testenv.Poll(t, "the text arrives", func() bool {
+			got = eval[string](t, s, `document.getElementById("text").value`)
+			return len(got) >= len(want)
+		})
+		if got != want || call.Hint != "" {
+			t.Errorf("typed%s: %q, hint %q", option, got, call.Hint)
+		}
+		if c, err := s.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "kept" {
+			t.Errorf("typed%s: the clipboard holds %q, %v", option, c.Text, err)
+		}
+		eval[any](t, s, `document.getElementById("text").value = "", document.getElementById("text").focus(), null`)
+	}
+	// A clipboard that was empty is empty again, and a long text goes through in pieces.
+	_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{})
+	must(t, err)
+	long := strings.Repeat("0123456789abcdef", 1<<15)
+	s.do(t, `{"action_type":"TYPING","text":"`+long+`"}`)
+	testenv.Poll(t, "the long text arrives", func() bool {
+		return eval[int](t, s, `document.getElementById("text").value.length`) == len(long)
+	})
+	if c, err := s.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "" {
+		t.Errorf("the clipboard holds %d bytes, %v", len(c.Text), err)
+	}
+}
+
+// testPasteWhileWatched: viewers fetch what is copied at once, which must not be taken for the page having fetched it.
+func testPasteWhileWatched(t *testing.T, s *stage) {
+	v := watch(t, s.Service, display.ViewIn{})
+	v.greet(t, false)
+	x, y := s.at(t, "text")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	s.take(t, "click")
+	want := ""
+	for i := range 10 {
+		word := fmt.Sprintf("word%d ", i)
+		s.do(t, `{"action_type":"TYPING","text":"`+word+`"}`)
+		want += word
+	}
+	testenv.Poll(t, "the words arrive", func() bool { return eval[string](t, s, `document.getElementById("text").value`) == want })
+}
+
+func testShortcuts(t *testing.T, s *stage) {
+	x, y := s.at(t, "text")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"TYPING","text":"copy me","use_clipboard":false}`,
+		`{"action_type":"HOTKEY","keys":["ctrl","a"]}`, `{"action_type":"HOTKEY","keys":["ctrl","c"]}`)
+	testenv.Poll(t, "the page's text is in the clipboard", func() bool {
+		c, err := s.GetClipboard(testContext(t), display.None{})
+		return err == nil && c.Text == "copy me"
+	})
+	_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{Text: greeting})
+	must(t, err)
+	s.do(t, `{"action_type":"HOTKEY","keys":["CTRL","A"]}`, `{"action_type":"PRESS","key":"delete"}`, `{"action_type":"HOTKEY","keys":["ctrl","v"]}`)
+	testenv.Poll(t, "the clipboard's text is in the page", func() bool {
+		return eval[string](t, s, `document.getElementById("text").value`) == greeting
+	})
+}
+
+// testKeys presses every key that has a name and looks at what the page calls it.
+func testKeys(t *testing.T, s *stage) {
+	x, y := s.at(t, "pad")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	s.take(t, "click")
+	names := append(x11.KeyNames(), "a", "Z", "5", "$", "ü", "世", "🎉", " ")
+	for _, name := range names {
+		want, ok := pageKeys[name]
+		digit, keypad := strings.CutPrefix(name, "num")
+		switch {
+		case ok:
+		case keypad && len(digit) == 1:
+			want = digit
+		case strings.HasPrefix(name, "f1") && len(name) == 3 && name > "f12" || strings.HasPrefix(name, "f2") && len(name) == 3:
+			want = "?"
+		default:
+			want = name
+		}
+		s.do(t, fmt.Sprintf(`{"action_type":"PRESS","key":%q}`, name))
+		events := s.take(t, "keydown", "keyup")
+		found := false
+		for _, e := range events {
+			found = found || e.Type == "keydown" && (want == "?" || strings.EqualFold(e.Key, want))
+		}
+		if !found {
+			t.Errorf("%s: the page saw %+v, want %q", name, events, want)
+		}
+		if strings.HasSuffix(name, "lock") { // and off again, or on
+			s.do(t, fmt.Sprintf(`{"action_type":"PRESS","key":%q}`, name))
+			s.take(t, "keyup")
+		}
+	}
+	// A viewer may have turned the lock off.
+	s.do(t, `{"action_type":"PRESS","key":"numlock"}`)
+	s.take(t, "keyup")
+	s.do(t, `{"action_type":"PRESS","key":"num5"}`)
+	testenv.Poll(t, "the keypad's digit arrives without the lock", func() bool {
+		return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool { return e.Type == "keydown" && e.Key == "5" && e.Code == "Numpad5" })
+	})
+}
+
+func testRefusals(t *testing.T, s *stage) {
+	for body, want := range map[string]string{
+		`{"action_type":"PRESS","key":"nokey"}`:                          "there is no key",
+		`{"action_type":"HOTKEY","keys":["ctrl","nokey"]}`:               "there is no key",
+		`{"action_type":"HOTKEY","keys":[]}`:                             "keys",
+		`{"action_type":"FLY"}`:                                          "action_type",
+		`{"action_type":"MOVE_TO","x":1}`:                                "y: Field required",
+		`{"action_type":"CLICK","num_clicks":4}`:                         "num_clicks",
+		`{"action_type":"CLICK","button":"side"}`:                        "button",
+		`{"action_type":"TYPING","text":""}`:                             "text",
+		`{"action_type":"WAIT","duration":0}`:                            "duration",
+		`{"action_type":"SCROLL","dy":1000000}`:                          "at most",
+		`{"action_type":"TYPING","text":"\u0001","use_clipboard":false}`: "",
+	} {
+		if _, err := act(testContext(t), s.Service, body); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	// A chord that failed half way leaves no key down.
+	x, y := s.at(t, "pad")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	if e := last(s.take(t, "click")); e.Ctrl {
+		t.Errorf("ctrl stayed down: %+v", e)
+	}
+}
+
+func testWait(t *testing.T, s *stage) {
+	begin := time.Now()
+	s.do(t, `{"action_type":"WAIT","duration":0.05}`)
+	if took := time.Since(begin); took < 50*time.Millisecond {
+		t.Errorf("waited %v", took)
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if _, err := act(ctx, s.Service, `{"action_type":"WAIT","duration":1e12}`); err == nil {
+		t.Error("waited for ever, and it was over")
+	}
+}
+
+func last(events []event) event {
+	if len(events) == 0 {
+		return event{}
+	}
+	return events[len(events)-1]
+}
+
+func only(events []event, kind string) []event {
+	var out []event
+	for _, e := range events {
+		if e.Type == kind {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// pageKeys is what the page calls a key, where that is not its name. A question mark: the page is told of a key that
+// Chromium has no name for.
+var pageKeys = map[string]string{
+	"accept": "?", "add": "+", "altleft": "Alt", "altright": "Alt", "apps": "ContextMenu", "browserrefresh": "?", "browserstop": "?",
+	"clear": "?", "cmd": "Meta", "command": "Meta", "ctrl": "Control", "ctrlleft": "Control", "ctrlright": "Control", "decimal": ".",
+	"del": "Delete", "divide": "/", "down": "ArrowDown", "esc": "Escape", "execute": "?", "final": "?", "fn": "?", "hanguel": "HangulMode",
+	"hangul": "HangulMode", "hanja": "HanjaMode", "ins": "Insert", "junja": "?", "kana": "?", "kanji": "?", "launchapp1": "?",
+	"launchapp2": "?", "launchmediaselect": "LaunchMusicPlayer", "left": "ArrowLeft", "menu": "ContextMenu", "multiply": "*",
+	"nexttrack": "MediaTrackNext", "option": "Alt", "optionleft": "Alt", "optionright": "Alt", "page_down": "PageDown", "page_up": "PageUp",
+	"pgdn": "PageDown", "pgup": "PageUp", "playpause": "MediaPlayPause", "prevtrack": "MediaTrackPrevious", "print": "PrintScreen",
+	"prntscrn": "PrintScreen", "prtsc": "PrintScreen", "prtscr": "PrintScreen", "return": "Enter", "right": "ArrowRight", "select": "?",
+	"separator": "?", "shiftleft": "Shift", "shiftright": "Shift", "sleep": "Standby", "space": " ", "stop": "MediaStop", "subtract": "-",
+	"super": "Meta", "up": "ArrowUp", "volumedown": "AudioVolumeDown", "volumemute": "AudioVolumeMute", "volumeup": "AudioVolumeUp",
+	"win": "Meta", "winleft": "Meta", "winright": "Meta", "yen": "?", "ü": "?", "世": "?", "🎉": "?",
+}

@@ -1,0 +1,165 @@
+package display
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// watcher understands what a VNC viewer sends, far enough to leave out everything that would change the display. A viewer's
+// bytes come in pieces of any size.
+type watcher struct {
+	rest    []byte // the beginning of a message that is not complete
+	greeted bool   // the greeting has passed
+	skip    int    // bytes of a message that is being left out
+	pass    int    // bytes of a message that is being passed on
+	list    int    // encodings of a list that is being passed on after that
+}
+
+// versionSize is the length of the protocol version that a viewer begins with.
+const versionSize = 12
+
+// encodings is the type of the message that lists them.
+const encodings = 2
+
+// maxHead is the longest part of a message that tells its length and nature.
+const maxHead = 9
+
+// Encodings that a viewer says it takes.
+const (
+	// richClipboard makes the server hand over what is copied unasked. noVNC loses its place in the stream when that happens
+	// while it only watches.
+	richClipboard = 0xc0a1e5ce
+	// noEncoding is none that a server knows.
+	noEncoding = 0x7fffffff
+)
+
+// filter returns the part of msg that may go on to the display.
+func (w *watcher) filter(msg []byte) ([]byte, error) {
+	out := make([]byte, 0, len(msg)+len(w.rest))
+	data := append(w.rest, msg...)
+	w.rest = nil
+	for len(data) > 0 {
+		switch {
+		case !w.greeted:
+			size, err := greeting(data)
+			if err != nil {
+				return nil, err
+			}
+			if size == 0 {
+				w.rest = append(w.rest, data...)
+				return out, nil
+			}
+			w.greeted, w.pass = true, size
+		case w.skip > 0:
+			n := min(w.skip, len(data))
+			data, w.skip = data[n:], w.skip-n
+		case w.pass > 0:
+			n := min(w.pass, len(data))
+			out = append(out, data[:n]...)
+			data, w.pass = data[n:], w.pass-n
+		case w.list > 0:
+			if len(data) < 4 {
+				w.rest = append(w.rest, data...)
+				return out, nil
+			}
+			encoding := binary.BigEndian.Uint32(data)
+			if encoding == richClipboard {
+				encoding = noEncoding
+			}
+			out = binary.BigEndian.AppendUint32(out, encoding)
+			data, w.list = data[4:], w.list-1
+		default:
+			size, harmless, err := measure(data)
+			if err != nil {
+				return nil, err
+			}
+			if size == 0 {
+				w.rest = append(w.rest, data...)
+				return out, nil
+			}
+			switch {
+			case data[0] == encodings:
+				w.pass, w.list = 4, (size-4)/4
+			case harmless:
+				w.pass = size
+			default:
+				w.skip = size
+			}
+		}
+	}
+	return out, nil
+}
+
+// greeting tells how long the greeting is: the version, from 3.7 on the choice of a security type, and whether to share. A
+// version that the server might read in another way would let input slip through.
+func greeting(data []byte) (size int, err error) {
+	if len(data) < versionSize {
+		return 0, nil
+	}
+	switch version := string(data[:versionSize]); version {
+	case "RFB 003.003\n":
+		return versionSize + 1, nil
+	case "RFB 003.007\n", "RFB 003.008\n":
+		return versionSize + 2, nil
+	default:
+		return 0, fmt.Errorf("protocol version %q", version)
+	}
+}
+
+// measure tells how long the message is that data begins with, and whether it leaves the display alone. A size of 0 means
+// that more must be seen first.
+func measure(data []byte) (size int, harmless bool, err error) {
+	if len(data) > maxHead {
+		data = data[:maxHead]
+	}
+	u16 := func(at int) int { return int(binary.BigEndian.Uint16(data[at:])) }
+	need := func(n int) bool { return len(data) >= n }
+	switch kind := data[0]; kind {
+	case 0: // pixel format
+		return 20, true, nil
+	case encodings:
+		if !need(4) {
+			return 0, false, nil
+		}
+		return 4 + 4*u16(2), true, nil
+	case 3: // ask for a picture
+		return 10, true, nil
+	case 4: // key
+		return 8, false, nil
+	case 5: // pointer; a marked one names more buttons
+		if !need(2) {
+			return 0, false, nil
+		}
+		return 6 + int(data[1]>>7), false, nil
+	case 6: // clipboard; the length of the extended form is negative
+		if !need(8) {
+			return 0, false, nil
+		}
+		n := int64(int32(binary.BigEndian.Uint32(data[4:])))
+		return 8 + int(max(n, -n)), false, nil
+	case 150: // continuous updates
+		return 10, true, nil
+	case 248: // fence
+		if !need(9) {
+			return 0, false, nil
+		}
+		return 9 + int(data[8]), true, nil
+	case 250: // shut down, reboot
+		return 4, false, nil
+	case 251: // resize
+		if !need(7) {
+			return 0, false, nil
+		}
+		return 8 + 16*int(data[6]), false, nil
+	case 255: // key with its scan code
+		if !need(2) {
+			return 0, false, nil
+		}
+		if data[1] != 0 {
+			return 0, false, fmt.Errorf("message type 255.%d", data[1])
+		}
+		return 12, false, nil
+	default:
+		return 0, false, fmt.Errorf("message type %d", kind)
+	}
+}

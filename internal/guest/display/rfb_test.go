@@ -1,0 +1,131 @@
+package display
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// hello is a viewer's greeting.
+const hello = "RFB 003.008\n\x01\x01"
+
+// said is what a viewer may send, and whether it passes.
+var said = []struct {
+	msg  string
+	pass bool
+}{
+	{"\x00" + string(make([]byte, 19)), true},                  // pixel format
+	{"\x02\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x01", true}, // encodings
+	{"\x03" + string(make([]byte, 9)), true},                   // ask for a picture
+	{"\x04" + string(make([]byte, 7)), false},                  // key
+	{"\x05" + string(make([]byte, 5)), false},                  // pointer
+	{"\x05\x80" + string(make([]byte, 5)), false},              // pointer with more buttons
+	{"\x06\x00\x00\x00\x00\x00\x00\x03\x04\x04\x04", false},    // clipboard whose text looks like keys
+	{"\x06\x00\x00\x00\xff\xff\xff\xfb\x05\x05\x05\x05\x05", false},
+	{"\x06\x00\x00\x00\xff\xff\xff\xf8\x01\x00\x00\x01\x00\x00\x00\x00", false}, // how it takes clipboards
+	{"\x96" + string(make([]byte, 9)), true},                                    // continuous updates
+	{"\xf8\x00\x00\x00\x00\x00\x00\x00\x02\x04\x05", true},                      // fence
+	{"\xfa\x00\x01\x02", false},                                                 // shut down
+	{"\xfb\x00\x01\x00\x01\x00\x01\x00" + string(make([]byte, 16)), false},      // resize
+	{"\xff" + string(make([]byte, 11)), false},                                  // key with its code
+}
+
+func TestWatcherPassesOnlyWhatChangesNothing(t *testing.T) {
+	t.Parallel()
+	all, want := hello, hello
+	for _, s := range said {
+		all += s.msg
+		if s.pass {
+			want += s.msg
+		}
+	}
+	for size := 1; size <= len(all); size++ {
+		w := &watcher{}
+		var got []byte
+		for piece := range slices.Chunk([]byte(all), size) {
+			out, err := w.filter(piece)
+			if err != nil {
+				t.Fatalf("in pieces of %d: %v", size, err)
+			}
+			got = append(got, out...)
+		}
+		if string(got) != want {
+			t.Fatalf("in pieces of %d: %q passed, want %q", size, got, want)
+		}
+	}
+	list := hello + "\x02\x00\x00\x03\x00\x00\x00\x07%s\xff\xff\xff\x11"
+	got, err := (&watcher{}).filter(fmt.Appendf(nil, list, "\xc0\xa1\xe5\xce"))
+	if want := fmt.Sprintf(list, "\x7f\xff\xff\xff"); err != nil || string(got) != want {
+		t.Errorf("the list of encodings became %q, %v, want %q", got, err, want)
+	}
+	for _, bad := range []string{"RFB 003.005\n", "RFB 004.000\n", "GET / HTTP/1.1\r\n", hello + "\x07", hello + "\xff\x01"} {
+		if _, err := (&watcher{}).filter([]byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// FuzzWatcher: however a viewer cuts its bytes, the same ones pass, and none that begin a message which changes something.
+func FuzzWatcher(f *testing.F) {
+	for _, s := range said {
+		f.Add([]byte(hello+s.msg), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
+		whole, errWhole := (&watcher{}).filter(data)
+		w := &watcher{}
+		var pieces []byte
+		var err error
+		for piece := range slices.Chunk(data, int(cut)+1) {
+			var out []byte
+			if out, err = w.filter(piece); err != nil {
+				break
+			}
+			pieces = append(pieces, out...)
+		}
+		if (errWhole == nil) != (err == nil) || err == nil && !bytes.Equal(whole, pieces) {
+			t.Fatalf("whole: %q, %v; in pieces: %q, %v", whole, errWhole, pieces, err)
+		}
+		if len(w.rest) > versionSize {
+			t.Fatalf("%d bytes are kept", len(w.rest))
+		}
+		if err != nil || len(whole) < versionSize {
+			return
+		}
+		checkPassed(t, whole)
+	})
+}
+
+// checkPassed reads what passed as the display would.
+func checkPassed(t *testing.T, data []byte) {
+	size, err := greeting(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) <= size {
+		return
+	}
+	for data = data[size:]; len(data) > 0; {
+		n := 0
+		switch data[0] {
+		case 0:
+			n = 20
+		case 2:
+			if len(data) < 4 {
+				return
+			}
+			n = 4 + 4*int(binary.BigEndian.Uint16(data[2:]))
+		case 3, 150:
+			n = 10
+		case 248:
+			if len(data) < 9 {
+				return
+			}
+			n = 9 + int(data[8])
+		default:
+			t.Fatalf("a message of type %d passed", data[0])
+		}
+		data = data[min(n, len(data)):]
+	}
+}

@@ -1,0 +1,23 @@
+package proc
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRebase: the base environment changes until something was started with it.
+func TestRebase(t *testing.T) {
+	r := New(Config{Env: []string{"PATH=/bin:/usr/bin", "A=old"}})
+	defer r.Close()
+	r.Warm()
+	if err := r.Rebase([]string{"PATH=/bin:/usr/bin", "B=new"}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.Run(t.Context(), Command{Path: "env"})
+	if out := string(res.Stdout); err != nil || !strings.Contains(out, "B=new") || strings.Contains(out, "A=old") {
+		t.Errorf("%q %v", out, err)
+	}
+	if err := r.Rebase(nil); err == nil {
+		t.Error("it changed under a process that was started")
+	}
+}
