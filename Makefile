@@ -28,10 +28,10 @@ check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every co
 	go vet $(PKGS)
 	$(LINT) run
 	go test ./internal/arch ./internal/op ./internal/surface/... ./internal/config
-	go test ./internal/app -run Golden
+	go test ./internal/app/... -run Golden
 
 gen: ## rewrite the golden files under api/ from the table of operations
-	go test ./internal/app -run Golden -update
+	go test ./internal/app/... -run Golden -update
 
 bench: deps build ## side-by-side benchmarks: they print, they never fail
 	go test ./bench ./internal/guest/jupyter ./internal/guest/node -run '^$$' -bench . -benchtime 1x -timeout 60m

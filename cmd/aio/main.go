@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/cove-sandbox/cove/internal/app"
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
@@ -19,7 +20,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "guard" {
 		os.Exit(proc.GuardMain(os.Stdin))
 	}
-	root, err := app.AioCommand(version, os.Args[1:], app.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	root, err := app.AioCommand(version, os.Args[1:], host.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err == nil {
 		err = root.ExecuteContext(context.Background())
 	}

@@ -13,21 +13,27 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/activity"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
+	"github.com/cove-sandbox/cove/internal/guest/bind"
+	"github.com/cove-sandbox/cove/internal/guest/browser"
 	"github.com/cove-sandbox/cove/internal/guest/code"
 	"github.com/cove-sandbox/cove/internal/guest/convert"
+	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/file"
 	"github.com/cove-sandbox/cove/internal/guest/health"
 	"github.com/cove-sandbox/cove/internal/guest/hook"
 	"github.com/cove-sandbox/cove/internal/guest/info"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
+	"github.com/cove-sandbox/cove/internal/guest/preview"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 	"github.com/cove-sandbox/cove/internal/guest/ticket"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
@@ -51,10 +57,13 @@ type Aio struct {
 	log     *slog.Logger
 	runner  *proc.Runner
 	guard   *auth.Guard
-	trusted []netip.Prefix
-	hooks   *hook.Service
-	metrics *metric.Registry
-	close   []func() error // in the order in which they are ended
+	// signedIn: callers must sign in.
+	signedIn bool
+	trusted  []netip.Prefix
+	hooks    *hook.Service
+	previews *preview.Service
+	metrics  *metric.Registry
+	close    []func() error // in the order in which they are ended
 }
 
 // service is what every room of the sandbox looks like from here.
@@ -66,11 +75,28 @@ type service interface {
 // NewAio builds the sandbox. It starts nothing and touches nothing: the command
 // line builds one only to read its table.
 func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) (*Aio, error) {
-	a := &Aio{cfg: cfg, version: version, log: log, metrics: metric.New()}
-	if err := a.signIn(); err != nil {
+	a := &Aio{cfg: cfg, version: version, log: log}
+	if err := a.build(newRunner(cfg, a.childEnv(environ), log)); err != nil {
 		return nil, err
 	}
-	a.runner = proc.New(proc.Config{Log: log, Env: a.childEnv(environ), Guard: []string{"/proc/self/exe", "guard"}})
+	return a, nil
+}
+
+func newRunner(cfg config.Aio, env []string, log *slog.Logger) *proc.Runner {
+	c := proc.Config{Log: log, Env: env}
+	if !cfg.Contained {
+		c.Guard = []string{"/proc/self/exe", "guard"}
+	}
+	return proc.New(c)
+}
+
+// build makes the services, which start their programs through the runner.
+func (a *Aio) build(runner *proc.Runner) error {
+	cfg, version, log := a.cfg, a.version, a.log
+	a.runner, a.metrics = runner, metric.New()
+	if err := a.signIn(); err != nil {
+		return err
+	}
 	services, components := a.services()
 	var lists [][]op.Op
 	for _, s := range services {
@@ -87,7 +113,7 @@ func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) 
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
 	)
 	a.Table = op.NewTable(lists...)
-	return a, nil
+	return nil
 }
 
 // services lists the rooms and what readiness asks of them.
@@ -101,21 +127,61 @@ func (a *Aio) services() ([]service, []health.Component) {
 	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Runner: a.runner, Log: a.log, Proxy: outbound(c), Deny: ownAddress(c)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.log})
 	javascript := node.New(node.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.log})
+	chromium, desktop := a.desktop()
+	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.log})
+	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.log})
+	a.previews = preview.New(preview.Config{Deny: ownPorts(c, chromium.Ports), Log: a.log})
 	services := []service{
+		a.previews, // first: what is looked at ends before what shows it
+		activity.New(activity.Config{Started: time.Now(), Sources: busy(shells, bashes, python, javascript)}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
+		bind.New(bind.Config{Bound: c.Init}),
 		ticket.New(ticket.Config{Issuer: a.guard}),
-		shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.log}),
-		bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.log}),
+		shells,
+		bashes,
 		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.log, Viewer: documents}),
 		watch.New(watch.Config{Home: home, Workspace: work, Log: a.log}),
 		documents,
 		python,
 		javascript,
 		code.New(code.Config{Python: python, Node: javascript}),
+		chromium, // before the display that it stands on: it saves its tabs when it ends
+		desktop,
 	}
-	components := []health.Component{{Name: "start", Needed: true, State: a.hooks.State}}
+	components := []health.Component{
+		{Name: "start", Needed: true, State: a.hooks.State},
+		{Name: "display", State: desktop.State},
+		{Name: "browser", State: chromium.State},
+	}
 	return services, components
+}
+
+// desktop is the display and the browser on it. Each asks for the other when it is used, not before.
+func (a *Aio) desktop() (*browser.Service, *display.Service) {
+	c := a.cfg
+	var chromium *browser.Service
+	desktop := display.New(display.Config{
+		Runner: a.runner, State: c.State, Home: c.Home, Workspace: c.Workspace, Width: c.DisplayWidth, Height: c.DisplayHeight, Idle: c.DisplayIdle,
+		Pages: web.Files, Log: a.log,
+		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) { return chromium.Hold(ctx) },
+	})
+	chromium = browser.New(browser.Config{
+		Runner: a.runner, Display: desktop, Home: c.Home, State: c.State, Program: c.BrowserProgram, Idle: c.BrowserIdle, Log: a.log,
+		Homepage: c.Homepage, Lang: c.BrowserLang, UILang: c.ChromeUILang, UserAgent: c.BrowserUserAgent, ExtraArgs: c.BrowserExtraArgs,
+		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.followUp,
+		Proxy: browser.Proxy{Server: c.ProxyServer, Exclude: c.ProxyExclude, Include: c.ProxyInclude},
+	})
+	return chromium, desktop
+}
+
+// followUp is a ticket for an address in a reply, for a caller who has nothing else to sign in with.
+func (a *Aio) followUp(ctx context.Context) (string, error) {
+	if id, _ := auth.FromContext(ctx); id.Via != auth.ViaTicket {
+		return "", nil
+	}
+	ticket, _, err := a.guard.Issue(ctx)
+	return ticket, err
 }
 
 // userName is who everything runs as.
@@ -141,7 +207,11 @@ func (a *Aio) Inside() string {
 // where their own sandbox is.
 func (a *Aio) childEnv(environ []string) []string {
 	cfg := a.cfg
-	env := config.Scrub(environ, &cfg)
+	// Where a hub wants this server is no business of another one below it.
+	env := slices.DeleteFunc(config.Scrub(environ, &cfg), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED"}, name)
+	})
 	set := func(key, value string) {
 		for i, pair := range env {
 			if strings.HasPrefix(pair, key+"=") {
@@ -175,7 +245,8 @@ func (a *Aio) signIn() error {
 			return err
 		}
 	}
-	c.Insecure, c.Open = a.cfg.Insecure, !c.HasCredentials()
+	a.signedIn = c.HasCredentials()
+	c.Insecure, c.Open = a.cfg.Insecure, !a.signedIn
 	if err := auth.CheckListen(a.cfg.Listen, c, a.cfg.Insecure); err != nil {
 		return err
 	}
@@ -192,7 +263,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 		return map[string]float64{"": float64(len(a.runner.Living()))}
 	})
 	c := rest.Config{
-		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap,
+		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap, Front: a.previews.Front,
 		Base: func(r *http.Request) *url.URL { return auth.Base(r, a.trusted) },
 		Subject: func(ctx context.Context) string {
 			id, _ := auth.FromContext(ctx)
@@ -208,8 +279,16 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 	}
 	open := c
 	open.Guard = nil
-	return rest.New(c), rest.New(open)
+	inside = rest.New(open)
+	if a.private() {
+		return inside, inside
+	}
+	return rest.New(c), inside
 }
+
+// private: who can open the socket was settled by its folder. No page of a browser
+// can, and the names that a hub in front is called by are its own to judge.
+func (a *Aio) private() bool { return strings.HasPrefix(a.cfg.Listen, "unix:") && !a.signedIn }
 
 // Begin runs what belongs to the start, while the server already answers.
 func (a *Aio) Begin(ctx context.Context) { a.hooks.Begin(ctx) }

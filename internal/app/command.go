@@ -8,42 +8,24 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/outlet"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// Streams of a program.
-type Streams struct {
-	In  io.Reader
-	Out io.Writer
-	Err io.Writer
-}
-
 // AioCommand is the command line of aio: serve, config, and a verb for every
 // operation. A server does not pay for the verbs: args tell whether one is asked
 // for.
-func AioCommand(version string, args []string, std Streams) (*cobra.Command, error) {
-	root := &cobra.Command{
-		Use: "aio", Short: "A computer for an AI agent", Version: version,
-		Long:          "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nEvery other verb calls a running sandbox.\n\n" + cli.ExitHelp,
-		SilenceErrors: true, SilenceUsage: true,
-	}
-	root.SetIn(std.In)
-	root.SetOut(std.Out)
-	root.SetErr(std.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("%v; see %s --help", err, cmd.CommandPath())}
-	})
-	root.SetArgs(args)
-	root.AddCommand(serveCommand(version, std), configCommand(std))
+func AioCommand(version string, args []string, std host.Streams) (*cobra.Command, error) {
+	root := host.Root("aio", "A computer for an AI agent", version, args, std)
+	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nEvery other verb calls a running sandbox.\n\n" + cli.ExitHelp
+	root.AddCommand(serveCommand(version, std), host.Config("aio", &config.Aio{}, std))
 	if len(args) > 0 && args[0] == "serve" {
 		return root, nil
 	}
@@ -56,44 +38,16 @@ func AioCommand(version string, args []string, std Streams) (*cobra.Command, err
 	if err != nil {
 		return nil, err
 	}
-	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key}
+	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key, Help: `start one with "aio serve", or set --api-url`}
 	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "Address of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
-	cli.Add(root, cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return isTerminal(std.Out) }})
+	cli.Add(root, cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) }})
 	return root, nil
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// configFlags gives a command one flag for every setting.
-func configFlags(cmd *cobra.Command) func() map[string][]string {
-	for _, f := range config.Fields(&config.Aio{}) {
-		cmd.Flags().String(f.Flag, "", f.Doc)
-		if f.Type == config.Bool {
-			cmd.Flags().Lookup(f.Flag).NoOptDefVal = "true"
-		}
-	}
-	cmd.Flags().String("config", "", "File with settings (AIO_CONFIG; otherwise /etc/aio/config.yaml if it is there)")
-	return func() map[string][]string {
-		given := map[string][]string{}
-		for _, f := range config.Fields(&config.Aio{}) {
-			if flag := cmd.Flags().Lookup(f.Flag); flag.Changed {
-				given[f.Flag] = []string{flag.Value.String()}
-			}
-		}
-		if flag := cmd.Flags().Lookup("config"); flag.Changed {
-			given["config"] = []string{flag.Value.String()}
-		}
-		return given
-	}
-}
-
-func serveCommand(version string, std Streams) *cobra.Command {
+func serveCommand(version string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cobra.NoArgs,
 		Long: "Run a sandbox. Settings come from defaults, then a file, then the environment, then flags; aio config shows each with its origin."}
-	flags := configFlags(cmd)
+	flags := host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
 	cmd.Flags().Bool("no-init", false, "Serve in this very process, even as PID 1")
 	cmd.Flags().Lookup("no-init").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -102,7 +56,7 @@ func serveCommand(version string, std Streams) *cobra.Command {
 		if _, err := config.Load(&cfg, src); err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
-		log := newLog(cfg, std.Err)
+		log := host.Log(cfg.LogLevel, cfg.LogFormat, std.Err)
 		inner, err := cmd.Flags().GetBool("no-init")
 		if err != nil {
 			return err
@@ -110,25 +64,49 @@ func serveCommand(version string, std Streams) *cobra.Command {
 		if !inner && needsInit(cfg) {
 			return underInit(cfg, src.Environ, log)
 		}
-		return serve(cmd.Context(), cfg, src.Environ, version, std, log)
+		return serve(cmd.Context(), cfg, src, version, std, log)
 	}
 	return cmd
 }
 
-func serve(ctx context.Context, cfg config.Aio, environ []string, version string, std Streams, log *slog.Logger) error {
+func serve(ctx context.Context, cfg config.Aio, src config.Source, version string, std host.Streams, log *slog.Logger) error {
 	// Signals are heard before anything is started that they should end.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	sandbox, err := NewAio(cfg, environ, version, log)
+	way, err := outlet.New(outlet.Config{Target: cfg.Egress, Listen: cfg.Outlet, Log: log})
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	l, err := Listen(cfg.Listen)
+	// Before anything is started, whose environment names the port that was free.
+	if err := way.Open(); err != nil {
+		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+	}
+	defer way.Close()
+	first := setting{cfg: cfg, src: src, outward: func(c config.Aio, environ []string) (config.Aio, []string) { return outward(way, c, environ) }}
+	sandbox, err := first.program(version, log)
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+	}
+	l, err := host.Listen(cfg.Listen)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
 	announce(std.Out, l.Addr())
-	return Serve(ctx, l, sandbox, log)
+	return host.Serve(ctx, l, sandbox, log)
+}
+
+// outward leads what a sandbox starts to the way out, if it needs one.
+func outward(way *outlet.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
+	url := way.URL()
+	if url == "" {
+		return cfg, environ
+	}
+	cfg.Outlet, environ = way.Address(), way.Environ(environ)
+	if cfg.ProxyServer == "" {
+		cfg.ProxyServer = url
+		cfg.ProxyExclude = append(cfg.ProxyExclude, "localhost", "*.localhost", "127.*", "::1")
+	}
+	return cfg, environ
 }
 
 // announce tells a person where to go.
@@ -161,35 +139,4 @@ func underInit(cfg config.Aio, environ []string, log *slog.Logger) error {
 		return &cli.Error{Code: code, Msg: fmt.Sprintf("the server ended with code %d", code)}
 	}
 	return nil
-}
-
-func newLog(cfg config.Aio, w io.Writer) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
-		level = slog.LevelInfo
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
-func configCommand(std Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Print each setting with its value and where it came from", Args: cobra.NoArgs}
-	flags := configFlags(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		var cfg config.Aio
-		report, err := config.Load(&cfg, config.System("aio", flags()))
-		if err != nil {
-			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
-		}
-		tw := tabwriter.NewWriter(std.Out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "KEY\tVALUE\tORIGIN")
-		for _, row := range report.Rows {
-			fmt.Fprintf(tw, "%s\t%s\t%s\n", row.Key, strings.ReplaceAll(row.Value, "\n", " "), row.Origin)
-		}
-		return tw.Flush()
-	}
-	return cmd
 }

@@ -2,24 +2,22 @@ package app
 
 import (
 	"bytes"
-	"encoding/json"
-	"flag"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 
 	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files under api/")
+const root = "../.."
 
 // blank is a sandbox that is never started.
 func blank(t testing.TB) *Aio {
@@ -34,21 +32,21 @@ func blank(t testing.TB) *Aio {
 // TestGoldens guards the public contract: a change of it shows in the diff.
 func TestGoldens(t *testing.T) {
 	table := blank(t).Table
-	golden(t, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", table, rest.Guest)))
+	testenv.Golden(t, root, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", table, rest.Guest)))
 	var tools []*gomcp.Tool
 	for _, o := range table.All() {
 		if o.Call != nil && !o.NoTool {
 			tools = append(tools, mcp.Tool(o))
 		}
 	}
-	golden(t, "aio-mcp-tools.json", indent(t, tools))
-	root, err := AioCommand("0.0.0", nil, Streams{Out: io.Discard, Err: io.Discard})
+	testenv.Golden(t, root, "aio-mcp-tools.json", indent(t, tools))
+	cmd, err := AioCommand("0.0.0", nil, host.Streams{Out: io.Discard, Err: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	cli.Tree(root, &b)
-	golden(t, "aio-cli.txt", b.Bytes())
+	cli.Tree(cmd, &b)
+	testenv.Golden(t, root, "aio-cli.txt", b.Bytes())
 }
 
 func indent(t *testing.T, v any) []byte {
@@ -57,28 +55,5 @@ func indent(t *testing.T, v any) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, b, "", " "); err != nil {
-		t.Fatal(err)
-	}
-	out.WriteByte('\n')
-	return out.Bytes()
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("..", "..", "api", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("api/%s is not what the table says; look at the change, then run make gen", name)
-	}
+	return testenv.Indent(t, b)
 }

@@ -33,11 +33,14 @@ func (a admission) serve(w http.ResponseWriter, next http.Handler) {
 func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	base := Base(r, g.c.Trusted)
 	name := g.cookieName(base)
+	if token, ok := g.linked(r); ok {
+		return g.follow(token, name, base)
+	}
 	out := originForm(r)
 	tickets := takeTickets(out)
 	sessions := takeSessions(out.Header, name)
 
-	id := Identity{Via: ViaOpen}
+	id := Identity{Via: ViaOpen, Operator: true}
 	var cookie *http.Cookie
 	if g.open {
 		// The ticket is spent here too, so that a link behaves the same way.
@@ -52,7 +55,7 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 		}
 		id = found.Identity
 		if found.ticket {
-			cookie = g.newCookie(name, base, id.Subject)
+			cookie = g.newCookie(name, base, id)
 		}
 	}
 	a := admission{request: out.WithContext(NewContext(r.Context(), id)), cookie: cookie}
@@ -83,7 +86,10 @@ func (g *Guard) identify(h http.Header, tickets, sessions []string) (found, *ref
 	}
 	if key := h.Get("X-Api-Key"); key != "" {
 		if same(g.apiKey, key) {
-			ids = append(ids, Identity{Via: ViaAPIKey})
+			ids = append(ids, Identity{Via: ViaAPIKey, Operator: true})
+			h.Del("X-Api-Key")
+		} else if id, ok := g.known(key); ok {
+			ids = append(ids, id)
 			h.Del("X-Api-Key")
 		} else {
 			why = "the X-API-Key is not valid"
@@ -93,9 +99,12 @@ func (g *Guard) identify(h http.Header, tickets, sessions []string) (found, *ref
 	switch len(tickets) {
 	case 0:
 	case 1:
-		subject, ok := g.tickets.use(tickets[0])
+		owner, ok := g.tickets.use(tickets[0])
+		if ok {
+			owner, ok = g.recall(owner, ViaTicket)
+		}
 		if used = ok; ok {
-			ids = append(ids, Identity{Subject: subject, Via: ViaTicket})
+			ids = append(ids, owner)
 		} else {
 			why = "the ticket was used before or has expired; get a new one"
 		}
@@ -103,8 +112,12 @@ func (g *Guard) identify(h http.Header, tickets, sessions []string) (found, *ref
 		why = "send one ticket only"
 	}
 	for _, s := range sessions {
-		if subject, ok := g.openSession(s); ok {
-			ids = append(ids, Identity{Subject: subject, Via: ViaCookie})
+		owner, ok := g.openSession(s)
+		if ok {
+			owner, ok = g.recall(owner, ViaCookie)
+		}
+		if ok {
+			ids = append(ids, owner)
 			break
 		}
 	}

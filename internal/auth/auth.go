@@ -1,8 +1,9 @@
 // Package auth is the door of a server: it decides who may come in, before any
 // routing, for every method, path and host alike.
 //
-// It owns the credentials (RS256 bearer tokens, a shared token, an API key,
-// one-time tickets and the session cookie that follows a ticket), the refusal of
+// It owns the credentials (RS256 bearer tokens, a shared token, an API key, keys
+// that a hook knows, one-time tickets and the session cookie that follows a
+// ticket), the refusal of
 // web pages from elsewhere (other origins, rebound names), and the rules by
 // which forwarded headers shape URLs. What it has checked it takes out of
 // the request, so nothing behind it can pass a credential on. It refuses
@@ -28,6 +29,19 @@ type Config struct {
 	JWTPublicKey *rsa.PublicKey // verifies RS256 bearer tokens
 	Token        string         // shared secret, sent as a bearer token
 	APIKey       string         // secret, sent as X-API-Key
+
+	// Identify knows further keys, sent either way. It must compare in constant
+	// time. Of its answer all but Via and Operator counts, and KeyID must not be empty.
+	Identify func(secret string) (Identity, bool)
+	// Recall tells who a KeyID stands for now. It is asked whenever a ticket or
+	// a cookie comes whose owner signed in with such a key, so that these end
+	// with the key; without it they are not accepted.
+	Recall func(keyID string) (Identity, bool)
+
+	// Link exchanges the token of a link for a session of its own. It is asked
+	// about a GET of LinkPath with a token in its query; Recall must know the KeyID.
+	Link     func(token string) (Link, bool)
+	LinkPath string
 
 	// TicketTTL is the life of a ticket; 30 s if zero.
 	TicketTTL time.Duration
@@ -60,7 +74,7 @@ type Config struct {
 
 // HasCredentials reports whether anything is configured to sign in with.
 func (c Config) HasCredentials() bool {
-	return c.JWTPublicKey != nil || c.Token != "" || c.APIKey != ""
+	return c.JWTPublicKey != nil || c.Token != "" || c.APIKey != "" || c.Identify != nil
 }
 
 // String shows no secret.
@@ -78,14 +92,28 @@ const (
 	ViaJWT    = "jwt"     // bearer token, signed
 	ViaToken  = "token"   // bearer token, shared
 	ViaAPIKey = "api-key" // X-API-Key
+	ViaKey    = "key"     // a key that Identify knows, as bearer token or X-API-Key
 	ViaTicket = "ticket"  // one-time ticket in the URL
 	ViaCookie = "cookie"  // session that began with a ticket
 )
 
 // Identity is who sends a request.
 type Identity struct {
-	Subject string // the sub claim of the token; for tickets and cookies, of whoever asked for the ticket
+	Subject string // the sub claim of the token, or the key's tenant; for tickets and cookies, of whoever asked for the ticket
+	Role    string // the key's; empty for all who signed in without one
+	KeyID   string // of the key; empty likewise
 	Via     string
+	// Operator tells that they came with the server's own secret, or that it has none.
+	Operator bool
+}
+
+// Link is where the token of a link leads.
+type Link struct {
+	Identity Identity
+	// Path is where the caller is sent, behind the prefix; the session counts
+	// below Scope, so that it does not replace one that the browser has for the rest.
+	Path, Scope string
+	Expires     time.Time
 }
 
 type identityKey struct{}
@@ -170,6 +198,6 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 // Issue makes a one-time ticket for the identity in ctx.
 func (g *Guard) Issue(ctx context.Context) (ticket string, expiresIn time.Duration, err error) {
 	id, _ := FromContext(ctx)
-	ticket, err = g.tickets.issue(id.Subject)
+	ticket, err = g.tickets.issue(id)
 	return ticket, g.c.TicketTTL, err
 }

@@ -28,16 +28,16 @@ func TestCredentialsLetIn(t *testing.T) {
 		header string
 		want   Identity
 	}{
-		"signed token":            {"Authorization: Bearer " + goodJWT(t), Identity{"alice", ViaJWT}},
-		"expired within leeway":   {"Authorization: Bearer " + claims(-5*time.Second, -time.Hour), Identity{"bob", ViaJWT}},
-		"not yet, within leeway":  {"Authorization: Bearer " + claims(time.Hour, 5*time.Second), Identity{"bob", ViaJWT}},
-		"shared token":            {"Authorization: Bearer " + theToken, Identity{"", ViaToken}},
-		"scheme in lower case":    {"authorization: bearer  " + theToken, Identity{"", ViaToken}},
-		"API key":                 {"X-API-Key: " + theKey, Identity{"", ViaAPIKey}},
-		"API key, lower case":     {"x-api-key: " + theKey, Identity{"", ViaAPIKey}},
-		"cookie":                  {"Cookie: " + s.login(), Identity{"alice", ViaCookie}},
-		"cookie among others":     {"Cookie: a=b; " + s.login() + "; c=d", Identity{"alice", ViaCookie}},
-		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(), Identity{"alice", ViaCookie}},
+		"signed token":            {"Authorization: Bearer " + goodJWT(t), Identity{Subject: "alice", Via: ViaJWT}},
+		"expired within leeway":   {"Authorization: Bearer " + claims(-5*time.Second, -time.Hour), Identity{Subject: "bob", Via: ViaJWT}},
+		"not yet, within leeway":  {"Authorization: Bearer " + claims(time.Hour, 5*time.Second), Identity{Subject: "bob", Via: ViaJWT}},
+		"shared token":            {"Authorization: Bearer " + theToken, Identity{Via: ViaToken, Operator: true}},
+		"scheme in lower case":    {"authorization: bearer  " + theToken, Identity{Via: ViaToken, Operator: true}},
+		"API key":                 {"X-API-Key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
+		"API key, lower case":     {"x-api-key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
+		"cookie":                  {"Cookie: " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
+		"cookie among others":     {"Cookie: a=b; " + s.login() + "; c=d", Identity{Subject: "alice", Via: ViaCookie}},
+		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
 	}
 	for name, tt := range tests {
 		got := s.send("POST /v1/x?a=1&b=2", tt.header).seen(t)
@@ -46,7 +46,7 @@ func TestCredentialsLetIn(t *testing.T) {
 		}
 	}
 	openServer := serve(t, open())
-	if got := openServer.send("GET /").seen(t); got.Identity != (Identity{Via: ViaOpen}) {
+	if got := openServer.send("GET /").seen(t); got.Identity != (Identity{Via: ViaOpen, Operator: true}) {
 		t.Errorf("open: %+v", got)
 	}
 }
@@ -128,7 +128,7 @@ func TestTicketOpensAPage(t *testing.T) {
 	if r := s.send("GET /v1/file/download?ticket=" + s.ticket()); r.status != 200 || r.header.Get("Set-Cookie") == "" {
 		t.Errorf("download: %d %v", r.status, r.header)
 	}
-	if r := s.send("POST /v1/x?ticket="+s.ticket(), asPage); r.status != 200 || r.seen(t).Identity != (Identity{"alice", ViaTicket}) {
+	if r := s.send("POST /v1/x?ticket="+s.ticket(), asPage); r.status != 200 || r.seen(t).Identity != (Identity{Subject: "alice", Via: ViaTicket}) {
 		t.Errorf("post: %d %s", r.status, r.body)
 	}
 	if r := s.send("GET /?ticket="+s.ticket()+"&ticket="+s.ticket(), asPage); r.status != 401 {
@@ -239,7 +239,7 @@ func TestCookieForgeries(t *testing.T) {
 	name, value, _ := strings.Cut(cookie, "=")
 	payload, signature, _ := strings.Cut(value, ".")
 	elsewhere := serve(t, closed())
-	later := New(closed()).seal("alice", time.Now().Add(time.Hour))
+	later := New(closed()).seal(Identity{Subject: "alice"}, time.Now().Add(time.Hour))
 	flipped := []byte(payload)
 	flipped[3] ^= 1
 	forgeries := map[string]string{

@@ -19,10 +19,10 @@ type refusal struct {
 
 func (g *Guard) unauthorized(why string) *refusal {
 	var ways []string
-	if g.c.JWTPublicKey != nil || g.c.Token != "" {
+	if g.c.JWTPublicKey != nil || g.c.Token != "" || g.c.Identify != nil {
 		ways = append(ways, "Authorization: Bearer <token>")
 	}
-	if g.c.APIKey != "" {
+	if g.c.APIKey != "" || g.c.Identify != nil {
 		ways = append(ways, "X-API-Key: <key>")
 	}
 	detail := why + ". No credentials are configured, so nobody can sign in"
@@ -87,7 +87,7 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 	how := ""
 	if g.c.HasCredentials() {
 		header := `-H "Authorization: Bearer $TOKEN"`
-		if g.c.JWTPublicKey == nil && g.c.Token == "" {
+		if g.c.JWTPublicKey == nil && g.c.Token == "" && g.c.Identify == nil {
 			header = `-H "X-API-Key: $KEY"`
 		}
 		how = fmt.Sprintf(ticketText, g.c.TicketTTL, header, html.EscapeString(Base(r, g.c.Trusted).String()))

@@ -37,7 +37,7 @@ type ticketStore struct {
 
 type ticket struct {
 	hash    [sha256.Size]byte
-	subject string
+	owner   Identity // who asked for it
 	expires time.Time
 }
 
@@ -45,7 +45,7 @@ func newTicketStore(ttl time.Duration, now func() time.Time) *ticketStore {
 	return &ticketStore{ttl: ttl, now: now, byHash: make(map[[sha256.Size]byte]*list.Element), byAge: list.New()}
 }
 
-func (s *ticketStore) issue(subject string) (string, error) {
+func (s *ticketStore) issue(owner Identity) (string, error) {
 	var b [ticketBytes]byte
 	_, _ = rand.Read(b[:]) // never fails
 	text := ticketPrefix + base64.RawURLEncoding.EncodeToString(b[:])
@@ -59,23 +59,23 @@ func (s *ticketStore) issue(subject string) (string, error) {
 	if s.byAge.Len() >= maxTickets {
 		return "", ErrTooManyTickets
 	}
-	t := ticket{hash: sha256.Sum256([]byte(text)), subject: subject, expires: now.Add(s.ttl)}
+	t := ticket{hash: sha256.Sum256([]byte(text)), owner: owner, expires: now.Add(s.ttl)}
 	s.byHash[t.hash] = s.byAge.PushBack(t)
 	return text, nil
 }
 
 // use spends a ticket. Of several concurrent callers one succeeds.
-func (s *ticketStore) use(text string) (subject string, ok bool) {
+func (s *ticketStore) use(text string) (owner Identity, ok bool) {
 	hash := sha256.Sum256([]byte(text))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.byHash[hash]
 	if !ok {
-		return "", false
+		return Identity{}, false
 	}
 	t := e.Value.(ticket)
 	s.forget(e)
-	return t.subject, s.now().Before(t.expires)
+	return t.owner, s.now().Before(t.expires)
 }
 
 func (s *ticketStore) forget(e *list.Element) {

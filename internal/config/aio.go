@@ -11,7 +11,7 @@ import (
 // public contract.
 type Aio struct {
 	// Where the server listens and under which names it is known.
-	Listen         string   `key:"listen" env:"AIO_LISTEN" default:"127.0.0.1:8080" doc:"Address to serve on: host:port, or unix:/path for a socket."`
+	Listen         string   `key:"listen" env:"AIO_LISTEN,COVE_LISTEN" default:"127.0.0.1:8080" doc:"Address to serve on: host:port, or unix:/path for a socket."`
 	PublicPort     int      `key:"public_port" env:"PUBLIC_PORT" default:"0" min:"0" max:"65535" doc:"Port under which callers outside reach the sandbox; 0 means the one it listens on."`
 	PublicHosts    []string `key:"public_hosts" env:"AIO_PUBLIC_HOSTS" doc:"Host names under which the sandbox is reached, *.example.com for all below; needed for names other than localhost when no sign-in is set."`
 	AllowedOrigins []string `key:"allowed_origins" env:"AIO_ALLOWED_ORIGINS" doc:"Origins of other web pages that may call the API, such as https://app.example.com."`
@@ -35,6 +35,8 @@ type Aio struct {
 	SkillsPath []string `key:"skills_path" env:"AIO_SKILLS_PATH" sep:"path" doc:"Folders whose skills are registered at start."`
 
 	// Start and readiness.
+	Init               bool          `key:"init" env:"AIO_INIT" default:"false" doc:"Wait to be told environment, files and folder by POST /v1/sandbox/init, and do nothing else before."`
+	Contained          bool          `key:"contained" env:"AIO_CONTAINED" default:"false" doc:"All processes end with this server anyway, as in a sandbox of a hub: none is kept to watch over them."`
 	WaitPorts          []int         `key:"wait_ports" env:"WAIT_PORTS" min:"1" max:"65535" doc:"Local ports that must accept connections before the sandbox calls itself ready."`
 	WaitTimeout        time.Duration `key:"wait_timeout" env:"AIO_WAIT_TIMEOUT" default:"5m" min:"1s" max:"1h" doc:"How long to wait for those ports before readiness reports a failure."`
 	RunHookInit        string        `key:"run_hook_init" env:"RUN_HOOK_INIT" doc:"Shell command run first at start."`
@@ -48,6 +50,7 @@ type Aio struct {
 	DisplayHeight      int           `key:"display_height" env:"DISPLAY_HEIGHT" default:"1024" min:"240" max:"4320" doc:"Height of the display in pixels."`
 	DisplayIdle        time.Duration `key:"display_idle" env:"AIO_DISPLAY_IDLE" default:"30m" doc:"Stop the display after this long without use; 0 means never."`
 	BrowserIdle        time.Duration `key:"browser_idle" env:"AIO_BROWSER_IDLE" default:"30m" doc:"Stop the browser after this long without use; 0 means never."`
+	BrowserProgram     string        `key:"browser_program" env:"AIO_BROWSER_PROGRAM" doc:"Path of the browser; empty means chromium or google-chrome as found."`
 	Homepage           string        `key:"homepage" env:"HOMEPAGE" doc:"Page that the browser opens when it starts."`
 	BrowserLang        string        `key:"browser_lang" env:"BROWSER_LANG" default:"en-US" doc:"Languages that the browser asks pages for, best first, comma separated."`
 	ChromeUILang       string        `key:"chrome_ui_lang" env:"CHROME_UI_LANG" doc:"Language of the browser's own menus; empty means the first of browser_lang."`
@@ -60,6 +63,8 @@ type Aio struct {
 	ProxyServer  string            `key:"proxy_server" env:"PROXY_SERVER" secret:"url" doc:"Upstream proxy: host:port, or http://, https:// or socks5://, with user:password@ if it wants them."`
 	ProxyExclude []string          `key:"proxy_exclude" env:"PROXY_EXCLUDE" doc:"Hosts that bypass the upstream proxy."`
 	ProxyInclude []string          `key:"proxy_include" env:"PROXY_INCLUDE" doc:"If set, only these hosts use the upstream proxy."`
+	Egress       string            `key:"egress" env:"AIO_EGRESS,COVE_EGRESS" doc:"Where the way out begins in a sandbox without a network: unix:/path or tcp:host:port."`
+	Outlet       string            `key:"outlet" env:"AIO_OUTLET" default:"127.0.0.1:3128" doc:"Address on loopback at which programs inside find that way; when its port is taken, another is used."`
 	ProxyMap     map[string]string `key:"proxy_map" env:"PROXY_MAP" doc:"Hosts answered by a local service: pattern=port."`
 
 	// Limits of sessions.

@@ -17,14 +17,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // time zones can be judged in an image that has none
 )
 
 // Complete fills what depends on the machine and checks what tags cannot say.
 func (a *Aio) Complete(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
+	a.Listen = strings.TrimPrefix(a.Listen, "tcp:") // as a hub tells it
 	a.places(lookup, fault)
-	a.checkServer(fault)
+	checkServer(a.Listen, a.PublicHosts, a.AllowedOrigins, a.TrustedProxies, fault)
 	a.checkSignIn(fault)
 	a.checkBrowser(fault)
 	a.checkProxy(fault)
@@ -122,31 +124,33 @@ func findUser(name string) (*user.User, error) {
 	return &user.User{Uid: name, Gid: name, Username: name, HomeDir: "/"}, nil
 }
 
-func (a *Aio) checkServer(fault func(key, format string, args ...any)) {
-	if err := checkListen(a.Listen); err != nil {
-		fault("listen", "%s %v", quote(a.Listen), err)
+func checkServer(listen string, hosts, origins, proxies []string, fault func(key, format string, args ...any)) {
+	if err := checkListen(listen); err != nil {
+		fault("listen", "%s %v", quote(listen), err)
 	}
-	for _, h := range a.PublicHosts {
+	for _, h := range hosts {
 		name := strings.TrimPrefix(h, "*.")
 		if host, port, err := net.SplitHostPort(name); err == nil && isPort(port, 1) {
 			name = host
 		}
-		if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err != nil && !hostName.MatchString(name) {
+		if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err != nil && !hostName().MatchString(name) {
 			fault("public_hosts", "%s is not a host name such as sandbox.example.com or *.example.com", quote(h))
 		}
 	}
-	for _, o := range a.AllowedOrigins {
+	for _, o := range origins {
 		u, err := url.Parse(o)
 		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || strings.Contains(o, "*") {
 			fault("allowed_origins", "%s is not an origin; name each one in full, such as https://app.example.com or http://localhost:3000", quote(o))
 		}
 	}
-	if _, err := Prefixes(a.TrustedProxies); err != nil {
+	if _, err := Prefixes(proxies); err != nil {
 		fault("trusted_proxies", "%v", err)
 	}
 }
 
-var hostName = regexp.MustCompile(`^(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?))*\.?$`)
+var hostName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.(?i:[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?))*\.?$`)
+})
 
 func checkListen(listen string) error {
 	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
@@ -160,7 +164,7 @@ func checkListen(listen string) error {
 	if err != nil || !isPort(port, 0) {
 		return errors.New("is not an address: give host:port with a port from 0 to 65535 (such as 127.0.0.1:8080), or unix:/path")
 	}
-	if _, err := netip.ParseAddr(host); host != "" && err != nil && !hostName.MatchString(host) {
+	if _, err := netip.ParseAddr(host); host != "" && err != nil && !hostName().MatchString(host) {
 		return errors.New("is not an address: the part before the port must be an IP address or a host name")
 	}
 	return nil
@@ -246,7 +250,7 @@ func RSAPublicKey(text string) (*rsa.PublicKey, error) {
 	return public, nil
 }
 
-var language = regexp.MustCompile(`^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$`)
+var language = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$`) })
 
 func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 	if a.Homepage != "" && !isURL(a.Homepage, "http", "https", "file", "about", "data", "chrome") {
@@ -254,12 +258,12 @@ func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 	}
 	for _, tag := range strings.Split(a.BrowserLang, ",") {
 		tag, _, _ = strings.Cut(strings.TrimSpace(tag), ";")
-		if !language.MatchString(tag) {
+		if !language().MatchString(tag) {
 			fault("browser_lang", "%s is not a language such as en-US, or a list such as de-DE,de,en", quote(a.BrowserLang))
 			break
 		}
 	}
-	if a.ChromeUILang != "" && !language.MatchString(a.ChromeUILang) {
+	if a.ChromeUILang != "" && !language().MatchString(a.ChromeUILang) {
 		fault("chrome_ui_lang", "%s is not a language such as en-US", quote(a.ChromeUILang))
 	}
 	if strings.ContainsFunc(a.BrowserUserAgent, func(c rune) bool { return c < ' ' || c == 0x7f }) {
@@ -298,12 +302,14 @@ func (a *Aio) checkProxy(fault func(key, format string, args ...any)) {
 	}
 }
 
-var posixZone = regexp.MustCompile(`^([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)[+-]?\d{1,2}(:\d{2}){0,2}`)
+var posixZone = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)[+-]?\d{1,2}(:\d{2}){0,2}`)
+})
 
 // checkZone accepts what the C library does: a name, a file, or a POSIX rule.
 func checkZone(tz string) error {
 	name := strings.TrimPrefix(tz, ":")
-	if name == "" || posixZone.MatchString(name) {
+	if name == "" || posixZone().MatchString(name) {
 		return nil
 	}
 	if filepath.IsAbs(name) {

@@ -50,10 +50,12 @@ func System(program string, flags map[string][]string) Source {
 		Environ: environ,
 		Flags:   flags,
 		Prefix:  strings.ToUpper(program) + "_",
-		// The token is the command line's. The other is a switch of the public
-		// sandbox image that has no meaning here; users who bring their
-		// environment along must still be able to start.
-		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED"},
+		// The tokens and addresses are the command lines'; COVE_LISTEN and
+		// COVE_EGRESS are what a hub tells its sandboxes, one of which may hold
+		// a hub. The other is a switch of the public sandbox image that has no
+		// meaning here; users who bring their environment along must still be
+		// able to start.
+		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED", "COVE_URL", "COVE_LISTEN", "COVE_EGRESS"},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // environ is an environment by name. Of a name given twice the first counts,
@@ -62,9 +63,9 @@ func (l *loader) unknownVariables(env environ, prefix string, ignore []string) {
 	for _, f := range l.fields {
 		known = append(known, f.Env...)
 	}
-	injected := clusterVariable(prefix)
+	injected := sync.OnceValue(func() func(name, value string) bool { return clusterVariable(prefix) })
 	for _, name := range sortedKeys(env) {
-		if !strings.HasPrefix(name, prefix) || matches(known, name) || injected(name, env[name]) {
+		if !strings.HasPrefix(name, prefix) || matches(known, name) || injected()(name, env[name]) {
 			continue
 		}
 		l.fault(name, "environment "+name, "is not a known variable"+suggest(name, known, ""))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -59,14 +60,27 @@ type Bytes int64
 //	min,max limits of numbers, durations and sizes, of each element in a list
 //	sep     for []string: "space" splits like a shell (quotes hold words
 //	        together), "path" also splits at colons; otherwise comma or newline
+//
+// The list is the same for every caller: it must not be changed.
 func Fields(dst any) []Field {
 	t := reflect.TypeOf(dst)
 	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("config: need a pointer to a struct, got %T", dst))
 	}
-	t = t.Elem()
+	if list, ok := parsed.Load(t); ok {
+		return list.([]Field)
+	}
+	list, _ := parsed.LoadOrStore(t, parseFields(t.Elem()))
+	return list.([]Field)
+}
+
+// parsed remembers the lists by type: a program asks several times while it
+// starts, and reading a hundred tags is a good part of that time.
+var parsed sync.Map
+
+func parseFields(t reflect.Type) []Field {
 	fields := make([]Field, 0, t.NumField())
-	keys, names := map[string]string{}, map[string]string{}
+	keys, names := make(map[string]string, t.NumField()), make(map[string]string, 2*t.NumField())
 	for i := range t.NumField() {
 		f := newField(t.Field(i), i)
 		if other, dup := keys[f.Key]; dup {

@@ -11,6 +11,9 @@ import (
 type Call struct {
 	ID      string   // request id
 	Subject string   // who signed in
+	Role    string   // what they may do, where the program knows roles
+	KeyID   string   // of the key they came with
+	Share   *Share   // not nil: they came with a link, and may reach this only
 	Via     string   // rest, mcp
 	Base    *url.URL // the sandbox as the caller reaches it: scheme, host, path prefix
 
@@ -18,6 +21,14 @@ type Call struct {
 
 	Message string
 	Hint    string
+
+	// For the record: what the call turned out to be about, how it failed, and
+	// whether that is written down already.
+	Target     string // ID
+	TargetName string
+	Detail     string // what was called there
+	Code       Code
+	Recorded   bool
 }
 
 type callKey struct{}

@@ -203,7 +203,7 @@ func TestUnion(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", body, got, want)
 		}
 	}
-	flat, err := json.Marshal(o.In.Flat())
+	flat, err := json.Marshal(o.In().Flat())
 	if err != nil || !strings.Contains(string(flat), `"enum":["MOVE","WAIT"]`) || strings.Contains(string(flat), "oneOf") {
 		t.Errorf("flat schema: %s %v", flat, err)
 	}
@@ -257,7 +257,7 @@ func TestNilListsComeOutEmpty(t *testing.T) {
 	}
 }
 
-func TestMistakesAreFoundAtStart(t *testing.T) {
+func TestMistakesAreFound(t *testing.T) {
 	fn := func(context.Context, None) (None, error) { return None{}, nil }
 	good := Spec{Name: "a", Route: "GET /a", Tag: "t", Doc: "Doc."}
 	type undocumented struct {
@@ -278,9 +278,9 @@ func TestMistakesAreFoundAtStart(t *testing.T) {
 			b.Name, b.Route, b.Verb = "b", "GET /b", "a"
 			NewTable([]Op{New(good, fn), New(b, fn)})
 		},
-		"parameter":        func() { s := good; s.Route = "GET /a/{id}"; New(s, fn) },
-		"field, no param":  func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }) },
-		"undocumented":     func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }) },
+		"parameter":        func() { s := good; s.Route = "GET /a/{id}"; New(s, fn).In() },
+		"field, no param":  func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }).In() },
+		"undocumented":     func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }).In() },
 		"public parameter": func() { Handle(Spec{Name: "a", Route: "/a/{x}", Tag: "t", Doc: "D.", Public: true}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,10 +38,13 @@ type Spec struct {
 
 	SDK  string // "shell.exec_command": names for generated SDKs, group and method
 	Verb string // "gui screenshot"; by default the name with its first _ as the space
+	// Columns are what a person sees of a list on the command line; none: all.
+	Columns []string
 
 	Style     Style
 	Failure   any    // a value of the type that a failure puts into data; nil: nothing
 	Public    bool   // reachable without signing in; only for an exact path
+	Access    Access // what a caller must be allowed to do; empty: see Needs
 	Produces  string // media type of a raw reply, for the documentation
 	MaxBody   int64  // limit of the request body; 0 is the server's default, below 0 is none
 	Protocols []string
@@ -88,9 +91,10 @@ func (s Spec) Words() []string {
 // serves both), Talk for duplex, Handler for raw ones.
 type Op struct {
 	Spec
-	In *Type // nil for a raw handler
 
-	// What comes back is read only when it is needed, to keep the start short.
+	// Types are read only when they are needed, to keep the start short. A type
+	// that makes no sense panics then; the goldens read them all.
+	In     func() *Type // nil comes back for a raw handler
 	Out    func() *Type // nil unless Call is set
 	Ev     func() *Type // what a stream's events hold, nil without Pump
 	Bad    func() *Type // what data holds after a failure, nil: nothing
@@ -120,6 +124,10 @@ type Conn interface {
 	Close(code int, reason string) error
 }
 
+// Choice is an output that is one of several values; its SchemaOp describes them
+// all. A MarshalJSON would do, but everything it returns is read once more.
+type Choice interface{ ChoiceOp() any }
+
 // New makes a unary operation. An Out of *Blob makes its reply raw bytes.
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	o := bind[In](s)
@@ -133,6 +141,9 @@ func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 		}
 		if fill := filler(); fill != nil {
 			fill(reflect.ValueOf(&out).Elem())
+		}
+		if c, ok := any(out).(Choice); ok {
+			return c.ChoiceOp(), nil
 		}
 		return out, nil
 	}
@@ -167,22 +178,25 @@ func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) O
 func Handle(s Spec, h http.Handler) Op {
 	s.NoTool, s.NoVerb, s.NoDoc = true, true, true
 	check(s)
-	return Op{Spec: s, Handler: h}
+	return Op{Spec: s, Handler: h, In: func() *Type { return nil }}
 }
 
 func bind[In any](s Spec) Op {
 	check(s)
-	t := compileIn(reflect.TypeFor[In]())
-	if err := t.matches(s); err != nil {
-		panic(fmt.Sprintf("op %s: %v", s.Name, err))
-	}
+	in := sync.OnceValue(func() *Type {
+		t := compileIn(reflect.TypeFor[In]())
+		if err := t.matches(s); err != nil {
+			panic(fmt.Sprintf("op %s: %v", s.Name, err))
+		}
+		return t
+	})
 	var bad func() *Type
 	if s.Failure != nil {
 		bad = compileOut(reflect.TypeOf(s.Failure))
 	}
-	return Op{Spec: s, In: t, Bad: bad, Bind: func(src Input) (any, error) {
+	return Op{Spec: s, In: in, Bad: bad, Bind: func(src Input) (any, error) {
 		v := new(In)
-		if faults := t.decode(reflect.ValueOf(v).Elem(), src); len(faults) > 0 {
+		if faults := in().decode(reflect.ValueOf(v).Elem(), src); len(faults) > 0 {
 			return nil, faults
 		}
 		return v, nil
@@ -215,18 +229,24 @@ type Table struct {
 // NewTable joins the services' lists; it panics when two operations share a
 // name, a route or a verb.
 func NewTable(lists ...[]Op) *Table {
-	t := &Table{byName: map[string]int{}}
-	seen := map[string]string{}
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
+	t := &Table{ops: make([]Op, 0, n), byName: make(map[string]int, n)}
+	type thing struct{ kind, key string }
+	seen := make(map[thing]string, 3*n)
 	claim := func(kind, key, name string) {
-		if other, ok := seen[kind+key]; ok {
+		if other, ok := seen[thing{kind, key}]; ok {
 			panic(fmt.Sprintf("op: %s and %s have the same %s %q", other, name, kind, key))
 		}
-		seen[kind+key] = name
+		seen[thing{kind, key}] = name
 	}
 	for _, list := range lists {
 		for _, o := range list {
 			claim("name", o.Name, o.Name)
-			for _, route := range append([]string{o.Route}, o.Also...) {
+			claim("route", o.Route, o.Name)
+			for _, route := range o.Also {
 				claim("route", route, o.Name)
 			}
 			if !o.NoVerb {

@@ -66,6 +66,7 @@ type Field struct {
 	Doc        string
 	Aliases    []string
 	Required   bool
+	Arg        bool // may stand without a flag on the command line
 	Nullable   bool
 	Default    json.RawMessage
 	Type       *Type
@@ -284,6 +285,7 @@ func (c compiler) field(sf reflect.StructField) *Field {
 		panic(fmt.Sprintf("op: the field %s has no json, path, query or form name", sf.Name))
 	}
 	f.Nullable = tag["nullable"] == "true"
+	f.Arg = tag["arg"] == "true"
 	if a := tag["alias"]; a != "" {
 		f.Aliases = strings.Split(a, ",")
 	}
@@ -302,6 +304,7 @@ func (c compiler) field(sf reflect.StructField) *Field {
 	}
 	f.Required = f.Source == Path ||
 		f.Default == nil && !f.omitted && !f.Nullable && f.Type.Kind != Pointer && f.Source != Whole
+	f.Arg = f.Arg || f.Required
 	return f
 }
 

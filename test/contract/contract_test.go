@@ -12,14 +12,12 @@ import (
 // or be narrowed, as soon as one of its routes is served, so that no other can vanish
 // behind it.
 var later = map[string]string{
-	"/v1/browser":         "the browser is not built yet",
 	"/v1/browser/captcha": "captcha detection is not built yet",
 	"/v1/browser/cookies": "browser state is not built yet",
 	"/v1/browser/network": "browser network control is not built yet",
 	"/v1/browser/page":    "browser pages are not built yet",
 	"/v1/browser/state":   "browser state is not built yet",
 	"/v1/browser/tabs":    "browser tabs are not built yet",
-	"/v1/display":         "the display is not built yet",
 	"/v1/mcp":             "the hub of tool servers is not built yet",
 	"/v1/proxy":           "the egress proxy is not built yet",
 	"/v1/sandbox/observe": "observation is not built yet",

@@ -18,19 +18,18 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-var aio string // the program under test
+var aio, cove string // the programs under test
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "cove-e2e-")
 	if err != nil {
 		panic(err)
 	}
-	aio = filepath.Join(dir, "aio")
-	build := exec.Command("go", "build", "-o", aio, "../../cmd/aio")
+	os.Chmod(dir, 0o755) // a test runs them as somebody else
+	aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
+	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s", out)
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is one running aio serve.
+// server is one running program.
 type server struct {
 	URL  string
 	Home string
@@ -76,28 +75,8 @@ func environment(home string, extra []string) []string {
 // serve starts aio serve on a port of its own; env are KEY=value pairs.
 func serve(t *testing.T, env ...string) *server {
 	t.Helper()
-	home := t.TempDir()
-	s := &server{Home: home, log: &output{}, done: make(chan struct{})}
-	s.cmd = exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn")
-	s.cmd.Env = environment(home, env)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { s.cmd.Wait(); close(s.done) }()
+	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, t.TempDir(), env)
 	t.Cleanup(func() { s.stop(t) })
-	testenv.Poll(t, "the server's address", func() bool {
-		_, rest, ok := strings.Cut(s.log.String(), "serving on ")
-		if ok {
-			s.URL, _, _ = strings.Cut(rest, "\n")
-		}
-		select {
-		case <-s.done:
-			t.Fatalf("the server ended: %s", s.log)
-		default:
-		}
-		return ok && strings.Contains(rest, "\n")
-	})
 	return s
 }
 

@@ -24,15 +24,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-var aio string
+var aio, cove string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "cove-page-")
 	if err != nil {
 		panic(err)
 	}
-	aio = filepath.Join(dir, "aio")
-	build := exec.Command("go", "build", "-o", aio, "../../cmd/aio")
+	aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
+	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s", out)
@@ -43,8 +43,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// serve starts the program and returns its address.
+// serve starts a sandbox and returns its address.
 func serve(t *testing.T, env ...string) string {
+	t.Helper()
+	return launch(t, exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn"), env...)
+}
+
+// launch starts a program and returns the address it tells.
+func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
 	t.Helper()
 	testenv.Need(t, "node", "chromium", "bash", "vi")
 	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
@@ -55,7 +61,6 @@ func serve(t *testing.T, env ...string) string {
 	}
 	var mu sync.Mutex
 	var log bytes.Buffer
-	cmd := exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm-256color"}, env...)
 	w := writer(func(b []byte) {
 		mu.Lock()

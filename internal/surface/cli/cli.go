@@ -33,7 +33,7 @@ const ExitHelp = `Exit codes:
   0  done
   1  the operation failed; its message is on standard error
   2  the command line or the input does not fit
-  3  no server answers at --api-url
+  3  no server answers at the address
   4  not signed in, or not allowed
   5  no such route or resource
   6  the server failed`
@@ -43,6 +43,7 @@ type Client struct {
 	URL   string // http://host:port, https://…, or unix:/path
 	Token string
 	Key   string
+	Help  string       // what to do when nobody answers
 	HTTP  *http.Client // nil: made for URL
 }
 
@@ -110,11 +111,11 @@ func child(parent *cobra.Command, word, path string) *cobra.Command {
 }
 
 func (c Config) verb(o op.Op, word string) *cobra.Command {
-	fields := o.In.AllFields()
+	fields := o.In().AllFields()
 	use := word
 	var positional []*op.Field
 	for _, f := range fields {
-		if f.Required {
+		if f.Arg {
 			positional = append(positional, f)
 			use += " [" + strings.ToUpper(f.Name) + "]"
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,9 +44,10 @@ func (r *run) refused(res *http.Response) error {
 	var reply struct {
 		Detail  json.RawMessage `json:"detail"`
 		Message string          `json:"message"`
+		Error   string          `json:"error"` // as a hub says it
 	}
 	_ = json.Unmarshal(b, &reply)
-	msg := reply.Message
+	msg := cmp.Or(reply.Message, reply.Error)
 	var faults []op.Fault
 	var text string
 	switch {
@@ -56,23 +58,30 @@ func (r *run) refused(res *http.Response) error {
 	case msg == "":
 		msg = res.Status
 	}
-	code := ExitFailed
-	switch s := res.StatusCode; {
-	case s == http.StatusUnauthorized || s == http.StatusForbidden:
-		code = ExitSignIn
-	case s == http.StatusNotFound:
-		code = ExitMissing
-	case s == http.StatusUnprocessableEntity || s == http.StatusBadRequest:
-		code = ExitUsage
-	case s >= 500:
-		code = ExitServer
+	return &Error{ExitOf(res.StatusCode), msg}
+}
+
+// ExitOf is the exit code of an HTTP status; those below 400 are no failure.
+func ExitOf(status int) int {
+	switch {
+	case status < 400:
+		return ExitOK
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return ExitSignIn
+	case status == http.StatusNotFound:
+		return ExitMissing
+	case status == http.StatusUnprocessableEntity || status == http.StatusBadRequest:
+		return ExitUsage
+	case status >= 500:
+		return ExitServer
 	}
-	return &Error{code, msg}
+	return ExitFailed
 }
 
 func (r *run) enveloped(b []byte) error {
 	var reply struct {
 		Success bool            `json:"success"`
+		Code    string          `json:"code"` // "0" is a hub's success
 		Message string          `json:"message"`
 		Hint    string          `json:"hint"`
 		Data    json.RawMessage `json:"data"`
@@ -83,7 +92,7 @@ func (r *run) enveloped(b []byte) error {
 	if reply.Hint != "" {
 		fmt.Fprintln(r.Stderr, "hint:", reply.Hint)
 	}
-	if !reply.Success {
+	if !reply.Success && reply.Code != "0" {
 		if !r.table() && len(reply.Data) > 0 && string(reply.Data) != "null" {
 			r.show(reply.Data)
 		}
@@ -120,17 +129,17 @@ func (r *run) show(b []byte) error {
 		return &Error{ExitServer, fmt.Sprintf("the reply is not JSON: %v", err)}
 	}
 	w := bufio.NewWriter(r.Stdout)
-	printValue(w, v)
+	r.printValue(w, v)
 	return w.Flush()
 }
 
-func printValue(w io.Writer, v any) {
+func (r *run) printValue(w io.Writer, v any) {
 	switch v := v.(type) {
 	case nil:
 	case []any:
-		printRows(w, v)
+		r.printRows(w, v)
 	case map[string]any:
-		printObject(w, v)
+		r.printObject(w, v)
 	case string:
 		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
 	default:
@@ -140,7 +149,7 @@ func printValue(w io.Writer, v any) {
 
 // printObject prints short values in two columns, then long text and lists of
 // objects below their names.
-func printObject(w io.Writer, object map[string]any) {
+func (r *run) printObject(w io.Writer, object map[string]any) {
 	var below []string
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -154,7 +163,7 @@ func printObject(w io.Writer, object map[string]any) {
 	tw.Flush()
 	for _, key := range below {
 		fmt.Fprintf(w, "%s:\n", key)
-		printValue(w, object[key])
+		r.printValue(w, object[key])
 	}
 }
 
@@ -164,7 +173,7 @@ func isObject(v any) bool {
 }
 
 // printRows prints a list of objects as columns, anything else a line each.
-func printRows(w io.Writer, list []any) {
+func (r *run) printRows(w io.Writer, list []any) {
 	columns := map[string]bool{}
 	for _, item := range list {
 		object, ok := item.(map[string]any)
@@ -179,6 +188,9 @@ func printRows(w io.Writer, list []any) {
 		}
 	}
 	names := slices.Sorted(maps.Keys(columns))
+	if len(r.op.Columns) > 0 {
+		names = r.op.Columns
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(list) > 0 {
 		fmt.Fprintln(tw, strings.ToUpper(strings.Join(names, "\t")))

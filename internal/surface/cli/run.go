@@ -39,20 +39,20 @@ func (r *run) do(ctx context.Context, args []string) error {
 	}
 	res, err := r.Client.do(req)
 	if err != nil {
-		return &Error{ExitConnect, fmt.Sprintf("no server answers at %s: %v; start one with \"aio serve\", or set --api-url", r.Client.URL, err)}
+		return &Error{ExitConnect, fmt.Sprintf("no server answers at %s: %v; %s", r.Client.URL, err, r.Client.Help)}
 	}
 	defer res.Body.Close()
 	return r.answer(res)
 }
 
-// place gives the bare arguments to the required fields that no flag has set.
+// place gives the bare arguments to the fields that take them and that no flag has set.
 func (r *run) place(args []string) error {
 	for _, f := range r.positional {
 		if r.given[f.Name] == nil && len(args) > 0 {
 			r.given[f.Name] = []string{args[0]}
 			args = args[1:]
 		}
-		if r.given[f.Name] == nil {
+		if r.given[f.Name] == nil && f.Required {
 			return &Error{ExitUsage, fmt.Sprintf("--%s is missing: %s", flagName(f), f.Doc)}
 		}
 	}
@@ -67,7 +67,7 @@ func (r *run) request(ctx context.Context) (*http.Request, error) {
 	query, body := url.Values{}, map[string]any{}
 	var form []*op.Field
 	var whole any
-	for _, f := range r.op.In.AllFields() {
+	for _, f := range r.op.In().AllFields() {
 		values := r.given[f.Name]
 		if values == nil {
 			continue
@@ -112,13 +112,13 @@ func (r *run) request(ctx context.Context) (*http.Request, error) {
 }
 
 func (r *run) body(form []*op.Field, body map[string]any, whole any) (media string, b io.Reader, err error) {
-	if r.op.In.Has(op.Form) {
+	if r.op.In().Has(op.Form) {
 		return r.multipart(form)
 	}
 	if whole != nil {
 		return encode(whole)
 	}
-	if r.op.In.Has(op.Body) {
+	if r.op.In().Has(op.Body) {
 		return encode(body)
 	}
 	return "", nil, nil

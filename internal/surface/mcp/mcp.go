@@ -138,7 +138,7 @@ func Tool(o op.Op) *mcp.Tool {
 	return &mcp.Tool{
 		Name:        o.Name,
 		Description: o.Doc,
-		InputSchema: o.In.Flat(),
+		InputSchema: o.In().Flat(),
 		Annotations: &mcp.ToolAnnotations{
 			Title: o.Summary(), ReadOnlyHint: o.ReadOnly, DestructiveHint: new(o.Destructive), OpenWorldHint: new(false),
 		},

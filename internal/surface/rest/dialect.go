@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ type Dialect interface {
 	plain(status int, message, id string) any
 	// envelope describes success around the members that data may be.
 	envelope(data []*jsonschema.Schema) *jsonschema.Schema
+	// intro tells an agent what is at the address and how it answers.
+	intro(base string) string
 }
 
 // Guest speaks as the AIO sandbox does, Hub as Agent-Sandbox does.
@@ -158,4 +161,18 @@ func (hub) envelope(data []*jsonschema.Schema) *jsonschema.Schema {
 		Properties:    map[string]*jsonschema.Schema{"code": {Type: "string"}, "data": inner, "error": {Type: "string"}},
 		Required:      []string{"code"},
 	}
+}
+
+func (guest) intro(base string) string {
+	return fmt.Sprintf("A computer of your own behind one address: %s\n\n", base) +
+		"Call an operation by REST (JSON in, JSON out: `{success, message, data, hint}`; when `success` is false, `message` says what to do), " +
+		fmt.Sprintf("or as an MCP tool at %s/mcp (streamable HTTP), or as a command inside: `aio <noun> <verb> --help`. ", base) +
+		"Input that does not fit is answered with status 422 and every fault at once. `/v1/openapi.json` has all fields.\n"
+}
+
+func (hub) intro(base string) string {
+	return fmt.Sprintf("Computers for agents: create one here, use it below its own address, delete it when you are done. The hub is at %s\n\n", base) +
+		fmt.Sprintf("The short way is MCP at %s/mcp (streamable HTTP): createSandbox tells the name and the tools of the new sandbox, sandboxExecutor calls them, deleteSandbox ends it. ", base) +
+		fmt.Sprintf("By REST: POST /api/v1/sandbox creates, and everything that a sandbox serves is below %s/sandbox/<name>/, with a text like this one at %s/sandbox/<name>/llms.txt. ", base, base) +
+		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` has all fields; `cove --help` is the command line.\n"
 }

@@ -27,11 +27,11 @@ func Docs(title, version string, table func() *op.Table, dialect Dialect, pages 
 		return bytesBlob("application/json", b), nil
 	}
 	text := func(ctx context.Context, _ None) (*op.Blob, error) {
-		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table()))), nil
+		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table(), dialect))), nil
 	}
 	return append([]op.Op{
 		op.New(op.Spec{Name: "docs_openapi", Route: "GET /v1/openapi.json", Tag: "docs", Doc: "Give the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, document),
-		op.New(op.Spec{Name: "docs_llms", Route: "GET /llms.txt", Tag: "docs", Doc: "Tell an agent in Markdown how to use this sandbox.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
+		op.New(op.Spec{Name: "docs_llms", Route: "GET /llms.txt", Tag: "docs", Doc: "Tell an agent in Markdown how to use this server.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
 	}, Page("docs", "/v1/docs", "A page to read and try every operation.", pages)...)
 }
 
@@ -81,13 +81,10 @@ func page(pages fs.FS, name string) http.Handler {
 }
 
 // LLMs is the table for an agent, in Markdown.
-func LLMs(title, base string, table *op.Table) string {
+func LLMs(title, base string, table *op.Table, dialect Dialect) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", title)
-	fmt.Fprintf(&b, "A computer of your own behind one address: %s\n\n", base)
-	b.WriteString("Call an operation by REST (JSON in, JSON out: `{success, message, data, hint}`; when `success` is false, `message` says what to do), ")
-	fmt.Fprintf(&b, "or as an MCP tool at %s/mcp (streamable HTTP), or as a command inside: `aio <noun> <verb> --help`. ", base)
-	b.WriteString("Input that does not fit is answered with status 422 and every fault at once. `/v1/openapi.json` has all fields.\n")
+	b.WriteString(dialect.intro(base))
 	tag := ""
 	for _, o := range table.All() {
 		if o.NoDoc {
@@ -108,7 +105,7 @@ func LLMs(title, base string, table *op.Table) string {
 
 func fieldList(o op.Op) string {
 	var names []string
-	for _, f := range o.In.AllFields() {
+	for _, f := range o.In().AllFields() {
 		name := "`" + f.Name + "`"
 		if f.Required {
 			name += "*"

@@ -92,7 +92,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 
 func (d document) parameters(o op.Op) []any {
 	var out []any
-	for _, f := range o.In.Fields {
+	for _, f := range o.In().Fields {
 		if f.Source != op.Path && f.Source != op.Query {
 			continue
 		}
@@ -120,16 +120,16 @@ func (d document) plain(f *op.Field) *jsonschema.Schema {
 
 func (d document) body(o op.Op) object {
 	source, media := op.Body, "application/json"
-	if o.In.Has(op.Form) {
+	if o.In().Has(op.Form) {
 		source, media = op.Form, "multipart/form-data"
-	} else if !o.In.Has(op.Body) && !o.In.Has(op.Whole) {
+	} else if !o.In().Has(op.Body) && !o.In().Has(op.Whole) {
 		return nil
 	}
-	needed := o.In.Kind == op.Union
-	for _, f := range o.In.Fields {
+	needed := o.In().Kind == op.Union
+	for _, f := range o.In().Fields {
 		needed = needed || f.Required && f.Source == source
 	}
-	return object{"required": needed, "content": object{media: object{"schema": o.In.Part(source, d.defs)}}}
+	return object{"required": needed, "content": object{media: object{"schema": o.In().Part(source, d.defs)}}}
 }
 
 func (d document) responses(o op.Op) object {
@@ -139,7 +139,9 @@ func (d document) responses(o op.Op) object {
 		return object{"101": object{"description": "The connection becomes a WebSocket"}}
 	case o.Call == nil:
 	case o.Binary:
-		content[o.Media()] = object{"schema": o.Out().Schema(nil)}
+		for media := range strings.SplitSeq(o.Media(), ",") {
+			content[strings.TrimSpace(media)] = object{"schema": o.Out().Schema(nil)}
+		}
 	case o.Style == op.Enveloped:
 		content["application/json"] = object{"schema": d.envelope(o)}
 	default:

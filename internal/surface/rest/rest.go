@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -33,14 +35,32 @@ type Config struct {
 	Base func(*http.Request) *url.URL
 	// Subject names who signed in.
 	Subject func(context.Context) string
+	// Caller notes in the call who signed in, where there is more to say than a subject.
+	Caller func(context.Context, *op.Call)
+	// Admit decides whether the caller may use an operation, before anything of
+	// the request is read. done is called when the request is over.
+	Admit func(*http.Request, op.Op) (done func(), err error)
 	// Observe is told of every request that was served.
 	Observe func(op string, status int, took time.Duration)
+	// Served is told more of it.
+	Served func(Served)
+}
+
+// Served is a request that is over.
+type Served struct {
+	Request *http.Request // as it came
+	Call    *op.Call
+	Op      string // empty: none was found
+	Status  int
+	In, Out int64 // bytes of the bodies; below 0: not known
+	Took    time.Duration
 }
 
 // Server is an http.Handler.
 type Server struct {
 	Config
-	mux     *http.ServeMux
+	exact   map[string]http.Handler // by method and path, of the routes without parameters
+	mux     func() *http.ServeMux   // all routes, read when a request needs them
 	handler http.Handler
 }
 
@@ -58,14 +78,36 @@ func New(c Config) *Server {
 	if c.Base == nil {
 		c.Base = func(r *http.Request) *url.URL { return &url.URL{Scheme: "http", Host: r.Host} }
 	}
-	s := &Server{Config: c, mux: http.NewServeMux()}
+	s := &Server{Config: c, exact: make(map[string]http.Handler, len(c.Table.All()))}
+	s.mux = sync.OnceValue(s.routes)
 	for _, o := range c.Table.All() {
-		for _, route := range append([]string{o.Route}, o.Also...) {
-			s.mux.Handle(route, s.route(o))
+		s.keep(o, o.Route)
+		for _, route := range o.Also {
+			s.keep(o, route)
 		}
 	}
 	s.handler = s.chain()
 	return s
+}
+
+// keep notes a route that one method and one path name. Nothing that the mux knows
+// is more specific, so that such a request need not ask it.
+func (s *Server) keep(o op.Op, route string) {
+	if method, path, ok := strings.Cut(route, " "); ok && method != "" && !strings.Contains(path, "{") && !strings.HasSuffix(path, "/") {
+		s.exact[route] = s.route(o)
+	}
+}
+
+// routes are for everything else: parameters, subtrees, any method, HEAD, and the
+// answer when there is none.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, o := range s.Table.All() {
+		for _, route := range append([]string{o.Route}, o.Also...) {
+			mux.Handle(route, s.route(o))
+		}
+	}
+	return mux
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
@@ -114,6 +156,9 @@ func (s *Server) access(r *http.Request, rec *recorder, call *op.Call, start tim
 	if s.Observe != nil {
 		s.Observe(rec.op, rec.code(), took)
 	}
+	if s.Served != nil {
+		s.Served(Served{Request: r, Call: call, Op: rec.op, Status: rec.code(), In: r.ContentLength, Out: rec.bytes, Took: took})
+	}
 	path := r.URL.Path
 	if len(path) > 200 {
 		path = path[:200] + "…"
@@ -131,9 +176,18 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if s.Subject != nil {
 		call.Subject = s.Subject(r.Context())
 	}
-	h, pattern := s.mux.Handler(r)
+	if s.Caller != nil {
+		s.Caller(r.Context(), call)
+	}
+	// A path in an unusual spelling (%65 for e) is the mux's to judge.
+	if h, ok := s.exact[r.Method+" "+r.URL.Path]; ok && r.URL.RawPath == "" {
+		h.ServeHTTP(w, r)
+		return
+	}
+	mux := s.mux()
+	h, pattern := mux.Handler(r)
 	if pattern != "" {
-		s.mux.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 		return
 	}
 	probe := &probe{header: http.Header{}}

@@ -170,6 +170,50 @@ func do(t *testing.T, method, url, body string, header ...string) (*http.Respons
 	return res, string(b)
 }
 
+// TestRouting holds the routes that are found by their exact path to what a
+// http.ServeMux of all routes does.
+func TestRouting(t *testing.T) {
+	spec := func(name, route string, also ...string) op.Spec {
+		return op.Spec{Name: name, Route: route, Also: also, Tag: "t", Doc: "Doc."}
+	}
+	var list []op.Op
+	plain := http.NewServeMux()
+	for _, s := range []op.Spec{
+		spec("post", "POST /v1/a"), spec("get", "GET /v1/a", "GET /v1/also"), spec("one", "GET /v1/a/{id}"), spec("special", "GET /v1/a/special"), spec("any", "/v1/any"),
+		spec("tree", "GET /v1/tree/"), spec("root", "GET /{$}"), spec("rest", "/v1/rest/{path...}"), spec("escaped", "GET /v1/with-dash_and.dot"), spec("head", "HEAD /v1/headed"), spec("headed", "GET /v1/headed"),
+	} {
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Op", s.Name+" "+r.PathValue("id")+r.PathValue("path"))
+		})
+		list = append(list, op.Handle(s, h))
+		for _, route := range append([]string{s.Route}, s.Also...) {
+			plain.Handle(route, h)
+		}
+	}
+	ours := New(Config{Table: op.NewTable(list)})
+	for _, path := range []string{
+		"/", "/v1/a", "/v1/a/", "/v1/a?x=1", "/v1/%61", "/v1%2Fa", "/v1//a", "/v1/./a", "/v1/x/../a", "/v1/a/special", "/v1/a/sp%65cial", "/v1/a/other", "/v1/a/x%2Fy", "/v1/also", "/v1/any", "/v1/any/",
+		"/v1/tree", "/v1/tree/", "/v1/tree/x", "/v1/rest/a/b", "/v1/rest", "/v1/with-dash_and.dot", "/v1/with%2Ddash_and.dot", "/v1/headed", "/v1/none", "/V1/A", "/v1/a%20", "/v1/a%00", "//v1/a",
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "OPTIONS", "get"} {
+			want, got := httptest.NewRecorder(), httptest.NewRecorder()
+			plain.ServeHTTP(want, httptest.NewRequest(method, path, nil))
+			if _, pattern := plain.Handler(httptest.NewRequest(method, path, nil)); pattern == "" && want.Code == http.StatusTemporaryRedirect {
+				continue // to what no operation takes; that is a 404 here
+			}
+			ours.ServeHTTP(got, httptest.NewRequest(method, path, nil))
+			for _, h := range []string{"Op", "Allow", "Location"} {
+				if w, g := want.Header().Get(h), got.Header().Get(h); w != g {
+					t.Errorf("%s %s: %s is %q, the mux has %q", method, path, h, g, w)
+				}
+			}
+			if want.Code != got.Code {
+				t.Errorf("%s %s: %d, the mux has %d", method, path, got.Code, want.Code)
+			}
+		}
+	}
+}
+
 func TestReplies(t *testing.T) {
 	s, log := start(t)
 	for _, c := range []struct {

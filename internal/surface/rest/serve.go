@@ -20,6 +20,14 @@ func (s *Server) route(o op.Op) http.Handler {
 		if rec, ok := w.(*recorder); ok {
 			rec.op = o.Name
 		}
+		if s.Admit != nil {
+			done, err := s.Admit(r, o)
+			if err != nil {
+				s.failed(w, r, o, err)
+				return
+			}
+			defer done()
+		}
 		if o.Handler != nil {
 			o.Handler.ServeHTTP(w, r)
 			return
@@ -90,8 +98,8 @@ func (s *Server) input(o op.Op, r *http.Request) (op.Input, func(), error) {
 		}
 		return nil
 	}
-	if o.In.Has(op.Form) {
-		f, err := readForm(o.In, r)
+	if o.In().Has(op.Form) {
+		f, err := readForm(o.In(), r)
 		if err != nil {
 			return in, nil, err
 		}
@@ -99,7 +107,7 @@ func (s *Server) input(o op.Op, r *http.Request) (op.Input, func(), error) {
 		in.File = func(name string) *op.File { return form.files[name] }
 		return in, form.close, nil
 	}
-	if o.In.Has(op.Body) || o.In.Has(op.Whole) {
+	if o.In().Has(op.Body) || o.In().Has(op.Whole) {
 		b, err := readBody(r)
 		if err != nil {
 			return in, nil, err
@@ -146,6 +154,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err error) {
 	call := op.CallOf(r.Context())
 	if faults, ok := errors.AsType[op.Faults](err); ok {
+		call.Code = op.Invalid
 		code, body := s.Dialect.invalid(faults)
 		writeJSON(w, r, code, body)
 		return
@@ -155,10 +164,12 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err err
 		e, ok = &op.Error{Code: op.Canceled, Msg: "the caller went away"}, true
 	}
 	if !ok || e.Code == op.Internal {
+		call.Code = op.Internal
 		s.Log.Error("operation failed", "id", call.ID, "op", o.Name, "error", err)
 		s.plain(w, r, http.StatusInternalServerError, internalMessage(call.ID))
 		return
 	}
+	call.Code = e.Code
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}

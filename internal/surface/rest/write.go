@@ -1,13 +1,14 @@
 package rest
 
 import (
-	"compress/gzip"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/cove-sandbox/cove/internal/op"
 )

@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Sandbox is what Serve drives.
-type Sandbox interface {
+// Program is what Serve drives.
+type Program interface {
 	// Handlers for callers outside, who sign in, and for those inside.
 	Handlers() (outside, inside http.Handler)
-	// Inside is the path of the socket for callers inside.
+	// Inside is the path of the socket for callers inside; empty: there is none.
 	Inside() string
 	Begin(ctx context.Context)
 	Shutdown(ctx context.Context)
@@ -62,7 +62,7 @@ func Listen(address string) (net.Listener, error) {
 
 // Serve answers on the listener until ctx ends, then stops in order: hooks,
 // requests, services, processes, listener.
-func Serve(ctx context.Context, l net.Listener, s Sandbox, log *slog.Logger) error {
+func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) error {
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	outside, inside := s.Handlers()
@@ -107,6 +107,9 @@ func Serve(ctx context.Context, l net.Listener, s Sandbox, log *slog.Logger) err
 // callers like all others, which is worth a warning but no reason not to serve.
 func serveInside(base context.Context, path string, h http.Handler, log *slog.Logger) *http.Server {
 	server := newServer(base, h, log)
+	if path == "" {
+		return server
+	}
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
 		var l net.Listener

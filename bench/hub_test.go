@@ -1,0 +1,328 @@
+package bench
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/client"
+)
+
+// serveHub starts the real hub and returns a client of it.
+func serveHub(b *testing.B, args ...string) (*client.Client, string) {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		b.Skip("needs root")
+	}
+	program(b, "aio")
+	cmd := exec.Command(program(b, "cove"), append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", b.TempDir()}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	})
+	var url string
+	if _, err := fmt.Fscanf(out, "serving on %s\n", &url); err != nil {
+		b.Fatal(err)
+	}
+	go io.Copy(io.Discard, out)
+	c, err := client.New(client.Config{URL: url})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(c.Close)
+	return c, url
+}
+
+// round creates a sandbox and waits for the output of a command in it.
+func round(b *testing.B, c *client.Client, url, name string) time.Duration {
+	b.Helper()
+	begin := time.Now()
+	if _, err := c.Create(context.Background(), client.CreateOptions{Name: name}); err != nil {
+		b.Error(err)
+		return 0
+	}
+	if got := post(b, url+"/sandbox/"+name+"/v1/bash/exec", `{"command":"echo hello"}`); !bytes.Contains(got, []byte("hello")) {
+		b.Errorf("%s", got)
+	}
+	return time.Since(begin)
+}
+
+func remove(b *testing.B, c *client.Client, name string) {
+	b.Helper()
+	if err := c.Delete(context.Background(), name); err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkHubCreate: from the request for a sandbox to the first output of a
+// command in it, beside docker run and bare bubblewrap.
+func BenchmarkHubCreate(b *testing.B) {
+	c, url := serveHub(b)
+	docker := dockerRun(b)
+	var ours, bare, theirs []time.Duration
+	for i := range 100 {
+		name := fmt.Sprintf("n%d", i)
+		ours = append(ours, round(b, c, url, name))
+		remove(b, c, name)
+		if _, err := exec.LookPath("bwrap"); err == nil {
+			begin := time.Now()
+			if out, err := exec.Command("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "bash", "-c", "echo hello").CombinedOutput(); err != nil {
+				b.Fatalf("%v %s", err, out)
+			}
+			bare = append(bare, time.Since(begin))
+		}
+		if docker != nil && i%10 == 0 {
+			begin := time.Now()
+			docker()
+			theirs = append(theirs, time.Since(begin))
+		}
+	}
+	p50, p99 := percentile(ours, 0.5), percentile(ours, 0.99)
+	line := fmt.Sprintf("to first output p50 %v (target 25ms), p99 %v (target 100ms)", p50.Round(100*time.Microsecond), p99.Round(time.Millisecond))
+	if len(bare) > 0 {
+		line += fmt.Sprintf("; bare bwrap p50 %v", percentile(bare, 0.5).Round(100*time.Microsecond))
+	}
+	if len(theirs) > 0 {
+		d := percentile(theirs, 0.5)
+		line += fmt.Sprintf("; docker run p50 %v, %.0f × as long (target 20)", d.Round(time.Millisecond), float64(d)/float64(p50))
+	}
+	report(b, "%s", line)
+}
+
+// BenchmarkHubClaim: the same from a pool of sandboxes that are ready.
+func BenchmarkHubClaim(b *testing.B) {
+	c, url := serveHub(b, "--pool", "30")
+	time.Sleep(5 * time.Second) // until it is full
+	var took []time.Duration
+	for i := range 25 {
+		name := fmt.Sprintf("n%d", i)
+		took = append(took, round(b, c, url, name))
+		time.Sleep(100 * time.Millisecond) // so that the refill is not measured too
+	}
+	report(b, "claim to first output p50 %v (target 10ms), p90 %v", percentile(took, 0.5).Round(100*time.Microsecond), percentile(took, 0.9).Round(100*time.Microsecond))
+	clear100(b, c, len(took))
+}
+
+// BenchmarkHubBurst: hundred at once, each with a command.
+func BenchmarkHubBurst(b *testing.B) {
+	c, url := serveHub(b)
+	took := make([]time.Duration, 100)
+	var wait sync.WaitGroup
+	for i := range took {
+		wait.Go(func() { took[i] = round(b, c, url, fmt.Sprintf("n%d", i)) })
+	}
+	wait.Wait()
+	report(b, "100 at once: p50 %v, p99 %v (target 1s)", percentile(took, 0.5).Round(time.Millisecond), percentile(took, 0.99).Round(time.Millisecond))
+	clear100(b, c, len(took))
+}
+
+func clear100(b *testing.B, c *client.Client, n int) {
+	b.Helper()
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { remove(b, c, fmt.Sprintf("n%d", i)) })
+	}
+	wait.Wait()
+}
+
+// BenchmarkHubProxy: a small request through the hub beside the same to a
+// sandbox's server itself.
+func BenchmarkHubProxy(b *testing.B) {
+	c, url := serveHub(b)
+	if _, err := c.Create(context.Background(), client.CreateOptions{Name: "a"}); err != nil {
+		b.Fatal(err)
+	}
+	defer remove(b, c, "a")
+	direct := serve(b)
+	var through, plain []time.Duration
+	get := func(address string) time.Duration {
+		begin := time.Now()
+		res, err := http.Get(address)
+		if err != nil {
+			b.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		return time.Since(begin)
+	}
+	for range 2000 {
+		plain = append(plain, get(direct+"/readyz"))
+		through = append(through, get(url+"/sandbox/a/readyz"))
+	}
+	p, t := percentile(plain, 0.5), percentile(through, 0.5)
+	report(b, "p50 %v through the hub, %v direct: %v more (target 300µs)", t.Round(time.Microsecond), p.Round(time.Microsecond), (t - p).Round(time.Microsecond))
+}
+
+// BenchmarkHubPause: to take the processor away and to give it back.
+func BenchmarkHubPause(b *testing.B) {
+	c, _ := serveHub(b)
+	ctx := context.Background()
+	if _, err := c.Create(ctx, client.CreateOptions{Name: "a"}); err != nil {
+		b.Fatal(err)
+	}
+	defer remove(b, c, "a")
+	var pause, resume []time.Duration
+	for range 50 {
+		begin := time.Now()
+		if _, err := c.Pause(ctx, "a"); err != nil {
+			b.Fatal(err)
+		}
+		pause = append(pause, time.Since(begin))
+		begin = time.Now()
+		if _, err := c.Resume(ctx, "a"); err != nil {
+			b.Fatal(err)
+		}
+		resume = append(resume, time.Since(begin))
+	}
+	report(b, "pause p50 %v, resume p50 %v", percentile(pause, 0.5).Round(10*time.Microsecond), percentile(resume, 0.5).Round(10*time.Microsecond))
+}
+
+// BenchmarkHubCrowd: what one more costs when there are many.
+func BenchmarkHubCrowd(b *testing.B) {
+	c, url := serveHub(b)
+	var line []string
+	have := 0
+	for _, want := range []int{0, 100, 300} {
+		var wait sync.WaitGroup
+		turns := make(chan struct{}, 8)
+		for ; have < want; have++ {
+			name := fmt.Sprintf("n%d", have)
+			wait.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				if _, err := c.Create(context.Background(), client.CreateOptions{Name: name}); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		var took []time.Duration
+		for range 20 {
+			took = append(took, round(b, c, url, "more"))
+			remove(b, c, "more")
+		}
+		line = append(line, fmt.Sprintf("%v with %d others", percentile(took, 0.5).Round(100*time.Microsecond), want))
+	}
+	report(b, "one more, to first output, p50: %s", strings.Join(line, ", "))
+	clear100(b, c, have)
+}
+
+// dockerRun starts a private engine with a small image and returns what runs a
+// container of it; nil where there is no engine.
+func dockerRun(b *testing.B) func() {
+	b.Helper()
+	engine, err := exec.LookPath("dockerd")
+	if err != nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "cove-docker-")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(dir) })
+	socket := "unix://" + filepath.Join(dir, "sock")
+	cmd := exec.Command(engine, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "-H", socket, "-p", filepath.Join(dir, "pid"),
+		"--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip-forward=false", "--bridge=none")
+	if err := cmd.Start(); err != nil {
+		return nil
+	}
+	b.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	})
+	docker := func(in io.Reader, args ...string) error {
+		run := exec.Command("docker", append([]string{"-H", socket}, args...)...)
+		run.Stdin = in
+		out, err := run.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("docker %v: %w: %s", args, err, out)
+		}
+		return nil
+	}
+	for end := time.Now().Add(30 * time.Second); docker(nil, "version") != nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return nil
+		}
+	}
+	body, err := os.ReadFile(program(b, "cove"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var image bytes.Buffer
+	tw := tar.NewWriter(&image)
+	tw.WriteHeader(&tar.Header{Name: "cove", Mode: 0o755, Size: int64(len(body))})
+	tw.Write(body)
+	tw.Close()
+	if err := docker(&image, "import", "-", "bench"); err != nil {
+		b.Log(err)
+		return nil
+	}
+	if err := docker(nil, "run", "--rm", "--network", "none", "bench", "/cove", "--version"); err != nil {
+		b.Log(err)
+		return nil
+	}
+	return func() {
+		if err := docker(nil, "run", "--rm", "--network", "none", "bench", "/cove", "--version"); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// BenchmarkHubSnapshot: to keep, to copy and to put back the disk of a running
+// sandbox that has written 1 GB.
+func BenchmarkHubSnapshot(b *testing.B) {
+	c, url := serveHub(b)
+	ctx := context.Background()
+	if _, err := c.Create(ctx, client.CreateOptions{Name: "a"}); err != nil {
+		b.Fatal(err)
+	}
+	defer remove(b, c, "a")
+	// Written back: to wait for the disk is not what is measured.
+	post(b, url+"/sandbox/a/v1/bash/exec", `{"command":"for i in $(seq 100); do head -c 10000000 /dev/urandom > f$i; done; sync","timeout":300}`)
+	var keep, fork, back []time.Duration
+	for i := range 10 {
+		name := fmt.Sprintf("s%d", i)
+		begin := time.Now()
+		if _, err := c.Snapshot(ctx, "a", name); err != nil {
+			b.Fatal(err)
+		}
+		keep = append(keep, time.Since(begin))
+		begin = time.Now()
+		if _, err := c.Fork(ctx, "a", 1, "f"); err != nil {
+			b.Fatal(err)
+		}
+		fork = append(fork, time.Since(begin))
+		begin = time.Now()
+		if _, err := c.Rollback(ctx, "f", name); err != nil {
+			b.Fatal(err)
+		}
+		back = append(back, time.Since(begin))
+		remove(b, c, "f")
+	}
+	report(b, "of 1 GB: snapshot p50 %v, fork until it answers p50 %v, rollback until it answers p50 %v (target 50ms each)",
+		percentile(keep, 0.5).Round(100*time.Microsecond), percentile(fork, 0.5).Round(100*time.Microsecond), percentile(back, 0.5).Round(100*time.Microsecond))
+	for i := range 10 {
+		if err := c.DeleteSnapshot(ctx, fmt.Sprintf("s%d", i)); err != nil {
+			b.Error(err)
+		}
+	}
+}

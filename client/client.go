@@ -1,0 +1,276 @@
+// Package client reaches a hub and the sandboxes it hands out. It is all that the
+// cove command line uses, and needs nothing else of this module.
+//
+//	hub, err := client.New(client.Config{URL: "http://127.0.0.1:10000"})
+//	sb, err := hub.Create(ctx, client.CreateOptions{})
+//	result, err := hub.Guest(sb.Name).Exec(ctx, "echo hello", client.ExecOptions{Stdout: os.Stdout})
+//	err = hub.Delete(ctx, sb.Name)
+//
+// It owns its connections. It repeats a request only where nothing had come of it
+// yet: while a sandbox wakes up, and to go on with a stream that broke off.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config says where a hub or a sandbox is and who asks.
+type Config struct {
+	// URL is http://host:port, https://host, or unix:/path.
+	URL   string
+	Token string // sent as a bearer token
+	Key   string // sent as X-API-Key
+	Agent string // User-Agent; default cove-client
+	// Transport is used instead of a new one.
+	Transport http.RoundTripper
+}
+
+// String shows no secret.
+func (c Config) String() string { return "client.Config{" + c.URL + "}" }
+
+// GoString shows no secret.
+func (c Config) GoString() string { return c.String() }
+
+// Client reaches a hub. It may be used from many goroutines.
+type Client struct{ conn }
+
+// New returns a client of a hub. It connects to nothing yet.
+func New(cfg Config) (*Client, error) {
+	c, err := dial(cfg)
+	return &Client{c}, err
+}
+
+// Guest reaches into a sandbox of the hub. It need not exist yet.
+func (c *Client) Guest(name string) *Guest {
+	inner := c.conn
+	inner.base = c.base + "/sandbox/" + url.PathEscape(name)
+	return &Guest{inner}
+}
+
+// Close closes connections that nobody uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Guest reaches the server inside a sandbox.
+type Guest struct{ conn }
+
+// NewGuest returns a client of a sandbox that is reached without a hub.
+func NewGuest(cfg Config) (*Guest, error) {
+	c, err := dial(cfg)
+	return &Guest{c}, err
+}
+
+// Close closes connections that nobody uses.
+func (g *Guest) Close() { g.http.CloseIdleConnections() }
+
+// conn is what all requests share.
+type conn struct {
+	base string // without a final slash
+	head http.Header
+	http *http.Client
+}
+
+func dial(cfg Config) (conn, error) {
+	c := conn{base: strings.TrimSuffix(cfg.URL, "/"), head: http.Header{}}
+	transport := cfg.Transport
+	if path, ok := strings.CutPrefix(cfg.URL, "unix:"); ok {
+		c.base = "http://localhost"
+		if transport == nil {
+			transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", path)
+			}, MaxIdleConnsPerHost: 16}
+		}
+	} else if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return c, fmt.Errorf("address %q: use http://host:port, https://host or unix:/path", cfg.URL)
+	}
+	if transport == nil {
+		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
+	}
+	c.http = &http.Client{Transport: transport}
+	agent := cfg.Agent
+	if agent == "" {
+		agent = "cove-client"
+	}
+	c.head.Set("User-Agent", agent)
+	if cfg.Token != "" {
+		c.head.Set("Authorization", "Bearer "+cfg.Token)
+	}
+	if cfg.Key != "" {
+		c.head.Set("X-API-Key", cfg.Key)
+	}
+	return c, nil
+}
+
+// Error is what a hub or a sandbox refused or could not do.
+type Error struct {
+	Status     int // of HTTP; a sandbox tells most failures with 200
+	Message    string
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// NotFound tells whether something is not there.
+func NotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+
+// Conflict tells whether something is there already, or in another state.
+func Conflict(err error) bool { return hasStatus(err, http.StatusConflict) }
+
+func hasStatus(err error, status int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == status
+}
+
+// wakeLimit is how long a waking sandbox is asked again.
+const wakeLimit = time.Minute
+
+// maxReply bounds a reply that is read whole.
+const maxReply = 64 << 20
+
+// send sends a request, again as long as the sandbox wakes up. The body must be
+// able to be sent again, or be nil.
+func (c conn) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	for deadline := time.Now().Add(wakeLimit); ; {
+		var r io.Reader
+		if body != nil {
+			r = bytes.NewReader(body)
+		}
+		res, err := c.once(ctx, method, path, r, header)
+		e, ok := errors.AsType[*Error](err)
+		if err == nil || !ok || e.Status != http.StatusServiceUnavailable || e.RetryAfter == 0 || time.Now().Add(e.RetryAfter).After(deadline) {
+			return res, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(e.RetryAfter):
+		}
+	}
+}
+
+// once sends a request. Any status but success is an Error.
+func (c conn) once(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range []http.Header{c.head, header} {
+		for k, v := range h {
+			req.Header[k] = v
+		}
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		// The URL of the request is in it, and says nothing to people.
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return nil, fmt.Errorf("reach %s: %w", c.base, err)
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		defer res.Body.Close()
+		return nil, failure(res)
+	}
+	return res, nil
+}
+
+// failure reads an error in the words of whoever answered.
+func failure(res *http.Response) error {
+	e := &Error{Status: res.StatusCode}
+	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		e.RetryAfter = time.Duration(n) * time.Second
+	}
+	b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	var said struct {
+		Error   string `json:"error"`
+		Message string `json:"message"`
+		Detail  any    `json:"detail"`
+	}
+	_ = json.Unmarshal(b, &said)
+	switch detail, _ := said.Detail.(string); {
+	case said.Error != "":
+		e.Message = said.Error
+	case said.Message != "":
+		e.Message = said.Message
+	case detail != "":
+		e.Message = detail
+	default:
+		e.Message = strings.TrimSpace(res.Status + " " + string(b[:min(len(b), 200)]))
+	}
+	return e
+}
+
+// call sends a value as JSON and decodes the data of the reply, of a hub
+// ({code, data}) as of a sandbox ({success, message, data}).
+func (c conn) call(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	header := http.Header{}
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+		header.Set("Content-Type", "application/json")
+	}
+	res, err := c.send(ctx, method, path, body, header)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return decode(res, out)
+}
+
+func decode(res *http.Response, out any) error {
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxReply+1))
+	if err != nil {
+		return fmt.Errorf("read reply: %w", err)
+	}
+	if len(b) > maxReply {
+		return fmt.Errorf("the reply is larger than %d bytes", maxReply)
+	}
+	var reply struct {
+		Success *bool           `json:"success"`
+		Code    *string         `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(b, &reply); err != nil {
+		return fmt.Errorf("the reply is not JSON: %w", err)
+	}
+	if reply.Success != nil && !*reply.Success {
+		return &Error{Status: res.StatusCode, Message: reply.Message}
+	}
+	if out == nil {
+		return nil
+	}
+	if reply.Success == nil && reply.Code == nil {
+		reply.Data = b // some replies have no envelope
+	}
+	if err := json.Unmarshal(reply.Data, out); err != nil {
+		return fmt.Errorf("the reply does not fit: %w", err)
+	}
+	return nil
+}
+
+// Call sends a value as JSON to any route and decodes the data of the reply. Both
+// values may be nil.
+func (g *Guest) Call(ctx context.Context, method, path string, in, out any) error {
+	return g.call(ctx, method, path, in, out)
+}
+
+// Call sends a value as JSON to any route of the hub and decodes the data of the
+// reply. Both values may be nil.
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	return c.call(ctx, method, path, in, out)
+}

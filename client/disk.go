@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Snapshot is a disk that is kept.
+type Snapshot struct {
+	Name    string    `json:"name"`
+	User    string    `json:"user"`
+	Sandbox string    `json:"sandbox"` // ID of the one it was taken of
+	Parent  string    `json:"parent"`
+	Image   string    `json:"image"`
+	Size    int64     `json:"size"`
+	Created time.Time `json:"created"`
+}
+
+// Change is one path that a sandbox has changed.
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"` // added, modified, deleted
+	Dir  bool   `json:"dir"`
+	Size int64  `json:"size"`
+}
+
+// Share is a link by which others reach a sandbox for a while.
+type Share struct {
+	ID       string    `json:"id"`
+	Sandbox  string    `json:"sandbox"` // ID
+	Port     int       `json:"port"`    // 0: all of it
+	ReadOnly bool      `json:"read_only"`
+	Expires  time.Time `json:"expires"`
+	URL      string    `json:"url"`   // told only when it is made
+	Token    string    `json:"token"` // likewise
+}
+
+// Snapshot keeps the disk of a sandbox as it is at this moment.
+func (c *Client) Snapshot(ctx context.Context, name, snapshot string) (*Snapshot, error) {
+	out := new(Snapshot)
+	return out, c.call(ctx, http.MethodPost, at(name, "/snapshot"), map[string]string{"snapshot": snapshot}, out)
+}
+
+// Snapshots lists them, oldest first.
+func (c *Client) Snapshots(ctx context.Context) (list []Snapshot, err error) {
+	return list, c.call(ctx, http.MethodGet, "/api/v1/snapshot", nil, &list)
+}
+
+// DeleteSnapshot removes one; what was made from it stays.
+func (c *Client) DeleteSnapshot(ctx context.Context, snapshot string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/snapshot/"+url.PathEscape(snapshot), nil, nil)
+}
+
+// Rollback puts the disk of a sandbox back to a snapshot.
+func (c *Client) Rollback(ctx context.Context, name, snapshot string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/rollback"), map[string]string{"snapshot": snapshot})
+}
+
+// Fork makes copies of a sandbox, named or count of them.
+func (c *Client) Fork(ctx context.Context, name string, count int, names ...string) (list []Sandbox, err error) {
+	in := map[string]any{"count": count, "names": names}
+	return list, c.call(ctx, http.MethodPost, at(name, "/fork"), in, &list)
+}
+
+// Diff lists what a sandbox has changed on its disk, at most limit changes; more
+// tells that there are others.
+func (c *Client) Diff(ctx context.Context, name string, limit int) (changes []Change, more bool, err error) {
+	var out struct {
+		Changes   []Change `json:"changes"`
+		Truncated bool     `json:"truncated"`
+	}
+	err = c.call(ctx, http.MethodGet, at(name, "/diff?limit="+strconv.Itoa(limit)), nil, &out)
+	return out.Changes, out.Truncated, err
+}
+
+// Share makes a link to a sandbox, or to one port of it if that is not 0.
+func (c *Client) Share(ctx context.Context, name string, port int, readOnly bool, life time.Duration) (*Share, error) {
+	out := new(Share)
+	in := map[string]any{"port": port, "read_only": readOnly, "minutes": life.Minutes()}
+	return out, c.call(ctx, http.MethodPost, at(name, "/share"), in, out)
+}
+
+// RevokeShare ends a link.
+func (c *Client) RevokeShare(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/share/"+url.PathEscape(id), nil, nil)
+}

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"time"
+)
+
+// File is a file in a sandbox, open to be read.
+type File struct {
+	io.ReadCloser
+	Name    string
+	Size    int64 // -1 when unknown
+	ModTime time.Time
+}
+
+// Download opens a file of the sandbox.
+func (g *Guest) Download(ctx context.Context, name string) (*File, error) {
+	return g.open(ctx, "/v1/file/download?"+url.Values{"path": {name}}.Encode(), path.Base(name))
+}
+
+// Archive packs a folder of the sandbox, or a file, as tar.gz while it is read.
+func (g *Guest) Archive(ctx context.Context, name string) (*File, error) {
+	return g.open(ctx, "/v1/file/archive?"+url.Values{"path": {name}, "format": {"tar.gz"}}.Encode(), path.Base(name)+".tar.gz")
+}
+
+func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
+	// A body that was compressed on its way would not have the file's length.
+	res, err := g.send(ctx, http.MethodGet, path, nil, http.Header{"Accept-Encoding": {"identity"}}) //nolint:bodyclose // the File closes it
+	if err != nil {
+		return nil, err
+	}
+	return file(res, name), nil
+}
+
+// file is what a reply carries; it is closed with the file.
+func file(res *http.Response, name string) *File {
+	f := &File{ReadCloser: res.Body, Name: name, Size: res.ContentLength}
+	if _, p, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && p["filename"] != "" {
+		f.Name = p["filename"]
+	}
+	if t, err := http.ParseTime(res.Header.Get("Last-Modified")); err == nil {
+		f.ModTime = t
+	}
+	return f
+}
+
+// Upload writes a file of the sandbox, whole or not at all, and returns its path
+// and size. A target that is a folder, or ends in a slash, gets a file of that name.
+func (g *Guest) Upload(ctx context.Context, target, name string, r io.Reader) (string, int64, error) {
+	var out struct {
+		Path string `json:"file_path"`
+		Size int64  `json:"file_size"`
+	}
+	err := g.form(ctx, "/v1/file/upload", map[string]string{"path": target}, name, r, &out)
+	return out.Path, out.Size, err
+}
+
+// Unpack unpacks an archive (tar, also compressed, or zip) into a folder of the
+// sandbox, leaving out as many leading folders of each name as strip says.
+func (g *Guest) Unpack(ctx context.Context, target string, r io.Reader, strip int) (files int, err error) {
+	var out struct {
+		Files int `json:"files"`
+	}
+	err = g.form(ctx, "/v1/file/unpack", map[string]string{"path": target, "strip_components": strconv.Itoa(strip)}, "archive", r, &out)
+	return out.Files, err
+}
+
+// form sends a file with fields before it, as it is read.
+func (g *Guest) form(ctx context.Context, path string, fields map[string]string, name string, r io.Reader, out any) error {
+	// A sandbox that sleeps is woken first: what was read cannot be sent again.
+	if err := g.awake(ctx); err != nil {
+		return err
+	}
+	body, w := io.Pipe()
+	defer body.Close()
+	form := multipart.NewWriter(w)
+	go func() {
+		var err error
+		for k, v := range fields {
+			err = errors.Join(err, form.WriteField(k, v))
+		}
+		var part io.Writer
+		if err == nil {
+			part, err = form.CreateFormFile("file", name)
+		}
+		if err == nil {
+			_, err = io.Copy(part, r)
+		}
+		if err == nil {
+			err = form.Close()
+		}
+		w.CloseWithError(err)
+	}()
+	res, err := g.once(ctx, http.MethodPost, path, body, http.Header{"Content-Type": {form.FormDataContentType()}})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return decode(res, out)
+}
+
+// awake returns when the sandbox answers.
+func (g *Guest) awake(ctx context.Context) error {
+	res, err := g.send(ctx, http.MethodGet, "/healthz", nil, nil)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
+}

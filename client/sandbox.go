@@ -1,0 +1,290 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Sandbox is a sandbox as the hub shows it.
+type Sandbox struct {
+	Name        string            `json:"name"`
+	ID          string            `json:"id"`
+	User        string            `json:"user"`
+	Environment string            `json:"environment"`
+	Image       string            `json:"image"`
+	App         string            `json:"app"`
+	Args        []string          `json:"args"`
+	Env         map[string]string `json:"env"`
+	Workdir     string            `json:"workdir"`
+	Ports       []int             `json:"ports"`
+	Labels      map[string]string `json:"labels"`
+
+	Timeout     float64 `json:"timeout"`      // minutes from its creation; -1: for ever
+	IdleTimeout float64 `json:"idle_timeout"` // minutes; -1: for ever
+	IdlePolicy  string  `json:"idle_policy"`
+	CPU         string  `json:"cpu"`
+	Memory      string  `json:"memory"`
+	CPULimit    string  `json:"cpu_limit"`
+	MemoryLimit string  `json:"memory_limit"`
+	DiskLimit   string  `json:"disk_limit"`
+
+	Status       string     `json:"status"` // creating, running, paused, stopped, failed, deleting
+	Message      string     `json:"message"`
+	CreatedAt    time.Time  `json:"created_at"`
+	ExpiresAt    *time.Time `json:"expires_at"` // nil: never
+	LastActiveAt time.Time  `json:"last_active_at"`
+
+	URL       string            `json:"url"`
+	Endpoints map[string]string `json:"endpoints"`
+	Isolation string            `json:"isolation"`
+	Network   Network           `json:"network"`
+	Volumes   []Volume          `json:"volumes"`
+	Snapshot  string            `json:"from_snapshot"`
+	Stages    []Stage           `json:"stages"`
+}
+
+// Network is what a sandbox may reach.
+type Network struct {
+	Mode  string   `json:"mode,omitempty"` // none, allow, open
+	Allow []string `json:"allow,omitempty"`
+}
+
+// Volume is a named folder that outlives sandboxes.
+type Volume struct {
+	Name     string `json:"name"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Stage is one step of making a sandbox.
+type Stage struct {
+	Name   string  `json:"name"`
+	TookMS float64 `json:"took_ms"`
+}
+
+// CreateOptions say what a sandbox shall be. Whatever is left out is as the
+// environment and the hub have it.
+type CreateOptions struct {
+	Name        string            `json:"name,omitempty"`
+	Environment string            `json:"environment,omitempty"`
+	Image       string            `json:"image,omitempty"`
+	App         string            `json:"app,omitempty"`
+	Args        []string          `json:"args,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Workdir     string            `json:"workdir,omitempty"`
+	Ports       []int             `json:"ports,omitempty"`
+	Timeout     float64           `json:"timeout,omitempty"`      // minutes; -1: for ever
+	IdleTimeout float64           `json:"idle_timeout,omitempty"` // minutes; -1: for ever
+	IdlePolicy  string            `json:"idle_policy,omitempty"`  // delete, stop, pause
+	CPU         string            `json:"cpu,omitempty"`
+	Memory      string            `json:"memory,omitempty"`
+	CPULimit    string            `json:"cpu_limit,omitempty"`
+	MemoryLimit string            `json:"memory_limit,omitempty"`
+	DiskLimit   string            `json:"disk_limit,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Isolation   string            `json:"isolation,omitempty"`
+	Network     *Network          `json:"network,omitempty"`
+	Volumes     []Volume          `json:"volumes,omitempty"`
+	Snapshot    string            `json:"from_snapshot,omitempty"`
+}
+
+const root = "/api/v1/sandbox"
+
+func at(name, more string) string { return root + "/" + url.PathEscape(name) + more }
+
+// Create makes a sandbox and returns when it is ready.
+func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, root+"?full=true", o)
+}
+
+// Get shows a sandbox.
+func (c *Client) Get(ctx context.Context, name string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodGet, at(name, ""), nil)
+}
+
+// Delete removes a sandbox with everything in it.
+func (c *Client) Delete(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, at(name, ""), nil, nil)
+}
+
+// Pause keeps a sandbox in memory without processor time.
+func (c *Client) Pause(ctx context.Context, name string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/pause"), nil)
+}
+
+// Resume ends Pause.
+func (c *Client) Resume(ctx context.Context, name string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/resume"), nil)
+}
+
+// Stop ends all programs of a sandbox and keeps its disk.
+func (c *Client) Stop(ctx context.Context, name string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/stop"), nil)
+}
+
+// Start runs a stopped sandbox again.
+func (c *Client) Start(ctx context.Context, name string) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/start"), nil)
+}
+
+// ExtendOptions give a sandbox more time; in minutes, -1 is for ever.
+type ExtendOptions struct {
+	Timeout     float64 `json:"timeout,omitempty"` // from now
+	IdleTimeout float64 `json:"idle_timeout,omitempty"`
+	IdlePolicy  string  `json:"idle_policy,omitempty"`
+}
+
+// Extend gives a sandbox more time.
+func (c *Client) Extend(ctx context.Context, name string, o ExtendOptions) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPost, at(name, "/extend"), o)
+}
+
+// SetNetwork changes what a sandbox may reach, at once.
+func (c *Client) SetNetwork(ctx context.Context, name string, n Network) (*Sandbox, error) {
+	return c.one(ctx, http.MethodPut, at(name, "/network"), n)
+}
+
+func (c *Client) one(ctx context.Context, method, path string, in any) (*Sandbox, error) {
+	var s Sandbox
+	if err := c.call(ctx, method, path, in, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// ListOptions select sandboxes.
+type ListOptions struct {
+	Status      []string
+	Environment string
+	Labels      []string // key=value, or key
+}
+
+// pageSize is how many sandboxes are asked for at a time.
+const pageSize = 500
+
+// List lists sandboxes, oldest first.
+func (c *Client) List(ctx context.Context, o ListOptions) ([]Sandbox, error) {
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}, "status": o.Status, "label": o.Labels}
+	if o.Environment != "" {
+		q.Set("environment", o.Environment)
+	}
+	var all []Sandbox
+	for {
+		var page struct {
+			Items []Sandbox `json:"items"`
+			Next  string    `json:"next"`
+		}
+		if err := c.call(ctx, http.MethodGet, root+"?"+q.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" {
+			return all, nil
+		}
+		q.Set("after", page.Next)
+	}
+}
+
+// Connection is one that a sandbox made or tried to make.
+type Connection struct {
+	Time      time.Time `json:"time"`
+	Protocol  string    `json:"protocol"` // http, connect, socks5
+	Host      string    `json:"host"`
+	Port      int       `json:"port"`
+	Address   string    `json:"address"`
+	Verdict   string    `json:"verdict"` // allowed, denied, failed
+	Reason    string    `json:"reason"`
+	Ended     bool      `json:"ended"`
+	UpBytes   int64     `json:"up_bytes"`
+	DownBytes int64     `json:"down_bytes"`
+	TookMS    float64   `json:"took_ms"`
+}
+
+// Connections lists the latest, oldest first.
+func (c *Client) Connections(ctx context.Context, name string) ([]Connection, error) {
+	var out struct {
+		Connections []Connection `json:"connections"`
+	}
+	err := c.call(ctx, http.MethodGet, at(name, "/network"), nil, &out)
+	return out.Connections, err
+}
+
+// Logs reads the end of what the program of a sandbox wrote, at most max bytes;
+// 0 is the hub's default.
+func (c *Client) Logs(ctx context.Context, name string, max int64) ([]byte, error) {
+	path := at(name, "/logs")
+	if max > 0 {
+		path += "?max=" + strconv.FormatInt(max, 10)
+	}
+	res, err := c.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return io.ReadAll(io.LimitReader(res.Body, maxReply))
+}
+
+// Stats is what a sandbox uses; -1 where that cannot be measured.
+type Stats struct {
+	CPUSeconds   float64   `json:"cpu_seconds"`
+	MemoryBytes  int64     `json:"memory_bytes"`
+	Pids         int64     `json:"pids"`
+	DiskBytes    int64     `json:"disk_bytes"`
+	OOMKills     int64     `json:"oom_kills"`
+	OpenRequests int       `json:"open_requests"`
+	Time         time.Time `json:"time"`
+}
+
+// Stats measures a sandbox.
+func (c *Client) Stats(ctx context.Context, name string) (*Stats, error) {
+	var s Stats
+	if err := c.call(ctx, http.MethodGet, at(name, "/stats"), nil, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// Environment is a kind of sandbox.
+type Environment struct {
+	Name        string `json:"name"`
+	Image       string `json:"image"`
+	Description string `json:"description"`
+}
+
+// Environments lists what sandboxes can be made from.
+func (c *Client) Environments(ctx context.Context) ([]Environment, error) {
+	var list []Environment
+	err := c.call(ctx, http.MethodGet, "/api/v1/environment", nil, &list)
+	return list, err
+}
+
+// Info is what a hub can do; Abilities is for people to read.
+type Info struct {
+	Version           string          `json:"version"`
+	Abilities         json.RawMessage `json:"abilities"`
+	EnvironmentsFault string          `json:"environments_fault"`
+}
+
+// Info asks what the hub can do.
+func (c *Client) Info(ctx context.Context) (*Info, error) {
+	var i Info
+	if err := c.call(ctx, http.MethodGet, "/api/v1/hub", nil, &i); err != nil {
+		return nil, err
+	}
+	return &i, nil
+}
+
+// Ticket signs a browser in: it goes into the query of one address, as ticket,
+// within its short life.
+func (c *Client) Ticket(ctx context.Context) (string, error) {
+	var out struct {
+		Ticket string `json:"ticket"`
+	}
+	err := c.call(ctx, http.MethodPost, "/tickets", nil, &out)
+	return out.Ticket, err
+}

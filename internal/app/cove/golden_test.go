@@ -1,0 +1,42 @@
+package cove
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+const root = "../../.."
+
+// TestGoldens guards the public contract: a change of it shows in the diff.
+func TestGoldens(t *testing.T) {
+	h, err := New(config.Cove{Listen: "127.0.0.1:10000"}, nil, "0.0.0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := op.JSON(rest.OpenAPI(Title, "0.0.0", h.Table, rest.Hub))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Golden(t, root, "cove-openapi.json", testenv.Indent(t, b))
+	tools, err := op.JSON(h.hub.Tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Golden(t, root, "cove-mcp-tools.json", testenv.Indent(t, tools))
+	cmd, err := Command("0.0.0", nil, host.Streams{Out: io.Discard, Err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	cli.Tree(cmd, &text)
+	testenv.Golden(t, root, "cove-cli.txt", text.Bytes())
+}

@@ -1,0 +1,54 @@
+package cove
+
+import (
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+)
+
+// maxSecret is more than any secret can have.
+const maxSecret = 1 << 20
+
+// addSecret puts set beside the other verbs of secret: the value comes from
+// standard input, since others can read command lines.
+func addSecret(root *cobra.Command, v *verbs) {
+	parent, _, err := root.Find([]string{"secret"})
+	if err != nil || parent == root {
+		parent = &cobra.Command{Use: "secret", Short: "Operations of secret"}
+		root.AddCommand(parent)
+	}
+	in := struct {
+		Value    string   `json:"value"`
+		Mode     string   `json:"mode,omitempty"`
+		Target   string   `json:"target,omitempty"`
+		Hosts    []string `json:"hosts,omitempty"`
+		Header   string   `json:"header,omitempty"`
+		Format   string   `json:"format,omitempty"`
+		Insecure bool     `json:"insecure,omitempty"`
+	}{}
+	cmd := &cobra.Command{Use: "set NAME", Short: "Keep a secret, or replace one", Args: cobra.ExactArgs(1),
+		Long:    "Keep a secret, or replace one. The value is read from standard input; a line break at its end is left off. It can never be read back.",
+		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host api.github.com < token.txt\n  cove create a --secrets github",
+		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			b, err := io.ReadAll(io.LimitReader(v.std.In, maxSecret))
+			if err != nil {
+				return err
+			}
+			if in.Value = strings.TrimRight(string(b), "\r\n"); in.Value == "" {
+				return &cli.Error{Code: cli.ExitUsage, Msg: "write the value to standard input"}
+			}
+			return c.Call(cmd.Context(), "PUT", "/api/v1/secret/"+url.PathEscape(args[0]), in, nil)
+		})}
+	cmd.Flags().StringVar(&in.Mode, "mode", "env", "How a sandbox uses it: env, file or broker")
+	cmd.Flags().StringVar(&in.Target, "target", "", "The variable, by default the name; or the absolute path of the file")
+	cmd.Flags().StringArrayVar(&in.Hosts, "host", nil, "Brokered: name of a host, *.name for all below; may be given again")
+	cmd.Flags().StringVar(&in.Header, "header", "", "Brokered: the header (default Authorization)")
+	cmd.Flags().StringVar(&in.Format, "value-format", "", "Brokered: the header's value, with %s where the secret goes")
+	cmd.Flags().BoolVar(&in.Insecure, "insecure", false, "Brokered: over plain HTTP too")
+	parent.AddCommand(cmd)
+}

@@ -1,0 +1,89 @@
+package cove
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/tenant"
+)
+
+// TestVerbs drives what is for many tenants from the command line.
+func TestVerbs(t *testing.T) {
+	r := newRig(t, nil)
+	admin, _ := r.key("root", tenant.RoleAdmin)
+	user, _ := r.key("acme", tenant.RoleUser)
+	run := func(key, stdin string, args ...string) (string, int) {
+		t.Helper()
+		t.Setenv("COVE_API_KEY", key)
+		var out bytes.Buffer
+		cmd, err := Command("0", append(args, "--hub-url", r.server.URL), host.Streams{In: strings.NewReader(stdin), Out: &out, Err: &out})
+		if err == nil {
+			err = cmd.ExecuteContext(t.Context())
+		}
+		if err != nil {
+			out.WriteString(err.Error())
+		}
+		return out.String(), cli.Code(err)
+	}
+	dir := filepath.Join(r.cfg.State, "audit")
+	for _, c := range []struct {
+		key, stdin, line string
+		code             int
+		want             string
+	}{
+		{user, "", "create a", 0, "created successfully"},
+		{admin, "", "key add acme --role viewer", 0, `"secret": "cove_`},
+		{user, "", "key list", cli.ExitSignIn, "role admin"},
+		{user, "hunter2\n", "secret set token", 0, ""},
+		{user, "\n", "secret set token", cli.ExitUsage, "standard input"},
+		{user, "", "secret list", 0, `"token"`},
+		{user, "", "secret rm token", 0, "deleted"},
+		{user, "", "snapshot create a s", 0, `"name": "s"`},
+		{user, "", "rollback a s", 0, `"status": "running"`},
+		{user, "", "fork a --names b", 0, `"name": "b"`},
+		{user, "", "diff a", 0, `"changes"`},
+		{user, "", "snapshot rm s", 0, "deleted"},
+		{user, "", "volume create v", 0, `"name": "v"`},
+		{user, "", "volume rm v", 0, "deleted"},
+		{user, "", "share create a --port 3000 --read-only", 0, "/share?token=covs_"},
+		{user, "", "share list", 0, `"port": 3000`},
+		{user, "", "usage", 0, `"sandboxes": 2`},
+		{user, "", "audit tail", cli.ExitSignIn, "role admin"},
+		{admin, "", "audit tail --sandbox a", 0, `"op":"sandbox_fork"`},
+		{admin, "", "audit verify", 0, `"lines"`},
+		{"", "", "audit verify --dir " + dir, 0, `"lines"`},
+		{"", "", "audit verify --dir " + r.cfg.State + "/nowhere", cli.ExitFailed, "nowhere"},
+	} {
+		if out, code := run(c.key, c.stdin, strings.Fields(c.line)...); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "hunter") {
+			t.Errorf("cove %s: %d %s", c.line, code, out)
+		}
+	}
+	// A line that somebody changed is named.
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	for name, data := range map[string][]byte{filepath.Base(files[0]): bytes.Replace(b, []byte(`"op":"sandbox_fork"`), []byte(`"op":"sandbox_look"`), 1), "head": nil} {
+		if name == "head" {
+			if data, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(copied, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, code := run("", "", "audit", "verify", "--dir", copied); code != cli.ExitFailed || !strings.Contains(out, "changed") {
+		t.Errorf("%d %s", code, out)
+	}
+}

@@ -1,0 +1,329 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// quiet is a hub on a still provider, in a bubble where time passes by itself.
+type quiet struct {
+	*testing.T
+	*Hub
+	p     *still
+	tasks atomic.Bool // a command runs inside that nobody waits for
+}
+
+// inBubble runs f with a hub; waiting in it takes no time.
+func inBubble(t *testing.T, f func(q *quiet)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &quiet{T: t}
+		q.p = newStill(func(sb sandbox.Sandbox) http.Handler {
+			return newGuest(sb, func(g *guestServer) {
+				g.mux.HandleFunc("GET /v1/shell/sessions", func(w http.ResponseWriter, _ *http.Request) {
+					status := "idle"
+					if q.tasks.Load() {
+						status = "active"
+					}
+					fmt.Fprintf(w, `{"success":true,"data":{"sessions":{"a":{"status":%q}}}}`, status)
+				})
+			})
+		})
+		q.start()
+		f(q)
+		q.Hub.Close()
+		q.p.Close()
+	})
+}
+
+func (q *quiet) start() {
+	q.Hub = New(Config{Provider: q.p, Metrics: metric.New()})
+	q.Hub.Begin()
+	synctest.Wait()
+}
+
+func (q *quiet) make(in CreateIn) sandbox.Sandbox {
+	q.Helper()
+	sb, err := q.create(q.Context(), in)
+	if err != nil {
+		q.Fatal(err)
+	}
+	return sb
+}
+
+// after lets time pass and tells the state; "" when the sandbox is gone.
+func (q *quiet) after(d time.Duration, sb sandbox.Sandbox) sandbox.State {
+	q.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	now, err := q.p.Get(q.Context(), sb.ID)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return ""
+	}
+	if err != nil {
+		q.Fatal(err)
+	}
+	return now.State
+}
+
+func (q *quiet) want(d time.Duration, sb sandbox.Sandbox, want sandbox.State) {
+	q.Helper()
+	if got := q.after(d, sb); got != want {
+		q.Errorf("after %v it is %q, want %q", d, got, want)
+	}
+}
+
+func idle(minutes float64, policy string) CreateIn {
+	return CreateIn{IdleTimeout: &minutes, IdlePolicy: policy}
+}
+
+func TestIdlePolicies(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		gone, paused, stopped, never := q.make(idle(10, "delete")), q.make(idle(10, "pause")), q.make(idle(10, "scaledown")), q.make(idle(-1, "delete"))
+		for _, sb := range []sandbox.Sandbox{gone, paused, stopped, never} {
+			q.want(0, sb, sandbox.Running)
+		}
+		q.want(10*time.Minute-time.Second, gone, sandbox.Running)
+		q.want(2*time.Second, gone, "")
+		q.want(0, paused, sandbox.Paused)
+		q.want(0, stopped, sandbox.Stopped)
+		q.want(0, never, sandbox.Running)
+		// Asleep it stays until its time is up.
+		q.want(30*time.Minute, paused, sandbox.Paused)
+		q.want(19*time.Minute, stopped, sandbox.Stopped)
+		q.want(2*time.Minute, paused, "")
+		q.want(0, stopped, "")
+		q.want(0, never, "")
+	})
+}
+
+func TestMaximumLife(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		five, forever, more := q.make(CreateIn{Timeout: new(5.0)}), q.make(CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}), q.make(CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
+		// Being used is no reason to live longer.
+		b, err := q.enter(q.Context(), five, time.Second)
+		if err != nil {
+			q.Fatal(err)
+		}
+		q.want(5*time.Minute-time.Second, five, sandbox.Running)
+		if _, err := q.Extend(q.Context(), ExtendIn{Name: "more", Timeout: new(5.0)}); err != nil {
+			q.Fatal(err)
+		}
+		q.want(2*time.Second, five, "")
+		b.leave()
+		q.want(4*time.Minute, more, sandbox.Running)
+		q.want(time.Minute, more, "")
+		q.want(30*time.Hour, forever, sandbox.Running)
+	})
+}
+
+// TestUsePutsSleepOff: requests, open streams and running commands count.
+func TestUsePutsSleepOff(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
+		for range 5 {
+			b, err := q.enter(q.Context(), sb, time.Second)
+			if err != nil {
+				q.Fatal(err)
+			}
+			b.leave()
+			q.want(9*time.Minute, sb, sandbox.Running)
+		}
+		b, err := q.enter(q.Context(), sb, time.Second)
+		if err != nil {
+			q.Fatal(err)
+		}
+		q.want(5*time.Hour, sb, sandbox.Running)
+		b.leave()
+		q.want(10*time.Minute-time.Second, sb, sandbox.Running)
+		q.want(2*time.Second, sb, sandbox.Paused)
+		// A request wakes it, and its idle time begins anew.
+		if b, err = q.enter(q.Context(), sb, time.Second); err != nil {
+			q.Fatal(err)
+		}
+		b.leave()
+		q.want(10*time.Minute-time.Second, sb, sandbox.Running)
+		q.want(2*time.Second, sb, sandbox.Paused)
+		if _, err := q.Resume(q.Context(), NameIn{sb.Spec.Name}); err != nil {
+			q.Fatal(err)
+		}
+		q.tasks.Store(true)
+		q.want(time.Hour, sb, sandbox.Running)
+		q.tasks.Store(false)
+		q.want(11*time.Minute, sb, sandbox.Paused)
+	})
+}
+
+// TestTimersSurviveTheHub: the next hub goes on counting.
+func TestTimersSurviveTheHub(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		life := q.make(CreateIn{Timeout: new(60.0), IdleTimeout: new(-1.0)})
+		lazy := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "pause"})
+		used := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "stop"})
+		time.Sleep(15 * time.Minute)
+		b, err := q.enter(q.Context(), used, time.Second)
+		if err != nil {
+			q.Fatal(err)
+		}
+		b.leave()
+		time.Sleep(90 * time.Second)
+		// Killed: nothing is noted at the end.
+		q.mu.Lock()
+		q.Hub.boxes = map[string]*box{}
+		q.mu.Unlock()
+		b.close()
+		q.Hub.Close()
+		q.start()
+		q.want(2*time.Minute, lazy, sandbox.Running) // 18.5 minutes unused
+		q.want(3*time.Minute, lazy, sandbox.Paused)
+		q.want(10*time.Minute, used, sandbox.Running) // 16.5 minutes unused
+		q.want(5*time.Minute, used, sandbox.Stopped)
+		q.want(22*time.Minute, life, sandbox.Running) // 58.5 minutes old
+		q.want(2*time.Minute, life, "")
+	})
+}
+
+// TestRestartIsNoReasonToSleep: who was cut off by it can come back first.
+func TestRestartIsNoReasonToSleep(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0)})
+		q.Hub.Close()
+		time.Sleep(time.Hour)
+		q.start()
+		q.want(grace-time.Second, sb, sandbox.Running)
+		b, err := q.enter(q.Context(), sb, time.Second)
+		if err != nil {
+			q.Fatal(err)
+		}
+		b.leave()
+		q.want(9*time.Minute, sb, sandbox.Running)
+		q.want(2*time.Minute, sb, "")
+	})
+}
+
+// TestSleepAndRequestAtOnce: a request never hits a sandbox that is just being
+// put to sleep.
+func TestSleepAndRequestAtOnce(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
+		for range 20 {
+			time.Sleep(10*time.Minute - time.Nanosecond)
+			done := make(chan error, 10)
+			for range 10 {
+				go func() {
+					time.Sleep(time.Nanosecond)
+					b, err := q.enter(q.Context(), sb, time.Minute)
+					if err == nil {
+						now, _ := q.p.Get(q.Context(), sb.ID)
+						if now.State != sandbox.Running {
+							err = errors.New("used while " + string(now.State))
+						}
+						b.leave()
+					}
+					done <- err
+				}()
+			}
+			for range 10 {
+				if err := <-done; err != nil {
+					q.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// TestStreamsLiveForHours: nothing between a caller and a sandbox ends a stream
+// that has little to say.
+func TestStreamsLiveForHours(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const hours = 4
+		p := newStill(func(sb sandbox.Sandbox) http.Handler {
+			return newGuest(sb, func(g *guestServer) {
+				g.mux.HandleFunc("/sse", func(w http.ResponseWriter, r *http.Request) {
+					for i := range hours {
+						time.Sleep(time.Hour)
+						fmt.Fprintf(w, "data: %d\n\n", i)
+						http.NewResponseController(w).Flush()
+					}
+				})
+			})
+		})
+		h := New(Config{Provider: p})
+		h.Begin()
+		sb, err := h.create(t.Context(), CreateIn{Name: "a", Timeout: new(-1.0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lis := newPipes()
+		table := op.NewTable(h.Ops())
+		proxy, _ := table.Get("sandbox_proxy")
+		server := &http.Server{Handler: proxy.Handler}
+		go server.Serve(lis)
+		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.dial(ctx) }}}
+		res, err := client.Get("http://hub/sandbox/" + sb.Spec.Name + "/sse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(res.Body)
+		for i := range hours {
+			if line, err := in.ReadString('\n'); line != "data: "+strconv.Itoa(i)+"\n" {
+				t.Fatal(line, err)
+			}
+			in.ReadString('\n')
+		}
+		res.Body.Close()
+
+		c := upgraded(t, lis, "/sandbox/a/ws")
+		time.Sleep(hours * time.Hour)
+		if now, err := p.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
+			t.Error(now.State, err)
+		}
+		// A masked text frame with one letter comes back unmasked.
+		c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'})
+		got := make([]byte, 3)
+		if _, err := io.ReadFull(c, got); err != nil || got[2] != 'x' {
+			t.Errorf("% x %v", got, err)
+		}
+		c.Close()
+		client.CloseIdleConnections()
+		server.Close()
+		h.Close()
+		p.Close()
+	})
+}
+
+// upgraded opens a WebSocket without a library, which would use timers of its own.
+func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
+	t.Helper()
+	c, err := lis.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+strings.Repeat("A", 22)+"==\r\n\r\n")
+	in := bufio.NewReader(c)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil || res.StatusCode != 101 {
+		t.Fatal(res, err)
+	}
+	return struct {
+		io.Reader
+		io.Writer
+		io.Closer
+	}{in, c, c}
+}

@@ -1,0 +1,172 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/metric"
+)
+
+// socket is where the way out of a sandbox begins.
+func (r *rig) socket(name string) string {
+	r.t.Helper()
+	found, err := filepath.Glob(filepath.Join(r.provider.dir, r.hub.known1(r.t, name).id+"*"))
+	if err != nil || len(found) == 0 {
+		r.t.Fatal("no way out", err)
+	}
+	return found[len(found)-1]
+}
+
+// ask sends a request out of a sandbox.
+func (r *rig) ask(name, url string) (int, error) {
+	c, err := net.Dial("unix", r.socket(name))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", url)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, err
+	}
+	res.Body.Close()
+	return res.StatusCode, nil
+}
+
+func TestNetworkPolicyIsChangedLive(t *testing.T) {
+	t.Parallel()
+	out := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(out.Close)
+	s := setup{hub: Config{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	r := newRig(t, s)
+	r.create(`{"name":"a"}`)
+	want := func(status int) {
+		t.Helper()
+		if got, err := r.ask("a", out.URL); got != status || err != nil {
+			t.Errorf("got %d, want %d: %v", got, status, err)
+		}
+	}
+	want(200)
+	if o := r.object(r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)); o.Network.Mode != "none" {
+		t.Errorf("%+v", o.Network)
+	}
+	want(403)
+	r.do("PUT", "/api/v1/sandbox/a/network", `{"allow":["127.0.0.1"]}`)
+	want(200)
+	if a := r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"allow","allow":["not a name"]}`); a.Status != 400 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	want(200)
+	var n NetworkOut
+	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); json.Unmarshal(a.Data, &n) != nil || n.Mode != "allow" || len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
+		t.Errorf("%s", a.Body)
+	}
+	// The next hub serves the way out as well, with the rules as they are.
+	r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)
+	r.close()
+	if _, err := r.ask2(); err == nil {
+		t.Error("the way out outlived its hub")
+	}
+	r.open(s)
+	poll(t, "it is taken up", func() bool {
+		for _, b := range r.hub.all() {
+			if b.exit() != nil {
+				return true
+			}
+		}
+		return false
+	})
+	want(403)
+	r.do("DELETE", "/api/v1/sandbox/a", "")
+	if left, _ := filepath.Glob(filepath.Join(r.provider.dir, "*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func (r *rig) ask2() (net.Conn, error) {
+	found, _ := filepath.Glob(filepath.Join(r.provider.dir, "*"))
+	if len(found) == 0 {
+		return nil, os.ErrNotExist
+	}
+	var d net.Dialer
+	return d.DialContext(context.Background(), "unix", found[0])
+}
+
+// TestHubIsKilled: sandboxes live on, and the next hub takes them up as they are.
+func TestHubIsKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	for _, name := range []string{"a", "b", "c"} {
+		r.create(`{"name":"` + name + `"}`)
+	}
+	was := r.object(r.do("GET", "/api/v1/sandbox/a", ""))
+	r.do("POST", "/api/v1/sandbox/b/pause", "")
+	r.do("POST", "/api/v1/sandbox/c/stop", "")
+	r.server.CloseClientConnections()
+	r.server.Close()
+	r.provider.Abandon()
+	r.hub.Close()
+	r.open(setup{})
+	for name, want := range map[string]string{"a": "running", "b": "paused", "c": "stopped"} {
+		if s := r.status(name); s != want {
+			t.Errorf("%s: %s", name, s)
+		}
+		if s := r.seen("GET", "/sandbox/"+name+"/x", ""); s.URI != "/x" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != was.ID || !o.CreatedAt.Equal(was.CreatedAt) || !o.ExpiresAt.Equal(*was.ExpiresAt) {
+		t.Errorf("%+v\n%+v", o, was)
+	}
+	if a := r.do("GET", "/api/v1/sandbox", ""); strings.Count(a.Body, `"id"`) != 3 {
+		t.Error(a.Body)
+	}
+}
+
+// TestWayOutIsOpenedAgain: a listener that fails is replaced.
+func TestWayOutIsOpenedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a"}`)
+	count := func() int {
+		r.provider.mu.Lock()
+		defer r.provider.mu.Unlock()
+		return len(r.provider.outlets)
+	}
+	poll(t, "there is a way out", func() bool { return count() == 1 })
+	r.provider.mu.Lock()
+	r.provider.outlets[0].Close()
+	r.provider.mu.Unlock()
+	poll(t, "there is another", func() bool { return count() == 2 })
+	if status, err := r.ask("a", "http://127.0.0.1/"); status != 403 {
+		t.Error(status, err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	m := metric.New()
+	r := newRig(t, setup{hub: Config{Metrics: m}})
+	r.create(`{"name":"a"}`)
+	r.do("POST", "/api/v1/sandbox", `{"environment":"nowhere"}`)
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	r.do("GET", "/sandbox/a/x", "")
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	var b strings.Builder
+	m.WriteTo(&b)
+	for _, want := range []string{`cove_creates_total{result="created"} 1`, `cove_creates_total{result="refused"} 1`, `cove_wakes_total{result="woken"} 1`, `cove_sandboxes{state="paused"} 1`, `cove_sandboxes{state="running"} 0`, `cove_create_seconds_count 1`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%s is missing in\n%s", want, b.String())
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// stream reads server-sent events.
+type stream struct {
+	t   *testing.T
+	in  *bufio.Reader
+	res *http.Response
+	id  string
+}
+
+func (r *rig) stream(path, after string, header ...string) *stream {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), "GET", r.server.URL+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { res.Body.Close() })
+	if res.StatusCode != 200 {
+		r.t.Fatal(res.Status)
+	}
+	return &stream{t: r.t, in: bufio.NewReader(res.Body), res: res}
+}
+
+// next returns the next event; false at the end.
+func (s *stream) next() (Event, bool) {
+	s.t.Helper()
+	var e Event
+	for {
+		line, err := s.in.ReadString('\n')
+		if err != nil {
+			return e, false
+		}
+		line = strings.TrimSuffix(line, "\n")
+		if v, ok := strings.CutPrefix(line, "id: "); ok {
+			s.id = v
+		}
+		if v, ok := strings.CutPrefix(line, "data: "); ok {
+			if err := json.Unmarshal([]byte(v), &e); err != nil {
+				s.t.Fatal(line)
+			}
+		}
+		if line == "" && e.Type != "" {
+			return e, true
+		}
+	}
+}
+
+// want reads up to an event of a kind.
+func (s *stream) want(kind, status string) Event {
+	s.t.Helper()
+	for {
+		e, ok := s.next()
+		if !ok {
+			s.t.Fatalf("the stream ended before %s", kind)
+		}
+		if e.Type == kind && (status == "" || e.Sandbox.Status == status) {
+			return e
+		}
+	}
+}
+
+func TestEventsResume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	all := r.stream("/api/v1/events", "")
+	r.create(`{"name":"a","env":{"SECRET":"x"}}`)
+	all.want("created", "creating")
+	if e := all.want("changed", "running"); e.Sandbox.Name != "a" || e.Sandbox.Env["SECRET"] != "" || e.Sandbox.URL != r.server.URL+"/sandbox/a/" {
+		t.Errorf("%+v", e)
+	}
+	one := r.stream("/api/v1/sandbox/a/events", "")
+	one.want("existing", "running")
+	r.create(`{"name":"b"}`)
+	r.do("POST", "/api/v1/sandbox/a/pause", "")
+	if e := one.want("changed", "paused"); e.Sandbox.Name != "a" {
+		t.Errorf("%+v", e)
+	}
+	one.res.Body.Close()
+	// What the hub notes for itself is nobody's business.
+	if _, err := r.provider.Update(t.Context(), r.hub.known1(t, "a").id, func(s *sandbox.Spec) error { note(s, noteActive, "1"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	r.do("POST", "/api/v1/sandbox/a/resume", "")
+	r.do("POST", "/api/v1/sandbox/a/stop", "")
+	all.want("changed", "stopped")
+	again := r.stream("/api/v1/sandbox/a/events", one.id)
+	for _, want := range []string{"running", "stopped"} {
+		if e, ok := again.next(); !ok || e.Type != "changed" || e.Sandbox.Status != want {
+			t.Errorf("%v %+v", ok, e)
+		}
+	}
+	r.do("DELETE", "/api/v1/sandbox/a", "")
+	again.want("deleted", "")
+	if e, ok := again.next(); ok {
+		t.Errorf("after the end: %+v", e)
+	}
+	// Who comes back after the end is told of it, once.
+	late := r.stream("/api/v1/sandbox/a/events?after="+one.id, "")
+	late.want("deleted", "")
+	if a := r.do("GET", "/api/v1/sandbox/a/events", ""); a.Status != 404 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	// A place that is not known here: of another hub, or too long ago.
+	for _, id := range []string{"elsewhere-5", "nonsense", r.hub.past.id(1 << 40)} {
+		s := r.stream("/api/v1/events", id)
+		if e, ok := s.next(); !ok || e.Type != "missed" {
+			t.Errorf("%s: %+v", id, e)
+		}
+		if e, ok := s.next(); !ok || e.Type != "existing" || e.Sandbox.Name != "b" {
+			t.Errorf("%s: %+v", id, e)
+		}
+	}
+}
+
+func TestEventsAreTheOwners(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	s := r.stream("/api/v1/events", "", "X-Test-Subject", "anna")
+	r.create(`{"name":"x"}`, "X-Test-Subject", "bert")
+	r.create(`{"name":"y"}`, "X-Test-Subject", "anna")
+	if e, ok := s.next(); !ok || e.Sandbox.Name != "y" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestHistoryIsBounded: a reader that is too slow is told that it missed something.
+func TestHistoryIsBounded(t *testing.T) {
+	t.Parallel()
+	p := newHistory()
+	for range maxHistory + 10 {
+		p.add("changed", time.Now(), sandbox.Sandbox{ID: "x"}, "")
+	}
+	if len(p.kept) != maxHistory {
+		t.Error(len(p.kept))
+	}
+	if list, last, lost, _, _ := p.behind(20); lost || len(list) != maxHistory-10 || list[0].seq != 21 || list[len(list)-1].seq != last {
+		t.Error(len(list), lost)
+	}
+	if _, _, lost, _, _ := p.behind(5); !lost {
+		t.Error("nothing was lost")
+	}
+}
+
+// TestCloseEndsStreams: a hub that stops does not wait for readers.
+func TestCloseEndsStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a"}`)
+	s := r.stream("/api/v1/sandbox/a/events", "")
+	s.want("existing", "")
+	r.hub.Close()
+	if e, ok := s.next(); ok {
+		t.Errorf("%+v", e)
+	}
+	r.hub.Close()
+	if _, err := r.hub.create(context.Background(), CreateIn{Name: "late"}); err != nil {
+		t.Log(err) // the provider is not the hub's to close
+	}
+}

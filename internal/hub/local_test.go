@@ -1,0 +1,115 @@
+package hub
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestOnThisMachine is the hub on the provider that it is made for.
+func TestOnThisMachine(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.Need(t, "go")
+	dir := t.TempDir()
+	hub, payload := filepath.Join(dir, "hub"), filepath.Join(dir, "payload")
+	for out, src := range map[string]string{hub: "../provider/local/testdata/hub", payload: "../provider/providertest/testdata/serve"} {
+		cmd := exec.Command("go", "build", "-o", out, src)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	cfg := local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/payload"},
+		Binds: []local.Bind{{Source: payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second}
+	r := &machine{rig: &rig{t: t}, cfg: cfg}
+	r.start()
+	defer func() {
+		list, _ := r.p.List(context.Background(), sandbox.Filter{})
+		for _, sb := range list {
+			r.p.Delete(context.Background(), sb.ID)
+		}
+		r.stop()
+	}()
+
+	o := r.create(`{"name":"a","env":{"COLOUR":"blue"},"idle_policy":"pause"}`)
+	if got := r.do("GET", "/sandbox/a/env/COLOUR", ""); got.Body != "blue" || len(o.Stages) < 3 {
+		t.Errorf("%d %s %v", got.Status, got.Body, o.Stages)
+	}
+	if got := r.do("PUT", "/sandbox/a/disk/note", "kept"); got.Status != 200 {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	for _, verb := range []string{"pause", "stop"} {
+		r.do("POST", "/api/v1/sandbox/a/"+verb, "")
+		if got := r.do("GET", "/sandbox/a/disk/note", ""); got.Body != "kept" {
+			t.Errorf("after %s: %d %s", verb, got.Status, got.Body)
+		}
+	}
+	// Whoever connects to the way out meets the proxy, which tells that this is no request.
+	way := func() {
+		t.Helper()
+		if got := r.do("GET", "/sandbox/a/egress", ""); !strings.Contains(got.Body, "400 Bad Request") {
+			t.Errorf("%d %s", got.Status, got.Body)
+		}
+	}
+	way()
+	if got := r.do("GET", "/api/v1/sandbox/a/stats", ""); got.Status != 200 || !strings.Contains(got.Body, `"memory_bytes":`) {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	if got := r.do("GET", "/api/v1/sandbox/a/logs", ""); got.Status != 200 {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	r.stop()
+	r.start()
+	if now := r.object(r.do("GET", "/api/v1/sandbox/a", "")); now.ID != o.ID || now.Status != "running" || !now.ExpiresAt.Equal(*o.ExpiresAt) {
+		t.Errorf("%+v", now)
+	}
+	poll(t, "the way out is served again", func() bool { return r.hub.known1(t, "a").exit() != nil })
+	way()
+	if got := r.do("DELETE", "/api/v1/sandbox/a", ""); got.Status != 200 {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes", "*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// machine is a rig on the local provider.
+type machine struct {
+	*rig
+	cfg local.Config
+	p   *local.Provider
+}
+
+func (m *machine) start() {
+	m.t.Helper()
+	p, err := local.Open(m.t.Context(), m.cfg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.p, m.hub = p, New(Config{Provider: p})
+	m.hub.Begin()
+	m.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(m.hub.Ops()), Dialect: rest.Hub, Front: m.hub.Front, Caller: func(_ context.Context, c *op.Call) { c.Role = "admin" }}))
+	// Until it has been taken up there is no box to ask for.
+	list, _ := p.List(m.t.Context(), sandbox.Filter{})
+	poll(m.t, "all are taken up", func() bool { return len(m.hub.all()) == len(list) })
+}
+
+func (m *machine) stop() {
+	m.server.CloseClientConnections()
+	m.server.Close()
+	m.hub.Close()
+	m.p.Close()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}

@@ -1,0 +1,402 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/provider/mem"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// provider is mem with the abilities that it lacks.
+type provider struct {
+	*mem.Provider
+	dir     string
+	resumes atomic.Int64
+	starts  atomic.Int64
+	slow    chan struct{} // if not nil, resume and start wait for it
+	image   bool
+
+	refuse  atomic.Int64 // how many connections fail
+	drowse  atomic.Int64 // how often the sandbox is found asleep
+	mu      sync.Mutex
+	outlets []net.Listener
+}
+
+func (p *provider) Abilities() sandbox.Abilities {
+	a := p.Provider.Abilities()
+	a.Egress, a.Logs, a.Stats, a.AnyPort, a.Image = true, true, true, true, p.image
+	return a
+}
+
+func (p *provider) Logs(_ context.Context, id string, max int64) ([]byte, error) {
+	if _, err := p.Get(context.Background(), id); err != nil {
+		return nil, err
+	}
+	text := []byte("what the program said\n")
+	return text[len(text)-int(min(max, int64(len(text)))):], nil
+}
+
+func (p *provider) Stats(context.Context, string) (sandbox.Stats, error) {
+	return sandbox.Stats{CPU: 1500 * time.Millisecond, Memory: 42, Pids: 3, Disk: -1, Time: time.Now()}, nil
+}
+
+func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
+	if _, err := p.Get(context.Background(), id); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", filepath.Join(p.dir, id+fmt.Sprintf("%d", time.Now().UnixNano())))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outlets = append(p.outlets, l)
+	return l, err
+}
+
+func (p *provider) hold(ctx context.Context) error {
+	if p.slow == nil {
+		return nil
+	}
+	select {
+	case <-p.slow:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *provider) Resume(ctx context.Context, id string) error {
+	p.resumes.Add(1)
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	return p.Provider.Resume(ctx, id)
+}
+
+func (p *provider) Start(ctx context.Context, id string) error {
+	p.starts.Add(1)
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	return p.Provider.Start(ctx, id)
+}
+
+// Endpoint leads to other ports by dialing this very machine.
+func (p *provider) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
+	if port == 0 {
+		if p.drowse.Add(-1) >= 0 {
+			p.Provider.Stop(ctx, id)
+		}
+		ep, err := p.Provider.Endpoint(ctx, id, 0)
+		dial := ep.Dial
+		ep.Dial = func(ctx context.Context) (net.Conn, error) {
+			if p.refuse.Add(-1) >= 0 {
+				return nil, syscall.ECONNREFUSED
+			}
+			return dial(ctx)
+		}
+		return ep, err
+	}
+	return sandbox.Endpoint{Dial: func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	}}, nil
+}
+
+// guestServer is the program in a sandbox.
+type guestServer struct {
+	sb      sandbox.Sandbox
+	mux     *http.ServeMux
+	tools   *mcp.Server
+	ready   func() bool
+	current atomic.Bool // a command runs that nobody waits for
+}
+
+func (g *guestServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/") && r.URL.Path != "/" {
+		g.echo(w, r) // the mux would clean it
+		return
+	}
+	g.mux.ServeHTTP(w, r)
+}
+
+func (g *guestServer) Pause()  {}
+func (g *guestServer) Resume() {}
+
+// Close forgets the sessions of the tools, as the end of the program does.
+func (g *guestServer) Close() error {
+	for s := range g.tools.Sessions() {
+		s.Close()
+	}
+	return nil
+}
+
+func (g *guestServer) readyz(w http.ResponseWriter, _ *http.Request) {
+	if g.ready != nil && !g.ready() {
+		http.Error(w, "not yet", http.StatusServiceUnavailable)
+	}
+}
+
+// seen is what the server inside saw of a request.
+type seen struct {
+	Method, URI, Host, Body string
+	Header                  http.Header
+}
+
+func (g *guestServer) echo(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, string(b), r.Header})
+}
+
+func (g *guestServer) sessions(w http.ResponseWriter, _ *http.Request) {
+	command := "null"
+	if g.current.Load() {
+		command = `"sleep 100"`
+	}
+	fmt.Fprintf(w, `{"success":true,"data":[{"session_id":"a","current_command":%s}]}`, command)
+}
+
+func websocketEcho(w http.ResponseWriter, r *http.Request) {
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return
+	}
+	defer c.CloseNow()
+	c.SetReadLimit(8 << 20)
+	for {
+		kind, b, err := c.Read(r.Context())
+		if err != nil || c.Write(r.Context(), kind, b) != nil {
+			return
+		}
+	}
+}
+
+// newGuest makes the program of a sandbox; more adds to it.
+func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
+	g := &guestServer{sb: sb, mux: http.NewServeMux(), tools: toolServer(sb)}
+	g.mux.HandleFunc("GET /readyz", g.readyz)
+	g.mux.HandleFunc("GET /v1/bash/sessions", g.sessions)
+	g.mux.HandleFunc("/ws", websocketEcho)
+	g.mux.HandleFunc("/", g.echo)
+	// A protocol whose sessions the sandbox forgets when it is started anew.
+	g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.tools }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
+	if more != nil {
+		more(g)
+	}
+	return g
+}
+
+// toolServer offers tools as a sandbox does.
+func toolServer(sb sandbox.Sandbox) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "guest", Version: "1"}, nil)
+	object := map[string]any{"type": "object"}
+	server.AddTool(&mcp.Tool{Name: "say", Description: "Say it back.", InputSchema: object}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: sb.Spec.Name + " " + string(r.Params.Arguments)}}}, nil
+	})
+	server.AddTool(&mcp.Tool{Name: "all", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{
+			Meta: mcp.Meta{"trace": "x"},
+			Content: []mcp.Content{
+				&mcp.TextContent{Text: "text"}, &mcp.ImageContent{Data: []byte{1, 2, 3}, MIMEType: "image/png"},
+				&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///a", Text: "b"}},
+			},
+			StructuredContent: map[string]any{"n": 1.0, "list": []any{"a"}},
+		}, nil
+	})
+	server.AddTool(&mcp.Tool{Name: "fail", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "it went wrong"}}, StructuredContent: map[string]any{"errno": 2.0}}, nil
+	})
+	return server
+}
+
+// rig is a hub behind a server, as an app wires it.
+type rig struct {
+	t        *testing.T
+	hub      *Hub
+	store    *mem.Store
+	provider *provider
+	server   *httptest.Server
+	guard    *auth.Guard
+	more     func(*guestServer)
+}
+
+type setup struct {
+	hub  Config
+	more func(*guestServer) // added to every program inside
+	auth *auth.Config
+	slow chan struct{}
+	bare bool // only what mem can do
+
+	image bool // it claims to know images
+}
+
+func newRig(t *testing.T, s setup) *rig {
+	t.Helper()
+	r := &rig{t: t, store: &mem.Store{}, more: s.more}
+	r.open(s)
+	t.Cleanup(func() {
+		r.close()
+		p, err := mem.Open(mem.Config{Store: r.store, Run: r.run})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		list, _ := p.List(context.Background(), sandbox.Filter{})
+		for _, sb := range list {
+			p.Delete(context.Background(), sb.ID)
+		}
+		p.Close()
+		if left := r.store.Left(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	return r
+}
+
+func (r *rig) run(sb sandbox.Sandbox, _ *mem.Disk, _ func(int)) (mem.Guest, error) {
+	return newGuest(sb, r.more), nil
+}
+
+func (r *rig) open(s setup) {
+	r.t.Helper()
+	p, err := mem.Open(mem.Config{Store: r.store, Run: r.run})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.provider = &provider{Provider: p, dir: r.t.TempDir(), slow: s.slow, image: s.image}
+	s.hub.Provider = r.provider
+	if s.bare {
+		s.hub.Provider = p
+	}
+	if s.hub.Metrics == nil {
+		s.hub.Metrics = metric.New()
+	}
+	s.hub.Log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
+	r.hub = New(s.hub)
+	r.hub.Begin()
+	c := rest.Config{
+		Table: op.NewTable(r.hub.Ops()), Dialect: rest.Hub, Front: r.hub.Front,
+		Base:   func(q *http.Request) *url.URL { return auth.Base(q, nil) },
+		Caller: r.hub.Caller, Admit: r.hub.Admit, Served: func(v rest.Served) { r.hub.Served(Visit(v)) },
+	}
+	if s.auth != nil {
+		r.hub.SignIn(s.auth)
+		r.guard = auth.New(*s.auth)
+		c.Guard = r.guard.Wrap
+	} else {
+		// Whoever says so is somebody.
+		c.Guard = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))
+			})
+		}
+	}
+	r.server = httptest.NewServer(rest.New(c))
+}
+
+// close ends the hub as a graceful stop does.
+func (r *rig) close() {
+	r.server.CloseClientConnections()
+	r.server.Close()
+	r.hub.Close()
+	r.provider.Close()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// reply is an answer of the hub.
+type reply struct {
+	Status int             `json:"-"`
+	Header http.Header     `json:"-"`
+	Body   string          `json:"-"`
+	Code   string          `json:"code"`
+	Data   json.RawMessage `json:"data"`
+	Error  string          `json:"error"`
+}
+
+func (r *rig) do(method, path, body string, header ...string) reply {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.send(req, header...)
+}
+
+func (r *rig) send(req *http.Request, header ...string) reply {
+	r.t.Helper()
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+		}
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := reply{Status: res.StatusCode, Header: res.Header, Body: string(b)}
+	json.Unmarshal(b, &out)
+	return out
+}
+
+// create makes a sandbox and shows it.
+func (r *rig) create(body string, header ...string) Object {
+	r.t.Helper()
+	return r.object(r.do("POST", "/api/v1/sandbox?full=true", body, header...))
+}
+
+func (r *rig) object(a reply) Object {
+	r.t.Helper()
+	var o Object
+	if a.Status != 200 || a.Code != "0" || json.Unmarshal(a.Data, &o) != nil {
+		r.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return o
+}
+
+func (r *rig) status(name string) string {
+	r.t.Helper()
+	return r.object(r.do("GET", "/api/v1/sandbox/"+name, "")).Status
+}
+
+// seen sends a request into a sandbox and returns what arrived.
+func (r *rig) seen(method, path, body string, header ...string) seen {
+	r.t.Helper()
+	a := r.do(method, path, body, header...)
+	var s seen
+	if err := json.NewDecoder(bytes.NewReader([]byte(a.Body))).Decode(&s); a.Status != 200 || err != nil {
+		r.t.Fatalf("%s %s: %d %s", method, path, a.Status, a.Body)
+	}
+	return s
+}

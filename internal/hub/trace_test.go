@@ -1,0 +1,61 @@
+package hub
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/span"
+)
+
+// TestTraces: a call is a span below the caller's, and the sandbox goes on with it.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var got []string
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, string(b))
+	}))
+	defer collector.Close()
+	tracer := span.New(span.Config{Endpoint: collector.URL, Service: "hub", Interval: time.Millisecond})
+	r := newRig(t, setup{hub: Config{Tracer: tracer}})
+	r.create(`{"name":"a"}`)
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	parent := "00-" + trace + "-00f067aa0ba902b7-01"
+	s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", parent)
+	inside := s.Header.Get("Traceparent")
+	if !strings.HasPrefix(inside, "00-"+trace+"-") || inside == parent {
+		t.Errorf("%q", inside)
+	}
+	// Who does not want a trace gets none.
+	quiet := "00-" + trace + "-00f067aa0ba902b7-00"
+	if s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", quiet); s.Header.Get("Traceparent") != quiet {
+		t.Errorf("%v", s.Header)
+	}
+	agent := r.agent(as{"Traceparent", parent})
+	agent.call(executor, object{"sandbox_name": "a", "tool_name": "say"})
+	if err := tracer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	all := strings.Join(got, "\n")
+	for _, want := range []string{`"sandbox_create"`, `"sandbox_proxy"`, `"sandboxExecutor"`, `"cove.sandbox"`, trace, strings.Split(inside, "-")[2]} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, text := range got {
+		if !json.Valid([]byte(text)) {
+			t.Error(text)
+		}
+	}
+}

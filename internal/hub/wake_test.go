@@ -1,0 +1,167 @@
+package hub
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+func TestRequestsWake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a"}`)
+	for _, verb := range []string{"pause", "stop"} {
+		r.do("POST", "/api/v1/sandbox/a/"+verb, "")
+		var wait sync.WaitGroup
+		for range 50 {
+			wait.Go(func() {
+				if s := r.seen("POST", "/sandbox/a/x", "body"); s.Body != "body" {
+					t.Errorf("%+v", s)
+				}
+			})
+		}
+		wait.Wait()
+		if s := r.status("a"); s != "running" {
+			t.Error(s)
+		}
+	}
+	if a, b := r.provider.resumes.Load(), r.provider.starts.Load(); a != 1 || b != 1 {
+		t.Errorf("%d resumes and %d starts for 50 requests each", a, b)
+	}
+}
+
+// TestWakingTakesLong: browsers see a page that asks again, others are told when to.
+func TestWakingTakesLong(t *testing.T) {
+	t.Parallel()
+	slow := make(chan struct{})
+	r := newRig(t, setup{slow: slow, hub: Config{WakeWait: 50 * time.Millisecond, PageWait: time.Millisecond}})
+	r.create(`{"name":"a"}`)
+	r.do("POST", "/api/v1/sandbox/a/stop", "")
+	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || a.Code != "503" || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Error, "waking up") {
+		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+	a := r.do("GET", "/sandbox/a/x", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
+	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"), "text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
+		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+	close(slow)
+	poll(t, "it wakes although everybody left", func() bool { return r.status("a") == "running" })
+	if n := r.provider.starts.Load(); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNoErrorWhileBooting: requests for a sandbox that is being created, or whose
+// server is not there yet, wait for it.
+func TestNoErrorWhileBooting(t *testing.T) {
+	t.Parallel()
+	var ready atomic.Bool
+	r := newRig(t, setup{more: func(g *guestServer) { g.ready = ready.Load }})
+	created := make(chan reply, 1)
+	go func() { created <- r.do("POST", "/api/v1/sandbox", `{"name":"a"}`) }()
+	poll(t, "it is being made", func() bool {
+		list, _ := r.provider.List(t.Context(), sandbox.Filter{States: []sandbox.State{sandbox.Creating}})
+		return len(list) == 1
+	})
+	answered := make(chan int, 5)
+	for range 5 {
+		go func() { answered <- r.do("GET", "/sandbox/a/x", "").Status }()
+	}
+	poll(t, "requests wait", func() bool {
+		for _, b := range r.hub.all() {
+			if b.busy() == 5 {
+				return true
+			}
+		}
+		return false
+	})
+	ready.Store(true)
+	for range 5 {
+		if s := <-answered; s != 200 {
+			t.Errorf("status %d while it booted", s)
+		}
+	}
+	if a := <-created; a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestServerThatDoesNotWake(t *testing.T) {
+	t.Parallel()
+	var ready atomic.Bool
+	ready.Store(true)
+	r := newRig(t, setup{more: func(g *guestServer) { g.ready = ready.Load }})
+	sb := r.create(`{"name":"a"}`)
+	r.do("POST", "/api/v1/sandbox/a/stop", "")
+	b := r.hub.known1(t, "a")
+	b.mu.Lock()
+	failed := &flight{done: make(chan struct{}), err: sandbox.ErrNotReady, ended: time.Now()}
+	close(failed.done)
+	b.flight = failed
+	b.mu.Unlock()
+	for range 3 {
+		if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || !strings.Contains(a.Error, "did not become ready") {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	if n := r.provider.starts.Load(); n != 0 {
+		t.Errorf("a program that just failed was started %d times", n)
+	}
+	failed.ended = time.Now().Add(-time.Minute)
+	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != sb.ID {
+		t.Error("another sandbox")
+	}
+}
+
+// TestDeletedUnderway: a request to a sandbox that goes away meanwhile is told so.
+func TestDeletedUnderway(t *testing.T) {
+	t.Parallel()
+	entered := make(chan struct{})
+	r := newRig(t, setup{more: func(g *guestServer) {
+		g.mux.HandleFunc("/wait", func(w http.ResponseWriter, q *http.Request) {
+			close(entered)
+			<-q.Context().Done()
+		})
+	}})
+	r.create(`{"name":"a"}`)
+	answered := make(chan reply, 1)
+	go func() { answered <- r.do("GET", "/sandbox/a/wait", "") }()
+	<-entered
+	r.do("DELETE", "/api/v1/sandbox/a", "")
+	if a := <-answered; a.Status != 404 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	// A new one of that name is another.
+	r.create(`{"name":"a"}`)
+	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestServerIsAwaited: a server that refuses for a moment, or a sandbox that falls
+// asleep between the look and the connection, is nothing a caller sees.
+func TestServerIsAwaited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.create(`{"name":"a"}`)
+	r.provider.refuse.Store(5)
+	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" {
+		t.Errorf("%+v", s)
+	}
+	r.hub.known1(t, "a").transport.CloseIdleConnections()
+	r.provider.drowse.Store(1)
+	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" || r.provider.starts.Load() != 1 {
+		t.Errorf("%+v", s)
+	}
+}

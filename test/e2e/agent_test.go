@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// An agent that is told nothing but the hub's address gets itself a computer,
+// works on it and gives it back.
+func TestAgentKnowsOnlyTheAddress(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "curl", "python3")
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "page for %s", r.Header.Get("User-Agent"))
+	}))
+	defer page.Close()
+	h := serveHub(t, "--private-networks", "127.0.0.1/32")
+	c := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	s, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	call := func(tool string, args map[string]any) string {
+		t.Helper()
+		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		var text strings.Builder
+		for _, part := range res.Content {
+			if p, ok := part.(*mcp.TextContent); ok {
+				text.WriteString(p.Text)
+			}
+		}
+		if res.IsError {
+			t.Fatalf("%s: %s", tool, &text)
+		}
+		return text.String()
+	}
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := map[string]bool{}
+	for _, tool := range tools.Tools {
+		offered[tool.Name] = true
+	}
+	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes", "pauseSandbox", "resumeSandbox"} {
+		if !offered[want] {
+			t.Errorf("no tool %s", want)
+		}
+	}
+
+	// The answer tells the name and ends with the tools, as JSON.
+	said := call("createSandbox", map[string]any{})
+	inside := toolsAt(t, said)
+	var name string
+	if _, err := fmt.Sscanf(said[strings.Index(said, "Sandbox "):], "Sandbox %s created", &name); err != nil {
+		t.Fatalf("%v in %q", err, said)
+	}
+	for _, want := range []string{"code_execute", "bash_exec", "shell_exec", "file_read"} {
+		if !inside[want] {
+			t.Errorf("the sandbox does not offer %s", want)
+		}
+	}
+	do := func(tool string, args map[string]any) string {
+		t.Helper()
+		return call("sandboxExecutor", map[string]any{"sandbox_name": name, "tool_name": tool, "arguments": args})
+	}
+	if out := do("code_execute", map[string]any{"language": "python", "code": "import platform; print(sum(range(10)), platform.node())"}); !strings.Contains(out, "45 sb-") {
+		t.Error(out)
+	}
+	if out := do("shell_exec", map[string]any{"command": "echo $((6*7)) > answer; cat answer"}); !strings.Contains(out, "42") {
+		t.Error(out)
+	}
+	fetch := fmt.Sprintf("curl -sS --noproxy '' %s", page.URL)
+	if out := do("bash_exec", map[string]any{"command": fetch}); !strings.Contains(out, "page for curl") {
+		t.Error(out)
+	}
+	call("pauseSandbox", map[string]any{"name": name})
+	if out := do("file_read", map[string]any{"file": "answer"}); !strings.Contains(out, "42") {
+		t.Error(out)
+	}
+	h.must(t, "network", "set", name, "--mode", "none")
+	if out := do("bash_exec", map[string]any{"command": fetch}); strings.Contains(out, "page for") {
+		t.Error("the page was reached although the network is closed:", out)
+	}
+	if out := call("deleteSandbox", map[string]any{"name": name}); !strings.Contains(out, "deleted") {
+		t.Error(out)
+	}
+	if list, err := h.client(t).Get(context.Background(), name); err == nil {
+		t.Errorf("it is still there: %+v", list)
+	}
+}
+
+// toolsAt reads the list of tools that an answer ends with.
+func toolsAt(t *testing.T, said string) map[string]bool {
+	t.Helper()
+	at := strings.Index(said, "[{")
+	if at < 0 {
+		t.Fatalf("no tools in %q", said)
+	}
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal([]byte(said[at:]), &list); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, tool := range list {
+		names[tool.Name] = true
+	}
+	return names
+}

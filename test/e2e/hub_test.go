@@ -1,0 +1,486 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// hub is one running cove hub.
+type hub struct {
+	*server
+	State string
+	env   []string
+}
+
+// serveHub starts cove hub with a state folder of its own; args are flags.
+func serveHub(t *testing.T, args ...string) *hub {
+	t.Helper()
+	testenv.NeedRoot(t)
+	h := &hub{State: t.TempDir()}
+	h.start(t, args...)
+	t.Cleanup(func() {
+		h.clear(t)
+		h.stop(t)
+	})
+	return h
+}
+
+func (h *hub) start(t *testing.T, args ...string) {
+	t.Helper()
+	args = append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "warn", "--state", h.State}, args...)
+	if venv, err := filepath.Abs("../../.venv"); err == nil {
+		if _, err := os.Stat(venv); err == nil {
+			args = append(args, "--venv", venv)
+		}
+	}
+	h.server = launch(t, cove, args, os.Getenv("HOME"), nil)
+	h.env = []string{"COVE_URL=" + h.URL}
+}
+
+// clear deletes what a test left.
+func (h *hub) clear(t *testing.T) {
+	t.Helper()
+	c := h.client(t)
+	list, err := c.List(context.Background(), client.ListOptions{})
+	if err != nil {
+		return // the test has ended the hub
+	}
+	var wait sync.WaitGroup
+	for _, sb := range list {
+		wait.Go(func() { c.Delete(context.Background(), sb.Name) })
+	}
+	wait.Wait()
+}
+
+func (h *hub) client(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{URL: h.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// cove runs a verb against the hub.
+func (h *hub) cove(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, cove, args...)
+	cmd.Env = environment(t.TempDir(), h.env)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// must is a verb that has to succeed.
+func (h *hub) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, errs, code := h.cove(t, "", args...)
+	if code != 0 {
+		t.Fatalf("cove %s: code %d: %s%s", strings.Join(args, " "), code, out, errs)
+	}
+	return out
+}
+
+// A newcomer drives sandboxes from the command line.
+func TestHubByHand(t *testing.T) {
+	t.Parallel()
+	h := serveHub(t)
+	if out := h.must(t, "create", "a"); !strings.Contains(out, "Sandbox a created successfully") {
+		t.Error(out)
+	}
+	if out, errs, code := h.cove(t, "from here", "exec", "a", "--", "cat; echo; echo aside >&2; exit 7"); out != "from here\n" || errs != "aside\n" || code != 7 {
+		t.Errorf("%q %q %d", out, errs, code)
+	}
+	if out := h.must(t, "exec", "a", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c", `echo "$COLOUR $PWD $1"`, "x", "two words"); out != "blue /tmp two words\n" {
+		t.Errorf("%q", out)
+	}
+
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "in", "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "in", "sub", "name with space"), []byte("content"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.must(t, "cp", filepath.Join(dir, "in"), "a:there")
+	h.must(t, "cp", "a:there", filepath.Join(dir, "back"))
+	if b, err := os.ReadFile(filepath.Join(dir, "back", "sub", "name with space")); err != nil || string(b) != "content" {
+		t.Errorf("%q %v", b, err)
+	}
+	if _, errs, code := h.cove(t, "typed", "cp", "-", "a:note"); code != 0 {
+		t.Error(errs)
+	}
+	if out := h.must(t, "cp", "a:note", "-"); out != "typed" {
+		t.Errorf("%q", out)
+	}
+
+	status := func() string {
+		var o struct {
+			Status string `json:"status"`
+		}
+		json.Unmarshal([]byte(h.must(t, "get", "a")), &o)
+		return o.Status
+	}
+	for _, turn := range []struct{ verb, after string }{{"pause", "paused"}, {"resume", "running"}, {"pause", "paused"}, {"stop", "stopped"}, {"start", "running"}, {"stop", "stopped"}} {
+		h.must(t, turn.verb, "a")
+		if got := status(); got != turn.after {
+			t.Errorf("after %s it is %s", turn.verb, got)
+		}
+	}
+	if out := h.must(t, "exec", "a", "cat note"); out != "typed" {
+		t.Errorf("the disk of a stopped sandbox holds %q", out)
+	}
+	if out := h.must(t, "open", "a"); !strings.HasSuffix(out, "/sandbox/a/terminal\n") {
+		t.Error(out)
+	} else if res, err := http.Get(strings.TrimSpace(out)); err != nil || res.StatusCode != 200 {
+		t.Errorf("%v %v", res, err)
+	} else {
+		res.Body.Close()
+	}
+	if out := h.must(t, "logs", "a"); !strings.Contains(out, "serving on") {
+		t.Error(out)
+	}
+	h.must(t, "rm", "a")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"get", "a"}, 5, `no sandbox "a"`},
+		{[]string{"exec", "a", "true"}, 5, `no sandbox "a"`},
+		{[]string{"create", "A"}, 2, "lower-case"},
+		{[]string{"create", "--environment", "moon"}, 2, "moon"},
+		{[]string{"cp", "x", "y"}, 2, "NAME:PATH"},
+		{[]string{"cp", filepath.Join(dir, "none"), "a:x"}, 1, "no such file"},
+		{[]string{"--hub-url", "http://127.0.0.1:1", "list"}, 3, "no server answers"},
+		{[]string{"--hub-url", "http://127.0.0.1:1", "exec", "a", "true"}, 3, "refused"},
+	} {
+		if out, errs, code := h.cove(t, "", c.args...); code != c.code || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: code %d, %q %q; want %d, %q", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+	if out := h.must(t, "doctor", "--state", h.State); !strings.Contains(out, "a trial one ran") {
+		t.Error(out)
+	}
+}
+
+// Whoever kills the hub harms no sandbox; the next hub goes on with all of them.
+func TestHubIsKilled(t *testing.T) {
+	t.Parallel()
+	h := serveHub(t)
+	h.must(t, "create", "a", "--timeout", "90")
+	h.must(t, "create", "b")
+	h.must(t, "pause", "b")
+	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > beat; sleep 0.1; done' >/dev/null 2>&1 &")
+	before := h.must(t, "get", "a")
+
+	other := exec.Command(cove, "hub", "--listen", "127.0.0.1:0", "--state", h.State)
+	other.Env = environment(t.TempDir(), nil)
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "in use by another hub") {
+		t.Errorf("a second hub on the same state: %v %s", err, out)
+	}
+
+	h.cmd.Process.Kill()
+	<-h.done
+	h.start(t)
+	var was, is struct {
+		ID      string `json:"id"`
+		Status  string `json:"status"`
+		Expires string `json:"expires_at"`
+	}
+	json.Unmarshal([]byte(before), &was)
+	json.Unmarshal([]byte(h.must(t, "get", "a")), &is)
+	if was != is {
+		t.Errorf("before %+v, after %+v", was, is)
+	}
+	beat := h.must(t, "exec", "a", "cat beat")
+	testenv.Poll(t, "the program in it goes on", func() bool { return h.must(t, "exec", "a", "cat beat") != beat })
+	if out := h.must(t, "exec", "b", "echo awake"); out != "awake\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// Without a key nobody but this machine gets in, and with one nobody without it.
+func TestHubSignIn(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	cmd := exec.Command(cove, "hub", "--listen", "0.0.0.0:0", "--state", t.TempDir())
+	cmd.Env = environment(t.TempDir(), nil)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "COVE_API_KEY") {
+		t.Fatalf("an open hub for everybody: %v %s", err, out)
+	}
+	h := serveHub(t, "--api-key", "secret-of-the-test")
+	for _, door := range []string{"GET /", "GET /api/v1/sandbox", "POST /api/v1/sandbox", "GET /sandbox/a/v1/sandbox", "POST /mcp", "GET /v1/docs", "GET /metrics", "GET /readyz", "GET /nowhere", "GET /sandbox/a/v1/shell/ws"} {
+		method, path, _ := strings.Cut(door, " ")
+		req, _ := http.NewRequest(method, h.URL+path, nil)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, body := read(t, res); status != 401 {
+			t.Errorf("%s without a key: %d %s", door, status, body)
+		}
+	}
+	if status, _ := h.get(t, "/healthz"); status != 200 {
+		t.Errorf("healthz: %d", status)
+	}
+	h.env = append(h.env, "COVE_API_KEY=secret-of-the-test")
+	h.must(t, "create", "a")
+	if out := h.must(t, "exec", "a", "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'"); strings.Contains(out, "secret-of-the-test") {
+		t.Error("the sandbox knows the hub's key")
+	}
+	out := strings.TrimSpace(h.must(t, "open", "a"))
+	jar := &http.Client{}
+	res, err := jar.Get(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := read(t, res); status != 200 {
+		t.Errorf("%s: %d %s", out, status, body)
+	}
+	h.must(t, "rm", "a")
+}
+
+// Somebody without root has sandboxes too, and is told what is missing.
+func TestHubWithoutRoot(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t) // to be somebody else
+	const nobody = 65534
+	state, err := os.MkdirTemp("", "cove-rootless-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(state) })
+	if err := os.Chown(state, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(cove, "hub", "--listen", "127.0.0.1:0", "--log-level", "warn", "--state", filepath.Join(state, "hub"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	h := &hub{server: launchCommand(t, cmd, state, nil)}
+	h.env = []string{"COVE_URL=" + h.URL}
+	t.Cleanup(func() { h.stop(t) })
+	h.must(t, "create", "a")
+	if out := h.must(t, "exec", "a", "id -un; echo kept > note"); out != "gem\n" {
+		t.Errorf("%q", out)
+	}
+	h.must(t, "stop", "a")
+	if out := h.must(t, "exec", "a", "cat note"); out != "kept\n" {
+		t.Errorf("%q", out)
+	}
+	if out := h.must(t, "info"); !strings.Contains(out, "without root") {
+		t.Error(out)
+	}
+	h.must(t, "rm", "a")
+}
+
+// Hundred people ask at once, each gets a computer and an answer from it.
+func TestHundredAtOnce(t *testing.T) {
+	h := serveHub(t)
+	c := h.client(t)
+	var wait sync.WaitGroup
+	errs := make(chan error, 100)
+	for i := range 100 {
+		wait.Go(func() {
+			name := fmt.Sprintf("n%d", i)
+			if _, err := c.Create(t.Context(), client.CreateOptions{Name: name}); err != nil {
+				errs <- err
+				return
+			}
+			var out bytes.Buffer
+			if _, err := c.Guest(name).Exec(t.Context(), "echo $((6*7)) in $(hostname) && echo mine > note", client.ExecOptions{Stdout: &out}); err != nil || !strings.HasPrefix(out.String(), "42 in sb-") {
+				errs <- fmt.Errorf("%s: %q %w", name, out.String(), err)
+			}
+		})
+	}
+	wait.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+}
+
+// 300 that do nothing cost little.
+func TestManyIdle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	const many = 300
+	h := serveHub(t)
+	c := h.client(t)
+	var wait sync.WaitGroup
+	turns := make(chan struct{}, 8)
+	for i := range many {
+		wait.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if _, err := c.Create(t.Context(), client.CreateOptions{Name: fmt.Sprintf("n%d", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	list, err := c.List(t.Context(), client.ListOptions{Status: []string{"running"}})
+	if err != nil || len(list) != many {
+		t.Fatalf("%d run, %v", len(list), err)
+	}
+	var all int64
+	for _, sb := range list {
+		stats, err := c.Stats(t.Context(), sb.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += stats.MemoryBytes
+	}
+	t.Logf("%d idle sandboxes use %d MiB, %.1f MiB each", many, all>>20, float64(all>>20)/many)
+	if out := h.must(t, "exec", "n299", "echo here"); out != "here\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// Coming and going a thousand times leaves nothing behind.
+func TestRoundsLeaveNothing(t *testing.T) {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 50
+	}
+	h := serveHub(t)
+	c := h.client(t)
+	round := func(name string) error {
+		if _, err := c.Create(t.Context(), client.CreateOptions{Name: name}); err != nil {
+			return err
+		}
+		var out bytes.Buffer
+		if _, err := c.Guest(name).Exec(t.Context(), "echo hello", client.ExecOptions{Stdout: &out}); err != nil || out.String() != "hello\n" {
+			return fmt.Errorf("%q %w", out.String(), err)
+		}
+		return c.Delete(t.Context(), name)
+	}
+	for i := range 8 { // what is made once and kept
+		if err := round(fmt.Sprintf("warm%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := h.traces(t)
+	var wait sync.WaitGroup
+	for w := range 4 {
+		wait.Go(func() {
+			for i := range rounds / 4 {
+				if err := round(fmt.Sprintf("w%d-%d", w, i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	testenv.Poll(t, "everything is as before", func() bool {
+		now := h.traces(t)
+		for what, n := range now {
+			// Connections that are kept for the next request come and go.
+			if slack := map[string]int{"files of the hub": 16, "threads of the hub": 8}[what]; n > before[what]+slack {
+				t.Logf("%s: %d, before %d", what, n, before[what])
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// traces counts all that sandboxes could leave on this machine.
+func (h *hub) traces(t *testing.T) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	lines := func(path, part string) int {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), part)
+	}
+	count["mounts"] = lines("/proc/self/mountinfo", h.State)
+	count["sockets"] = lines("/proc/net/unix", h.State)
+	filepath.WalkDir(h.State, func(string, os.DirEntry, error) error { count["files"]++; return nil })
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/*cove-*/sb-*")
+	more, _ := filepath.Glob("/sys/fs/cgroup/*cove-*/sb-*")
+	for _, g := range append(groups, more...) {
+		if b, err := os.ReadFile(filepath.Join(g, "cgroup.procs")); err == nil && h.owns(strings.Fields(string(b))) {
+			count["cgroups"]++
+		}
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, p := range processes {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(fields) > 1 && fields[1] == fmt.Sprint(h.cmd.Process.Pid) {
+			count["children of the hub"]++
+		}
+	}
+	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid))
+	count["files of the hub"] = len(files)
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.cmd.Process.Pid))
+	count["threads of the hub"] = len(threads)
+	return count
+}
+
+// owns tells whether processes belong to this hub's sandboxes: other tests have theirs.
+func (h *hub) owns(pids []string) bool {
+	for _, pid := range pids {
+		if b, err := os.ReadFile("/proc/" + pid + "/mountinfo"); err == nil && strings.Contains(string(b), h.State) {
+			return true
+		}
+	}
+	return false
+}
+
+// launch starts one of the programs and waits for its address.
+func launch(t *testing.T, program string, args []string, home string, env []string) *server {
+	t.Helper()
+	return launchCommand(t, exec.Command(program, args...), home, env)
+}
+
+func launchCommand(t *testing.T, cmd *exec.Cmd, home string, env []string) *server {
+	t.Helper()
+	s := &server{Home: home, cmd: cmd, log: &output{}, done: make(chan struct{})}
+	s.cmd.Env = environment(home, env)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { s.cmd.Wait(); close(s.done) }()
+	testenv.Poll(t, "the server's address", func() bool {
+		_, rest, ok := strings.Cut(s.log.String(), "serving on ")
+		if ok {
+			s.URL, _, _ = strings.Cut(rest, "\n")
+		}
+		select {
+		case <-s.done:
+			t.Fatalf("the server ended: %s", s.log)
+		default:
+		}
+		return ok && strings.Contains(rest, "\n")
+	})
+	return s
+}
