@@ -23,7 +23,9 @@ import (
 type hub struct {
 	*server
 	State string
-	env   []string
+	env   []string // of the command line
+	with  []string // of the hub
+	key   string   // to sign in with
 }
 
 // serveHub starts cove hub with a state folder of its own; args are flags.
@@ -31,12 +33,18 @@ func serveHub(t *testing.T, args ...string) *hub {
 	t.Helper()
 	testenv.NeedRoot(t)
 	h := &hub{State: t.TempDir()}
+	h.begin(t, args...)
+	return h
+}
+
+// begin starts it and sees to its end.
+func (h *hub) begin(t *testing.T, args ...string) {
+	t.Helper()
 	h.start(t, args...)
 	t.Cleanup(func() {
 		h.clear(t)
 		h.stop(t)
 	})
-	return h
 }
 
 func (h *hub) start(t *testing.T, args ...string) {
@@ -47,7 +55,7 @@ func (h *hub) start(t *testing.T, args ...string) {
 			args = append(args, "--venv", venv)
 		}
 	}
-	h.server = launch(t, cove, args, os.Getenv("HOME"), nil)
+	h.server = launch(t, cove, args, os.Getenv("HOME"), h.with)
 	h.env = []string{"COVE_URL=" + h.URL}
 }
 
@@ -68,7 +76,7 @@ func (h *hub) clear(t *testing.T) {
 
 func (h *hub) client(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: h.URL})
+	c, err := client.New(client.Config{URL: h.URL, Key: h.key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,6 +98,7 @@ var matrix = map[string]row{
 	"health_metrics":      {governs, "GET", "/metrics", "", 0},
 	"docs_openapi":        {looks, "GET", "/v1/openapi.json", "", 0},
 	"docs_llms":           {looks, "GET", "/llms.txt", "", 0},
+	"home_page":           {looks, "GET", "/", "", 307},
 	"docs_page":           {looks, "GET", "/v1/docs", "", 0},
 	"docs_asset":          {looks, "GET", "/v1/docs/none", "", 404},
 	"vendor_asset":        {looks, "GET", "/vendor/none", "", 404},

@@ -32,6 +32,11 @@ func Docs(title, version string, table func() *op.Table, dialect Dialect, pages 
 	return append([]op.Op{
 		op.New(op.Spec{Name: "docs_openapi", Route: "GET /v1/openapi.json", Tag: "docs", Doc: "Give the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, document),
 		op.New(op.Spec{Name: "docs_llms", Route: "GET /llms.txt", Tag: "docs", Doc: "Tell an agent in Markdown how to use this server.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
+		op.Handle(op.Spec{Name: "home_page", Route: "GET /{$}", Tag: "pages", Doc: "Leads to the page that tells everything else."}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			// Relative, so that it leads there below any prefix.
+			w.Header().Set("Location", "v1/docs")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		})),
 	}, Page("docs", "/v1/docs", "A page to read and try every operation.", pages)...)
 }
 
