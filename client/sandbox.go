@@ -159,6 +159,7 @@ func (c *Client) one(ctx context.Context, method, path string, in any) (*Sandbox
 
 // ListOptions select sandboxes.
 type ListOptions struct {
+	User        string // whose; * for everybody's. Only an admin sees others'
 	Status      []string
 	Environment string
 	Labels      []string // key=value, or key
@@ -172,6 +173,9 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Sandbox, error) {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}, "status": o.Status, "label": o.Labels}
 	if o.Environment != "" {
 		q.Set("environment", o.Environment)
+	}
+	if o.User != "" {
+		q.Set("user", o.User)
 	}
 	var all []Sandbox
 	for {

@@ -66,6 +66,11 @@ func (i *initer) start() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("receive setup: %w", err)
 	}
+	if set.Late {
+		if fds, err = takeLate(fds); err != nil {
+			return 0, fmt.Errorf("receive files: %w", err)
+		}
+	}
 	i.set = set
 	i.began = time.Now()
 	b := &builder{setup: set, fds: fds, root: -1}

@@ -55,6 +55,10 @@ type Config struct {
 	// must not be able to reach it by any path.
 	Control *os.File
 
+	// Spare, if there is one, becomes the sandbox's init. Start takes it over in
+	// any case; its IDs must be the sandbox's.
+	Spare *Spare
+
 	// Gate is called when the init process exists, before anything in it may
 	// run the program: what it keeps lets a later process Adopt the sandbox. If
 	// it fails the sandbox is undone. The PID of the program is not known yet.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -22,10 +23,10 @@ import (
 // The sandbox outlives ctx, the returned Handle and the calling process.
 func Start(ctx context.Context, cfg Config) (*Handle, []sandbox.Stage, error) {
 	if err := cfg.check(); err != nil {
+		if cfg.Spare != nil {
+			cfg.Spare.Close()
+		}
 		return nil, nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
 	}
 	s := &starter{cfg: cfg, began: time.Now()}
 	defer s.close()
@@ -47,6 +48,7 @@ type starter struct {
 	conn   *net.UnixConn
 	trees  []int // detached mounts, to be sent and closed
 	thread int   // spawned init and ends; see left
+	late   bool  // init is a spare
 }
 
 func (s *starter) close() {
@@ -63,7 +65,7 @@ func (s *starter) stage(name string, took time.Duration) {
 }
 
 func (s *starter) run(ctx context.Context) (*Handle, error) {
-	h, entered, err := s.spawn()
+	h, entered, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,14 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := sendSetup(s.conn, set, s.trees); err != nil {
+	fds := s.trees
+	if set.Late = s.late; set.Late {
+		fds = slices.Clone(fds)
+		for _, f := range s.cfg.lateFiles() {
+			fds = append(fds, int(f.Fd()))
+		}
+	}
+	if err := sendSetup(s.conn, set, fds); err != nil {
 		return fail(s.explain(err))
 	}
 	s.stage("spawn", time.Since(s.began))
@@ -177,6 +186,11 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		Env:   []string{"GOMAXPROCS=1"}, // init is small; nothing of our environment shows inside
 		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, exe},
 		Sys:   s.attributes(),
+	}
+	for i, f := range attr.Files {
+		if f == nil {
+			attr.Files[i] = null // a spare's come later
+		}
 	}
 	attr.Sys.PidFD = &pidfd
 	var p *os.Process
@@ -338,7 +352,7 @@ func (s *starter) setup(pid int) (setup, error) {
 		}
 		set.Binds = append(set.Binds, bind{Source: m.source(b.Source, attr), Target: b.Target, ReadOnly: b.ReadOnly})
 	}
-	if m.err == nil && len(s.trees) > maxFDs {
+	if m.err == nil && len(s.trees) > maxFDs-len(s.cfg.lateFiles()) {
 		m.err = fmt.Errorf("isolate: %d folders are more than %d", len(s.trees), maxFDs)
 	}
 	return set, m.err

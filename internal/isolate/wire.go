@@ -34,6 +34,8 @@ type setup struct {
 	Limits   Limits
 	LogSize  int64
 	Rootless bool
+	// Late: the files of Config come with this, behind the mounts.
+	Late bool
 }
 
 // source is a Dir on its way to init: as a descriptor of a detached mount,

@@ -63,13 +63,21 @@ func (h *hub) start(t *testing.T, args ...string) {
 func (h *hub) clear(t *testing.T) {
 	t.Helper()
 	c := h.client(t)
-	list, err := c.List(context.Background(), client.ListOptions{})
+	var o client.ListOptions
+	if h.key != "" {
+		o.User = "*"
+	}
+	list, err := c.List(context.Background(), o)
 	if err != nil {
 		return // the test has ended the hub
 	}
 	var wait sync.WaitGroup
 	for _, sb := range list {
-		wait.Go(func() { c.Delete(context.Background(), sb.Name) })
+		wait.Go(func() {
+			if err := c.Delete(context.Background(), sb.ID); err != nil && !client.NotFound(err) {
+				t.Error(err)
+			}
+		})
 	}
 	wait.Wait()
 }

@@ -38,10 +38,11 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 
 // make creates a sandbox on a disk that starts from others' layers, or afresh.
 func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from stack) (sandbox.Sandbox, error) {
-	slot, err := p.slot()
+	slot, spare, err := p.place()
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	defer p.refill()
 	now := time.Now()
 	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
 	if sb.Spec.Name == "" {
@@ -49,12 +50,15 @@ func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from stack) (san
 	}
 	ctx, row, err := p.table.Add(ctx, sb)
 	if err != nil {
+		if spare != nil {
+			spare.Close()
+		}
 		p.freeSlot(slot)
 		return sandbox.Sandbox{}, err
 	}
 	defer row.Release()
 	sb = row.Sandbox()
-	row.Data = &box{dir: filepath.Join(p.cfg.Dir, "sandboxes", sb.ID), rec: record{Sandbox: sb, Slot: slot,
+	row.Data = &box{spare: spare, dir: filepath.Join(p.cfg.Dir, "sandboxes", sb.ID), rec: record{Sandbox: sb, Slot: slot,
 		Base: from.Base, Ref: cmp.Or(from.Ref, spec.Image), Image: from.Image, From: from.name, Layers: slices.Clone(from.Layers)}}
 	p.hold(from.Layers...)
 	if err := p.create(ctx, row); err != nil {
@@ -135,6 +139,7 @@ func (p *Provider) launch(ctx context.Context, b *box) (*isolate.Handle, []sandb
 		return nil, nil, err
 	}
 	cfg.Group = b.group
+	cfg.Spare, b.spare = b.spare, nil
 	cfg.Gate = func(r isolate.Record) error {
 		b.rec.Init = r
 		return b.save(false)
@@ -153,6 +158,10 @@ func (p *Provider) launch(ctx context.Context, b *box) (*isolate.Handle, []sandb
 // kill ends whatever of the sandbox runs and removes its limits. It is carried
 // through whatever becomes of ctx.
 func (b *box) kill(ctx context.Context) error {
+	if b.spare != nil {
+		b.spare.Close()
+		b.spare = nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if b.run != nil {

@@ -44,7 +44,7 @@ func newKit(t *testing.T) kit {
 func (k kit) config(t *testing.T) local.Config {
 	return local.Config{
 		Dir: t.TempDir(), Init: []string{k.hub, "isolate-init"}, Command: []string{"/run/payload"},
-		Binds: []local.Bind{{Source: k.payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second,
+		Binds: []local.Bind{{Source: k.payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second, Spares: 2,
 	}
 }
 

@@ -1,0 +1,95 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Spare is an init that was started ahead: it waits in namespaces of its own to be
+// told what it shall be, and costs a few MiB. It ends when it is closed, and with
+// the process that prepared it.
+type Spare struct {
+	ids  IDs
+	conn *net.UnixConn
+	h    *Handle
+}
+
+// Prepare starts a spare; see Config.Argv for argv. It needs root.
+func Prepare(argv []string, ids IDs) (*Spare, error) {
+	if len(argv) == 0 || ids.Count == 0 || os.Geteuid() != 0 {
+		return nil, errors.New("isolate: a spare needs Argv, a range of IDs and root")
+	}
+	s := &starter{cfg: Config{Argv: argv, IDs: ids}}
+	h, _, err := s.spawn()
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return &Spare{ids, s.conn, h}, nil
+}
+
+// Close ends it.
+func (s *Spare) Close() error {
+	s.conn.Close()
+	s.h.Kill()
+	select {
+	case <-s.h.Done():
+	case <-time.After(10 * time.Second):
+	}
+	return s.h.Close()
+}
+
+// usable tells whether it still waits, for a sandbox with these IDs.
+func (s *Spare) usable(ids IDs) bool {
+	select {
+	case <-s.h.Done():
+		return false
+	default:
+		return s.ids == ids
+	}
+}
+
+// begin gives the sandbox its init: the spare, or a new one.
+func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err error) {
+	spare := s.cfg.Spare
+	if spare != nil && (ctx.Err() != nil || !spare.usable(s.cfg.IDs)) {
+		spare.Close()
+		spare = nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	case spare == nil:
+		return s.spawn()
+	}
+	s.conn, s.late = spare.conn, true
+	return spare.h, nil, nil
+}
+
+// lateFiles are those that a spare gets with its setup; others start with them.
+func (c *Config) lateFiles() []*os.File {
+	return []*os.File{c.Exit, c.Log[0], c.Log[1], c.Control}
+}
+
+// takeLate puts the files that came with the setup where they belong, and returns
+// the other descriptors.
+func takeLate(fds []int) ([]int, error) {
+	n := len(fds) - 4
+	if n < 0 {
+		return nil, errors.New("files are missing")
+	}
+	for i, to := range [][]int{{1, 2, fdExit}, {fdLog0}, {fdLog1}, {fdControl}} {
+		for _, fd := range to {
+			if err := unix.Dup3(fds[n+i], fd, unix.O_CLOEXEC); err != nil {
+				return nil, err
+			}
+		}
+		unix.Close(fds[n+i])
+	}
+	return fds[:n], nil
+}
