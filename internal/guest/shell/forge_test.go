@@ -22,7 +22,7 @@ func TestForgery(t *testing.T) {
 		"a guess":     {`for i in $(seq 2000); do printf '\e]5379;E;%s;9\a' $i$i$i; done; echo after`, "after"},
 		"the prompts": {`x="${PS1@P}${PS2@P}${PS0@P}"; printf %s "$x"; echo after`, "> > after"},
 		"our keys":    {`printf '\e[7001~\e[7002~\e[7003~'; echo after`, "after"},
-		"a child":     {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i cove; tr "\0" "\n" </proc/$PPID/environ | grep -i cove; echo after'`, "after"},
+		"a child":     {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i __cove; tr "\0" "\n" </proc/$PPID/environ | grep -i __cove; echo after'`, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", c.run)

@@ -111,8 +111,8 @@ func situations() []situation {
 		{name: "after set -x", before: []string{"set -x", "set +x"}, run: "echo a", want: "a"},
 		{name: "set -v", before: []string{"set -v"}, run: "echo a", want: "echo a\na"},
 		{name: "set -f, IFS, posix, noclobber", before: []string{"set -f; IFS=e; set -o posix; set -C"}, run: "echo *; x=aeb; echo $x", want: "*\na b"},
-		{name: "set -a exports nothing of ours", before: []string{"set -a", "true"}, run: "env | grep -ci cove", want: "0", code: 1},
-		{name: "no children see our key", run: "env | grep -ci cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
+		{name: "set -a exports nothing of ours", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
+		{name: "no children see our key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
 
 		{name: "exec", run: "exec sh -c 'echo last; exit 7'", want: "last", code: 7, status: terminated},
 		{name: "exec of nothing", run: "exec nosuchcommand", want: "bash: exec: nosuchcommand: not found", code: 127},
