@@ -40,6 +40,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/span"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/web"
@@ -62,6 +63,7 @@ type Aio struct {
 	trusted  []netip.Prefix
 	hooks    *hook.Service
 	previews *preview.Service
+	tracer   *span.Tracer // nil: nobody asked for traces
 	metrics  *metric.Registry
 	close    []func() error // in the order in which they are ended
 }
@@ -98,11 +100,17 @@ func (a *Aio) build(runner *proc.Runner) error {
 		return err
 	}
 	services, components := a.services()
+	a.tracer = newTracer(cfg, version, log)
 	var lists [][]op.Op
 	for _, s := range services {
-		lists = append(lists, s.Ops())
+		list := s.Ops()
+		for i := range list {
+			list[i] = a.tracer.Op(list[i], outcome)
+		}
+		lists = append(lists, list)
 		a.close = append(a.close, s.Close)
 	}
+	a.close = append(a.close, a.tracer.Close)
 	table := func() *op.Table { return a.Table }
 	tools := mcp.New(mcp.Config{Name: "aio", Version: version, Table: table, Log: log, MaxBody: int64(cfg.BodyLimit)})
 	lists = append(lists,
@@ -263,7 +271,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 		return map[string]float64{"": float64(len(a.runner.Living()))}
 	})
 	c := rest.Config{
-		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap, Front: a.previews.Front,
+		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap, Front: a.front,
 		Base: func(r *http.Request) *url.URL { return auth.Base(r, a.trusted) },
 		Subject: func(ctx context.Context) string {
 			id, _ := auth.FromContext(ctx)

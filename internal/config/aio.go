@@ -78,6 +78,10 @@ type Aio struct {
 	NodeMaxSessions    int           `key:"nodejs_max_sessions" env:"AIO_NODEJS_MAX_SESSIONS" default:"16" min:"1" max:"256" doc:"Most Node.js sessions at a time."`
 	NodeIdle           time.Duration `key:"nodejs_idle" env:"AIO_NODEJS_IDLE" default:"30m" doc:"End a Node.js session after this long without use; 0 means never."`
 
+	// Traces.
+	OTLPEndpoint string            `key:"otlp_endpoint" env:"AIO_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" doc:"Address of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of every call."`
+	OTLPHeaders  map[string]string `key:"otlp_headers" env:"AIO_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"Headers to send there: name=value."`
+
 	// Log.
 	LogFormat string `key:"log_format" env:"AIO_LOG_FORMAT" default:"text" enum:"text,json" doc:"Form of log lines."`
 	LogLevel  string `key:"log_level" env:"AIO_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`

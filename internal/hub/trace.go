@@ -10,26 +10,10 @@ import (
 
 // traced makes an operation a span of a trace.
 func (h *Hub) traced(o op.Op) op.Op {
-	if h.cfg.Tracer == nil {
-		return o
-	}
-	if call := o.Call; call != nil {
-		o.Call = func(ctx context.Context, in any) (any, error) {
-			ctx, s := h.cfg.Tracer.Start(ctx, o.Name)
-			out, err := call(ctx, in)
-			h.ended(ctx, s, err)
-			return out, err
-		}
-	}
-	if pump := o.Pump; pump != nil {
-		o.Pump = func(ctx context.Context, in any, send func(op.Event) error) error {
-			ctx, s := h.cfg.Tracer.Start(ctx, o.Name)
-			err := pump(ctx, in, send)
-			h.ended(ctx, s, err)
-			return err
-		}
-	}
-	return o
+	return h.cfg.Tracer.Op(o, func(ctx context.Context, err error) (span.Status, []slog.Attr) {
+		code, _ := codeOf(err)
+		return span.Status(code), about(op.CallOf(ctx))
+	})
 }
 
 // ended ends the span of a call.
