@@ -63,12 +63,15 @@ func testMemory(h *hub) {
 }
 
 func testDisk(h *hub) {
-	events := h.watch()
-	sb := h.create(sandbox.Spec{Resources: sandbox.Resources{Disk: 8 << 20}})
-	if out := h.sh(sb.ID, "head -c 20M /dev/zero > big; stat -c %s big"); !strings.Contains(out, "8388608\n") {
+	one := h.create(sandbox.Spec{Resources: sandbox.Resources{Disk: 8 << 20}})
+	if out := h.sh(one.ID, "head -c 20M /dev/zero > big; stat -c %s big"); !strings.Contains(out, "8388608\n") {
 		h.t.Errorf("one file: %q", out)
 	}
-	h.sh(sb.ID, "rm big")
+	if err := h.Delete(h.t.Context(), one.ID); err != nil {
+		h.t.Error(err)
+	}
+	events := h.watch()
+	sb := h.create(sandbox.Spec{Resources: sandbox.Resources{Disk: 8 << 20}})
 	// Many files: the writer dies, the server lives.
 	go h.try(sb.ID, http.MethodPost, "/run", "for i in $(seq 1 100); do head -c 1M /dev/zero > f$i; done; sleep 1000")
 	h.exceeded(events, "more than its limit")
