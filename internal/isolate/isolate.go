@@ -56,7 +56,7 @@ type Config struct {
 	Control *os.File
 
 	// Spare, if there is one, becomes the sandbox's init. Start takes it over in
-	// any case; its IDs must be the sandbox's.
+	// any case; its IDs and Group must be the sandbox's.
 	Spare *Spare
 
 	// Gate is called when the init process exists, before anything in it may

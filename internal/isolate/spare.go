@@ -3,8 +3,10 @@ package isolate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,23 +16,31 @@ import (
 // told what it shall be, and costs a few MiB. It ends when it is closed, and with
 // the process that prepared it.
 type Spare struct {
-	ids  IDs
-	conn *net.UnixConn
-	h    *Handle
+	ids   IDs
+	group *Group
+	conn  *net.UnixConn
+	h     *Handle
 }
 
-// Prepare starts a spare; see Config.Argv for argv. It needs root.
-func Prepare(argv []string, ids IDs) (*Spare, error) {
+// Prepare starts a spare in the control group that its sandbox will have: to move
+// it there later would take as long as to start it. See Config.Argv for argv. It
+// needs root.
+func Prepare(ctx context.Context, argv []string, ids IDs, group *Group) (*Spare, error) {
 	if len(argv) == 0 || ids.Count == 0 || os.Geteuid() != 0 {
 		return nil, errors.New("isolate: a spare needs Argv, a range of IDs and root")
 	}
-	s := &starter{cfg: Config{Argv: argv, IDs: ids}}
-	h, _, err := s.spawn()
+	s := &starter{cfg: Config{Argv: argv, IDs: ids, Group: group}}
+	h, entered, err := s.spawn()
 	if err != nil {
 		s.close()
 		return nil, err
 	}
-	return &Spare{ids, s.conn, h}, nil
+	spare := &Spare{ids, group, s.conn, h}
+	if err := errors.Join(group.add(h.rec.PID, entered), s.left(ctx)); err != nil {
+		spare.Close()
+		return nil, fmt.Errorf("isolate: %w", err)
+	}
+	return spare, nil
 }
 
 // Close ends it.
@@ -44,20 +54,20 @@ func (s *Spare) Close() error {
 	return s.h.Close()
 }
 
-// usable tells whether it still waits, for a sandbox with these IDs.
-func (s *Spare) usable(ids IDs) bool {
+// usable tells whether it still waits, for a sandbox like this.
+func (s *Spare) usable(cfg *Config) bool {
 	select {
 	case <-s.h.Done():
 		return false
 	default:
-		return s.ids == ids
+		return s.ids == cfg.IDs && cfg.Group != nil && slices.Equal(s.group.places(), cfg.Group.places())
 	}
 }
 
 // begin gives the sandbox its init: the spare, or a new one.
 func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err error) {
 	spare := s.cfg.Spare
-	if spare != nil && (ctx.Err() != nil || !spare.usable(s.cfg.IDs)) {
+	if spare != nil && (ctx.Err() != nil || !spare.usable(&s.cfg)) {
 		spare.Close()
 		spare = nil
 	}
@@ -68,7 +78,7 @@ func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err e
 		return s.spawn()
 	}
 	s.conn, s.late = spare.conn, true
-	return spare.h, nil, nil
+	return spare.h, spare.group.places(), nil
 }
 
 // lateFiles are those that a spare gets with its setup; others start with them.

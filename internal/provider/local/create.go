@@ -38,27 +38,23 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 
 // make creates a sandbox on a disk that starts from others' layers, or afresh.
 func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from stack) (sandbox.Sandbox, error) {
-	slot, spare, err := p.place()
+	at, err := p.place()
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer p.refill()
 	now := time.Now()
-	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
+	sb := sandbox.Sandbox{ID: at.id, Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
 	if sb.Spec.Name == "" {
 		sb.Spec.Name = sb.ID
 	}
 	ctx, row, err := p.table.Add(ctx, sb)
 	if err != nil {
-		if spare != nil {
-			spare.Close()
-		}
-		p.freeSlot(slot)
-		return sandbox.Sandbox{}, err
+		return sandbox.Sandbox{}, errors.Join(err, p.vacate(at))
 	}
 	defer row.Release()
 	sb = row.Sandbox()
-	row.Data = &box{spare: spare, dir: filepath.Join(p.cfg.Dir, "sandboxes", sb.ID), rec: record{Sandbox: sb, Slot: slot,
+	row.Data = &box{spare: at.Spare, group: at.group, dir: filepath.Join(p.cfg.Dir, "sandboxes", sb.ID), rec: record{Sandbox: sb, Slot: at.slot,
 		Base: from.Base, Ref: cmp.Or(from.Ref, spec.Image), Image: from.Image, From: from.name, Layers: slices.Clone(from.Layers)}}
 	p.hold(from.Layers...)
 	if err := p.create(ctx, row); err != nil {

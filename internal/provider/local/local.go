@@ -327,7 +327,7 @@ func (p *Provider) own(path string, id int) error {
 func (p *Provider) Close() error {
 	p.once.Do(func() {
 		p.table.Close(sandbox.ErrClosed)
-		p.closeSpares()
+		spares := p.closeSpares()
 		p.table.Each(func(b *box) {
 			if b != nil && b.run != nil {
 				b.run.Close()
@@ -339,7 +339,7 @@ func (p *Provider) Close() error {
 		if p.groups != nil {
 			p.end = errors.Join(p.end, p.groups.Close())
 		}
-		p.end = errors.Join(p.end, p.lock.Close())
+		p.end = errors.Join(p.end, spares, p.lock.Close())
 	})
 	return p.end
 }
