@@ -42,6 +42,9 @@ var ErrRefused = errors.New("the sandbox cannot be changed that late")
 // errTaken: another pool was quicker.
 var errTaken = errors.New("the sandbox is no member any more")
 
+// calm is how long after a claim the next member is made.
+const calm = 50 * time.Millisecond
+
 // maxTries bounds how many members one claim can use up.
 const maxTries = 3
 
@@ -58,7 +61,8 @@ func (p *Pool) Claim(ctx context.Context, env, fingerprint string, b Binding) (s
 		sb, kept, err := p.bind(ctx, member, b)
 		if err == nil {
 			p.release(sb.ID)
-			p.Kick()
+			// Who has just got one has the machine to itself for a moment.
+			time.AfterFunc(calm, p.Kick)
 			return sb, true, nil
 		}
 		if kept {
