@@ -127,9 +127,10 @@ func TestStartHooks(t *testing.T) {
 	home := t.TempDir()
 	gate := filepath.Join(home, "gate")
 	s := serve(t, "RUN_HOOK_PRE_SERVICES=until [ -e "+gate+" ]; do sleep 0.05; done")
-	if status, body := s.get(t, "/readyz"); status != 503 || !strings.Contains(body, "pre_services") {
-		t.Errorf("%d %s", status, body)
-	}
+	testenv.Poll(t, "the hook is told", func() bool {
+		status, body := s.get(t, "/readyz")
+		return status == 503 && strings.Contains(body, "pre_services")
+	})
 	if status, _ := s.get(t, "/healthz"); status != 200 {
 		t.Errorf("healthz: %d", status)
 	}
