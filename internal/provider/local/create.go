@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
@@ -104,6 +105,11 @@ func (p *Provider) check(spec sandbox.Spec) error {
 // The row's state is Creating, Stopped or Failed and becomes Running.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages ...sandbox.Stage) error {
 	b := row.Data
+	done, err := p.queue(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	h, more, err := p.launch(ctx, b)
 	if err != nil {
 		return err
@@ -122,6 +128,24 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages ...
 	}
 	p.mind(b.rec.Sandbox.ID, h)
 	return nil
+}
+
+// patience is how long a start keeps others waiting at the most.
+const patience = 250 * time.Millisecond
+
+// queue lets only as many sandboxes start at once as there are processors for:
+// hundred at once would all be as slow as the last. One that takes its time is
+// not waited for.
+func (p *Provider) queue(ctx context.Context) (done func(), err error) {
+	select {
+	case p.starts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var once sync.Once
+	leave := func() { once.Do(func() { <-p.starts }) }
+	late := time.AfterFunc(patience, leave)
+	return func() { late.Stop(); leave() }, nil
 }
 
 // launch starts the isolated program.

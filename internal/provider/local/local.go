@@ -20,6 +20,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -144,6 +145,7 @@ type Provider struct {
 	// hostMapped says it of the host's programs.
 	mapped, hostMapped bool
 
+	starts chan struct{} // holds one for each that starts
 	spares spares
 
 	mu    sync.Mutex
@@ -200,7 +202,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, lock: lock, table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}}
+	p := &Provider{cfg: cfg, lock: lock, starts: make(chan struct{}, 2*runtime.NumCPU()), table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
