@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/pool"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -205,6 +206,7 @@ func (h *Hub) spec(ctx context.Context, in CreateIn) (sandbox.Spec, error) {
 		s.Ports = in.Ports
 	}
 	s.Env, s.Labels = overlay(s.Env, in.Env), overlay(s.Labels, in.Labels)
+	delete(s.Env, pool.EnvInit) // ours: a server that waits would wait for ever
 	for _, v := range in.Volumes {
 		s.Volumes = append(s.Volumes, sandbox.Volume(v))
 	}
