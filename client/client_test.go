@@ -260,7 +260,16 @@ func TestShell(t *testing.T) {
 	}
 	in.Close()
 	// The end of the input leaves the session, which lives on.
-	if _, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: strings.NewReader("X=still\r"), Out: io.Discard}); !errors.Is(err, context.Canceled) {
+	first, type1 := io.Pipe()
+	seen := &notice{want: "> ", heard: func() { go io.WriteString(type1, "X=still; echo $X there\r") }}
+	left := make(chan error, 1)
+	go func() {
+		_, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: first, Out: seen})
+		left <- err
+	}()
+	testenv.Poll(t, "it was heard", func() bool { return strings.Contains(seen.String(), "still there") })
+	type1.Close()
+	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	again, more := io.Pipe()
