@@ -36,7 +36,7 @@ func ripgrep(t testing.TB) Engine {
 	t.Cleanup(func() { runner.Close() })
 	program, ok := runner.Look("rg")
 	if !ok {
-		t.Skip("rg is not where children look for it")
+		testenv.Lack(t, "rg is not where children look for it")
 	}
 	return Ripgrep{Runner: runner, Program: program}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // outside puts things outside that an escape would find, and names them.
@@ -85,7 +86,7 @@ func testForkBomb(t *testing.T) {
 func testMemoryBomb(t *testing.T) {
 	b := newBox(t)
 	if !b.groups.Has("memory") {
-		t.Skip("no memory controller")
+		testenv.Lack(t, "no memory controller")
 	}
 	out, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat")
 	// Only the child dies, and it is counted.

@@ -361,7 +361,7 @@ func testFreeze(t *testing.T) {
 	}
 	g := b.cfg.Group
 	if !b.groups.Has("freezer") {
-		t.Skip("no freezer")
+		testenv.Lack(t, "no freezer")
 	}
 	b.line("x\n")
 	if err := g.Freeze(t.Context()); err != nil {

@@ -47,7 +47,7 @@ func Need(t testing.TB, programs ...string) {
 		if pkg, ok := packages[program]; ok {
 			why += " (Debian package " + pkg + ")"
 		}
-		lack(t, why)
+		Lack(t, why)
 	}
 }
 
@@ -55,11 +55,12 @@ func Need(t testing.TB, programs ...string) {
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lack(t, "needs root")
+		Lack(t, "needs root")
 	}
 }
 
-func lack(t testing.TB, why string) {
+// Lack skips the test for want of something that is no program. In CI it fails it.
+func Lack(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatal(why)

@@ -54,10 +54,7 @@ func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
 	t.Helper()
 	testenv.Need(t, "node", "chromium", "bash", "vi")
 	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("playwright-core is missing; run make deps")
-		}
-		t.Skip("playwright-core is missing; run make deps")
+		testenv.Lack(t, "playwright-core is missing; run make deps")
 	}
 	var mu sync.Mutex
 	var log bytes.Buffer

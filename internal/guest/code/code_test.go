@@ -29,10 +29,7 @@ func newService(t testing.TB) (*Service, *proc.Runner) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(venv, "bin/python")); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("needs the project's .venv: make deps")
-		}
-		t.Skip("needs the project's .venv: make deps")
+		testenv.Lack(t, "needs the project's .venv: make deps")
 	}
 	dir := t.TempDir()
 	r := proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"}})

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ func TestStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !s.subvol {
-			t.Skipf("no btrfs here: %v", s.why)
+			testenv.Lack(t, fmt.Sprint("no btrfs here: ", s.why))
 		}
 		return s
 	}
@@ -107,7 +108,7 @@ func TestHalfMadeImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.subvol {
-		t.Skipf("no btrfs here: %v", s.why)
+		testenv.Lack(t, fmt.Sprint("no btrfs here: ", s.why))
 	}
 	image := filepath.Join(dir, imageName)
 	if err := os.Rename(image, image+newMark); err != nil {
