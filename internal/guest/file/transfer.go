@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -30,6 +31,10 @@ type UploadOut struct {
 	Success  bool   `json:"success"`
 }
 
+// pieces are the buffers of uploads. Of the sizes from 32 KiB to 4 MiB, this one
+// was the fastest.
+var pieces = sync.Pool{New: func() any { b := make([]byte, 1<<20); return &b }}
+
 // Upload streams a file to the disk. Until it is complete it is not seen.
 func (s *Service) Upload(ctx context.Context, in UploadIn) (UploadOut, error) {
 	path, err := s.destination("upload", in.Path, in.File.Name)
@@ -41,8 +46,10 @@ func (s *Service) Upload(ctx context.Context, in UploadIn) (UploadOut, error) {
 		return replace(target, func(f *os.File) error {
 			// Left to themselves, files are copied in pieces of 32 KiB, each a write
 			// of its own.
+			buf := pieces.Get().(*[]byte)
+			defer pieces.Put(buf)
 			var err error
-			size, err = io.CopyBuffer(struct{ io.Writer }{f}, reading{ctx, in.File}, make([]byte, 256<<10))
+			size, err = io.CopyBuffer(struct{ io.Writer }{f}, reading{ctx, in.File}, *buf)
 			return err
 		})
 	})

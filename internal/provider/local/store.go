@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,7 @@ type store struct {
 const (
 	minImage   = 1 << 30   // a smaller one is not worth it
 	keepFree   = 256 << 20 // of the filesystem that holds an image
+	closeWait  = 2 * time.Second
 	imageName  = "disk.img"
 	storeName  = "disk"
 	newMark    = ".new" // of an image that is not finished
@@ -134,12 +136,18 @@ func (s *store) unmake(image string) error {
 	return os.Remove(tmp)
 }
 
-// close unmounts what is ours. Sandboxes that go on have mounts of their own.
+// close unmounts what is ours. Sandboxes that go on have mounts of their own. What
+// this process has open is in the hands of a child of it until that runs its
+// program, so a busy mount is asked again for a moment.
 func (s *store) close() error {
 	if s.image == "" {
 		return nil
 	}
 	err := unix.Unmount(s.dir, 0)
+	for end := time.Now().Add(closeWait); errors.Is(err, unix.EBUSY) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Unmount(s.dir, 0)
+	}
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) {
 		err = nil // in somebody's hands: the next hub finds it
 	}
