@@ -151,7 +151,7 @@ func drain(b *testing.B, state string) {
 	b.Helper()
 	startHub(b, state)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if left, err := os.ReadDir(filepath.Join(state, "sandboxes")); err == nil && len(left) == 0 {
+		if left, err := os.ReadDir(filepath.Join(state, "disk", "sandboxes")); err == nil && len(left) == 0 {
 			return
 		}
 	}

@@ -80,7 +80,7 @@ func TestOnThisMachine(t *testing.T) {
 	if got := r.do("DELETE", "/api/v1/sandbox/a", ""); got.Status != 200 {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes", "*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*", "*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }

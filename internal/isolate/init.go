@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -62,9 +63,15 @@ func (i *initer) start() (int, error) {
 	if err := closeInherited(); err != nil {
 		return 0, fmt.Errorf("close inherited files: %w", err)
 	}
+	if err := i.become(); err != nil {
+		return 0, err
+	}
 	set, fds, err := receiveSetup(i.conn)
 	if err != nil {
 		return 0, fmt.Errorf("receive setup: %w", err)
+	}
+	if set.Version != wireVersion {
+		return 0, errors.New("init is of another version than the program that started it; install both of one build")
 	}
 	if set.Late {
 		if fds, err = takeLate(fds); err != nil {
@@ -100,6 +107,26 @@ func (i *initer) start() (int, error) {
 	}
 	i.report(report{Stage: stageRun, PID: pid})
 	return pid, nil
+}
+
+// become waits until there are IDs for us and, if root is among them, is root: so
+// far we had the hub's, which mean nothing inside.
+func (i *initer) become() error {
+	word := make([]byte, 1)
+	if _, err := io.ReadFull(i.conn, word); err != nil {
+		return fmt.Errorf("receive IDs: %w", err)
+	}
+	if word[0] != becomesRoot {
+		return nil
+	}
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(0, 0, 0), syscall.Setresuid(0, 0, 0)); err != nil {
+		return fmt.Errorf("become root: %w", err)
+	}
+	// With the IDs went the right to look at ourselves in /proc.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become root: %w", err)
+	}
+	return nil
 }
 
 // closeInherited closes what whoever started the hub left open for its children:

@@ -213,9 +213,15 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	} else {
 		h, err = newHandle(p.Pid, pidfd)
 	}
+	if err == nil {
+		err = s.introduce(p.Pid)
+	}
 	if err != nil {
 		p.Kill()
 		p.Wait()
+		if h != nil {
+			h.Close()
+		}
 		if errors.Is(err, ErrGone) {
 			err = fmt.Errorf("isolate: %w", errSilent)
 		}
@@ -293,17 +299,36 @@ func (s *starter) attributes() *syscall.SysProcAttr {
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Setsid:     true, // a Ctrl-C meant for us must not reach the sandbox
 	}
-	if ids := s.cfg.IDs; ids.Count > 0 {
-		m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(ids.Base), Size: int(ids.Count)}}
-		sys.UidMappings, sys.GidMappings, sys.GidMappingsEnableSetgroups = m, m, true
-		sys.Credential = &syscall.Credential{}
+	// Without an ID that is root inside, exec would drop what init needs.
+	sys.AmbientCaps = needed()
+	if s.cfg.IDs.Count > 0 {
+		// It shares our memory until it runs its program: a copy, of a hub with
+		// hundreds of sandboxes, would cost more than all else here. It cannot
+		// wait for its IDs then; introduce gives them.
+		sys.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 		return sys
 	}
-	// With one ID there is no root inside, and exec would drop what init needs.
 	sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(s.cfg.Process.UID), HostID: os.Geteuid(), Size: 1}}
 	sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(s.cfg.Process.GID), HostID: os.Getegid(), Size: 1}}
-	sys.AmbientCaps = needed()
 	return sys
+}
+
+// introduce gives init its range of IDs, if it has one, and tells it so.
+func (s *starter) introduce(pid int) error {
+	word := []byte{staysUser}
+	if ids := s.cfg.IDs; ids.Count > 0 {
+		word[0] = becomesRoot
+		text := fmt.Sprintf("0 %d %d\n", ids.Base, ids.Count)
+		for _, name := range []string{"uid_map", "gid_map"} {
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, name), []byte(text), 0); err != nil {
+				return fmt.Errorf("isolate: map the IDs: %w", err)
+			}
+		}
+	}
+	if _, err := s.conn.Write(word); err != nil {
+		return s.explain(err)
+	}
+	return nil
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {
@@ -324,7 +349,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 // setup turns the config into what init is told, and its folders into detached
 // mounts, which init can attach though it cannot reach their paths.
 func (s *starter) setup(pid int) (setup, error) {
-	set := setup{Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
+	set := setup{Version: wireVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
 		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0}
 	m := mapper{starter: s}
 	if !set.Rootless {

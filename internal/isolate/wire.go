@@ -22,9 +22,19 @@ const (
 	fdControl
 )
 
+// The first byte that init is sent: who it is from now on.
+const (
+	staysUser = iota
+	becomesRoot
+)
+
+// wireVersion changes with setup and report: init may be a program of its own.
+const wireVersion = 1
+
 // setup is what init is told. It goes over a socket, not through arguments or
 // the environment, which others on the machine could read.
 type setup struct {
+	Version  int // of all that is said here; see wireVersion
 	Hostname string
 	Root     []overlay
 	Tmpfs    []Tmpfs

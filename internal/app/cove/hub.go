@@ -195,7 +195,7 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		return nil, err
 	}
 	c := local.Config{
-		Dir: cfg.State, Init: []string{"/proc/self/exe", IsolateInit}, Command: []string{aioInside, "serve"},
+		Dir: cfg.State, Init: findInit(), Command: []string{aioInside, "serve"},
 		Binds: []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
 		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
 		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 2, Log: log,
@@ -217,6 +217,28 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 	return withImages{p, store}, nil
 }
 
+// findInit tells how the first process of a sandbox is started: the small program
+// for it, or else this one.
+func findInit() []string {
+	if small := beside("cove-init"); small != "" {
+		return []string{small}
+	}
+	return []string{"/proc/self/exe", IsolateInit}
+}
+
+// beside finds a program in the folder of this one.
+func beside(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return path
+}
+
 // IsolateInit is the argument by which the program starts itself as the first
 // process of a sandbox.
 const IsolateInit = "isolate-init"
@@ -229,11 +251,8 @@ func findAio(given string) (string, error) {
 		}
 		return given, nil
 	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "aio")
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
-		}
+	if aio := beside("aio"); aio != "" {
+		return aio, nil
 	}
 	return "", errors.New("there is no aio program beside this one; build it, or name it with --aio")
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-func (p *Provider) dir(id string) string { return filepath.Join(p.cfg.Dir, "sandboxes", id) }
+func (p *Provider) dir(id string) string { return filepath.Join(p.store.boxes, id) }
 
 // adopt takes over what an earlier hub left, in whatever state it is really in.
 func (p *Provider) adopt(ctx context.Context) error {
-	entries, err := os.ReadDir(filepath.Join(p.cfg.Dir, "sandboxes"))
+	entries, err := os.ReadDir(p.store.boxes)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (p *Provider) adoptOne(ctx context.Context, b *box) error {
 		default:
 			return err
 		}
-		if err := b.save(true); err != nil {
+		if err := p.enter(b); err != nil {
 			return err
 		}
 	}

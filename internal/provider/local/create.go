@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -55,7 +54,7 @@ func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from stack) (san
 	}
 	defer row.Release()
 	sb = row.Sandbox()
-	row.Data = &box{spare: at.Spare, group: at.group, dir: filepath.Join(p.cfg.Dir, "sandboxes", sb.ID), rec: record{Sandbox: sb, Slot: at.slot,
+	row.Data = &box{spare: at.Spare, group: at.group, dir: p.dir(sb.ID), rec: record{Sandbox: sb, Slot: at.slot,
 		Base: from.Base, Ref: cmp.Or(from.Ref, spec.Image), Image: from.Image, From: from.name, Layers: slices.Clone(from.Layers)}}
 	p.hold(from.Layers...)
 	if err := p.create(ctx, row); err != nil {
@@ -79,7 +78,7 @@ func (p *Provider) create(ctx context.Context, row *sandbox.Row[*box]) error {
 	if err := p.makeDisk(row.Data); err != nil {
 		return err
 	}
-	if err := row.Data.save(false); err != nil {
+	if err := row.Data.save(); err != nil {
 		return err
 	}
 	return p.start(ctx, row, sandbox.Stage{Name: "disk", Took: time.Since(began)})
@@ -162,7 +161,7 @@ func (p *Provider) launch(ctx context.Context, b *box) (*isolate.Handle, []sandb
 	cfg.Spare, b.spare = b.spare, nil
 	cfg.Gate = func(r isolate.Record) error {
 		b.rec.Init = r
-		return b.save(false)
+		return b.save()
 	}
 	h, stages, err := isolate.Start(ctx, cfg)
 	if err != nil {

@@ -296,9 +296,7 @@ func testLostLayer(h *hub) {
 	if err := h.Stop(h.t.Context(), bad.ID); err != nil {
 		h.t.Fatal(err)
 	}
-	h.Close()
-	h.edit(bad.ID, func(rec map[string]any) { rec["layers"] = []string{"0123456789abcdef"} })
-	h.Provider = h.k.open(h.t, h.cfg)
+	h.editJSON(bad.ID, func(rec map[string]any) { rec["layers"] = []string{"0123456789abcdef"} })
 	if got, err := h.Get(h.t.Context(), bad.ID); err != nil || got.State != sandbox.Failed || !strings.Contains(got.Message, "lost") {
 		h.t.Errorf("got %+v, %v", got, err)
 	}
@@ -316,9 +314,7 @@ func testLeftFrozen(h *hub) {
 	if err := h.Pause(h.t.Context(), sb.ID); err != nil {
 		h.t.Fatal(err)
 	}
-	h.Close()
-	h.edit(sb.ID, func(rec map[string]any) { rec["sandbox"].(map[string]any)["state"] = "running" })
-	h.Provider = h.k.open(h.t, h.cfg)
+	h.editJSON(sb.ID, func(rec map[string]any) { rec["sandbox"].(map[string]any)["state"] = "running" })
 	if got, err := h.Get(h.t.Context(), sb.ID); err != nil || got.State != sandbox.Running {
 		h.t.Errorf("got %+v, %v", got, err)
 	}

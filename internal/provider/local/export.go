@@ -198,7 +198,7 @@ func (p piped) Close() error {
 // for whoever keeps the images. It fails rather than leave one out.
 func (p *Provider) ImageLayers() ([]string, error) {
 	var used []string
-	dirs, err := filepath.Glob(filepath.Join(p.cfg.Dir, "sandboxes", "*"))
+	dirs, err := filepath.Glob(p.dir("*"))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -116,7 +117,7 @@ func (h *hub) clean() {
 			h.t.Error(err)
 		}
 	}
-	if layers, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "disk", "*")); len(layers) > 0 {
+	if layers, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "disk", "*", "root")); len(layers) > 0 {
 		h.t.Errorf("layers are left: %q", layers)
 	}
 	h.Close()
@@ -149,7 +150,7 @@ func testNeighbours(h *hub) {
 	if uid(a.ID) == uid(b.ID) {
 		h.t.Errorf("both sandboxes use the host's IDs from %s", uid(a.ID))
 	}
-	if st, err := os.Stat(filepath.Join(h.cfg.Dir, "sandboxes")); err != nil || st.Mode().Perm()&0o077 != 0 {
+	if st, err := os.Stat(boxes(h.cfg.Dir)); err != nil || st.Mode().Perm()&0o077 != 0 {
 		h.t.Errorf("the folder of sandboxes is open to others: %v, %v", st.Mode(), err)
 	}
 }
@@ -306,24 +307,41 @@ func testUnmapped(h *hub) {
 }
 
 // edit changes the record of a sandbox while no hub looks.
-func (h *hub) edit(id string, change func(record map[string]any)) {
+func (h *hub) edit(id string, change func(data []byte) []byte) {
 	h.t.Helper()
-	path := filepath.Join(h.cfg.Dir, "sandboxes", id, "state.json")
+	// It is within the filesystem of the disks, which stays while this is open.
+	dir, err := os.Open(filepath.Join(boxes(h.cfg.Dir), id))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer dir.Close()
+	h.Close()
+	path := fmt.Sprintf("/proc/self/fd/%d/state.json", dir.Fd())
 	data, err := os.ReadFile(path)
-	var rec map[string]any
 	if err == nil {
-		err = json.Unmarshal(data, &rec)
+		err = os.WriteFile(path, change(data), 0o600)
 	}
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	change(rec)
-	if data, err = json.Marshal(rec); err == nil {
-		err = os.WriteFile(path, data, 0o600)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.Provider = h.k.open(h.t, h.cfg)
+}
+
+// editJSON is edit of a record that is whole.
+func (h *hub) editJSON(id string, change func(record map[string]any)) {
+	h.t.Helper()
+	h.edit(id, func(data []byte) []byte {
+		var rec map[string]any
+		err := json.Unmarshal(data, &rec)
+		if err == nil {
+			change(rec)
+			data, err = json.Marshal(rec)
+		}
+		if err != nil {
+			h.t.Error(err)
+		}
+		return data
+	})
 }
 
 // testReboot: after a restart of the machine nothing runs, and a PID on record
@@ -334,12 +352,10 @@ func testReboot(h *hub) {
 	if err := h.Stop(h.t.Context(), sb.ID); err != nil {
 		h.t.Fatal(err)
 	}
-	h.Close()
-	h.edit(sb.ID, func(rec map[string]any) {
+	h.editJSON(sb.ID, func(rec map[string]any) {
 		rec["sandbox"].(map[string]any)["state"] = "running"
 		rec["init"] = map[string]any{"pid": os.Getpid(), "start": 1, "boot": "another"}
 	})
-	h.Provider = h.k.open(h.t, h.cfg)
 	got, err := h.Get(h.t.Context(), sb.ID)
 	if err != nil || got.State != sandbox.Failed || got.Message == "" {
 		h.t.Fatalf("got %+v, %v", got, err)
@@ -359,12 +375,8 @@ func testUnreadable(h *hub) {
 	if err := h.Stop(h.t.Context(), bad.ID); err != nil {
 		h.t.Fatal(err)
 	}
-	h.Close()
-	folder := filepath.Join(h.cfg.Dir, "sandboxes", bad.ID)
-	if err := os.WriteFile(filepath.Join(folder, "state.json"), []byte("{"), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
-	h.Provider = h.k.open(h.t, h.cfg)
+	h.edit(bad.ID, func([]byte) []byte { return []byte("{") })
+	folder := filepath.Join(boxes(h.cfg.Dir), bad.ID)
 	if _, err := h.try(good.ID, http.MethodGet, "/readyz", ""); err != nil {
 		h.t.Error(err)
 	}

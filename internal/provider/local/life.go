@@ -175,7 +175,7 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 		b.rec.Sandbox = next
 		err := p.limit(b, before.Spec.Resources)
 		if err == nil {
-			err = b.save(true)
+			err = p.enter(b)
 		}
 		if err != nil {
 			b.rec.Sandbox = before

@@ -148,12 +148,13 @@ type Provider struct {
 	starts chan struct{} // holds one for each that starts
 	spares spares
 
-	mu    sync.Mutex
-	slots map[uint32]bool     // ranges of user IDs in use
-	refs  map[string]int      // how many disks stand on a layer
-	snaps map[named]*snapshot // nil while it is taken
-	once  sync.Once
-	end   error
+	mu       sync.Mutex
+	slots    map[uint32]bool     // ranges of user IDs in use
+	refs     map[string]int      // how many disks stand on a layer
+	snaps    map[named]*snapshot // nil while it is taken
+	unsynced map[string]bool     // folders of records that may not be on the disk yet
+	once     sync.Once
+	end      error
 
 	volumes sync.Mutex // held while volumes are made, counted or deleted
 }
@@ -186,11 +187,8 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{"base", "sandboxes", "snapshots", "volumes"} {
-		// Files in there belong to the users they have inside, and may be setuid:
-		// nobody else on this machine may come near them.
-		d = filepath.Join(cfg.Dir, d)
-		if err := errors.Join(os.MkdirAll(d, 0o700), os.Chmod(d, 0o700)); err != nil {
+	for _, d := range []string{"base", "snapshots", "volumes"} {
+		if err := makePrivate(filepath.Join(cfg.Dir, d)); err != nil {
 			return nil, fmt.Errorf("make state folder: %w", err)
 		}
 	}
@@ -202,7 +200,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, lock: lock, starts: make(chan struct{}, 2*runtime.NumCPU()), table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}}
+	p := &Provider{cfg: cfg, lock: lock, starts: make(chan struct{}, 2*runtime.NumCPU()), table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}, unsynced: map[string]bool{}}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -277,7 +275,7 @@ func (p *Provider) tryOnce(ctx context.Context) (err error) {
 	if p.root, err = isolate.BuildHostRoot(filepath.Join(p.cfg.Dir, "base"), p.owner()); err != nil {
 		return err
 	}
-	b := &box{dir: filepath.Join(p.cfg.Dir, "trial"), rec: record{Sandbox: sandbox.Sandbox{ID: "trial"}, Slot: 0}}
+	b := &box{dir: filepath.Join(filepath.Dir(p.store.boxes), "trial"), rec: record{Sandbox: sandbox.Sandbox{ID: "trial"}, Slot: 0}}
 	if err := removeTree(b.dir); err != nil {
 		return err
 	}

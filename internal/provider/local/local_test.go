@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,7 +64,7 @@ func (k kit) left(cfg local.Config) (left []string) {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
 	more, _ := filepath.Glob("/sys/fs/cgroup/*/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
 	left = append(groups, more...)
-	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "trial*", ".trial*"} {
+	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*", "disk/sandboxes/.*-deep-*", "trial*", ".trial*"} {
 		files, _ := filepath.Glob(filepath.Join(cfg.Dir, pattern))
 		left = append(left, files...)
 	}
@@ -75,18 +76,27 @@ func (k kit) left(cfg local.Config) (left []string) {
 		}
 	}
 	layers, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*"))
-	left = append(left, layers...)
+	left = append(left, slices.DeleteFunc(layers, func(l string) bool { return l == boxes(cfg.Dir) })...)
 	sockets, _ := os.ReadFile("/proc/net/unix")
 	if bytes.Contains(sockets, []byte(cfg.Dir)) {
 		left = append(left, "a socket")
 	}
 	procs, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range procs {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, filepath.Join(cfg.Dir, "sandboxes")) {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, boxes(cfg.Dir)) {
 			left = append(left, fd+" is "+to)
 		}
 	}
 	return left
+}
+
+// boxes is the folder of the sandboxes' own folders.
+func boxes(state string) string {
+	own := filepath.Join(state, "disk", "sandboxes")
+	if _, err := os.Stat(own); err == nil {
+		return own
+	}
+	return filepath.Join(state, "sandboxes")
 }
 
 // dying starts another hub on the state folder, which never closes it.
@@ -202,11 +212,13 @@ func runSuite(t *testing.T, k kit) {
 				kill9(t, hub, out)
 			},
 			DieCreating: func(t *testing.T, spec sandbox.Spec) {
-				before, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes/*"))
 				hub, out := k.dying(t, cfg, []sandbox.Spec{spec}, "")
 				if !eventually(func() bool {
-					sockets, _ := filepath.Glob(filepath.Join(cfg.Dir, "sandboxes/*/run/*.sock"))
-					return len(sockets) > len(before)
+					sockets, _ := filepath.Glob(filepath.Join(boxes(cfg.Dir), "*/run/*.sock"))
+					return slices.ContainsFunc(sockets, func(s string) bool {
+						record, _ := os.ReadFile(filepath.Join(s, "../../state.json"))
+						return bytes.Contains(record, []byte(`"state":"creating"`))
+					})
 				}) {
 					t.Error("the create never began")
 				}

@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -35,10 +40,9 @@ type record struct {
 
 const recordName = "state.json"
 
-// save writes the record whole or not at all. It must survive this process, so
-// the file is renamed into place; if it must also survive the machine, it is
-// forced to disk before.
-func (b *box) save(durable bool) error { return saveJSON(b.dir, recordName, b.rec, durable) }
+// save writes the record whole or not at all, and so that it survives the end of
+// this process; persist makes it survive that of the machine.
+func (b *box) save() error { return saveJSON(b.dir, recordName, b.rec, false) }
 
 func saveJSON(dir, name string, v any, durable bool) error {
 	data, err := json.Marshal(v)
@@ -92,26 +96,68 @@ func load(dir string) (rec record, err error) {
 // change edits the sandbox, in the table and in its record.
 func (p *Provider) change(row *sandbox.Row[*box], edit func(*sandbox.Sandbox)) error {
 	row.Data.rec.Sandbox = row.Change(edit)
-	if err := row.Data.save(false); err != nil {
+	return p.enter(row.Data)
+}
+
+// enter saves the record and has it brought to the disk.
+func (p *Provider) enter(b *box) error {
+	if err := b.save(); err != nil {
 		return err
 	}
-	p.persist(row.Data.dir)
+	p.persist(b.dir)
 	return nil
 }
+
+// persistPause gathers what changes at about the same time, most often the same
+// record again.
+const persistPause = 100 * time.Millisecond
 
 // persist brings a saved record to the disk without making its caller wait: what
 // was saved survives the end of this process, and only a power cut within these
 // milliseconds, which ends all that runs, could bring back the state before.
 func (p *Provider) persist(dir string) {
-	p.table.Go(func(context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unsynced[dir] = true
+	if len(p.unsynced) > 1 {
+		return // that is being waited for
+	}
+	p.table.Go(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(persistPause):
+		}
+		p.mu.Lock()
+		dirs := slices.Collect(maps.Keys(p.unsynced))
+		clear(p.unsynced)
+		p.mu.Unlock()
+		if err := p.syncRecords(dirs); err != nil {
+			p.cfg.Log.Warn("cannot bring sandboxes' records to the disk", "error", err)
+		}
+	})
+}
+
+// syncRecords forces records to the disk: one by one or, many of them, with all
+// else that is in our own filesystem.
+func (p *Provider) syncRecords(dirs []string) error {
+	if p.store.image != "" && len(dirs) > 4 {
+		f, err := os.Open(p.store.boxes)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	}
+	var errs []error
+	for _, dir := range dirs {
 		f, err := os.Open(filepath.Join(dir, recordName))
 		if err == nil {
 			err = errors.Join(f.Sync(), f.Close(), syncDir(dir))
 		}
-		if err != nil && !notThere(err) {
-			p.cfg.Log.Warn("cannot bring a sandbox's record to the disk", "folder", dir, "error", err)
+		if !notThere(err) { // deleted meanwhile
+			errs = append(errs, err)
 		}
-	})
+	}
+	return errors.Join(errs...)
 }
 
 func notThere(err error) bool { return errors.Is(err, fs.ErrNotExist) }
