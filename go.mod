@@ -2,6 +2,9 @@ module github.com/cove-sandbox/cove
 
 go 1.26.0
 
+// Nobody here speaks it, and every listener would pay for it.
+godebug multipathtcp=0
+
 require (
 	codeberg.org/readeck/go-readability v0.0.0-20251125211941-0f57a445e5f1
 	github.com/JohannesKaufmann/html-to-markdown/v2 v2.5.2

@@ -80,6 +80,9 @@ type conn struct {
 	http *http.Client
 }
 
+// maxIdle keeps the connections of who works with a hundred sandboxes at once.
+const maxIdle = 100
+
 func dial(cfg Config) (conn, error) {
 	c := conn{base: strings.TrimSuffix(cfg.URL, "/"), head: http.Header{}}
 	transport := cfg.Transport
@@ -89,13 +92,13 @@ func dial(cfg Config) (conn, error) {
 			transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				var d net.Dialer
 				return d.DialContext(ctx, "unix", path)
-			}, MaxIdleConnsPerHost: 16}
+			}, MaxIdleConnsPerHost: maxIdle}
 		}
 	} else if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return c, fmt.Errorf("address %q: use http://host:port, https://host or unix:/path", cfg.URL)
 	}
 	if transport == nil {
-		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
+		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
 	}
 	c.http = &http.Client{Transport: transport}
 	agent := cfg.Agent

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"os/signal"
 	"syscall"
 
@@ -91,6 +92,10 @@ func serveHub(ctx context.Context, cfg config.Cove, version string, std host.Str
 		return &cli.Error{Code: cli.ExitFailed, Msg: errors.Join(err, h.Close()).Error()}
 	}
 	announceHub(std.Out, l.Addr())
+	if os.Getenv("GOGC") == "" {
+		// A hub is one among hundreds of sandboxes: its time is dearer than its memory.
+		debug.SetGCPercent(400)
+	}
 	return host.Serve(ctx, l, h, log)
 }
 

@@ -200,7 +200,7 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, lock: lock, starts: make(chan struct{}, 2*runtime.NumCPU()), table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}, unsynced: map[string]bool{}}
+	p := &Provider{cfg: cfg, lock: lock, starts: make(chan struct{}, runtime.NumCPU()+1), table: sandbox.NewTable[*box](), slots: map[uint32]bool{}, refs: map[string]int{}, snaps: map[named]*snapshot{}, unsynced: map[string]bool{}}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -121,17 +122,11 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 	deadline, cancel := context.WithTimeout(ctx, srv.ReadyTimeout)
 	defer cancel()
 	ep := p.endpoint(b.rec.Sandbox, 0)
-	tr := &http.Transport{
-		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) },
-		MaxResponseHeaderBytes: 16 << 10, // whoever answers is not trusted
-		DisableCompression:     true,
-	}
-	defer tr.CloseIdleConnections()
 	last := errNoAnswer
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for began := time.Now(); ; {
-		err := probe(deadline, tr, srv.ReadyPath)
+		err := probe(deadline, ep, srv.ReadyPath)
 		if err == nil {
 			return nil
 		}
@@ -158,17 +153,28 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 
 var errNoAnswer = errors.New("the server does not answer")
 
-func probe(ctx context.Context, tr *http.Transport, path string) error {
+// probe asks once, over a connection of its own: most often there is nobody yet.
+func probe(ctx context.Context, ep sandbox.Endpoint, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := tr.RoundTrip(req)
+	c, err := ep.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
+	req.Close = true
+	if err := req.Write(c); err != nil {
+		return err
+	}
+	// Whoever answers is not trusted.
+	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, 16<<10)), req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	io.CopyN(io.Discard, resp.Body, 4<<10)
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", path, resp.Status)
 	}
