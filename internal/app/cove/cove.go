@@ -11,8 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"

@@ -9,9 +9,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/inotify"
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -123,20 +127,25 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 	defer cancel()
 	ep := p.endpoint(b.rec.Sandbox, 0)
 	last := errNoAnswer
+	listens, done := b.listens(srv.Port)
+	defer done()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for began := time.Now(); ; {
-		err := probe(deadline, ep, srv.ReadyPath)
-		if err == nil {
-			return nil
-		}
-		if deadline.Err() == nil { // else it was cut short, and the one before tells more
-			last = err
-		}
 		// Asked often while it may be a matter of milliseconds, and never so often
 		// that hundred at once keep each other from starting.
-		tick.Reset(min(max(time.Since(began)/12, time.Millisecond/2), 50*time.Millisecond))
+		wait := min(max(time.Since(began)/12, time.Millisecond/2), 50*time.Millisecond)
+		if listens != nil {
+			wait = 50 * time.Millisecond // there is nobody to ask
+		} else if err := probe(deadline, ep, srv.ReadyPath); err == nil {
+			return nil
+		} else if deadline.Err() == nil { // else it was cut short, and the one before tells more
+			last = err
+		}
+		tick.Reset(wait)
 		select {
+		case <-listens:
+			listens, began = nil, time.Now()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.Done():
@@ -149,6 +158,28 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// listens is closed when the server's socket is there; nil if that cannot be told.
+func (b *box) listens(port int) (<-chan struct{}, func()) {
+	if port != 0 {
+		return nil, func() {}
+	}
+	w, err := inotify.New()
+	if err != nil {
+		return nil, func() {}
+	}
+	run := b.path("run")
+	if _, err := w.Add(run, unix.IN_CREATE); err != nil || exists(filepath.Join(run, serverSocket)) {
+		w.Close()
+		return nil, func() {}
+	}
+	there := make(chan struct{})
+	go func() {
+		w.Read(time.Time{})
+		close(there)
+	}()
+	return there, func() { go w.Close() } // the kernel takes its time for that
 }
 
 var errNoAnswer = errors.New("the server does not answer")
