@@ -122,15 +122,16 @@ func hostname(b *box) string { return b.rec.Sandbox.ID }
 func (p *Provider) isolation(b *box) (cfg isolate.Config, done func(), err error) {
 	spec := p.complete(b)
 	cfg = isolate.Config{
-		Argv: p.cfg.Init, Hostname: hostname(b), IDs: p.ids(b.rec.Slot), LogSize: p.cfg.LogSize,
+		Argv: p.init, Hostname: hostname(b), IDs: p.ids(b.rec.Slot), LogSize: p.cfg.LogSize,
 		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 64 << 20}, {Target: "/run/user/1000", Mode: 0o700, Size: 64 << 20, UID: isolate.UID, GID: isolate.GID}, {Target: "/run/lock", Mode: 0o1777, Size: 4 << 20}},
 		ShmSize: spec.Resources.MemoryLimit / 2,
 		Limits:  limits(spec.Resources),
 		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir, UID: isolate.UID, GID: isolate.GID},
 	}
 	cfg.Root = p.overlays(b)
-	for _, m := range p.cfg.Binds {
-		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: p.hostMapped}, Target: m.Target, ReadOnly: true})
+	for _, m := range p.binds {
+		// A program is for everyone, whoever owns it, and not all kernels can map owners in memory.
+		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: p.hostMapped && !m.program}, Target: m.Target, ReadOnly: true})
 	}
 	cfg.Binds = append(cfg.Binds,
 		isolate.Bind{Source: isolate.Dir{Path: b.path("run"), Mapped: p.mapped}, Target: serverDir},

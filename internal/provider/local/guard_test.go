@@ -137,6 +137,7 @@ func testNeighbours(h *hub) {
 		{"getent hosts $(hostname) | wc -l", "1\n"},
 		{"ls -a /run/cove", ".\n..\n"},
 		{"touch /run/cove/x 2>&1", "touch: cannot touch '/run/cove/x': Read-only file system\n[exit status 1]"},
+		{"stat -f -c %T /run/payload", "tmpfs\n"},
 		{"touch /run/payload 2>&1", "touch: cannot touch '/run/payload': Permission denied\n[exit status 1]"},
 		{"find / -xdev -name '*" + a.ID + "*' 2>/dev/null | wc -l", "0\n"},
 		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},

@@ -145,6 +145,8 @@ type Provider struct {
 	// hostMapped says it of the host's programs.
 	mapped, hostMapped bool
 
+	init   []string // as in the config, or in memory
+	binds  []shown
 	starts chan struct{} // holds one for each that starts
 	spares spares
 
@@ -215,6 +217,7 @@ func (p *Provider) open(ctx context.Context) (err error) {
 	if p.groups, err = isolate.OpenCgroups("cove-"+hex.EncodeToString(sum[:4]), p.cfg.Cgroup); err != nil {
 		return err
 	}
+	p.loadPrograms()
 	if err := p.try(ctx); err != nil {
 		return fmt.Errorf("sandboxes cannot be made here: %w", err)
 	}
@@ -336,6 +339,7 @@ func (p *Provider) Close() error {
 		if p.store != nil {
 			p.end = p.store.close()
 		}
+		p.end = errors.Join(p.end, closePrograms(p.cfg.Dir))
 		if p.groups != nil {
 			p.end = errors.Join(p.end, p.groups.Close())
 		}

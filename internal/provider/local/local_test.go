@@ -70,8 +70,8 @@ func (k kit) left(cfg local.Config) (left []string) {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
-		// The filesystem of all disks stays while the provider is open.
-		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") {
+		// The filesystems of all disks and of programs stay while the provider is open.
+		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") && !strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") {
 			left = append(left, "a mount: "+line)
 		}
 	}

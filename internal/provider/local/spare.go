@@ -104,7 +104,7 @@ func (p *Provider) prepare(ctx context.Context) bool {
 	}
 	next := spare{id: sandbox.NewID(), slot: slot}
 	if next.group, err = p.groups.Make(next.id, isolate.Limits{}); err == nil {
-		if next.Spare, err = isolate.Prepare(ctx, p.cfg.Init, p.ids(slot), next.group); err != nil {
+		if next.Spare, err = isolate.Prepare(ctx, p.init, p.ids(slot), next.group); err != nil {
 			err = errors.Join(err, next.group.Remove(context.WithoutCancel(ctx)))
 		}
 	}
