@@ -178,6 +178,15 @@ func (p *PTY) Mode() (m Mode, err error) {
 	return m, nil
 }
 
+// DropInput forgets what was typed and not read yet.
+func (p *PTY) DropInput() error {
+	err := control(p.slave, func(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
+	if err != nil {
+		return fmt.Errorf("drop the terminal's input: %w", err)
+	}
+	return nil
+}
+
 // Own gives the terminal to a user, who can otherwise not open /dev/stderr and its like by name when the
 // terminal was made by somebody else (root, for a child that runs as a user).
 func (p *PTY) Own(uid, gid int) error {

@@ -257,3 +257,24 @@ func TestOwn(t *testing.T) {
 		t.Errorf("owned by %d:%d", st.Uid, st.Gid)
 	}
 }
+
+func TestDropInput(t *testing.T) {
+	p := open(t, 80, 24)
+	if _, err := p.Write([]byte("taken back\n")); err != nil {
+		t.Fatal(err)
+	}
+	// It has arrived when it is echoed.
+	echo := bufio.NewReader(p)
+	if line, err := echo.ReadString('\n'); line != "taken back\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := p.DropInput(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Write([]byte("kept\n")); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(p.Slave()).ReadString('\n'); line != "kept\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}

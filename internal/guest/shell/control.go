@@ -256,7 +256,7 @@ func (t *terminal) strike(sig syscall.Signal) (group int) {
 		t.p.Signal(sig)
 	case errors.Is(err, syscall.EPERM):
 		// It runs as another user, as below sudo; the terminal may still reach it.
-		t.press("\x03", step)
+		t.interrupt(step)
 	case group != 0 && sig != syscall.SIGINT:
 		t.signal(syscall.SIGCONT) // a stopped process cannot react
 	}

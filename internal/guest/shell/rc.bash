@@ -9,7 +9,7 @@
 #   2  the shell wants more lines
 # The key is new for every command of ours, so that nothing a program prints, not
 # even a copy of what was seen before, can be taken for a hook. Each of them may get
-# lost: Ctrl-C makes the kernel drop output that was not read yet.
+# lost: after "stty sane" Ctrl-C makes the kernel drop output that was not read yet.
 __cove() {
 	local __cove_o=$- __cove_s=$? IFS= -
 	builtin set +aefkuvxC
@@ -30,10 +30,17 @@ __cove() {
 			READLINE_LINE=
 		fi
 		__cove_s=0 ;;
-	s)	if [[ -o history ]]; then # instead of the line above
+	s)	# A command runs once, whatever becomes of its line: in a loop that somebody
+		# types, or when it was given up. Who comes second finds the mark.
+		builtin set -C
+		if ! { builtin true >@file@."$__cove_n"; } 2>/dev/null && [[ -e @file@.$__cove_n ]]; then
+			__cove_c=:
+			return "$__cove_s"
+		fi
+		if [[ -o history ]]; then # instead of the line above
 			if ((${#__cove_c} < 16384)); then builtin history -s -- "$__cove_c"; else builtin history -s -- "# a command of ${#__cove_c} characters"; fi
 		fi
-		[[ $__cove_f != *sane* ]] || command stty sane </dev/tty
+		[[ $__cove_f != *sane* ]] || command stty sane iutf8 noflsh </dev/tty
 		if [[ $__cove_d ]]; then
 			local how=-P
 			[[ $__cove_f != *logical* ]] || how=-L

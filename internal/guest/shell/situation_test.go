@@ -171,6 +171,7 @@ func situations() []situation {
 		{name: "no PATH", before: []string{"PATH="}, run: "echo a; unset HOME; cd", want: "a\nbash: cd: HOME not set", code: 1},
 		{name: "hook cannot be removed", run: "unset -f __cove", want: "bash: unset: __cove: cannot unset: readonly function", code: 1},
 
+		{name: "own line in a loop", run: `echo once; for i in 1 2; do \__cove s; \eval "$__cove_c"; done`, want: "once"},
 		{name: "no echo", before: []string{"stty -echo"}, run: "echo a", want: "a"},
 		{name: "raw terminal", before: []string{"stty raw -echo"}, run: "echo a; echo b", want: "a\nb"},
 		{name: "no output processing", before: []string{"stty -opost"}, run: "echo a; echo b", want: "a\nb"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -137,7 +138,7 @@ func (t *terminal) ready(ctx context.Context) error {
 			// Half a command was typed; it would swallow ours. The shell may miss
 			// this while somebody types on.
 			interrupted = time.Now()
-			if err := t.press("\x03", time.Second); err != nil {
+			if err := t.interrupt(time.Second); err != nil {
 				return err
 			}
 			again = interruptPause
@@ -202,6 +203,7 @@ func (t *terminal) hand(ctx context.Context, c *command) (taken bool, err error)
 	if !ready {
 		return false, nil
 	}
+	t.remember(key)
 	if err := os.WriteFile(t.path+".cmd", handOver(key, c), 0o600); err != nil {
 		return false, op.Errorf(op.Unavailable, "the command cannot be handed to the shell: %w", err)
 	}
@@ -211,7 +213,63 @@ func (t *terminal) hand(ctx context.Context, c *command) (taken bool, err error)
 	// From here on the command may run, whoever goes away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*handLimit)
 	defer cancel()
-	return t.taken(ctx, c, prompts)
+	taken, err = t.taken(ctx, c, prompts)
+	if taken {
+		return true, nil
+	}
+	if t.revoke(key) {
+		t.ss.mu.Lock()
+		defer t.ss.mu.Unlock()
+		c.key = "" // that its line has come to its end says nothing of it
+		return c.hasBegun(), err
+	}
+	// It was about to run.
+	select {
+	case <-c.begun:
+	case <-t.done:
+		if !c.hasBegun() {
+			return false, errEnded
+		}
+	case <-time.After(enterPause): // what it said was lost
+		t.ss.mu.Lock()
+		defer t.ss.mu.Unlock()
+		if t.current == c && !c.hasBegun() {
+			t.begin()
+		}
+	}
+	return true, nil
+}
+
+// revoke makes sure that the shell never runs the command that it was handed with
+// a key. False says that it does already.
+func (t *terminal) revoke(key string) bool {
+	f, err := os.OpenFile(t.mark(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return !errors.Is(err, fs.ErrExist)
+	}
+	f.Close()
+	select {
+	case <-t.done: // and has cleared up
+		os.Remove(f.Name())
+	default:
+	}
+	return true
+}
+
+// mark is the file that says that the command of a key runs, or never shall.
+func (t *terminal) mark(key string) string { return t.path + ".cmd." + key }
+
+// keptMarks is how many commands back a line is remembered.
+const keptMarks = 16
+
+// remember keeps the mark of a key for a while: the line it belongs to may be part
+// of a loop.
+func (t *terminal) remember(key string) {
+	t.marks = append(t.marks, key)
+	if len(t.marks) > keptMarks {
+		os.Remove(t.mark(t.marks[0]))
+		t.marks = t.marks[1:]
+	}
 }
 
 // taken waits until the shell runs the command. False says that something else got

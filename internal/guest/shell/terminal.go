@@ -50,6 +50,7 @@ type terminal struct {
 	// hands is held while a command is given to the shell, so that nobody else
 	// types in between.
 	hands sync.Mutex
+	marks []string // the latest keys; guarded by hands
 
 	// What follows is guarded by the session's lock.
 	screen  *vt.Terminal
@@ -121,7 +122,7 @@ func (t *terminal) start(bash string) error {
 		return op.Errorf(op.Unavailable, "no shell can be started: %w", err)
 	}
 	t.tty = tty
-	t.knowUTF8()
+	t.setModes()
 	s := t.ss.service
 	t.p, err = s.Runner.Start(proc.Command{
 		Path: bash, Argv0: "bash", Args: []string{"--rcfile", t.path + ".rc", "-i"},
@@ -203,8 +204,10 @@ func (t *terminal) read() {
 }
 
 func (t *terminal) removeFiles() {
-	os.Remove(t.path + ".rc")
-	os.Remove(t.path + ".cmd")
+	files, _ := filepath.Glob(t.path + ".*")
+	for _, f := range files {
+		os.Remove(f)
+	}
 }
 
 // feed takes a piece of what was printed.
@@ -272,7 +275,25 @@ func (t *terminal) enter(keys string, patience time.Duration) error {
 		t.entered = time.Now()
 		t.ss.mu.Unlock()
 	}
+	if i := strings.LastIndexByte(keys, '\x03'); i >= 0 {
+		if mode, err := t.tty.Mode(); err == nil && mode.Signals {
+			if err := t.interrupt(patience); err != nil {
+				return err
+			}
+			keys = keys[i+1:]
+		}
+	}
+	if keys == "" {
+		return nil
+	}
 	return t.press(keys, patience)
+}
+
+// interrupt presses Ctrl-C, which also takes back what was typed before it and not
+// read yet.
+func (t *terminal) interrupt(patience time.Duration) error {
+	t.tty.DropInput()
+	return t.press("\x03", patience)
 }
 
 // resize sets the terminal's size.
@@ -299,12 +320,15 @@ func (t *terminal) postprocessed() bool {
 	return ok
 }
 
-// knowUTF8 lets Backspace erase characters, not bytes, while a program reads lines.
-func (t *terminal) knowUTF8() {
+// setModes lets Backspace erase characters, not bytes, while a program reads lines,
+// and keeps Ctrl-C from throwing away what was printed and not read yet: what the
+// hooks say would be lost.
+func (t *terminal) setModes() {
 	if conn, err := t.tty.Slave().SyscallConn(); err == nil {
 		conn.Control(func(fd uintptr) {
 			if tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
 				tio.Iflag |= unix.IUTF8
+				tio.Lflag |= unix.NOFLSH
 				unix.IoctlSetTermios(int(fd), unix.TCSETS, tio)
 			}
 		})
