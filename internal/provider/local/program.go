@@ -127,8 +127,12 @@ func isMount(dir string) (bool, error) {
 // closePrograms lets go of the folder; sandboxes that run have mounts of their own.
 func closePrograms(state string) error {
 	dir := filepath.Join(state, programsName)
-	if at, err := isMount(dir); err != nil || !at {
+	at, err := isMount(dir)
+	switch {
+	case notThere(err):
 		return nil
+	case err != nil || !at:
+		return err
 	}
 	return unix.Unmount(dir, unix.MNT_DETACH)
 }
