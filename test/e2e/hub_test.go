@@ -392,13 +392,13 @@ func TestRoundsLeaveNothing(t *testing.T) {
 		}
 		return c.Delete(t.Context(), name)
 	}
-	for i := range 8 { // what is made once and kept
+	for i := range 16 { // what is made once and kept
 		if err := round(fmt.Sprintf("warm%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// What is prepared for the next ones is there all the time.
-	const prepared = 2
+	const prepared = 8
 	testenv.Poll(t, "the hub is calm", func() bool { return len(h.groups()) == prepared })
 	before := h.traces(t)
 	var wait sync.WaitGroup

@@ -92,9 +92,9 @@ func serveHub(ctx context.Context, cfg config.Cove, version string, std host.Str
 		return &cli.Error{Code: cli.ExitFailed, Msg: errors.Join(err, h.Close()).Error()}
 	}
 	announceHub(std.Out, l.Addr())
-	if os.Getenv("GOGC") == "" {
-		// A hub is one among hundreds of sandboxes: its time is dearer than its memory.
-		debug.SetGCPercent(400)
+	// A hub is one among hundreds of sandboxes: its time is dearer than its memory.
+	if asked := debug.SetGCPercent(400); asked != 100 {
+		debug.SetGCPercent(asked)
 	}
 	return host.Serve(ctx, l, h, log)
 }

@@ -317,6 +317,12 @@ func testTyping(t *testing.T, s *stage) {
 		if got != want || call.Hint != "" {
 			t.Errorf("typed%s: %q, hint %q", option, got, call.Hint)
 		}
+		if strings.Contains(option, "false") {
+			// What was typed behind the field must not get into it after all.
+			testenv.Poll(t, "the rest arrives", func() bool {
+				return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool { return e.Type == "keyup" && e.Key == "o" })
+			})
+		}
 		if c, err := s.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "kept" {
 			t.Errorf("typed%s: the clipboard holds %q, %v", option, c.Text, err)
 		}
