@@ -122,15 +122,18 @@ func (p *Provider) prepare(ctx context.Context) bool {
 	return len(s.list) < p.cfg.Spares
 }
 
-// closeSpares ends those that are left.
-func (p *Provider) closeSpares() (err error) {
+// closeSpares ends those that are left, all at once: the kernel takes its time.
+func (p *Provider) closeSpares() error {
 	s := &p.spares
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, left := range s.list {
-		err = errors.Join(err, p.vacate(left))
+	errs := make([]error, len(s.list))
+	var wait sync.WaitGroup
+	for i, left := range s.list {
+		wait.Go(func() { errs[i] = p.vacate(left) })
 	}
+	wait.Wait()
 	s.list = nil
-	return err
+	return errors.Join(errs...)
 }
