@@ -4,17 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,10 +25,6 @@ func Main() {
 	// Namespaces, capabilities and keyrings belong to threads: all that is set up
 	// here must be on the thread that forks the program.
 	runtime.LockOSThread()
-	// There are hundreds of us, and we need next to nothing: no collection while
-	// we start, and none later unless something goes wrong.
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(16 << 20)
 	i := &initer{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
 	pid, err := i.start()
 	if err != nil {
@@ -59,12 +54,13 @@ func (i *initer) report(r report) {
 
 // start builds the sandbox and runs the program, whose PID it returns.
 func (i *initer) start() (int, error) {
+	// First of all: each thread must change its IDs, and there are few as yet.
+	if err := become(); err != nil {
+		return 0, err
+	}
 	unix.Umask(0o022)
 	if err := closeInherited(); err != nil {
 		return 0, fmt.Errorf("close inherited files: %w", err)
-	}
-	if err := i.become(); err != nil {
-		return 0, err
 	}
 	set, fds, err := receiveSetup(i.conn)
 	if err != nil {
@@ -111,10 +107,13 @@ func (i *initer) start() (int, error) {
 
 // become waits until there are IDs for us and, if root is among them, is root: so
 // far we had the hub's, which mean nothing inside.
-func (i *initer) become() error {
+func become() error {
+	// The scheduler is not told that we wait: it would start another thread.
 	word := make([]byte, 1)
-	if _, err := io.ReadFull(i.conn, word); err != nil {
-		return fmt.Errorf("receive IDs: %w", err)
+	if n, _, errno := syscall.RawSyscall(unix.SYS_READ, fdConn, uintptr(unsafe.Pointer(&word[0])), 1); errno != 0 {
+		return fmt.Errorf("receive IDs: %w", errno)
+	} else if n != 1 {
+		return errors.New("receive IDs: who started us has ended")
 	}
 	if word[0] != becomesRoot {
 		return nil

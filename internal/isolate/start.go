@@ -182,8 +182,11 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	defer exe.Close()
 	pidfd := -1
 	attr := &os.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=1"}, // init is small; nothing of our environment shows inside
+		Dir: "/",
+		// There are hundreds of inits, which need next to nothing: no collection while
+		// they start, and none later unless something goes wrong. Nothing of our own
+		// environment shows inside.
+		Env:   []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"},
 		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, exe},
 		Sys:   s.attributes(),
 	}
