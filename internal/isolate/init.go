@@ -25,6 +25,7 @@ func Main() {
 	// Namespaces, capabilities and keyrings belong to threads: all that is set up
 	// here must be on the thread that forks the program.
 	runtime.LockOSThread()
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&[]byte(initName + "\x00")[0])), 0, 0, 0)
 	i := &initer{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
 	pid, err := i.start()
 	if err != nil {

@@ -198,7 +198,7 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	attr.Sys.PidFD = &pidfd
 	var p *os.Process
 	if s.cfg.Group == nil {
-		p, err = os.StartProcess(exePath, s.cfg.Argv, attr)
+		p, err = os.StartProcess(exePath, s.argv(), attr)
 	} else {
 		p, entered, err = s.spawnIn(s.cfg.Group, attr)
 	}
@@ -233,6 +233,12 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	return h, entered, nil
 }
 
+// argv is what the sandbox sees of how init was started: nothing of the host.
+func (s *starter) argv() []string { return append([]string{initName}, s.cfg.Argv[1:]...) }
+
+// initName is the name of init, inside and in the host's list of processes.
+const initName = "init"
+
 // exePath is where the child finds the program that it becomes. As a descriptor
 // it can be executed even if its folder is closed to the sandbox's user. Init
 // closes it like everything it does not know.
@@ -258,10 +264,10 @@ func (s *starter) spawnIn(g *Group, attr *os.ProcAttr) (p *os.Process, entered [
 	}
 	s.thread = onThread(func() {
 		entered = g.enter()
-		if p, err = os.StartProcess(exePath, s.cfg.Argv, attr); err != nil && unified != nil {
+		if p, err = os.StartProcess(exePath, s.argv(), attr); err != nil && unified != nil {
 			// clone3 is refused in many containers; then it is moved later.
 			attr.Sys.UseCgroupFD, unified = false, nil
-			p, err = os.StartProcess(exePath, s.cfg.Argv, attr)
+			p, err = os.StartProcess(exePath, s.argv(), attr)
 		}
 	})
 	if unified != nil {

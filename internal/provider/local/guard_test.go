@@ -134,6 +134,7 @@ func testNeighbours(h *hub) {
 		{"cat /tmp/secret /dev/shm/secret 2>&1 | grep -c secret:", ""},
 		{"pgrep -c sleep", "0\n[exit status 1]"},
 		{"hostname", b.ID + "\n"},
+		{"tr '\\0' ' ' </proc/1/cmdline; cat /proc/1/comm", "init isolate-init init\n"},
 		{"getent hosts $(hostname) | wc -l", "1\n"},
 		{"ls -a /run/cove", ".\n..\n"},
 		{"touch /run/cove/x 2>&1", "touch: cannot touch '/run/cove/x': Read-only file system\n[exit status 1]"},
