@@ -52,6 +52,7 @@ func TestVerbs(t *testing.T) {
 		{user, "", "volume rm v", 0, "deleted"},
 		{user, "", "share create a --port 3000 --read-only", 0, "/share?token=covs_"},
 		{user, "", "share list", 0, `"port": 3000`},
+		{user, "", "share ls", 0, `"port": 3000`},
 		{user, "", "usage", 0, `"sandboxes": 2`},
 		{user, "", "audit tail", cli.ExitSignIn, "role admin"},
 		{admin, "", "audit tail --sandbox a", 0, `"op":"sandbox_fork"`},

@@ -126,6 +126,9 @@ func (c Config) verb(o op.Op, word string) *cobra.Command {
 		Args: cobra.MaximumNArgs(len(positional)),
 		RunE: func(cmd *cobra.Command, args []string) error { return run.do(cmd.Context(), args) },
 	}
+	if word == "list" {
+		cmd.Aliases = []string{"ls"}
+	}
 	for _, f := range fields {
 		addFlag(cmd, run, f)
 	}
