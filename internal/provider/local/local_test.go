@@ -83,7 +83,7 @@ func (k kit) left(cfg local.Config) (left []string) {
 	}
 	procs, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range procs {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, boxes(cfg.Dir)) {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, boxes(cfg.Dir)+"/") {
 			left = append(left, fd+" is "+to)
 		}
 	}
