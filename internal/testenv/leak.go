@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ func leaks(before []string, opts []goleak.Option) string {
 			}
 			break
 		}
+		runtime.GC() // returns the pipes of connections that the kernel copied for us
 		time.Sleep(10 * time.Millisecond)
 	}
 	return left.String()

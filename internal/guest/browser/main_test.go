@@ -151,7 +151,14 @@ func (r *room) open(t testing.TB, c *cdp.Client, address string) tab {
 func eval[T any](t testing.TB, p tab, script string) T {
 	t.Helper()
 	var v T
-	must(t, p.client.Evaluate(testContext(t), p.session, script, &v))
+	testenv.Poll(t, "an answer of the page", func() bool {
+		err := p.client.Evaluate(testContext(t), p.session, script, &v)
+		if err != nil && strings.Contains(err.Error(), "navigated") {
+			return false // asked in the moment of a reload
+		}
+		must(t, err)
+		return true
+	})
 	return v
 }
 

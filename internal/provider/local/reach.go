@@ -139,7 +139,7 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 			wait = 50 * time.Millisecond // there is nobody to ask
 		} else if err := probe(deadline, ep, srv.ReadyPath); err == nil {
 			return nil
-		} else if deadline.Err() == nil { // else it was cut short, and the one before tells more
+		} else if deadline.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) { // else it was cut short, and the one before tells more
 			last = err
 		}
 		tick.Reset(wait)
