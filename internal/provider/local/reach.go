@@ -139,7 +139,7 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 			wait = 50 * time.Millisecond // there is nobody to ask
 		} else if err := probe(deadline, ep, srv.ReadyPath); err == nil {
 			return nil
-		} else if deadline.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) { // else it was cut short, and the one before tells more
+		} else if deadline.Err() == nil && !timedOut(err) { // else it was cut short, and the one before tells more
 			last = err
 		}
 		tick.Reset(wait)
@@ -180,6 +180,11 @@ func (b *box) listens(port int) (<-chan struct{}, func()) {
 		close(there)
 	}()
 	return there, func() { go w.Close() } // the kernel takes its time for that
+}
+
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 var errNoAnswer = errors.New("the server does not answer")

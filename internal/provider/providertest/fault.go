@@ -74,7 +74,7 @@ func testDeleteCreating(s *suite) {
 
 func testNeverReady(s *suite) {
 	// The spec's own deadline, then the caller's.
-	_, err := s.p.Create(s.Context(), s.never("slow", 300*time.Millisecond))
+	_, err := s.p.Create(s.Context(), s.never("slow", 2*time.Second))
 	s.wantErr("create", err, sandbox.ErrNotReady)
 	if err != nil && !strings.Contains(err.Error(), "503") {
 		s.Errorf("the error does not tell what the server answered: %v", err)
