@@ -299,6 +299,8 @@ func (c *chrome) Stop() {
 	}
 	c.release()
 	if c.lock != nil {
+		// A child that is just being started may hold the file for a moment longer.
+		unix.Flock(int(c.lock.Fd()), unix.LOCK_UN)
 		c.lock.Close()
 	}
 }

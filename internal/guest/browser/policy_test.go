@@ -75,7 +75,13 @@ func testRules(t *testing.T, r *room, keeper string) {
 		}
 	}
 	// What a page opens is held to the rules, too.
-	p := r.open(t, c, at("some", "/frame?to="+url.QueryEscape(bad)))
+	p := r.open(t, c, "about:blank")
+	frame := at("some", "/frame?to="+url.QueryEscape(bad))
+	must(t, c.Call(testContext(t), p.session, "Page.navigate", map[string]any{"url": frame}, nil))
+	testenv.Poll(t, "the page with a frame has loaded", func() bool {
+		var loaded bool
+		return c.Evaluate(testContext(t), p.session, fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, frame), &loaded) == nil && loaded
+	})
 	if text := eval[string](t, p, `(() => { try { return document.querySelector("iframe").contentDocument?.title ?? "closed" } catch (e) { return "closed" } })()`); text == "/x" {
 		t.Error("a frame shows what is blocked")
 	}
