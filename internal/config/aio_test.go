@@ -57,11 +57,11 @@ func TestAioDefaults(t *testing.T) {
 func TestAioPlaces(t *testing.T) {
 	t.Parallel()
 	var a Aio
-	env := []string{"HOME=/home/x", "XDG_STATE_HOME=/state", "WORKSPACE=~/work/", "AIO_SKILLS_PATH=~/skills:/opt/skills"}
+	env := []string{"HOME=/home/x", "XDG_STATE_HOME=/state", "WORKSPACE=~/work/", "AIO_SKILLS_PATH=~/skills:/srv/skills"}
 	if _, err := Load(&a, Source{Environ: env, Prefix: "AIO_"}); err != nil {
 		t.Fatal(err)
 	}
-	if a.State != "/state/aio" || a.Workspace != "/home/x/work" || a.SkillsPath[0] != "/home/x/skills" || a.SkillsPath[1] != "/opt/skills" {
+	if a.State != "/state/aio" || a.Workspace != "/home/x/work" || a.SkillsPath[0] != "/home/x/skills" || a.SkillsPath[1] != "/srv/skills" {
 		t.Errorf("state %s, workspace %s, skills %v", a.State, a.Workspace, a.SkillsPath)
 	}
 	root, err := user.LookupId("0")

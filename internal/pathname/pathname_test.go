@@ -15,18 +15,18 @@ import (
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	b := Base{Home: "/home/gem", Workspace: "/work/space"}
+	b := Base{Home: "/home/gem", Workspace: "/ws"}
 	for _, c := range []struct{ in, want string }{
 		{"/a/b", "/a/b"},
 		{"/a//b/../c/", "/a/c"},
 		{"/../..", "/"},
 		{"~", "/home/gem"},
 		{"~/x y", "/home/gem/x y"},
-		{"~other/x", "/work/space/~other/x"},
-		{"x", "/work/space/x"},
-		{"./x/../y", "/work/space/y"},
-		{".", "/work/space"},
-		{"line\nbreak", "/work/space/line\nbreak"},
+		{"~other/x", "/ws/~other/x"},
+		{"x", "/ws/x"},
+		{"./x/../y", "/ws/y"},
+		{".", "/ws"},
+		{"line\nbreak", "/ws/line\nbreak"},
 	} {
 		if got, err := b.Resolve(c.in); err != nil || got != c.want {
 			t.Errorf("Resolve(%q) = %q, %v; want %q", c.in, got, err, c.want)

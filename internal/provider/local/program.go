@@ -86,33 +86,23 @@ func openPrograms(state string, paths []string) ([]string, error) {
 	return copies, err
 }
 
-// copyProgram copies a program under a name that tells which one it is.
+// copyProgram copies a program, always anew: neither its time nor its size tell
+// whether it has changed.
 func copyProgram(path, dir string) (string, error) {
 	src, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer src.Close()
-	info, err := src.Stat()
+	to, err := os.CreateTemp(dir, filepath.Base(path)+"-")
 	if err != nil {
 		return "", err
 	}
-	to := filepath.Join(dir, fmt.Sprintf("%s-%x-%x", filepath.Base(path), info.Size(), info.ModTime().UnixNano()))
-	if exists(to) {
-		return to, nil
-	}
-	tmp, err := os.OpenFile(to+newMark, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
-	if err != nil {
-		return "", err
-	}
-	_, err = io.Copy(tmp, src)
-	if err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), to)
-	}
-	if err != nil {
+	_, err = io.Copy(to, src)
+	if err = errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
 		return "", fmt.Errorf("copy %s: %w", path, err)
 	}
-	return to, nil
+	return to.Name(), nil
 }
 
 // isMount tells whether something is mounted on a folder.
