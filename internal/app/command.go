@@ -8,7 +8,11 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,8 +55,9 @@ func serveCommand(version string, std host.Streams) *cobra.Command {
 	cmd.Flags().Bool("no-init", false, "Serve in this very process, even as PID 1")
 	cmd.Flags().Lookup("no-init").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var cfg config.Aio
 		src := config.System("aio", flags())
+		startAlone(src.Environ)
+		var cfg config.Aio
 		if _, err := config.Load(&cfg, src); err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
@@ -67,6 +72,19 @@ func serveCommand(version string, std host.Streams) *cobra.Command {
 		return serve(cmd.Context(), cfg, src, version, std, log)
 	}
 	return cmd
+}
+
+// aloneFor is longer than a start takes on a busy machine.
+const aloneFor = 2 * time.Second
+
+// startAlone keeps to one processor while the server starts. Others would only look
+// for work that there is none of, and of sandboxes hundred may start at once. After
+// that it has all that it may use, or what its environment says.
+func startAlone(environ []string) {
+	if !slices.ContainsFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") }) {
+		runtime.GOMAXPROCS(1)
+		time.AfterFunc(aloneFor, runtime.SetDefaultGOMAXPROCS)
+	}
 }
 
 func serve(ctx context.Context, cfg config.Aio, src config.Source, version string, std host.Streams, log *slog.Logger) error {

@@ -106,10 +106,10 @@ func startTime(pid int) (start uint64, state byte, err error) {
 	return start, f[0][0], err
 }
 
-func bootID() (string, error) {
+var bootID = sync.OnceValues(func() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id)), err
-}
+})
 
 // watch waits for the process to end and reaps it if it is our child.
 func (h *Handle) watch() {

@@ -45,18 +45,19 @@ type initer struct {
 	began time.Time
 	set   setup
 	pump  *pump
+	// behind: only this thread is root so far.
+	behind bool
 }
 
 func (i *initer) report(r report) {
 	r.Took = time.Since(i.began)
 	i.began = time.Now()
-	json.NewEncoder(i.conn).Encode(r)
+	i.conn.Write(pack(&r))
 }
 
 // start builds the sandbox and runs the program, whose PID it returns.
 func (i *initer) start() (int, error) {
-	// First of all: each thread must change its IDs, and there are few as yet.
-	if err := become(); err != nil {
+	if err := i.become(); err != nil {
 		return 0, err
 	}
 	unix.Umask(0o022)
@@ -99,6 +100,9 @@ func (i *initer) start() (int, error) {
 	}
 	i.began = time.Now()
 	pid, err := i.launch()
+	if err == nil && pid == 0 {
+		err = i.settle() // a trial is of everything
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -106,9 +110,9 @@ func (i *initer) start() (int, error) {
 	return pid, nil
 }
 
-// become waits until there are IDs for us and, if root is among them, is root: so
-// far we had the hub's, which mean nothing inside.
-func become() error {
+// become waits until there are IDs for us and, if root is among them, makes at
+// least this thread root: so far it had the hub's, which mean nothing inside.
+func (i *initer) become() error {
 	// The scheduler is not told that we wait: it would start another thread.
 	word := make([]byte, 1)
 	if n, _, errno := syscall.RawSyscall(unix.SYS_READ, fdConn, uintptr(unsafe.Pointer(&word[0])), 1); errno != 0 {
@@ -116,15 +120,31 @@ func become() error {
 	} else if n != 1 {
 		return errors.New("receive IDs: who started us has ended")
 	}
-	if word[0] != becomesRoot {
+	call := syscall.RawSyscall
+	switch word[0] {
+	case staysUser:
 		return nil
+	case becomesRoot:
+		i.behind = true
+	case waitsAsRoot:
+		call = syscall.AllThreadsSyscall // a spare has the time
 	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(0, 0, 0), syscall.Setresuid(0, 0, 0)); err != nil {
-		return fmt.Errorf("become root: %w", err)
+	if err := rootIDs(call); err != nil {
+		return err
 	}
 	// With the IDs went the right to look at ourselves in /proc.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become root: %w", err)
+	}
+	return nil
+}
+
+// rootIDs makes root of one thread or of all of them, by the kind of call.
+func rootIDs(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) error {
+	for _, nr := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
+		if _, _, errno := call(nr, 0, 0, 0); errno != 0 {
+			return fmt.Errorf("become root: %w", errno)
+		}
 	}
 	return nil
 }
@@ -188,7 +208,20 @@ func (i *initer) launch() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("become undumpable: %w", err)
 	}
-	return pid, capset([]uintptr{unix.CAP_KILL}, true)
+	return pid, nil
+}
+
+// settle makes the other threads what this one is, and leaves all with next to
+// nothing. Those threads have done nothing so far. To wake each of them takes a
+// while on a busy machine, so it is done once, and nobody waits for it: the program
+// could neither reach us before.
+func (i *initer) settle() error {
+	if i.behind {
+		if err := rootIDs(syscall.AllThreadsSyscall); err != nil {
+			return err
+		}
+	}
+	return capset([]uintptr{unix.CAP_KILL}, true)
 }
 
 // limit sets the limits that processes carry themselves.
@@ -286,6 +319,9 @@ func lookup(name string, env []string) (string, error) {
 
 // mind is what remains: reap, pass on the wish to end, answer Dial, keep the log.
 func (i *initer) mind(pid int) {
+	if err := i.settle(); err != nil {
+		end(Exit{Error: err.Error()}) // and so does the program
+	}
 	go serveControl()
 	go i.pump.run()
 	asked := make(chan os.Signal, 1)
@@ -296,7 +332,7 @@ func (i *initer) mind(pid int) {
 			syscall.Kill(pid, unix.SIGTERM)
 		}
 	}()
-	var end Exit
+	var how Exit
 	for {
 		var ws syscall.WaitStatus
 		got, err := syscall.Wait4(-1, &ws, 0, nil)
@@ -304,20 +340,25 @@ func (i *initer) mind(pid int) {
 			continue
 		}
 		if err != nil {
-			end.Error = fmt.Sprintf("wait for the program: %v", err)
+			how.Error = fmt.Sprintf("wait for the program: %v", err)
 			break
 		}
 		if got != pid {
 			continue
 		}
 		if ws.Signaled() {
-			end.Signal = ws.Signal().String()
+			how.Signal = ws.Signal().String()
 		} else {
-			end.Code = ws.ExitStatus()
+			how.Code = ws.ExitStatus()
 		}
 		break
 	}
 	i.pump.drain()
-	json.NewEncoder(os.NewFile(fdExit, "exit")).Encode(end)
+	end(how)
+}
+
+// end leaves word of how it came, and ends the sandbox.
+func end(how Exit) {
+	json.NewEncoder(os.NewFile(fdExit, "exit")).Encode(how)
 	os.Exit(0)
 }

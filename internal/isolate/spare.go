@@ -29,7 +29,7 @@ func Prepare(ctx context.Context, argv []string, ids IDs, group *Group) (*Spare,
 	if len(argv) == 0 || ids.Count == 0 || os.Geteuid() != 0 {
 		return nil, errors.New("isolate: a spare needs Argv, a range of IDs and root")
 	}
-	s := &starter{cfg: Config{Argv: argv, IDs: ids, Group: group}}
+	s := &starter{cfg: Config{Argv: argv, IDs: ids, Group: group}, spare: true}
 	h, entered, err := s.spawn()
 	if err != nil {
 		s.close()

@@ -2,7 +2,6 @@ package isolate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +47,8 @@ type starter struct {
 	conn   *net.UnixConn
 	trees  []int // detached mounts, to be sent and closed
 	thread int   // spawned init and ends; see left
-	late   bool  // init is a spare
+	spare  bool  // init is to wait
+	late   bool  // init has waited
 }
 
 func (s *starter) close() {
@@ -107,8 +107,7 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 		}
 	}
 	s.stage("limit", time.Since(began))
-	answers := json.NewDecoder(io.LimitReader(s.conn, 64<<10))
-	if _, err := s.await(answers, stageMount); err != nil {
+	if _, err := s.await(stageMount); err != nil {
 		return fail(err)
 	}
 	if err := s.left(ctx); err != nil {
@@ -117,7 +116,7 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 	if _, err := s.conn.Write([]byte{1}); err != nil {
 		return fail(fmt.Errorf("isolate: open the gate: %w", err))
 	}
-	last, err := s.await(answers, stageRun)
+	last, err := s.await(stageRun)
 	if err != nil {
 		return fail(err)
 	}
@@ -131,9 +130,9 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 var errSilent = errors.New("init ended without a word: Argv must start a program that calls isolate.Main")
 
 // await reads one report of init.
-func (s *starter) await(answers *json.Decoder, stage string) (report, error) {
+func (s *starter) await(stage string) (report, error) {
 	var r report
-	if err := answers.Decode(&r); err != nil {
+	if err := receive(s.conn, &r, maxReport); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) {
 			err = errSilent
 		}
@@ -152,7 +151,7 @@ func (s *starter) await(answers *json.Decoder, stage string) (report, error) {
 // explain prefers init's own words over the broken pipe that its end caused.
 func (s *starter) explain(err error) error {
 	var r report
-	if json.NewDecoder(io.LimitReader(s.conn, 64<<10)).Decode(&r) == nil && r.Error != "" {
+	if receive(s.conn, &r, maxReport) == nil && r.Error != "" {
 		return fmt.Errorf("isolate: %s", r.Error)
 	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
@@ -327,6 +326,9 @@ func (s *starter) introduce(pid int) error {
 	word := []byte{staysUser}
 	if ids := s.cfg.IDs; ids.Count > 0 {
 		word[0] = becomesRoot
+		if s.spare {
+			word[0] = waitsAsRoot
+		}
 		text := fmt.Sprintf("0 %d %d\n", ids.Base, ids.Count)
 		for _, name := range []string{"uid_map", "gid_map"} {
 			if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, name), []byte(text), 0); err != nil {

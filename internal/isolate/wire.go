@@ -1,11 +1,9 @@
 package isolate
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"time"
@@ -26,10 +24,11 @@ const (
 const (
 	staysUser = iota
 	becomesRoot
+	waitsAsRoot
 )
 
 // wireVersion changes with setup and report: init may be a program of its own.
-const wireVersion = 1
+const wireVersion = 2
 
 // setup is what init is told. It goes over a socket, not through arguments or
 // the environment, which others on the machine could read.
@@ -68,12 +67,64 @@ type bind struct {
 	ReadOnly bool
 }
 
+// tell has the version first: who is of another one reads no further.
+func (s *setup) tell(f *frame) {
+	whole(f, &s.Version)
+	if f.reading && s.Version != wireVersion {
+		f.buf = nil
+		return
+	}
+	f.text(&s.Hostname)
+	list(f, &s.Root, func(f *frame, o *overlay) {
+		f.text(&o.Target)
+		list(f, &o.Lower, (*frame).source)
+		f.source(&o.Upper)
+		f.text(&o.Data)
+		f.text(&o.Work)
+	})
+	list(f, &s.Tmpfs, func(f *frame, t *Tmpfs) {
+		f.text(&t.Target)
+		whole(f, &t.Size)
+		whole(f, &t.Mode)
+		whole(f, &t.UID)
+		whole(f, &t.GID)
+	})
+	list(f, &s.Binds, func(f *frame, b *bind) {
+		f.source(&b.Source)
+		f.text(&b.Target)
+		f.flag(&b.ReadOnly)
+	})
+	whole(f, &s.ShmSize)
+	f.texts(&s.Process.Args)
+	f.texts(&s.Process.Env)
+	f.text(&s.Process.Dir)
+	whole(f, &s.Process.UID)
+	whole(f, &s.Process.GID)
+	for _, n := range []*int64{&s.Limits.CPU, &s.Limits.Share, &s.Limits.Memory, &s.Limits.Pids, &s.Limits.Files, &s.Limits.FileSize, &s.LogSize} {
+		whole(f, n)
+	}
+	f.flag(&s.Rootless)
+	f.flag(&s.Late)
+}
+
+func (f *frame) source(s *source) {
+	f.text(&s.Path)
+	whole(f, &s.FD)
+}
+
 // report is what init tells: the end of a stage, or what went wrong.
 type report struct {
-	Stage string        `json:",omitempty"`
-	Took  time.Duration `json:",omitempty"`
-	PID   int           `json:",omitempty"` // of the program, inside
-	Error string        `json:",omitempty"`
+	Stage string
+	Took  time.Duration
+	PID   int // of the program, inside
+	Error string
+}
+
+func (r *report) tell(f *frame) {
+	f.text(&r.Stage)
+	whole(f, &r.Took)
+	whole(f, &r.PID)
+	f.text(&r.Error)
 }
 
 // The stages init reports.
@@ -82,37 +133,38 @@ const (
 	stageRun   = "run"   // the program runs
 )
 
-// maxSetup bounds a setup, which is mostly the program's environment.
-const maxSetup = 1 << 20
-
-// sendSetup sends the setup and the descriptors it refers to.
-func sendSetup(c *net.UnixConn, s setup, fds []int) error {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if len(body) > maxSetup {
-		return fmt.Errorf("the setup is %d bytes, more than %d", len(body), maxSetup)
-	}
-	head := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	if _, _, err := c.WriteMsgUnix(head, rights, nil); err != nil {
-		return err
-	}
-	_, err = c.Write(body)
-	return err
-}
+// maxSetup bounds a setup, which is mostly the program's environment; maxReport
+// bounds a report.
+const (
+	maxSetup  = 1 << 20
+	maxReport = 64 << 10
+)
 
 // maxFDs is the kernel's own bound on descriptors in one message.
 const maxFDs = 253
 
+// sendSetup sends the setup and, first, the descriptors it refers to.
+func sendSetup(c *net.UnixConn, s setup, fds []int) error {
+	body := pack(&s)
+	if len(body) > maxSetup {
+		return fmt.Errorf("the setup is %d bytes, more than %d", len(body), maxSetup)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	// One byte takes them along; a long message would be cut in two.
+	if _, _, err := c.WriteMsgUnix([]byte{0}, rights, nil); err != nil {
+		return err
+	}
+	_, err := c.Write(body)
+	return err
+}
+
 // receiveSetup is the other end, on a blocking descriptor.
 func receiveSetup(conn *os.File) (s setup, fds []int, err error) {
-	head, oob := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxFDs))
-	n, oobn, flags, _, err := unix.Recvmsg(int(conn.Fd()), head, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_WAITALL)
+	head, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*maxFDs))
+	n, oobn, flags, _, err := unix.Recvmsg(int(conn.Fd()), head, oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return s, nil, err
 	}
@@ -130,15 +182,7 @@ func receiveSetup(conn *os.File) (s setup, fds []int, err error) {
 		}
 		fds = append(fds, got...)
 	}
-	size := binary.BigEndian.Uint32(head)
-	if size > maxSetup {
-		return s, nil, errors.New("the setup is too large")
-	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(conn, body); err != nil {
-		return s, nil, err
-	}
-	return s, fds, json.Unmarshal(body, &s)
+	return s, fds, receive(conn, &s, maxSetup)
 }
 
 // Exit is how the program of a sandbox ended.

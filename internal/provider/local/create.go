@@ -119,7 +119,9 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages ...
 		return errors.Join(err, b.kill(ctx))
 	}
 	stages = append(stages, sandbox.Stage{Name: "ready", Took: time.Since(began)})
-	b.usage = usage{size: b.usage.size}
+	if b.usage = (usage{size: b.usage.size}); row.Sandbox().State == sandbox.Creating {
+		b.usage = p.unused()
+	}
 	if err := p.change(row, func(sb *sandbox.Sandbox) {
 		sb.State, sb.Message, sb.Stages = sandbox.Running, "", stages
 	}); err != nil {

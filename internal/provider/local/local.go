@@ -23,6 +23,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -157,6 +158,8 @@ type Provider struct {
 	unsynced map[string]bool     // folders of records that may not be on the disk yet
 	once     sync.Once
 	end      error
+
+	lastWhole atomic.Pointer[size] // of the disks' filesystem; the watcher's
 
 	volumes sync.Mutex // held while volumes are made, counted or deleted
 }

@@ -110,7 +110,7 @@ func (p *Provider) enter(b *box) error {
 
 // persistPause gathers what changes at about the same time, most often the same
 // record again.
-const persistPause = 100 * time.Millisecond
+const persistPause = 500 * time.Millisecond
 
 // persist brings a saved record to the disk without making its caller wait: what
 // was saved survives the end of this process, and only a power cut within these

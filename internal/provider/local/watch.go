@@ -59,6 +59,7 @@ func (p *Provider) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		now, whole := time.Now(), p.whole()
+		p.lastWhole.Store(&whole)
 		for _, id := range p.table.IDs(sandbox.Running) {
 			if ctx.Err() != nil {
 				return
@@ -93,6 +94,15 @@ func (p *Provider) whole() size {
 		return size{}
 	}
 	return size{bytes: int64(st.Blocks-st.Bfree) * st.Bsize, files: int64(st.Files - st.Ffree)}
+}
+
+// unused is the usage of a disk that was just made. It need not be added up.
+func (p *Provider) unused() usage {
+	u := usage{at: time.Now()}
+	if whole := p.lastWhole.Load(); whole != nil {
+		u.whole = *whole
+	}
+	return u
 }
 
 // look checks one disk and says whether it had to add it up.
