@@ -15,10 +15,8 @@ test: deps build ## install what is missing, run all tests
 	go vet $(PKGS)
 	go test -race -timeout 20m $(PKGS)
 
-build: ## bin/aio, bin/cove and the first process of its sandboxes, static
-	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/aio ./cmd/aio
-	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/cove ./cmd/cove
-	$(GO) build -trimpath -ldflags '-s -w' -o bin/cove-init ./cmd/cove-init
+build: ## bin/aio and bin/cove, each with the small program it starts, static
+	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
 
 LINT := .tools/bin/golangci-lint
 $(LINT):

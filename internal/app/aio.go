@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/activity"
@@ -132,7 +133,7 @@ func (a *Aio) services() ([]service, []health.Component) {
 		WaitPorts: a.cfg.WaitPorts, WaitTimeout: a.cfg.WaitTimeout,
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
-	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Runner: a.runner, Log: a.log, Proxy: outbound(c), Deny: ownAddress(c)})
+	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.log, Proxy: outbound(c), Deny: ownAddress(c)})
 	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.log})
 	javascript := node.New(node.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.log})
 	chromium, desktop := a.desktop()

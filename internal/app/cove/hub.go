@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/health"
@@ -34,7 +34,7 @@ const Title = "Cove hub"
 
 // Where sandboxes find what the hub brings along.
 const (
-	aioInside  = "/run/bin/aio"
+	aioInside  = "/run/bin/aio" // and beside it, what aio itself calls
 	venvInside = "/run/venv"
 )
 
@@ -198,7 +198,10 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		Dir: cfg.State, Init: findInit(), Command: []string{aioInside, "serve"},
 		Binds: []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
 		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
-		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, Log: log,
+		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 32, Log: log,
+	}
+	if helper := aio + "-markdown"; host.IsFile(helper) {
+		c.Binds = append(c.Binds, local.Bind{Source: helper, Target: aioInside + "-markdown"})
 	}
 	if cfg.Venv != "" {
 		c.Binds = append(c.Binds, local.Bind{Source: cfg.Venv, Target: venvInside})
@@ -220,23 +223,10 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 // findInit tells how the first process of a sandbox is started: the small program
 // for it, or else this one.
 func findInit() []string {
-	if small := beside("cove-init"); small != "" {
+	if small := host.Beside("cove-init"); small != "" {
 		return []string{small}
 	}
 	return []string{"/proc/self/exe", IsolateInit}
-}
-
-// beside finds a program in the folder of this one.
-func beside(name string) string {
-	self, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	path := filepath.Join(filepath.Dir(self), name)
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	return path
 }
 
 // IsolateInit is the argument by which the program starts itself as the first
@@ -251,7 +241,7 @@ func findAio(given string) (string, error) {
 		}
 		return given, nil
 	}
-	if aio := beside("aio"); aio != "" {
+	if aio := host.Beside("aio"); aio != "" {
 		return aio, nil
 	}
 	return "", errors.New("there is no aio program beside this one; build it, or name it with --aio")

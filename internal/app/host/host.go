@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -97,4 +98,22 @@ func Config(program string, dst any, std Streams) *cobra.Command {
 		return tw.Flush()
 	}
 	return cmd
+}
+
+// Beside finds a program in the folder of this one; empty: there is none.
+func Beside(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if path := filepath.Join(filepath.Dir(self), name); IsFile(path) {
+		return path
+	}
+	return ""
+}
+
+// IsFile tells whether there is a regular file.
+func IsFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }

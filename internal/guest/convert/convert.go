@@ -3,9 +3,9 @@
 // data URIs.
 //
 // It owns the choice of converter and the fetching, which obeys the outbound proxy
-// and never reaches the sandbox's own internals. HTML is converted here; Office
-// files and PDF by Microsoft's markitdown in a process of its own, or, when that is
-// not installed, by our own plainer reader. It refuses anything without a bound on
+// and never reaches the sandbox's own internals. HTML is converted by aio-markdown
+// (see package markdown), Office files and PDF by Microsoft's markitdown, or, when
+// that is not installed, by our own plainer reader; both in processes of their own. It refuses anything without a bound on
 // size and time.
 package convert
 
@@ -32,6 +32,7 @@ type Config struct {
 	Home      string
 	Workspace string
 	Venv      string // Python environment that has markitdown
+	Markdown  string // the program aio-markdown; empty: HTML cannot be converted
 	Runner    *proc.Runner
 	Log       *slog.Logger
 

@@ -21,12 +21,29 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/markdown"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+// TestMain is also aio-markdown, under that name.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "aio-markdown" {
+		os.Exit(markdown.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	testenv.Main(m)
+}
+
+// reader is the program aio-markdown.
+func reader(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "aio-markdown")
+	must(t, os.Symlink(self, path))
+	return path
+}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -47,7 +64,7 @@ func venv(t testing.TB) string {
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	runner := proc.New(proc.Config{})
-	c := Config{Home: t.TempDir(), Workspace: t.TempDir(), Runner: runner}
+	c := Config{Home: t.TempDir(), Workspace: t.TempDir(), Markdown: reader(t), Runner: runner}
 	for _, f := range change {
 		f(&c)
 	}

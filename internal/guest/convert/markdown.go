@@ -6,23 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
-	"codeberg.org/readeck/go-readability"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/strikethrough"
-	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
-	"golang.org/x/net/html"
-	"golang.org/x/net/html/charset"
-
 	"github.com/cove-sandbox/cove/internal/document"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
@@ -34,11 +25,11 @@ func (s *Service) markdown(ctx context.Context, src *source) (string, error) {
 	}
 	switch kind {
 	case ".html":
-		return s.html(src)
+		return s.html(ctx, src)
 	case ".md", ".txt", ".xml":
-		return s.text(src)
+		return s.text(ctx, src)
 	case ".json":
-		return s.json(src)
+		return s.json(ctx, src)
 	case ".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".epub":
 		return s.office(ctx, src, kind)
 	case ".csv", ".tsv", ".ipynb", ".png", ".jpg", ".gif", ".webp", ".bmp", ".tiff":
@@ -76,7 +67,7 @@ func (s *Service) read(ctx context.Context, src *source, kind string) (string, e
 }
 
 // load reads a document as UTF-8, whatever its encoding.
-func (s *Service) load(src *source) (string, error) {
+func (s *Service) load(ctx context.Context, src *source) (string, error) {
 	f, err := os.Open(src.path)
 	if err != nil {
 		return "", pyerr.From("convert", src.path, err)
@@ -86,22 +77,14 @@ func (s *Service) load(src *source) (string, error) {
 	if err != nil {
 		return "", pyerr.From("convert", src.path, err)
 	}
-	b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))
-	if utf8.Valid(b) {
+	if b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF")); utf8.Valid(b) {
 		return string(b), nil
 	}
-	decoded, err := charset.NewReader(bytes.NewReader(b), src.full)
-	if err == nil {
-		b, err = io.ReadAll(decoded)
-	}
-	if err != nil {
-		return "", op.Errorf(op.Invalid, "%s is in an encoding that cannot be read: %w", src.title(), err)
-	}
-	return strings.ToValidUTF8(string(b), "\uFFFD"), nil
+	return s.reader(ctx, src, "-text")
 }
 
-func (s *Service) text(src *source) (string, error) {
-	text, err := s.load(src)
+func (s *Service) text(ctx context.Context, src *source) (string, error) {
+	text, err := s.load(ctx, src)
 	if err != nil {
 		return "", err
 	}
@@ -111,8 +94,8 @@ func (s *Service) text(src *source) (string, error) {
 	return text, nil
 }
 
-func (s *Service) json(src *source) (string, error) {
-	text, err := s.text(src)
+func (s *Service) json(ctx context.Context, src *source) (string, error) {
+	text, err := s.text(ctx, src)
 	if err != nil {
 		return "", err
 	}
@@ -132,58 +115,50 @@ func fence(text, language string) string {
 	return marks + language + "\n" + strings.TrimRight(text, "\n") + "\n" + marks + "\n"
 }
 
-// maxHTML bounds a page: parsing cannot be called off once it has begun.
+// maxHTML bounds a page: read, it takes many times its size.
 const maxHTML = 16 << 20
 
-// html converts a page: of an article on the web what is to be read, of
-// everything else all there is.
-func (s *Service) html(src *source) (string, error) {
-	text, err := s.load(src)
+// html converts a page.
+func (s *Service) html(ctx context.Context, src *source) (string, error) {
+	info, err := os.Stat(src.path)
 	if err != nil {
-		return "", err
+		return "", pyerr.From("convert", src.path, err)
 	}
-	if len(text) > maxHTML {
+	if info.Size() > maxHTML {
 		return "", tooLarge(src.title(), maxHTML)
 	}
-	root, err := html.Parse(strings.NewReader(text))
-	if err != nil {
-		return "", op.Errorf(op.Invalid, "%s cannot be read as HTML: %w", src.title(), err)
+	var args []string
+	if src.page != nil {
+		args = []string{"-page", src.page.String()}
 	}
-	title := findTitle(root)
-	if src.page != nil && readability.CheckDocument(root) {
-		article, err := readability.FromDocument(root, src.page)
-		if err == nil && article.Node != nil {
-			root = article.Node
-			if article.Title != "" {
-				title = article.Title
-			}
-		}
-	}
-	conv := converter.NewConverter(converter.WithPlugins(base.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
-		strikethrough.NewStrikethroughPlugin(), table.NewTablePlugin()))
-	b, err := conv.ConvertNode(root, converter.WithDomain(domain(src.page)))
-	if err != nil {
-		return "", op.Errorf(op.Invalid, "%s cannot be converted: %w", src.title(), err)
-	}
-	out := strings.TrimSpace(string(b)) + "\n"
-	if title != "" && !strings.HasPrefix(out, "# ") {
-		out = "# " + title + "\n\n" + out
-	}
-	return out, nil
+	return s.reader(ctx, src, args...)
 }
 
-func domain(u *url.URL) string {
-	if u == nil {
-		return ""
+// reader has a page or a text read by aio-markdown, in a process of its own.
+func (s *Service) reader(ctx context.Context, src *source, args ...string) (string, error) {
+	if s.cfg.Markdown == "" || s.cfg.Runner == nil {
+		return "", op.Errorf(op.Unavailable, "converting %s needs the program aio-markdown, which is not in the folder of aio; build it there", src.title())
 	}
-	return u.Scheme + "://" + u.Host
+	f, err := os.Open(src.path)
+	if err != nil {
+		return "", pyerr.From("convert", src.path, err)
+	}
+	defer f.Close()
+	// A little more than is returned: the caller sees that it was cut.
+	out := proc.NewCapture(s.cfg.MaxText+1, 0)
+	res, err := s.cfg.Runner.Run(ctx, proc.Command{Path: s.cfg.Markdown, Args: append([]string{"-type", src.full}, args...), Stdin: f, Stdout: out, Limit: 64 << 10, Grace: -1})
+	if err != nil {
+		return "", fmt.Errorf("run aio-markdown: %w", err)
+	}
+	if res.Exit.Code != 0 {
+		s.cfg.Log.Info("aio-markdown failed", "document", src.title(), "exit", res.Exit.String())
+		return "", op.Errorf(op.Invalid, "%s cannot be converted: %s", src.title(), firstLine(string(res.Stderr)))
+	}
+	return strings.ToValidUTF8(string(out.Head()), ""), nil
 }
 
-func findTitle(n *html.Node) string {
-	for d := range n.Descendants() {
-		if d.Type == html.ElementNode && d.Data == "title" && d.FirstChild != nil {
-			return strings.Join(strings.Fields(d.FirstChild.Data), " ")
-		}
-	}
-	return ""
+// firstLine of what a program says is what went wrong; the rest is where.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return fmt.Sprintf("%.300s", line)
 }
