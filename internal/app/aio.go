@@ -209,7 +209,7 @@ func userName(cfg config.Aio) string {
 // it, who can do everything the API does anyway.
 func (a *Aio) Inside() string {
 	name := strings.NewReplacer(":", "-", "/", "-").Replace(a.cfg.Listen)
-	return filepath.Join(a.cfg.State, "aio-"+name+".sock")
+	return filepath.Join(a.cfg.Runtime, "aio-"+name+".sock")
 }
 
 // childEnv is what children inherit: no secrets, the home, the time zone, and

@@ -56,10 +56,12 @@ func serveCommand(version string, std host.Streams) *cobra.Command {
 	cmd.Flags().Lookup("no-init").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src := config.System("aio", flags())
-		startAlone(src.Environ)
 		var cfg config.Aio
 		if _, err := config.Load(&cfg, src); err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+		}
+		if cfg.Alone {
+			src.Environ = startAlone(src.Environ)
 		}
 		log := host.Log(cfg.LogLevel, cfg.LogFormat, std.Err)
 		inner, err := cmd.Flags().GetBool("no-init")
@@ -77,14 +79,15 @@ func serveCommand(version string, std host.Streams) *cobra.Command {
 // aloneFor is longer than a start takes on a busy machine.
 const aloneFor = 2 * time.Second
 
-// startAlone keeps to one processor while the server starts. Others would only look
-// for work that there is none of, and of sandboxes hundred may start at once. After
-// that it has all that it may use, or what its environment says.
-func startAlone(environ []string) {
-	if !slices.ContainsFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, "GOMAXPROCS=") }) {
-		runtime.GOMAXPROCS(1)
-		time.AfterFunc(aloneFor, runtime.SetDefaultGOMAXPROCS)
-	}
+// startAlone ends what the environment asks for, and returns it without. A server
+// that starts on one processor does not look on others for work that there is none
+// of, and of sandboxes hundred may start at once.
+func startAlone(environ []string) []string {
+	time.AfterFunc(aloneFor, runtime.SetDefaultGOMAXPROCS)
+	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return name == "GOMAXPROCS" || name == "AIO_ALONE"
+	})
 }
 
 func serve(ctx context.Context, cfg config.Aio, src config.Source, version string, std host.Streams, log *slog.Logger) error {

@@ -98,7 +98,7 @@ func (l *late) prepare(s bind.Settings) (bind.Commit, error) {
 		cfg.Workspace = s.Workdir
 	}
 	for _, f := range []struct{ key, was, is string }{
-		{"listen", l.cfg.Listen, cfg.Listen}, {"user", l.cfg.User, cfg.User}, {"state", l.cfg.State, cfg.State},
+		{"listen", l.cfg.Listen, cfg.Listen}, {"user", l.cfg.User, cfg.User}, {"state", l.cfg.State, cfg.State}, {"runtime", l.cfg.Runtime, cfg.Runtime},
 		{"egress", l.cfg.Egress, cfg.Egress}, {"outlet", l.cfg.Outlet, cfg.Outlet},
 	} {
 		if f.was != f.is {

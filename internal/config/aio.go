@@ -30,6 +30,7 @@ type Aio struct {
 	Home       string   `key:"home" env:"AIO_HOME" doc:"Home folder; empty means the user's own."`
 	Workspace  string   `key:"workspace" env:"WORKSPACE" doc:"Folder that relative paths and new sessions start in; empty means the home folder."`
 	State      string   `key:"state" env:"AIO_STATE" doc:"Folder for what must survive a restart; empty means aio below XDG_STATE_HOME or ~/.local/state."`
+	Runtime    string   `key:"runtime" env:"AIO_RUNTIME" doc:"Folder for sockets; empty means aio below XDG_RUNTIME_DIR if that exists, else the state folder."`
 	Venv       string   `key:"venv" env:"AIO_VENV" doc:"Python environment with the project's packages; empty means venv below the state folder."`
 	TZ         string   `key:"tz" env:"TZ" doc:"Time zone of everything that runs, such as Europe/Berlin; empty means the machine's."`
 	SkillsPath []string `key:"skills_path" env:"AIO_SKILLS_PATH" sep:"path" doc:"Folders whose skills are registered at start."`
@@ -37,6 +38,7 @@ type Aio struct {
 	// Start and readiness.
 	Init               bool          `key:"init" env:"AIO_INIT" default:"false" doc:"Wait to be told environment, files and folder by POST /v1/sandbox/init, and do nothing else before."`
 	Contained          bool          `key:"contained" env:"AIO_CONTAINED" default:"false" doc:"All processes end with this server anyway, as in a sandbox of a hub: none is kept to watch over them."`
+	Alone              bool          `key:"alone" env:"AIO_ALONE" default:"false" doc:"GOMAXPROCS is meant for the start only, as in a sandbox of a hub: after it the server uses what processors there are."`
 	WaitPorts          []int         `key:"wait_ports" env:"WAIT_PORTS" min:"1" max:"65535" doc:"Local ports that must accept connections before the sandbox calls itself ready."`
 	WaitTimeout        time.Duration `key:"wait_timeout" env:"AIO_WAIT_TIMEOUT" default:"5m" min:"1s" max:"1h" doc:"How long to wait for those ports before readiness reports a failure."`
 	RunHookInit        string        `key:"run_hook_init" env:"RUN_HOOK_INIT" doc:"Shell command run first at start."`

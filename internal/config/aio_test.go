@@ -54,6 +54,39 @@ func TestAioDefaults(t *testing.T) {
 	}
 }
 
+func TestAioRuntime(t *testing.T) {
+	t.Parallel()
+	there := t.TempDir()
+	for _, c := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"XDG_RUNTIME_DIR=" + there}, there + "/aio"},
+		{[]string{"XDG_RUNTIME_DIR=" + there, "AIO_USER=0", "AIO_STATE=/s"}, "/s"}, // it is not that user's
+		{[]string{"XDG_RUNTIME_DIR=" + there + "/none"}, "/home/x/.local/state/aio"},
+		{[]string{"XDG_RUNTIME_DIR=."}, "/home/x/.local/state/aio"},
+		{nil, "/home/x/.local/state/aio"},
+		{[]string{"XDG_RUNTIME_DIR=" + there, "AIO_RUNTIME=~/r"}, "/home/x/r"},
+	} {
+		var a Aio
+		if _, err := Load(&a, Source{Environ: append([]string{"HOME=/home/x"}, c.env...), Prefix: "AIO_"}); err != nil || a.Runtime != c.want {
+			t.Errorf("%v: %s %v, want %s", c.env, a.Runtime, err, c.want)
+		}
+	}
+}
+
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]bool{
+		"de": true, "en-US": true, "zh_Hant_TW": true, "es-419": true, "yue-HK": true, "sl-rozaj-biske": true,
+		"": false, "e": false, "engl": false, "e1": false, "en-": false, "-US": false, "en--US": false, "en-U": false, "en-Überall": false, "en US": false, "en-abcdefghi": false, "@{": false,
+	} {
+		if got := isLanguage(tag); got != want {
+			t.Errorf("%q: %v", tag, got)
+		}
+	}
+}
+
 func TestAioPlaces(t *testing.T) {
 	t.Parallel()
 	var a Aio

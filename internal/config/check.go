@@ -51,8 +51,9 @@ func checkNames(key, prefix string, m map[string]string, fault func(key, format 
 func (a *Aio) places(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
 	home, _ := lookup("HOME")
 	stateHome, _ := lookup("XDG_STATE_HOME")
+	runtimeDir, _ := lookup("XDG_RUNTIME_DIR")
 	if a.User != "" {
-		stateHome = ""
+		stateHome, runtimeDir = "", ""
 		u, err := findUser(a.User)
 		if err != nil {
 			fault("user", "%s is not a user of this machine; name one from /etc/passwd or give a number", quote(a.User))
@@ -80,13 +81,19 @@ func (a *Aio) places(lookup func(string) (string, bool), fault func(key, format 
 			a.State = filepath.Join(a.Home, ".local/state/aio")
 		}
 	}
+	if a.Runtime == "" {
+		a.Runtime = a.State
+		if info, err := os.Stat(runtimeDir); err == nil && info.IsDir() && filepath.IsAbs(runtimeDir) {
+			a.Runtime = filepath.Join(runtimeDir, "aio")
+		}
+	}
 	if a.Venv == "" {
 		a.Venv = filepath.Join(a.State, "venv")
 	}
 	for _, p := range []struct {
 		key  string
 		path *string
-	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"venv", &a.Venv}} {
+	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"runtime", &a.Runtime}, {"venv", &a.Venv}} {
 		*p.path = expand(*p.path, a.Home)
 		if !filepath.IsAbs(*p.path) {
 			fault(p.key, "%s is not an absolute path (it must begin with / or ~/)", quote(*p.path))
@@ -250,7 +257,21 @@ func RSAPublicKey(text string) (*rsa.PublicKey, error) {
 	return public, nil
 }
 
-var language = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$`) })
+// isLanguage: two or three letters, then parts of two to eight letters or digits,
+// such as de, en-US or zh_Hant_TW.
+func isLanguage(tag string) bool {
+	letter := func(c rune) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+	for i, part := range strings.Split(strings.ReplaceAll(tag, "_", "-"), "-") {
+		longest, allowed := 8, func(c rune) bool { return letter(c) || '0' <= c && c <= '9' }
+		if i == 0 {
+			longest, allowed = 3, letter
+		}
+		if len(part) < 2 || len(part) > longest || strings.ContainsFunc(part, func(c rune) bool { return !allowed(c) }) {
+			return false
+		}
+	}
+	return true
+}
 
 func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 	if a.Homepage != "" && !isURL(a.Homepage, "http", "https", "file", "about", "data", "chrome") {
@@ -258,12 +279,12 @@ func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 	}
 	for _, tag := range strings.Split(a.BrowserLang, ",") {
 		tag, _, _ = strings.Cut(strings.TrimSpace(tag), ";")
-		if !language().MatchString(tag) {
+		if !isLanguage(tag) {
 			fault("browser_lang", "%s is not a language such as en-US, or a list such as de-DE,de,en", quote(a.BrowserLang))
 			break
 		}
 	}
-	if a.ChromeUILang != "" && !language().MatchString(a.ChromeUILang) {
+	if a.ChromeUILang != "" && !isLanguage(a.ChromeUILang) {
 		fault("chrome_ui_lang", "%s is not a language such as en-US", quote(a.ChromeUILang))
 	}
 	if strings.ContainsFunc(a.BrowserUserAgent, func(c rune) bool { return c < ' ' || c == 0x7f }) {

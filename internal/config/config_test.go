@@ -338,6 +338,9 @@ func TestMalformedStructsPanic(t *testing.T) {
 			A string `key:"a" env:"X" doc:"d"`
 			B string `key:"b" env:"X" doc:"d"`
 		}{},
+		"unknown tag": &struct {
+			A string `key:"a" doc:"d" enums:"x"`
+		}{},
 		"bad default": &struct {
 			A int `key:"a" doc:"d" default:"x"`
 		}{},

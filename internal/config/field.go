@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,19 +100,35 @@ func parseFields(t reflect.Type) []Field {
 }
 
 func newField(s reflect.StructField, index int) Field {
-	f := Field{
-		Name:    s.Name,
-		Key:     s.Tag.Get("key"),
-		Env:     splitTag(s.Tag.Get("env")),
-		Default: s.Tag.Get("default"),
-		Doc:     s.Tag.Get("doc"),
-		Enum:    splitTag(s.Tag.Get("enum")),
-		Min:     s.Tag.Get("min"),
-		Max:     s.Tag.Get("max"),
-		sep:     s.Tag.Get("sep"),
-		index:   index,
-	}
+	f := Field{Name: s.Name, index: index}
 	wrong := func(what string) { panic(fmt.Sprintf("config: field %s %s", s.Name, what)) }
+	var env, enum, secret string
+	if !tags(string(s.Tag), func(name string) *string {
+		switch name {
+		case "key":
+			return &f.Key
+		case "env":
+			return &env
+		case "default":
+			return &f.Default
+		case "doc":
+			return &f.Doc
+		case "secret":
+			return &secret
+		case "enum":
+			return &enum
+		case "min":
+			return &f.Min
+		case "max":
+			return &f.Max
+		case "sep":
+			return &f.sep
+		}
+		return nil
+	}) {
+		wrong("has a tag that is malformed or has no meaning here")
+	}
+	f.Env, f.Enum = splitTag(env), splitTag(enum)
 	if !s.IsExported() || s.Anonymous {
 		wrong("must be exported and not embedded: a config struct is flat")
 	}
@@ -122,7 +139,7 @@ func newField(s reflect.StructField, index int) Field {
 		wrong("needs a doc tag")
 	}
 	f.Flag = strings.ReplaceAll(f.Key, "_", "-")
-	switch s.Tag.Get("secret") {
+	switch secret {
 	case "":
 	case "true":
 		f.Secret, f.Scrub = true, true
@@ -150,6 +167,27 @@ func newField(s reflect.StructField, index int) Field {
 		}
 	}
 	return f
+}
+
+// tags reads all of a field's at once: to look for each would be a good part of what
+// a server does before it listens. It returns false if one is malformed or unknown.
+func tags(tag string, into func(name string) *string) bool {
+	for tag = strings.TrimLeft(tag, " "); tag != ""; tag = strings.TrimLeft(tag, " ") {
+		name, rest, ok := strings.Cut(tag, ":")
+		to := into(name)
+		if !ok || to == nil {
+			return false
+		}
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return false
+		}
+		if *to, err = strconv.Unquote(quoted); err != nil {
+			return false
+		}
+		tag = rest[len(quoted):]
+	}
+	return true
 }
 
 func typeOf(t reflect.Type) (Type, bool) {

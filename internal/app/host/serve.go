@@ -42,11 +42,11 @@ func Listen(address string) (net.Listener, error) {
 		}
 		return l, nil
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("listen on %s: another server answers there", address)
-	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+			c.Close()
+			return nil, fmt.Errorf("listen on %s: another server answers there", address)
+		}
 		os.Remove(path)
 	}
 	l, err := net.Listen("unix", path)

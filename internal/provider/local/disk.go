@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -269,9 +270,10 @@ func (p *Provider) complete(b *box) sandbox.Spec {
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": isolate.Home, "USER": isolate.User,
 		"LOGNAME": isolate.User, "SHELL": "/bin/bash", "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": "/run/user/1000"}
 	for _, more := range []map[string]string{img.Env, p.cfg.Env, spec.Env} {
-		for k, v := range more {
-			env[k] = v
-		}
+		maps.Copy(env, more)
+	}
+	if slices.Equal(spec.Command, p.cfg.Command) && !overlap(env, p.cfg.CommandEnv) {
+		maps.Copy(env, p.cfg.CommandEnv)
 	}
 	env[sandbox.EnvEgress] = "unix:" + filepath.Join(egressDir, egressSocket)
 	env[sandbox.EnvListen] = "unix:" + filepath.Join(serverDir, serverSocket)
@@ -280,6 +282,15 @@ func (p *Provider) complete(b *box) sandbox.Spec {
 	}
 	spec.Env = env
 	return spec
+}
+
+func overlap(a, b map[string]string) bool {
+	for k := range b {
+		if _, ok := a[k]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 func limits(r sandbox.Resources) isolate.Limits {

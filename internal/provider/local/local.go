@@ -51,8 +51,10 @@ type Config struct {
 	Dir string
 	// Init starts this program as a sandbox's init; see isolate.Config.Argv.
 	Init []string
-	// Command runs in sandboxes whose spec has none.
-	Command []string
+	// Command runs in sandboxes whose spec has none, with CommandEnv, all or
+	// nothing of it: whose environment has any of it wants something else.
+	Command    []string
+	CommandEnv map[string]string
 	// Binds shows files and folders of the host in every sandbox, read-only.
 	Binds []Bind
 	// Env is part of every sandbox's environment; a spec's own goes before it.
