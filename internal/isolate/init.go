@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -61,9 +60,13 @@ func (i *initer) start() (int, error) {
 		return 0, err
 	}
 	unix.Umask(0o022)
-	if err := closeInherited(); err != nil {
-		return 0, fmt.Errorf("close inherited files: %w", err)
+	// Nothing but what we are started with got here (see spawn), and of that nothing
+	// goes on to the program.
+	if err := unix.CloseRange(fdConn, fdExe, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, fmt.Errorf("keep files to ourselves: %w", err)
 	}
+	unix.Close(fdExe)
+	i.await()
 	set, fds, err := receiveSetup(i.conn)
 	if err != nil {
 		return 0, fmt.Errorf("receive setup: %w", err)
@@ -95,6 +98,7 @@ func (i *initer) start() (int, error) {
 
 	// The gate: one byte says that limits are set and that we are on record. If
 	// who started us dies before, there is none, and we end.
+	i.await()
 	if n, err := i.conn.Read(make([]byte, 1)); n != 1 {
 		return 0, fmt.Errorf("wait at the gate: %w", err)
 	}
@@ -139,35 +143,22 @@ func (i *initer) become() error {
 	return nil
 }
 
+// await returns when there is something to read, or without waiting in a spare. The
+// scheduler is not told that we wait: for a wait of less than a millisecond it would
+// start another thread, which settle would then have to wake.
+func (i *initer) await() {
+	for p := (unix.PollFd{Fd: fdConn, Events: unix.POLLIN}); i.behind; {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0); errno != unix.EINTR {
+			return
+		}
+	}
+}
+
 // rootIDs makes root of one thread or of all of them, by the kind of call.
 func rootIDs(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) error {
 	for _, nr := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
 		if _, _, errno := call(nr, 0, 0, 0); errno != 0 {
 			return fmt.Errorf("become root: %w", errno)
-		}
-	}
-	return nil
-}
-
-// closeInherited closes what whoever started the hub left open for its children:
-// a descriptor of the host must not reach the inside, nor be held by us. Those of
-// the Go runtime are marked to close on exec, and so are ours from here on.
-func closeInherited() error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			return err
-		}
-		if fd <= fdControl {
-			unix.CloseOnExec(fd)
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package isolate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -51,6 +54,7 @@ func TestIsolate(t *testing.T) {
 		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze}, {"dial", testDial},
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
+		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
 		{"chromium", testChromium},
 	} {
 		t.Run(c.name, c.run)
@@ -447,5 +451,93 @@ func testLogIsBounded(t *testing.T) {
 	out, _ := b.run(isolate.Limits{}, "sh", "-c", "seq 1 200000; echo the end")
 	if !strings.HasSuffix(out, "200000\nthe end\n") || len(out) > 2*64<<10 || len(out) < 48<<10 {
 		t.Errorf("%d bytes are kept, ending in %q", len(out), out[max(0, len(out)-40):])
+	}
+}
+
+// A thread of init that kept a right could be made to use it.
+func testInitIsSettled(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		b := newBox(t)
+		group, err := b.groups.Make("box", isolate.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spare {
+			if b.cfg.Spare, err = isolate.Prepare(t.Context(), b.cfg.Argv, b.cfg.IDs, group); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := b.start(t.Context(), isolate.Limits{}, "sleep", "60")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"Uid": "2000000 2000000 2000000 2000000", "Gid": "2000000 2000000 2000000 2000000", "Groups": "",
+			"CapInh": "0000000000000000", "CapPrm": "0000000000000020", "CapEff": "0000000000000020", "CapAmb": "0000000000000000", "Seccomp": "2"}
+		var wrong []string
+		if !eventually(func() bool { wrong = threadsOtherThan(t, h.Record().PID, want); return len(wrong) == 0 }) {
+			t.Errorf("spare %v: %v", spare, wrong)
+		}
+		h.Kill()
+		<-h.Done()
+	}
+}
+
+// threadsOtherThan lists what of the status of a process's threads is not as wanted.
+func threadsOtherThan(t *testing.T, pid int, want map[string]string) (wrong []string) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("threads %v %v", threads, err)
+	}
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		seen := 0
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(line, ":")
+			if is := strings.Join(strings.Fields(value), " "); want[name] != "" || name == "Groups" {
+				seen++
+				if is != want[name] {
+					wrong = append(wrong, fmt.Sprintf("%s: %s is %q, not %q", file, name, is, want[name]))
+				}
+			}
+		}
+		if seen != len(want) {
+			t.Fatalf("%s has %d of %d lines", file, seen, len(want))
+		}
+	}
+	return wrong
+}
+
+func testNothingIsInherited(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	fd, err := unix.Open(secret, unix.O_CREAT|unix.O_RDWR, 0o600) // left open for children, as by a shell
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 700); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	b := newBox(t)
+	h, err := b.start(t.Context(), isolate.Limits{}, "sh", "-c", "ls -l /proc/self/fd; echo listed; sleep 60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.line("listed")
+	if strings.Contains(b.log(), "secret") || strings.Contains(b.log(), "700") {
+		t.Errorf("inside: %s", b.log())
+	}
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", h.Record().PID))
+	if err != nil || len(links) == 0 {
+		t.Fatalf("%v %v", links, err)
+	}
+	for _, l := range links {
+		if to, _ := os.Readlink(l); to == secret {
+			t.Errorf("init holds %s", to)
+		}
 	}
 }

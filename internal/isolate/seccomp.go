@@ -2,6 +2,9 @@ package isolate
 
 import (
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -124,8 +127,21 @@ func rules() map[uint32][]bpf.Instruction {
 	return r
 }
 
-// filter assembles the program.
+// perGroup is how many calls of a filter are decided on one after the other.
+const perGroup = 8
+
+// filter assembles the program. The calls are in order and in groups, of which all
+// but one are passed over: the kernel runs the program once for each call there is
+// when it is set, and then for each call whose arguments matter.
 func filter() ([]bpf.RawInstruction, error) {
+	all := rules()
+	for _, list := range []map[syscall.Errno][]uint32{denied, oldDenied} {
+		for e, calls := range list {
+			for _, nr := range calls {
+				all[nr] = []bpf.Instruction{refuse(e)}
+			}
+		}
+	}
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
@@ -134,16 +150,17 @@ func filter() ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: ceiling, SkipTrue: 1}, // also shuts out x32
 		refuse(unix.ENOSYS),
 	}
-	for nr, body := range rules() {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(body))})
-		p = append(p, body...)
-	}
-	for _, list := range []map[syscall.Errno][]uint32{denied, oldDenied} {
-		for e, calls := range list {
-			for _, nr := range calls {
-				p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: 1}, refuse(e))
-			}
+	for group := range slices.Chunk(slices.Sorted(maps.Keys(all)), perGroup) {
+		var body []bpf.Instruction
+		for _, nr := range group {
+			body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(all[nr]))})
+			body = append(body, all[nr]...)
 		}
+		if len(body) >= math.MaxUint8 {
+			return nil, fmt.Errorf("assemble seccomp filter: a group of %d instructions cannot be passed over", len(body))
+		}
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: group[len(group)-1], SkipTrue: uint8(len(body) + 1)})
+		p = append(append(p, body...), allow)
 	}
 	raw, err := bpf.Assemble(append(p, allow))
 	if err != nil {

@@ -24,8 +24,8 @@ func (b *builder) dev() error {
 			return err
 		}
 		at := path.Join(dev, n)
-		if err := os.WriteFile(at, nil, 0o666); err != nil {
-			return err
+		if err := unix.Mknod(at, unix.S_IFREG|0o666, 0); err != nil {
+			return fmt.Errorf("%s: %w", n, err)
 		}
 		if err := unix.MoveMount(node, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("%s: %w", n, err)

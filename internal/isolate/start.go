@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -179,6 +180,11 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		return nil, nil, err
 	}
 	defer exe.Close()
+	// A descriptor that whoever started us left open for our children must not reach
+	// the inside, nor be held by init.
+	if err := unix.CloseRange(fdConn, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("isolate: keep files to ourselves: %w", err)
+	}
 	pidfd := -1
 	attr := &os.ProcAttr{
 		Dir: "/",
@@ -239,9 +245,8 @@ func (s *starter) argv() []string { return append([]string{initName}, s.cfg.Argv
 const initName = "init"
 
 // exePath is where the child finds the program that it becomes. As a descriptor
-// it can be executed even if its folder is closed to the sandbox's user. Init
-// closes it like everything it does not know.
-var exePath = fmt.Sprintf("/proc/self/fd/%d", fdControl+1)
+// it can be executed even if its folder is closed to the sandbox's user.
+var exePath = fmt.Sprintf("/proc/self/fd/%d", fdExe)
 
 func openExe(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)

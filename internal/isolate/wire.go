@@ -18,6 +18,7 @@ const (
 	fdLog1
 	fdExit
 	fdControl
+	fdExe // what it runs, which it closes
 )
 
 // The first byte that init is sent: who it is from now on.
