@@ -76,9 +76,10 @@ type Config struct {
 	ImageSize int64
 	NoImage   bool
 
-	// Spares is how many inits are kept started ahead, which makes a create some
-	// milliseconds shorter. It needs root.
-	Spares int
+	// Spares is how many inits are kept started ahead, at least, which makes a create
+	// some milliseconds shorter; MostSpares, how many when as many were lately asked
+	// for at once. It needs root.
+	Spares, MostSpares int
 
 	ReadyTimeout time.Duration // of specs that have none
 	StopGrace    time.Duration // from the polite request to the end
@@ -229,6 +230,7 @@ func (p *Provider) open(ctx context.Context) (err error) {
 	if err := p.adopt(ctx); err != nil {
 		return err
 	}
+	p.spares.want = p.cfg.Spares
 	p.table.Go(p.watch)
 	p.refill()
 	return nil

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,17 +13,50 @@ import (
 
 // spares are inits that were started ahead, so that a create need not wait for
 // one. They are no sandboxes: nothing is on record of them, and they end with us.
+//
+// As many wait as were lately asked for at once: a machine on which sandboxes come
+// one by one does not pay for hundred, and one on which they come by the hundred
+// serves the next hundred sooner.
 type spares struct {
 	mu     sync.Mutex
 	list   []spare
 	closed bool
 	making bool
-	used   time.Time // when a sandbox was last made
+	used   time.Time // when a sandbox was last asked for or made
+	rush   int       // how many were asked for without a calm between them
+	want   int       // how many there shall be
+	until  time.Time // when that is more than it need be
 }
 
 // calm is how long nobody must have made a sandbox before one is prepared for the
 // next: who is being served, and what comes right after, goes first.
 const calm = 30 * time.Millisecond
+
+// rememberRush is for how long there are as many as a rush asked for.
+const rememberRush = 10 * time.Minute
+
+// ask counts one sandbox that is asked for.
+func (s *spares) ask(now time.Time, least, most int) {
+	if now.Sub(s.used) > calm {
+		s.rush = 0
+	}
+	s.used = now
+	s.rush++
+	if n := min(s.rush, most); n >= max(s.want, least) {
+		s.want, s.until = n, now.Add(rememberRush)
+	}
+}
+
+// spareable takes away what is more than there shall be now.
+func (s *spares) spareable(now time.Time, least int) []spare {
+	if now.After(s.until) || s.want < least {
+		s.want = least
+	}
+	n := min(len(s.list), s.want)
+	extra := slices.Clone(s.list[n:])
+	s.list = s.list[:n]
+	return extra
+}
 
 // spare is an init with what it has already of the sandbox that it will be of.
 type spare struct {
@@ -37,6 +71,7 @@ type spare struct {
 func (p *Provider) place() (spare, error) {
 	s := &p.spares
 	s.mu.Lock()
+	s.ask(time.Now(), p.cfg.Spares, p.cfg.MostSpares)
 	if n := len(s.list); n > 0 {
 		got := s.list[n-1]
 		s.list = s.list[:n-1]
@@ -65,7 +100,7 @@ func (p *Provider) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = time.Now()
-	if s.closed || s.making || len(s.list) >= p.cfg.Spares || rootless() {
+	if s.closed || s.making || len(s.list) >= s.want || rootless() {
 		return
 	}
 	s.making = true
@@ -119,7 +154,24 @@ func (p *Provider) prepare(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, next)
-	return len(s.list) < p.cfg.Spares
+	return len(s.list) < s.want
+}
+
+// trim ends those that nobody has asked for in a long time.
+func (p *Provider) trim(now time.Time) {
+	p.spares.mu.Lock()
+	extra := p.spares.spareable(now, p.cfg.Spares)
+	p.spares.mu.Unlock()
+	if len(extra) == 0 {
+		return
+	}
+	p.table.Go(func(context.Context) {
+		for _, s := range extra {
+			if err := p.vacate(s); err != nil {
+				p.cfg.Log.Warn("cannot end what was prepared for sandboxes", "error", err)
+			}
+		}
+	})
 }
 
 // closeSpares ends those that are left, all at once: the kernel takes its time.

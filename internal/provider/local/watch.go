@@ -80,6 +80,7 @@ func (p *Provider) watch(ctx context.Context) {
 		}
 		if now.After(oom) {
 			oom = now.Add(oomEvery)
+			p.trim(now)
 		}
 	}
 }
