@@ -185,7 +185,7 @@ func (i *initer) launch() (int, error) {
 	if err := bound(); err != nil {
 		return 0, err
 	}
-	if err := seal(); err != nil {
+	if err := seal(i.set.Filter); err != nil {
 		return 0, err
 	}
 	pid := 0

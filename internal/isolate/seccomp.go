@@ -1,10 +1,13 @@
 package isolate
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -169,19 +172,31 @@ func filter() ([]bpf.RawInstruction, error) {
 	return raw, nil
 }
 
-// seal gives up new privileges and puts the filter on all threads, for good.
-func seal() error {
+// sealing is the filter as the kernel wants it. The hub makes it, once, and sends it
+// along: to assemble it would be a twentieth of what init does.
+var sealing = sync.OnceValues(func() (string, error) {
 	raw, err := filter()
 	if err != nil {
-		return err
+		return "", err
 	}
+	var b []byte
+	for _, r := range raw {
+		b = binary.NativeEndian.AppendUint16(b, r.Op)
+		b = binary.NativeEndian.AppendUint32(append(b, r.Jt, r.Jf), r.K)
+	}
+	return string(b), nil
+})
+
+// seal gives up new privileges and puts the filter on all threads, for good.
+func seal(sealing string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	prog := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		prog[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	prog := make([]unix.SockFilter, len(sealing)/unix.SizeofSockFilter)
+	if len(prog) == 0 {
+		return errors.New("set seccomp filter: there is none")
 	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(sealing)), sealing)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	tid, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {

@@ -367,6 +367,10 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 func (s *starter) setup(pid int) (setup, error) {
 	set := setup{Version: wireVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
 		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0}
+	var err error
+	if set.Filter, err = sealing(); err != nil {
+		return set, fmt.Errorf("isolate: %w", err)
+	}
 	m := mapper{starter: s}
 	if !set.Rootless {
 		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))

@@ -44,6 +44,7 @@ type setup struct {
 	Limits   Limits
 	LogSize  int64
 	Rootless bool
+	Filter   string // of system calls; see sealing
 	// Late: the files of Config come with this, behind the mounts.
 	Late bool
 }
@@ -105,6 +106,7 @@ func (s *setup) tell(f *frame) {
 		whole(f, n)
 	}
 	f.flag(&s.Rootless)
+	f.text(&s.Filter)
 	f.flag(&s.Late)
 }
 

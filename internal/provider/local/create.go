@@ -75,10 +75,9 @@ func (p *Provider) create(ctx context.Context, row *sandbox.Row[*box]) error {
 		}
 		row.Data.rec.Image = &img
 	}
+	// There is no record until something runs: what is found without one was not
+	// finished.
 	if err := p.makeDisk(row.Data); err != nil {
-		return err
-	}
-	if err := row.Data.save(); err != nil {
 		return err
 	}
 	return p.start(ctx, row, sandbox.Stage{Name: "disk", Took: time.Since(began)})

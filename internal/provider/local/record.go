@@ -109,12 +109,13 @@ func (p *Provider) enter(b *box) error {
 }
 
 // persistPause gathers what changes at about the same time, most often the same
-// record again.
-const persistPause = 500 * time.Millisecond
+// record again, and lets a rush pass: to write a filesystem out takes the processors
+// from who is being served.
+const persistPause = 2 * time.Second
 
 // persist brings a saved record to the disk without making its caller wait: what
 // was saved survives the end of this process, and only a power cut within these
-// milliseconds, which ends all that runs, could bring back the state before.
+// seconds, which ends all that runs, could bring back the state before.
 func (p *Provider) persist(dir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
