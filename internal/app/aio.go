@@ -219,7 +219,7 @@ func (a *Aio) childEnv(environ []string) []string {
 	// Where a hub wants this server is no business of another one below it.
 	env := slices.DeleteFunc(config.Scrub(environ, &cfg), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED"}, name)
+		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED", "AIO_LISTEN_FD"}, name)
 	})
 	set := func(key, value string) {
 		for i, pair := range env {

@@ -108,12 +108,19 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	l, err := host.Listen(cfg.Listen)
+	l, err := listen(cfg)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
-	announce(std.Out, l.Addr())
+	announce(std.Out, cfg, l.Addr())
 	return host.Serve(ctx, l, sandbox, log)
+}
+
+func listen(cfg config.Aio) (net.Listener, error) {
+	if cfg.ListenFD > 0 {
+		return host.Inherit(cfg.ListenFD)
+	}
+	return host.Listen(cfg.Listen)
 }
 
 // outward leads what a sandbox starts to the way out, if it needs one.
@@ -131,9 +138,9 @@ func outward(way *outlet.Outlet, cfg config.Aio, environ []string) (config.Aio, 
 }
 
 // announce tells a person where to go.
-func announce(w io.Writer, addr net.Addr) {
+func announce(w io.Writer, cfg config.Aio, addr net.Addr) {
 	if addr.Network() == "unix" {
-		fmt.Fprintf(w, "serving on unix:%s\n", addr)
+		fmt.Fprintf(w, "serving on %s\n", cfg.Listen)
 		return
 	}
 	fmt.Fprintf(w, "serving on http://%s\n  docs  http://%s/v1/docs\n  MCP   http://%s/mcp\n", addr, addr, addr)

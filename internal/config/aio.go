@@ -12,6 +12,7 @@ import (
 type Aio struct {
 	// Where the server listens and under which names it is known.
 	Listen         string   `key:"listen" env:"AIO_LISTEN,COVE_LISTEN" default:"127.0.0.1:8080" doc:"Address to serve on: host:port, or unix:/path for a socket."`
+	ListenFD       int      `key:"listen_fd" env:"AIO_LISTEN_FD" default:"0" min:"0" max:"1023" doc:"Descriptor of a socket that listens already at that address, as a hub hands one over; 0 means none."`
 	PublicPort     int      `key:"public_port" env:"PUBLIC_PORT" default:"0" min:"0" max:"65535" doc:"Port under which callers outside reach the sandbox; 0 means the one it listens on."`
 	PublicHosts    []string `key:"public_hosts" env:"AIO_PUBLIC_HOSTS" doc:"Host names under which the sandbox is reached, *.example.com for all below; needed for names other than localhost when no sign-in is set."`
 	AllowedOrigins []string `key:"allowed_origins" env:"AIO_ALLOWED_ORIGINS" doc:"Origins of other web pages that may call the API, such as https://app.example.com."`

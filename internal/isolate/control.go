@@ -166,8 +166,11 @@ func DialUnix(ctx context.Context, dir *os.File, name string) (*net.UnixConn, er
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return nil, fmt.Errorf("open socket %s: it is no socket", name)
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	var c net.Conn
+	netless(func() {
+		var d net.Dialer
+		c, err = d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +191,7 @@ func ListenUnix(dir *os.File, name string, mode os.FileMode) (*net.UnixListener,
 			return
 		}
 		path := fmt.Sprintf("/proc/self/fd/%d/%s", d, name)
-		l, failed = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+		netless(func() { l, failed = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path}) })
 		if failed == nil {
 			l.SetUnlinkOnClose(false)
 			failed = os.Chmod(path, mode)

@@ -75,7 +75,7 @@ func (i *initer) start() (int, error) {
 		return 0, errors.New("init is of another version than the program that started it; install both of one build")
 	}
 	if set.Late {
-		if fds, err = takeLate(fds); err != nil {
+		if fds, err = takeLate(fds, set.Listens); err != nil {
 			return 0, fmt.Errorf("receive files: %w", err)
 		}
 	}
@@ -273,6 +273,10 @@ func (i *initer) fork(p Process) (int, error) {
 	}
 	defer null.Close()
 	attr := &syscall.ProcAttr{Dir: p.Dir, Env: p.Env, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if i.set.Listens {
+		attr.Files = append(attr.Files, fdListen) // as ListenFD
+	}
+	defer unix.Close(fdListen) // if the program ends nobody listens
 	if !i.set.Rootless {
 		attr.Sys.Credential = &syscall.Credential{Uid: p.UID, Gid: p.GID}
 	}

@@ -55,6 +55,10 @@ type Config struct {
 	// must not be able to reach it by any path.
 	Control *os.File
 
+	// Listen, if there is one, is a listening socket that the program gets as
+	// descriptor ListenFD.
+	Listen *os.File
+
 	// Spare, if there is one, becomes the sandbox's init. Start takes it over in
 	// any case; its IDs and Group must be the sandbox's.
 	Spare *Spare
@@ -64,6 +68,9 @@ type Config struct {
 	// it fails the sandbox is undone. The PID of the program is not known yet.
 	Gate func(Record) error
 }
+
+// ListenFD is where the program finds Config.Listen.
+const ListenFD = 3
 
 // IDs says which user and group IDs of the host the sandbox uses: inside, 0 is
 // Base, up to Count of them. A Count of zero maps only the caller's own ID, to

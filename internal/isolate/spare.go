@@ -83,17 +83,25 @@ func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err e
 
 // lateFiles are those that a spare gets with its setup; others start with them.
 func (c *Config) lateFiles() []*os.File {
-	return []*os.File{c.Exit, c.Log[0], c.Log[1], c.Control}
+	files := []*os.File{c.Exit, c.Log[0], c.Log[1], c.Control}
+	if c.Listen != nil {
+		files = append(files, c.Listen)
+	}
+	return files
 }
 
 // takeLate puts the files that came with the setup where they belong, and returns
 // the other descriptors.
-func takeLate(fds []int) ([]int, error) {
-	n := len(fds) - 4
+func takeLate(fds []int, listens bool) ([]int, error) {
+	files := [][]int{{1, 2, fdExit}, {fdLog0}, {fdLog1}, {fdControl}}
+	if listens {
+		files = append(files, []int{fdListen})
+	}
+	n := len(fds) - len(files)
 	if n < 0 {
 		return nil, errors.New("files are missing")
 	}
-	for i, to := range [][]int{{1, 2, fdExit}, {fdLog0}, {fdLog1}, {fdControl}} {
+	for i, to := range files {
 		for _, fd := range to {
 			if err := unix.Dup3(fds[n+i], fd, unix.O_CLOEXEC); err != nil {
 				return nil, err

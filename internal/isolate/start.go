@@ -192,12 +192,12 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		// they start, and none later unless something goes wrong. Nothing of our own
 		// environment shows inside.
 		Env:   []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"},
-		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, exe},
+		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, s.cfg.Listen, exe},
 		Sys:   s.attributes(),
 	}
 	for i, f := range attr.Files {
 		if f == nil {
-			attr.Files[i] = null // a spare's come later
+			attr.Files[i] = null // a spare's come later, or there is none
 		}
 	}
 	attr.Sys.PidFD = &pidfd
@@ -366,7 +366,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 // mounts, which init can attach though it cannot reach their paths.
 func (s *starter) setup(pid int) (setup, error) {
 	set := setup{Version: wireVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
-		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0}
+		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil}
 	var err error
 	if set.Filter, err = sealing(); err != nil {
 		return set, fmt.Errorf("isolate: %w", err)

@@ -18,6 +18,7 @@ const (
 	fdLog1
 	fdExit
 	fdControl
+	fdListen
 	fdExe // what it runs, which it closes
 )
 
@@ -45,6 +46,7 @@ type setup struct {
 	LogSize  int64
 	Rootless bool
 	Filter   string // of system calls; see sealing
+	Listens  bool   // there is a Config.Listen
 	// Late: the files of Config come with this, behind the mounts.
 	Late bool
 }
@@ -107,6 +109,7 @@ func (s *setup) tell(f *frame) {
 	}
 	f.flag(&s.Rootless)
 	f.text(&s.Filter)
+	f.flag(&s.Listens)
 	f.flag(&s.Late)
 }
 

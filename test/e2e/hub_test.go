@@ -201,6 +201,60 @@ func TestHubByHand(t *testing.T) {
 	}
 }
 
+// What the hub gives a sandbox's server for its own start does not reach programs,
+// and what a user gives does.
+func TestHubStartsServersAlone(t *testing.T) {
+	t.Parallel()
+	h := serveHub(t)
+	h.must(t, "create", "a")
+	const names = "env | grep -E '^(GOMAXPROCS|AIO_ALONE|AIO_LISTEN_FD|AIO_CONTAINED|COVE_)' | sort; ls /proc/self/fd | wc -w"
+	if out := h.must(t, "exec", "a", names); out != "4\n" {
+		t.Errorf("%q", out)
+	}
+	h.must(t, "create", "b", "--env", "GOMAXPROCS=3")
+	if out := h.must(t, "exec", "b", names); out != "GOMAXPROCS=3\n4\n" {
+		t.Errorf("%q", out)
+	}
+	// What it calls is beside it.
+	if out := h.must(t, "exec", "a", `printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" -H 'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`); !strings.Contains(out, `# T\n\na **c**\n`) {
+		t.Error(out)
+	}
+}
+
+// Through the descriptors of its server, which belong to the same user, a program
+// learns nothing of the host's network.
+func TestHubConnectionsTellNothing(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "python3")
+	h := serveHub(t)
+	h.must(t, "create", "a")
+	const look = `
+import array, ctypes, fcntl, os, struct
+call = ctypes.CDLL(None).syscall
+server = [p for p in os.listdir('/proc') if p.isdigit() and open('/proc/%s/cmdline' % p).read().startswith('/run/bin/aio\0')][0]
+pidfd, seen = call(434, int(server), 0), 0
+for fd in range(64):
+    got = call(438, pidfd, fd, 0)
+    if got < 0 or not os.readlink('/proc/self/fd/%d' % got).startswith('socket:'):
+        continue
+    seen += 1
+    names = array.array('B', bytes(4096))
+    n, _ = struct.unpack('iL', fcntl.ioctl(got, 0x8912, struct.pack('iL', 4096, names.buffer_info()[0])))
+    for i in range(0, n, 40):
+        print(bytes(names[i:i + 16]).split(b'\0')[0].decode())
+print('looked', seen > 2)
+`
+	out, errs, code := h.cove(t, look, "exec", "a", "--", "python3", "-")
+	if code != 0 || !strings.HasSuffix(out, "looked True\n") {
+		t.Fatalf("%d %q %q", code, out, errs)
+	}
+	for line := range strings.Lines(strings.TrimSuffix(out, "looked True\n")) {
+		if line != "lo\n" {
+			t.Errorf("an interface of the host shows: %s", line)
+		}
+	}
+}
+
 // Whoever kills the hub harms no sandbox; the next hub goes on with all of them.
 func TestHubIsKilled(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/health"
 	"github.com/cove-sandbox/cove/internal/guest/ticket"
 	"github.com/cove-sandbox/cove/internal/hub"
+	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/pool"
@@ -195,8 +196,9 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		return nil, err
 	}
 	c := local.Config{
-		Dir: cfg.State, Init: findInit(), Command: []string{aioInside, "serve"}, CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true"},
-		Binds: []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
+		Dir: cfg.State, Init: findInit(), Command: []string{aioInside, "serve"},
+		CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true", "AIO_LISTEN_FD": strconv.Itoa(isolate.ListenFD)},
+		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
 		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
 		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MostSpares: 64, Log: log,
 	}

@@ -60,6 +60,17 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
+// Inherit takes over a socket that whoever started us has opened.
+func Inherit(fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen on descriptor %d: %w; it must be a listening socket that was handed over", fd, err)
+	}
+	return l, nil
+}
+
 // Serve answers on the listener until ctx ends, then stops in order: hooks,
 // requests, services, processes, listener.
 func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) error {

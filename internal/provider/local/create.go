@@ -39,10 +39,10 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 // make creates a sandbox on a disk that starts from others' layers, or afresh.
 func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from stack) (sandbox.Sandbox, error) {
 	at, err := p.place()
+	defer p.placed()
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	defer p.refill()
 	now := time.Now()
 	sb := sandbox.Sandbox{ID: at.id, Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
 	if sb.Spec.Name == "" {

@@ -144,8 +144,21 @@ func (p *Provider) isolation(b *box) (cfg isolate.Config, done func(), err error
 		}
 		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: path, Mapped: p.mapped}, Target: v.Target, ReadOnly: v.ReadOnly})
 	}
-	done, err = b.files(&cfg)
+	done, err = b.files(&cfg, p.handsOver(spec))
+	if err == nil && cfg.Listen != nil {
+		err = p.own(b.path("run", serverSocket), isolate.UID)
+	}
 	return cfg, done, err
+}
+
+// handsOver tells whether the program gets its server's socket from us.
+func (p *Provider) handsOver(spec sandbox.Spec) bool {
+	for k, v := range p.cfg.CommandEnv {
+		if spec.Env[k] != v {
+			return false
+		}
+	}
+	return len(p.cfg.CommandEnv) > 0 && spec.Server.Port == 0
 }
 
 func (p *Provider) ids(slot uint32) isolate.IDs {
@@ -185,7 +198,7 @@ func (p *Provider) overlays(b *box) (root []isolate.Overlay) {
 
 // files opens what init writes to, fresh for each run, and empties the folder of
 // the server's socket, which holds whatever the sandbox left there.
-func (b *box) files(cfg *isolate.Config) (done func(), err error) {
+func (b *box) files(cfg *isolate.Config, listen bool) (done func(), err error) {
 	var open []*os.File
 	done = func() {
 		for _, f := range open {
@@ -205,10 +218,21 @@ func (b *box) files(cfg *isolate.Config) (done func(), err error) {
 	if err != nil {
 		return done, err
 	}
-	err = each(dir, func(e os.DirEntry) error { return removeTree(b.path("run", e.Name())) })
-	dir.Close()
-	if err != nil {
+	defer dir.Close()
+	if err := each(dir, func(e os.DirEntry) error { return removeTree(b.path("run", e.Name())) }); err != nil {
 		return done, err
+	}
+	socket := func(dir *os.File, name string) (*os.File, error) {
+		l, err := isolate.ListenUnix(dir, name, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		f, err := l.File()
+		if err == nil {
+			open = append(open, f)
+		}
+		return f, err
 	}
 	for name, f := range map[string]**os.File{"log.0": &cfg.Log[0], "log.1": &cfg.Log[1], "exit": &cfg.Exit} {
 		if *f, err = os.OpenFile(b.path(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
@@ -221,16 +245,10 @@ func (b *box) files(cfg *isolate.Config) (done func(), err error) {
 		return done, err
 	}
 	defer own.Close()
-	l, err := isolate.ListenUnix(own, "control", 0o600)
-	if err != nil {
-		return done, err
+	if cfg.Control, err = socket(own, "control"); err == nil && listen {
+		cfg.Listen, err = socket(dir, serverSocket)
 	}
-	defer l.Close()
-	if cfg.Control, err = l.File(); err != nil {
-		return done, err
-	}
-	open = append(open, cfg.Control)
-	return done, nil
+	return done, err
 }
 
 func exists(path string) bool {
@@ -272,7 +290,7 @@ func (p *Provider) complete(b *box) sandbox.Spec {
 	for _, more := range []map[string]string{img.Env, p.cfg.Env, spec.Env} {
 		maps.Copy(env, more)
 	}
-	if slices.Equal(spec.Command, p.cfg.Command) && !overlap(env, p.cfg.CommandEnv) {
+	if slices.Equal(spec.Command, p.cfg.Command) && spec.Server.Port == 0 && !overlap(env, p.cfg.CommandEnv) {
 		maps.Copy(env, p.cfg.CommandEnv)
 	}
 	env[sandbox.EnvEgress] = "unix:" + filepath.Join(egressDir, egressSocket)

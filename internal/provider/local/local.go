@@ -52,7 +52,8 @@ type Config struct {
 	// Init starts this program as a sandbox's init; see isolate.Config.Argv.
 	Init []string
 	// Command runs in sandboxes whose spec has none, with CommandEnv, all or
-	// nothing of it: whose environment has any of it wants something else.
+	// nothing of it: whose environment has any of it wants something else. With it
+	// goes the server's socket, which listens already, as isolate.ListenFD.
 	Command    []string
 	CommandEnv map[string]string
 	// Binds shows files and folders of the host in every sandbox, read-only.
@@ -152,6 +153,7 @@ type Provider struct {
 	init   []string // as in the config, or in memory
 	binds  []shown
 	starts chan struct{} // holds one for each that starts
+	idle   idle
 	spares spares
 
 	mu       sync.Mutex
@@ -337,6 +339,7 @@ func (p *Provider) own(path string, id int) error {
 func (p *Provider) Close() error {
 	p.once.Do(func() {
 		p.table.Close(sandbox.ErrClosed)
+		p.idle.close()
 		spares := p.closeSpares()
 		p.table.Each(func(b *box) {
 			if b != nil && b.run != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,9 @@ func (p *Provider) endpoint(sb sandbox.Sandbox, port int) sandbox.Endpoint {
 	}
 	if port == 0 {
 		return sandbox.Endpoint{Address: "unix:" + b.path("run", serverSocket), Dial: func(ctx context.Context) (net.Conn, error) {
+			if c := p.idle.take(sb.ID); c != nil {
+				return c, nil
+			}
 			dir, err := os.Open(b.path("run"))
 			if err != nil {
 				return nil, err
@@ -122,12 +126,13 @@ func (p *Provider) Stats(_ context.Context, id string) (sandbox.Stats, error) {
 
 // ready asks the server until it says yes.
 func (p *Provider) ready(ctx context.Context, b *box) error {
-	srv := p.complete(b).Server
+	spec := p.complete(b)
+	srv := spec.Server
 	deadline, cancel := context.WithTimeout(ctx, srv.ReadyTimeout)
 	defer cancel()
 	ep := p.endpoint(b.rec.Sandbox, 0)
 	last := errNoAnswer
-	listens, done := b.listens(srv.Port)
+	listens, done := b.listens(srv.Port != 0 || p.handsOver(spec))
 	defer done()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -137,7 +142,10 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 		wait := min(max(time.Since(began)/12, time.Millisecond/2), 50*time.Millisecond)
 		if listens != nil {
 			wait = 50 * time.Millisecond // there is nobody to ask
-		} else if err := probe(deadline, ep, srv.ReadyPath); err == nil {
+		} else if c, err := probe(deadline, ep, srv.ReadyPath); err == nil {
+			if c != nil && srv.Port == 0 {
+				p.idle.put(b.rec.Sandbox.ID, c)
+			}
 			return nil
 		} else if deadline.Err() == nil && !timedOut(err) { // else it was cut short, and the one before tells more
 			last = err
@@ -160,9 +168,10 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 	}
 }
 
-// listens is closed when the server's socket is there; nil if that cannot be told.
-func (b *box) listens(port int) (<-chan struct{}, func()) {
-	if port != 0 {
+// listens is closed when the server's socket is there; nil if that cannot be told, or
+// need not be: a socket that listens already keeps who asks until it is served.
+func (b *box) listens(asks bool) (<-chan struct{}, func()) {
+	if asks {
 		return nil, func() {}
 	}
 	w, err := inotify.New()
@@ -189,32 +198,88 @@ func timedOut(err error) bool {
 
 var errNoAnswer = errors.New("the server does not answer")
 
-// probe asks once, over a connection of its own: most often there is nobody yet.
-func probe(ctx context.Context, ep sandbox.Endpoint, path string) error {
+// probe asks once, over a connection of its own, and returns that if it can be used
+// on.
+func probe(ctx context.Context, ep sandbox.Endpoint, path string) (net.Conn, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := ep.Dial(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
-	req.Close = true
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	again, err := ask(c, req)
+	if again = stop() && again; !again {
+		c.Close()
+		return nil, err
+	}
+	return c, err
+}
+
+// ask sends a request and reads the answer; again: the connection can take another.
+func ask(c net.Conn, req *http.Request) (again bool, err error) {
 	if err := req.Write(c); err != nil {
-		return err
+		return false, err
 	}
 	// Whoever answers is not trusted.
-	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, 16<<10)), req)
+	from := bufio.NewReader(io.LimitReader(c, 16<<10))
+	resp, err := http.ReadResponse(from, req)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", path, resp.Status)
+		return false, fmt.Errorf("%s answers %s", req.URL.Path, resp.Status)
 	}
-	return nil
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err == nil && !resp.Close && from.Buffered() == 0, nil
+}
+
+// idle keeps, for a moment, the connections over which servers said that they are
+// ready: whoever creates a sandbox has something to say to it.
+type idle struct {
+	mu    sync.Mutex
+	conns map[string]net.Conn
+}
+
+// idleTime is how long one is kept.
+const idleTime = time.Second
+
+func (i *idle) put(id string, c net.Conn) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.conns == nil {
+		i.conns = map[string]net.Conn{}
+	}
+	i.conns[id] = c
+	time.AfterFunc(idleTime, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.conns[id] == c {
+			delete(i.conns, id)
+			c.Close()
+		}
+	})
+}
+
+// take returns the connection to a sandbox, if there is one, for good.
+func (i *idle) take(id string) net.Conn {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c := i.conns[id]
+	delete(i.conns, id)
+	return c
+}
+
+func (i *idle) close() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, c := range i.conns {
+		c.Close()
+	}
+	clear(i.conns)
 }
 
 // tail quotes the end of the program's output.

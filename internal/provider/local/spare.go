@@ -22,8 +22,8 @@ type spares struct {
 	list   []spare
 	closed bool
 	making bool
-	used   time.Time // when a sandbox was last asked for or made
-	rush   int       // how many were asked for without a calm between them
+	used   time.Time // when a sandbox was last made
+	asking int       // how many are being made
 	want   int       // how many there shall be
 	until  time.Time // when that is more than it need be
 }
@@ -37,12 +37,8 @@ const rememberRush = 10 * time.Minute
 
 // ask counts one sandbox that is asked for.
 func (s *spares) ask(now time.Time, least, most int) {
-	if now.Sub(s.used) > calm {
-		s.rush = 0
-	}
-	s.used = now
-	s.rush++
-	if n := min(s.rush, most); n >= max(s.want, least) {
+	s.asking++
+	if n := min(s.asking, most); n >= max(s.want, least) {
 		s.want, s.until = n, now.Add(rememberRush)
 	}
 }
@@ -67,7 +63,7 @@ type spare struct {
 }
 
 // place returns an ID and a range of user IDs for a new sandbox and, if there is
-// one, an init that has both.
+// one, an init that has both. Placed must follow.
 func (p *Provider) place() (spare, error) {
 	s := &p.spares
 	s.mu.Lock()
@@ -81,6 +77,16 @@ func (p *Provider) place() (spare, error) {
 	s.mu.Unlock()
 	slot, err := p.slot()
 	return spare{id: sandbox.NewID(), slot: slot}, err
+}
+
+// placed counts one that was made, or not, and sees to the next.
+func (p *Provider) placed() {
+	s := &p.spares
+	s.mu.Lock()
+	s.asking--
+	s.used = time.Now()
+	s.mu.Unlock()
+	p.refill()
 }
 
 // vacate gives back what place gave.
@@ -99,7 +105,6 @@ func (p *Provider) refill() {
 	s := &p.spares
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = time.Now()
 	if s.closed || s.making || len(s.list) >= s.want || rootless() {
 		return
 	}

@@ -14,36 +14,40 @@ func TestAsManyWaitAsWereAskedFor(t *testing.T) {
 			s.list = append(s.list, spare{slot: uint32(len(s.list))})
 		}
 	}
-	rush := func(n int, pause time.Duration) {
+	rush := func(n int) {
 		now = now.Add(time.Minute)
 		for range n {
 			s.ask(now, least, most)
-			now = now.Add(pause)
 		}
+		s.asking = 0
 	}
 	for _, c := range []struct {
-		what  string
-		n     int
-		pause time.Duration
-		want  int
+		what    string
+		n, want int
 	}{
-		{"one", 1, 0, least},
-		{"a hundred, one by one", 100, 2 * calm, least},
-		{"a few at once", 5, 0, least},
-		{"twenty at once", 20, 0, 20},
-		{"ten after that", 10, 0, 20},
-		{"a hundred at once", 100, time.Millisecond, most},
+		{"one", 1, least},
+		{"a few at once", 5, least},
+		{"twenty at once", 20, 20},
+		{"ten after that", 10, 20},
+		{"a hundred at once", 100, most},
 	} {
-		if rush(c.n, c.pause); s.want != c.want {
+		if rush(c.n); s.want != c.want {
 			t.Errorf("%s: %d are wanted, not %d", c.what, s.want, c.want)
 		}
 	}
+	s = spares{want: least}
+	for range 100 {
+		if rush(1); s.want != least {
+			t.Fatalf("one by one: %d are wanted", s.want)
+		}
+	}
+	rush(100)
 	fill()
 	if extra := s.spareable(now.Add(rememberRush/2), least); len(extra) != 0 || len(s.list) != most {
 		t.Errorf("%d are taken away while a rush is remembered", len(extra))
 	}
 	now = now.Add(rememberRush / 2)
-	rush(most, 0) // that is what they were for
+	rush(most) // that is what they were for
 	if extra := s.spareable(now.Add(rememberRush-time.Second), least); len(extra) != 0 {
 		t.Errorf("%d are taken away though they were asked for", len(extra))
 	}
