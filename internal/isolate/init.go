@@ -44,6 +44,8 @@ type initer struct {
 	began time.Time
 	set   setup
 	pump  *pump
+	// rootless: there is one user inside, who is the hub's.
+	rootless bool
 	// behind: only this thread is root so far.
 	behind bool
 }
@@ -66,6 +68,11 @@ func (i *initer) start() (int, error) {
 		return 0, fmt.Errorf("keep files to ourselves: %w", err)
 	}
 	unix.Close(fdExe)
+	b := &builder{root: -1}
+	b.Rootless = i.rootless
+	if err := b.ahead(); err != nil {
+		return 0, err
+	}
 	i.await()
 	set, fds, err := receiveSetup(i.conn)
 	if err != nil {
@@ -81,15 +88,12 @@ func (i *initer) start() (int, error) {
 	}
 	i.set = set
 	i.began = time.Now()
-	b := &builder{setup: set, fds: fds, root: -1}
+	b.setup, b.fds = set, fds
 	if err := b.build(); err != nil {
 		return 0, err
 	}
 	if err := b.enter(); err != nil {
 		return 0, fmt.Errorf("enter the new root: %w", err)
-	}
-	if err := loopback(); err != nil {
-		return 0, fmt.Errorf("bring up the loopback: %w", err)
 	}
 	if err := unix.Sethostname([]byte(set.Hostname)); err != nil {
 		return 0, fmt.Errorf("set hostname: %w", err)
@@ -127,6 +131,7 @@ func (i *initer) become() error {
 	call := syscall.RawSyscall
 	switch word[0] {
 	case staysUser:
+		i.rootless = true
 		return nil
 	case becomesRoot:
 		i.behind = true

@@ -20,30 +20,51 @@ type builder struct {
 	fds  []int // detached mounts, sent along
 	root int   // the new root
 	next int   // the next scratch folder
+	// dev, proc and sys are what ahead mounted, and devDir where the first is.
+	dev, proc, sys int
+	devDir         string
 	// sysctls are open files, one for each of the list, -1 where there is none.
 	sysctls []int
 }
 
-// build makes the new root, except for the step into it.
-func (b *builder) build() error {
-	for _, step := range []struct {
-		what string
-		do   func() error
-	}{
-		{"make the scratch folder", b.scratch},
-		{"mount the root overlays", b.overlays},
-		{"mount /dev", b.dev},
-		{"mount /proc", b.proc},
-		{"mount /sys", b.sys},
-		{"mount tmpfs", b.tmpfs},
-		{"mount folders", b.binds},
-		{"set sysctls", b.tune},
-	} {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
+// step is part of building.
+type step struct {
+	what string
+	do   func() error
+}
+
+func follow(steps ...step) error {
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
 		}
 	}
 	return nil
+}
+
+// ahead mounts what is the same in every sandbox, in scratch folders: init can do
+// that before it knows what it shall be.
+func (b *builder) ahead() error {
+	return follow(
+		step{"make the scratch folder", b.scratch},
+		step{"mount /dev", b.makeDev},
+		step{"mount /proc", b.makeProc},
+		step{"mount /sys", b.makeSys},
+		step{"bring up the loopback", loopback},
+	)
+}
+
+// build makes the new root, except for the step into it.
+func (b *builder) build() error {
+	return follow(
+		step{"mount the root overlays", b.overlays},
+		step{"mount /dev", b.attachDev},
+		step{"mount /proc", func() error { return b.attach(b.proc, "/proc") }},
+		step{"mount /sys", func() error { return b.attach(b.sys, "/sys") }},
+		step{"mount tmpfs", b.tmpfs},
+		step{"mount folders", b.binds},
+		step{"set sysctls", b.tune},
+	)
 }
 
 // scratch covers /proc, which surely exists and is not needed any more, in this
@@ -173,22 +194,27 @@ func (b *builder) attach(fd int, target string) error {
 	if dir != (st.Mode&unix.S_IFMT == unix.S_IFDIR) {
 		return fmt.Errorf("%s: a folder goes on a folder and a file on a file", target)
 	}
-	if err := unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+	if err := put(fd, at); err != nil {
 		return fmt.Errorf("%s: %w", target, err)
 	}
 	return nil
 }
 
-// resolve opens a path as it will be seen inside.
-func (b *builder) resolve(name string, flags int) (int, error) {
-	return unix.Openat2(b.root, strings.TrimPrefix(name, "/"), &unix.OpenHow{
+// put moves a mount, with all that is mounted in it, onto another place.
+func put(fd, at int) error {
+	return unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// resolve opens a path as it is seen where root is the root.
+func resolve(root int, name string, flags int) (int, error) {
+	return unix.Openat2(root, strings.TrimPrefix(name, "/"), &unix.OpenHow{
 		Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
 // target opens a mount point inside and makes it, and what leads to it, if it
 // does not exist.
 func (b *builder) target(name string, dir bool) (int, error) {
-	fd, err := b.resolve(name, unix.O_PATH)
+	fd, err := resolve(b.root, name, unix.O_PATH)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
@@ -211,7 +237,7 @@ func (b *builder) target(name string, dir bool) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return b.resolve(name, unix.O_PATH)
+	return resolve(b.root, name, unix.O_PATH)
 }
 
 func (b *builder) tmpfs() error {

@@ -13,9 +13,8 @@ import (
 // that one user could leave for another.
 var nodes = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-func (b *builder) dev() error {
-	dev, fd, err := b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=256k")
-	if err != nil {
+func (b *builder) makeDev() (err error) {
+	if b.devDir, b.dev, err = b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=256k"); err != nil {
 		return err
 	}
 	for _, n := range nodes {
@@ -23,7 +22,7 @@ func (b *builder) dev() error {
 		if err != nil {
 			return err
 		}
-		at := path.Join(dev, n)
+		at := path.Join(b.devDir, n)
 		if err := unix.Mknod(at, unix.S_IFREG|0o666, 0); err != nil {
 			return fmt.Errorf("%s: %w", n, err)
 		}
@@ -35,7 +34,7 @@ func (b *builder) dev() error {
 	for name, to := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
 	} {
-		if err := os.Symlink(to, path.Join(dev, name)); err != nil {
+		if err := os.Symlink(to, path.Join(b.devDir, name)); err != nil {
 			return err
 		}
 	}
@@ -43,26 +42,29 @@ func (b *builder) dev() error {
 	if !b.Rootless {
 		pts += ",gid=5" // tty, which without root is not mapped
 	}
+	return b.mountDev("pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, pts)
+}
+
+func (b *builder) mountDev(name, kind string, flags uintptr, data string) error {
+	at := path.Join(b.devDir, name)
+	if err := os.Mkdir(at, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(kind, at, kind, flags, data); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (b *builder) attachDev() error {
 	shm := "mode=1777"
 	if b.ShmSize > 0 {
 		shm += fmt.Sprintf(",size=%d", b.ShmSize)
 	}
-	for _, m := range []struct {
-		name, kind, data string
-		flags            uintptr
-	}{
-		{"pts", "devpts", pts, unix.MS_NOSUID | unix.MS_NOEXEC},
-		{"shm", "tmpfs", shm, unix.MS_NOSUID | unix.MS_NODEV},
-	} {
-		at := path.Join(dev, m.name)
-		if err := os.Mkdir(at, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(m.kind, at, m.kind, m.flags, m.data); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
+	if err := b.mountDev("shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, shm); err != nil {
+		return err
 	}
-	return b.attach(fd, "/dev")
+	return b.attach(b.dev, "/dev")
 }
 
 // masked is what of /proc is hidden: the kernel's memory, keys, logs and timers,
@@ -91,16 +93,12 @@ var sysctls = []struct{ name, value string }{
 	{"user/max_net_namespaces", "64"},
 }
 
-func (b *builder) proc() error {
-	_, fd, err := b.fresh("proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	if err != nil {
+func (b *builder) makeProc() (err error) {
+	if _, b.proc, err = b.fresh("proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("%w; a container that hides parts of /proc from us cannot show it to others", err)
 	}
-	if err := b.attach(fd, "/proc"); err != nil {
-		return err
-	}
 	for _, s := range sysctls {
-		fd, err := b.resolve("proc/sys/"+s.name, unix.O_WRONLY)
+		fd, err := resolve(b.proc, "sys/"+s.name, unix.O_WRONLY)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("open %s: %w", s.name, err)
 		}
@@ -108,12 +106,12 @@ func (b *builder) proc() error {
 	}
 	const harmless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	for _, name := range readOnly {
-		fd, err := clone(b.root, "proc/"+name, unix.MOUNT_ATTR_RDONLY|harmless)
+		fd, err := clone(b.proc, name, unix.MOUNT_ATTR_RDONLY|harmless)
 		if err != nil {
 			return err
 		}
-		if err := b.attach(fd, "/proc/"+name); err != nil {
-			return err
+		if err := b.cover(name, fd); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	_, empty, err := b.fresh("tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0555,size=4k")
@@ -122,7 +120,7 @@ func (b *builder) proc() error {
 	}
 	defer unix.Close(empty)
 	for _, name := range masked {
-		if err := b.mask("/proc/"+name, empty); err != nil {
+		if err := b.mask(name, empty); err != nil {
 			return fmt.Errorf("hide /proc/%s: %w", name, err)
 		}
 	}
@@ -143,35 +141,33 @@ func (b *builder) tune() error {
 	return nil
 }
 
-// mask covers a folder with an empty one, or a file with /dev/null.
+// mask covers a folder of /proc with an empty one, or a file with /dev/null.
 func (b *builder) mask(name string, empty int) error {
-	fd, err := b.resolve(name, unix.O_PATH)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := unix.Fstatat(b.proc, name, &st, unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.ENOENT) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	var cover int
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		cover, err = unix.OpenTree(empty, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	} else {
-		cover, err = unix.OpenTree(b.root, "dev/null", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	what, below := empty, ""
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		what, below = b.dev, "null"
 	}
+	cover, err := unix.OpenTree(what, below, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(cover)
-	return unix.MoveMount(cover, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return b.cover(name, cover)
+}
+
+// cover moves a mount over a part of /proc and closes the descriptor.
+func (b *builder) cover(name string, fd int) error {
+	defer unix.Close(fd)
+	return unix.MoveMount(fd, "", b.proc, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // sys shows of /sys only the processors, which runtimes look for.
-func (b *builder) sys() error {
+func (b *builder) makeSys() error {
 	name, fd, err := b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k")
 	if err != nil {
 		return err
@@ -190,10 +186,8 @@ func (b *builder) sys() error {
 			return err
 		}
 	}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return err
-	}
-	return b.attach(fd, "/sys")
+	b.sys = fd
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
 // loopback switches on the only network interface there is.

@@ -200,7 +200,7 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true", "AIO_LISTEN_FD": strconv.Itoa(isolate.ListenFD)},
 		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
 		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
-		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MostSpares: 64, Log: log,
+		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MostSpares: 128, Log: log,
 	}
 	if helper := aio + "-markdown"; host.IsFile(helper) {
 		c.Binds = append(c.Binds, local.Bind{Source: helper, Target: aioInside + "-markdown"})

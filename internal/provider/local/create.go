@@ -155,7 +155,12 @@ func (p *Provider) launch(ctx context.Context, b *box) (*isolate.Handle, []sandb
 		return nil, nil, err
 	}
 	defer closeFiles()
-	if b.group, err = p.groups.Make(b.rec.Sandbox.ID, cfg.Limits); err != nil {
+	if b.spare != nil {
+		err = b.group.Set(cfg.Limits) // it is there
+	} else {
+		b.group, err = p.groups.Make(b.rec.Sandbox.ID, cfg.Limits)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	cfg.Group = b.group

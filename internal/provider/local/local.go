@@ -78,8 +78,8 @@ type Config struct {
 	NoImage   bool
 
 	// Spares is how many inits are kept started ahead, at least, which makes a create
-	// some milliseconds shorter; MostSpares, how many when as many were lately asked
-	// for at once. It needs root.
+	// some milliseconds shorter; MostSpares, how many when as many were lately
+	// missed. It needs root.
 	Spares, MostSpares int
 
 	ReadyTimeout time.Duration // of specs that have none

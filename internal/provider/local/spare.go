@@ -14,9 +14,9 @@ import (
 // spares are inits that were started ahead, so that a create need not wait for
 // one. They are no sandboxes: nothing is on record of them, and they end with us.
 //
-// As many wait as were lately asked for at once: a machine on which sandboxes come
-// one by one does not pay for hundred, and one on which they come by the hundred
-// serves the next hundred sooner.
+// As many wait as were lately missed: a machine on which sandboxes come one by one
+// does not pay for hundred, and one on which they come by the hundred serves the next
+// hundred sooner.
 type spares struct {
 	mu     sync.Mutex
 	list   []spare
@@ -32,14 +32,18 @@ type spares struct {
 // next: who is being served, and what comes right after, goes first.
 const calm = 30 * time.Millisecond
 
-// rememberRush is for how long there are as many as a rush asked for.
+// rememberRush is for how long there are as many as a rush missed.
 const rememberRush = 10 * time.Minute
 
-// ask counts one sandbox that is asked for.
+// ask counts one sandbox that is asked for. In a rush, when more are being made than
+// there are always spares for, each that finds none is remembered.
 func (s *spares) ask(now time.Time, least, most int) {
-	s.asking++
-	if n := min(s.asking, most); n >= max(s.want, least) {
-		s.want, s.until = n, now.Add(rememberRush)
+	if s.asking++; s.asking <= least {
+		return
+	}
+	s.until = now.Add(rememberRush)
+	if len(s.list) == 0 && s.want < most {
+		s.want++
 	}
 }
 

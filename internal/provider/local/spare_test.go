@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-func TestAsManyWaitAsWereAskedFor(t *testing.T) {
-	const least, most = 8, 64
+func TestAsManyWaitAsWereMissed(t *testing.T) {
+	const least, most, parallel = 8, 128, 16
 	now := time.Unix(1000, 0)
 	s := spares{want: least}
 	fill := func() {
@@ -14,42 +14,45 @@ func TestAsManyWaitAsWereAskedFor(t *testing.T) {
 			s.list = append(s.list, spare{slot: uint32(len(s.list))})
 		}
 	}
-	rush := func(n int) {
+	// rush makes n sandboxes, so many at a time.
+	rush := func(n, parallel int) {
+		fill()
 		now = now.Add(time.Minute)
-		for range n {
+		for i := range n {
+			if i >= parallel {
+				s.asking--
+			}
 			s.ask(now, least, most)
+			s.list = s.list[:max(0, len(s.list)-1)]
 		}
 		s.asking = 0
 	}
 	for _, c := range []struct {
-		what    string
-		n, want int
+		what              string
+		n, parallel, want int
 	}{
-		{"one", 1, least},
-		{"a few at once", 5, least},
-		{"twenty at once", 20, 20},
-		{"ten after that", 10, 20},
-		{"a hundred at once", 100, most},
+		{"one", 1, 1, least},
+		{"a thousand, one by one", 1000, 1, least},
+		{"a thousand, a few at a time", 1000, least, least},
+		{"as many as there are", least, parallel, least},
+		{"twenty", 20, parallel, 20},
+		{"twenty again", 20, parallel, 20},
+		{"a hundred", 100, parallel, 100},
+		{"a thousand", 1000, parallel, most},
 	} {
-		if rush(c.n); s.want != c.want {
+		if rush(c.n, c.parallel); s.want != c.want {
 			t.Errorf("%s: %d are wanted, not %d", c.what, s.want, c.want)
 		}
 	}
-	s = spares{want: least}
-	for range 100 {
-		if rush(1); s.want != least {
-			t.Fatalf("one by one: %d are wanted", s.want)
-		}
-	}
-	rush(100)
 	fill()
-	if extra := s.spareable(now.Add(rememberRush/2), least); len(extra) != 0 || len(s.list) != most {
+	last := now
+	if extra := s.spareable(last.Add(rememberRush/2), least); len(extra) != 0 || len(s.list) != most {
 		t.Errorf("%d are taken away while a rush is remembered", len(extra))
 	}
-	now = now.Add(rememberRush / 2)
-	rush(most) // that is what they were for
-	if extra := s.spareable(now.Add(rememberRush-time.Second), least); len(extra) != 0 {
-		t.Errorf("%d are taken away though they were asked for", len(extra))
+	rush(most, parallel) // that is what they were for
+	fill()
+	if extra := s.spareable(last.Add(rememberRush+time.Second), least); len(extra) != 0 {
+		t.Errorf("%d are taken away though they were used", len(extra))
 	}
 	extra := s.spareable(now.Add(rememberRush+time.Second), least)
 	if len(extra) != most-least || len(s.list) != least || s.want != least {
