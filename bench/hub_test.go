@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -150,7 +151,8 @@ func BenchmarkHubBurst(b *testing.B) {
 		clear100(b, c, 100)
 		time.Sleep(5 * time.Second) // the kernel takes its time to clear up
 	}
-	line := fmt.Sprintf("100 at once: p99 %v, median of %v (target 1s)", percentile(ours, 0.5).Round(time.Millisecond), ours)
+	// In the order in which they came: the second finds what the first has missed.
+	line := fmt.Sprintf("100 at once: p99 %v, median of %v (target 1s)", percentile(slices.Clone(ours), 0.5).Round(time.Millisecond), ours)
 	if _, err := exec.LookPath("bwrap"); err == nil {
 		line += fmt.Sprintf("; bare bwrap %v", percentile(burst(100, func(int) time.Duration { return bubblewrap(b) }), 0.99).Round(time.Millisecond))
 	}

@@ -31,6 +31,7 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nEvery other verb calls a running sandbox.\n\n" + cli.ExitHelp
 	root.AddCommand(serveCommand(version, std), host.Config("aio", &config.Aio{}, std))
 	if len(args) > 0 && args[0] == "serve" {
+		root.CompletionOptions.DisableDefaultCmd = true
 		return root, nil
 	}
 	// The table is read from a sandbox that is never started.
