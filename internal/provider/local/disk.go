@@ -158,7 +158,7 @@ func (p *Provider) handsOver(spec sandbox.Spec) bool {
 			return false
 		}
 	}
-	return len(p.cfg.CommandEnv) > 0 && spec.Server.Port == 0
+	return len(p.cfg.CommandEnv) > 0 && spec.Server.Port == 0 && slices.Equal(spec.Command, p.cfg.Command)
 }
 
 func (p *Provider) ids(slot uint32) isolate.IDs {

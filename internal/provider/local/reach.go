@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -143,8 +144,12 @@ func (p *Provider) ready(ctx context.Context, b *box) error {
 		if listens != nil {
 			wait = 50 * time.Millisecond // there is nobody to ask
 		} else if c, err := probe(deadline, ep, srv.ReadyPath); err == nil {
-			if c != nil && srv.Port == 0 {
+			switch {
+			case c == nil:
+			case srv.Port == 0:
 				p.idle.put(b.rec.Sandbox.ID, c)
+			default:
+				c.Close()
 			}
 			return nil
 		} else if deadline.Err() == nil && !timedOut(err) { // else it was cut short, and the one before tells more
@@ -249,11 +254,15 @@ const idleTime = time.Second
 
 func (i *idle) put(id string, c net.Conn) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
+	old := i.conns[id]
 	if i.conns == nil {
 		i.conns = map[string]net.Conn{}
 	}
 	i.conns[id] = c
+	i.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
 	time.AfterFunc(idleTime, func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -264,13 +273,35 @@ func (i *idle) put(id string, c net.Conn) {
 	})
 }
 
-// take returns the connection to a sandbox, if there is one, for good.
+// take returns the connection to a sandbox, for good, if there is one that lives.
 func (i *idle) take(id string) net.Conn {
 	i.mu.Lock()
-	defer i.mu.Unlock()
 	c := i.conns[id]
 	delete(i.conns, id)
+	i.mu.Unlock()
+	if c != nil && !quiet(c) {
+		c.Close()
+		return nil
+	}
 	return c
+}
+
+// quiet tells whether a connection is open and nothing was said on it.
+func quiet(c net.Conn) bool {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var got error
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, got = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return true
+	})
+	return err == nil && errors.Is(got, unix.EAGAIN)
 }
 
 func (i *idle) close() {
