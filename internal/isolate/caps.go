@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -75,11 +76,16 @@ func capset(caps []uintptr, all bool) error {
 	} else {
 		_, _, errno = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data[0])), 0)
 	}
-	if errno == syscall.ENOTSUP {
-		return fmt.Errorf("set capabilities: this program was built with cgo; build it with CGO_ENABLED=0")
-	}
 	if errno != 0 {
-		return fmt.Errorf("set capabilities: %w", errno)
+		return fmt.Errorf("set capabilities: %w", withCgo(errno))
 	}
 	return nil
+}
+
+// withCgo tells what a call for all threads is refused for.
+func withCgo(errno syscall.Errno) error {
+	if errno == syscall.ENOTSUP {
+		return errors.New("this program was built with cgo; build it with CGO_ENABLED=0")
+	}
+	return errno
 }

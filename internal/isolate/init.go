@@ -163,7 +163,7 @@ func (i *initer) await() {
 func rootIDs(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) error {
 	for _, nr := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
 		if _, _, errno := call(nr, 0, 0, 0); errno != 0 {
-			return fmt.Errorf("become root: %w", errno)
+			return fmt.Errorf("become root: %w", withCgo(errno))
 		}
 	}
 	return nil

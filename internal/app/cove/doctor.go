@@ -64,6 +64,7 @@ func examine(ctx context.Context, cfg config.Cove) (able bool, list []finding) {
 		add(false, err.Error(), "run make build, or give --aio")
 	} else {
 		add(true, "the program for sandboxes: "+aio, "")
+		add(host.IsFile(reader(aio)), "web pages as Markdown ("+filepath.Base(reader(aio))+")", "it belongs in the folder of aio: run make build")
 		able = tryProvider(ctx, cfg, add)
 	}
 	look := proc.New(proc.Config{Env: os.Environ()})

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -202,8 +203,8 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
 		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MostSpares: 128, Log: log,
 	}
-	if helper := aio + "-markdown"; host.IsFile(helper) {
-		c.Binds = append(c.Binds, local.Bind{Source: helper, Target: aioInside + "-markdown"})
+	if host.IsFile(reader(aio)) {
+		c.Binds = append(c.Binds, local.Bind{Source: reader(aio), Target: reader(aioInside)})
 	}
 	if cfg.Venv != "" {
 		c.Binds = append(c.Binds, local.Bind{Source: cfg.Venv, Target: venvInside})
@@ -230,6 +231,9 @@ func findInit() []string {
 	}
 	return []string{"/proc/self/exe", IsolateInit}
 }
+
+// reader is the program beside an aio that reads web pages for it.
+func reader(aio string) string { return filepath.Join(filepath.Dir(aio), "aio-markdown") }
 
 // IsolateInit is the argument by which the program starts itself as the first
 // process of a sandbox.
