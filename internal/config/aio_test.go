@@ -90,11 +90,11 @@ func TestLanguages(t *testing.T) {
 func TestAioPlaces(t *testing.T) {
 	t.Parallel()
 	var a Aio
-	env := []string{"HOME=/home/x", "XDG_STATE_HOME=/state", "WORKSPACE=~/work/", "AIO_SKILLS_PATH=~/skills:/srv/skills"}
+	env := []string{"HOME=/home/x", "XDG_STATE_HOME=/state", "WORKSPACE=~/project/", "AIO_SKILLS_PATH=~/skills:/srv/skills"}
 	if _, err := Load(&a, Source{Environ: env, Prefix: "AIO_"}); err != nil {
 		t.Fatal(err)
 	}
-	if a.State != "/state/aio" || a.Workspace != "/home/x/work" || a.SkillsPath[0] != "/home/x/skills" || a.SkillsPath[1] != "/srv/skills" {
+	if a.State != "/state/aio" || a.Workspace != "/home/x/project" || a.SkillsPath[0] != "/home/x/skills" || a.SkillsPath[1] != "/srv/skills" {
 		t.Errorf("state %s, workspace %s, skills %v", a.State, a.Workspace, a.SkillsPath)
 	}
 	root, err := user.LookupId("0")

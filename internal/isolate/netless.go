@@ -13,7 +13,8 @@ import (
 // to that of whoever connected. So what reaches the inside is made in a namespace
 // that has nothing.
 
-// namespaces of threads that make sockets; both are nil where that is not allowed.
+// netNamespaces are those of threads that make sockets; both are nil where that is
+// not allowed, as without root.
 type netNamespaces struct{ own, none *os.File }
 
 var netSpaces = sync.OnceValue(func() (n netNamespaces) {

@@ -375,7 +375,8 @@ func (p *Provider) Abilities() sandbox.Abilities {
 		}
 	}
 	if rootless() {
-		a.Missing = append(a.Missing, "without root all users inside are one: files of others show as nobody's, and root inside cannot be had")
+		a.Missing = append(a.Missing, "without root all users inside are one: files of others show as nobody's, and root inside cannot be had",
+			"without root programs inside can learn the names and addresses of this machine's network interfaces, through the connections of their server")
 	}
 	return a
 }
