@@ -5,8 +5,8 @@
 // It owns the choice of converter and the fetching, which obeys the outbound proxy
 // and never reaches the sandbox's own internals. HTML is converted by aio-markdown
 // (see package markdown), Office files and PDF by Microsoft's markitdown, or, when
-// that is not installed, by our own plainer reader; both in processes of their own. It refuses anything without a bound on
-// size and time.
+// that is not installed, by our own plainer reader; both programs in processes of
+// their own. It refuses anything without a bound on size and time.
 package convert
 
 import (
