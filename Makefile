@@ -2,21 +2,25 @@
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.tools/go/bin:$(CURDIR)/.tools/bin:$(PATH)
 VERSION ?= $(shell git describe --tags --always --match 'v[0-9]*' 2>/dev/null | sed -n 's/^v\([0-9].*\)/\1/p')
-STAMP := $(if $(VERSION),-X main.version=$(VERSION))
+COMMIT ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
+STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.com/cove-sandbox/cove/internal/app/host.commit=$(COMMIT))
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run test build check gen bench deps clean web
+.PHONY: run test build dist check gen bench fuzz nightly deps clean web image
 
 run: deps-run build ## install what is missing, build, serve on 127.0.0.1:8080
 	AIO_VENV=$${AIO_VENV:-$(CURDIR)/.venv} exec bin/aio serve
 
 test: deps build ## install what is missing, run all tests
 	go vet $(PKGS)
-	go test -race -timeout 20m $(PKGS)
+	go test -race -vet=off -timeout 20m -count=1 $(PKGS)
 
 build: ## bin/aio and bin/cove, each with the small program it starts, static
 	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
+
+dist: ## archives, Debian packages, SBOMs and checksums in dist/, with the version of the tag
+	scripts/dist '$(or $(VERSION),0.1.0)' '$(if $(COMMIT),-X github.com/cove-sandbox/cove/internal/app/host.commit=$(COMMIT))'
 
 LINT := .tools/bin/golangci-lint
 $(LINT):
@@ -25,15 +29,32 @@ $(LINT):
 check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every commit
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not gofmt-ed:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet $(PKGS)
+	GOARCH=arm64 $(GO) build -o /dev/null ./cmd/...
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/cove
+	GOOS=windows $(GO) build -o /dev/null ./cmd/cove
 	$(LINT) run
+	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # else TestTypes does, after make deps
 	go test ./internal/arch ./internal/op ./internal/surface/... ./internal/config
 	go test ./internal/app/... -run Golden
 
 gen: ## rewrite the golden files under api/ from the table of operations
-	go test ./internal/app/... -run Golden -update
+	go test ./internal/app ./internal/app/cove -run Golden -update
 
 bench: deps build ## side-by-side benchmarks: they print, they never fail
-	go test ./bench ./internal/guest/jupyter ./internal/guest/node -run '^$$' -bench . -benchtime 1x -timeout 60m
+	scripts/deps bench || echo 'without nginx'
+	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool -run '^$$' -bench . -benchtime 1x -timeout 60m
+
+FUZZTIME ?= 1m
+fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the first finding
+	@for pkg in $$(go list ./...); do \
+		dir=$$(go list -f '{{.Dir}}' $$pkg); \
+		for target in $$(grep -hos '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -d' ' -f2); do \
+			echo "$$pkg $$target"; \
+			go test $$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || exit 1; \
+		done; \
+	done
+
+nightly: test fuzz ## what CI runs every night: all tests, and a minute for each fuzz target
 
 deps: ## everything that tests need (make run installs the part that serving needs)
 	scripts/deps all
@@ -44,5 +65,9 @@ deps-run:
 web: ## fetch the third-party parts of the pages anew
 	scripts/web
 
+TARGET ?= full
+image: build ## cove-sandbox:latest, with Docker; TARGET=slim for the small one, BASE for another Debian than that of the registry
+	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
+
 clean:
-	rm -rf bin
+	rm -rf bin dist

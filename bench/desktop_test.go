@@ -26,15 +26,8 @@ func desk(b *testing.B) (url string, pid int) {
 	testenv.Need(b, "chromium", "Xtigervnc", "openbox")
 	cmd, addr := launch(b, program(b, "aio"))
 	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
-	for range 1000 {
-		if res, err := http.Get("http://" + addr + "/healthz"); err == nil {
-			res.Body.Close()
-			return "http://" + addr, cmd.Process.Pid
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	b.Fatal("the server does not answer")
-	return "", 0
+	awaitHealth(b, addr)
+	return "http://" + addr, cmd.Process.Pid
 }
 
 func get(b *testing.B, url string) []byte {
@@ -46,7 +39,7 @@ func get(b *testing.B, url string) []byte {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
-		b.Fatalf("%s: %s %v %.300s", url, res.Status, err, body)
+		b.Fatalf("%s: %s %v %.300s, want StatusCode http.StatusOK", url, res.Status, err, body)
 	}
 	return body
 }
@@ -110,7 +103,7 @@ func show(b *testing.B, url, page string) {
 		b.Fatal(err)
 	}
 	res.Body.Close()
-	time.Sleep(3 * time.Second)
+	idle(b, 3*time.Second)
 }
 
 // BenchmarkScreenshot: the whole display as PNG over HTTP, beside the usual programs on the same display.
@@ -178,7 +171,7 @@ func BenchmarkBrowserCold(b *testing.B) {
 			Message string `json:"message"`
 		}
 		if err := json.Unmarshal(get(b, url+"/v1/browser/info"), &reply); err != nil || !reply.Success {
-			b.Fatal(err, reply.Message)
+			b.Fatalf("got %v, %v, want Success true", err, reply.Message)
 		}
 		ours = append(ours, time.Since(begin))
 	}
@@ -190,7 +183,7 @@ func BenchmarkBrowserCold(b *testing.B) {
 func BenchmarkDesktopMemory(b *testing.B) {
 	url, pid := desk(b)
 	get(b, url+"/v1/browser/info")
-	time.Sleep(5 * time.Second) // let the browser come to rest
+	idle(b, 5*time.Second)
 	kib, count := map[string]int{}, map[string]int{}
 	for _, p := range below(pid) {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p))

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 const gigabyte = 1 << 30
@@ -58,7 +60,7 @@ func download(b *testing.B, url, file string) time.Duration {
 	n, err := io.Copy(io.Discard, res.Body)
 	res.Body.Close()
 	if err != nil || n != gigabyte {
-		b.Fatalf("%d bytes, %v", n, err)
+		b.Fatalf("%d bytes, %v, want %v", n, err, gigabyte)
 	}
 	return time.Since(begin)
 }
@@ -95,7 +97,7 @@ func upload(b *testing.B, url, file, to string) time.Duration {
 	body, _ := io.ReadAll(res.Body)
 	res.Body.Close()
 	if !strings.Contains(string(body), `"success":true`) {
-		b.Fatal(string(body))
+		b.Fatalf("got %q, want containing %q", string(body), `"success":true`)
 	}
 	return time.Since(begin)
 }
@@ -196,9 +198,7 @@ func pair(b *testing.B) (net.Conn, net.Conn) {
 
 // BenchmarkGrep: a tree of some ten thousand files through the API beside rg.
 func BenchmarkGrep(b *testing.B) {
-	if _, err := exec.LookPath("rg"); err != nil {
-		b.Skip("ripgrep is not installed")
-	}
+	testenv.Need(b, "rg")
 	root := b.TempDir()
 	for i := range 200 {
 		dir := filepath.Join(root, fmt.Sprint(i))

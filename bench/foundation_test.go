@@ -21,6 +21,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func program(b *testing.B, name string) string {
@@ -30,7 +31,7 @@ func program(b *testing.B, name string) string {
 		b.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		b.Skip("run make build first")
+		testenv.Lack(b, "needs "+path+"; run make build first")
 	}
 	return path
 }
@@ -69,15 +70,29 @@ func serve(b *testing.B) string {
 	b.Helper()
 	cmd, addr := launch(b, program(b, "aio"))
 	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
-	for range 1000 {
-		if res, err := http.Get("http://" + addr + "/healthz"); err == nil {
+	awaitHealth(b, addr)
+	return "http://" + addr
+}
+
+func awaitHealth(b *testing.B, addr string) {
+	b.Helper()
+	testenv.Poll(b, "the server answers", func() bool {
+		res, err := http.Get("http://" + addr + "/healthz")
+		if err == nil {
 			res.Body.Close()
-			return "http://" + addr
 		}
-		time.Sleep(5 * time.Millisecond)
+		return err == nil
+	})
+}
+
+// idle leaves the machine alone for a while, so that what went before is not
+// measured too. Nothing depends on how long it is.
+func idle(b *testing.B, d time.Duration) {
+	b.Helper()
+	select {
+	case <-time.After(d):
+	case <-b.Context().Done():
 	}
-	b.Fatal("the server does not answer")
-	return ""
 }
 
 func launch(b *testing.B, aio string) (*exec.Cmd, string) {
@@ -114,7 +129,7 @@ func start(b *testing.B, aio string) (time.Duration, int) {
 		}
 	}
 	took := time.Since(begin)
-	time.Sleep(300 * time.Millisecond) // let the start settle before weighing it
+	idle(b, 300*time.Millisecond) // memory is weighed when the start has settled
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {
 		b.Fatal(err)

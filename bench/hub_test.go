@@ -18,14 +18,13 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // serveHub starts the real hub and returns a client of it.
 func serveHub(b *testing.B, args ...string) (*client.Client, string) {
 	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("needs root")
-	}
+	testenv.NeedRoot(b)
 	return startHub(b, b.TempDir(), args...)
 }
 
@@ -68,7 +67,7 @@ func round(b *testing.B, c *client.Client, name string) time.Duration {
 	}
 	var out struct{ Stdout string }
 	if err := c.Guest(name).Call(context.Background(), "POST", "/v1/bash/exec", map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
-		b.Errorf("%+v, %v", out, err)
+		b.Errorf("%+v, %v, want Stdout %q", out, err, "hello\n")
 	}
 	return time.Since(begin)
 }
@@ -90,7 +89,7 @@ func BenchmarkHubCreate(b *testing.B) {
 		name := fmt.Sprintf("n%d", i)
 		ours = append(ours, round(b, c, name))
 		remove(b, c, name)
-		time.Sleep(100 * time.Millisecond) // one at a time, on a machine that rests between
+		idle(b, 100*time.Millisecond)
 		if _, err := exec.LookPath("bwrap"); err == nil {
 			bare = append(bare, bubblewrap(b))
 		}
@@ -124,18 +123,16 @@ func bubblewrap(b *testing.B) time.Duration {
 
 // BenchmarkHubClaim: the same from a pool of sandboxes that are ready.
 func BenchmarkHubClaim(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("needs root")
-	}
+	testenv.NeedRoot(b)
 	state := b.TempDir()
 	b.Cleanup(func() { drain(b, state) })
 	c, _ := startHub(b, state, "--pool", "30")
-	time.Sleep(5 * time.Second) // until it is full
+	idle(b, 5*time.Second) // the pool fills meanwhile
 	var took []time.Duration
 	for i := range 25 {
 		name := fmt.Sprintf("n%d", i)
 		took = append(took, round(b, c, name))
-		time.Sleep(100 * time.Millisecond) // so that the refill is not measured too
+		idle(b, 100*time.Millisecond) // the pool refills meanwhile
 	}
 	report(b, "claim to first output p50 %v (target 10ms), p90 %v", percentile(took, 0.5).Round(100*time.Microsecond), percentile(took, 0.9).Round(100*time.Microsecond))
 	clear100(b, c, len(took))
@@ -149,7 +146,7 @@ func BenchmarkHubBurst(b *testing.B) {
 	for range 3 {
 		ours = append(ours, percentile(burst(100, func(i int) time.Duration { return round(b, c, fmt.Sprintf("n%d", i)) }), 0.99))
 		clear100(b, c, 100)
-		time.Sleep(5 * time.Second) // the kernel takes its time to clear up
+		idle(b, 5*time.Second) // the kernel clears up meanwhile
 	}
 	// In the order in which they came: the second finds what the first has missed.
 	line := fmt.Sprintf("100 at once: p99 %v, median of %v (target 1s)", percentile(slices.Clone(ours), 0.5).Round(time.Millisecond), ours)
@@ -181,12 +178,10 @@ func burst(n int, do func(i int) time.Duration) []time.Duration {
 func drain(b *testing.B, state string) {
 	b.Helper()
 	startHub(b, state)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if left, err := os.ReadDir(filepath.Join(state, "disk", "sandboxes")); err == nil && len(left) == 0 {
-			return
-		}
-	}
-	b.Error("the pool's sandboxes are still there")
+	testenv.Poll(b, "the pool's sandboxes are deleted", func() bool {
+		left, err := os.ReadDir(filepath.Join(state, "disk", "sandboxes"))
+		return err == nil && len(left) == 0
+	})
 }
 
 func clear100(b *testing.B, c *client.Client, n int) {
@@ -312,7 +307,7 @@ func dockerRun(b *testing.B) func() {
 		}
 		return nil
 	}
-	for end := time.Now().Add(30 * time.Second); docker(nil, "version") != nil; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); docker(nil, "version") != nil; idle(b, 100*time.Millisecond) {
 		if time.Now().After(end) {
 			return nil
 		}

@@ -1,13 +1,13 @@
-// Package client reaches a hub and the sandboxes it hands out. It is all that the
-// cove command line uses, and needs nothing else of this module.
+// Package client is the Go client of a hub and of the sandboxes it hands out. The cove
+// command line uses it, too. It needs nothing else of this module.
 //
 //	hub, err := client.New(client.Config{URL: "http://127.0.0.1:10000"})
 //	sb, err := hub.Create(ctx, client.CreateOptions{})
 //	result, err := hub.Guest(sb.Name).Exec(ctx, "echo hello", client.ExecOptions{Stdout: os.Stdout})
 //	err = hub.Delete(ctx, sb.Name)
 //
-// It owns its connections. It repeats a request only where nothing had come of it
-// yet: while a sandbox wakes up, and to go on with a stream that broke off.
+// It owns its connections. It retries a request only if it had no effect yet: while a
+// sandbox wakes up, and to resume a broken stream.
 package client
 
 import (
@@ -25,14 +25,14 @@ import (
 	"time"
 )
 
-// Config says where a hub or a sandbox is and who asks.
+// Config says where a hub or a sandbox is, and with which credentials to call it.
 type Config struct {
 	// URL is http://host:port, https://host, or unix:/path.
 	URL   string
 	Token string // sent as a bearer token
 	Key   string // sent as X-API-Key
 	Agent string // User-Agent; default cove-client
-	// Transport is used instead of a new one.
+	// Transport replaces the default one.
 	Transport http.RoundTripper
 }
 
@@ -42,26 +42,26 @@ func (c Config) String() string { return "client.Config{" + c.URL + "}" }
 // GoString shows no secret.
 func (c Config) GoString() string { return c.String() }
 
-// Client reaches a hub. It may be used from many goroutines.
+// Client calls a hub. It is safe for concurrent use.
 type Client struct{ conn }
 
-// New returns a client of a hub. It connects to nothing yet.
+// New returns a client of a hub. It does not connect yet.
 func New(cfg Config) (*Client, error) {
 	c, err := dial(cfg)
 	return &Client{c}, err
 }
 
-// Guest reaches into a sandbox of the hub. It need not exist yet.
+// Guest returns a client of a sandbox of the hub, which need not exist yet.
 func (c *Client) Guest(name string) *Guest {
 	inner := c.conn
 	inner.base = c.base + "/sandbox/" + url.PathEscape(name)
 	return &Guest{inner}
 }
 
-// Close closes connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Guest reaches the server inside a sandbox.
+// Guest calls the server inside a sandbox.
 type Guest struct{ conn }
 
 // NewGuest returns a client of a sandbox that is reached without a hub.
@@ -70,7 +70,7 @@ func NewGuest(cfg Config) (*Guest, error) {
 	return &Guest{c}, err
 }
 
-// Close closes connections that nobody uses.
+// Close closes idle connections.
 func (g *Guest) Close() { g.http.CloseIdleConnections() }
 
 // conn is what all requests share.
@@ -80,7 +80,7 @@ type conn struct {
 	http *http.Client
 }
 
-// maxIdle keeps the connections of who works with a hundred sandboxes at once.
+// maxIdle keeps enough connections to work with a hundred sandboxes at once.
 const maxIdle = 100
 
 func dial(cfg Config) (conn, error) {
@@ -115,19 +115,20 @@ func dial(cfg Config) (conn, error) {
 	return c, nil
 }
 
-// Error is what a hub or a sandbox refused or could not do.
+// Error is an error reply of a hub or a sandbox.
 type Error struct {
-	Status     int // of HTTP; a sandbox tells most failures with 200
+	Status     int // of HTTP; a sandbox reports most failures with 200
 	Message    string
 	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// NotFound tells whether something is not there.
+// NotFound reports whether an error says that something does not exist.
 func NotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
-// Conflict tells whether something is there already, or in another state.
+// Conflict reports whether an error says that something exists already, or is in
+// another state.
 func Conflict(err error) bool { return hasStatus(err, http.StatusConflict) }
 
 func hasStatus(err error, status int) bool {
@@ -135,14 +136,14 @@ func hasStatus(err error, status int) bool {
 	return ok && e.Status == status
 }
 
-// wakeLimit is how long a waking sandbox is asked again.
+// wakeLimit is how long requests to a waking sandbox are retried.
 const wakeLimit = time.Minute
 
 // maxReply bounds a reply that is read whole.
 const maxReply = 64 << 20
 
-// send sends a request, again as long as the sandbox wakes up. The body must be
-// able to be sent again, or be nil.
+// send sends a request, and retries it while the sandbox wakes up. The body must be
+// nil or replayable.
 func (c conn) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	for deadline := time.Now().Add(wakeLimit); ; {
 		var r io.Reader
@@ -179,7 +180,7 @@ func (c conn) once(ctx context.Context, method, path string, body io.Reader, hea
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
 		}
-		return nil, fmt.Errorf("reach %s: %w", c.base, err)
+		return nil, fmt.Errorf("connect to %s: %w", c.base, err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
@@ -188,7 +189,7 @@ func (c conn) once(ctx context.Context, method, path string, body io.Reader, hea
 	return res, nil
 }
 
-// failure reads an error in the words of whoever answered.
+// failure reads an error reply.
 func failure(res *http.Response) error {
 	e := &Error{Status: res.StatusCode}
 	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
@@ -261,7 +262,7 @@ func decode(res *http.Response, out any) error {
 		reply.Data = b // some replies have no envelope
 	}
 	if err := json.Unmarshal(reply.Data, out); err != nil {
-		return fmt.Errorf("the reply does not fit: %w", err)
+		return fmt.Errorf("unexpected reply: %w", err)
 	}
 	return nil
 }
@@ -276,4 +277,14 @@ func (g *Guest) Call(ctx context.Context, method, path string, in, out any) erro
 // reply. Both values may be nil.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	return c.call(ctx, method, path, in, out)
+}
+
+// Metrics returns the metrics of the hub in the Prometheus text format. It takes the role admin.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	res, err := c.send(ctx, http.MethodGet, "/metrics", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return io.ReadAll(io.LimitReader(res.Body, maxReply))
 }

@@ -90,10 +90,10 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// Events follows a sandbox, or all with an empty name: first how it stands,
-// then what happens. After the ID of an earlier event it goes on behind that. A
-// connection that breaks is made anew; the iteration ends with ctx, with an
-// error, or when the sandbox is gone.
+// Events follows a sandbox, or all with an empty name: first its current state, then
+// what happens. With the ID of an earlier event it resumes after that one. It
+// reconnects when the connection breaks; the iteration ends with ctx, with an error,
+// or when the sandbox is deleted.
 func (c *Client) Events(ctx context.Context, name, after string) iter.Seq2[Event, error] {
 	path := "/api/v1/events"
 	if name != "" {
@@ -125,10 +125,10 @@ func (c *Client) Events(ctx context.Context, name, after string) iter.Seq2[Event
 	}
 }
 
-// errStopped says that nobody wants more events.
+// errStopped means that the reader wants no more events.
 var errStopped = errors.New("stopped")
 
-// refused tells errors that will be the same next time.
+// refused reports whether a retry would fail the same way.
 func refused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status < 500

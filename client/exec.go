@@ -11,15 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-// ExecOptions say how a command runs.
+// ExecOptions are options of a command.
 type ExecOptions struct {
 	Dir     string
 	Env     map[string]string
 	Session string        // whose directory it gets and changes; none: a new one
 	Timeout time.Duration // after which the command is ended; 0: never
 
-	// Stdin is the command's input, as text; nil: it has none. A Read that blocks
-	// is left behind when the command has ended.
+	// Stdin is the command's input, as text; nil: none. A Read that blocks is
+	// abandoned when the command has ended.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer // nil: thrown away
 }
@@ -30,11 +30,11 @@ type ExecResult struct {
 	Status    string // completed, timed_out, killed
 	SessionID string
 	CommandID string
-	// Dropped is how many bytes of output came faster than they could be read.
+	// Dropped is how many bytes of output were lost because they came too fast.
 	Dropped int64
 }
 
-// execEvent is what the server tells of a command.
+// execEvent is an event of a command.
 type execEvent struct {
 	SessionID    string `json:"session_id"`
 	CommandID    string `json:"command_id"`
@@ -57,9 +57,9 @@ type run struct {
 	silent         time.Time // since when the sandbox has not answered
 }
 
-// Exec runs a command line in bash and passes its output on as it comes. It
-// returns when the command has ended; an exit code other than 0 is no error. When
-// ctx ends first, the command is killed.
+// Exec runs a command line in bash and streams its output. It returns when the command
+// has ended; an exit code other than 0 is not an error. If ctx ends first, the command
+// is killed.
 func (g *Guest) Exec(ctx context.Context, command string, o ExecOptions) (ExecResult, error) {
 	r := &run{g: g, stdout: orDiscard(o.Stdout), stderr: orDiscard(o.Stderr), result: ExecResult{ExitCode: -1}}
 	in := map[string]any{"command": command}
@@ -95,7 +95,7 @@ func (g *Guest) Exec(ctx context.Context, command string, o ExecOptions) (ExecRe
 			}
 		}()
 	})
-	// The stream broke, the command did not: the rest can be asked for.
+	// The stream broke, but the command goes on: poll for the rest.
 	for !r.ended && err != nil && r.result.CommandID != "" && under.Err() == nil && !final(err) {
 		err = r.poll(under)
 	}
@@ -119,7 +119,7 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// finalError is a failure after which asking for the rest makes no sense.
+// finalError is a failure after which polling makes no sense.
 type finalError struct{ err error }
 
 func (e *finalError) Error() string { return e.err.Error() }
@@ -136,7 +136,7 @@ func (r *run) follow(res *http.Response, begun func()) error {
 		if err := decode(res, nil); err != nil {
 			return err
 		}
-		return errors.New("the server does not stream commands; is it of this project?")
+		return errors.New("the server does not stream commands; it is not Cove's own")
 	}
 	for raw, err := range events(res.Body) {
 		if err != nil {
@@ -166,7 +166,7 @@ func (r *run) follow(res *http.Response, begun func()) error {
 	return io.ErrUnexpectedEOF
 }
 
-// pass writes a piece of output.
+// write writes a piece of output.
 func (r *run) pass(name string, e execEvent) error {
 	w := r.stdout
 	if name == "stderr" {
@@ -192,7 +192,7 @@ func (r *run) end(status string, code *int) {
 	}
 }
 
-// poll reads on where the stream broke off.
+// poll reads on where the stream broke.
 func (r *run) poll(ctx context.Context) error {
 	var out struct {
 		Stdout        string `json:"stdout"`
@@ -229,7 +229,7 @@ func (r *run) poll(ctx context.Context) error {
 	return errMore
 }
 
-// lost decides whether to ask once more after a failure.
+// lost decides whether to retry after a failure.
 func (r *run) lost(ctx context.Context, err error) error {
 	if r.silent.IsZero() {
 		r.silent = time.Now()
@@ -246,11 +246,11 @@ func (r *run) lost(ctx context.Context, err error) error {
 	return err
 }
 
-// errMore says that the command goes on.
+// errMore means that the command goes on.
 var errMore = errors.New("the command goes on")
 
-// feed passes the input on and closes it at its end. Only what is wrong with the
-// input itself is an error: a command need not read all of it.
+// feed forwards the input and closes it at its end. Only a fault of the input itself is
+// an error: a command need not read all of it.
 func (r *run) feed(ctx context.Context, in io.Reader) error {
 	if in != nil {
 		refused := false
@@ -274,8 +274,8 @@ func (r *run) write(ctx context.Context, s string, end bool) error {
 	return r.g.call(ctx, http.MethodPost, "/v1/bash/write", map[string]any{"session_id": r.result.SessionID, "command_id": r.result.CommandID, "input": s, "eof": end}, nil)
 }
 
-// text reads whole characters and passes them on. What is not text cannot be
-// sent; it says so rather than send something else.
+// text reads whole characters and forwards them. It fails for what is not text, rather
+// than send something else.
 func text(in io.Reader, pass func(string) error) error {
 	buf := make([]byte, 0, 32<<10)
 	for {
@@ -287,7 +287,7 @@ func text(in io.Reader, pass func(string) error) error {
 		}
 		if whole > 0 {
 			if !utf8.Valid(buf[:whole]) {
-				return errors.New("it is not text; upload it as a file instead")
+				return errors.New("the input is not text; upload it as a file instead")
 			}
 			if err := pass(string(buf[:whole])); err != nil {
 				return err
@@ -303,7 +303,7 @@ func text(in io.Reader, pass func(string) error) error {
 	}
 }
 
-// wholeRunes is how much of b is before a character that may go on.
+// wholeRunes is the length of b without an incomplete character at its end.
 func wholeRunes(b []byte) int {
 	for i := 1; i <= min(utf8.UTFMax, len(b)); i++ {
 		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
@@ -316,10 +316,10 @@ func wholeRunes(b []byte) int {
 	return len(b)
 }
 
-// killPatience is how long a command is asked to end that nobody waits for.
+// killPatience bounds the attempt to kill an abandoned command.
 const killPatience = 5 * time.Second
 
-// kill ends a command that was left.
+// kill kills an abandoned command.
 func (r *run) kill(ctx context.Context) {
 	if r.result.CommandID == "" {
 		return

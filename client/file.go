@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// File is a file in a sandbox, open to be read.
+// File is a file in a sandbox, open for reading.
 type File struct {
 	io.ReadCloser
 	Name    string
@@ -26,13 +26,13 @@ func (g *Guest) Download(ctx context.Context, name string) (*File, error) {
 	return g.open(ctx, "/v1/file/download?"+url.Values{"path": {name}}.Encode(), path.Base(name))
 }
 
-// Archive packs a folder of the sandbox, or a file, as tar.gz while it is read.
+// Archive packs a file or folder of the sandbox as tar.gz while it is read.
 func (g *Guest) Archive(ctx context.Context, name string) (*File, error) {
 	return g.open(ctx, "/v1/file/archive?"+url.Values{"path": {name}, "format": {"tar.gz"}}.Encode(), path.Base(name)+".tar.gz")
 }
 
 func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
-	// A body that was compressed on its way would not have the file's length.
+	// A compressed body would not have the file's length.
 	res, err := g.send(ctx, http.MethodGet, path, nil, http.Header{"Accept-Encoding": {"identity"}}) //nolint:bodyclose // the File closes it
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
 	return file(res, name), nil
 }
 
-// file is what a reply carries; it is closed with the file.
+// file is the file in a reply; closing it closes the reply.
 func file(res *http.Response, name string) *File {
 	f := &File{ReadCloser: res.Body, Name: name, Size: res.ContentLength}
 	if _, p, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && p["filename"] != "" {
@@ -52,8 +52,8 @@ func file(res *http.Response, name string) *File {
 	return f
 }
 
-// Upload writes a file of the sandbox, whole or not at all, and returns its path
-// and size. A target that is a folder, or ends in a slash, gets a file of that name.
+// Upload writes a file into the sandbox, completely or not at all, and returns its path
+// and size. If the target is a folder or ends in a slash, the file gets that name in it.
 func (g *Guest) Upload(ctx context.Context, target, name string, r io.Reader) (string, int64, error) {
 	var out struct {
 		Path string `json:"file_path"`
@@ -64,7 +64,7 @@ func (g *Guest) Upload(ctx context.Context, target, name string, r io.Reader) (s
 }
 
 // Unpack unpacks an archive (tar, also compressed, or zip) into a folder of the
-// sandbox, leaving out as many leading folders of each name as strip says.
+// sandbox. It strips that many leading folders from each name.
 func (g *Guest) Unpack(ctx context.Context, target string, r io.Reader, strip int) (files int, err error) {
 	var out struct {
 		Files int `json:"files"`
@@ -73,9 +73,9 @@ func (g *Guest) Unpack(ctx context.Context, target string, r io.Reader, strip in
 	return out.Files, err
 }
 
-// form sends a file with fields before it, as it is read.
+// form sends a file, and fields before it, while it is read.
 func (g *Guest) form(ctx context.Context, path string, fields map[string]string, name string, r io.Reader, out any) error {
-	// A sandbox that sleeps is woken first: what was read cannot be sent again.
+	// A sleeping sandbox is woken first: what was read cannot be sent again.
 	if err := g.awake(ctx); err != nil {
 		return err
 	}

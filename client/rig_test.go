@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/file"
-	"github.com/cove-sandbox/cove/internal/guest/health"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
+	"github.com/cove-sandbox/cove/internal/health"
 	"github.com/cove-sandbox/cove/internal/hub"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
@@ -75,8 +75,11 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hub.New(hub.Config{Provider: p})
-	h.Begin()
+	h, err := hub.Open(hub.Config{Provider: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Begin(t.Context())
 	guard := auth.New(auth.Config{Token: "secret"})
 	r := &rig{}
 	r.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(h.Ops()), Dialect: rest.Hub, Front: h.Front, Guard: guard.Wrap, Caller: h.Caller, Admit: h.Admit,

@@ -24,14 +24,16 @@ type Sandbox struct {
 	Ports       []int             `json:"ports"`
 	Labels      map[string]string `json:"labels"`
 
-	Timeout     float64 `json:"timeout"`      // minutes from its creation; -1: for ever
-	IdleTimeout float64 `json:"idle_timeout"` // minutes; -1: for ever
+	Timeout     float64 `json:"timeout"`      // minutes from its creation; -1: never
+	IdleTimeout float64 `json:"idle_timeout"` // minutes; -1: never
 	IdlePolicy  string  `json:"idle_policy"`
 	CPU         string  `json:"cpu"`
 	Memory      string  `json:"memory"`
 	CPULimit    string  `json:"cpu_limit"`
 	MemoryLimit string  `json:"memory_limit"`
 	DiskLimit   string  `json:"disk_limit"`
+	DiskRate    string  `json:"disk_rate_limit"` // bytes per second, for reads and for writes
+	Bandwidth   string  `json:"bandwidth_limit"` // bytes per second, for each direction
 
 	Status       string     `json:"status"` // creating, running, paused, stopped, failed, deleting
 	Message      string     `json:"message"`
@@ -48,27 +50,27 @@ type Sandbox struct {
 	Stages    []Stage           `json:"stages"`
 }
 
-// Network is what a sandbox may reach.
+// Network is the egress policy of a sandbox.
 type Network struct {
 	Mode  string   `json:"mode,omitempty"` // none, allow, open
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Volume is a named folder that outlives sandboxes.
+// Volume mounts a folder that outlives sandboxes.
 type Volume struct {
 	Name     string `json:"name"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// Stage is one step of making a sandbox.
+// Stage is one step of a create or start.
 type Stage struct {
 	Name   string  `json:"name"`
 	TookMS float64 `json:"took_ms"`
 }
 
-// CreateOptions say what a sandbox shall be. Whatever is left out is as the
-// environment and the hub have it.
+// CreateOptions describe a new sandbox. The environment and the hub provide what is
+// left out.
 type CreateOptions struct {
 	Name        string            `json:"name,omitempty"`
 	Environment string            `json:"environment,omitempty"`
@@ -78,26 +80,29 @@ type CreateOptions struct {
 	Env         map[string]string `json:"env,omitempty"`
 	Workdir     string            `json:"workdir,omitempty"`
 	Ports       []int             `json:"ports,omitempty"`
-	Timeout     float64           `json:"timeout,omitempty"`      // minutes; -1: for ever
-	IdleTimeout float64           `json:"idle_timeout,omitempty"` // minutes; -1: for ever
+	Timeout     float64           `json:"timeout,omitempty"`      // minutes; -1: never
+	IdleTimeout float64           `json:"idle_timeout,omitempty"` // minutes; -1: never
 	IdlePolicy  string            `json:"idle_policy,omitempty"`  // delete, stop, pause
 	CPU         string            `json:"cpu,omitempty"`
 	Memory      string            `json:"memory,omitempty"`
 	CPULimit    string            `json:"cpu_limit,omitempty"`
 	MemoryLimit string            `json:"memory_limit,omitempty"`
 	DiskLimit   string            `json:"disk_limit,omitempty"`
+	DiskRate    string            `json:"disk_rate_limit,omitempty"` // bytes per second, for reads and for writes
+	Bandwidth   string            `json:"bandwidth_limit,omitempty"` // bytes per second, for each direction
 	Labels      map[string]string `json:"labels,omitempty"`
 	Isolation   string            `json:"isolation,omitempty"`
 	Network     *Network          `json:"network,omitempty"`
 	Volumes     []Volume          `json:"volumes,omitempty"`
 	Snapshot    string            `json:"from_snapshot,omitempty"`
+	Secrets     []string          `json:"secrets,omitempty"`
 }
 
 const root = "/api/v1/sandbox"
 
 func at(name, more string) string { return root + "/" + url.PathEscape(name) + more }
 
-// Create makes a sandbox and returns when it is ready.
+// Create creates a sandbox and returns when it is ready.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, root+"?full=true", o)
 }
@@ -107,32 +112,32 @@ func (c *Client) Get(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodGet, at(name, ""), nil)
 }
 
-// Delete removes a sandbox with everything in it.
+// Delete deletes a sandbox and everything in it.
 func (c *Client) Delete(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, at(name, ""), nil, nil)
 }
 
-// Pause keeps a sandbox in memory without processor time.
+// Pause pauses a sandbox: it stays in memory and uses no CPU.
 func (c *Client) Pause(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/pause"), nil)
 }
 
-// Resume ends Pause.
+// Resume resumes a paused sandbox.
 func (c *Client) Resume(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/resume"), nil)
 }
 
-// Stop ends all programs of a sandbox and keeps its disk.
+// Stop ends all processes of a sandbox and keeps its disk.
 func (c *Client) Stop(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/stop"), nil)
 }
 
-// Start runs a stopped sandbox again.
+// Start starts a stopped sandbox.
 func (c *Client) Start(ctx context.Context, name string) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPost, at(name, "/start"), nil)
 }
 
-// ExtendOptions give a sandbox more time; in minutes, -1 is for ever.
+// ExtendOptions give a sandbox more time, in minutes; -1 means no limit.
 type ExtendOptions struct {
 	Timeout     float64 `json:"timeout,omitempty"` // from now
 	IdleTimeout float64 `json:"idle_timeout,omitempty"`
@@ -144,7 +149,7 @@ func (c *Client) Extend(ctx context.Context, name string, o ExtendOptions) (*San
 	return c.one(ctx, http.MethodPost, at(name, "/extend"), o)
 }
 
-// SetNetwork changes what a sandbox may reach, at once.
+// SetNetwork changes the egress policy of a sandbox at once.
 func (c *Client) SetNetwork(ctx context.Context, name string, n Network) (*Sandbox, error) {
 	return c.one(ctx, http.MethodPut, at(name, "/network"), n)
 }
@@ -165,7 +170,7 @@ type ListOptions struct {
 	Labels      []string // key=value, or key
 }
 
-// pageSize is how many sandboxes are asked for at a time.
+// pageSize is the number of sandboxes per request.
 const pageSize = 500
 
 // List lists sandboxes, oldest first.
@@ -194,7 +199,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Sandbox, error) {
 	}
 }
 
-// Connection is one that a sandbox made or tried to make.
+// Connection is one that a sandbox opened or tried to open.
 type Connection struct {
 	Time      time.Time `json:"time"`
 	Protocol  string    `json:"protocol"` // http, connect, socks5
@@ -209,7 +214,7 @@ type Connection struct {
 	TookMS    float64   `json:"took_ms"`
 }
 
-// Connections lists the latest, oldest first.
+// Connections lists the latest connections, oldest first.
 func (c *Client) Connections(ctx context.Context, name string) ([]Connection, error) {
 	var out struct {
 		Connections []Connection `json:"connections"`
@@ -218,8 +223,8 @@ func (c *Client) Connections(ctx context.Context, name string) ([]Connection, er
 	return out.Connections, err
 }
 
-// Logs reads the end of what the program of a sandbox wrote, at most max bytes;
-// 0 is the hub's default.
+// Logs reads the end of the output of a sandbox's main program, at most max bytes; 0
+// means the hub's default.
 func (c *Client) Logs(ctx context.Context, name string, max int64) ([]byte, error) {
 	path := at(name, "/logs")
 	if max > 0 {
@@ -233,7 +238,7 @@ func (c *Client) Logs(ctx context.Context, name string, max int64) ([]byte, erro
 	return io.ReadAll(io.LimitReader(res.Body, maxReply))
 }
 
-// Stats is what a sandbox uses; -1 where that cannot be measured.
+// Stats is the resource usage of a sandbox; -1 if unknown.
 type Stats struct {
 	CPUSeconds   float64   `json:"cpu_seconds"`
 	MemoryBytes  int64     `json:"memory_bytes"`
@@ -244,7 +249,7 @@ type Stats struct {
 	Time         time.Time `json:"time"`
 }
 
-// Stats measures a sandbox.
+// Stats returns the resource usage of a sandbox.
 func (c *Client) Stats(ctx context.Context, name string) (*Stats, error) {
 	var s Stats
 	if err := c.call(ctx, http.MethodGet, at(name, "/stats"), nil, &s); err != nil {
@@ -260,7 +265,7 @@ type Environment struct {
 	Description string `json:"description"`
 }
 
-// Environments lists what sandboxes can be made from.
+// Environments lists what sandboxes can be created from.
 func (c *Client) Environments(ctx context.Context) ([]Environment, error) {
 	var list []Environment
 	err := c.call(ctx, http.MethodGet, "/api/v1/environment", nil, &list)
@@ -274,7 +279,7 @@ type Info struct {
 	EnvironmentsFault string          `json:"environments_fault"`
 }
 
-// Info asks what the hub can do.
+// Info returns what the hub can do.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
 	var i Info
 	if err := c.call(ctx, http.MethodGet, "/api/v1/hub", nil, &i); err != nil {
@@ -283,8 +288,8 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	return &i, nil
 }
 
-// Ticket signs a browser in: it goes into the query of one address, as ticket,
-// within its short life.
+// Ticket returns a one-time ticket that signs a browser in. It goes into the query of
+// one URL, as ticket, and expires soon.
 func (c *Client) Ticket(ctx context.Context) (string, error) {
 	var out struct {
 		Ticket string `json:"ticket"`

@@ -17,19 +17,19 @@ import (
 // Size of a terminal, in characters.
 type Size struct{ Cols, Rows int }
 
-// ShellOptions say how a terminal is attached.
+// ShellOptions are options of a terminal.
 type ShellOptions struct {
-	// Session attaches to a living session, and shows what it printed lately;
-	// none: a new one.
+	// Session attaches to an existing session and shows its latest output; empty: a
+	// new one.
 	Session string
-	// In is what is typed, Out what is shown: both raw, as a terminal in raw mode
-	// gives and takes them. A Read of In that blocks is left behind at the end.
+	// In is what is typed, Out what is shown: both raw, as of a terminal in raw mode.
+	// A Read of In that blocks is abandoned at the end.
 	In  io.Reader
 	Out io.Writer
-	// Size is the terminal's at first; Resized tells of changes. Both may be zero.
+	// Size is the initial size of the terminal, Resized announces changes. Both may be zero.
 	Size    Size
 	Resized <-chan Size
-	// Attached is called with the session's name, by which it can be joined again.
+	// Attached is called with the name of the session, by which it can be joined again.
 	Attached func(session string)
 }
 
@@ -39,8 +39,8 @@ type shellMessage struct {
 	Data any    `json:"data"`
 }
 
-// Shell attaches to a terminal until the shell in it ends, and returns its exit
-// code. When ctx ends or In does, the session is left; it lives on for a while.
+// Shell attaches to a terminal until the shell in it ends, and returns its exit code.
+// When ctx or In ends, it detaches; the session lives on for a while.
 func (g *Guest) Shell(ctx context.Context, o ShellOptions) (code int, err error) {
 	address := g.base + "/v1/shell/ws"
 	if o.Session != "" {
@@ -62,11 +62,11 @@ func (g *Guest) Shell(ctx context.Context, o ShellOptions) (code int, err error)
 	s := &shell{c: c, o: o}
 	wait.Go(func() { s.resize(ctx) })
 	// Not waited for: a Read of a keyboard returns when a key is pressed.
-	go s.press(ctx, cancel)
-	return s.show(ctx)
+	go s.sendInput(ctx, cancel)
+	return s.showOutput(ctx)
 }
 
-// upgrade opens a WebSocket. A refusal is told in the words of whoever refused.
+// upgrade opens a WebSocket. An error reply becomes an Error.
 func (g *Guest) upgrade(ctx context.Context, address string) (*websocket.Conn, error) {
 	c, res, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: g.http, HTTPHeader: g.head, CompressionMode: websocket.CompressionDisabled})
 	if err == nil {
@@ -115,8 +115,8 @@ func (s *shell) resize(ctx context.Context) {
 	}
 }
 
-// press sends what is typed; its end leaves the session.
-func (s *shell) press(ctx context.Context, leave context.CancelFunc) {
+// sendInput sends what is typed; its end detaches from the session.
+func (s *shell) sendInput(ctx context.Context, leave context.CancelFunc) {
 	if s.o.In == nil {
 		return
 	}
@@ -148,22 +148,22 @@ func (s *shell) press(ctx context.Context, leave context.CancelFunc) {
 	}
 }
 
-// show writes what the terminal shows until the shell ends.
-func (s *shell) show(ctx context.Context) (int, error) {
+// showOutput writes what the terminal shows until the shell ends.
+func (s *shell) showOutput(ctx context.Context) (int, error) {
 	for {
 		_, b, err := s.c.Read(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				return -1, ctx.Err()
 			}
-			return -1, fmt.Errorf("the terminal was cut off: %w", err)
+			return -1, fmt.Errorf("the connection to the terminal broke: %w", err)
 		}
 		var m struct {
 			Type string          `json:"type"`
 			Data json.RawMessage `json:"data"`
 		}
 		if err := json.Unmarshal(b, &m); err != nil {
-			return -1, fmt.Errorf("the terminal sent something strange: %w", err)
+			return -1, fmt.Errorf("invalid message from the terminal: %w", err)
 		}
 		var line string
 		var exit struct {

@@ -1,10 +1,10 @@
-// Package web holds the pages that are built into the programs, with everything
-// they load: nothing comes from elsewhere.
+// Package web holds the pages that are built into the programs, with all files that they
+// load: nothing is fetched from other hosts.
 package web
 
 import "embed"
 
-// Files are the pages by folder.
+// Files holds the pages, one folder for each.
 //
-//go:embed docs terminal vendor vnc
+//go:embed activity docs files home hub jupyter terminal ui vendor vnc
 var Files embed.FS

@@ -1,5 +1,5 @@
-// Command aio-markdown turns a web page into Markdown, for aio, which finds it in its
-// own folder.
+// Command aio-markdown converts web pages to Markdown and reads Excel files for aio, which
+// expects it in its own folder.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command aio is the sandbox: aio serve runs it, every other verb calls one.
+// Command aio is the sandbox: aio serve runs it, all other commands call a running one.
 package main
 
 import (
@@ -8,18 +8,27 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app"
 	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// version is stamped by the build.
+// version is set by the build.
 var version = "0.1.0"
 
 func main() {
-	// The guard is this program again, watching over children of a server.
+	// The guard is this program again; it kills the children of a server that died.
 	if len(os.Args) == 2 && os.Args[1] == "guard" {
 		os.Exit(proc.GuardMain(os.Stdin))
 	}
+	if len(os.Args) > 1 && os.Args[1] == app.HelpCommand {
+		if err := app.Help(os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "aio:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	config.DetachArgs()
 	root, err := app.AioCommand(version, os.Args[1:], host.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err == nil {
 		err = root.ExecuteContext(context.Background())

@@ -1,6 +1,6 @@
-// Package app wires the programs together: configuration becomes services, their
-// operations become one table, the table becomes servers. It owns the order in
-// which things start and stop, and nothing else.
+// Package app assembles the sandbox: it builds the services from the configuration, one
+// table from their operations, and servers from the table. It owns the order in which
+// things start and stop, and nothing else.
 package app
 
 import (
@@ -16,12 +16,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/activity"
+	"github.com/cove-sandbox/cove/internal/guest/agent"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
@@ -29,57 +31,77 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/convert"
 	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/file"
-	"github.com/cove-sandbox/cove/internal/guest/health"
+	"github.com/cove-sandbox/cove/internal/guest/glance"
 	"github.com/cove-sandbox/cove/internal/guest/hook"
 	"github.com/cove-sandbox/cove/internal/guest/info"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
+	"github.com/cove-sandbox/cove/internal/guest/observe"
+	"github.com/cove-sandbox/cove/internal/guest/outbound"
+	"github.com/cove-sandbox/cove/internal/guest/page"
+	"github.com/cove-sandbox/cove/internal/guest/port"
 	"github.com/cove-sandbox/cove/internal/guest/preview"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
-	"github.com/cove-sandbox/cove/internal/guest/ticket"
+	"github.com/cove-sandbox/cove/internal/guest/skill"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
+	"github.com/cove-sandbox/cove/internal/health"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/outlet"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/span"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
-// Title of the sandbox in documents.
+// Title of the API documentation.
 const Title = "Cove sandbox"
 
 // Aio is the sandbox: all its services and the table of their operations.
 type Aio struct {
 	Table *op.Table
 
-	cfg     config.Aio
-	version string
-	log     *slog.Logger
-	runner  *proc.Runner
-	guard   *auth.Guard
-	// signedIn: callers must sign in.
-	signedIn bool
+	cfg      config.Aio
+	version  string
+	log      *slog.Logger
+	stderr   *slog.Logger // the log without files
+	logs     *logDir      // nil if no log files are written
+	agents   agent.Files  // to write before anything starts
+	runner   *proc.Runner
+	guard    *auth.Guard
+	secured  bool // callers must authenticate
 	trusted  []netip.Prefix
 	hooks    *hook.Service
+	browser  *browser.Service
+	shutdown []hook.Hook // of the settings
+	skills   *skill.Service
+	observer *observe.Service
+	outbound *outbound.Service
+	port     *outlet.Outlet // where programs reach the outbound proxy; nil if only the table is needed
 	previews *preview.Service
-	tracer   *span.Tracer // nil: nobody asked for traces
+	activity *activity.Service
+	segments func() map[string]bool // first segments of the paths in the table
+	tracer   *span.Tracer           // nil if tracing is off
 	metrics  *metric.Registry
-	close    []func() error // in the order in which they are ended
+	tools    *mcp.Handler
+	browsing func() bool    // whether the browser runs
+	close    []func() error // in the order of the shutdown
 }
 
-// service is what every room of the sandbox looks like from here.
+// service is what all services of the sandbox have in common.
 type service interface {
 	Ops() []op.Op
 	Close() error
 }
 
-// NewAio builds the sandbox. It starts nothing and touches nothing: the command
-// line builds one only to read its table.
+// NewAio builds the sandbox. It starts nothing and writes nothing: the command line builds
+// one only to read its table.
 func NewAio(cfg config.Aio, environ []string, version string, log *slog.Logger) (*Aio, error) {
 	a := &Aio{cfg: cfg, version: version, log: log}
-	if err := a.build(newRunner(cfg, a.childEnv(environ), log)); err != nil {
+	env := a.childEnv(environ)
+	if err := a.build(newRunner(cfg, env, log), env); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -93,99 +115,170 @@ func newRunner(cfg config.Aio, env []string, log *slog.Logger) *proc.Runner {
 	return proc.New(c)
 }
 
-// build makes the services, which start their programs through the runner.
-func (a *Aio) build(runner *proc.Runner) error {
-	cfg, version, log := a.cfg, a.version, a.log
+// build makes the services, which start their programs through the runner with the environment,
+// and the table.
+func (a *Aio) build(runner *proc.Runner, env []string) error {
+	cfg, version := a.cfg, a.version
 	a.runner, a.metrics = runner, metric.New()
-	if err := a.signIn(); err != nil {
+	a.openLogs()
+	log := a.log
+	if err := a.newGuard(); err != nil {
 		return err
 	}
-	services, components := a.services()
+	var err error
+	if a.shutdown, err = hook.ParseShutdown(cfg.ShutdownHooks, cfg.ShutdownTimeout); err != nil {
+		return err
+	}
+	a.segments = sync.OnceValue(func() map[string]bool { return segments(a.Table) })
+	if err := a.planPublicSettings(env); err != nil {
+		return err
+	}
+	services, components := a.services(env)
+	if err := errors.Join(a.outbound.CheckConfig(), a.browser.CheckConfig()); err != nil {
+		return err
+	}
 	a.tracer = newTracer(cfg, version, log)
 	var lists [][]op.Op
 	for _, s := range services {
 		list := s.Ops()
 		for i := range list {
-			list[i] = a.tracer.Op(list[i], outcome)
+			list[i] = a.activity.Record(a.tracer.Op(a.disable(list[i]), outcome))
 		}
 		lists = append(lists, list)
 		a.close = append(a.close, s.Close)
 	}
 	a.close = append(a.close, a.tracer.Close)
+	if a.logs != nil {
+		a.close = append(a.close, a.logs.close)
+	}
 	table := func() *op.Table { return a.Table }
-	tools := mcp.New(mcp.Config{Name: "aio", Version: version, Table: table, Log: log, MaxBody: int64(cfg.BodyLimit)})
+	tools, servers := a.newTools(runner)
+	a.tools = tools
+	a.close = append([]func() error{tools.Close}, a.close...) // first: its calls use the services
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
+		rest.Home("home", "The sandbox on one page: its tools beside each other.", web.Files),
+		rest.Page("activity", "/activity", "What has happened in the sandbox, step by step.", web.Files),
+		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
-		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
-		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, tools)},
+		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
+		servers.Ops(),
+		publicPaths(runner),
+		notebookPages(cfg.DisableJupyter),
 	)
 	a.Table = op.NewTable(lists...)
 	return nil
 }
 
-// services lists the rooms and what readiness asks of them.
-func (a *Aio) services() ([]service, []health.Component) {
+// services makes the services, and the components that readiness depends on.
+func (a *Aio) services(env []string) ([]service, []health.Component) {
 	a.hooks = hook.New(hook.Config{
 		Runner: a.runner, Dir: a.cfg.Workspace, Log: a.log,
 		Init: a.cfg.RunHookInit, PreServices: a.cfg.RunHookPreServices, PostReady: a.cfg.RunHookPostReady,
-		WaitPorts: a.cfg.WaitPorts, WaitTimeout: a.cfg.WaitTimeout,
+		WaitPorts: foreignPorts(a.cfg.WaitPorts), WaitTimeout: a.cfg.WaitTimeout, Strict: a.cfg.RunHooksStrict, AtShutdown: a.shutdown,
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
-	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.log, Proxy: outbound(c), Deny: ownAddress(c)})
-	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.log})
-	javascript := node.New(node.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.log})
+	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: outboundProxy(c), Deny: isOwnAddress(c.Listen, c.Loopback)})
+	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.logOf("jupyter")})
+	javascript := node.New(node.Config{Runner: a.runner, Version: c.NodeVersion, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.logOf("nodejs")})
 	chromium, desktop := a.desktop()
-	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.log})
-	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.log})
-	a.previews = preview.New(preview.Config{Deny: ownPorts(c, chromium.Ports), Log: a.log})
+	a.browsing = func() bool { state, _ := chromium.State(); return state == string(proc.Ready) }
+	a.browser = chromium
+	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell")})
+	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
+	reserved := isReservedPort(c, chromium.Ports)
+	ports := port.New(port.Config{Hidden: reserved})
+	a.previews = preview.New(preview.Config{Deny: reserved, Own: a.ownsSegment, Open: func() (list []int) {
+		for _, p := range ports.Open() {
+			list = append(list, p.Port)
+		}
+		return list
+	}, Log: a.log})
+	a.outbound = a.newOutbound(reserved)
+	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv, Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
+	a.observer = observe.New(observe.Config{
+		State: state, Disks: []string{"/", home, work, "/tmp"}, Log: a.log,
+		Components: []observe.Component{{Name: "display", State: desktop.State}, {Name: "browser", State: a.browserState}},
+	})
+	watches := watch.New(watch.Config{Home: home, Workspace: work, Log: a.log})
+	daemon := a.newEnvd(watches)
+	a.activity = a.newActivity(activitySources(shells, bashes, python, javascript, daemon), desktop, env)
 	services := []service{
-		a.previews, // first: what is looked at ends before what shows it
-		activity.New(activity.Config{Started: time.Now(), Sources: busy(shells, bashes, python, javascript)}),
+		a.previews, // closed first: it shows what the others serve
+		a.activity,
+		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells)}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		bind.New(bind.Config{Bound: c.Init}),
 		ticket.New(ticket.Config{Issuer: a.guard}),
 		shells,
 		bashes,
-		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.log, Viewer: documents}),
-		watch.New(watch.Config{Home: home, Workspace: work, Log: a.log}),
+		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.logOf("file"), Viewer: documents}),
+		watches,
+		daemon,
+		a.newInterpreter(python, javascript, bashes),
 		documents,
 		python,
 		javascript,
 		code.New(code.Config{Python: python, Node: javascript}),
-		chromium, // before the display that it stands on: it saves its tabs when it ends
+		a.skills,
+		a.observer,
+		ports,
+		gated{page.New(page.Config{Browser: chromium, Runner: a.runner, Home: home, Workspace: work, Log: a.logOf("page")}), desktop.Gate},
+		chromium, // closed before the display that it runs on: it saves its tabs
 		desktop,
+		a.outbound, // closed last: what runs may still use it
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
 		{Name: "display", State: desktop.State},
-		{Name: "browser", State: chromium.State},
+		{Name: "browser", State: a.browserState},
 	}
 	return services, components
 }
 
-// desktop is the display and the browser on it. Each asks for the other when it is used, not before.
+// gated is a service whose operations pass a gate.
+type gated struct {
+	service
+	gate func(op.Op) op.Op
+}
+
+func (g gated) Ops() []op.Op {
+	list := g.service.Ops()
+	for i := range list {
+		list[i] = g.gate(list[i])
+	}
+	return list
+}
+
+// desktop makes the display and the browser on it. Each starts the other on first use.
 func (a *Aio) desktop() (*browser.Service, *display.Service) {
 	c := a.cfg
 	var chromium *browser.Service
 	desktop := display.New(display.Config{
 		Runner: a.runner, State: c.State, Home: c.Home, Workspace: c.Workspace, Width: c.DisplayWidth, Height: c.DisplayHeight, Idle: c.DisplayIdle,
-		Pages: web.Files, Log: a.log,
-		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) { return chromium.Hold(ctx) },
+		Pages: web.Files, Log: a.logOf("display"),
+		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) {
+			if c.DisableBrowser {
+				return nil, nil, errDisabled("browser", "DISABLE_BROWSER")
+			}
+			return chromium.Hold(ctx)
+		},
 	})
 	chromium = browser.New(browser.Config{
-		Runner: a.runner, Display: desktop, Home: c.Home, State: c.State, Program: c.BrowserProgram, Idle: c.BrowserIdle, Log: a.log,
+		Runner: a.runner, Display: desktop, Home: c.Home, State: c.State, Program: c.BrowserProgram, Idle: c.BrowserIdle, Log: a.logOf("browser"),
 		Homepage: c.Homepage, Lang: c.BrowserLang, UILang: c.ChromeUILang, UserAgent: c.BrowserUserAgent, ExtraArgs: c.BrowserExtraArgs,
-		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.followUp,
-		Proxy: browser.Proxy{Server: c.ProxyServer, Exclude: c.ProxyExclude, Include: c.ProxyInclude},
+		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies, Output: a.outputOf("browser"),
+		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.issueTicket,
+		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
 	})
 	return chromium, desktop
 }
 
-// followUp is a ticket for an address in a reply, for a caller who has nothing else to sign in with.
-func (a *Aio) followUp(ctx context.Context) (string, error) {
+// issueTicket returns a ticket for a URL in a reply, if the caller has authenticated with a
+// ticket and so has no other credential.
+func (a *Aio) issueTicket(ctx context.Context) (string, error) {
 	if id, _ := auth.FromContext(ctx); id.Via != auth.ViaTicket {
 		return "", nil
 	}
@@ -193,7 +286,7 @@ func (a *Aio) followUp(ctx context.Context) (string, error) {
 	return ticket, err
 }
 
-// userName is who everything runs as.
+// userName returns the user that everything runs as.
 func userName(cfg config.Aio) string {
 	if cfg.User != "" {
 		return cfg.User
@@ -204,22 +297,30 @@ func userName(cfg config.Aio) string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// Inside is the socket through which programs in the sandbox reach it without
-// credentials, which they must never hold. Only the sandbox's own user can open
-// it, who can do everything the API does anyway.
-func (a *Aio) Inside() string {
+// Inside implements host.Program. Programs in the sandbox need no credentials there, which
+// they must never have: they can do everything that the API can do anyway.
+func (a *Aio) Inside() []string {
+	list := []string{"unix:" + a.socket()}
+	if a.cfg.Loopback != "" {
+		list = append(list, a.cfg.Loopback)
+	}
+	return list
+}
+
+// socket returns the path of the socket that only the sandbox's own user can open.
+func (a *Aio) socket() string {
 	name := strings.NewReplacer(":", "-", "/", "-").Replace(a.cfg.Listen)
 	return filepath.Join(a.cfg.Runtime, "aio-"+name+".sock")
 }
 
-// childEnv is what children inherit: no secrets, the home, the time zone, and
-// where their own sandbox is.
+// childEnv returns the environment of children: without secrets, with the home directory,
+// the time zone and the URL of the sandbox.
 func (a *Aio) childEnv(environ []string) []string {
 	cfg := a.cfg
-	// Where a hub wants this server is no business of another one below it.
+	// These tell this server what its hub wants; they do not apply to another one below it.
 	env := slices.DeleteFunc(config.Scrub(environ, &cfg), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED", "AIO_LISTEN_FD"}, name)
+		return slices.Contains([]string{"COVE_LISTEN", "COVE_EGRESS", "AIO_CONTAINED", "AIO_LISTEN_FD", "AIO_DOOR", "AIO_LOOPBACK"}, name)
 	})
 	set := func(key, value string) {
 		for i, pair := range env {
@@ -230,23 +331,29 @@ func (a *Aio) childEnv(environ []string) []string {
 		}
 		env = append(env, key+"="+value)
 	}
+	for _, agents := range []map[string]string{cfg.Codex, cfg.OpenCode} { // they may come from the file
+		for name, value := range agents {
+			set(name, value)
+		}
+	}
 	set("HOME", cfg.Home)
-	set("AIO_API_URL", "unix:"+a.Inside())
+	set("AIO_API_URL", "unix:"+a.socket())
 	if cfg.TZ != "" {
 		set("TZ", cfg.TZ)
 	}
 	return env
 }
 
-func (a *Aio) signIn() error {
+// newGuard makes the guard that authenticates callers.
+func (a *Aio) newGuard() error {
 	trusted, err := config.Prefixes(a.cfg.TrustedProxies)
 	if err != nil {
 		return err
 	}
 	a.trusted = trusted
 	c := auth.Config{
-		Token: a.cfg.AuthToken, APIKey: a.cfg.APIKey, TicketTTL: a.cfg.TicketTTL,
-		Public:         func(method, path string) bool { return a.Table.Public()(method, path) },
+		Token: a.cfg.AuthToken, SandboxKeys: nonEmpty(a.cfg.APIKey, a.cfg.SandboxAPIKey), TicketTTL: a.cfg.TicketTTL, Issuer: a.cfg.JWTIssuer, Audience: a.cfg.JWTAudience,
+		Public:         func(method, path string) bool { return a.Table.Public(method, path) },
 		AllowedOrigins: a.cfg.AllowedOrigins, PublicHosts: a.cfg.PublicHosts, Trusted: trusted, Log: a.log,
 	}
 	if a.cfg.JWTPublicKey != "" {
@@ -254,23 +361,40 @@ func (a *Aio) signIn() error {
 			return err
 		}
 	}
-	a.signedIn = c.HasCredentials()
-	c.Insecure, c.Open = a.cfg.Insecure, !a.signedIn
+	a.secured = c.HasCredentials()
+	c.Insecure, c.Open = a.cfg.Insecure, !a.secured
 	if err := auth.CheckListen(a.cfg.Listen, c, a.cfg.Insecure); err != nil {
 		return err
+	}
+	if auth.Private(a.cfg.Listen) {
+		if c.Users, err = auth.LocalUsers(a.cfg.LocalUsers, config.Sudoer()); err != nil {
+			return err
+		}
 	}
 	a.guard = auth.New(c)
 	return nil
 }
 
-// Handlers serve the table: the first behind the sign-in, the second for callers
-// inside.
+// splitPaths splits a list of paths at colons too.
+func splitPaths(list []string) (out []string) {
+	for _, entry := range list {
+		out = append(out, nonEmpty(strings.Split(entry, ":")...)...)
+	}
+	return out
+}
+
+func nonEmpty(list ...string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+}
+
+// Handlers implements host.Program. The handler for outside authenticates callers.
 func (a *Aio) Handlers() (outside, inside http.Handler) {
-	calls := a.metrics.Counter("aio_requests_total", "Requests by operation and status.", "op", "status")
-	took := a.metrics.Histogram("aio_request_seconds", "Time of requests by operation.", "op")
-	a.metrics.Gauge("aio_children", "Living child processes.", "", func() map[string]float64 {
+	calls := a.metrics.Counter("aio_requests_total", "Number of requests by operation and status.", "op", "status")
+	took := a.metrics.Histogram("aio_request_seconds", "Duration of requests by operation.", "op")
+	a.metrics.Gauge("aio_children", "Number of running child processes.", "", func() map[string]float64 {
 		return map[string]float64{"": float64(len(a.runner.Living()))}
 	})
+	a.publishUsage()
 	c := rest.Config{
 		Table: a.Table, Log: a.log, MaxBody: int64(a.cfg.BodyLimit), Guard: a.guard.Wrap, Front: a.front,
 		Base: func(r *http.Request) *url.URL { return auth.Base(r, a.trusted) },
@@ -278,6 +402,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 			id, _ := auth.FromContext(ctx)
 			return id.Subject
 		},
+		Admit: admit,
 		Observe: func(name string, status int, d time.Duration) {
 			if name == "" {
 				name = "none"
@@ -290,22 +415,40 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 	open.Guard = nil
 	inside = rest.New(open)
 	if a.private() {
-		return inside, inside
+		return inside, a.guardLoopback(inside)
 	}
-	return rest.New(c), inside
+	return rest.New(c), a.guardLoopback(inside)
 }
 
-// private: who can open the socket was settled by its folder. No page of a browser
-// can, and the names that a hub in front is called by are its own to judge.
-func (a *Aio) private() bool { return strings.HasPrefix(a.cfg.Listen, "unix:") && !a.signedIn }
+// admit refuses what a caller may not use whom a hub lets only read. Who reaches the
+// server without a hub may use everything.
+func admit(r *http.Request, o op.Op) (done func(), err error) {
+	if r.Header.Get(op.AccessHeader) != "" {
+		op.CallOf(r.Context()).Reader = true
+		if !o.Public && o.RequiredAccess(r) != op.AccessRead {
+			return nil, op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include %s; ask for a key with the role user, or a link with write access", o.Name)
+		}
+	}
+	return func() {}, nil
+}
 
-// Begin runs what belongs to the start, while the server already answers.
-func (a *Aio) Begin(ctx context.Context) { a.hooks.Begin(ctx) }
+// private reports whether only the file system decides who can connect: the server listens
+// on a Unix socket, without credentials. Web pages cannot open it, and a hub in front of it
+// has checked the host name.
+func (a *Aio) private() bool { return strings.HasPrefix(a.cfg.Listen, "unix:") && !a.secured }
 
-// Shutdown runs the shutdown hooks; the server still answers them.
+// Begin implements host.Program: it runs the start hooks and registers skills while the
+// server already answers.
+func (a *Aio) Begin(ctx context.Context) {
+	a.observer.Begin()
+	a.hooks.Begin(ctx)
+	a.skills.Begin(ctx)
+}
+
+// Shutdown implements host.Program: it runs the shutdown hooks while the server still answers.
 func (a *Aio) Shutdown(ctx context.Context) { a.hooks.Shutdown(ctx) }
 
-// Close ends every service, then every process that is left.
+// Close implements host.Program: it closes all services, then ends all remaining processes.
 func (a *Aio) Close() error {
 	var errs []error
 	for _, c := range a.close {

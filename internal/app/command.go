@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,25 +19,24 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/guest/outlet"
+	"github.com/cove-sandbox/cove/internal/outlet"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// AioCommand is the command line of aio: serve, config, and a verb for every
-// operation. A server does not pay for the verbs: args tell whether one is asked
-// for.
+// AioCommand returns the command line of aio: serve, config, and a verb for every operation.
+// args decide whether the verbs are needed: a server does not pay for them.
 func AioCommand(version string, args []string, std host.Streams) (*cobra.Command, error) {
 	root := host.Root("aio", "A computer for an AI agent", version, args, std)
-	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nEvery other verb calls a running sandbox.\n\n" + cli.ExitHelp
-	root.AddCommand(serveCommand(version, std), host.Config("aio", &config.Aio{}, std))
+	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nAll other commands call a running sandbox.\n\n" + cli.ExitHelp
+	root.AddCommand(serveCommand(version, std), host.Config("aio", &config.Aio{}, std), host.Version("aio", version, std))
 	if len(args) > 0 && args[0] == "serve" {
 		root.CompletionOptions.DisableDefaultCmd = true
 		return root, nil
 	}
-	// The table is read from a sandbox that is never started.
+	// A sandbox that is never started has the table.
 	var client config.Client
-	if _, err := config.Load(&client, config.Source{Environ: os.Environ()}); err != nil {
+	if _, err := config.Load(&client, config.Source{Environ: config.Environ()}); err != nil {
 		return nil, err
 	}
 	blank, err := NewAio(config.Aio{Listen: "127.0.0.1:8080"}, nil, version, slog.New(slog.DiscardHandler))
@@ -44,16 +44,19 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 		return nil, err
 	}
 	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key, Help: `start one with "aio serve", or set --api-url`}
-	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "Address of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
-	cli.Add(root, cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) }})
+	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "URL of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
+	verbs := cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) }}
+	cli.Add(root, verbs)
+	cli.AddShort(root, verbs, shortVerbs...)
+	addMCP(root, to, std)
 	return root, nil
 }
 
 func serveCommand(version string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cobra.NoArgs,
-		Long: "Run a sandbox. Settings come from defaults, then a file, then the environment, then flags; aio config shows each with its origin."}
+		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override earlier ones. aio config prints each with its origin."}
 	flags := host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
-	cmd.Flags().Bool("no-init", false, "Serve in this very process, even as PID 1")
+	cmd.Flags().Bool("no-init", false, "Serve in this process, even as PID 1")
 	cmd.Flags().Lookup("no-init").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src := config.System("aio", flags())
@@ -62,28 +65,32 @@ func serveCommand(version string, std host.Streams) *cobra.Command {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
 		if cfg.Alone {
-			src.Environ = startAlone(src.Environ)
+			src.Environ = limitStart(src.Environ)
 		}
 		log := host.Log(cfg.LogLevel, cfg.LogFormat, std.Err)
-		inner, err := cmd.Flags().GetBool("no-init")
+		// What the server starts could read its credentials.
+		if err := config.Hide(src, &cfg); err != nil {
+			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+		}
+		noInit, err := cmd.Flags().GetBool("no-init")
 		if err != nil {
 			return err
 		}
-		if !inner && needsInit(cfg) {
-			return underInit(cfg, src.Environ, log)
+		if !noInit && needsInit(cfg) {
+			return runInit(cfg, src.Environ, log)
 		}
 		return serve(cmd.Context(), cfg, src, version, std, log)
 	}
 	return cmd
 }
 
-// aloneFor is longer than a start takes on a busy machine.
+// aloneFor is longer than the start takes on a busy machine.
 const aloneFor = 2 * time.Second
 
-// startAlone ends what the environment asks for, and returns it without. A server
-// that starts on one processor does not look on others for work that there is none
-// of, and of sandboxes hundred may start at once.
-func startAlone(environ []string) []string {
+// limitStart lifts the limit of GOMAXPROCS once the server has started, and returns the
+// environment without it. On one processor the runtime does not search others for work,
+// which matters when a hundred sandboxes start at once.
+func limitStart(environ []string) []string {
 	time.AfterFunc(aloneFor, runtime.SetDefaultGOMAXPROCS)
 	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
@@ -92,20 +99,32 @@ func startAlone(environ []string) []string {
 }
 
 func serve(ctx context.Context, cfg config.Aio, src config.Source, version string, std host.Streams, log *slog.Logger) error {
-	// Signals are heard before anything is started that they should end.
+	host.WarnOfSecretFlags(log, config.Fields(&cfg), src.Flags)
+	if cfg.HasCredentials() {
+		// Programs of the same user could read them from memory.
+		if err := proc.SealMemory(); err != nil {
+			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+		}
+	}
+	if cfg.LogDir != "" {
+		if err := newLogDir(cfg.LogDir).create(); err != nil {
+			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+		}
+	}
+	// Handle signals before starting anything that they should end.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	way, err := outlet.New(outlet.Config{Target: cfg.Egress, Listen: cfg.Outlet, Log: log})
+	egress, err := outlet.New(outlet.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Log: log})
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	// Before anything is started, whose environment names the port that was free.
-	if err := way.Open(); err != nil {
+	// Open it before starting anything: the environment of children contains its port.
+	if err := egress.Open(); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
-	defer way.Close()
-	first := setting{cfg: cfg, src: src, outward: func(c config.Aio, environ []string) (config.Aio, []string) { return outward(way, c, environ) }}
-	sandbox, err := first.program(version, log)
+	defer egress.Close()
+	plan := blueprint{cfg: cfg, src: src, port: egress}
+	sandbox, err := plan.build(version, log)
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
@@ -121,24 +140,13 @@ func listen(cfg config.Aio) (net.Listener, error) {
 	if cfg.ListenFD > 0 {
 		return host.Inherit(cfg.ListenFD)
 	}
+	if cfg.Door != "" {
+		return host.ListenDoor(cfg.Door, cfg.Listen)
+	}
 	return host.Listen(cfg.Listen)
 }
 
-// outward leads what a sandbox starts to the way out, if it needs one.
-func outward(way *outlet.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
-	url := way.URL()
-	if url == "" {
-		return cfg, environ
-	}
-	cfg.Outlet, environ = way.Address(), way.Environ(environ)
-	if cfg.ProxyServer == "" {
-		cfg.ProxyServer = url
-		cfg.ProxyExclude = append(cfg.ProxyExclude, "localhost", "*.localhost", "127.*", "::1")
-	}
-	return cfg, environ
-}
-
-// announce tells a person where to go.
+// announce prints the URLs of the server.
 func announce(w io.Writer, cfg config.Aio, addr net.Addr) {
 	if addr.Network() == "unix" {
 		fmt.Fprintf(w, "serving on %s\n", cfg.Listen)
@@ -147,25 +155,42 @@ func announce(w io.Writer, cfg config.Aio, addr net.Addr) {
 	fmt.Fprintf(w, "serving on http://%s\n  docs  http://%s/v1/docs\n  MCP   http://%s/mcp\n", addr, addr, addr)
 }
 
-// needsInit: as PID 1 somebody must reap, and to serve as another user somebody
-// must stay behind who may still act for it.
+// needsInit reports whether a parent process is needed: as PID 1 to reap orphans, or to keep
+// its privileges while the server runs as another user.
 func needsInit(cfg config.Aio) bool {
-	return os.Getpid() == 1 || switches(cfg)
+	return os.Getpid() == 1 || switchesUser(cfg)
 }
 
-func switches(cfg config.Aio) bool { return cfg.User != "" && os.Geteuid() == 0 }
+func switchesUser(cfg config.Aio) bool { return cfg.User != "" && os.Geteuid() == 0 }
 
-func underInit(cfg config.Aio, environ []string, log *slog.Logger) error {
+// findUser finds the user to run as. One that is given by numeric IDs need not exist.
+func findUser(cfg config.Aio) (*proc.User, error) {
+	user, err := proc.LookupUser(cfg.User)
+	if id := strconv.Itoa(cfg.UserUID); cfg.UserUID == 0 || cfg.User != id {
+		return user, err
+	}
+	if err != nil {
+		user = &proc.User{Name: cfg.User, Home: cfg.Home, UID: uint32(cfg.UserUID), GID: uint32(cfg.UserUID)}
+	}
+	if cfg.UserGID != 0 {
+		user.GID = uint32(cfg.UserGID)
+	}
+	return user, nil
+}
+
+// runInit starts the server as a child and reaps orphans until it ends.
+func runInit(cfg config.Aio, environ []string, log *slog.Logger) error {
 	c := proc.InitConfig{Argv: append([]string{"/proc/self/exe"}, append(os.Args[1:], "--no-init")...), Env: environ, Log: log}
-	if switches(cfg) {
-		user, err := proc.LookupUser(cfg.User)
+	if switchesUser(cfg) {
+		user, err := findUser(cfg)
 		if err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
 		c.User = user
+		c.Argv = append(c.Argv, "--user", cfg.User) // a numeric ID in the environment counts only for root
 	}
 	if code := proc.Init(c); code != 0 {
-		return &cli.Error{Code: code, Msg: fmt.Sprintf("the server ended with code %d", code)}
+		return &cli.Error{Code: code, Msg: fmt.Sprintf("the server exited with code %d", code)}
 	}
 	return nil
 }

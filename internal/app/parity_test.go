@@ -45,12 +45,12 @@ func (toy) Greet(_ context.Context, in greetIn) (greetOut, error) {
 	return greetOut{strings.Repeat("hello "+in.Name+" ", in.Times)}, nil
 }
 
-// TestOneDefinitionEverySurface adds a toy service and finds it on REST, in
-// OpenAPI, as a tool and as a verb, with the same answers.
+// TestOneDefinitionEverySurface: a service is available over REST, in OpenAPI, as a tool and
+// as a verb, with the same results.
 func TestOneDefinitionEverySurface(t *testing.T) {
 	var table *op.Table
 	get := func() *op.Table { return table }
-	tools := mcp.New(mcp.Config{Name: "t", Version: "1", Table: get})
+	tools := mcp.New(mcp.Config{Name: "t", Version: "1", Ops: func() []op.Op { return table.All() }})
 	table = op.NewTable(toy{}.Ops(), rest.Docs("T", "1", get, rest.Guest, fstest.MapFS{}),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Tag: "mcp", Doc: "Tools."}, tools)})
 	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
@@ -58,7 +58,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 
 	t.Run("rest", func(t *testing.T) {
 		if got := post(t, server.URL+"/v1/toy/greet", `{"name":"you","times":2}`); got != `{"success":true,"message":"Operation successful","data":{"text":"hello you hello you "},"hint":null}` {
-			t.Error(got)
+			t.Errorf("got %s, want the greeting in an envelope", got)
 		}
 	})
 	t.Run("openapi", func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 			Paths map[string]map[string]struct{ Summary string }
 		}
 		if err := json.NewDecoder(res.Body).Decode(&doc); err != nil || doc.Paths["/v1/toy/greet"]["post"].Summary != "Greet somebody" {
-			t.Errorf("%+v %v", doc.Paths, err)
+			t.Errorf("got %+v and error %v, want the summary of toy_greet", doc.Paths, err)
 		}
 	})
 	t.Run("tool", func(t *testing.T) { toolParity(t, server.URL+"/mcp") })
@@ -86,22 +86,22 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 		}
 		for _, args := range [][]string{{"toy", "greet", "you", "--times", "2"}, {"toy", "greet", "--times=2", "--name", "you"}} {
 			if out, err := run(args...); err != nil || out != "{\n  \"text\": \"hello you hello you \"\n}\n" {
-				t.Errorf("%v: %q %v", args, out, err)
+				t.Errorf("%v: got %q and error %v, want the greeting", args, out, err)
 			}
 		}
 		if out, err := run("toy", "greet", "-"); err != nil || !strings.Contains(out, "hello stdin") {
-			t.Errorf("standard input: %q %v", out, err)
+			t.Errorf("standard input: got %q and error %v, want hello stdin", out, err)
 		}
 		for want, args := range map[int][]string{
 			cli.ExitFailed: {"toy", "greet", "nobody"}, cli.ExitUsage: {"toy", "greet", "x", "--times", "9"},
 		} {
 			if _, err := run(args...); cli.Code(err) != want {
-				t.Errorf("%v: %v", args, err)
+				t.Errorf("%v: got exit code %d (%v), want %d", args, cli.Code(err), err, want)
 			}
 		}
 		for _, args := range [][]string{{"toy", "greet"}, {"toy", "sing"}, {"toy", "greet", "a", "b"}, {"toy", "greet", "a", "--times", "x"}} {
 			if _, err := run(args...); cli.Code(err) != cli.ExitUsage {
-				t.Errorf("%v: %v", args, err)
+				t.Errorf("%v: got exit code %d (%v), want %d", args, cli.Code(err), err, cli.ExitUsage)
 			}
 		}
 	})
@@ -119,7 +119,7 @@ func toolParity(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(list.Tools, func(tool *gomcp.Tool) bool { return tool.Name == "toy_greet" }) {
-		t.Fatal("the tool is not listed")
+		t.Fatalf("got %d tools, want toy_greet among them", len(list.Tools))
 	}
 	call := func(args map[string]any) *gomcp.CallToolResult {
 		r, err := session.CallTool(t.Context(), &gomcp.CallToolParams{Name: "toy_greet", Arguments: args})
@@ -129,17 +129,17 @@ func toolParity(t *testing.T, url string) {
 		return r
 	}
 	if r := call(map[string]any{"name": "you"}); r.IsError || r.StructuredContent.(map[string]any)["text"] != "hello you " {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want the greeting", r)
 	}
 	if r := call(map[string]any{"name": "nobody"}); !r.IsError {
-		t.Error("a failure is no error")
+		t.Errorf("got %+v, want an error", r)
 	}
-	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text, "name: Field required; times:") {
-		t.Errorf("%+v", r.Content[0])
+	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text, `missing argument "name"; argument "times":`) {
+		t.Errorf("got %+v, want all faults", r.Content[0])
 	}
-	// Many small scripts call without any handshake.
+	// Many small scripts call without a handshake.
 	if got := post(t, url, `{"method":"tools/call","params":{"name":"toy_greet","arguments":{"name":"bare"}}}`); !strings.Contains(got, "hello bare") {
-		t.Error(got)
+		t.Errorf("got %s, want hello bare", got)
 	}
 }
 

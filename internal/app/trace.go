@@ -10,7 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/span"
 )
 
-// newTracer sends spans to the collector, by the way that everything goes out.
+// newTracer returns a tracer that sends spans to the collector through the upstream proxy,
+// nil if tracing is off.
 func newTracer(cfg config.Aio, version string, log *slog.Logger) *span.Tracer {
 	if cfg.OTLPEndpoint == "" {
 		return nil
@@ -18,16 +19,16 @@ func newTracer(cfg config.Aio, version string, log *slog.Logger) *span.Tracer {
 	return span.New(span.Config{
 		Endpoint: cfg.OTLPEndpoint, Headers: cfg.OTLPHeaders, Service: "aio", Version: version, Log: log,
 		Client: &http.Client{
-			Transport:     &http.Transport{Proxy: outbound(cfg), MaxIdleConnsPerHost: 1},
+			Transport:     &http.Transport{Proxy: outboundProxy(cfg), MaxIdleConnsPerHost: 1},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 }
 
-// front is what a request meets before any operation: the trace that it belongs
-// to, and the services behind ports.
+// front wraps the router: it adds the caller's trace to the context and serves previews by
+// host name.
 func (a *Aio) front(next http.Handler) http.Handler {
-	next = a.previews.Front(next)
+	next = routeOwnPorts(a.previews.Front(next), next)
 	if a.tracer == nil {
 		return next
 	}
@@ -36,7 +37,7 @@ func (a *Aio) front(next http.Handler) http.Handler {
 	})
 }
 
-// outcome tells how a call ended.
+// outcome returns status and attributes of the span of a call.
 func outcome(ctx context.Context, err error) (span.Status, []slog.Attr) {
 	status := span.OK
 	if err != nil {

@@ -1,215 +1,170 @@
 package arch
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
+	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
+	"testing/fstest"
 )
 
-const module = "github.com/cove-sandbox/cove/"
-
-// levels from the ground up: an import goes down, never up or sideways, unless a
-// pair in allowed says otherwise.
-var levels = map[string]int{
-	"internal/op": 0, "internal/sandbox": 0, "internal/config": 0,
-	"internal/guest": 2, "internal/hub": 2, "internal/provider": 2,
-	"internal/surface": 3, "internal/app": 4,
-	"cmd": 5, "test": 5, "bench": 5,
-	"web": 1, "api": 1, "client": 1,
-}
-
-// anything else below internal is a mechanism.
-const mechanism = 1
-
-// allowed are the exceptions, each with its reason.
-var allowed = []struct{ from, to, reason string }{
-	{"internal/provider/", "internal/provider/providertest", "each provider passes the one suite"},
-	{"internal/app", "internal/app/host", "both programs are hosted alike, and neither links the other"},
-}
-
-// restricted packages may be imported only by those named.
-var restricted = []struct {
-	path   string
-	by     []string
-	reason string
-}{
-	{"os/exec", []string{"internal/proc", "internal/testenv"}, "one door for starting processes: groups, reaping and the guard live there"},
-	{"github.com/modelcontextprotocol/go-sdk/mcp", []string{"internal/surface/mcp", "internal/guest/mcphub", "internal/hub", "test/"}, "services know operations, not protocols"},
-	{"github.com/coder/websocket", []string{"internal/surface/", "internal/cdp", "internal/hub", "test/", "client"}, "services speak op.Conn"},
-	{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app"}, "flags come from the table"},
-	{"k8s.io/client-go", []string{"internal/provider/kubernetes"}, "aio must stay small: no cluster library in it"},
-	{"github.com/moby/moby/client", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
-	{"C", nil, "both programs are built without cgo"},
-}
-
-type file struct {
-	pkg  string // path below the module
-	name string
-	test bool
-	ast  *ast.File
-}
-
-func load(t *testing.T) []file {
-	t.Helper()
-	files, err := tree()
+// TestHouse checks this repository.
+func TestHouse(t *testing.T) {
+	faults, err := Check(os.DirFS("../.."), House)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files
-}
-
-var tree = sync.OnceValues(func() ([]file, error) {
-	root := filepath.Join("..", "..")
-	var files []file
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if n := d.Name(); path != root && (strings.HasPrefix(n, ".") || n == "node_modules" || n == "testdata" || n == "bin") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(path, ".go") {
-			return nil
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		files = append(files, file{filepath.ToSlash(filepath.Dir(rel)), rel, strings.HasSuffix(path, "_test.go"), parsed})
-		return nil
-	})
-	return files, err
-})
-
-func level(pkg string) int {
-	for prefix, n := range levels {
-		if pkg == prefix || strings.HasPrefix(pkg, prefix+"/") {
-			return n
-		}
+	for _, f := range faults {
+		t.Error(f)
 	}
-	return mechanism
 }
 
-func imports(f file) []string {
-	var out []string
-	for _, spec := range f.ast.Imports {
-		if path, err := strconv.Unquote(spec.Path.Value); err == nil {
-			out = append(out, path)
+// toy is a small house in which every rule can be broken.
+const toy = `
+# nouns
+op:
+
+# mechanisms +
+proc: op
+tenant: op
+
+# services
+guest/bash: op proc
+guest/shell: op proc
+
+# hub
+hub: op tenant
+
+# surfaces
+surface/rest: op
+
+# mains
+/cmd/aio: surface/rest
+
+# tests
+testenv:
+`
+
+// sound is a tree that keeps the rules of toy.
+func sound() map[string]string {
+	return map[string]string{
+		"internal/op/op.go":             "package op",
+		"internal/proc/proc.go":         "package proc\nimport (_ \"cove/internal/op\"; \"os/exec\"; \"syscall\")\nvar _, _ = exec.Command, syscall.ForkExec",
+		"internal/tenant/tenant.go":     "package tenant\nimport _ \"cove/internal/op\"",
+		"internal/guest/bash/bash.go":   "package bash\nimport (_ \"cove/internal/op\"; _ \"cove/internal/proc\")",
+		"internal/guest/shell/shell.go": "package shell\nimport (_ \"cove/internal/op\"; _ \"cove/internal/proc\")",
+		"internal/hub/hub.go":           "package hub\nimport (_ \"cove/internal/op\"; _ \"cove/internal/tenant\")",
+		"internal/surface/rest/rest.go": "package rest\nimport _ \"cove/internal/op\"",
+		"internal/testenv/testenv.go":   "package testenv\nimport \"os\"\nvar _ = os.Getenv",
+		"cmd/aio/main.go":               "package main\nimport _ \"cove/internal/surface/rest\"",
+	}
+}
+
+func rules(packages string) Rules {
+	r := House
+	r.Module, r.Packages = "cove/", packages
+	r.MaxPackage, r.MaxMethods, r.MaxMain, r.MaxEqual = 40, 3, 10, 4
+	return r
+}
+
+func check(t *testing.T, files map[string]string, r Rules) []string {
+	t.Helper()
+	tree := fstest.MapFS{}
+	for name, text := range files {
+		if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(text, "//") {
+			text = "// Package x is documented.\n" + text
 		}
+		tree[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+	}
+	faults, err := Check(tree, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range faults {
+		out = append(out, f.String())
 	}
 	return out
 }
 
-func TestImportsGoDown(t *testing.T) {
-	for _, f := range load(t) {
-		if f.test {
-			continue // a test may bring the neighbours it needs
-		}
-		for _, path := range imports(f) {
-			to, ours := strings.CutPrefix(path, module)
-			if !ours || to == f.pkg || strings.HasPrefix(to, f.pkg+"/") || level(to) < level(f.pkg) || excepted(f.pkg, to) {
-				continue
-			}
-			if level(to) == mechanism && level(f.pkg) == mechanism {
-				continue // mechanisms may stand on each other; Go itself refuses circles
-			}
-			t.Errorf("%s imports %s: an import goes down a level, never up or sideways", f.name, to)
-		}
+func TestSoundTreePasses(t *testing.T) {
+	if got := check(t, sound(), rules(toy)); len(got) > 0 {
+		t.Errorf("got faults %q, want none", got)
 	}
 }
 
-func excepted(from, to string) bool {
-	for _, a := range allowed {
-		if strings.HasPrefix(from, a.from) && to == a.to {
-			return true
-		}
-	}
-	return false
-}
-
-func TestRestrictedImports(t *testing.T) {
-	for _, f := range load(t) {
-		if f.test {
-			continue
-		}
-		for _, path := range imports(f) {
-			for _, r := range restricted {
-				if path != r.path && !strings.HasPrefix(path, r.path+"/") {
-					continue
-				}
-				ok := false
-				for _, by := range r.by {
-					ok = ok || f.pkg == strings.TrimSuffix(by, "/") || strings.HasPrefix(f.pkg, by)
-				}
-				if !ok {
-					t.Errorf("%s imports %s: %s", f.name, path, r.reason)
-				}
+// TestBadTreesAreRefused feeds the checks one broken rule at a time.
+func TestBadTreesAreRefused(t *testing.T) {
+	repeated := "func f() {\n\tone()\n\ttwo()\n\tthree()\n}\n"
+	for _, c := range []struct {
+		name, file, text, want string
+	}{
+		{"a surface knows a service", "internal/surface/rest/bad.go", "package rest\nimport _ \"cove/internal/guest/bash\"", "imports internal/guest/bash"},
+		{"a service of a sandbox knows tenants", "internal/guest/bash/bad.go", "package bash\nimport _ \"cove/internal/tenant\"", "imports internal/tenant"},
+		{"siblings", "internal/guest/bash/bad.go", "package bash\nimport _ \"cove/internal/guest/shell\"", "imports internal/guest/shell"},
+		{"upwards", "internal/op/bad.go", "package op\nimport _ \"cove/internal/proc\"", "imports internal/proc"},
+		{"unlisted package", "internal/misc/misc.go", "package misc", "internal/misc is not in the table"},
+		{"import of an unlisted package", "internal/hub/bad.go", "package hub\nimport _ \"cove/internal/misc\"", "imports internal/misc"},
+		{"os/exec", "internal/guest/bash/bad.go", "package bash\nimport _ \"os/exec\"", "imports os/exec"},
+		{"the MCP library in the hub", "internal/hub/bad.go", "package hub\nimport _ \"github.com/modelcontextprotocol/go-sdk/mcp\"", "go-sdk/mcp"},
+		{"cgo", "internal/hub/bad.go", "package hub\nimport \"C\"", "without cgo"},
+		{"syscall.ForkExec", "internal/guest/bash/bad.go", "package bash\nimport \"syscall\"\nvar _ = syscall.ForkExec", "uses syscall.ForkExec"},
+		{"syscall under another name", "internal/guest/bash/bad.go", "package bash\nimport sys \"syscall\"\nvar _ = sys.ForkExec", "uses syscall.ForkExec"},
+		{"os.StartProcess", "internal/hub/bad.go", "package hub\nimport \"os\"\nvar _ = os.StartProcess", "uses os.StartProcess"},
+		{"os.Environ", "internal/guest/bash/bad.go", "package bash\nimport \"os\"\nvar _ = os.Environ", "uses os.Environ"},
+		{"os.Getenv", "internal/proc/bad.go", "package proc\nimport \"os\"\nvar _ = os.Getenv", "uses os.Getenv"},
+		{"dot import", "internal/proc/bad.go", "package proc\nimport . \"os\"\nvar _ = Getenv", "dot import"},
+		{"a sleeping test", "internal/proc/bad_test.go", "package proc\nimport \"time\"\nfunc f() { time.Sleep(1) }", "time.Sleep in a test"},
+		{"a large package", "internal/hub/bad.go", "package hub\n" + strings.Repeat("\n", 50), "at most 40"},
+		{"a large main", "cmd/aio/bad.go", "package main\n" + strings.Repeat("\n", 12), "at most 10"},
+		{"a type with too many methods", "internal/hub/bad.go", "package hub\ntype T struct{}\nfunc (T) A() {}\nfunc (*T) B() {}\nfunc (T) C() {}\nfunc (T) D() {}", "internal/hub.T has more than 3 methods"},
+		{"two package comments", "internal/hub/bad.go", "// Package hub again.\npackage hub", "2 package comments"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := sound()
+			files[c.file] = c.text
+			if c.want != "2 package comments" && !strings.HasPrefix(c.file, "internal/misc") && !strings.HasSuffix(c.file, "_test.go") {
+				files[c.file] = "//\n\n" + c.text // one comment in the package is enough
 			}
-		}
-	}
-}
-
-func TestEveryPackageSaysWhatItIs(t *testing.T) {
-	comments := map[string]int{}
-	seen := map[string]bool{}
-	for _, f := range load(t) {
-		if f.test {
-			continue
-		}
-		seen[f.pkg] = true
-		if f.ast.Doc != nil {
-			comments[f.pkg]++
-		}
-	}
-	for pkg := range seen {
-		if comments[pkg] != 1 {
-			t.Errorf("%s has %d package comments, want one", pkg, comments[pkg])
-		}
-	}
-}
-
-// TestEnvironmentIsReadOnce: configuration is read once and passed by value.
-func TestEnvironmentIsReadOnce(t *testing.T) {
-	for _, f := range load(t) {
-		if f.test || strings.HasPrefix(f.pkg, "internal/config") || strings.HasPrefix(f.pkg, "internal/testenv") || strings.HasPrefix(f.pkg, "bench") || strings.HasPrefix(f.pkg, "test/") {
-			continue
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			sel, ok := n.(*ast.SelectorExpr)
-			if !ok {
-				return true
+			got := check(t, files, rules(toy))
+			if len(got) != 1 || !strings.Contains(got[0], c.want) {
+				t.Errorf("got faults %q, want one that contains %q", got, c.want)
 			}
-			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "os" && (sel.Sel.Name == "Getenv" || sel.Sel.Name == "LookupEnv") {
-				t.Errorf("%s reads the environment: only internal/config does", f.name)
-			}
-			return true
 		})
 	}
+	t.Run("equal lines", func(t *testing.T) {
+		files := sound()
+		files["internal/hub/a.go"] = "//\n\npackage hub\n" + repeated
+		files["internal/proc/b.go"] = "//\n\npackage proc\n\n// f differs by a comment only.\n" + repeated
+		got := check(t, files, rules(toy))
+		if len(got) != 1 || !strings.Contains(got[0], "write them once") {
+			t.Errorf("got faults %q, want one about lines that stand twice", got)
+		}
+	})
+	t.Run("sleeping in a bubble is no sleep", func(t *testing.T) {
+		files := sound()
+		files["internal/proc/good_test.go"] = "package proc\nimport (\"testing/synctest\"; \"time\")\nfunc f() { synctest.Wait(); time.Sleep(1) }"
+		if got := check(t, files, rules(toy)); len(got) > 0 {
+			t.Errorf("got faults %q, want none", got)
+		}
+	})
 }
 
-// TestMainsAreSmall: what a program does lives in internal/app.
-func TestMainsAreSmall(t *testing.T) {
-	for _, name := range []string{"aio", "cove"} {
-		b, err := os.ReadFile(filepath.Join("..", "..", "cmd", name, "main.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(b), "\n"); n > 60 {
-			t.Errorf("cmd/%s/main.go has %d lines, at most 60", name, n)
-		}
+// TestBadTablesAreRefused changes the table instead of the tree.
+func TestBadTablesAreRefused(t *testing.T) {
+	for _, c := range []struct{ name, old, new, want string }{
+		{"siblings", "guest/shell: op proc", "guest/shell: op proc guest/bash", "siblings never import each other"},
+		{"upwards", "op:\n", "op: proc\n", "does not stand above it"},
+		{"the two halves", "hub: op tenant", "hub: op tenant guest/bash", "sandbox and hub never meet"},
+		{"twice", "testenv:\n", "testenv:\nop:\n", "stands twice"},
+		{"allowed for nobody", "surface/rest: op", "surface/rest: op proc", "does not import internal/proc"},
+		{"no such package", "testenv:\n", "testenv:\nghost:\n", "there is no package internal/ghost"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := check(t, sound(), rules(strings.Replace(toy, c.old, c.new, 1)))
+			if !strings.Contains(fmt.Sprint(got), c.want) {
+				t.Errorf("got faults %q, want one that contains %q", got, c.want)
+			}
+		})
 	}
 }

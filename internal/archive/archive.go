@@ -1,9 +1,8 @@
 // Package archive packs folders into tar.gz and zip streams and unpacks them.
 //
-// It owns the two formats and the rule that nothing an archive says can reach
-// outside the folder it is unpacked into: everything is opened through os.Root,
-// and count and size are bounded. It refuses names that leave the folder, devices
-// and set-uid bits.
+// It owns the formats and the rule that an archive never reaches outside the folder it is
+// unpacked into: everything is opened through os.Root, and number and size of entries are
+// bounded. It refuses names that leave the folder, devices and set-uid bits.
 package archive
 
 import (
@@ -14,8 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // Format of an archive.
@@ -26,7 +23,7 @@ const (
 	Zip   Format = "zip"
 )
 
-// Limits of one unpacking.
+// Limits of one Unpack.
 type Limits struct {
 	Entries int   // files, folders and links
 	Bytes   int64 // of all files, unpacked
@@ -34,31 +31,31 @@ type Limits struct {
 }
 
 var (
-	// ErrTooLarge says that a limit was reached.
+	// ErrTooLarge means that a limit was exceeded.
 	ErrTooLarge = errors.New("archive is too large")
-	// ErrMalformed says that the bytes are no archive, or a damaged one.
+	// ErrMalformed means that the data is not an archive, or a damaged one.
 	ErrMalformed = errors.New("not a readable archive")
-	// ErrEscape says that an entry's name leaves the destination.
+	// ErrEscape means that an entry's name leaves the destination.
 	ErrEscape = errors.New("entry leaves the destination")
 )
 
-// Summary tells what a folder holds.
+// Summary is the size of a folder.
 type Summary struct {
 	Entries int
 	Bytes   int64
 	Skipped int // sockets, FIFOs and devices, which are not packed
 }
 
-// Survey walks what Pack would pack and returns the first thing that cannot be
-// read, so that a caller learns of it before the first byte is sent.
+// Survey walks what Pack would pack and returns the first error, so that a caller learns of it
+// before the first byte is sent.
 func Survey(ctx context.Context, root string) (Summary, error) {
 	var s Summary
 	err := walk(ctx, root, func(path, _ string, info fs.FileInfo) error {
 		switch {
 		case info.Mode().IsRegular():
 			s.Bytes += info.Size()
-			if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS); err != nil {
-				return &os.PathError{Op: "open", Path: path, Err: err}
+			if err := checkReadable(path); err != nil {
+				return err
 			}
 		case !info.IsDir() && info.Mode()&fs.ModeSymlink == 0:
 			s.Skipped++
@@ -71,7 +68,7 @@ func Survey(ctx context.Context, root string) (Summary, error) {
 }
 
 // walk visits root and everything below it without following links. name is the
-// path inside the archive: the root's own name comes first.
+// path inside the archive, which starts with the name of the root.
 func walk(ctx context.Context, root string, visit func(path, name string, info fs.FileInfo) error) error {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -90,7 +87,7 @@ func walk(ctx context.Context, root string, visit func(path, name string, info f
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone since its folder was read
+			return nil // deleted meanwhile
 		}
 		if err != nil {
 			return err
@@ -103,28 +100,28 @@ func walk(ctx context.Context, root string, visit func(path, name string, info f
 	})
 }
 
-// openFile opens what was a regular file when its folder was read, and must
-// still be one: a FIFO in its place would hang the read.
+// openFile opens what was a regular file when its folder was read, and checks that it still
+// is: a FIFO in its place would block the read.
 func openFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
 	if err != nil {
 		return nil, err
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		f.Close()
-		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("no longer a regular file: %w", unix.EINVAL)}
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("no longer a regular file: %w", fs.ErrInvalid)}
 	}
 	return f, nil
 }
 
-// bound stops a copy when the context ends or the allowance is used up.
-type bound struct {
+// boundedReader stops when the context ends or the limit is exceeded.
+type boundedReader struct {
 	ctx  context.Context
 	r    io.Reader
 	left *int64
 }
 
-func (b bound) Read(p []byte) (int, error) {
+func (b boundedReader) Read(p []byte) (int, error) {
 	if err := b.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -84,14 +84,14 @@ func TestRoundTrip(t *testing.T) {
 
 			sum, err := Survey(t.Context(), src)
 			if err != nil || sum.Skipped != 1 || sum.Bytes != 100_014 || sum.Entries != 9 {
-				t.Errorf("survey: %+v %v", sum, err)
+				t.Errorf("survey: got %+v %v, want no error and sum.Skipped == 1 and sum.Bytes == 100_014 and sum.Entries == 9", sum, err)
 			}
 			var b bytes.Buffer
 			must(t, Pack(t.Context(), &b, src, format))
 			dest := t.TempDir()
 			rep, err := Unpack(t.Context(), &b, Options{Dest: dest, Limits: roomy})
 			if err != nil || rep.Format != string(format) || rep.Files != 4 || rep.Links != 1 || len(rep.Skipped) != 0 {
-				t.Fatalf("%+v %v", rep, err)
+				t.Fatalf("got %+v %v, want no error and rep.Format == string(format) and rep.Files == 4 and rep.Links == 1 and len(rep.Skipped) == 0", rep, err)
 			}
 			want := snapshot(t, src)
 			delete(want, "fifo")
@@ -120,10 +120,10 @@ func TestUnpackForeign(t *testing.T) {
 			dest := t.TempDir()
 			rep, err := Unpack(t.Context(), bytes.NewReader(packed), Options{Dest: dest, Limits: roomy})
 			if err != nil || rep.Format != c.format {
-				t.Fatalf("%+v %v", rep, err)
+				t.Fatalf("got %+v %v, want no error and rep.Format == c.format", rep, err)
 			}
 			if b, err := os.ReadFile(filepath.Join(dest, "b")); err != nil || string(b) != "one" {
-				t.Errorf("%q %v", b, err)
+				t.Errorf("got %q %v, want no error and string(b) == \"one\"", b, err)
 			}
 		})
 	}
@@ -206,13 +206,13 @@ func TestNothingLeavesTheDestination(t *testing.T) {
 				before := snapshot(t, outside)
 				_, err := Unpack(t.Context(), bytes.NewReader(pack(t, c.items...)), Options{Dest: dest, Limits: roomy, Overwrite: true})
 				if (err != nil) != c.refused || err != nil && !errors.Is(err, ErrEscape) {
-					t.Errorf("error: %v", err)
+					t.Errorf("error: got %v, want (err != nil) == c.refused and not (err != nil && !errors.Is(err, ErrEscape))", err)
 				}
 				if diff := cmp.Diff(before, snapshot(t, outside)); diff != "" {
 					t.Error(diff)
 				}
 				if names, _ := filepath.Glob(base + "/*"); len(names) != 2 {
-					t.Errorf("beside the destination: %q", names)
+					t.Errorf("beside the destination: got %q, want len(names) == 2", names)
 				}
 				if _, err := os.Lstat("/tmp/evil-archive-test"); err == nil {
 					t.Error("a file in /tmp")
@@ -234,7 +234,7 @@ func TestHardLinkStaysInside(t *testing.T) {
 	for _, target := range []string{"../outside", "/etc/passwd"} {
 		_, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, item{name: "h", link: target, kind: tar.TypeLink})), Options{Dest: t.TempDir(), Limits: roomy})
 		if !errors.Is(err, ErrEscape) {
-			t.Errorf("%s: %v", target, err)
+			t.Errorf("%s: got %v, want ErrEscape", target, err)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestLimits(t *testing.T) {
 				dest := t.TempDir()
 				_, err := Unpack(t.Context(), bytes.NewReader(pack(t, bomb, item{name: "second", body: "x"})), Options{Dest: dest, Limits: c.limits})
 				if !errors.Is(err, ErrTooLarge) {
-					t.Errorf("error: %v", err)
+					t.Errorf("error: got %v, want ErrTooLarge", err)
 				}
 				if _, err := os.Stat(filepath.Join(dest, "zeros")); c.name == "bytes" && err == nil {
 					t.Error("half a file was left")
@@ -273,17 +273,17 @@ func TestUnpackRules(t *testing.T) {
 	o := Options{Dest: dest, Limits: roomy, Strip: 1}
 	rep, err := Unpack(t.Context(), bytes.NewReader(packed), o)
 	if err != nil || rep.Files != 1 || len(rep.Skipped) != 2 {
-		t.Fatalf("%+v %v", rep, err)
+		t.Fatalf("got %+v %v, want no error and rep.Files == 1 and len(rep.Skipped) == 2", rep, err)
 	}
 	if info, err := os.Stat(dest + "/a"); err != nil || info.Mode() != 0o755 {
-		t.Errorf("set-uid must be dropped: %v %v", info.Mode(), err)
+		t.Errorf("set-uid must be dropped: got %v %v, want no error and info.Mode() == 0o755", info.Mode(), err)
 	}
 	if _, err := Unpack(t.Context(), bytes.NewReader(packed), o); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("second time: %v, want exists", err)
 	}
 	o.Overwrite = true
 	if _, err := Unpack(t.Context(), bytes.NewReader(packed), o); err != nil {
-		t.Errorf("overwrite: %v", err)
+		t.Errorf("overwrite: got %v, want no error", err)
 	}
 	for name, b := range map[string][]byte{"text": []byte("hello"), "empty": nil, "cut": packed[:len(packed)/2], "cut zip": zipOf(t, item{name: "a", body: "x"})[:40],
 		"gzip of no tar": gzipOf(t, strings.Repeat("hello ", 200))} {
@@ -294,10 +294,10 @@ func TestUnpackRules(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Unpack(ctx, bytes.NewReader(packed), o); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
+		t.Errorf("canceled: got %v, want context.Canceled", err)
 	}
 	if err := Pack(ctx, io.Discard, dest, TarGz); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
+		t.Errorf("canceled: got %v, want context.Canceled", err)
 	}
 }
 
@@ -319,7 +319,7 @@ func FuzzUnpack(f *testing.F) {
 		must(t, os.Mkdir(dest, 0o755))
 		_, _ = Unpack(t.Context(), bytes.NewReader(b), Options{Dest: dest, Limits: Limits{Entries: 20, Bytes: 1 << 20, Packed: 1 << 20}, Overwrite: true})
 		if names, _ := os.ReadDir(base); len(names) != 1 {
-			t.Errorf("beside the destination: %v", names)
+			t.Errorf("beside the destination: got %v, want len(names) == 1", names)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// Pack writes a folder, or one file, as an archive.
+// Pack writes a folder or a file as an archive.
 func Pack(ctx context.Context, w io.Writer, root string, format Format) error {
 	switch format {
 	case TarGz:
@@ -71,7 +71,7 @@ func addTar(tw *tar.Writer, path, name string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	// The size is already written: a file that became shorter is filled up.
+	// The size is already written, so a file that became shorter is padded.
 	_, err = io.CopyN(tw, zeros{}, h.Size-n)
 	return err
 }

@@ -22,22 +22,22 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Options of one unpacking.
+// Options of Unpack.
 type Options struct {
 	Dest  string // an existing folder
-	Spool string // where a zip is kept while it is read; "" is Dest
+	Spool string // folder for the zip while it is read; empty: Dest
 	Limits
-	Overwrite bool // replace files that exist
-	Strip     int  // leading folders to leave out of every name
+	Overwrite bool // replace existing files
+	Strip     int  // number of leading folders to strip from each name
 }
 
-// Skipped is an entry that was left out.
+// Skipped is an entry that was not unpacked.
 type Skipped struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// Report tells what was unpacked.
+// Report is what was unpacked.
 type Report struct {
 	Format  string
 	Files   int
@@ -50,8 +50,8 @@ type Report struct {
 // maxSkipped bounds the report.
 const maxSkipped = 100
 
-// Unpack reads an archive of any known format into the destination. After an
-// error the report tells what had been unpacked by then.
+// Unpack unpacks an archive of any known format. After an error, the report says what was
+// unpacked before.
 func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	root, err := os.OpenRoot(o.Dest)
 	if err != nil {
@@ -59,7 +59,7 @@ func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	}
 	defer root.Close()
 	packed := o.Packed
-	src := bufio.NewReaderSize(bound{ctx, r, &packed}, 64<<10)
+	src := bufio.NewReaderSize(boundedReader{ctx, r, &packed}, 64<<10)
 	head, err := src.Peek(300)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Report{}, err
@@ -90,7 +90,7 @@ func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	return u.report, explain(err)
 }
 
-// explain marks what the decoders report as damage.
+// explain classifies the errors of the decoders.
 func explain(err error) error {
 	var corrupt bzip2.StructuralError
 	switch {
@@ -106,8 +106,8 @@ func explain(err error) error {
 	return err
 }
 
-// escapes tells the refusal of os.Root, which has no name of its own, from what
-// the kernel reports.
+// escapes reports whether os.Root has refused a path. It has no error value for that, but
+// such an error does not come from the kernel.
 func escapes(err error) bool {
 	_, inPath := errors.AsType[*fs.PathError](err)
 	_, inLink := errors.AsType[*os.LinkError](err)
@@ -160,7 +160,7 @@ func (u *unpacker) tar(src io.Reader) error {
 	}
 }
 
-// zip needs its end first, so the archive is kept in a file without a name.
+// zip spools the archive to an unlinked file, since its directory is at the end.
 func (u *unpacker) zip(src io.Reader) error {
 	dir := u.o.Spool
 	if dir == "" {
@@ -214,7 +214,7 @@ func (u *unpacker) addZip(zf *zip.File) error {
 	return u.add(e)
 }
 
-// entry is one thing in an archive, whatever the format.
+// entry is an entry of an archive of any format.
 type entry struct {
 	name     string
 	mode     fs.FileMode
@@ -257,11 +257,11 @@ func (u *unpacker) add(e entry) error {
 	case e.mode.IsRegular():
 		return u.file(name, e)
 	}
-	u.skip(e.name, "it is neither file, folder nor link")
+	u.skip(e.name, "not a file, folder or link")
 	return nil
 }
 
-// strip cleans a name and leaves out its leading folders.
+// strip cleans a name and strips its leading folders.
 func (u *unpacker) strip(name string) (string, bool) {
 	if u.o.Strip == 0 {
 		return cleanName(name), true
@@ -273,7 +273,7 @@ func (u *unpacker) strip(name string) (string, bool) {
 	return strings.Join(parts[u.o.Strip:], "/"), true
 }
 
-// cleanName keeps a leading slash or "..": those names are refused, not repaired.
+// cleanName keeps a leading slash or "..": such names are refused, not repaired.
 func cleanName(name string) string { return path.Clean(name) }
 
 func (u *unpacker) skip(name, reason string) {
@@ -282,7 +282,7 @@ func (u *unpacker) skip(name, reason string) {
 	}
 }
 
-// clear makes room for an entry: a link in its place is removed, not followed.
+// clear removes what is in the place of an entry. It does not follow links.
 func (u *unpacker) clear(name string) error {
 	info, err := u.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -308,21 +308,21 @@ func (u *unpacker) file(name string, e entry) error {
 	if u.buf == nil {
 		u.buf = make([]byte, 128<<10)
 	}
-	n, err := io.CopyBuffer(onlyWriter{f}, bound{u.ctx, e.body, &u.left}, u.buf)
+	n, err := io.CopyBuffer(onlyWriter{f}, boundedReader{u.ctx, e.body, &u.left}, u.buf)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		_ = u.root.Remove(name) // half a file is worse than none
+		_ = u.root.Remove(name) // a partial file is worse than none
 		if errors.Is(err, ErrTooLarge) {
-			err = fmt.Errorf("%w: it unpacks to more than %d bytes", err, u.o.Bytes)
+			err = fmt.Errorf("%w: unpacks to more than %d bytes", err, u.o.Bytes)
 		}
 		return err
 	}
 	u.report.Files++
 	u.report.Bytes += n
 	if !e.modified.IsZero() && e.modified.Unix() > 0 {
-		_ = u.root.Chtimes(name, e.modified, e.modified) // only a nicety
+		_ = u.root.Chtimes(name, e.modified, e.modified) // best effort
 	}
 	return nil
 }
@@ -332,11 +332,11 @@ type onlyWriter struct{ io.Writer }
 
 func (u *unpacker) symlink(name string, e entry) error {
 	if path.IsAbs(e.link) || !filepath.IsLocal(path.Join(path.Dir(name), e.link)) {
-		u.skip(e.name, "the link points outside: "+e.link)
+		u.skip(e.name, "link points outside the folder: "+e.link)
 		return nil
 	}
 	if u.behindLink(name) {
-		u.skip(e.name, "a link behind another link may point outside: "+e.link)
+		u.skip(e.name, "link below another link may point outside the folder: "+e.link)
 		return nil
 	}
 	if err := u.clear(name); err != nil {
@@ -346,8 +346,8 @@ func (u *unpacker) symlink(name string, e entry) error {
 	return u.root.Symlink(e.link, name)
 }
 
-// behindLink tells whether a folder on the way is a link, which makes the way to
-// the target another one than the name says.
+// behindLink reports whether a parent folder is a link, so that the target is not where the
+// name says.
 func (u *unpacker) behindLink(name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := u.root.Lstat(dir); err != nil || info.Mode()&fs.ModeSymlink != 0 {

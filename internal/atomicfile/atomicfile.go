@@ -1,9 +1,9 @@
-// Package atomicfile replaces files so that a reader sees the old content or the
-// new one, never half of either.
+// Package atomicfile replaces files atomically: a reader sees the old content or the new,
+// never a mix.
 //
-// It owns the temporary file beside the target, whose name others can recognise
-// and hide, and what is kept of a file that is replaced: mode and owner. It
-// refuses targets that are not regular files.
+// It owns the temporary file next to the target, whose name others can recognize and hide,
+// and keeps the mode and owner of a file that it replaces. It refuses targets that are not
+// regular files.
 package atomicfile
 
 import (
@@ -20,29 +20,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix and suffix of temporary names. They do not hold the target's name,
-// which may already be as long as a name can be.
+// prefix and suffix of temporary names. The target's name is not part of them, since it may
+// already have the maximum length.
 const (
 	prefix = ".cove-"
 	suffix = ".tmp"
 )
 
-// IsTemp tells whether a file name is one of our temporary ones.
+// IsTemp reports whether a file name is one of our temporary names.
 func IsTemp(name string) bool {
 	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }
 
-// maxLinks is how many symbolic links the kernel follows.
+// maxLinks is the number of symbolic links that the kernel follows.
 const maxLinks = 40
 
-// Follow returns the file that a path leads to, which need not exist: the last
-// of its symbolic links, in a folder without any. Two paths to one file give
-// the same answer.
+// Follow resolves the symbolic links of a path. The file need not exist. Two paths to one file
+// have the same result.
 func Follow(path string) (string, error) {
 	for range maxLinks {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 		if err != nil {
-			// The folder is not there yet. Its own name is all there is to go by.
+			// The folder does not exist yet, so there is nothing to resolve.
 			if errors.Is(err, fs.ErrNotExist) {
 				return path, nil
 			}
@@ -66,16 +65,15 @@ func Follow(path string) (string, error) {
 
 // Options of a replacement.
 type Options struct {
-	Perm fs.FileMode // of a new file, before the umask; 0666 when 0
-	Sync bool        // the new content must survive a power cut
+	Perm fs.FileMode // of a new file, before the umask; 0 means 0666
+	Sync bool        // sync to disk, so that the content survives a power failure
 }
 
-// Replace puts what fill writes in the place of path, whose folder must exist and
-// whose links must have been followed. When fill fails, or the disk is full, the
-// old content stays.
+// Replace replaces the content of path by what fill writes. Its folder must exist and its
+// links must be resolved. If fill fails or the disk is full, the old content stays.
 //
-// A file that cannot be replaced but can be written, such as one mounted by
-// itself or in a folder of somebody else, is written in place. fill is called once.
+// A file that cannot be replaced but can be written, such as a mount point or a file in
+// another user's folder, is written in place. fill is called once.
 func Replace(path string, o Options, fill func(*os.File) error) error {
 	old, err := os.Lstat(path)
 	switch {
@@ -86,7 +84,7 @@ func Replace(path string, o Options, fill func(*os.File) error) error {
 	case !old.Mode().IsRegular():
 		return Irregular(path, old.Mode())
 	default:
-		// A rename would replace a file that its mode protects.
+		// A rename would replace even a file that its mode protects.
 		if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err != nil {
 			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
@@ -125,8 +123,8 @@ func copyFrom(dst *os.File, name string) error {
 	return err
 }
 
-// refusedError marks the steps that fail for lack of rights over the old file,
-// while what fill wrote was fine.
+// refusedError marks errors for lack of permissions over the old file, after fill has
+// succeeded.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
@@ -150,13 +148,13 @@ func finish(f *os.File, path string, old fs.FileInfo, o Options, fill func(*os.F
 		return &refusedError{err}
 	}
 	if o.Sync {
-		return syncDir(filepath.Dir(path))
+		return SyncDir(filepath.Dir(path))
 	}
 	return nil
 }
 
-// inherit gives the new file the owner and mode of the old one. The owner comes
-// first: changing it clears the set-uid bit.
+// inherit copies owner and mode of the old file. The owner comes first, since changing it clears
+// the set-uid bit.
 func inherit(f *os.File, old fs.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -181,7 +179,7 @@ func create(dir string, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, prefix+rand.Text()+suffix), os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
 }
 
-// inPlace tells whether a failure comes from the folder rather than the file.
+// inPlace reports whether an error comes from the folder rather than the file.
 func inPlace(err error) bool {
 	for _, e := range []error{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EBUSY, syscall.EXDEV, syscall.ENOENT} {
 		if errors.Is(err, e) {
@@ -191,8 +189,8 @@ func inPlace(err error) bool {
 	return false
 }
 
-// overwrite writes a file where it is. It is cut only after the new content is
-// in it, so that a failure leaves as much as can be left.
+// overwrite writes a file in place. It truncates the file last, so that a failure loses as
+// little as possible.
 func overwrite(path string, fill func(*os.File) error) error {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -211,7 +209,7 @@ func overwrite(path string, fill func(*os.File) error) error {
 	return err
 }
 
-// ignoreInvalid lets files pass that have no length, such as those of /proc.
+// ignoreInvalid ignores the error of files without a length, such as those of /proc.
 func ignoreInvalid(err error) error {
 	if errors.Is(err, syscall.EINVAL) {
 		return nil
@@ -219,7 +217,8 @@ func ignoreInvalid(err error) error {
 	return err
 }
 
-func syncDir(dir string) error {
+// SyncDir syncs a folder, so that created, renamed and removed entries survive a power failure.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -228,15 +227,15 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Irregular is the error for something that is no regular file.
+// Irregular is the error for something other than a regular file.
 func Irregular(path string, mode fs.FileMode) error {
 	if mode.IsDir() {
 		return &os.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
 	}
-	return &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("it is %s, not a file: %w", Kind(mode), syscall.ENXIO)}
+	return &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s, not a regular file: %w", Kind(mode), syscall.ENXIO)}
 }
 
-// Kind names what a mode stands for, with its article.
+// Kind names the type of a mode, with its article.
 func Kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():

@@ -1,24 +1,34 @@
 package auth
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
-// admission is a request that may go on.
+// admission is a request that was admitted.
 type admission struct {
 	request  *http.Request
 	cookie   *http.Cookie // to set, or nil
-	redirect string       // to answer with instead, or empty
+	redirect string       // to reply with instead, or empty
+	end      time.Time    // of the session behind the request; zero: there is none
 }
 
-func (a admission) serve(w http.ResponseWriter, next http.Handler) {
+// serve passes the request on. What it starts, such as a WebSocket, ends with its session.
+func (a admission) serve(w http.ResponseWriter, next http.Handler, now time.Time) {
 	if a.cookie != nil {
 		http.SetCookie(w, a.cookie)
 	}
 	if a.redirect == "" {
-		next.ServeHTTP(w, a.request)
+		r := a.request
+		if !a.end.IsZero() {
+			ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), endKey{}, a.end), a.end.Sub(now))
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
 		return
 	}
 	h := w.Header()
@@ -28,114 +38,216 @@ func (a admission) serve(w http.ResponseWriter, next http.Handler) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// admit looks for a credential and takes all of ours out of the request: a
-// handler may forward it to a service that must not learn them.
+// admit looks for a credential and removes all of ours from the request: a handler can
+// forward it to a service that must not learn them.
 func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	base := Base(r, g.c.Trusted)
 	name := g.cookieName(base)
-	if token, ok := g.linked(r); ok {
-		return g.follow(token, name, base)
+	if token, ok := g.linkToken(r); ok {
+		return g.followLink(token, name, base)
+	}
+	if id, known, ok := g.c.Visit(r); known {
+		return g.admitVisit(r, id, ok)
 	}
 	out := originForm(r)
+	adoptOriginal(out)
 	tickets := takeTickets(out)
-	sessions := takeSessions(out.Header, name)
+	key := g.takeKey(out)
+	links, sessions := takeSessions(out.Header, name)
 
-	id := Identity{Via: ViaOpen, Operator: true}
+	f := found{Identity: Identity{Via: ViaOpen, Operator: true}}
 	var cookie *http.Cookie
 	if g.open {
-		// The ticket is spent here too, so that a link behaves the same way.
+		// Use up the ticket here too, so that a URL with a ticket behaves the same way.
 		if len(tickets) == 1 {
 			g.tickets.use(tickets[0])
 		}
 	} else {
-		found, no := g.identify(out.Header, tickets, sessions)
-		if no != nil {
-			no.queryHint(r.URL)
+		var no *refusal
+		if f, no = g.identify(out.Header, sent{site: g.c.Site(r), key: key, tickets: tickets, links: links, sessions: sessions}); no != nil {
+			if key.fault == "" {
+				no.queryHint(r.URL)
+			}
 			return admission{}, no
 		}
-		id = found.Identity
-		if found.ticket {
-			cookie = g.newCookie(name, base, id)
+		if f.Via == ViaCookie && !g.fromOwnPage(r) {
+			return admission{}, &refusal{status: http.StatusForbidden, reason: "session without origin", detail: "a session cookie alone does not permit this request: " +
+				"it must come from a page of this server, with Sec-Fetch-Site: same-origin or this server's Origin. Programs send Authorization or X-API-Key instead"}
+		}
+		g.removeSecrets(out.Header)
+		g.removeSecretParameters(out)
+		if f.ticket || key.query && navigation(r) {
+			cookie = g.newCookie(name, base, f.Identity, f.endFrom(g.c.Now()))
 		}
 	}
-	a := admission{request: out.WithContext(NewContext(r.Context(), id)), cookie: cookie}
-	if len(tickets) > 0 && navigation(r) {
+	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, end: f.end}
+	if (len(tickets) > 0 || key.query) && navigation(r) {
 		a.redirect = sameURL(out.URL)
 	}
 	return a, nil
 }
 
-type found struct {
-	Identity
-	ticket bool // a ticket was used up; its session begins
+// admitVisit admits a request with a credential for what it addresses. Its other credentials
+// do not count.
+func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *refusal) {
+	if !ok {
+		return admission{}, g.unauthorized("invalid or expired access token or signature")
+	}
+	out := originForm(r)
+	takeTickets(out)
+	takeSessions(out.Header, "")
+	g.removeSecrets(out.Header)
+	g.removeSecretParameters(out)
+	for _, name := range g.c.VisitHeaders {
+		out.Header.Del(name)
+	}
+	id.Via, id.Operator = ViaVisit, false
+	return admission{request: out.WithContext(NewContext(r.Context(), id))}, nil
 }
 
-// identify tries every credential: a header that is ours must go even if another
-// one already did. What is not ours stays, as it may be meant for a preview.
-func (g *Guard) identify(h http.Header, tickets, sessions []string) (found, *refusal) {
-	if len(h["Authorization"]) > 1 || len(h["X-Api-Key"]) > 1 {
-		return found{}, g.unauthorized("send each of Authorization and X-API-Key at most once")
+// sent holds the credentials of a request that are not headers of their own.
+type sent struct {
+	site                     string // that the request addresses
+	key                      sandboxKey
+	tickets, links, sessions []string
+}
+
+type found struct {
+	Identity
+	end    time.Time // of the session; zero: it came with a credential of its own
+	ticket bool      // a ticket was used; its session starts
+}
+
+// endFrom returns the end of the session that starts now.
+func (f found) endFrom(now time.Time) time.Time {
+	if f.end.IsZero() {
+		return now.Add(sessionLife)
 	}
-	var ids []Identity
-	why := "credentials are needed"
+	return f.end
+}
+
+// identify tries every credential: a header of ours must be removed even if another
+// credential was valid. Other headers stay, as they may be meant for a preview.
+func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
+	if len(h["Authorization"]) > 1 || len(h["X-Api-Key"]) > 1 {
+		return found{}, g.unauthorized("send Authorization and X-API-Key at most once each")
+	}
+	var all []found
+	why := "authentication required"
+	if s.key.fault != "" {
+		why = s.key.fault
+	}
+	if s.key.valid {
+		all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
+	}
 	if id, problem := g.bearer(h.Get("Authorization")); problem == "" {
-		ids = append(ids, id)
+		all = append(all, found{Identity: id})
 		h.Del("Authorization")
 	} else if problem != noBearer {
 		why = problem
 	}
 	if key := h.Get("X-Api-Key"); key != "" {
-		if same(g.apiKey, key) {
-			ids = append(ids, Identity{Via: ViaAPIKey, Operator: true})
+		if equalsSecret(g.apiKey, key) {
+			all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
 			h.Del("X-Api-Key")
-		} else if id, ok := g.known(key); ok {
-			ids = append(ids, id)
+		} else if id, ok := g.identifyKey(key); ok {
+			all = append(all, found{Identity: id})
 			h.Del("X-Api-Key")
 		} else {
-			why = "the X-API-Key is not valid"
+			why = "invalid X-API-Key"
 		}
 	}
 	used := false
-	switch len(tickets) {
-	case 0:
-	case 1:
-		owner, ok := g.tickets.use(tickets[0])
-		if ok {
-			owner, ok = g.recall(owner, ViaTicket)
-		}
-		if used = ok; ok {
-			ids = append(ids, owner)
-		} else {
-			why = "the ticket was used before or has expired; get a new one"
-		}
-	default:
-		why = "send one ticket only"
+	if f, problem := g.useTicket(s); problem == "" {
+		used = true
+		all = append(all, f)
+	} else if problem != noTicket {
+		why = problem
 	}
-	for _, s := range sessions {
-		owner, ok := g.openSession(s)
-		if ok {
-			owner, ok = g.recall(owner, ViaCookie)
-		}
-		if ok {
-			ids = append(ids, owner)
-			break
-		}
+	f, ok, ambiguous := g.findSession(s)
+	if ambiguous {
+		why = "the browser sent the sessions of two callers; delete the cookies of this site and sign in again"
+	} else if ok {
+		all = append(all, f)
 	}
-	if len(ids) == 0 {
+	if len(all) == 0 {
 		return found{}, g.unauthorized(why)
 	}
-	return found{Identity: ids[0], ticket: used}, nil
+	all[0].ticket = used
+	if used && all[0].Site == "" {
+		all[0].Site = s.site
+	}
+	return all[0], nil
 }
 
-// public compares with the request's very bytes: a path that was decoded, or
-// has anything behind it, is not the one that was declared public.
+// noTicket means that no ticket was sent.
+const noTicket = "no ticket"
+
+// useTicket uses up the ticket of a request. The session that starts with it is limited to
+// the site that the request addresses.
+func (g *Guard) useTicket(s sent) (_ found, problem string) {
+	switch len(s.tickets) {
+	case 0:
+		return found{}, noTicket
+	case 1:
+	default:
+		return found{}, "send only one ticket"
+	}
+	t, ok := g.tickets.use(s.tickets[0])
+	if ok && t.owner.Site != "" && t.owner.Site != s.site {
+		ok = false
+	}
+	if ok {
+		t.owner.Site = s.site
+		t.owner, ok = g.recall(t.owner, ViaTicket)
+	}
+	if !ok {
+		return found{}, "the ticket has been used or has expired; create a new one"
+	}
+	return found{Identity: t.owner, end: t.end}, ""
+}
+
+// findSession finds the session of a request. Links come first: a browser sends their
+// cookies only where they are valid. A page on a neighboring host name can add cookies to
+// ours; it must not make its visitor act for somebody else.
+func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
+	for _, value := range s.links {
+		if f, ok := g.readSession(value, s.site); ok {
+			return f, true, false
+		}
+	}
+	var first found
+	for _, value := range s.sessions {
+		f, valid := g.readSession(value, s.site)
+		switch {
+		case !valid:
+		case !ok:
+			first, ok = f, true
+		case f.Identity != first.Identity:
+			return found{}, false, true
+		}
+	}
+	return first, ok, false
+}
+
+func (g *Guard) readSession(value, site string) (found, bool) {
+	owner, end, ok := g.openSession(value)
+	if !ok || owner.Site != site || g.ended.has(value) {
+		return found{}, false
+	}
+	owner, ok = g.recall(owner, ViaCookie)
+	return found{Identity: owner, end: end}, ok
+}
+
+// public reports whether the request is public. It compares the raw request target: a path
+// that was escaped, or that is followed by anything, is not public.
 func (g *Guard) public(r *http.Request) bool {
 	return r.RequestURI != "" && r.RequestURI == r.URL.Path && r.URL.RawPath == "" && g.c.Public(r.Method, r.RequestURI)
 }
 
-// bare rebuilds a public request from its method and path alone. Host and headers
-// also route (previews), so nothing that an unknown caller chose may remain.
-func bare(r *http.Request) *http.Request {
+// stripped rebuilds a public request from its method and path alone. Host and headers also
+// affect routing (previews), so nothing else that an unknown caller sent may remain.
+func stripped(r *http.Request) *http.Request {
 	out := &http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path}, RequestURI: r.URL.Path,
 		Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
@@ -147,8 +259,8 @@ func bare(r *http.Request) *http.Request {
 	return out.WithContext(r.Context())
 }
 
-// originForm clones the request and drops scheme, user and host from an absolute
-// target, which only forward proxies have a use for.
+// originForm clones the request and removes scheme, user and host from an absolute target,
+// which only forward proxies need.
 func originForm(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	if out.Method != http.MethodConnect && (out.URL.Scheme != "" || out.URL.Host != "" || out.URL.User != nil || out.URL.Opaque != "") {
@@ -158,15 +270,15 @@ func originForm(r *http.Request) *http.Request {
 	return out
 }
 
-// navigation reports whether a person's browser asks for a page.
+// navigation reports whether a browser requests a page.
 func navigation(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
 		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// sameURL is a relative reference to u: right behind any prefix, and unable to lead
-// to another host, which a path that begins with // could.
+// sameURL returns a relative reference to u. It is correct below any prefix, and cannot lead
+// to another host, as a path that starts with // could.
 func sameURL(u *url.URL) string {
 	p := u.EscapedPath()
 	ref := "./" + p[strings.LastIndexByte(p, '/')+1:]

@@ -57,23 +57,23 @@ func TestWithoutCredentialsNothingIsReached(t *testing.T) {
 		for _, start := range starts {
 			r, err := s.raw(message(start, h...))
 			if err != nil {
-				t.Errorf("%s with %s: %v", start, name, err)
+				t.Errorf("%s with %s: got error %v, want a reply", start, name, err)
 				continue
 			}
 			// 400 is net/http's own refusal of what is no request; 403 is for an Origin other than the target.
 			if r.status != 401 && r.status != 400 && (r.status != 403 || name != "preflight") {
-				t.Errorf("%s with %s: status %d", start, name, r.status)
+				t.Errorf("%s with %s: got status %d, want 401", start, name, r.status)
 			}
 			if r.status == 401 && r.header.Get("WWW-Authenticate") == "" {
-				t.Errorf("%s with %s: 401 without WWW-Authenticate", start, name)
+				t.Errorf("%s with %s: got no WWW-Authenticate, want one", start, name)
 			}
 			if strings.Contains(r.body, theToken) || strings.Contains(r.body, theKey) {
-				t.Errorf("%s with %s: the answer repeats a secret", start, name)
+				t.Errorf("%s with %s: got a secret in the reply, want none", start, name)
 			}
 		}
 	}
 	if n := s.reached.Load(); n != 0 {
-		t.Errorf("the handler was reached %d times", n)
+		t.Errorf("got %d requests in the handler, want 0", n)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestWrongCredentials(t *testing.T) {
 	for name, token := range bearer {
 		r, err := s.raw(message("GET /v1/sandbox", "Authorization: Bearer "+token))
 		if err != nil || r.status != 401 && r.status != 400 {
-			t.Errorf("%s: status %d, %v", name, r.status, err)
+			t.Errorf("%s: got status %d and error %v, want 401", name, r.status, err)
 		}
 	}
 	for name, h := range map[string][]string{
@@ -173,11 +173,11 @@ func TestWrongCredentials(t *testing.T) {
 		"token as WebSocket protocol": {webSocket, "Sec-WebSocket-Protocol: " + theToken},
 	} {
 		if r := s.send("GET /v1/sandbox", h...); r.status != 401 {
-			t.Errorf("%s: status %d", name, r.status)
+			t.Errorf("%s: got status %d, want 401", name, r.status)
 		}
 	}
 	if n := s.reached.Load(); n != 0 {
-		t.Errorf("the handler was reached %d times", n)
+		t.Errorf("got %d requests in the handler, want 0", n)
 	}
 }
 
@@ -188,14 +188,14 @@ func TestHugeHeadersAreRefused(t *testing.T) {
 		"one header":   "X: " + strings.Repeat("a", 1<<20),
 		"token":        "Authorization: Bearer " + strings.Repeat("a.", 1<<19),
 		"many headers": strings.Repeat("X: y\r\n", 1<<17) + "X: y",
-		"cookies":      "Cookie: " + strings.Repeat(sessionPrefix+"a=b;", 1<<16),
+		"cookies":      "Cookie: " + strings.Repeat(CookiePrefix+"a=b;", 1<<16),
 	} {
 		if r := s.send("GET /v1/sandbox", h); r.status != 431 {
-			t.Errorf("%s: status %d", name, r.status)
+			t.Errorf("%s: got status %d, want 431", name, r.status)
 		}
 	}
 	if s.reached.Load() != 0 {
-		t.Error("the handler was reached")
+		t.Errorf("got %d requests in the handler, want 0", s.reached.Load())
 	}
 }
 
@@ -204,11 +204,11 @@ func TestNobodyComesInWhenNothingIsConfigured(t *testing.T) {
 	s := serve(t, Config{})
 	for _, h := range []string{"X: y", "Authorization: Bearer ", "Authorization: Bearer x", "X-API-Key: ", "X-API-Key: x"} {
 		if r := s.send("GET /", h); r.status != 401 {
-			t.Errorf("%q: status %d", h, r.status)
+			t.Errorf("%q: got status %d, want 401", h, r.status)
 		}
 	}
 	if r := s.send("GET /healthz"); r.status != 401 {
-		t.Errorf("public without Public: %d", r.status)
+		t.Errorf("public without Public: got status %d, want 401", r.status)
 	}
 }
 
@@ -222,14 +222,14 @@ func TestPublicRequestsCarryNothingOfTheCallers(t *testing.T) {
 			got := s.send("GET /healthz", "Host: 8091-x", "X-Aio-Proxy-Port: 8091", "User-Agent: probe", "Origin: http://evil.example",
 				"Cookie: a=b", "Authorization: Bearer wrong", "Upgrade: websocket", "Content-Length: 4").seen(t)
 			if got.Host != "localhost" || len(got.Header) != 1 || got.Header.Get("User-Agent") != "probe" || got.URI != "/healthz" || got.Known {
-				t.Errorf("the handler saw %+v", got)
+				t.Errorf("got %+v in the handler, want nothing of the caller's but the agent", got)
 			}
 		})
 	}
 	s := serve(t, closed())
 	got := s.send("GET /healthz", "Host: 8091-x", "Authorization: Bearer "+theToken).seen(t)
 	if got.Host != "8091-x" || !got.Known {
-		t.Errorf("with a credential the request is an ordinary one, but the handler saw %+v", got)
+		t.Errorf("with a credential: got %+v in the handler, want the whole request", got)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	withAll := closed()
 	withAll.AllowedOrigins = []string{"https://app.example"}
-	withAll.PublicHosts = []string{"sandbox.example"}
+	withAll.PublicHosts = []string{"sandbox.example", "*.localhost"}
 	s := serve(t, withAll)
 	tests := []struct {
 		name    string
@@ -248,10 +248,9 @@ func TestForeignPages(t *testing.T) {
 		{"no browser", "POST /v1", nil, 200},
 		{"own page", "POST /v1", []string{"Host: localhost:8080", "Origin: http://localhost:8080", "Sec-Fetch-Site: same-origin"}, 200},
 		{"own page, standard port", "POST /v1", []string{"Host: x.example", "Origin: http://x.example"}, 200},
-		{"own page behind TLS", "POST /v1", []string{"Host: x.example", "Origin: https://x.example"}, 200},
-		{"own page, port written out", "POST /v1", []string{"Host: x.example:443", "Origin: https://x.example"}, 200},
+		{"own page behind TLS", "POST /v1", []string{"Host: x.example", "Origin: https://x.example", "X-Forwarded-Proto: https"}, 200},
+		{"own page, port written out", "POST /v1", []string{"Host: x.example:443", "Origin: https://x.example", "X-Forwarded-Proto: https"}, 200},
 		{"own page, IPv6", "POST /v1", []string{"Host: [::1]:8080", "Origin: http://[::1]:8080"}, 200},
-		{"own page behind a proxy that changes Host", "POST /v1", []string{"Host: 10.0.0.1:8080", "Origin: https://sandbox.example"}, 200},
 		{"own WebSocket", "GET /v1/shell/ws", []string{webSocket, "Host: localhost:8080", "Origin: http://localhost:8080", "Sec-Fetch-Mode: websocket"}, 200},
 		{"own WebSocket, called foreign by its scheme", "GET /v1/shell/ws", []string{webSocket, "Host: localhost:8080", "Origin: http://localhost:8080", "Sec-Fetch-Site: cross-site"}, 200},
 		{"address typed in", "GET /", []string{asPage, "Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}, 200},
@@ -259,6 +258,15 @@ func TestForeignPages(t *testing.T) {
 		{"allowed origin", "POST /v1", []string{"Origin: https://app.example", "Sec-Fetch-Site: cross-site"}, 200},
 		{"frame in an allowed page", "GET /", []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe", "Referer: https://app.example/"}, 200},
 
+		{"TLS that the request did not have", "POST /v1", []string{"Host: x.example", "Origin: https://x.example"}, 403},
+		{"no TLS though the request had it", "POST /v1", []string{"Host: x.example", "Origin: http://x.example", "X-Forwarded-Proto: https"}, 403},
+		{"TLS on the port without it", "POST /v1", []string{"Host: x.example:80", "Origin: https://x.example", "X-Forwarded-Proto: https"}, 403},
+		{"another name of this server", "POST /v1", []string{"Host: 10.0.0.1:8080", "Origin: https://sandbox.example"}, 403},
+		{"another name of this server, same scheme", "POST /v1", []string{"Host: 10.0.0.1:8080", "Origin: http://sandbox.example"}, 403},
+		{"a name below localhost", "POST /v1", []string{"Host: localhost:8080", "Origin: http://x.localhost:9"}, 403},
+		{"a name below localhost, same port", "POST /v1", []string{"Host: localhost:8080", "Origin: http://3000-evil.localhost:8080"}, 403},
+		{"WebSocket from a name below localhost", "GET /v1/shell/ws", []string{webSocket, "Host: localhost:8080", "Origin: http://3000-evil.localhost:8080"}, 403},
+		{"loopback by another address", "POST /v1", []string{"Host: localhost:8080", "Origin: http://127.0.0.1:8080"}, 403},
 		{"foreign origin", "POST /v1", []string{"Origin: http://evil.example"}, 403},
 		{"foreign origin, GET", "GET /v1", []string{"Origin: http://evil.example"}, 403},
 		{"foreign origin, odd method", "get /v1", []string{"Origin: http://evil.example"}, 403},
@@ -292,13 +300,13 @@ func TestForeignPages(t *testing.T) {
 		// With the right credential, so that only the origin decides.
 		r := s.send(tt.start, append(tt.headers, "X-API-Key: "+theKey)...)
 		if r.status != tt.want {
-			t.Errorf("%s: status %d, want %d: %s", tt.name, r.status, tt.want, r.body)
+			t.Errorf("%s: got status %d, want %d: %s", tt.name, r.status, tt.want, r.body)
 		}
 		if (s.reached.Load() > before) != (tt.want == 200) {
-			t.Errorf("%s: handler reached: %v", tt.name, tt.want != 200)
+			t.Errorf("%s: got handler reached %v, want %v", tt.name, tt.want != 200, tt.want == 200)
 		}
 		if tt.want == 403 && r.header.Get("Access-Control-Allow-Origin") != "" {
-			t.Errorf("%s: CORS headers on a refusal", tt.name)
+			t.Errorf("%s: got CORS headers on a rejection, want none", tt.name)
 		}
 	}
 }
@@ -329,34 +337,34 @@ func TestOpenServerAnswersOnlyToItsOwnNames(t *testing.T) {
 			r := name.send("POST /v1/shell/exec HTTP/1.1", "Host: "+tt.host)
 			// net/http itself refuses some with 400.
 			if r.status != v && (v != 403 || r.status != 400) {
-				t.Errorf("host %q: status %d, want %d", tt.host, r.status, v)
+				t.Errorf("host %q: got status %d, want %d", tt.host, r.status, v)
 			}
 			if r.status == 403 && !strings.Contains(r.body, "rebinding") {
-				t.Errorf("host %q: the refusal does not say why: %s", tt.host, r.body)
+				t.Errorf("host %q: got %s, want rebinding as the reason", tt.host, r.body)
 			}
 		}
 	}
 	if r := s.send("GET / HTTP/1.0", "X: y", "host: evil.example"); r.status != 403 {
-		t.Errorf("HTTP/1.0: %d", r.status)
+		t.Errorf("HTTP/1.0: got status %d, want 403", r.status)
 	}
 	if r := s.send("GET http://evil.example/ HTTP/1.1", "Host: localhost"); r.status != 403 {
-		t.Errorf("absolute target of another host: %d", r.status)
+		t.Errorf("absolute target of another host: got status %d, want 403", r.status)
 	}
 	if r := s.send("GET /", "Host: localhost", "Host: evil.example"); r.status != 400 {
-		t.Errorf("two hosts: %d", r.status)
+		t.Errorf("two hosts: got status %d, want 400", r.status)
 	}
 	// A rebound page is of the same origin as far as its browser can tell.
 	if r := s.send("POST /v1", "Host: evil.example", "Origin: http://evil.example", "Sec-Fetch-Site: same-origin"); r.status != 403 {
-		t.Errorf("rebound page: %d", r.status)
+		t.Errorf("rebound page: got status %d, want 403", r.status)
 	}
 	if r := s.send("POST /v1", "Host: localhost:8080", "Origin: http://evil.example"); r.status != 403 {
-		t.Errorf("foreign page: %d", r.status)
+		t.Errorf("foreign page: got status %d, want 403", r.status)
 	}
 	if r := s.send("GET /v1/shell/ws", webSocket, "Host: localhost:8080", "Origin: http://evil.example"); r.status != 403 {
-		t.Errorf("foreign WebSocket: %d", r.status)
+		t.Errorf("foreign WebSocket: got status %d, want 403", r.status)
 	}
 	unix := serveUnix(t, open())
 	if r := unix.send("GET /", "Host: whatever.example"); r.status != 200 {
-		t.Errorf("unix socket: %d %s", r.status, r.body)
+		t.Errorf("Unix socket: got status %d %s, want 200", r.status, r.body)
 	}
 }

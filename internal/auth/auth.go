@@ -1,13 +1,12 @@
-// Package auth is the door of a server: it decides who may come in, before any
-// routing, for every method, path and host alike.
+// Package auth authenticates the requests of a server, before any routing, for every
+// method, path and host alike.
 //
-// It owns the credentials (RS256 bearer tokens, a shared token, an API key, keys
-// that a hook knows, one-time tickets and the session cookie that follows a
-// ticket), the refusal of
-// web pages from elsewhere (other origins, rebound names), and the rules by
-// which forwarded headers shape URLs. What it has checked it takes out of
-// the request, so nothing behind it can pass a credential on. It refuses
-// when in doubt: an unconfigured Guard lets nobody in.
+// It owns the credentials (RS256 bearer tokens, a shared token, an API key, keys that a
+// hook identifies, one-time tickets and the session cookie that replaces a ticket), the
+// rejection of requests from foreign web pages (other origins, DNS rebinding), and the
+// rules by which forwarded headers shape URLs. It removes the credentials it has checked
+// from the request, so that nothing behind it can leak them. It rejects when in doubt: an
+// unconfigured Guard admits nobody.
 package auth
 
 import (
@@ -18,72 +17,101 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Config says who may come in. The zero value lets nobody in.
+// Config says who is admitted. The zero value admits nobody.
 type Config struct {
 	JWTPublicKey *rsa.PublicKey // verifies RS256 bearer tokens
+	Issuer       string         // iss claim that bearer tokens must have; empty: any
+	Audience     string         // aud claim that bearer tokens must contain; empty: any
 	Token        string         // shared secret, sent as a bearer token
 	APIKey       string         // secret, sent as X-API-Key
 
-	// Identify knows further keys, sent either way. It must compare in constant
-	// time. Of its answer all but Via and Operator counts, and KeyID must not be empty.
+	// SandboxKeys are accepted as X-AIO-API-Key, X-API-Key, a bearer token or ?api_key=, as
+	// clients of the public sandbox image send them.
+	SandboxKeys []string
+
+	// Identify identifies further keys, sent as a bearer token or as X-API-Key. It must
+	// compare in constant time. It must set KeyID; Via and Operator are ignored.
 	Identify func(secret string) (Identity, bool)
-	// Recall tells who a KeyID stands for now. It is asked whenever a ticket or
-	// a cookie comes whose owner signed in with such a key, so that these end
-	// with the key; without it they are not accepted.
+	// Recall returns the current owner of a KeyID. It is called for every ticket and
+	// cookie whose owner authenticated with such a key, so that they expire with the
+	// key; without it they are not accepted.
 	Recall func(keyID string) (Identity, bool)
 
-	// Link exchanges the token of a link for a session of its own. It is asked
-	// about a GET of LinkPath with a token in its query; Recall must know the KeyID.
+	// Link exchanges the token of a link for a session. It is called for a GET of LinkPath
+	// with a token in its query; Recall must know the KeyID.
 	Link     func(token string) (Link, bool)
 	LinkPath string
 
-	// TicketTTL is the life of a ticket; 30 s if zero.
+	// Site returns the site that a request addresses by its host name: content that is not
+	// trusted, on an origin of its own. Empty means the server itself. A session that starts
+	// on a site is valid there only, and no other session is.
+	Site func(*http.Request) string
+	// SignInURL returns where a browser without a session is sent from a site, which it
+	// reaches at base. Empty means nowhere.
+	SignInURL func(r *http.Request, base *url.URL) string
+	// FindPass returns the pass in an escaped path, empty if there is none.
+	FindPass func(path string) string
+
+	// Visit identifies the sender of a request by a credential that is valid for what the
+	// request addresses, and nowhere else. known is false if the request has none, so that
+	// others count; then ok and id mean nothing. It must compare in constant time. It is also
+	// called where no credential is configured.
+	Visit func(*http.Request) (id Identity, known, ok bool)
+	// VisitHeaders are the headers with such credentials. They are removed.
+	VisitHeaders []string
+
+	// TicketTTL is the lifetime of a ticket; 30 s if zero.
 	TicketTTL time.Duration
-	// CookieName is the session cookie's name. Empty derives it from the host, port
-	// and prefix that the caller uses, because cookies know no ports and two
+	// CookieName is the name of the session cookie. If it is empty, the name is derived
+	// from the host, port and prefix that the caller uses: cookies ignore ports, and two
 	// sandboxes on one host would log each other out.
 	CookieName string
 
-	// Public names the requests that need no credentials. It is asked only about
-	// a target that equals its own path byte for byte. A request let in by it
-	// carries nothing of the caller's, so no router can send it elsewhere.
+	// Public reports whether a request needs no credentials. It is called only for a
+	// target that equals its own path byte for byte. A request admitted by it is stripped
+	// of everything else that the caller sent, so that no router can misdirect it.
 	Public func(method, path string) bool
 
-	// Open lets everybody in as long as no credential is configured. Only
-	// names of this machine and PublicHosts are answered then.
+	// Open admits everybody as long as no credential is configured. Then only requests
+	// for names of this machine and PublicHosts are served.
 	Open bool
-	// Insecure, with Open, also answers to bare IP addresses, which cannot be rebound.
+	// Users, with Open, are the IDs of the local users that are admitted over TCP. Nil means
+	// everybody. Connections must have been announced with ConnContext.
+	Users []int
+	// Insecure, with Open, also serves requests for bare IP addresses, which cannot be
+	// rebound.
 	Insecure bool
 
-	AllowedOrigins []string       // other origins whose pages may call; "https://app.example.com"
-	PublicHosts    []string       // further names of this server; "*.example.com" for all below
-	Trusted        []netip.Prefix // proxies whose X-Forwarded-* are believed
+	AllowedOrigins []string       // other origins whose pages may call, such as "https://app.example.com"
+	PublicHosts    []string       // further names of this server; "*.example.com" matches all subdomains
+	Trusted        []netip.Prefix // proxies whose X-Forwarded-* headers are used
 
-	// Variables names what an operator can set to configure credentials, for error texts.
+	// Variables are the names of the variables that configure credentials, for errors.
 	Variables []string
 
-	Log *slog.Logger     // nil logs nothing
-	Now func() time.Time // nil is time.Now
+	Log *slog.Logger     // nil means no log
+	Now func() time.Time // nil means time.Now
 }
 
-// HasCredentials reports whether anything is configured to sign in with.
+// HasCredentials reports whether any credential is configured.
 func (c Config) HasCredentials() bool {
-	return c.JWTPublicKey != nil || c.Token != "" || c.APIKey != "" || c.Identify != nil
+	return c.JWTPublicKey != nil || c.Token != "" || c.APIKey != "" || len(c.SandboxKeys) > 0 || c.Identify != nil
 }
 
-// String shows no secret.
+// String reveals no secret.
 func (c Config) String() string { return "auth.Config{…}" }
 
-// GoString shows no secret.
+// GoString reveals no secret.
 func (c Config) GoString() string { return c.String() }
 
-// LogValue shows no secret.
+// LogValue reveals no secret.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // How an identity was established.
@@ -92,57 +120,66 @@ const (
 	ViaJWT    = "jwt"     // bearer token, signed
 	ViaToken  = "token"   // bearer token, shared
 	ViaAPIKey = "api-key" // X-API-Key
-	ViaKey    = "key"     // a key that Identify knows, as bearer token or X-API-Key
+	ViaKey    = "key"     // a key that Identify identifies, as bearer token or X-API-Key
 	ViaTicket = "ticket"  // one-time ticket in the URL
-	ViaCookie = "cookie"  // session that began with a ticket
+	ViaCookie = "cookie"  // session that started with a ticket or link
+	ViaPass   = "pass"    // pass in the path, for a page without an origin
+	ViaVisit  = "visit"   // credential that is valid for what the request addresses
 )
 
-// Identity is who sends a request.
+// Identity is the sender of a request.
 type Identity struct {
-	Subject string // the sub claim of the token, or the key's tenant; for tickets and cookies, of whoever asked for the ticket
-	Role    string // the key's; empty for all who signed in without one
-	KeyID   string // of the key; empty likewise
+	Subject string // the sub claim of the token, or the tenant of the key; for tickets and cookies, of the issuer of the ticket
+	Role    string // role of the key; empty without a key
+	KeyID   string // ID of the key; empty without a key
 	Via     string
-	// Operator tells that they came with the server's own secret, or that it has none.
+	Site    string // the only site that the session is valid for; empty: the server itself
+	// Operator is set if the sender used the server's own secret, or if the server has none.
 	Operator bool
 }
 
-// Link is where the token of a link leads.
+// Link is the target of a link.
 type Link struct {
 	Identity Identity
-	// Path is where the caller is sent, behind the prefix; the session counts
-	// below Scope, so that it does not replace one that the browser has for the rest.
+	// The caller is redirected to Path, below the prefix. The session is valid below
+	// Scope, so that it does not replace the browser's session for the rest.
 	Path, Scope string
 	Expires     time.Time
 }
 
-type identityKey struct{}
+type (
+	identityKey struct{}
+	endKey      struct{}
+)
 
 // NewContext returns a context that carries id.
 func NewContext(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// FromContext returns who sent the request. It is false for public requests
-// that came without credentials.
+// FromContext returns the sender of the request. It returns false for public requests
+// without credentials.
 func FromContext(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(identityKey{}).(Identity)
 	return id, ok
 }
 
-// Guard checks requests. It is safe for concurrent use and needs no closing.
+// Guard authenticates requests. It is safe for concurrent use and need not be closed.
 type Guard struct {
 	c       Config
 	open    bool
-	token   *[sha256.Size]byte // nil: not configured
+	token   *[sha256.Size]byte // nil if not configured
 	apiKey  *[sha256.Size]byte
+	keys    []*[sha256.Size]byte // of SandboxKeys
 	jwt     *jwt.Parser
 	tickets *ticketStore
-	session [32]byte // signs cookies; new at every start
+	passes  *passStore
+	session [32]byte // key that signs cookies; new at every start
+	ended   endedSessions
 	origins map[string]bool
 }
 
-// New makes a Guard. It starts nothing.
+// New returns a Guard. It starts nothing.
 func New(c Config) *Guard {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -156,14 +193,30 @@ func New(c Config) *Guard {
 	if c.Public == nil {
 		c.Public = func(string, string) bool { return false }
 	}
+	if c.Site == nil {
+		c.Site = func(*http.Request) string { return "" }
+	}
+	if c.SignInURL == nil {
+		c.SignInURL = func(*http.Request, *url.URL) string { return "" }
+	}
+	if c.Visit == nil {
+		c.Visit = func(*http.Request) (Identity, bool, bool) { return Identity{}, false, false }
+	}
+	if c.FindPass == nil {
+		c.FindPass = func(string) string { return "" }
+	}
 	g := &Guard{
 		c:       c,
 		open:    c.Open && !c.HasCredentials(),
 		token:   digest(c.Token),
 		apiKey:  digest(c.APIKey),
-		jwt:     newParser(c.Now),
-		tickets: newTicketStore(c.TicketTTL, c.Now),
+		jwt:     newParser(c),
+		tickets: newTicketStore(c.Now),
+		passes:  newPassStore(),
 		origins: make(map[string]bool, len(c.AllowedOrigins)),
+	}
+	for _, key := range c.SandboxKeys {
+		g.keys = append(g.keys, digest(key))
 	}
 	for _, o := range c.AllowedOrigins {
 		g.origins[strings.ToLower(strings.TrimSuffix(o, "/"))] = true
@@ -172,32 +225,69 @@ func New(c Config) *Guard {
 	return g
 }
 
-// Wrap puts the guard before next.
+// Wrap returns a handler that passes admitted requests to next.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.allowOrigin(w, r)
-		no := g.forbidden(r)
-		if no == nil && g.preflight(w, r) {
+		p, passed := g.passes.find(g.c.FindPass(r.URL.EscapedPath()), g.c.Now())
+		if passed {
+			allowOpaque(w, r)
+		} else {
+			g.allowOrigin(w, r)
+		}
+		no := g.forbidden(r, passed)
+		if no == nil && (g.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
 			return
 		}
 		var a admission
-		if no == nil {
+		switch {
+		case no != nil:
+		case passed:
+			a, no = g.admitPass(r, p)
+		default:
 			a, no = g.admit(r)
 		}
 		switch {
 		case no != nil && g.public(r):
-			next.ServeHTTP(w, bare(r))
+			next.ServeHTTP(w, stripped(r))
 		case no != nil:
 			g.refuse(w, r, no)
 		default:
-			a.serve(w, next)
+			a.serve(w, next, g.c.Now())
 		}
 	})
 }
 
-// Issue makes a one-time ticket for the identity in ctx.
+// Issue issues a one-time ticket for the identity in ctx. What starts with the ticket ends
+// with the session of whoever asked for it.
 func (g *Guard) Issue(ctx context.Context) (ticket string, expiresIn time.Duration, err error) {
 	id, _ := FromContext(ctx)
-	ticket, err = g.tickets.issue(id)
-	return ticket, g.c.TicketTTL, err
+	return g.issue(ctx, id)
+}
+
+// IssueFor issues a one-time ticket that starts a session on one site.
+func (g *Guard) IssueFor(ctx context.Context, site string) (ticket string, err error) {
+	id, _ := FromContext(ctx)
+	id.Site = site
+	ticket, _, err = g.issue(ctx, id)
+	return ticket, err
+}
+
+func (g *Guard) issue(ctx context.Context, id Identity) (string, time.Duration, error) {
+	now := g.c.Now()
+	end := endOf(ctx, now)
+	life := min(g.c.TicketTTL, end.Sub(now))
+	if life <= 0 {
+		return "", 0, ErrSessionOver
+	}
+	ticket, err := g.tickets.issue(ticket{owner: id, end: end, expires: now.Add(life)})
+	return ticket, life, err
+}
+
+// endOf returns when everything ends that starts in ctx: with the session that the caller
+// came with, or a session's life from now.
+func endOf(ctx context.Context, now time.Time) time.Time {
+	if end, ok := ctx.Value(endKey{}).(time.Time); ok {
+		return end
+	}
+	return now.Add(sessionLife)
 }

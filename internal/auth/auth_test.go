@@ -40,14 +40,14 @@ func TestCredentialsLetIn(t *testing.T) {
 		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
 	}
 	for name, tt := range tests {
-		got := s.send("POST /v1/x?a=1&b=2", tt.header).seen(t)
+		got := s.send("POST /v1/x?a=1&b=2", tt.header, "Origin: http://localhost").seen(t)
 		if got.Identity != tt.want || !got.Known || got.URI != "/v1/x?a=1&b=2" {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
 		}
 	}
 	openServer := serve(t, open())
 	if got := openServer.send("GET /").seen(t); got.Identity != (Identity{Via: ViaOpen, Operator: true}) {
-		t.Errorf("open: %+v", got)
+		t.Errorf("open: got %+v, want the operator", got)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestOpenHasNoEffectBesideCredentials(t *testing.T) {
 	c := closed()
 	c.Open, c.Insecure = true, true
 	if r := serve(t, c).send("GET /"); r.status != 401 {
-		t.Errorf("status %d", r.status)
+		t.Errorf("got status %d, want 401", r.status)
 	}
 }
 
@@ -67,35 +67,35 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 	cookie := s.login()
 	ticket := s.ticket()
 	r := s.send("GET /proxy/3000/?a=%20&ticket="+ticket+"&b", "Authorization: Bearer "+theToken, "X-API-Key: "+theKey,
-		"Cookie: theirs=1; "+cookie+"; "+sessionPrefix+"ffffffffffff=other.sandbox", "Cookie: more=2")
+		"Cookie: theirs=1; "+cookie+"; "+CookiePrefix+"ffffffffffff=other.sandbox", "Cookie: more=2")
 	got := r.seen(t)
 	if got.URI != "/proxy/3000/?a=%20&b" || got.Query != "a=%20&b" {
-		t.Errorf("target %s, query %s", got.URI, got.Query)
+		t.Errorf("got target %s and query %s, want them without the ticket", got.URI, got.Query)
 	}
 	if got.Header.Get("Authorization") != "" || got.Header.Get("X-Api-Key") != "" {
-		t.Errorf("headers %v", got.Header)
+		t.Errorf("got headers %v, want no credentials", got.Header)
 	}
 	if d := cmp.Diff([]string{"theirs=1", "more=2"}, got.Header["Cookie"]); d != "" {
 		t.Error(d)
 	}
 	for _, secret := range []string{theToken, theKey, ticket, strings.Split(cookie, "=")[1]} {
 		if strings.Contains(r.body, secret) {
-			t.Errorf("the handler saw %s", secret)
+			t.Errorf("got %s in the handler, want it removed", secret)
 		}
 	}
 
 	// Credentials that are not ours belong to the service behind.
 	got = s.send("GET /proxy/3000/?ticket=jira-1", "Authorization: Bearer theirs", "X-API-Key: theirs", "Cookie: "+cookie).seen(t)
 	if got.Header.Get("Authorization") != "Bearer theirs" || got.Header.Get("X-Api-Key") != "theirs" || got.Query != "ticket=jira-1" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want what is not ours unchanged", got)
 	}
 	got = s.send("GET http://user:pass@localhost/x?y", "X-API-Key: "+theKey).seen(t)
 	if got.URI != "/x?y" || got.Path != "/x" {
-		t.Errorf("absolute target: %+v", got)
+		t.Errorf("absolute target: got %+v, want /x?y", got)
 	}
 	// A public request loses them too.
 	if got = s.send("GET /healthz", "Authorization: Bearer "+theToken).seen(t); got.Header.Get("Authorization") != "" {
-		t.Errorf("%+v", got)
+		t.Errorf("public: got %+v, want no credentials", got)
 	}
 }
 
@@ -105,38 +105,38 @@ func TestTicketOpensAPage(t *testing.T) {
 	ticket := s.ticket()
 	r := s.send("GET /vnc/index.html?a=1&ticket="+ticket+"&b=2", asPage, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: document")
 	if r.status != 303 || r.header.Get("Location") != "./index.html?a=1&b=2" || r.header.Get("Cache-Control") != "no-store" {
-		t.Fatalf("%d %v", r.status, r.header)
+		t.Fatalf("got status %d and headers %v, want a redirect without the ticket", r.status, r.header)
 	}
 	set := r.header.Get("Set-Cookie")
-	for _, want := range []string{sessionPrefix, "Path=/;", "HttpOnly", "SameSite=Lax", "Max-Age=43200"} {
+	for _, want := range []string{CookiePrefix, "Path=/;", "HttpOnly", "SameSite=Lax", "Max-Age=43200"} {
 		if !strings.Contains(set, want) {
 			t.Errorf("cookie lacks %s: %s", want, set)
 		}
 	}
 	if strings.Contains(set, "Secure") {
-		t.Errorf("Secure over http would be ignored by browsers: %s", set)
+		t.Errorf("got %s, want no Secure, which browsers reject over http", set)
 	}
-	if r := s.send("GET /vnc/index.html?ticket="+ticket, asPage); r.status != 401 || !strings.Contains(r.body, "used before") {
-		t.Errorf("second use: %d %s", r.status, r.body)
+	if r := s.send("GET /vnc/index.html?ticket="+ticket, asPage); r.status != 401 || !strings.Contains(r.body, "has been used") {
+		t.Errorf("second use: got status %d %s, want 401", r.status, r.body)
 	}
 	// Reloading the address with the spent ticket works as long as the session does.
 	cookie, _, _ := strings.Cut(set, ";")
 	if r := s.send("GET /x/?ticket="+ticket, asPage, "Cookie: "+cookie); r.status != 303 || r.header.Get("Location") != "./" {
-		t.Errorf("reload: %d %v", r.status, r.header)
+		t.Errorf("reload: got status %d and headers %v, want a redirect to ./", r.status, r.header)
 	}
-	// What is no page goes straight through.
+	// Requests that are not for a page are served at once.
 	if r := s.send("GET /v1/file/download?ticket=" + s.ticket()); r.status != 200 || r.header.Get("Set-Cookie") == "" {
-		t.Errorf("download: %d %v", r.status, r.header)
+		t.Errorf("download: got status %d and headers %v, want 200 and a cookie", r.status, r.header)
 	}
 	if r := s.send("POST /v1/x?ticket="+s.ticket(), asPage); r.status != 200 || r.seen(t).Identity != (Identity{Subject: "alice", Via: ViaTicket}) {
-		t.Errorf("post: %d %s", r.status, r.body)
+		t.Errorf("post: got status %d %s, want 200 as alice", r.status, r.body)
 	}
 	if r := s.send("GET /?ticket="+s.ticket()+"&ticket="+s.ticket(), asPage); r.status != 401 {
-		t.Errorf("two tickets: %d", r.status)
+		t.Errorf("two tickets: got status %d, want 401", r.status)
 	}
 	openServer := serve(t, open())
 	if r := openServer.send("GET /a?ticket="+openServer.ticket(), asPage); r.status != 303 || r.header.Get("Location") != "./a" || r.header.Get("Set-Cookie") != "" {
-		t.Errorf("open: %d %v", r.status, r.header)
+		t.Errorf("open: got status %d and headers %v, want a redirect without a cookie", r.status, r.header)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTicketNeverRedirectsToAnotherHost(t *testing.T) {
 	} {
 		r, err := s.raw(message("GET "+target+"?ticket="+s.ticket(), asPage))
 		if err != nil || r.status != 303 || r.header.Get("Location") != want {
-			t.Errorf("%s: %d to %q, want %q (%v)", target, r.status, r.header.Get("Location"), want, err)
+			t.Errorf("%s: got status %d to %q, want 303 to %q (%v)", target, r.status, r.header.Get("Location"), want, err)
 		}
 	}
 }
@@ -165,13 +165,13 @@ func TestTicketNeverRedirectsToAnotherHost(t *testing.T) {
 func TestTicketExpires(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
-	ticket, life, err := s.Issue(context.Background())
+	ticket, life, err := s.Issue(NewContext(context.Background(), Identity{Subject: "alice"}))
 	if err != nil || life != 30*time.Second {
-		t.Fatalf("life %v, %v", life, err)
+		t.Fatalf("got lifetime %v and error %v, want 30s", life, err)
 	}
 	s.clock.advance(life)
 	if r := s.send("GET /?ticket=" + ticket); r.status != 401 {
-		t.Errorf("status %d", r.status)
+		t.Errorf("got status %d, want 401", r.status)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestTicketsAreSpentOnce(t *testing.T) {
 			count[status]++
 		}
 		if count[200] != 1 || count[401] != cap(results)-1 {
-			t.Errorf("statuses %v", count)
+			t.Errorf("got statuses %v, want 200 once and 401 otherwise", count)
 		}
 	}
 }
@@ -221,14 +221,14 @@ func TestTicketStoreIsBounded(t *testing.T) {
 		}
 	}
 	if _, _, err := g.Issue(ctx); !errors.Is(err, ErrTooManyTickets) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want ErrTooManyTickets", err)
 	}
 	c.advance(time.Minute)
 	if _, _, err := g.Issue(ctx); err != nil {
-		t.Errorf("after they expired: %v", err)
+		t.Errorf("after they expired: got error %v, want a ticket", err)
 	}
 	if n := len(g.tickets.byHash); n != 1 || g.tickets.byAge.Len() != 1 {
-		t.Errorf("%d tickets remembered", n)
+		t.Errorf("got %d tickets in the store, want 1", n)
 	}
 }
 
@@ -259,18 +259,18 @@ func TestCookieForgeries(t *testing.T) {
 	}
 	for label, v := range forgeries {
 		if r := s.send("GET /", "Cookie: "+name+"="+v); r.status != 401 {
-			t.Errorf("%s: status %d", label, r.status)
+			t.Errorf("%s: got status %d, want 401", label, r.status)
 		}
 	}
-	if r := s.send("GET /", "Cookie: "+sessionPrefix+"000000000000="+value); r.status != 401 {
-		t.Errorf("under another name: %d", r.status)
+	if r := s.send("GET /", "Cookie: "+CookiePrefix+"000000000000="+value); r.status != 401 {
+		t.Errorf("under another name: got status %d, want 401", r.status)
 	}
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 200 {
-		t.Errorf("the real one: %d", r.status)
+		t.Errorf("the real one: got status %d, want 200", r.status)
 	}
 	s.clock.advance(sessionLife + time.Second)
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("expired: %d", r.status)
+		t.Errorf("expired: got status %d, want 401", r.status)
 	}
 }
 
@@ -280,17 +280,17 @@ func TestCookieIsScopedToTheSandbox(t *testing.T) {
 	first := s.login("Host: localhost:8080")
 	second := s.login("Host: localhost:8081")
 	if strings.Split(first, "=")[0] == strings.Split(second, "=")[0] {
-		t.Error("two sandboxes on one host share a cookie name")
+		t.Errorf("two sandboxes on one host: got the cookies %s and %s, want different names", first, second)
 	}
 	r := s.send("GET /?ticket="+s.ticket(), "X-Forwarded-Prefix: /sandbox/a/", "X-Forwarded-Proto: https", "X-Forwarded-Host: hub.example")
 	set := r.header.Get("Set-Cookie")
 	if !strings.Contains(set, "Path=/sandbox/a;") || !strings.Contains(set, "Secure") {
-		t.Errorf("cookie behind a proxy: %s", set)
+		t.Errorf("behind a proxy: got cookie %s, want its path and Secure", set)
 	}
 	c := closed()
 	c.CookieName = "mine"
 	if got := serve(t, c).login(); !strings.HasPrefix(got, "mine=") {
-		t.Errorf("given name: %s", got)
+		t.Errorf("configured name: got cookie %s, want mine", got)
 	}
 }
 
@@ -320,13 +320,13 @@ func TestBrowserSession(t *testing.T) {
 	}
 	base := "http://" + s.addr
 	if status, _, body := get(base + "/terminal"); status != 401 || !strings.Contains(body, "/tickets") || !strings.Contains(body, "<html") {
-		t.Errorf("signed out: %d %s", status, body)
+		t.Errorf("signed out: got status %d %s, want a page that explains tickets", status, body)
 	}
 	if status, url, _ := get(base + "/terminal?ticket=" + s.ticket()); status != 200 || url != base+"/terminal" {
-		t.Errorf("with a ticket: %d at %s", status, url)
+		t.Errorf("with a ticket: got status %d at %s, want 200 at the URL without it", status, url)
 	}
 	if status, _, body := get(base + "/v1/sandbox"); status != 200 || !strings.Contains(body, `"Via":"cookie"`) {
-		t.Errorf("afterwards: %d %s", status, body)
+		t.Errorf("afterwards: got status %d %s, want 200 by cookie", status, body)
 	}
 }
 
@@ -347,12 +347,12 @@ func TestWebSockets(t *testing.T) {
 	defer cancel()
 
 	if _, res, err := websocket.Dial(ctx, "ws://"+inner+"/v1/shell/ws", nil); err == nil || res.StatusCode != 401 {
-		t.Errorf("without credentials: %v", err)
+		t.Errorf("without credentials: got error %v, want status 401", err)
 	}
 	if r := s.send("GET /v1/shell/ws", webSocket); r.status != 401 || !strings.HasPrefix(r.header.Get("Content-Type"), "application/json") {
-		t.Errorf("raw, without credentials: %d", r.status)
+		t.Errorf("raw, without credentials: got status %d, want 401 in JSON", r.status)
 	}
-	ticket, _, err := g.Issue(ctx)
+	ticket, _, err := g.Issue(NewContext(ctx, Identity{Subject: "alice"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,18 +361,18 @@ func TestWebSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.CloseNow()
-	if !strings.Contains(res.Header.Get("Set-Cookie"), sessionPrefix) {
-		t.Errorf("no cookie came with the handshake: %v", res.Header)
+	if !strings.Contains(res.Header.Get("Set-Cookie"), CookiePrefix) {
+		t.Errorf("handshake: got headers %v, want a cookie", res.Header)
 	}
 	if _, data, err := c.Read(ctx); err != nil || string(data) != "/v1/shell/ws?a=1" {
-		t.Errorf("read %q, %v", data, err)
+		t.Errorf("got %q and error %v, want the target without the ticket", data, err)
 	}
 	if _, res, err := websocket.Dial(ctx, "ws://"+inner+"/v1/shell/ws?ticket="+ticket, nil); err == nil || res.StatusCode != 401 {
-		t.Errorf("ticket used twice: %v", err)
+		t.Errorf("ticket used twice: got error %v, want status 401", err)
 	}
 	foreign := &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"http://evil.example"}, "Authorization": {"Bearer " + theToken}}}
 	if _, res, err := websocket.Dial(ctx, "ws://"+inner+"/v1/shell/ws", foreign); err == nil || res.StatusCode != 403 {
-		t.Errorf("foreign page: %v", err)
+		t.Errorf("foreign page: got error %v, want status 403", err)
 	}
 }
 
@@ -388,29 +388,29 @@ func TestAllowedOrigins(t *testing.T) {
 		"Access-Control-Allow-Headers": "authorization, x-api-key", "Access-Control-Allow-Private-Network": "true",
 	}
 	if r.status != 204 || !strings.Contains(r.header.Get("Access-Control-Allow-Methods"), "DELETE") || !strings.Contains(strings.Join(r.header["Vary"], ","), "Origin") {
-		t.Errorf("preflight: %d %v", r.status, r.header)
+		t.Errorf("preflight: got status %d and headers %v, want 204 and CORS", r.status, r.header)
 	}
 	for k, v := range want {
 		if r.header.Get(k) != v {
-			t.Errorf("preflight %s: %q, want %q", k, r.header.Get(k), v)
+			t.Errorf("preflight %s: got %q, want %q", k, r.header.Get(k), v)
 		}
 	}
 	if s.reached.Load() != 0 {
-		t.Error("a preflight reached the handler")
+		t.Errorf("got %d requests in the handler, want 0", s.reached.Load())
 	}
 	r = s.send("OPTIONS /v1/x", "Origin: https://app.example", "Access-Control-Request-Method: GET", "Access-Control-Request-Headers: a\x7fb")
 	if r.status == 204 && r.header.Get("Access-Control-Allow-Headers") != "" {
-		t.Errorf("strange header names were repeated: %v", r.header)
+		t.Errorf("invalid header names: got headers %v, want no echo", r.header)
 	}
-	// A page must be able to read why it was refused.
+	// A page must be able to read why it was rejected.
 	if r = s.send("GET /v1/x", "Origin: https://app.example"); r.status != 401 || r.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
-		t.Errorf("refusal: %d %v", r.status, r.header)
+		t.Errorf("rejection: got status %d and headers %v, want 401 and CORS", r.status, r.header)
 	}
 	if r = s.send("GET /v1/x", "X-API-Key: "+theKey); r.header.Get("Access-Control-Allow-Origin") != "" || r.header.Get("Vary") != "Origin" {
-		t.Errorf("no origin: %v", r.header)
+		t.Errorf("no origin: got headers %v, want Vary only", r.header)
 	}
 	if r = serve(t, closed()).send("OPTIONS /v1/x", "Origin: https://app.example", "Access-Control-Request-Method: GET"); r.status != 403 {
-		t.Errorf("off by default: %d", r.status)
+		t.Errorf("off by default: got status %d, want 403", r.status)
 	}
 }
 
@@ -424,25 +424,25 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		}
 	}
 	if r.header.Get("Cache-Control") != "no-store" || r.header.Get("WWW-Authenticate") == "" {
-		t.Errorf("401 headers: %v", r.header)
+		t.Errorf("401: got headers %v, want no-store and WWW-Authenticate", r.header)
 	}
 	page := s.send(`GET /"><script>alert(1)</script>`, asPage, `X-Forwarded-Host: <script>`, "X-Forwarded-Prefix: /<b>", "Authorization: Bearer <script>")
 	if page.status != 401 && page.status != 400 || strings.Contains(page.body, "<script") || strings.Contains(page.body, "<b>") {
-		t.Errorf("page repeats what was sent: %s", page.body)
+		t.Errorf("got status %d %s, want nothing of what was sent", page.status, page.body)
 	}
 	if page := s.send("GET /", asPage, "X-Forwarded-Prefix: /sandbox/a", "Host: hub.example:10000"); !strings.Contains(page.body, "http://hub.example:10000/sandbox/a/tickets") {
-		t.Errorf("page does not name the address: %s", page.body)
+		t.Errorf("got %s, want the URL for tickets", page.body)
 	}
 	onlyKey := serve(t, Config{APIKey: theKey})
 	if page := onlyKey.send("GET /", asPage); !strings.Contains(page.body, "X-API-Key: $KEY") {
-		t.Errorf("page with a key only: %s", page.body)
+		t.Errorf("with a key only: got %s, want X-API-Key", page.body)
 	}
-	if !strings.Contains(s.log.String(), "request refused") || strings.Contains(s.log.String(), "token=abc") {
-		t.Errorf("log: %s", s.log.String())
+	if !strings.Contains(s.log.String(), "request rejected") || strings.Contains(s.log.String(), "token=abc") {
+		t.Errorf("got log %s, want the rejection without the token", s.log.String())
 	}
 	for _, c := range []Config{closed()} {
 		if all := fmt.Sprintf("%v %+v %#v %s", c, c, c, c); strings.Contains(all, "hunter") {
-			t.Errorf("printing a Config shows a secret: %s", all)
+			t.Errorf("got %s, want no secret", all)
 		}
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// Base is the server's address as the caller sees it: scheme, host and path prefix
-// (empty, or absolute without a trailing slash). X-Forwarded-Proto, -Host and
-// -Prefix count only from a unix socket, loopback or a trusted proxy. All
-// parts are clean, whatever was sent.
+// Base returns the URL of the server as the caller sees it: scheme, host and path prefix
+// (empty, or absolute without a trailing slash). X-Forwarded-Proto, -Host and -Prefix count
+// only from a Unix socket, loopback or a trusted proxy. All parts are sanitized.
 func Base(r *http.Request, trusted []netip.Prefix) *url.URL {
 	u := &url.URL{Scheme: "http", Host: cleanHost(r.Host)}
 	if r.TLS != nil {
@@ -34,8 +33,8 @@ func Base(r *http.Request, trusted []netip.Prefix) *url.URL {
 	return u
 }
 
-// forwarded returns the first element: with several proxies in a row, what the
-// outermost one saw.
+// forwarded returns the first element of a header: in a chain of proxies, what the outermost
+// one saw.
 func forwarded(r *http.Request, name string) string {
 	first, _, _ := strings.Cut(r.Header.Get(name), ",")
 	return strings.TrimSpace(first)
@@ -66,7 +65,7 @@ func overUnix(r *http.Request) bool {
 	return ok && local.Network() == "unix"
 }
 
-// ownAddress stands in for a host that was not sent or cannot be used.
+// ownAddress replaces a host that is missing or invalid.
 func ownAddress(r *http.Request) string {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return net.JoinHostPort(local.AddrPort().Addr().Unmap().WithZone("").String(), strconv.Itoa(local.Port))
@@ -74,7 +73,7 @@ func ownAddress(r *http.Request) string {
 	return "localhost"
 }
 
-// cleanHost returns host[:port] in lower case, or nothing if it is not one.
+// cleanHost returns host[:port] in lower case, empty if it is invalid.
 func cleanHost(s string) string {
 	host, port, ok := splitHost(s)
 	if !ok {
@@ -89,7 +88,7 @@ func cleanHost(s string) string {
 	return host
 }
 
-// splitHost takes host[:port] apart: a name, an IPv4 address or an IPv6 address in
+// splitHost splits host[:port]. The host is a name, an IPv4 address or an IPv6 address in
 // brackets (returned without them); the port is empty or a number from 1 to 65535.
 func splitHost(s string) (host, port string, ok bool) {
 	host = strings.ToLower(s)
@@ -129,11 +128,11 @@ func validName(s string) bool {
 	return true
 }
 
-// cleanPrefix returns an absolute path without a trailing slash, or nothing. Only
-// characters that mean themselves in URLs, cookies and HTML are let through.
+// cleanPrefix returns an absolute path without a trailing slash, empty if it is invalid. Only
+// characters without a special meaning in URLs, cookies and HTML are allowed.
 func cleanPrefix(s string) string {
 	s = strings.TrimSuffix(s, "/")
-	if s == "" || len(s) > 256 || s[0] != '/' || path.Clean(s) != s {
+	if s == "" || s == "/" || len(s) > 256 || s[0] != '/' || path.Clean(s) != s {
 		return ""
 	}
 	if strings.ContainsFunc(s, func(c rune) bool {

@@ -71,14 +71,14 @@ func TestBase(t *testing.T) {
 			r.Header.Set(k, v)
 		}
 		if got := Base(r, trusted).String(); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
 	// The server's own address stands in for a host that cannot be used.
 	r := request("127.0.0.1:1", "a b", false)
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv6loopback, Port: 8080}))
 	if got := Base(r, nil).String(); got != "http://[::1]:8080" {
-		t.Errorf("own address: %s", got)
+		t.Errorf("own address: got %s, want http://[::1]:8080", got)
 	}
 }
 
@@ -96,10 +96,10 @@ func TestUnixSocketIsTrustedOverTheWire(t *testing.T) {
 	s := serveUnix(t, closed())
 	r := s.send("GET /?ticket="+s.ticket(), "X-Forwarded-Prefix: /sandbox/a")
 	if !strings.Contains(r.header.Get("Set-Cookie"), "Path=/sandbox/a;") {
-		t.Errorf("%v", r.header)
+		t.Errorf("got headers %v, want a cookie for the prefix", r.header)
 	}
 	if r := s.send("GET /"); r.status != 401 {
-		t.Errorf("a unix socket needs no credentials: %d", r.status)
+		t.Errorf("Unix socket without credentials: got status %d, want 401", r.status)
 	}
 }
 
@@ -115,24 +115,24 @@ func TestCheckListen(t *testing.T) {
 	for _, tt := range tests {
 		err := CheckListen(tt.listen, Config{}, false)
 		if (err == nil) != tt.alone {
-			t.Errorf("%q: %v", tt.listen, err)
+			t.Errorf("%q: got error %v, want none: %v", tt.listen, err, tt.alone)
 		}
 		if err != nil {
 			for _, name := range []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY", "--insecure"} {
 				if !strings.Contains(err.Error(), name) {
-					t.Errorf("%q: the error does not name %s: %v", tt.listen, name, err)
+					t.Errorf("%q: got error %v, want %s in it", tt.listen, err, name)
 				}
 			}
 		}
 		if err := CheckListen(tt.listen, Config{}, true); err != nil {
-			t.Errorf("%q, insecure: %v", tt.listen, err)
+			t.Errorf("%q, insecure: got error %v, want none", tt.listen, err)
 		}
 		if err := CheckListen(tt.listen, Config{APIKey: theKey}, false); err != nil {
-			t.Errorf("%q with a key: %v", tt.listen, err)
+			t.Errorf("%q with a key: got error %v, want none", tt.listen, err)
 		}
 	}
 	if err := CheckListen(":1", Config{Variables: []string{"HUB_TOKEN"}}, false); err == nil || !strings.Contains(err.Error(), "HUB_TOKEN") {
-		t.Errorf("given names: %v", err)
+		t.Errorf("configured variables: got error %v, want HUB_TOKEN in it", err)
 	}
 }
 
@@ -146,13 +146,13 @@ func FuzzBase(f *testing.F) {
 		u := Base(r, nil)
 		again, err := url.Parse(u.String())
 		if err != nil || again.Scheme != u.Scheme || again.Host != u.Host || again.Path != u.Path || again.User != nil || again.RawQuery != "" || again.Fragment != "" {
-			t.Fatalf("%q does not come back: %v", u, err)
+			t.Fatalf("%q: got %v and error %v when parsed, want the same", u, again, err)
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(u.String(), " \"'<>\\;,\r\n\t") {
-			t.Fatalf("not clean: %q", u)
+			t.Fatalf("got %q, want a clean URL", u)
 		}
 		if u.Path != "" && (path.Clean(u.Path) != u.Path || u.Path[0] != '/' || u.Path == "/") {
-			t.Fatalf("prefix not clean: %q", u.Path)
+			t.Fatalf("got prefix %q, want a clean one", u.Path)
 		}
 	})
 }
@@ -161,29 +161,29 @@ func FuzzBase(f *testing.F) {
 func FuzzCredentials(f *testing.F) {
 	g := New(Config{JWTPublicKey: &signer().PublicKey, Token: theToken, APIKey: theKey})
 	other := New(Config{Token: theToken})
-	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+sessionPrefix+"x="+other.seal(Identity{Subject: "alice"}, time.Now().Add(time.Hour)), "ticket=tkt_x&a", "k")
+	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"}, time.Now().Add(time.Hour)), "ticket=tkt_x&a", "k")
 	f.Add("bearer eyJhbGciOiJub25lIn0.e30.", "=;=;", "%74icket=%", "")
 	f.Add("Bearer a.b.c", "x", "&&ticket", "")
-	name := sessionPrefix + "x"
+	name := CookiePrefix + "x"
 	f.Fuzz(func(t *testing.T, authorization, cookie, query, key string) {
 		if _, problem := g.bearer(authorization); problem == "" && !strings.HasSuffix(authorization, theToken) {
 			if subject, _ := g.verify(authorization[strings.LastIndexByte(authorization, ' ')+1:]); subject != "alice" {
-				t.Fatalf("%q was accepted", authorization)
+				t.Fatalf("%q: got accepted, want rejected", authorization)
 			}
 		}
-		if same(g.apiKey, key) != (key == theKey) {
-			t.Fatalf("key %q", key)
+		if equalsSecret(g.apiKey, key) != (key == theKey) {
+			t.Fatalf("key %q: got the opposite, want equal: %v", key, key == theKey)
 		}
 		h := http.Header{"Cookie": {cookie}}
-		for _, s := range takeSessions(h, name) {
-			if _, ok := g.openSession(s); ok {
-				t.Fatalf("cookie %q was accepted", s)
+		for _, s := range allSessions(h, name) {
+			if _, _, ok := g.openSession(s); ok {
+				t.Fatalf("cookie %q: got accepted, want rejected", s)
 			}
 		}
 		for _, line := range h["Cookie"] {
 			for part := range strings.SplitSeq(line, ";") {
-				if strings.HasPrefix(strings.TrimSpace(part), sessionPrefix) {
-					t.Fatalf("a session is left in %q", line)
+				if strings.HasPrefix(strings.TrimSpace(part), CookiePrefix) {
+					t.Fatalf("got %q, want no session in it", line)
 				}
 			}
 		}
@@ -191,11 +191,16 @@ func FuzzCredentials(f *testing.F) {
 		r.URL.RawQuery = query
 		for _, ticket := range takeTickets(r) {
 			if _, ok := g.tickets.use(ticket); ok {
-				t.Fatalf("ticket %q was accepted", ticket)
+				t.Fatalf("ticket %q: got accepted, want rejected", ticket)
 			}
 		}
 		if again := takeTickets(r); again != nil {
-			t.Fatalf("tickets are left in %q", r.URL.RawQuery)
+			t.Fatalf("got query %q, want no ticket in it", r.URL.RawQuery)
 		}
 	})
+}
+
+func allSessions(h http.Header, name string) []string {
+	links, sessions := takeSessions(h, name)
+	return append(links, sessions...)
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -12,76 +13,90 @@ import (
 	"time"
 )
 
+// CookiePrefix is the prefix of the names of session cookies. No server behind a proxy may
+// see or set one.
+const CookiePrefix = "cove_session_"
+
 const (
-	sessionLife   = 12 * time.Hour
-	sessionPrefix = "cove_session_"
-	maxSession    = 1 << 10
-	// operatorFlag stands beside the length of the key's ID.
+	sessionLife = 12 * time.Hour
+	maxSession  = 1 << 10
+	sessionHead = 16 // bytes before the length of the key's ID: expiry and a random number
+	// operatorFlag is stored in the byte that holds the length of the key's ID.
 	operatorFlag = 0x80
 )
 
-// cookieName is distinct per address that a caller uses: a browser sends the cookies
-// of localhost:8080 to localhost:8081 as well.
+// cookieName differs for each base URL: a browser sends the cookies of localhost:8080 to
+// localhost:8081 as well.
 func (g *Guard) cookieName(base *url.URL) string {
 	if g.c.CookieName != "" {
 		return g.c.CookieName
 	}
 	sum := sha256.Sum256([]byte(base.Host + "\n" + base.Path))
-	return sessionPrefix + hex.EncodeToString(sum[:6])
+	return CookiePrefix + hex.EncodeToString(sum[:6])
 }
 
-// newCookie begins a session. SameSite is Lax because Strict would make a page
-// that was opened by a link elsewhere look signed out.
-func (g *Guard) newCookie(name string, base *url.URL, owner Identity) *http.Cookie {
+// newCookie starts a session, which ends at the given time. SameSite is Lax because with Strict a page that was opened by a
+// link on another site would look signed out.
+func (g *Guard) newCookie(name string, base *url.URL, owner Identity, end time.Time) *http.Cookie {
 	path := base.Path
 	if path == "" {
 		path = "/"
 	}
 	return &http.Cookie{
-		Name: name, Value: g.seal(owner, g.c.Now().Add(sessionLife)), Path: path, MaxAge: int(sessionLife / time.Second),
+		Name: name, Value: g.seal(owner, end), Path: path, MaxAge: int(end.Sub(g.c.Now()).Round(time.Second) / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: base.Scheme == "https",
 	}
 }
 
-// seal makes the cookie's value: expiry, key and subject, then their signature. The
-// role is not in it: it is asked for anew with the key.
+// seal returns the value of the cookie: expiry, what makes it unique, key, site and subject, then their signature.
+// It does not include the role, which is looked up by the key each time.
 func (g *Guard) seal(owner Identity, expires time.Time) string {
-	payload := binary.BigEndian.AppendUint64(nil, uint64(expires.Unix()))
-	n := byte(len(owner.KeyID)) // known and recall bound it to much less than the flag
+	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(expires.Unix()))
+	payload = payload[:sessionHead]
+	_, _ = rand.Read(payload[8:]) // never fails; who signs out ends no other session
+	n := byte(len(owner.KeyID))   // identifyKey and recall limit it to far less than the flag
 	if owner.Operator {
 		n |= operatorFlag
 	}
 	payload = append(payload, n)
 	payload = append(payload, owner.KeyID...)
+	payload = append(payload, byte(len(owner.Site))) // part of a host name
+	payload = append(payload, owner.Site...)
 	payload = append(payload, owner.Subject...)
 	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(g.sign(payload))
 }
 
-// openSession returns the owner of a cookie that this process signed and that has
-// not expired.
-func (g *Guard) openSession(value string) (owner Identity, ok bool) {
+// openSession returns the owner of a cookie that this process has signed and that has not
+// expired, and when it will.
+func (g *Guard) openSession(value string) (owner Identity, end time.Time, ok bool) {
 	if len(value) > maxSession {
-		return Identity{}, false
+		return owner, end, false
 	}
 	first, second, ok := strings.Cut(value, ".")
 	if !ok {
-		return Identity{}, false
+		return owner, end, false
 	}
 	strict := base64.RawURLEncoding.Strict()
 	payload, err1 := strict.DecodeString(first)
 	signature, err2 := strict.DecodeString(second)
-	if err1 != nil || err2 != nil || len(payload) < 9 || !hmac.Equal(signature, g.sign(payload)) {
-		return Identity{}, false
+	if err1 != nil || err2 != nil || len(payload) <= sessionHead || !hmac.Equal(signature, g.sign(payload)) {
+		return owner, end, false
 	}
-	if g.c.Now().Unix() >= int64(binary.BigEndian.Uint64(payload)) {
-		return Identity{}, false
+	end = time.Unix(int64(binary.BigEndian.Uint64(payload)), 0)
+	if !g.c.Now().Before(end) {
+		return owner, end, false
 	}
-	rest := payload[9:]
-	n := int(payload[8] &^ operatorFlag)
-	if n > len(rest) {
-		return Identity{}, false
+	rest := payload[sessionHead+1:]
+	n := int(payload[sessionHead] &^ operatorFlag)
+	if n >= len(rest) {
+		return owner, end, false
 	}
-	return Identity{KeyID: string(rest[:n]), Subject: string(rest[n:]), Operator: payload[8]&operatorFlag != 0}, true
+	owner.KeyID, rest = string(rest[:n]), rest[n:]
+	if n = int(rest[0]); n >= len(rest) {
+		return owner, end, false
+	}
+	owner.Site, owner.Subject, owner.Operator = string(rest[1:1+n]), string(rest[1+n:]), payload[sessionHead]&operatorFlag != 0
+	return owner, end, true
 }
 
 func (g *Guard) sign(payload []byte) []byte {
@@ -90,16 +105,15 @@ func (g *Guard) sign(payload []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// takeSessions removes session cookies from the header and returns the values
-// of those with the given name, those of links first: a browser sends them only
-// where they count. Sessions of other sandboxes on the same host go too:
-// what runs behind us must not learn them. Other cookies keep their bytes.
-func takeSessions(h http.Header, name string) []string {
+// takeSessions removes session cookies from the header and returns the values of those with
+// the given name, and of the links' ones. It also removes the sessions of other sandboxes on the same host, which services behind us
+// must not learn. Other cookies remain byte for byte.
+func takeSessions(h http.Header, name string) (links, sessions []string) {
 	lines := h["Cookie"]
 	if len(lines) == 0 {
-		return nil
+		return nil, nil
 	}
-	var sessions, links, kept []string
+	var kept []string
 	removed := false
 	for _, line := range lines {
 		var rest []string
@@ -108,13 +122,13 @@ func takeSessions(h http.Header, name string) []string {
 			n, v, _ := strings.Cut(part, "=")
 			n = strings.TrimSpace(n)
 			switch {
-			case n == name:
+			case n == name && name != "":
 				sessions = append(sessions, strings.TrimSpace(v))
 				removed = true
-			case strings.HasPrefix(n, name+linkMark):
+			case strings.HasPrefix(n, name+linkMark) && name != "":
 				links = append(links, strings.TrimSpace(v))
 				removed = true
-			case strings.HasPrefix(n, sessionPrefix):
+			case strings.HasPrefix(n, CookiePrefix):
 				removed = true
 			case part != "":
 				rest = append(rest, part)
@@ -125,11 +139,11 @@ func takeSessions(h http.Header, name string) []string {
 		}
 	}
 	if !removed {
-		return nil
+		return nil, nil
 	}
 	h.Del("Cookie")
 	for _, line := range kept {
 		h.Add("Cookie", line)
 	}
-	return append(links, sessions...)
+	return links, sessions
 }

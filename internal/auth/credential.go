@@ -21,7 +21,7 @@ const (
 // noBearer means that no bearer credential was sent.
 const noBearer = "no bearer token"
 
-// digest hashes a secret, so that comparing takes equal time for any length.
+// digest hashes a secret, so that comparing takes the same time for any length.
 func digest(secret string) *[sha256.Size]byte {
 	if secret == "" {
 		return nil
@@ -30,15 +30,15 @@ func digest(secret string) *[sha256.Size]byte {
 	return &sum
 }
 
-// same compares in constant time; a secret that is not configured equals nothing.
-func same(want *[sha256.Size]byte, given string) bool {
+// equalsSecret compares in constant time; a secret that is not configured equals nothing.
+func equalsSecret(want *[sha256.Size]byte, given string) bool {
 	sum := sha256.Sum256([]byte(given))
 	return want != nil && subtle.ConstantTimeCompare(want[:], sum[:]) == 1
 }
 
-// known asks for a key that is configured elsewhere. An answer that could be taken
-// for somebody without a key, or that no cookie could carry, is none.
-func (g *Guard) known(secret string) (Identity, bool) {
+// identifyKey identifies a key that is configured elsewhere. It rejects an identity that looks
+// like one without a key, or that does not fit into a cookie.
+func (g *Guard) identifyKey(secret string) (Identity, bool) {
 	if g.c.Identify == nil || len(secret) > maxToken {
 		return Identity{}, false
 	}
@@ -50,52 +50,61 @@ func (g *Guard) known(secret string) (Identity, bool) {
 	return id, true
 }
 
-// recall returns the owner of a ticket or cookie as they are now. Those who came
-// without a key are as they were.
+// recall returns the current identity of the owner of a ticket or cookie. An owner without a
+// key has not changed.
 func (g *Guard) recall(owner Identity, via string) (Identity, bool) {
 	if owner.KeyID == "" {
-		return Identity{Subject: owner.Subject, Operator: owner.Operator, Via: via}, true
+		// Whoever is neither the operator nor somebody is nobody.
+		owner.Via = via
+		return owner, owner.Operator || owner.Subject != ""
 	}
 	if g.c.Recall == nil || len(owner.KeyID) > maxKeyID {
 		return Identity{}, false
 	}
 	now, ok := g.c.Recall(owner.KeyID)
-	// A key that changed hands must not take a session along.
+	// A session must not outlive a change of the key's tenant.
 	if !ok || now.KeyID != owner.KeyID || now.Subject != owner.Subject {
 		return Identity{}, false
 	}
-	now.Via, now.Operator = via, false
+	now.Via, now.Operator, now.Site = via, false, owner.Site
 	return now, true
 }
 
-// newParser accepts RS256 and nothing else: neither none, nor an HMAC whose
-// key would be the public key's text.
-func newParser(now func() time.Time) *jwt.Parser {
-	return jwt.NewParser(
+// newParser returns a parser that accepts only RS256: neither "none" nor an HMAC keyed with
+// the text of the public key.
+func newParser(c Config) *jwt.Parser {
+	options := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}),
 		jwt.WithExpirationRequired(),
 		jwt.WithLeeway(leeway),
-		jwt.WithTimeFunc(now),
+		jwt.WithTimeFunc(c.Now),
 		jwt.WithStrictDecoding(),
-	)
+	}
+	if c.Issuer != "" {
+		options = append(options, jwt.WithIssuer(c.Issuer))
+	}
+	if c.Audience != "" {
+		options = append(options, jwt.WithAudience(c.Audience))
+	}
+	return jwt.NewParser(options...)
 }
 
-// bearer checks an Authorization header. The problem is empty on success, and
-// never holds any part of the token.
+// bearer checks an Authorization header. The problem is empty on success, and never contains
+// any part of the token.
 func (g *Guard) bearer(header string) (id Identity, problem string) {
 	scheme, token, ok := strings.Cut(header, " ")
 	token = strings.TrimLeft(token, " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Identity{}, noBearer
 	}
-	if same(g.token, token) {
+	if equalsSecret(g.token, token) {
 		return Identity{Via: ViaToken, Operator: true}, ""
 	}
-	if id, ok := g.known(token); ok {
+	if id, ok := g.identifyKey(token); ok {
 		return id, ""
 	}
 	if g.c.JWTPublicKey == nil || strings.Count(token, ".") != 2 {
-		return Identity{}, "the bearer token is not valid"
+		return Identity{}, "invalid bearer token"
 	}
 	subject, problem := g.verify(token)
 	if problem != "" {
@@ -116,18 +125,26 @@ func (g *Guard) verify(token string) (subject, problem string) {
 		return "", "the bearer token has expired"
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
 		return "", "the bearer token is not valid yet"
+	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		return "", "the iss claim of the bearer token is not the required issuer"
+	case errors.Is(err, jwt.ErrTokenInvalidAudience):
+		return "", "the aud claim of the bearer token does not contain the required audience"
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return "", "the bearer token has no exp claim"
+		return "", "the bearer token lacks a required claim (exp, or iss or aud if the server requires them)"
 	case err != nil || !parsed.Valid:
-		return "", "the bearer token is not valid"
+		return "", "invalid bearer token"
 	}
-	// "crit" names extensions that a verifier must understand; we know none.
+	// "crit" lists extensions that a verifier must understand; we support none.
 	if _, extended := parsed.Header["crit"]; extended {
-		return "", "the bearer token is not valid"
+		return "", "invalid bearer token"
 	}
-	// A subject is an owner's name in logs and rules; cutting it could make two equal.
+	// A token without a subject would be nobody's, and so everybody's.
+	if strings.TrimSpace(claims.Subject) == "" {
+		return "", "the bearer token has no sub claim"
+	}
+	// Logs and rules use the subject as the name of an owner; truncating could make two equal.
 	if len(claims.Subject) > maxSubject || strings.ContainsFunc(claims.Subject, unicode.IsControl) {
-		return "", "the bearer token has a sub claim that is too long or holds control characters"
+		return "", "the sub claim of the bearer token is too long or contains control characters"
 	}
 	return claims.Subject, ""
 }

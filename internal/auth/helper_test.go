@@ -132,7 +132,7 @@ func serveOn(t *testing.T, c Config, network, address string) *server {
 		<-done
 		for _, secret := range []string{theToken, theKey} {
 			if strings.Contains(s.log.String(), secret) {
-				t.Errorf("the log holds a secret: %s", s.log.String())
+				t.Errorf("got log %s, want no secret in it", s.log.String())
 			}
 		}
 	})
@@ -160,7 +160,7 @@ func (r reply) seen(t *testing.T) seen {
 	t.Helper()
 	var s seen
 	if err := json.Unmarshal([]byte(r.body), &s); err != nil {
-		t.Fatalf("not the handler's answer (%d): %s", r.status, r.body)
+		t.Fatalf("got status %d %s, want the reply of the handler", r.status, r.body)
 	}
 	return s
 }
@@ -234,7 +234,7 @@ func (s *server) login(headers ...string) string {
 	r := s.send("GET /?ticket="+s.ticket(), headers...)
 	cookie, _, _ := strings.Cut(r.header.Get("Set-Cookie"), ";")
 	if cookie == "" {
-		s.t.Fatalf("no cookie: %d %s", r.status, r.body)
+		s.t.Fatalf("got status %d %s without a cookie, want one", r.status, r.body)
 	}
 	return cookie
 }

@@ -60,16 +60,16 @@ func TestKeysLetIn(t *testing.T) {
 		for _, header := range []string{"Authorization: Bearer cove_k1_hunter4", "authorization: bearer  cove_k1_hunter4", "X-API-Key: cove_k1_hunter4"} {
 			r := s.send("GET /x", header)
 			if got := r.seen(t); got.Identity != acme || got.Header.Get("Authorization") != "" || got.Header.Get("X-Api-Key") != "" {
-				t.Errorf("%s, %s: %+v", name, header, got)
+				t.Errorf("%s, %s: got %+v, want %+v without the key", name, header, got, acme)
 			}
 		}
 		if got := s.send("GET /x", "X-API-Key: cove_k2_hunter5").seen(t); got.Identity.Role != "viewer" || got.Identity.KeyID != "k2" {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: got %+v, want the viewer k2", name, got)
 		}
 		// The one in front counts, and the other goes as well.
 		got := s.send("GET /x", "Authorization: Bearer cove_k2_hunter5", "X-API-Key: cove_k1_hunter4").seen(t)
 		if got.Identity.KeyID != "k2" || got.Header.Get("X-Api-Key") != "" {
-			t.Errorf("%s, two: %+v", name, got)
+			t.Errorf("%s, two keys: got %+v, want k2 and neither key", name, got)
 		}
 		for _, header := range []string{
 			"X-Nothing: 1", "Authorization: Bearer cove_k1_hunter", "X-API-Key: cove_k1_", "Authorization: Basic cove_k1_hunter4", "Cookie: key=cove_k1_hunter4",
@@ -77,18 +77,18 @@ func TestKeysLetIn(t *testing.T) {
 			"Authorization: Bearer cove_k1_hunter4\r\nAuthorization: Bearer cove_k1_hunter4",
 		} {
 			if r := s.send("GET /x?key=cove_k1_hunter4&ticket=cove_k1_hunter4", header); r.status != 401 || strings.Contains(r.body, "hunter") {
-				t.Errorf("%s, %.60s: %d %s", name, header, r.status, r.body)
+				t.Errorf("%s, %.60s: got status %d %s, want 401 without the key", name, header, r.status, r.body)
 			}
 		}
 		if r := s.send("GET /x"); !strings.Contains(r.body, "Bearer <token>") || !strings.Contains(r.body, "X-API-Key: <key>") {
-			t.Errorf("%s: %s", name, r.body)
+			t.Errorf("%s: got %s, want both ways to send a key", name, r.body)
 		}
 		ring.set("cove_k1_hunter4", Identity{})
 		if r := s.send("GET /x", "X-API-Key: cove_k1_hunter4"); r.status != 401 {
-			t.Errorf("%s, revoked: %d", name, r.status)
+			t.Errorf("%s, revoked: got status %d, want 401", name, r.status)
 		}
 		if strings.Contains(s.log.String(), "hunter") {
-			t.Errorf("%s: the log holds a key: %s", name, s.log.String())
+			t.Errorf("%s: got log %s, want no key in it", name, s.log.String())
 		}
 	}
 }
@@ -98,13 +98,13 @@ func TestNoKeysMeansNobody(t *testing.T) {
 	t.Parallel()
 	c := Config{Open: true, Insecure: true, Identify: func(string) (Identity, bool) { return Identity{}, false }}
 	if !c.HasCredentials() {
-		t.Error("keys are credentials")
+		t.Error("got no credentials, want keys to count as such")
 	}
 	if r := serve(t, c).send("GET /", "X-API-Key: x"); r.status != 401 {
-		t.Errorf("status %d", r.status)
+		t.Errorf("got status %d, want 401", r.status)
 	}
 	if err := CheckListen("0.0.0.0:80", c, false); err != nil {
-		t.Error(err)
+		t.Errorf("got error %v, want none with keys", err)
 	}
 }
 
@@ -128,38 +128,38 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 	r := s.send("GET /?ticket=" + ticket())
 	cookie, _, _ := strings.Cut(r.header.Get("Set-Cookie"), ";")
 	if got := r.seen(t).Identity; got != (Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaTicket}) {
-		t.Errorf("ticket: %+v", got)
+		t.Errorf("ticket: got %+v, want the owner of k1", got)
 	}
 	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaCookie}) {
-		t.Errorf("cookie: %+v", got)
+		t.Errorf("cookie: got %+v, want the owner of k1", got)
 	}
 	ring.set("cove_k1_hunter4", Identity{Subject: "acme", Role: "viewer", KeyID: "k1"})
 	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got.Role != "viewer" {
-		t.Errorf("a lowered role: %+v", got)
+		t.Errorf("lowered role: got %+v, want viewer", got)
 	}
 	ring.set("cove_k1_hunter4", Identity{Subject: "other", Role: "user", KeyID: "k1"})
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("another tenant's now: %d", r.status)
+		t.Errorf("key of another tenant now: got status %d, want 401", r.status)
 	}
 	if r := s.send("GET /?ticket=" + unused[0]); r.status != 401 {
-		t.Errorf("another tenant's now: %d", r.status)
+		t.Errorf("key of another tenant now: got status %d, want 401", r.status)
 	}
 	ring.set("cove_k1_hunter4", Identity{})
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("cookie of a revoked key: %d", r.status)
+		t.Errorf("cookie of a revoked key: got status %d, want 401", r.status)
 	}
 	if r := s.send("GET /?ticket=" + unused[1]); r.status != 401 || r.header.Get("Set-Cookie") != "" {
-		t.Errorf("ticket of a revoked key: %d", r.status)
+		t.Errorf("ticket of a revoked key: got status %d, want 401 and no cookie", r.status)
 	}
-	// Those who came without a key stay.
+	// Sessions without a key remain valid.
 	if got := s.send("GET /", "Cookie: "+s.login()).seen(t).Identity; got != (Identity{Subject: "alice", Via: ViaCookie}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want the owner of the session", got)
 	}
 	c.Recall = nil
 	s = serve(t, c)
 	ring.set("cove_k1_hunter4", Identity{Subject: "acme", Role: "user", KeyID: "k1"})
 	if r := s.send("GET /?ticket=" + ticket()); r.status != 401 {
-		t.Errorf("nobody can tell whether the key still lives: %d", r.status)
+		t.Errorf("without Recall: got status %d, want 401", r.status)
 	}
 }
 
@@ -178,10 +178,10 @@ func TestTicketForAGuest(t *testing.T) {
 	}
 	cookie, _, _ := strings.Cut(s.send("GET /?ticket="+ticket).header.Get("Set-Cookie"), ";")
 	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "share:1", Role: "viewer", KeyID: "share:1", Via: ViaCookie}) {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want the owner of the session", got)
 	}
 	over.Store(true)
 	if r := s.send("GET /", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("after its end: %d", r.status)
+		t.Errorf("after it expired: got status %d, want 401", r.status)
 	}
 }

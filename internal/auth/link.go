@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// linkMark stands between the name of the session cookie and what tells the
-// cookies of links apart: each counts below a path of its own.
+// linkMark separates the name of the session cookie from the part that distinguishes the
+// cookies of links: each is valid below a path of its own.
 const linkMark = "_link_"
 
-// linked finds the token of a link.
-func (g *Guard) linked(r *http.Request) (token string, ok bool) {
+// linkToken returns the token in a request for a link.
+func (g *Guard) linkToken(r *http.Request) (token string, ok bool) {
 	if g.c.Link == nil || r.URL.Path != g.c.LinkPath || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return "", false
 	}
@@ -24,10 +24,10 @@ func (g *Guard) linked(r *http.Request) (token string, ok bool) {
 	return values["token"][0], true
 }
 
-// follow begins the session of a link and sends the caller where it leads. Why a
-// token is refused is nobody's business: all refusals are alike.
-func (g *Guard) follow(token, name string, base *url.URL) (admission, *refusal) {
-	refused := &refusal{status: http.StatusForbidden, reason: "the link is not valid", detail: "the link is not valid any more; ask for a new one"}
+// followLink starts the session of a link and redirects the caller to its target. All
+// rejections are the same, so that they reveal nothing about a token.
+func (g *Guard) followLink(token, name string, base *url.URL) (admission, *refusal) {
+	refused := &refusal{status: http.StatusForbidden, reason: "invalid link", detail: "the link is invalid or has expired; ask for a new one"}
 	if len(token) > maxToken {
 		return admission{}, refused
 	}
@@ -41,8 +41,7 @@ func (g *Guard) follow(token, name string, base *url.URL) (admission, *refusal) 
 		return admission{}, refused
 	}
 	sum := sha256.Sum256([]byte(link.Identity.KeyID))
-	c := g.newCookie(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity)
-	c.Value, c.MaxAge = g.seal(link.Identity, now.Add(life)), int(life/time.Second)
+	c := g.newCookie(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity, now.Add(life))
 	c.Path = base.Path + link.Scope
 	return admission{cookie: c, redirect: base.Path + link.Path}, nil
 }

@@ -29,38 +29,38 @@ func TestLinks(t *testing.T) {
 	s := serve(t, c)
 	r := s.send("GET /share?token=covs_good", "X-Forwarded-Prefix: /hub")
 	if r.status != 303 || r.header.Get("Location") != "/hub/sandbox/sb-1/proxy/3000/" {
-		t.Fatalf("%d %v", r.status, r.header)
+		t.Fatalf("got status %d and headers %v, want a redirect to the target", r.status, r.header)
 	}
 	set := r.header.Get("Set-Cookie")
 	if !strings.Contains(set, "Path=/hub/sandbox/sb-1/;") || !strings.Contains(set, "HttpOnly") || strings.Contains(set, "covs_good") {
-		t.Error(set)
+		t.Errorf("got cookie %q, want its scope and not the token", set)
 	}
 	cookie, _, _ := strings.Cut(s.send("GET /share?token=covs_good").header.Get("Set-Cookie"), ";")
 	guest.Via = ViaCookie
 	got := s.send("GET /sandbox/sb-1/x", "Cookie: mine=1; "+cookie).seen(t)
 	if got.Identity != guest || got.Header.Get("Cookie") != "mine=1" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v and the other cookie", got, guest)
 	}
-	// Where the link counts it goes before the session for the rest.
+	// In its scope the link takes precedence over the session for the rest.
 	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+s.login()+"; "+cookie).seen(t); got.Identity != guest {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, guest)
 	}
 	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+cookie, "X-API-Key: "+theKey).seen(t); got.Identity.Via != ViaAPIKey {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want the API key to count", got)
 	}
 	for _, target := range []string{"/share?token=covs_over", "/share?token=covs_nobody", "/share?token=covs_bad", "/share?token=", "/share?token=" + strings.Repeat("x", maxToken+1)} {
 		if r := s.send("GET " + target); r.status != 403 || r.header.Get("Set-Cookie") != "" || strings.Contains(r.body, "covs_") {
-			t.Errorf("%.40s: %d %s", target, r.status, r.body)
+			t.Errorf("%.40s: got status %d %s, want 403 without a cookie", target, r.status, r.body)
 		}
 	}
 	for _, start := range []string{"GET /share", "GET /share/?token=covs_good", "POST /share?token=covs_good", "GET /x?token=covs_good", "GET /share?token=covs_good&token=covs_good"} {
 		if r := s.send(start); r.status != 401 {
-			t.Errorf("%s: %d", start, r.status)
+			t.Errorf("%s: got status %d, want 401", start, r.status)
 		}
 	}
 	ring.set("unused", Identity{})
 	if r := s.send("GET /sandbox/sb-1/x", "Cookie: "+cookie); r.status != 401 {
-		t.Errorf("after its end: %d", r.status)
+		t.Errorf("after it expired: got status %d, want 401", r.status)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestTheOperatorStaysOne(t *testing.T) {
 	s := serve(t, c)
 	for header, want := range map[string]bool{"Authorization: Bearer " + theToken: true, "X-API-Key: cove_k1_hunter4": false, "Authorization: Bearer " + goodJWT(t): false} {
 		if got := s.send("GET /x", "Cookie: "+s.login(header)).seen(t); got.Identity.Operator != want || got.Identity.Via != ViaCookie {
-			t.Errorf("%+v", got.Identity)
+			t.Errorf("%.20s: got %+v, want operator %v by cookie", header, got.Identity, want)
 		}
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// CheckListen refuses an address that others can reach while nothing is
-// configured to sign in with, unless the operator insists.
+// CheckListen rejects an address that is not private if no credential is configured, unless
+// the operator insists.
 func CheckListen(listen string, c Config, insecure bool) error {
 	if c.HasCredentials() || insecure || Private(listen) {
 		return nil
 	}
 	names := c.Variables
 	if len(names) == 0 {
-		names = []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY"}
+		names = []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY", "SANDBOX_API_KEY"}
 	}
-	return fmt.Errorf("refuse to listen on %s: others can reach it and no sign-in is configured; set one of %s, listen on 127.0.0.1, or pass --insecure to let everybody in",
+	return fmt.Errorf("refuse to listen on %s: other machines can reach it and authentication is not configured; set one of %s, listen on 127.0.0.1, or pass --insecure to allow access to everybody",
 		listen, strings.Join(names, ", "))
 }
 
-// Private reports whether only this machine can reach the address: a unix socket, a
-// loopback address or localhost. A name that would have to be looked up is not private.
+// Private reports whether only this machine can reach the address: a Unix socket, a loopback
+// address or localhost. Other names are not private, since they would have to be resolved.
 func Private(listen string) bool {
 	if strings.HasPrefix(listen, "unix:") {
 		return true

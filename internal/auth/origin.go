@@ -7,23 +7,52 @@ import (
 	"strings"
 )
 
-// forbidden refuses what no credential may make good: a request that another
-// site's page, or a page under a rebound name, makes a person's browser send.
-func (g *Guard) forbidden(r *http.Request) *refusal {
+// forbidden rejects what no credential can permit: a request that a page of another site, or
+// a page under a rebound name, makes a browser send, and, on an open server, one of another
+// local user. A request with a pass may come from a page without an origin.
+func (g *Guard) forbidden(r *http.Request, passed bool) *refusal {
 	if g.open && !g.knownHost(r) {
 		return &refusal{status: http.StatusForbidden, reason: "unknown host", detail: "the host " + shorten(r.Host) +
-			" is not a name of this server. Without sign-in only localhost is answered, because a web page could point a name of its own here (DNS rebinding). " +
+			" is not a name of this server. Without authentication only localhost is allowed, because a web page could point a name of its own here (DNS rebinding). " +
 			"Use localhost, add the name to public_hosts, or configure credentials"}
 	}
-	if g.foreign(r) {
-		return &refusal{status: http.StatusForbidden, reason: "foreign origin", detail: "a web page of another origin " + shorten(claimedOrigin(r)) +
-			" sent this request. Add the origin to allowed_origins if its pages may call this server, or the name to public_hosts if it is this server's own"}
+	if passed && g.fromOpaque(r) {
+		return g.strangerOf(r)
 	}
-	return nil
+	if g.foreign(r) {
+		return &refusal{status: http.StatusForbidden, reason: "foreign origin", detail: "cross-origin request from " + shorten(claimedOrigin(r)) + " to " + shorten(g.scheme(r)+"://"+r.Host) +
+			". Add the origin to allowed_origins if its pages may call this server. A reverse proxy must keep the Host header and, if it terminates TLS, send X-Forwarded-Proto from loopback or an address in trusted_proxies"}
+	}
+	return g.strangerOf(r)
 }
 
-// knownHost reports whether the Host header names this machine. A unix socket
-// cannot be reached by a web page, so there any name will do.
+// strangerOf rejects other local users if nothing else identifies callers.
+func (g *Guard) strangerOf(r *http.Request) *refusal {
+	if !g.open {
+		return nil
+	}
+	return g.strangeUser(r)
+}
+
+// fromOpaque reports whether a request can come from a page without an origin.
+func (g *Guard) fromOpaque(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	return len(origins) == 0 || len(origins) == 1 && (origins[0] == opaque || g.ownOrigin(origins[0], r))
+}
+
+// fromOwnPage reports whether the browser vouches that a request that can change something
+// comes from a page of this origin. Other requests need not.
+func (g *Guard) fromOwnPage(r *http.Request) bool {
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if safe && r.Header.Get("Upgrade") == "" {
+		return true
+	}
+	// A foreign origin has been rejected.
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") == "same-origin"
+}
+
+// knownHost reports whether the Host header is a name of this machine. A web page cannot open
+// a Unix socket, so any name is accepted there.
 func (g *Guard) knownHost(r *http.Request) bool {
 	if overUnix(r) {
 		return true
@@ -43,7 +72,7 @@ func localName(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// publicHost looks a name up in PublicHosts; an entry without a port fits any.
+// publicHost reports whether a name is in PublicHosts; an entry without a port matches any.
 func (g *Guard) publicHost(host, port string) bool {
 	host = strings.TrimSuffix(host, ".")
 	for _, entry := range g.c.PublicHosts {
@@ -60,13 +89,13 @@ func (g *Guard) publicHost(host, port string) bool {
 	return false
 }
 
-// foreign reports whether a page of another origin sent the request. Browsers
-// tell by Origin and Sec-Fetch-Site, which no page can forge; other clients send
-// neither. Following a link to a page is not foreign.
+// foreign reports whether a page of another origin sent the request. Browsers send Origin and
+// Sec-Fetch-Site, which no page can forge; other clients send neither. Following a link to a
+// page is not foreign.
 func (g *Guard) foreign(r *http.Request) bool {
-	elsewhere := false
+	crossSite := false
 	for _, site := range r.Header["Sec-Fetch-Site"] {
-		elsewhere = elsewhere || site != "same-origin" && site != "none"
+		crossSite = crossSite || site != "same-origin" && site != "none"
 	}
 	origins := r.Header["Origin"]
 	switch {
@@ -77,13 +106,13 @@ func (g *Guard) foreign(r *http.Request) bool {
 	case followsLink(r):
 		return false
 	case len(origins) == 1 && isWebSocket(r):
-		// Browsers always name the origin of a WebSocket, but do not agree on
-		// whether ws:// is the same site as http://.
+		// Browsers always send the origin of a WebSocket, but disagree on whether
+		// ws:// is the same site as http://.
 		return !g.ownOrigin(origins[0], r)
 	case len(origins) == 1:
-		return elsewhere || !g.ownOrigin(origins[0], r)
+		return crossSite || !g.ownOrigin(origins[0], r)
 	default:
-		return elsewhere && !g.origins[claimedOrigin(r)]
+		return crossSite && !g.origins[claimedOrigin(r)]
 	}
 }
 
@@ -91,42 +120,38 @@ func isWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// followsLink is a plain top-level navigation.
+// followsLink reports whether the request is a plain top-level navigation.
 func followsLink(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" &&
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// ownOrigin compares with the host that the request was sent to. Forwarded headers
-// have no say: they shape URLs, never access.
+// ownOrigin reports whether an origin is that of the request itself: its scheme, host and
+// port. Other names of this server are other origins: their pages need not be ours.
 func (g *Guard) ownOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return false
-	}
-	if r.TLS != nil && u.Scheme != "https" {
+	if err != nil || u.Scheme != g.scheme(r) || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return false
 	}
 	host, port, ok := splitHost(u.Host)
-	if !ok {
-		return false
-	}
-	standard := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	ownHost, ownPort, ownOK := splitHost(r.Host)
 	if port == "" {
-		port = standard
+		port = standardPorts[u.Scheme]
 	}
-	if g.publicHost(host, port) {
-		return true
-	}
-	ownHost, ownPort, ok := splitHost(r.Host)
 	if ownPort == "" {
-		ownPort = standard
+		ownPort = standardPorts[u.Scheme]
 	}
-	return ok && host == ownHost && port == ownPort
+	return ok && ownOK && host == ownHost && port == ownPort
 }
 
-// claimedOrigin is the origin that a browser names; where it sends none (frames,
-// images), that of the referring page.
+var standardPorts = map[string]string{"http": "80", "https": "443"}
+
+// scheme returns the scheme that the browser used. No page can forge the header of a proxy
+// that terminates TLS: it would have to ask first.
+func (g *Guard) scheme(r *http.Request) string { return Base(r, g.c.Trusted).Scheme }
+
+// claimedOrigin returns the origin that a browser sends; if it sends none (frames, images),
+// that of the referring page.
 func claimedOrigin(r *http.Request) string {
 	if o := r.Header.Get("Origin"); o != "" {
 		return strings.ToLower(o)
@@ -138,8 +163,7 @@ func claimedOrigin(r *http.Request) string {
 	return strings.ToLower(u.Scheme + "://" + u.Host)
 }
 
-// allowOrigin sets the headers that let an allowed origin read the answer,
-// refusals included.
+// allowOrigin sets the headers that let an allowed origin read the reply, even a rejection.
 func (g *Guard) allowOrigin(w http.ResponseWriter, r *http.Request) {
 	if len(g.origins) == 0 {
 		return
@@ -152,21 +176,26 @@ func (g *Guard) allowOrigin(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Credentials", "true")
-	h.Set("Access-Control-Expose-Headers", "Content-Disposition, Content-Range, ETag, Location, Mcp-Session-Id, Retry-After, X-Request-Id")
+	h.Set("Access-Control-Expose-Headers", exposed)
 }
 
-// preflight answers a browser's question about an allowed origin; such a
-// question never carries credentials.
-func (g *Guard) preflight(w http.ResponseWriter, r *http.Request) bool {
+// exposed are the headers that a page of another origin may read.
+const exposed = "Content-Disposition, Content-Range, ETag, Location, Mcp-Session-Id, Retry-After, X-Request-Id"
+
+// preflight answers a CORS preflight request of an allowed origin, or of a page without one
+// that has a pass. Such a request never carries other credentials. It returns false for other
+// requests.
+func (g *Guard) preflight(w http.ResponseWriter, r *http.Request, passed bool) bool {
+	origin := strings.ToLower(r.Header.Get("Origin"))
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" ||
-		!g.origins[strings.ToLower(r.Header.Get("Origin"))] {
+		!g.origins[origin] && !(passed && origin == opaque) {
 		return false
 	}
 	h := w.Header()
 	h.Add("Vary", "Access-Control-Request-Headers")
 	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-	if asked := r.Header.Get("Access-Control-Request-Headers"); headerNames(asked) {
-		h.Set("Access-Control-Allow-Headers", asked)
+	if requested := r.Header.Get("Access-Control-Request-Headers"); headerNames(requested) {
+		h.Set("Access-Control-Allow-Headers", requested)
 	}
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
 		h.Set("Access-Control-Allow-Private-Network", "true")
@@ -176,7 +205,7 @@ func (g *Guard) preflight(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// headerNames reports whether s is a short list of header names, safe to repeat.
+// headerNames reports whether s is a short list of header names, safe to echo.
 func headerNames(s string) bool {
 	return s != "" && len(s) <= 1024 && !strings.ContainsFunc(s, func(c rune) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_, ", c))

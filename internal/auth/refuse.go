@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// refusal is why a request may not go on. Neither text holds a credential.
+// refusal is why a request is rejected. Neither text contains a credential.
 type refusal struct {
 	status int
-	reason string // for the log; one of few
+	reason string // for the log; one of a fixed set
 	detail string // for the caller
+	next   string // page to go to after signing in; empty: the one that was asked for
 }
 
 func (g *Guard) unauthorized(why string) *refusal {
@@ -22,17 +23,17 @@ func (g *Guard) unauthorized(why string) *refusal {
 	if g.c.JWTPublicKey != nil || g.c.Token != "" || g.c.Identify != nil {
 		ways = append(ways, "Authorization: Bearer <token>")
 	}
-	if g.c.APIKey != "" || g.c.Identify != nil {
+	if g.c.APIKey != "" || len(g.keys) > 0 || g.c.Identify != nil {
 		ways = append(ways, "X-API-Key: <key>")
 	}
-	detail := why + ". No credentials are configured, so nobody can sign in"
+	detail := why + ". No credentials are configured, so nobody can authenticate"
 	if len(ways) > 0 {
 		detail = why + ". Send " + strings.Join(ways, " or ") + ", or open the page with ?ticket= from POST /tickets"
 	}
 	return &refusal{status: http.StatusUnauthorized, reason: why, detail: detail}
 }
 
-// queryHint helps those who put a token into the URL, where logs and histories
+// queryHint adds advice for callers that put a token into the URL, where logs and histories
 // would keep it.
 func (n *refusal) queryHint(u *url.URL) {
 	for part := range strings.SplitSeq(u.RawQuery, "&") {
@@ -46,17 +47,23 @@ func (n *refusal) queryHint(u *url.URL) {
 }
 
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
-	g.c.Log.Info("request refused", "status", no.status, "reason", no.reason, "method", shorten(r.Method), "path", shorten(r.URL.Path), "remote", r.RemoteAddr)
+	g.c.Log.Info("request rejected", "status", no.status, "reason", no.reason, "method", shorten(r.Method), "path", shorten(HidePass(r.URL.Path)), "remote", r.RemoteAddr)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if no.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="cove"`)
 	}
-	if navigation(r) {
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	if to := g.signInElsewhere(r, no); to != "" {
+		h.Set("Location", to)
 		h.Set("Referrer-Policy", "no-referrer")
+		w.WriteHeader(http.StatusSeeOther)
+		return
+	}
+	if navigation(r) || isForm(r) {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("Referrer-Policy", "same-origin") // otherwise the form would be sent without its origin
 		w.WriteHeader(no.status)
 		_, _ = fmt.Fprint(w, g.page(r, no))
 		return
@@ -64,38 +71,59 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(no.status)
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // "<token>" is to be read by people
+	e.SetEscapeHTML(false) // "<token>" is meant for people
 	_ = e.Encode(map[string]string{"detail": no.detail})
 }
 
-const pageText = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%[1]s</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:42rem;margin:4rem auto;padding:0 1rem;color:#222;background:#fff}
-pre{background:#f3f3f3;padding:.8rem;overflow:auto}@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}pre{background:#262626}}</style>
-</head><body><h1>%[1]s</h1><p>%[2]s.</p>%[3]s</body></html>
-`
-
-const ticketText = `<p>To open this page in a browser, ask for a ticket and add it to the address within %s. It works once; a cookie carries on from there.</p>
-<pre>curl -X POST %s %s/tickets</pre>
-<p>Then open this address with <code>?ticket=…</code> at its end.</p>`
-
-// page is what a person sees instead of JSON.
-func (g *Guard) page(r *http.Request, no *refusal) string {
-	if no.status != http.StatusUnauthorized {
-		return fmt.Sprintf(pageText, "Not allowed", html.EscapeString(no.detail), "")
+// signInElsewhere returns where a person signs in to a site. A ticket that was refused would
+// lead back and forth.
+func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
+	if no.status != http.StatusUnauthorized || !navigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
+		return ""
 	}
-	how := ""
-	if g.c.HasCredentials() {
-		header := `-H "Authorization: Bearer $TOKEN"`
-		if g.c.JWTPublicKey == nil && g.c.Token == "" && g.c.Identify == nil {
-			header = `-H "X-API-Key: $KEY"`
-		}
-		how = fmt.Sprintf(ticketText, g.c.TicketTTL, header, html.EscapeString(Base(r, g.c.Trusted).String()))
-	}
-	return fmt.Sprintf(pageText, "Sign-in needed", html.EscapeString(no.detail), how)
+	return g.c.SignInURL(r, Base(r, g.c.Trusted))
 }
 
-// shorten quotes what a caller sent, in one line of bounded length.
+const pageText = `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>%[1]s</title>
+<style>:root{color-scheme:light dark}*{box-sizing:border-box}body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:12vh auto 2rem;padding:0 1rem;color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
+main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}h1{font-size:1.3rem;margin:0 0 .5rem}p{overflow-wrap:anywhere}
+form{display:grid;gap:.6rem;margin:1rem 0}input,button{font:inherit;padding:.5rem .7rem;border-radius:7px;border:1px solid light-dark(#7b8794,#5c6876);background:light-dark(#fff,#0e1116);color:inherit;min-width:0}
+button{background:light-dark(#0a62bd,#6cb2ff);color:light-dark(#fff,#08131f);border:0;font-weight:600;cursor:pointer}.bad{color:light-dark(#b3261e,#ff8a80)}:focus-visible{outline:2px solid light-dark(#0a62bd,#6cb2ff);outline-offset:2px}
+details{color:light-dark(#55606e,#98a4b3)}pre{background:light-dark(#eef1f5,#1f2630);padding:.8rem;border-radius:7px;overflow:auto}</style>
+</head><body><main><h1>%[1]s</h1>%[2]s</main></body></html>
+`
+
+const formText = `%[1]s<form method="post" action="%[2]s/sign-in"><label for="key">API key or token</label><input id="key" name="key" type="password" autocomplete="current-password" required autofocus><input type="hidden" name="next" value="%[3]s"><button>Sign in</button></form>
+<details><summary>With a ticket, or from a program</summary><p>%[4]s.</p><p>A ticket works once, within %[5]s, and starts a session, too: append <code>?ticket=…</code> to the URL.</p><pre tabindex="0">curl -X POST %[6]s %[7]s/tickets</pre></details>`
+
+// page returns the page that a person sees instead of JSON.
+func (g *Guard) page(r *http.Request, no *refusal) string {
+	detail := html.EscapeString(no.detail)
+	if no.status != http.StatusUnauthorized || !g.c.HasCredentials() {
+		return fmt.Sprintf(pageText, "Access denied", "<p>"+detail+".</p>")
+	}
+	header := `-H "Authorization: Bearer $TOKEN"`
+	if g.c.JWTPublicKey == nil && g.c.Token == "" && g.c.Identify == nil {
+		header = `-H "X-API-Key: $KEY"`
+	}
+	base := Base(r, g.c.Trusted)
+	wrong, next := "", no.next
+	if r.Method == http.MethodPost {
+		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or ask for a new one.</p>`
+	} else {
+		// Without its query, which may hold what a person took for a credential.
+		next = strings.TrimLeft(HidePass(r.URL.EscapedPath()), "/")
+	}
+	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()), html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
+}
+
+// isForm reports whether a person has sent the form of the page.
+func isForm(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Path == signInPath && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// shorten quotes what a caller sent, truncated.
 func shorten(s string) string {
 	const most = 120
 	if len(s) > most {

@@ -7,45 +7,47 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 )
 
-// A ticket is recognisable, so that a parameter of the same name that belongs to
-// a service behind us passes untouched.
+// A ticket has a recognizable form, so that a parameter of the same name that is meant for a
+// service behind us remains untouched.
 const (
 	ticketPrefix = "tkt_"
 	ticketBytes  = 32
 	maxTickets   = 4096
 )
 
-// ErrTooManyTickets is returned while too many tickets are neither used nor expired.
-var ErrTooManyTickets = errors.New("too many unused tickets: use some or wait until they expire")
+// Errors of issuing a ticket.
+var (
+	ErrTooManyTickets = errors.New("too many unused tickets; wait until some expire")
+	ErrSessionOver    = errors.New("the session has ended; sign in again")
+)
 
-// ticketStore remembers the hashes of tickets that can still be used. Used and
-// expired ones are forgotten: an unknown ticket and a used one are alike.
+// ticketStore holds the hashes of tickets that can still be used. It forgets used and expired
+// ones: an unknown ticket and a used one are treated alike.
 type ticketStore struct {
-	ttl time.Duration
 	now func() time.Time
 
 	mu     sync.Mutex
 	byHash map[[sha256.Size]byte]*list.Element
-	byAge  *list.List // of ticket, oldest first; all have the same life, so the first expires first
+	byAge  *list.List // of ticket, oldest first; most have the same lifetime, so the first expires first
 }
 
 type ticket struct {
 	hash    [sha256.Size]byte
-	owner   Identity // who asked for it
+	owner   Identity  // who created it; Site is the only site that it is valid for
+	end     time.Time // of the sessions that start with it
 	expires time.Time
 }
 
-func newTicketStore(ttl time.Duration, now func() time.Time) *ticketStore {
-	return &ticketStore{ttl: ttl, now: now, byHash: make(map[[sha256.Size]byte]*list.Element), byAge: list.New()}
+func newTicketStore(now func() time.Time) *ticketStore {
+	return &ticketStore{now: now, byHash: make(map[[sha256.Size]byte]*list.Element), byAge: list.New()}
 }
 
-func (s *ticketStore) issue(owner Identity) (string, error) {
+func (s *ticketStore) issue(t ticket) (string, error) {
 	var b [ticketBytes]byte
 	_, _ = rand.Read(b[:]) // never fails
 	text := ticketPrefix + base64.RawURLEncoding.EncodeToString(b[:])
@@ -59,23 +61,23 @@ func (s *ticketStore) issue(owner Identity) (string, error) {
 	if s.byAge.Len() >= maxTickets {
 		return "", ErrTooManyTickets
 	}
-	t := ticket{hash: sha256.Sum256([]byte(text)), owner: owner, expires: now.Add(s.ttl)}
+	t.hash = sha256.Sum256([]byte(text))
 	s.byHash[t.hash] = s.byAge.PushBack(t)
 	return text, nil
 }
 
-// use spends a ticket. Of several concurrent callers one succeeds.
-func (s *ticketStore) use(text string) (owner Identity, ok bool) {
+// use uses up a ticket. Of several concurrent callers one succeeds.
+func (s *ticketStore) use(text string) (t ticket, ok bool) {
 	hash := sha256.Sum256([]byte(text))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.byHash[hash]
 	if !ok {
-		return Identity{}, false
+		return ticket{}, false
 	}
-	t := e.Value.(ticket)
+	t = e.Value.(ticket)
 	s.forget(e)
-	return t.owner, s.now().Before(t.expires)
+	return t, s.now().Before(t.expires)
 }
 
 func (s *ticketStore) forget(e *list.Element) {
@@ -83,25 +85,12 @@ func (s *ticketStore) forget(e *list.Element) {
 	s.byAge.Remove(e)
 }
 
-// takeTickets removes our tickets from the request's URL and returns them. The
-// other parameters keep their bytes and order.
+// takeTickets removes our tickets from the URL of the request and returns them. Other
+// parameters remain byte for byte, in order.
 func takeTickets(r *http.Request) []string {
-	if r.URL.RawQuery == "" {
-		return nil
-	}
-	var tickets, rest []string
-	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
-		key, value, _ := strings.Cut(part, "=")
-		key, _ = url.QueryUnescape(key)
-		value, _ = url.QueryUnescape(value)
-		if key == "ticket" && isTicket(value) {
-			tickets = append(tickets, value)
-		} else {
-			rest = append(rest, part)
-		}
-	}
+	tickets, rest := cutParameter(r.URL.RawQuery, "ticket", isTicket)
 	if tickets != nil {
-		r.URL.RawQuery = strings.Join(rest, "&")
+		r.URL.RawQuery = rest
 		r.URL.ForceQuery = false
 		r.RequestURI = r.URL.RequestURI()
 	}

@@ -19,17 +19,25 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // time zones can be judged in an image that has none
+	_ "time/tzdata" // to validate time zones in an image without a time zone database
 )
 
-// Complete fills what depends on the machine and checks what tags cannot say.
+// Complete implements Completer.
 func (a *Aio) Complete(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
-	a.Listen = strings.TrimPrefix(a.Listen, "tcp:") // as a hub tells it
-	a.places(lookup, fault)
+	a.Listen = strings.TrimPrefix(a.Listen, "tcp:") // as a hub passes it
+	a.resolvePublicNames()
+	a.resolveDirectories(lookup, fault)
 	checkServer(a.Listen, a.PublicHosts, a.AllowedOrigins, a.TrustedProxies, fault)
-	a.checkSignIn(fault)
+	if at, err := netip.ParseAddrPort(a.Loopback); a.Loopback != "" && (err != nil || !at.Addr().IsLoopback()) {
+		fault("loopback", "is not a loopback address with a port; use one such as 127.0.0.1:8080")
+	}
+	if err := checkDoor(a.Door, a.Listen); err != nil {
+		fault("door", "%v", err)
+	}
+	a.checkCredentials(fault)
 	a.checkBrowser(fault)
 	a.checkProxy(fault)
+	a.checkVersions(fault)
 	if err := checkZone(a.TZ); err != nil {
 		fault("tz", "%s %v", quote(a.TZ), err)
 	}
@@ -37,18 +45,45 @@ func (a *Aio) Complete(lookup func(string) (string, bool), fault func(key, forma
 	checkNames("opencode", "OPENCODE_", a.OpenCode, fault)
 }
 
-// checkNames matters for the file, where any name could be written.
+// defaultListen is the default address, as the tag of the setting says.
+const defaultListen = "127.0.0.1:8080"
+
+// resolvePublicNames applies the settings that the public image has under names of its own:
+// the port and the numeric IDs of the user.
+func (a *Aio) resolvePublicNames() {
+	if a.PublicPort != 0 && a.Listen == defaultListen {
+		a.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(a.PublicPort))
+	}
+	if a.User == "" && a.UserUID != 0 && os.Geteuid() == 0 { // only root can become another user
+		a.User = strconv.Itoa(a.UserUID)
+	}
+}
+
+var runtimeVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?i:python|nodejs|node|v)?-?v?\d+(\.\d+){0,2}[a-z0-9]*$`)
+})
+
+func (a *Aio) checkVersions(fault func(key, format string, args ...any)) {
+	if v := a.PythonVersion; v != "" && !runtimeVersion().MatchString(v) {
+		fault("python_version", "%s is not a version such as 3.12", quote(v))
+	}
+	if v := a.NodeVersion; v != "" && v != "default" && v != "latest" && !runtimeVersion().MatchString(v) {
+		fault("node_version", "%s is not a version such as node22 or 22.11", quote(v))
+	}
+}
+
+// checkNames validates the names of collected variables: a file can hold any name.
 func checkNames(key, prefix string, m map[string]string, fault func(key, format string, args ...any)) {
 	for _, name := range sortedKeys(m) {
 		if !strings.HasPrefix(name, prefix) {
-			fault(key, "%s is not the name of a variable that begins with %s", quote(name), prefix)
+			fault(key, "%s is not the name of a variable that starts with %s", quote(name), prefix)
 		}
 	}
 }
 
-// places derives the folders. The user's own home counts, not that of whoever
-// started the server with --user.
-func (a *Aio) places(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
+// resolveDirectories sets the directories that are not configured and makes all of them
+// absolute. With --user, that user's home counts, not the caller's.
+func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
 	home, _ := lookup("HOME")
 	stateHome, _ := lookup("XDG_STATE_HOME")
 	runtimeDir, _ := lookup("XDG_RUNTIME_DIR")
@@ -56,7 +91,7 @@ func (a *Aio) places(lookup func(string) (string, bool), fault func(key, format 
 		stateHome, runtimeDir = "", ""
 		u, err := findUser(a.User)
 		if err != nil {
-			fault("user", "%s is not a user of this machine; name one from /etc/passwd or give a number", quote(a.User))
+			fault("user", "%s is not a user of this machine; use a name from /etc/passwd or a numeric ID", quote(a.User))
 		} else {
 			home = u.HomeDir
 		}
@@ -93,20 +128,23 @@ func (a *Aio) places(lookup func(string) (string, bool), fault func(key, format 
 	for _, p := range []struct {
 		key  string
 		path *string
+	}{{"browser_download_dir", &a.BrowserDownloads}, {"log_dir", &a.LogDir}} {
+		if *p.path = expand(*p.path, a.Home); *p.path != "" && !filepath.IsAbs(*p.path) {
+			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))
+		}
+	}
+	for _, p := range []struct {
+		key  string
+		path *string
 	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"runtime", &a.Runtime}, {"venv", &a.Venv}} {
 		*p.path = expand(*p.path, a.Home)
 		if !filepath.IsAbs(*p.path) {
-			fault(p.key, "%s is not an absolute path (it must begin with / or ~/)", quote(*p.path))
-		}
-	}
-	for i := range a.SkillsPath {
-		a.SkillsPath[i] = expand(a.SkillsPath[i], a.Home)
-		if !filepath.IsAbs(a.SkillsPath[i]) {
-			fault("skills_path", "%s is not an absolute path (it must begin with / or ~/)", quote(a.SkillsPath[i]))
+			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))
 		}
 	}
 }
 
+// expand replaces a leading ~ and cleans an absolute path.
 func expand(path, home string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		path = home + path[1:]
@@ -117,7 +155,8 @@ func expand(path, home string) string {
 	return path
 }
 
-// findUser accepts a number without an entry, as containers run under those.
+// findUser looks up a name or ID. It accepts an ID without an entry: containers often
+// run as one.
 func findUser(name string) (*user.User, error) {
 	if u, err := user.Lookup(name); err == nil {
 		return u, nil
@@ -147,7 +186,7 @@ func checkServer(listen string, hosts, origins, proxies []string, fault func(key
 	for _, o := range origins {
 		u, err := url.Parse(o)
 		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || strings.Contains(o, "*") {
-			fault("allowed_origins", "%s is not an origin; name each one in full, such as https://app.example.com or http://localhost:3000", quote(o))
+			fault("allowed_origins", "%s is not an origin such as https://app.example.com or http://localhost:3000; wildcards are not supported", quote(o))
 		}
 	}
 	if _, err := Prefixes(proxies); err != nil {
@@ -161,18 +200,33 @@ var hostName = sync.OnceValue(func() *regexp.Regexp {
 
 func checkListen(listen string) error {
 	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		// The kernel's limit for a socket's path.
+		// The kernel limits a socket's path to 107 bytes.
 		if !filepath.IsAbs(path) || len(path) > 107 {
-			return errors.New("is not a socket address: unix: must be followed by an absolute path of at most 107 bytes")
+			return errors.New("is not a socket address; unix: must be followed by an absolute path of at most 107 bytes")
 		}
 		return nil
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil || !isPort(port, 0) {
-		return errors.New("is not an address: give host:port with a port from 0 to 65535 (such as 127.0.0.1:8080), or unix:/path")
+		return errors.New("is not an address; use host:port with a port from 0 to 65535 (such as 127.0.0.1:8080), or unix:/path")
 	}
 	if _, err := netip.ParseAddr(host); host != "" && err != nil && !hostName().MatchString(host) {
-		return errors.New("is not an address: the part before the port must be an IP address or a host name")
+		return errors.New("is not an address; the part before the port must be an IP address or a host name")
+	}
+	return nil
+}
+
+// checkDoor validates the address that takes the place of a Unix socket.
+func checkDoor(door, listen string) error {
+	if door == "" {
+		return nil
+	}
+	address, word, _ := strings.Cut(door, "/")
+	if at, err := netip.ParseAddrPort(address); err != nil || !at.Addr().IsLoopback() || word == "" {
+		return errors.New("is not a loopback address and a word; use one such as 127.0.0.1:61080/word")
+	}
+	if !strings.HasPrefix(listen, "unix:") {
+		return errors.New("takes the place of a Unix socket; set listen to unix:/path")
 	}
 	return nil
 }
@@ -182,7 +236,7 @@ func isPort(s string, low uint64) bool {
 	return err == nil && n >= low
 }
 
-// Prefixes reads networks; a single address stands for itself.
+// Prefixes parses networks; a single address is a network of one.
 func Prefixes(list []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, 0, len(list))
 	for _, s := range list {
@@ -199,24 +253,24 @@ func Prefixes(list []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-func (a *Aio) checkSignIn(fault func(key, format string, args ...any)) {
+func (a *Aio) checkCredentials(fault func(key, format string, args ...any)) {
 	if a.JWTPublicKey != "" {
 		if _, err := RSAPublicKey(a.JWTPublicKey); err != nil {
 			fault("jwt_public_key", "%v", err)
 		}
 	}
-	// Anything else could be configured but never be sent.
-	for _, s := range []struct{ key, value string }{{"auth_token", a.AuthToken}, {"api_key", a.APIKey}} {
+	// Other characters cannot be sent in a header.
+	for _, s := range []struct{ key, value string }{{"auth_token", a.AuthToken}, {"api_key", a.APIKey}, {"sandbox_api_key", a.SandboxAPIKey}} {
 		if strings.ContainsFunc(s.value, func(c rune) bool { return c <= ' ' || c > '~' }) {
-			fault(s.key, "must consist of printable ASCII characters without spaces, since it travels in a header")
+			fault(s.key, "must consist of printable ASCII characters without spaces, because it is sent in a header")
 		}
 	}
 }
 
-// RSAPublicKey reads a public key of at least 2048 bits from base64 of its PEM, or from
-// the PEM itself. Its errors quote nothing of the text.
+// RSAPublicKey parses a public key of at least 2048 bits from the base64 form of its PEM,
+// or from the PEM itself. Its errors do not quote the text.
 func RSAPublicKey(text string) (*rsa.PublicKey, error) {
-	const want = "give the base64 form of an RSA public key in PEM (-----BEGIN PUBLIC KEY-----)"
+	const want = "use the base64 form of an RSA public key in PEM (-----BEGIN PUBLIC KEY-----)"
 	data := []byte(strings.TrimSpace(text))
 	if !strings.HasPrefix(string(data), "-----BEGIN") {
 		var err error
@@ -229,10 +283,10 @@ func RSAPublicKey(text string) (*rsa.PublicKey, error) {
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil, errors.New("holds no PEM block; " + want)
+		return nil, errors.New("has no PEM block; " + want)
 	}
 	if strings.Contains(block.Type, "PRIVATE") {
-		return nil, errors.New("holds a private key, which must stay with the issuer of tokens; " + want)
+		return nil, errors.New("is a private key, which must stay with the issuer of the tokens; " + want)
 	}
 	var key any
 	var err error
@@ -242,23 +296,23 @@ func RSAPublicKey(text string) (*rsa.PublicKey, error) {
 	case "RSA PUBLIC KEY":
 		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
 	default:
-		return nil, errors.New("holds a PEM block that is no public key; " + want)
+		return nil, errors.New("is not a public key; " + want)
 	}
 	if err != nil {
-		return nil, errors.New("holds a public key that cannot be read; " + want)
+		return nil, errors.New("is an invalid public key; " + want)
 	}
 	public, ok := key.(*rsa.PublicKey)
 	if !ok {
-		return nil, errors.New("holds a key that is not RSA; " + want)
+		return nil, errors.New("is not an RSA key; " + want)
 	}
 	if bits := public.N.BitLen(); bits < 2048 {
-		return nil, fmt.Errorf("holds an RSA key of %d bits; at least 2048 are needed", bits)
+		return nil, fmt.Errorf("is an RSA key of %d bits; at least 2048 are required", bits)
 	}
 	return public, nil
 }
 
-// isLanguage: two or three letters, then parts of two to eight letters or digits,
-// such as de, en-US or zh_Hant_TW.
+// isLanguage reports whether tag is a language tag: two or three letters, then subtags of
+// two to eight letters or digits, such as de, en-US or zh_Hant_TW.
 func isLanguage(tag string) bool {
 	letter := func(c rune) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 	for i, part := range strings.Split(strings.ReplaceAll(tag, "_", "-"), "-") {
@@ -275,7 +329,7 @@ func isLanguage(tag string) bool {
 
 func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 	if a.Homepage != "" && !isURL(a.Homepage, "http", "https", "file", "about", "data", "chrome") {
-		fault("homepage", "%s is not a full address such as https://example.com or about:blank", quote(a.Homepage))
+		fault("homepage", "%s is not a URL such as https://example.com or about:blank", quote(a.Homepage))
 	}
 	for _, tag := range strings.Split(a.BrowserLang, ",") {
 		tag, _, _ = strings.Cut(strings.TrimSpace(tag), ";")
@@ -288,16 +342,16 @@ func (a *Aio) checkBrowser(fault func(key, format string, args ...any)) {
 		fault("chrome_ui_lang", "%s is not a language such as en-US", quote(a.ChromeUILang))
 	}
 	if strings.ContainsFunc(a.BrowserUserAgent, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		fault("browser_user_agent", "must be one line without control characters")
+		fault("browser_user_agent", "must not contain control characters")
 	}
 	for _, arg := range a.BrowserExtraArgs {
 		if !strings.HasPrefix(arg, "--") || len(arg) == 2 {
-			fault("browser_extra_args", "%s is not a switch; each must begin with -- (quote one that holds spaces)", quote(arg))
+			fault("browser_extra_args", "%s is not a switch; each must start with -- (quote those with spaces)", quote(arg))
 		}
 	}
 	for _, t := range a.DNSOverHTTPS {
 		if u, _, _ := strings.Cut(t, "{"); !isURL(u, "https") {
-			fault("dns_over_https_templates", "%s is not an https:// address such as https://dns.example/dns-query{?dns}", quote(t))
+			fault("dns_over_https_templates", "%s is not an https:// URL such as https://dns.example/dns-query{?dns}", quote(t))
 		}
 	}
 }
@@ -311,14 +365,7 @@ func (a *Aio) checkProxy(fault func(key, format string, args ...any)) {
 		u, err := url.Parse(full)
 		if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" ||
 			u.Port() != "" && !isPort(u.Port(), 1) || strings.Trim(u.Path, "/") != "" {
-			fault("proxy_server", "is not a proxy's address: give host:port, http://host:port, https://host:port or socks5://host:port")
-		}
-	}
-	for _, source := range sortedKeys(a.ProxyMap) {
-		target := a.ProxyMap[source]
-		_, port, err := net.SplitHostPort(target)
-		if !isPort(target, 1) && (err != nil || !isPort(port, 1)) && !isURL(target, "http", "https") {
-			fault("proxy_map", "%s: %s is not a port from 1 to 65535, host:port or http:// address", quote(source), quote(target))
+			fault("proxy_server", "is not a proxy address; use host:port, http://host:port, https://host:port or socks5://host:port")
 		}
 	}
 }
@@ -327,7 +374,7 @@ var posixZone = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)[+-]?\d{1,2}(:\d{2}){0,2}`)
 })
 
-// checkZone accepts what the C library does: a name, a file, or a POSIX rule.
+// checkZone accepts what the C library accepts: a name, a file, or a POSIX rule.
 func checkZone(tz string) error {
 	name := strings.TrimPrefix(tz, ":")
 	if name == "" || posixZone().MatchString(name) {
@@ -335,12 +382,12 @@ func checkZone(tz string) error {
 	}
 	if filepath.IsAbs(name) {
 		if _, err := os.Stat(name); err != nil {
-			return errors.New("is not a time zone file that can be read")
+			return errors.New("is not a readable time zone file")
 		}
 		return nil
 	}
 	if _, err := time.LoadLocation(name); err != nil {
-		return errors.New("is not a time zone; give a name such as UTC, Europe/Berlin or Asia/Shanghai")
+		return errors.New("is not a time zone; use a name such as UTC, Europe/Berlin or Asia/Shanghai")
 	}
 	return nil
 }

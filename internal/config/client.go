@@ -1,8 +1,8 @@
 package config
 
-// Client is how the command line reaches a running sandbox.
+// Client is the configuration of the command line of a sandbox.
 type Client struct {
-	URL   string `key:"api_url" env:"AIO_API_URL" default:"http://127.0.0.1:8080" doc:"Address of the sandbox: http://host:port or unix:/path."`
+	URL   string `key:"api_url" env:"AIO_API_URL" default:"http://127.0.0.1:8080" doc:"URL of the sandbox: http://host:port or unix:/path."`
 	Token string `key:"token" env:"AIO_TOKEN,AUTH_TOKEN" secret:"true" doc:"Bearer token to send."`
-	Key   string `key:"api_key" env:"AIO_API_KEY" secret:"true" doc:"API key to send."`
+	Key   string `key:"api_key" env:"AIO_API_KEY,SANDBOX_API_KEY" secret:"true" doc:"API key to send."`
 }

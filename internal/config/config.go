@@ -1,12 +1,11 @@
 // Package config fills one flat struct per program from four layers:
 // defaults < file < environment < flags.
 //
-// It owns the rules for reading values (types, limits, lists, sizes), the
-// search for the file, the record of where each value came from, and the list
-// of variables that children must not see. It is the only package that reads
-// the process's environment. It refuses unknown keys, unknown variables with
-// the program's own prefix and bad values, all at once, and leaves the struct
-// untouched when it refuses.
+// It owns the syntax of values (types, limits, lists, sizes), the search for the
+// file, the origin of each value, and the list of variables that children must not
+// see. It is the only package that reads the process's environment. It rejects
+// unknown keys, unknown variables with the program's own prefix and bad values, all
+// at once, and then leaves the struct untouched.
 package config
 
 import (
@@ -17,30 +16,35 @@ import (
 	"strings"
 )
 
-// Source is everything Load may read. It is data only, so a test needs neither
-// a process environment nor a home folder.
+// Source is everything that Load reads. It is plain data, so a test needs neither a
+// process environment nor a home directory.
 type Source struct {
-	// File is the path of a YAML file; empty means there is none. A path that
-	// cannot be read is a fault.
+	// File is the path of a YAML file; empty means none. An unreadable file is a
+	// fault.
 	File string
-	// Environ holds KEY=value pairs as in os.Environ. A variable that is set
-	// but empty counts as unset, because container tools pass optional
-	// variables that way.
+	// Environ holds KEY=value pairs as in os.Environ. A variable that is set but
+	// empty counts as unset: container tools pass optional variables that way.
 	Environ []string
-	// Flags holds command-line values by flag name without dashes. Only flags
-	// that were given belong here.
+	// Flags holds the given command-line values by flag name without dashes.
 	Flags map[string][]string
 	// Prefix marks the program's own variables ("AIO_"): an unknown one is a
-	// fault. Empty refuses none.
+	// fault. If it is empty, unknown variables are ignored.
 	Prefix string
-	// Ignore lists further variables with the prefix that are not ours to judge.
+	// Ignore lists variables with the prefix that are not settings of the program.
 	Ignore []string
 }
 
-// System is the Source of a real process: its environment, the file that File
-// finds, and the flags as the command line gave them.
+// Sudoer returns the ID of the user who started this process with sudo, or nothing.
+func Sudoer() string { return os.Getenv("SUDO_UID") }
+
+// Environ returns the environment of this process, for programs that run as its user
+// sees it and for clients, whose few settings have no file.
+func Environ() []string { return os.Environ() }
+
+// System returns the Source of this process: its environment, the file that File
+// finds, and the given flags.
 func System(program string, flags map[string][]string) Source {
-	environ := os.Environ()
+	environ := Environ()
 	explicit := ""
 	if v := flags["config"]; len(v) > 0 {
 		explicit = v[len(v)-1]
@@ -50,24 +54,23 @@ func System(program string, flags map[string][]string) Source {
 		Environ: environ,
 		Flags:   flags,
 		Prefix:  strings.ToUpper(program) + "_",
-		// The tokens and addresses are the command lines'; COVE_LISTEN and
-		// COVE_EGRESS are what a hub tells its sandboxes, one of which may hold
-		// a hub. The other is a switch of the public sandbox image that has no
-		// meaning here; users who bring their environment along must still be
-		// able to start.
-		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED", "COVE_URL", "COVE_LISTEN", "COVE_EGRESS"},
+		// The command lines read AIO_TOKEN, COVE_URL, COVE_CONTEXT and COVE_CONFIG_DIR. A hub passes COVE_LISTEN
+		// and COVE_EGRESS to its sandboxes, one of which may run a hub. The others
+		// are variables of the public sandbox image without a meaning here: an
+		// environment that was written for it must not prevent the start.
+		Ignore: []string{"AIO_TOKEN", "AIO_CLI_SKILL_ENABLED", "COVE_URL", "COVE_CONTEXT", "COVE_CONFIG_DIR", "COVE_LISTEN", "COVE_EGRESS"},
 	}
 }
 
-// Completer is implemented by a config struct that has more to say than its tags:
-// defaults that depend on the machine, and checks of form. Complete runs after all
-// layers were read; a setting whose value did not parse holds its default then.
+// Completer is implemented by a config struct with rules that its tags cannot express:
+// defaults that depend on the machine, and checks of syntax. Complete runs after all
+// layers are read; a setting whose value is invalid holds its default then.
 // Texts passed to fault must not quote secrets.
 type Completer interface {
 	Complete(lookup func(name string) (string, bool), fault func(key, format string, args ...any))
 }
 
-// Row is one setting as it stands after Load.
+// Row is one setting after Load.
 type Row struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`  // hidden for secrets
@@ -82,8 +85,8 @@ type Report struct {
 
 // Fault is one thing that is wrong with the configuration.
 type Fault struct {
-	Key     string // the setting; for an unknown one, the name as given
-	Origin  string // where the value stands
+	Key     string // the setting; the given name if it is unknown
+	Origin  string // where the value comes from
 	Problem string // what is wrong and what is allowed
 }
 
@@ -104,7 +107,7 @@ func (e *Error) Error() string {
 		return "read configuration: " + e.Faults[0].Error()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "read configuration: %d faults", len(e.Faults))
+	fmt.Fprintf(&b, "read configuration: %d errors", len(e.Faults))
 	for _, f := range e.Faults {
 		b.WriteString("\n  - " + f.Error())
 	}
@@ -112,8 +115,8 @@ func (e *Error) Error() string {
 }
 
 // Load fills dst, a pointer to a flat tagged struct, from src. On any fault it
-// returns an *Error with all of them and leaves dst as it was. A struct whose
-// tags make no sense is a mistake in the program and panics.
+// returns an *Error with all of them and leaves dst as it was. It panics on invalid
+// tags, which are a mistake in the program.
 func Load(dst any, src Source) (*Report, error) {
 	fields := Fields(dst)
 	env := newEnviron(src.Environ)
@@ -124,11 +127,11 @@ func Load(dst any, src Source) (*Report, error) {
 	for i, f := range fields {
 		l.fill(i, f, file, env, src.Flags)
 	}
-	l.unknownFlags(src.Flags)
-	l.unknownVariables(env, src.Prefix, src.Ignore)
+	l.rejectUnknownFlags(src.Flags)
+	l.rejectUnknownVariables(env, src.Prefix, src.Ignore)
 
 	if c, ok := l.out.Interface().(Completer); ok {
-		c.Complete(env.lookup, l.complain)
+		c.Complete(env.lookup, l.completeFault)
 	}
 	if len(l.faults) > 0 {
 		return nil, &Error{Faults: l.faults}
@@ -146,16 +149,15 @@ type loader struct {
 	faults  []Fault
 }
 
-// fill takes the field's value from the highest layer that has one. A faulty
-// lower layer is still reported: it would bite as soon as the upper one goes.
+// fill sets the field from the highest layer that has a value. An invalid value in a
+// lower layer is reported too: it would take effect once the upper one is removed.
 func (l *loader) fill(i int, f Field, file map[string]fileValue, env environ, flags map[string][]string) {
 	target := l.out.Elem().Field(f.index)
-	target.Set(f.zero())
 	l.origins[i] = "default"
 	if f.Default != "" {
 		v, err := f.parse(raw{text: []string{f.Default}})
 		if err != nil {
-			panic(fmt.Sprintf("config: field %s has a bad default: %v", f.Name, err))
+			panic(fmt.Sprintf("config: field %s has an invalid default: %v", f.Name, err))
 		}
 		target.Set(v)
 	}
@@ -187,9 +189,9 @@ func (l *loader) fault(key, origin, problem string) {
 	l.faults = append(l.faults, Fault{Key: key, Origin: origin, Problem: problem})
 }
 
-// complain is what a Completer reports through; it knows the origin by key. A
-// key that already has a fault gets no second one, since it holds its default.
-func (l *loader) complain(key, format string, args ...any) {
+// completeFault records a fault that a Completer found. A key that already has a fault
+// gets no second one: it holds its default.
+func (l *loader) completeFault(key, format string, args ...any) {
 	for i, f := range l.fields {
 		if f.Key == key {
 			if !l.faulty[key] {
@@ -198,18 +200,18 @@ func (l *loader) complain(key, format string, args ...any) {
 			return
 		}
 	}
-	panic(fmt.Sprintf("config: Complete complains about %q, which no field has as its key", key))
+	panic(fmt.Sprintf("config: Complete reports a fault of the unknown key %q", key))
 }
 
-func (l *loader) unknownFlags(flags map[string][]string) {
+func (l *loader) rejectUnknownFlags(flags map[string][]string) {
 	known := make([]string, 0, len(l.fields)+1)
 	for _, f := range l.fields {
 		known = append(known, f.Flag)
 	}
-	known = append(known, "config") // names the file; see System
+	known = append(known, "config") // the path of the file; see System
 	for _, name := range sortedKeys(flags) {
 		if !slices.Contains(known, name) {
-			l.fault("--"+name, "", "is not a known flag"+suggest(name, known, "--"))
+			l.fault("--"+name, "", "unknown flag"+suggest(name, known, "--"))
 		}
 	}
 }
@@ -222,9 +224,8 @@ func (l *loader) report() *Report {
 	return r
 }
 
-// Redact renders a config struct as key=value pairs with secrets hidden. Config
-// structs use it for String and GoString, so that a careless %v or log line
-// shows no secret.
+// Redact formats a config struct as key=value pairs with secrets hidden. Config structs
+// use it for String and GoString, so that a careless %v or log line reveals nothing.
 func Redact(dst any) string {
 	v := reflect.ValueOf(dst).Elem()
 	var b strings.Builder

@@ -16,15 +16,14 @@ type sample struct {
 	Listen  string            `key:"listen" env:"AIO_LISTEN" default:"127.0.0.1:8080" doc:"address"`
 	Level   string            `key:"log_level" env:"AIO_LOG_LEVEL,LOG_LEVEL" default:"info" enum:"debug,info" doc:"level"`
 	Quiet   bool              `key:"quiet" env:"AIO_QUIET" doc:"no output"`
-	Workers int               `key:"workers" env:"AIO_WORKERS" default:"2" min:"1" max:"8" doc:"workers"`
-	Ratio   float64           `key:"ratio" env:"AIO_RATIO" default:"0.5" min:"0" max:"1" doc:"ratio"`
-	TTL     time.Duration     `key:"ttl" env:"AIO_TTL_SECONDS" default:"30s" min:"1s" max:"1h" doc:"life"`
-	Limit   Bytes             `key:"limit" env:"AIO_LIMIT" default:"1MiB" min:"1KiB" doc:"limit"`
+	Workers int               `key:"workers" env:"AIO_WORKERS" default:"2" minimum:"1" maximum:"8" doc:"workers"`
+	Ratio   float64           `key:"ratio" env:"AIO_RATIO" default:"0.5" minimum:"0" maximum:"1" doc:"ratio"`
+	TTL     time.Duration     `key:"ttl" env:"AIO_TTL_SECONDS" default:"30s" minimum:"1s" maximum:"1h" doc:"life"`
+	Limit   Bytes             `key:"limit" env:"AIO_LIMIT" default:"1MiB" minimum:"1KiB" doc:"limit"`
 	Hosts   []string          `key:"hosts" env:"AIO_HOSTS" doc:"hosts"`
 	Args    []string          `key:"args" env:"AIO_ARGS" sep:"space" doc:"arguments"`
-	Paths   []string          `key:"paths" env:"AIO_PATHS" sep:"path" doc:"folders"`
-	Ports   []int             `key:"ports" env:"AIO_PORTS" min:"1" max:"65535" doc:"ports"`
-	Map     map[string]string `key:"proxy_map" env:"AIO_MAP" doc:"mapping"`
+	Ports   []int             `key:"ports" env:"AIO_PORTS" minimum:"1" maximum:"65535" doc:"ports"`
+	Map     map[string]string `key:"mapping" env:"AIO_MAP" doc:"mapping"`
 	Token   string            `key:"token" env:"AIO_TOKEN" secret:"true" doc:"token"`
 	Proxy   string            `key:"proxy" env:"AIO_PROXY" secret:"url" doc:"proxy"`
 	Agent   map[string]string `key:"agent" env:"AGENT_*" secret:"print" doc:"agent"`
@@ -52,7 +51,7 @@ func TestDefaults(t *testing.T) {
 	}
 	for _, r := range report.Rows {
 		if r.Origin != "default" {
-			t.Errorf("%s: origin %q", r.Key, r.Origin)
+			t.Errorf("%s: got origin %q, want default", r.Key, r.Origin)
 		}
 	}
 }
@@ -83,7 +82,7 @@ func TestLayersOverrideEachOther(t *testing.T) {
 		"hosts": "file " + path + ":6", "log_level": "environment LOG_LEVEL", "ttl": "default",
 	} {
 		if origins[key] != want {
-			t.Errorf("%s: origin %q, want %q", key, origins[key], want)
+			t.Errorf("%s: got origin %q, want %q", key, origins[key], want)
 		}
 	}
 }
@@ -112,12 +111,11 @@ func TestValues(t *testing.T) {
 		{name: "list by repeated flag", flags: map[string][]string{"hosts": {"a,b", "c"}}, want: base(func(s *sample) { s.Hosts = []string{"a", "b", "c"} })},
 		{name: "items of a file list are not split", file: "hosts:\n - a,b\n - c\n", want: base(func(s *sample) { s.Hosts = []string{"a,b", "c"} })},
 		{name: "words with quotes", env: []string{`AIO_ARGS=--a=1,2 "--b=x y" --c='"' --d=\ z`}, want: base(func(s *sample) { s.Args = []string{"--a=1,2", "--b=x y", `--c="`, "--d= z"} })},
-		{name: "path list", env: []string{"AIO_PATHS=/a:/b,/c"}, want: base(func(s *sample) { s.Paths = []string{"/a", "/b", "/c"} })},
 		{name: "ports by comma or space", env: []string{"AIO_PORTS=80, 443 8080"}, want: base(func(s *sample) { s.Ports = []int{80, 443, 8080} })},
 		{name: "ports in the file", file: "ports: [80, 443]", want: base(func(s *sample) { s.Ports = []int{80, 443} })},
 		{name: "one port in the file", file: "ports: 80", want: base(func(s *sample) { s.Ports = []int{80} })},
 		{name: "map as text", env: []string{"AIO_MAP=a.example=80, b=http://x/?q=1"}, want: base(func(s *sample) { s.Map = map[string]string{"a.example": "80", "b": "http://x/?q=1"} })},
-		{name: "map in the file", file: "proxy_map: {a: 80, b: c}", want: base(func(s *sample) { s.Map = map[string]string{"a": "80", "b": "c"} })},
+		{name: "map in the file", file: "mapping: {a: 80, b: c}", want: base(func(s *sample) { s.Map = map[string]string{"a": "80", "b": "c"} })},
 		{name: "prefix map", env: []string{"AGENT_KEY=k", "AGENT_URL=u", "AGENTS=x", "AGENT_EMPTY="}, want: base(func(s *sample) { s.Agent = map[string]string{"AGENT_KEY": "k", "AGENT_URL": "u"} })},
 		{name: "first variable wins", env: []string{"LOG_LEVEL=info", "AIO_LOG_LEVEL=debug"}, want: base(func(s *sample) { s.Level = "debug" })},
 		{name: "first of a doubled variable wins", env: []string{"AIO_WORKERS=3", "AIO_WORKERS=4"}, want: base(func(s *sample) { s.Workers = 3 })},
@@ -166,28 +164,28 @@ func TestFaults(t *testing.T) {
 		{name: "size overflow", env: []string{"AIO_LIMIT=9999999999TiB"}, want: []string{"a size such as"}},
 		{name: "port in list", env: []string{"AIO_PORTS=80,http"}, want: []string{`"http"`, "from 1 to 65535"}},
 		{name: "map without value", env: []string{"AIO_MAP=a"}, want: []string{"name=value"}},
-		{name: "quote not closed", env: []string{"AIO_ARGS=--a='b"}, want: []string{"never closed"}},
+		{name: "quote not closed", env: []string{"AIO_ARGS=--a='b"}, want: []string{"unclosed quote"}},
 		{name: "list where one value belongs", file: "workers: [1, 2]", want: []string{"a single value"}},
 		{name: "mapping where a list belongs", file: "hosts: {a: b}", want: []string{"must be a list"}},
-		{name: "list where a mapping belongs", file: "proxy_map: [a, b]", want: []string{"not a list"}},
+		{name: "list where a mapping belongs", file: "mapping: [a, b]", want: []string{"not a list"}},
 		{name: "nested list", file: "hosts: [[a]]", want: []string{"single values"}},
-		{name: "nested mapping", file: "proxy_map: {a: {b: c}}", want: []string{"single values"}},
+		{name: "nested mapping", file: "mapping: {a: {b: c}}", want: []string{"single values"}},
 		{name: "unknown key", file: "log_levle: info", want: []string{`"log_levle"`, "config.yaml:1", "did you mean log_level?"}},
 		{name: "key with dashes", file: "log-level: info", want: []string{"did you mean log_level?"}},
-		{name: "unknown key like no other", file: "zzzzzz: info", want: []string{"not a known key"}, never: "did you mean"},
-		{name: "key twice", file: "workers: 2\nworkers: 3\n", want: []string{"given twice", "line 1", "config.yaml:2"}},
+		{name: "unknown key like no other", file: "zzzzzz: info", want: []string{"unknown key"}, never: "did you mean"},
+		{name: "key twice", file: "workers: 2\nworkers: 3\n", want: []string{"duplicated", "line 1", "config.yaml:2"}},
 		{name: "unknown variable", env: []string{"AIO_LISTN=x"}, want: []string{"environment AIO_LISTN", "did you mean AIO_LISTEN?"}},
 		{name: "unknown flag", flags: map[string][]string{"lissten": {"x"}}, want: []string{"--lissten", "did you mean --listen?"}},
-		{name: "not YAML", file: "a: [", want: []string{"not YAML", "line 1"}},
+		{name: "not YAML", file: "a: [", want: []string{"not valid YAML", "line 1"}},
 		{name: "not a mapping", file: "- a\n- b\n", want: []string{"key: value"}},
 		{name: "two documents", file: "workers: 1\n---\nworkers: 2\n", want: []string{"more than one"}},
-		{name: "merge key", file: "<<: {workers: 1}", want: []string{"not a known key"}},
+		{name: "merge key", file: "<<: {workers: 1}", want: []string{"unknown key"}},
 		{name: "secret proxy is not quoted", file: "proxy: [hunter2]", want: []string{"proxy (file"}, never: "hunter2"},
 		{name: "secret map is not quoted", file: "agent: hunter2", want: []string{"agent (file"}, never: "hunter2"},
 		{name: "faulty layer below a good one", env: []string{"AIO_WORKERS=x"}, flags: map[string][]string{"workers": {"2"}}, want: []string{"AIO_WORKERS"}},
 		{
 			name: "all at once", env: []string{"AIO_WORKERS=x", "AIO_NOPE=1"}, file: "ratio: 2\nnothing: 1\n", flags: map[string][]string{"ttl": {"2h"}},
-			want: []string{"5 faults", "workers (", "ratio (", "nothing", "ttl (flag --ttl)", "AIO_NOPE"},
+			want: []string{"5 errors", "workers (", "ratio (", "nothing", "ttl (flag --ttl)", "AIO_NOPE"},
 		},
 	}
 	for _, tt := range tests {
@@ -201,7 +199,7 @@ func TestFaults(t *testing.T) {
 			report, err := Load(&got, src)
 			var all *Error
 			if !errors.As(err, &all) || report != nil {
-				t.Fatalf("want an *Error, got %v", err)
+				t.Fatalf("got %v, want an *Error and no report", err)
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(err.Error(), part) {
@@ -209,7 +207,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			if tt.never != "" && strings.Contains(err.Error(), tt.never) {
-				t.Errorf("error holds %q:\n%v", tt.never, err)
+				t.Errorf("error contains %q:\n%v", tt.never, err)
 			}
 			if d := cmp.Diff(sample{Listen: "untouched"}, got); d != "" {
 				t.Errorf("struct was changed:\n%s", d)
@@ -236,31 +234,31 @@ func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(&got, Source{Prefix: "AIO_", Environ: []string{"AIO_PORT=80"}}); err == nil {
-		t.Error("AIO_PORT with a plain number is a mistake of the user's, but was accepted")
+		t.Error("AIO_PORT=80: got no error, want it refused, since no cluster sets it so")
 	}
 }
 
 func TestFileIsFound(t *testing.T) {
 	t.Parallel()
 	if got := File("aio", "/flag", []string{"AIO_CONFIG=/env"}); got != "/flag" {
-		t.Errorf("flag: %q", got)
+		t.Errorf("flag: got %q, want /flag", got)
 	}
 	if got := File("aio", "", []string{"AIO_CONFIG=/env"}); got != "/env" {
-		t.Errorf("variable: %q", got)
+		t.Errorf("variable: got %q, want /env", got)
 	}
 	if got := File("no-such-program", "", nil); got != "" {
-		t.Errorf("nothing: %q", got)
+		t.Errorf("neither: got %q, want none", got)
 	}
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	if _, err := Load(&sample{}, Source{File: missing}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("missing file: %v", err)
+		t.Errorf("missing file: got %v, want its path and no such file", err)
 	}
 	large := write(t, "listen: x\n#"+strings.Repeat("x", maxFile))
-	if _, err := Load(&sample{}, Source{File: large}); err == nil || !strings.Contains(err.Error(), "larger than 1MiB") {
-		t.Errorf("large file: %v", err)
+	if _, err := Load(&sample{}, Source{File: large}); err == nil || !strings.Contains(err.Error(), "maximum of 1MiB") {
+		t.Errorf("large file: got %v, want the maximum", err)
 	}
 	if _, err := Load(&sample{}, Source{File: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-		t.Errorf("folder: %v", err)
+		t.Errorf("directory: got %v, want cannot be read", err)
 	}
 }
 
@@ -280,26 +278,26 @@ func TestSecretsAreHiddenAndScrubbed(t *testing.T) {
 		}
 	}
 	if values["token"] != "•••" || values["proxy"] != "http://•••@proxy:80" || values["agent"] != "•••" {
-		t.Errorf("shown as %v", values)
+		t.Errorf("got %v, want token, proxy and agent hidden", values)
 	}
 	want := []string{"PATH=/bin", "AGENT_KEY=hunter2", "AIO_TOKENS=kept", "AIO_LISTEN=x"}
 	if d := cmp.Diff(want, Scrub(environ, &sample{})); d != "" {
 		t.Error(d)
 	}
 	if s := withoutUser("me:p@ss@host:80"); s != "•••@host:80" {
-		t.Errorf("address without scheme: %s", s)
+		t.Errorf("URL without a scheme: got %s, want •••@host:80", s)
 	}
 }
 
 func TestFieldsDescribeTheStruct(t *testing.T) {
 	t.Parallel()
 	fields := Fields(&sample{})
-	if len(fields) != 15 {
-		t.Fatalf("%d fields", len(fields))
+	if len(fields) != 14 {
+		t.Fatalf("got %d fields, want 14", len(fields))
 	}
 	f := fields[1]
 	if f.Key != "log_level" || f.Flag != "log-level" || f.Type != String || f.Default != "info" || len(f.Enum) != 2 || len(f.Env) != 2 {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want log_level with two variables and two values", f)
 	}
 }
 
@@ -322,7 +320,7 @@ func TestMalformedStructsPanic(t *testing.T) {
 			A string `key:"a" doc:"d" secret:"yes"`
 		}{},
 		"wrong limit": &struct {
-			A int `key:"a" doc:"d" min:"x"`
+			A int `key:"a" doc:"d" minimum:"x"`
 		}{},
 		"prefix no map": &struct {
 			A string `key:"a" doc:"d" env:"A_*"`
@@ -350,7 +348,7 @@ func TestMalformedStructsPanic(t *testing.T) {
 			t.Parallel()
 			defer func() {
 				if recover() == nil {
-					t.Error("no panic")
+					t.Error("got no panic, want one")
 				}
 			}()
 			_, _ = Load(dst, Source{})
@@ -372,10 +370,29 @@ func FuzzLoad(f *testing.F) {
 		var got sample
 		report, err := Load(&got, Source{File: path, Environ: []string{variable}, Prefix: "AIO_", Flags: map[string][]string{"limit": {flag}, "args": {flag}, "ttl": {flag}}})
 		if (report == nil) == (err == nil) {
-			t.Fatalf("report %v with error %v", report, err)
+			t.Fatalf("got report %v and error %v, want exactly one", report, err)
 		}
 		if err == nil && (got.Workers < 1 || got.Workers > 8 || got.TTL < time.Second || got.TTL > time.Hour || got.Limit < 1<<10) {
-			t.Fatalf("limits broken: %+v", got)
+			t.Fatalf("got %+v, want values within the limits", got)
 		}
 	})
+}
+
+func TestSecretsOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	given := map[string][]string{"token": {"x"}, "agent": {"AGENT_KEY=x"}, "proxy": {"http://me:x@proxy:80"}, "hosts": {"a@b"}}
+	var got []string
+	for _, f := range Fields(&sample{}) {
+		if f.Exposes(given[f.Flag]) {
+			got = append(got, f.Flag)
+		}
+	}
+	if d := cmp.Diff([]string{"token", "proxy", "agent"}, got); d != "" {
+		t.Error(d)
+	}
+	for _, f := range Fields(&Aio{}) {
+		if f.Key == "proxy_server" && f.Exposes([]string{"proxy:3128"}) || f.Key == "jwt_public_key" && f.Exposes([]string{"LS0t"}) {
+			t.Errorf("%s: got a secret, want none", f.Key)
+		}
+	}
 }

@@ -8,76 +8,112 @@ import (
 	"time"
 )
 
-// Cove is the configuration of `cove hub`. Names without the prefix COVE_ are
-// those of the public service that it stands in for.
+// Cove is the configuration of `cove hub`. Variables without the prefix COVE_ have the
+// names that the public service uses which a hub replaces.
 type Cove struct {
-	// Where the hub listens and under which names it is known.
-	Listen         string   `key:"listen" env:"SERVER_ADDR" default:"127.0.0.1:10000" doc:"Address to serve on: host:port, or unix:/path for a socket."`
-	PublicHosts    []string `key:"public_hosts" env:"COVE_PUBLIC_HOSTS" doc:"Host names under which the hub is reached, *.example.com for all below; needed for names other than localhost when no sign-in is set."`
-	Domains        []string `key:"domains" env:"COVE_DOMAINS" default:"localhost" doc:"Names below which {port}-{sandbox} leads to a port of a sandbox."`
+	// Addresses and limits of the server.
+	Listen         string   `key:"listen" env:"SERVER_ADDR" default:"127.0.0.1:10000" doc:"Address to listen on: host:port, or unix:/path for a Unix socket."`
+	ListenFD       int      `key:"listen_fd" env:"COVE_LISTEN_FD" default:"0" minimum:"0" maximum:"1048576" doc:"File descriptor of a socket that already listens at that address, inherited from the program that this one replaces; 0 means none."`
+	TLSCert        string   `key:"tls_cert" env:"COVE_TLS_CERT" doc:"File with the TLS certificate chain in PEM. With it the hub serves HTTPS; the file is reloaded when it changes."`
+	TLSKey         string   `key:"tls_key" env:"COVE_TLS_KEY" doc:"File with the private key of tls_cert in PEM."`
+	PublicHosts    []string `key:"public_hosts" env:"COVE_PUBLIC_HOSTS" doc:"Host names that clients use to reach the hub; *.example.com matches all subdomains. Required for names other than localhost if authentication is off."`
+	Domains        []string `key:"domains" env:"COVE_DOMAINS" default:"localhost" doc:"Domains below which {name} is a sandbox and {port}-{name} one of its ports, as origins of their own. All names below them belong to sandboxes, except public_hosts."`
+	PublicPorts    bool     `key:"public_ports" env:"COVE_PUBLIC_PORTS" default:"false" doc:"Open the ports of sandboxes at {port}-{id}.{domain}, with the ID as E2B clients write it, to everybody who knows the name, as E2B does."`
 	AllowedOrigins []string `key:"allowed_origins" env:"COVE_ALLOWED_ORIGINS" doc:"Origins of other web pages that may call the API, such as https://app.example.com."`
-	TrustedProxies []string `key:"trusted_proxies" env:"COVE_TRUSTED_PROXIES" doc:"Addresses or networks (CIDR) of proxies whose X-Forwarded-* headers shape URLs."`
-	Insecure       bool     `key:"insecure" env:"COVE_INSECURE" default:"false" doc:"Serve on an address that others can reach although no sign-in is set."`
-	BodyLimit      Bytes    `key:"body_limit" env:"COVE_BODY_LIMIT" default:"64MiB" min:"64KiB" max:"16GiB" doc:"Largest body of a request to the hub itself; what goes into sandboxes is not bound by it."`
+	TrustedProxies []string `key:"trusted_proxies" env:"COVE_TRUSTED_PROXIES" doc:"Addresses or networks (CIDR) of reverse proxies whose X-Forwarded-* headers are used to build URLs."`
+	Insecure       bool     `key:"insecure" env:"COVE_INSECURE" default:"false" doc:"Allow listening on a non-loopback address without authentication."`
+	BodyLimit      Bytes    `key:"body_limit" env:"COVE_BODY_LIMIT" default:"1MiB" minimum:"64KiB" maximum:"1GiB" doc:"Maximum size of a request body sent to the hub itself. Uploads and requests to sandboxes are not limited."`
+	ToolLimit      Bytes    `key:"tool_limit" env:"COVE_TOOL_LIMIT" default:"16MiB" minimum:"64KiB" maximum:"1GiB" doc:"Maximum size of an MCP request to the hub."`
+	RequestMemory  Bytes    `key:"request_memory" env:"COVE_REQUEST_MEMORY" default:"256MiB" minimum:"1MiB" doc:"Memory that the bodies of all requests under way may take."`
 
-	// Sign-in.
-	JWTPublicKey string        `key:"jwt_public_key" env:"JWT_PUBLIC_KEY" secret:"true" doc:"RSA public key (base64 of its PEM) that verifies RS256 bearer tokens."`
+	// Authentication.
+	JWTPublicKey string        `key:"jwt_public_key" env:"JWT_PUBLIC_KEY" secret:"public" doc:"RSA public key (base64 of its PEM) that verifies RS256 bearer tokens."`
+	JWTIssuer    string        `key:"jwt_issuer" env:"JWT_ISSUER" doc:"Issuer (iss claim) that bearer tokens must have; empty means any."`
+	JWTAudience  string        `key:"jwt_audience" env:"JWT_AUDIENCE" doc:"Audience that the aud claim of bearer tokens must contain; empty means any."`
 	AuthToken    string        `key:"auth_token" env:"COVE_TOKEN,AUTH_TOKEN" secret:"true" doc:"Shared token, sent as Authorization: Bearer."`
-	APIKey       string        `key:"api_key" env:"COVE_API_KEY" secret:"true" doc:"Key, sent as X-API-Key."`
-	TicketTTL    time.Duration `key:"ticket_ttl" env:"TICKET_TTL_SECONDS" default:"30s" min:"1s" max:"1h" doc:"How long a one-time ticket can be used."`
+	APIKey       string        `key:"api_key" env:"COVE_API_KEY" secret:"true" doc:"API key, sent as X-API-Key."`
+	TicketTTL    time.Duration `key:"ticket_ttl" env:"TICKET_TTL_SECONDS" default:"30s" minimum:"1s" maximum:"1h" doc:"Lifetime of a one-time ticket."`
+	LocalUsers   []string      `key:"local_users" env:"COVE_LOCAL_USERS" doc:"Users (names or IDs) who may connect over loopback if authentication is off, besides root and the user that runs the server; * means all."`
 
 	// Tenants.
-	Tenants  bool          `key:"tenants" env:"COVE_TENANTS" default:"false" doc:"Serve many tenants, who sign in with keys; on as well when the keys file is there."`
-	Keys     string        `key:"keys" env:"COVE_KEYS" doc:"File of the tenants' keys and limits, read again when it changes; empty means keys.json below the state folder."`
-	MaxShare time.Duration `key:"max_share" env:"COVE_MAX_SHARE" default:"24h" min:"1m" doc:"Longest life of a link to a sandbox."`
-	Creates  int           `key:"creates" env:"COVE_CREATES" default:"16" min:"1" max:"1024" doc:"Sandboxes that are made at the same time; more wait for their turn, fairly among tenants."`
+	Tenants  bool          `key:"tenants" env:"COVE_TENANTS" default:"false" doc:"Serve several tenants, who authenticate with keys. Implied if the keys file exists."`
+	Keys     string        `key:"keys" env:"COVE_KEYS" doc:"File with the tenants' keys and limits, reloaded when it changes; empty means keys.json below the state directory."`
+	MaxShare time.Duration `key:"max_share" env:"COVE_MAX_SHARE" default:"24h" minimum:"1m" doc:"Maximum lifetime of a link to a sandbox."`
+	Creates  int           `key:"creates" env:"COVE_CREATES" default:"16" minimum:"1" maximum:"1024" doc:"Maximum number of sandboxes created concurrently; more are queued, fairly among tenants."`
 
-	// The record of what was done, and traces.
-	Audit        bool     `key:"audit" env:"COVE_AUDIT" default:"true" doc:"Write down who did what to which sandbox, in audit below the state folder."`
-	AuditKeyFile string   `key:"audit_key_file" env:"COVE_AUDIT_KEY_FILE" doc:"File whose content seals the lines of the audit log against those who can write its folder but not read this file."`
-	OTLPEndpoint string   `key:"otlp_endpoint" env:"COVE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" doc:"Address of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of every call."`
-	OTLPHeaders  []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"Headers to send there, each name=value."`
+	// Limits of a tenant for which the keys file sets none; 0 means no limit.
+	TenantSandboxes int     `key:"tenant_sandboxes" env:"COVE_TENANT_SANDBOXES" default:"100" minimum:"0" doc:"Default limit of a tenant: sandboxes."`
+	TenantCPU       float64 `key:"tenant_cpu" env:"COVE_TENANT_CPU" default:"100" minimum:"0" doc:"Default limit of a tenant: sum of the CPU limits of its sandboxes."`
+	TenantMemory    Bytes   `key:"tenant_memory" env:"COVE_TENANT_MEMORY" default:"100GiB" doc:"Default limit of a tenant: sum of the memory limits of its sandboxes."`
+	TenantDisk      Bytes   `key:"tenant_disk" env:"COVE_TENANT_DISK" default:"1000GiB" doc:"Default limit of a tenant: sum of the disk limits of its sandboxes, plus snapshots, volumes and imported images."`
+	TenantRate      float64 `key:"tenant_rate" env:"COVE_TENANT_RATE" default:"300" minimum:"0" doc:"Default limit of a tenant: sandboxes created per minute, on average."`
+	TenantBurst     int     `key:"tenant_burst" env:"COVE_TENANT_BURST" default:"100" minimum:"0" doc:"Default limit of a tenant: sandboxes created at once, within the rate."`
+	TenantCalls     int     `key:"tenant_calls" env:"COVE_TENANT_CALLS" default:"1000" minimum:"0" doc:"Default limit of a tenant: concurrent requests, including streams and WebSockets."`
+	TenantRequests  Bytes   `key:"tenant_request_memory" env:"COVE_TENANT_REQUEST_MEMORY" default:"32MiB" doc:"Default limit of a tenant: memory of the hub that the bodies of its requests take."`
 
-	// What makes sandboxes, and where.
-	Provider string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local" doc:"What makes sandboxes."`
-	State    string `key:"state" env:"COVE_STATE" doc:"Folder that holds the sandboxes; empty means /var/lib/cove for root, else cove below XDG_STATE_HOME or ~/.local/state."`
-	Aio      string `key:"aio" env:"COVE_AIO" doc:"The aio program that sandboxes run; empty means the one beside this program."`
-	Venv     string `key:"venv" env:"COVE_VENV" doc:"Python environment that sandboxes see, read-only; empty means venv below the state folder if it is there."`
-	Cgroup   string `key:"cgroup" env:"COVE_CGROUP" doc:"A delegated cgroup v2 folder to work below; empty means to find one."`
-	FirstID  int    `key:"first_id" env:"COVE_FIRST_ID" default:"2000000000" min:"65536" max:"4000000000" doc:"First of the user IDs of this machine that sandboxes use, 65536 each."`
+	// Audit log and traces.
+	Audit        bool     `key:"audit" env:"COVE_AUDIT" default:"true" doc:"Record who did what to which sandbox, in audit below the state directory."`
+	AuditKeyFile string   `key:"audit_key_file" env:"COVE_AUDIT_KEY_FILE" doc:"File whose content authenticates the lines of the audit log against anyone who can write the log but not read this file."`
+	AuditForward []string `key:"audit_forward" env:"COVE_AUDIT_FORWARD" doc:"Receivers of every line of the audit log as it is written: syslog:///dev/log, syslog+udp://host:514, syslog+tcp://host:601, http(s)://collector:4318/v1/logs (OTLP), or file:///path for another program to ship."`
+	OTLPEndpoint string   `key:"otlp_endpoint" env:"COVE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector (OTLP over HTTP) that receives a trace of every call."`
+	OTLPHeaders  []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"HTTP headers to send to the collector, each name=value."`
+
+	// Where sandboxes run.
+	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker" doc:"What runs sandboxes: this machine (local), or its Docker engine (docker)."`
+	DockerHost string `key:"docker_host" env:"COVE_DOCKER_HOST" doc:"Socket of the Docker engine; empty means unix:///var/run/docker.sock. The engine must see the state directory at the same path."`
+
+	// Files and resources of the machine.
+	State   string `key:"state" env:"COVE_STATE" doc:"Directory that holds the sandboxes; empty means /var/lib/cove for root, else cove below XDG_STATE_HOME or ~/.local/state."`
+	Aio     string `key:"aio" env:"COVE_AIO" doc:"Path of the aio program that sandboxes run; empty means the one next to this program."`
+	Venv    string `key:"venv" env:"COVE_VENV" doc:"Python virtual environment whose packages sandboxes see; empty means venv below the state directory, or .venv beside this program or its directory; auto builds one below the state directory if none is found; none means no such packages."`
+	Cgroup  string `key:"cgroup" env:"COVE_CGROUP" doc:"Delegated cgroup v2 directory to use; empty means to find one."`
+	FirstID int    `key:"first_id" env:"COVE_FIRST_ID" default:"2000000000" minimum:"65536" maximum:"4000000000" doc:"First of the host user IDs that sandboxes use, 65536 for each."`
 
 	// Images.
-	InsecureRegistries []string `key:"insecure_registries" env:"COVE_INSECURE_REGISTRIES" doc:"Image registries, host or host:port, that are reached without TLS."`
-	PrivateRegistries  []string `key:"private_registries" env:"COVE_PRIVATE_REGISTRIES" doc:"Image registries, host or host:port, that may have private addresses."`
-	RegistryAuth       string   `key:"registry_auth" env:"COVE_REGISTRY_AUTH" doc:"File with logins of registries, in the form of docker's config.json."`
+	InsecureRegistries []string `key:"insecure_registries" env:"COVE_INSECURE_REGISTRIES" doc:"Image registries (host or host:port) to access without TLS."`
+	PrivateRegistries  []string `key:"private_registries" env:"COVE_PRIVATE_REGISTRIES" doc:"Image registries (host or host:port) that may have private addresses."`
+	RegistryAuth       string   `key:"registry_auth" env:"COVE_REGISTRY_AUTH" doc:"File with registry credentials, in the format of docker's config.json."`
 
-	// Environments and defaults of sandboxes.
-	Environments       string        `key:"environments" env:"SANDBOX_ENVIRONMENT_CONFIG_FILE" doc:"JSON file of environments, read again when it changes."`
-	DefaultEnvironment string        `key:"default_environment" env:"SANDBOX_DEFAULT_ENVIRONMENT" default:"aio" doc:"Environment of sandboxes that name neither one nor an image."`
-	DefaultImage       string        `key:"default_image" env:"SANDBOX_DEFAULT_IMAGE" doc:"Image of that environment; empty means this machine's own programs."`
-	Pool               int           `key:"pool" env:"COVE_POOL" default:"0" min:"0" max:"1000" doc:"How many sandboxes of that environment are kept ready; the file says it for others."`
-	Timeout            time.Duration `key:"timeout" env:"COVE_TIMEOUT" default:"1h" min:"1m" doc:"How long a sandbox lives that does not say."`
-	IdleTimeout        time.Duration `key:"idle_timeout" env:"COVE_IDLE_TIMEOUT" default:"10m" min:"1m" doc:"After how long without use a sandbox counts as idle."`
-	MaxTimeout         time.Duration `key:"max_timeout" env:"COVE_MAX_TIMEOUT" default:"24h" min:"1m" doc:"Longest life that can be asked for."`
-	MaxIdleTimeout     time.Duration `key:"max_idle_timeout" env:"COVE_MAX_IDLE_TIMEOUT" default:"1h" min:"1m" doc:"Longest idle time that can be asked for."`
-	IdlePolicy         string        `key:"idle_policy" env:"COVE_IDLE_POLICY" default:"delete" enum:"delete,stop,pause" doc:"What happens to an idle sandbox that does not say."`
-	Network            string        `key:"network" env:"COVE_NETWORK" default:"open" enum:"open,none" doc:"What sandboxes may reach that do not say: public addresses, or nothing."`
-	Private            []string      `key:"private_networks" env:"COVE_PRIVATE_NETWORKS" doc:"Addresses or networks (CIDR) that sandboxes may reach although they are not public."`
-	MemoryLimit        Bytes         `key:"memory_limit" env:"COVE_MEMORY_LIMIT" default:"1GiB" min:"64MiB" doc:"Memory of a sandbox that does not say."`
-	DiskLimit          Bytes         `key:"disk_limit" env:"COVE_DISK_LIMIT" default:"10GiB" min:"16MiB" doc:"Disk of a sandbox that does not say."`
+	// Environments and default settings of sandboxes.
+	Environments       string        `key:"environments" env:"SANDBOX_ENVIRONMENT_CONFIG_FILE" doc:"JSON file of environments, reloaded when it changes."`
+	DefaultEnvironment string        `key:"default_environment" env:"SANDBOX_DEFAULT_ENVIRONMENT" default:"aio" doc:"Environment of sandboxes that specify neither an environment nor an image."`
+	DefaultImage       string        `key:"default_image" env:"SANDBOX_DEFAULT_IMAGE" doc:"Image of the default environment; empty means this machine's own programs or, with Docker, cove-sandbox:latest."`
+	Pool               int           `key:"pool" env:"COVE_POOL" default:"0" minimum:"0" maximum:"1000" doc:"Number of warm sandboxes of the default environment; the environments file sets it for others."`
+	Timeout            time.Duration `key:"timeout" env:"COVE_TIMEOUT" default:"1h" minimum:"1m" doc:"Default lifetime of a sandbox."`
+	IdleTimeout        time.Duration `key:"idle_timeout" env:"COVE_IDLE_TIMEOUT" default:"10m" minimum:"1m" doc:"Default idle time after which a sandbox counts as idle."`
+	MaxTimeout         time.Duration `key:"max_timeout" env:"COVE_MAX_TIMEOUT" default:"24h" minimum:"1m" doc:"Maximum lifetime that can be requested."`
+	MaxIdleTimeout     time.Duration `key:"max_idle_timeout" env:"COVE_MAX_IDLE_TIMEOUT" default:"1h" minimum:"1m" doc:"Maximum idle timeout that can be requested."`
+	IdlePolicy         string        `key:"idle_policy" env:"COVE_IDLE_POLICY" default:"delete" enum:"delete,stop,pause" doc:"Default action on an idle sandbox."`
+	Network            string        `key:"network" env:"COVE_NETWORK" default:"open" enum:"open,none" doc:"Default network access of sandboxes: public addresses (open) or none."`
+	Private            []string      `key:"private_networks" env:"COVE_PRIVATE_NETWORKS" doc:"Private addresses or networks (CIDR) that sandboxes may reach."`
+	MemoryLimit        Bytes         `key:"memory_limit" env:"COVE_MEMORY_LIMIT" default:"1GiB" minimum:"64MiB" doc:"Default memory limit."`
+	DiskLimit          Bytes         `key:"disk_limit" env:"COVE_DISK_LIMIT" default:"10GiB" minimum:"16MiB" doc:"Default disk limit."`
+	DiskRate           Bytes         `key:"disk_rate_limit" env:"COVE_DISK_RATE_LIMIT" default:"0" doc:"Default disk throughput limit in bytes per second, for reads and for writes; 0 means none."`
+	Bandwidth          Bytes         `key:"bandwidth_limit" env:"COVE_BANDWIDTH_LIMIT" default:"0" doc:"Default network bandwidth limit in bytes per second, for each direction; 0 means none."`
+	Runsc              string        `key:"runsc" env:"COVE_RUNSC" doc:"Path of runsc, for sandboxes with isolation gvisor (default: /usr/local/bin or /usr/bin, or beside this program)."`
+	VolumeLimit        Bytes         `key:"volume_limit" env:"COVE_VOLUME_LIMIT" default:"10GiB" minimum:"16MiB" doc:"Size limit of new volumes."`
 
 	// Log.
-	LogFormat string `key:"log_format" env:"COVE_LOG_FORMAT" default:"text" enum:"text,json" doc:"Form of log lines."`
-	LogLevel  string `key:"log_level" env:"COVE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`
+	LogFile     string `key:"log_file" env:"COVE_LOG_FILE" doc:"File to write the log to instead of standard error."`
+	LogFileSize Bytes  `key:"log_file_size" env:"COVE_LOG_FILE_SIZE" default:"100MiB" minimum:"64KiB" doc:"Size at which the log file is rotated."`
+	LogFiles    int    `key:"log_files" env:"COVE_LOG_FILES" default:"5" minimum:"0" maximum:"1000" doc:"Number of older log files to keep."`
+	LogFormat   string `key:"log_format" env:"COVE_LOG_FORMAT" default:"text" enum:"text,json" doc:"Log format."`
+	LogLevel    string `key:"log_level" env:"COVE_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" doc:"Minimum log level."`
 }
 
-// Complete fills what depends on the machine and checks what tags cannot say.
+// Complete implements Completer.
 func (c *Cove) Complete(lookup func(string) (string, bool), fault func(key, format string, args ...any)) {
-	// The public service's address has no host.
+	// The public service documents an address without a host.
 	if strings.HasPrefix(c.Listen, ":") {
 		c.Listen = "0.0.0.0" + c.Listen
 	}
 	checkServer(c.Listen, c.PublicHosts, c.AllowedOrigins, c.TrustedProxies, fault)
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		fault("tls_cert", "and tls_key belong together; set both or neither")
+	}
+	if c.TLSCert != "" && strings.HasPrefix(c.Listen, "unix:") {
+		fault("tls_cert", "is of no use on a Unix socket; listen on host:port, or unset tls_cert and tls_key")
+	}
 	if _, err := Prefixes(c.Private); err != nil {
 		fault("private_networks", "%v", err)
 	}
@@ -86,18 +122,11 @@ func (c *Cove) Complete(lookup func(string) (string, bool), fault func(key, form
 			fault("jwt_public_key", "%v", err)
 		}
 	}
-	home, _ := lookup("HOME")
-	state, _ := lookup("XDG_STATE_HOME")
-	switch {
-	case c.State != "":
-	case os.Geteuid() == 0:
-		c.State = "/var/lib/cove"
-	case state != "":
-		c.State = filepath.Join(state, "cove")
-	case home != "":
-		c.State = filepath.Join(home, ".local", "state", "cove")
-	default:
-		fault("state", "cannot be derived, since HOME is not set; name a folder")
+	if c.State == "" {
+		c.State = defaultState(lookup)
+	}
+	if c.State == "" {
+		fault("state", "has no default because HOME is not set; set it to a directory")
 	}
 	absolute := func(path *string) {
 		if *path != "" {
@@ -112,19 +141,50 @@ func (c *Cove) Complete(lookup func(string) (string, bool), fault func(key, form
 	}
 	absolute(&c.Keys)
 	absolute(&c.AuditKeyFile)
+	absolute(&c.TLSCert)
+	absolute(&c.TLSKey)
 	for _, pair := range c.OTLPHeaders {
 		if name, _, ok := strings.Cut(pair, "="); !ok || strings.TrimSpace(name) == "" {
 			fault("otlp_headers", "must be name=value")
 		}
 	}
 	absolute(&c.Aio)
+	absolute(&c.LogFile)
 	absolute(&c.Environments)
-	if c.Venv == "" {
-		if _, err := os.Stat(filepath.Join(c.State, "venv", "bin", "python")); err == nil {
-			c.Venv = filepath.Join(c.State, "venv")
+	switch c.Venv {
+	case "":
+		c.Venv = findVenv(c.State)
+	case AutoVenv:
+		if found := findVenv(c.State); found != "" {
+			c.Venv = found
+		}
+	case "none":
+		c.Venv = ""
+	default:
+		absolute(&c.Venv)
+	}
+}
+
+// AutoVenv is the value of venv that asks for an environment to be built if none is found.
+const AutoVenv = "auto"
+
+// findVenv finds the Python environment for sandboxes: that of the state directory, or that
+// of the project which this program was built in. It returns an empty path if there is none.
+func findVenv(state string) string {
+	dirs := []string{filepath.Join(state, "venv")}
+	if self, err := os.Executable(); err == nil {
+		dirs = append(dirs, filepath.Join(filepath.Dir(self), ".venv"), filepath.Join(filepath.Dir(self), "..", ".venv"))
+	}
+	for _, dir := range dirs {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err == nil {
+			return dir
 		}
 	}
-	absolute(&c.Venv)
+	return ""
 }
 
 // String hides secrets.
@@ -139,9 +199,41 @@ func (c Cove) LogValue() slog.Value { return slog.StringValue(Redact(&c)) }
 // MarshalText hides secrets from encoders.
 func (c Cove) MarshalText() ([]byte, error) { return []byte(Redact(&c)), nil }
 
-// CoveClient is how the command line reaches a hub.
+// CoveClient is the configuration of the command line of a hub.
 type CoveClient struct {
-	URL   string `key:"hub_url" env:"COVE_URL" default:"http://127.0.0.1:10000" doc:"Address of the hub: http://host:port or unix:/path."`
-	Token string `key:"token" env:"COVE_TOKEN,AUTH_TOKEN" secret:"true" doc:"Bearer token to send."`
-	Key   string `key:"api_key" env:"COVE_API_KEY" secret:"true" doc:"API key to send."`
+	URL     string `key:"hub_url" env:"COVE_URL" doc:"URL of the hub: http://host:port or unix:/path; empty means the one of the context."`
+	Token   string `key:"token" env:"COVE_TOKEN,AUTH_TOKEN" secret:"true" doc:"Bearer token to send."`
+	Key     string `key:"api_key" env:"COVE_API_KEY" secret:"true" doc:"API key, sent as X-API-Key."`
+	Context string `key:"context" env:"COVE_CONTEXT" doc:"Context to use instead of the current one."`
+	Dir     string `key:"config_dir" env:"COVE_CONFIG_DIR" doc:"Directory of the contexts file; empty means cove below the user's configuration directory."`
+	State   string `key:"state" env:"COVE_STATE" doc:"State directory of a hub on this machine, which is found there; empty means the hub's own default."`
+}
+
+// Complete implements Completer.
+func (c *CoveClient) Complete(lookup func(string) (string, bool), _ func(key, format string, args ...any)) {
+	if c.Dir == "" {
+		if dir, ok := lookup("XDG_CONFIG_HOME"); ok {
+			c.Dir = filepath.Join(dir, "cove")
+		} else if dir, err := os.UserConfigDir(); err == nil {
+			c.Dir = filepath.Join(dir, "cove")
+		}
+	}
+	if c.State == "" {
+		c.State = defaultState(lookup)
+	}
+}
+
+// defaultState is the state directory of a hub that the user starts; empty without HOME.
+func defaultState(lookup func(string) (string, bool)) string {
+	home, _ := lookup("HOME")
+	state, _ := lookup("XDG_STATE_HOME")
+	switch {
+	case os.Geteuid() == 0:
+		return "/var/lib/cove"
+	case state != "":
+		return filepath.Join(state, "cove")
+	case home != "":
+		return filepath.Join(home, ".local", "state", "cove")
+	}
+	return ""
 }

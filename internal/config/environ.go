@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// environ is an environment by name. Of a name given twice the first counts,
-// as it does for getenv.
+// environ is an environment by name. If a name occurs twice, the first counts, as with
+// getenv.
 type environ map[string]string
 
 func newEnviron(pairs []string) environ {
@@ -22,7 +22,7 @@ func newEnviron(pairs []string) environ {
 	return e
 }
 
-// lookup treats a variable that is set but blank as unset.
+// lookup returns a variable; one that is blank counts as unset.
 func (e environ) lookup(name string) (string, bool) {
 	v, ok := e[name]
 	return v, ok && strings.TrimSpace(v) != ""
@@ -52,13 +52,13 @@ func (e environ) find(names []string) (string, raw, bool) {
 	return "", raw{}, false
 }
 
-// unknownVariables refuses variables with the program's prefix that nothing reads:
-// most are typing mistakes, and one in a security setting would go unnoticed.
-func (l *loader) unknownVariables(env environ, prefix string, ignore []string) {
+// rejectUnknownVariables reports variables with the program's prefix that are no setting:
+// most are typos, and one in a security setting would go unnoticed.
+func (l *loader) rejectUnknownVariables(env environ, prefix string, ignore []string) {
 	if prefix == "" {
 		return
 	}
-	// The file's path, and the address that the command line talks to.
+	// The path of the file, and the URL that the command line uses.
 	known := append([]string{prefix + "CONFIG", prefix + "API_URL"}, ignore...)
 	for _, f := range l.fields {
 		known = append(known, f.Env...)
@@ -68,13 +68,13 @@ func (l *loader) unknownVariables(env environ, prefix string, ignore []string) {
 		if !strings.HasPrefix(name, prefix) || matches(known, name) || injected()(name, env[name]) {
 			continue
 		}
-		l.fault(name, "environment "+name, "is not a known variable"+suggest(name, known, ""))
+		l.fault(name, "environment "+name, "unknown variable"+suggest(name, known, ""))
 	}
 }
 
-// clusterVariable recognises what Kubernetes puts into every container for a
-// service whose name begins like our prefix (service "aio": AIO_SERVICE_HOST,
-// AIO_PORT=tcp://…). Nobody chose them, so they are no fault.
+// clusterVariable returns a function that recognizes the variables which Kubernetes sets
+// in every container for a service whose name starts like the prefix (service "aio":
+// AIO_SERVICE_HOST, AIO_PORT=tcp://…). Nobody chose them, so they are not a fault.
 func clusterVariable(prefix string) func(name, value string) bool {
 	start := `^` + regexp.QuoteMeta(prefix) + `([A-Z0-9_]+_)?`
 	theirs := regexp.MustCompile(start + `(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
@@ -85,8 +85,8 @@ func clusterVariable(prefix string) func(name, value string) bool {
 	}
 }
 
-// Scrub returns the environment without the variables of dst's secret settings:
-// what a child process may see.
+// Scrub returns the environment that a child process may see: without the variables of
+// dst's secret settings.
 func Scrub(environ []string, dst any) []string {
 	var secret []string
 	for _, f := range Fields(dst) {

@@ -14,13 +14,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile bounds the configuration file; a larger one is a mistake.
+// maxFile is the maximum size of a configuration file.
 const maxFile = 1 << 20
 
 // File finds the configuration file of a program ("aio"): the path given by flag,
 // else by the variable AIO_CONFIG, else /etc/aio/config.yaml if that exists.
-// Empty means there is none. A path given by hand is returned even if nothing is there:
-// Load then says so instead of starting without the settings somebody asked for.
+// Empty means none. A path that was given is returned even if the file is missing:
+// Load then fails instead of ignoring settings that somebody wants.
 func File(program, flag string, environ []string) string {
 	if flag != "" {
 		return flag
@@ -41,8 +41,8 @@ type fileValue struct {
 	origin string
 }
 
-// readFile returns the entries that belong to a field; everything else in the
-// file is a fault. Entries without a value (key: null) count as absent.
+// readFile returns the entries that belong to a field; other entries are faults.
+// Entries without a value (key: null) count as absent.
 func (l *loader) readFile(path string) map[string]fileValue {
 	if path == "" {
 		return nil
@@ -67,13 +67,13 @@ func (l *loader) readFile(path string) map[string]fileValue {
 		if key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value) {
 			name := key.Value
 			if key.Kind != yaml.ScalarNode {
-				name = "(a key that is no text)"
+				name = "(a key that is not a string)"
 			}
-			l.fault(quote(name), origin, "is not a known key"+suggest(name, known, ""))
+			l.fault(quote(name), origin, "unknown key"+suggest(name, known, ""))
 			continue
 		}
 		if first, dup := lines[key.Value]; dup {
-			l.fault(key.Value, origin, fmt.Sprintf("is given twice; the first is in line %d", first))
+			l.fault(key.Value, origin, fmt.Sprintf("is duplicated; it is first set in line %d", first))
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -87,7 +87,7 @@ func (l *loader) readFile(path string) map[string]fileValue {
 	return values
 }
 
-// parseFile returns the mapping at the top of the file, nil for an empty file.
+// parseFile returns the top-level mapping of the file, nil if the file is empty.
 func parseFile(path string) (*yaml.Node, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func parseFile(path string) (*yaml.Node, error) {
 		return nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("is larger than %s; it should hold settings only", Bytes(maxFile))
+		return nil, fmt.Errorf("is larger than the maximum of %s", Bytes(maxFile))
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -107,10 +107,10 @@ func parseFile(path string) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("is not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("holds more than one YAML document; keep one")
+		return nil, errors.New("has more than one YAML document; only one is allowed")
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
 		return nil, nil
@@ -120,13 +120,13 @@ func parseFile(path string) (*yaml.Node, error) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, errors.New(`must hold "key: value" lines`)
+		return nil, errors.New(`must consist of "key: value" entries`)
 	}
 	return root, nil
 }
 
-// fromNode takes a value as the text that stands in the file, so that a token
-// of digits stays a text. set is false for null.
+// fromNode returns a value as the text in the file, so that a token of digits remains
+// text. set is false for null.
 func fromNode(n *yaml.Node) (r raw, set bool, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -141,7 +141,7 @@ func fromNode(n *yaml.Node) (r raw, set bool, err error) {
 		items := make([]string, 0, len(n.Content))
 		for _, c := range n.Content {
 			if c.Kind != yaml.ScalarNode {
-				return raw{}, false, fmt.Errorf("must be a list of single values; look at line %d", c.Line)
+				return raw{}, false, fmt.Errorf("must be a list of single values; see line %d", c.Line)
 			}
 			items = append(items, c.Value)
 		}
@@ -151,10 +151,10 @@ func fromNode(n *yaml.Node) (r raw, set bool, err error) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			k, v := n.Content[i], n.Content[i+1]
 			if k.Kind != yaml.ScalarNode || v.Kind != yaml.ScalarNode {
-				return raw{}, false, fmt.Errorf("must map names to single values; look at line %d", k.Line)
+				return raw{}, false, fmt.Errorf("must map names to single values; see line %d", k.Line)
 			}
 			if _, dup := pairs[k.Value]; dup {
-				return raw{}, false, fmt.Errorf("holds %s twice; look at line %d", quote(k.Value), k.Line)
+				return raw{}, false, fmt.Errorf("has the key %s twice; see line %d", quote(k.Value), k.Line)
 			}
 			pairs[k.Value] = v.Value
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,17 +12,19 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/internal/tag"
 )
 
-// raw is a value as a layer gives it. Exactly one of the three is set.
+// raw is the value in one layer. Exactly one of its fields is set.
 type raw struct {
-	text  []string          // as written; several when a flag was repeated
-	items []string          // a list that needs no splitting
-	pairs map[string]string // a mapping that needs no splitting
+	text  []string          // unparsed; several if a flag was repeated
+	items []string          // a list
+	pairs map[string]string // a mapping
 }
 
-// parse turns raw into the field's Go value. Its errors say what is allowed and
-// never quote a secret.
+// parse converts raw to the field's Go type. Its errors say what is allowed and never
+// quote a secret.
 func (f Field) parse(r raw) (reflect.Value, error) {
 	switch f.Type {
 	case Strings, Ints:
@@ -34,7 +37,7 @@ func (f Field) parse(r raw) (reflect.Value, error) {
 	}
 	s := strings.TrimSpace(r.text[len(r.text)-1])
 	if strings.ContainsRune(s, 0) {
-		return reflect.Value{}, errors.New("must not hold a NUL character")
+		return reflect.Value{}, errors.New("must not contain a NUL character")
 	}
 	switch f.Type {
 	case String:
@@ -43,17 +46,17 @@ func (f Field) parse(r raw) (reflect.Value, error) {
 		}
 		return reflect.ValueOf(s), nil
 	case Bool:
-		b, ok := parseBool(s)
+		b, ok := tag.ParseBool(s)
 		if !ok {
 			return reflect.Value{}, f.reject(s)
 		}
 		return reflect.ValueOf(b), nil
 	default:
-		n, err := f.number(s)
-		if err != nil || !f.inside(n) {
+		n, err := f.parseNumber(s)
+		if err != nil || !f.allows(n) {
 			return reflect.Value{}, f.reject(s)
 		}
-		return reflect.ValueOf(n), nil
+		return n, nil
 	}
 }
 
@@ -87,11 +90,11 @@ func (f Field) parseList(r raw) (reflect.Value, error) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		n, err := strconv.Atoi(s)
-		if err != nil || !f.inside(n) {
+		n, err := f.parseNumber(s)
+		if err != nil || !f.allows(n) {
 			return reflect.Value{}, f.reject(s)
 		}
-		out = append(out, n)
+		out = append(out, int(n.Int()))
 	}
 	return reflect.ValueOf(out), nil
 }
@@ -121,24 +124,28 @@ func (f Field) parseMap(r raw) (reflect.Value, error) {
 
 func (f Field) split(text string) ([]string, error) {
 	switch {
-	case f.sep == "space":
-		words, ok := words(text)
+	case f.words:
+		words, ok := splitWords(text)
 		if !ok {
-			return nil, errors.New("has a quote that is never closed")
+			return nil, errors.New("has an unclosed quote")
 		}
 		return words, nil
 	case f.Type == Ints:
 		return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(", \t\r\n", c) }), nil
-	case f.sep == "path":
-		return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(":,\n", c) }), nil
-	default:
-		return strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\n' }), nil
 	}
+	if strings.HasPrefix(strings.TrimSpace(text), "[") {
+		var list []string
+		if json.Unmarshal([]byte(text), &list) == nil { // otherwise it is an address such as [::1]:80
+			return list, nil
+		}
+	}
+	return strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\n' }), nil
 }
 
-// words splits at white space; single and double quotes hold a word together
-// and a backslash outside single quotes takes the next character as it is.
-func words(text string) ([]string, bool) {
+// splitWords splits at white space. Single and double quotes hold a word together; a
+// backslash outside single quotes escapes the next character. It returns false if a
+// quote is not closed.
+func splitWords(text string) ([]string, bool) {
 	var out []string
 	var b strings.Builder
 	var quote rune
@@ -171,37 +178,46 @@ func words(text string) ([]string, bool) {
 	return out, quote == 0 && !escaped
 }
 
-func parseBool(s string) (value, ok bool) {
-	switch strings.ToLower(s) {
-	case "true", "1", "yes", "on":
-		return true, true
-	case "false", "0", "no", "off":
-		return false, true
-	}
-	return false, false
-}
-
-// number parses the field's number type; for a list, the type of its elements.
-func (f Field) number(s string) (any, error) {
+// parseNumber parses a value of the field's number type; for a list, of its elements.
+func (f Field) parseNumber(s string) (reflect.Value, error) {
 	switch f.Type {
 	case Int, Ints:
-		return strconv.Atoi(s)
+		n, err := strconv.Atoi(s)
+		return reflect.ValueOf(n), err
 	case Float:
 		n, err := strconv.ParseFloat(s, 64)
 		if err == nil && (math.IsNaN(n) || math.IsInf(n, 0)) {
 			err = errors.New("not finite")
 		}
-		return n, err
+		return reflect.ValueOf(n), err
 	case Duration:
-		return parseDuration(s)
+		d, err := parseDuration(s)
+		return reflect.ValueOf(d), err
 	case Size:
-		return parseBytes(s)
+		n, err := parseBytes(s)
+		return reflect.ValueOf(n), err
 	}
-	return nil, errors.New("not a number type")
+	return reflect.Value{}, errors.New("not a number type")
 }
 
-// parseDuration reads Go's notation; a bare number means seconds, because the
-// variables that end in _SECONDS hold one.
+// allows reports whether a parsed number is within the limits.
+func (f Field) allows(n reflect.Value) bool {
+	key, _ := f.limits.Violated(toFloat(n))
+	return key == ""
+}
+
+func toFloat(n reflect.Value) float64 {
+	switch {
+	case n.CanInt():
+		return float64(n.Int())
+	case n.CanFloat():
+		return n.Float()
+	}
+	return 0
+}
+
+// parseDuration parses Go's notation, or a number of seconds, which the variables that
+// end in _SECONDS hold.
 func parseDuration(s string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if n < 0 || n > math.MaxInt64/int64(time.Second) {
@@ -230,7 +246,7 @@ func parseBytes(s string) (Bytes, error) {
 	return Bytes(n * unit), nil
 }
 
-// String writes the size with the largest binary unit that divides it.
+// String formats the size with the largest binary unit that divides it.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		size Bytes
@@ -243,28 +259,6 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-func (f Field) inside(n any) bool {
-	if f.Min != "" {
-		if low, _ := f.number(f.Min); less(n, low) {
-			return false
-		}
-	}
-	if f.Max != "" {
-		if high, _ := f.number(f.Max); less(high, n) {
-			return false
-		}
-	}
-	return true
-}
-
-func less(a, b any) bool {
-	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
-	if x.Kind() == reflect.Float64 {
-		return x.Float() < y.Float()
-	}
-	return x.Int() < y.Int()
-}
-
 func (f Field) reject(given string) error {
 	if f.Secret || f.url {
 		return fmt.Errorf("is not %s", f.allowed())
@@ -272,12 +266,12 @@ func (f Field) reject(given string) error {
 	return fmt.Errorf("%s is not %s", quote(given), f.allowed())
 }
 
-// allowed says in words what the field takes.
+// allowed describes the values that the field accepts.
 func (f Field) allowed() string {
 	var s string
 	switch f.Type {
 	case String:
-		s = "a text"
+		s = "a string"
 	case Bool:
 		s = "true or false (also yes/no, on/off, 1/0)"
 	case Int:
@@ -290,7 +284,7 @@ func (f Field) allowed() string {
 		s = "a size such as 512KiB, 64MiB or 1GB (a bare number means bytes)"
 	case Strings:
 		s = "a list separated by commas or newlines"
-		if f.sep == "space" {
+		if f.words {
 			s = "words separated by spaces"
 		}
 	case Ints:
@@ -312,11 +306,11 @@ func (f Field) allowed() string {
 	return s
 }
 
-// hidden stands for a secret that is set; an empty secret shows as empty, so that
-// a reader can tell the two apart.
+// hidden replaces a secret that is set. An empty secret is shown as empty, so that a
+// reader can tell the two apart.
 const hidden = "•••"
 
-// show renders a value for people.
+// show formats a value for people.
 func (f Field) show(v reflect.Value) string {
 	s := plain(v)
 	switch {
@@ -351,8 +345,8 @@ func plain(v reflect.Value) string {
 	}
 }
 
-// withoutUser hides everything before the last @ of an address, with or without
-// a scheme, even when it does not parse as a URL.
+// withoutUser hides the user information of a URL: everything between the scheme, if there
+// is one, and the last @, even if the URL is invalid.
 func withoutUser(s string) string {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {
@@ -365,7 +359,7 @@ func withoutUser(s string) string {
 	return s[:start] + hidden + s[at:]
 }
 
-// quote shows a given value, shortened, in one line.
+// quote formats a given value for an error: quoted, and shortened if it is long.
 func quote(s string) string {
 	const most = 80
 	if len(s) > most {

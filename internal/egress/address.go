@@ -2,8 +2,8 @@ package egress
 
 import "net/netip"
 
-// special are the ranges that are not public although they look routable:
-// IANA's special-purpose registries, and where clouds serve metadata.
+// special are ranges that look routable but are not public: IANA's special-purpose
+// registries, and the metadata services of clouds.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
@@ -14,7 +14,7 @@ var special = prefixes(
 	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )
 
-// global is all of IPv6 that is given out for use on the internet.
+// global is the part of IPv6 that is allocated for the internet.
 var global = netip.MustParsePrefix("2000::/3")
 
 func prefixes(list ...string) (out []netip.Prefix) {
@@ -24,7 +24,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// Public tells whether an address is on the open internet.
+// Public reports whether an address is on the public internet.
 func Public(ip netip.Addr) bool {
 	ip = ip.Unmap()
 	if !ip.IsValid() || ip.Zone() != "" || ip.Is6() && !global.Contains(ip) {

@@ -16,22 +16,23 @@ import (
 	"time"
 )
 
-// flow is something open that carries credentials: a tunnel that is looked into,
-// or a request over plain HTTP. It is cut when one of them is taken away.
+// flow is an open tunnel or plain HTTP request that carries credentials. It is cut
+// when one of them is revoked.
 type flow struct {
 	host   string
 	port   int
 	secure bool
+	broker bool // ends when it has no credentials any more
 	cut    func()
 
 	// Guarded by the proxy.
-	keys keys
-	over bool
+	keys  keys
+	ended bool
 }
 
-// SetCredentials replaces the credentials. Requests from now on carry the new
-// ones. What is open and carries one that was taken away or changed is cut, and so
-// are tunnels that were not looked into and from now on would be.
+// SetCredentials replaces the credentials. New requests carry the new ones. It cuts
+// open connections that carry a revoked or changed credential, and unbrokered
+// tunnels to hosts that now have one.
 func (p *Proxy) SetCredentials(list []Credential) error {
 	next, err := p.parse(list)
 	if err != nil {
@@ -60,75 +61,84 @@ func (p *Proxy) SetCredentials(list []Credential) error {
 func (p *Proxy) parse(list []Credential) (keys, error) {
 	ks, err := parseCredentials(list)
 	if err == nil && len(ks) > 0 && p.cfg.Authority == nil {
-		err = errors.New("credentials need an authority that sandboxes trust")
+		err = errors.New("credentials require a certificate authority that sandboxes trust")
 	}
 	return ks, err
 }
 
-// carry returns what a request of a flow has to carry, and enters the flow.
-func (p *Proxy) carry(f *flow) keys {
+// attach returns the credentials of a flow's next request and registers the flow.
+func (p *Proxy) attach(f *flow) keys {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f.keys = p.keys.Load().match(f.host, f.port, f.secure)
-	if len(f.keys) > 0 && !f.over {
+	if len(f.keys) > 0 && !f.ended {
 		p.flows[f] = true
 	}
 	return f.keys
 }
 
-func (p *Proxy) leave(f *flow) {
+func (p *Proxy) detach(f *flow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.over = true
+	f.ended = true
 	delete(p.flows, f)
 }
 
-// pass connects a client with what it asked for, until both are done.
-func (p *Proxy) pass(client net.Conn, early *bufio.Reader, far *link, rec *Record) {
-	if !p.keep(far, false) {
+// relay connects a client with its target until both have ended.
+func (p *Proxy) relay(client net.Conn, early *bufio.Reader, remote *link, rec *Record) {
+	if !p.markRaw(remote) {
 		client.SetReadDeadline(time.Now().Add(helloTimeout))
 		first, err := early.Peek(1)
 		if err != nil {
 			client.Close()
-			far.Close()
+			remote.Close()
 			p.ring.end(rec, 0, 0)
 			return
 		}
 		client.SetReadDeadline(time.Time{})
-		const handshake = 22 // of TLS
-		f := &flow{host: far.host, port: far.port, secure: first[0] == handshake, cut: func() { client.Close() }}
-		if len(p.carry(f)) > 0 {
-			defer p.leave(f)
-			p.broker(client, early, far, f, rec)
+		f := &flow{host: remote.host, port: remote.port, secure: first[0] == recordHandshake, broker: true, cut: func() { client.Close() }}
+		if len(p.attach(f)) > 0 {
+			defer p.detach(f)
+			p.broker(client, early, remote, f, rec)
 			return
 		}
-		p.keep(far, true)
+		p.setRaw(remote, true)
 	}
-	up, down := join(client, early, far)
+	if p.mustInspect(remote) {
+		p.relayInspected(client, early, remote, rec)
+		return
+	}
+	up, down := join(client, early, remote)
 	p.sent.Add(up)
 	p.received.Add(down)
 	p.ring.end(rec, up, down)
 }
 
-// keep marks a connection as one that is passed on as it is, unless there are
-// credentials for it.
-func (p *Proxy) keep(l *link, anyway bool) bool {
+// markRaw marks a connection as forwarded unchanged, unless there are credentials
+// for its host.
+func (p *Proxy) markRaw(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.raw = anyway || !p.keys.Load().any(l.host, l.port)
+	l.raw = !p.keys.Load().any(l.host, l.port)
 	return l.raw
 }
 
-// tunnel is a connection of a client that takes the proxy for the host.
+func (p *Proxy) setRaw(l *link, raw bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.raw = raw
+}
+
+// tunnel is a connection of a client for which the proxy impersonates the host.
 type tunnel struct {
-	net.Conn // what is inside
+	net.Conn // the decrypted connection
 	flow     *flow
 	out      *http.Transport
 	once     sync.Once
 	done     chan struct{}
 
 	mu    sync.Mutex
-	first *link // connected already, for the first request
+	first *link // already connected, for the first request
 }
 
 func (t *tunnel) Close() error {
@@ -145,11 +155,11 @@ func (t *tunnel) take() *link {
 	return l
 }
 
-// broker stands in for the host, and passes each request on with what it has to
-// carry.
-func (p *Proxy) broker(client net.Conn, early *bufio.Reader, far *link, f *flow, rec *Record) {
+// broker impersonates the host, and forwards each request with its credentials. A flow
+// without credentials is plain HTTP, in which each request must be for the host.
+func (p *Proxy) broker(client net.Conn, early *bufio.Reader, remote *link, f *flow, rec *Record) {
 	inside := &metered{Conn: client, early: early}
-	t := &tunnel{Conn: inside, flow: f, first: far, done: make(chan struct{})}
+	t := &tunnel{Conn: inside, flow: f, first: remote, done: make(chan struct{})}
 	t.out = p.outbound(t)
 	defer func() {
 		client.Close()
@@ -159,25 +169,25 @@ func (p *Proxy) broker(client net.Conn, early *bufio.Reader, far *link, f *flow,
 		t.out.CloseIdleConnections()
 		p.ring.end(rec, inside.up.Load(), inside.down.Load())
 	}()
-	p.ring.change(rec, func() { rec.Brokered = true })
+	p.ring.change(rec, func() { rec.Brokered = f.broker })
 	if f.secure {
 		secured, err := p.secure(inside, f.host)
 		if err != nil {
-			// Most often the program does not trust the authority.
-			p.cfg.Log.Debug("a program broke off the handshake with a brokered host", "host", f.host, "error", err)
+			// Usually the program does not trust the authority.
+			p.cfg.Log.Debug("tls handshake with client of brokered host failed", "host", f.host, "error", err)
 			p.ring.change(rec, func() { rec.Reason = err.Error() })
 			return
 		}
 		t.Conn = secured
 	}
-	if p.inner.give(t) {
+	if p.inner.serve(t) {
 		<-t.done
 	}
 }
 
-// secure speaks TLS with a client in the name of a host.
+// secure performs the TLS handshake with a client on behalf of a host.
 func (p *Proxy) secure(c net.Conn, host string) (net.Conn, error) {
-	cfg, err := p.cfg.Authority.config(host)
+	cfg, err := p.cfg.Authority.ServerConfig(host)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +200,8 @@ func (p *Proxy) secure(c net.Conn, host string) (net.Conn, error) {
 	return s, nil
 }
 
-// outbound makes the way from a tunnel to its host: as the client has one
-// connection, there is one to the host.
+// outbound returns the transport from a tunnel to its host. It uses a single
+// connection, like the client.
 func (p *Proxy) outbound(t *tunnel) *http.Transport {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if l := t.take(); l != nil {
@@ -228,7 +238,7 @@ func (p *Proxy) outbound(t *tunnel) *http.Transport {
 
 type tunnelKey struct{}
 
-// inside answers the requests in a tunnel.
+// inside serves the requests in a tunnel.
 func (p *Proxy) inside(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.begin() {
@@ -238,35 +248,35 @@ func (p *Proxy) inside(forward http.Handler) http.Handler {
 		t := r.Context().Value(tunnelKey{}).(*tunnel)
 		f := t.flow
 		if !f.addressed(r) {
-			// Servers that share an address would give it to another of them.
+			// A server with several hosts could serve it for another of them.
 			w.Header().Set("Connection", "close")
-			refuse(w, http.StatusMisdirectedRequest, "this connection is to "+f.authority()+", and the request is for another host; open another connection for that")
+			refuse(w, http.StatusMisdirectedRequest, "this connection is to "+f.authority()+" but the request is for another host; open another connection")
 			return
 		}
-		ks := p.carry(f)
-		if len(ks) == 0 {
-			panic(http.ErrAbortHandler) // taken away just now
+		ks := p.attach(f)
+		if len(ks) == 0 && f.broker {
+			panic(http.ErrAbortHandler) // revoked just now
 		}
-		if echoes(w, r) {
+		if len(ks) > 0 && refuseEcho(w, r) {
 			return
 		}
 		u := *r.URL
 		u.Scheme, u.Host, u.User = f.scheme(), net.JoinHostPort(f.host, strconv.Itoa(f.port)), nil
-		out := r.WithContext(context.WithValue(r.Context(), callKey{}, &call{judged: true, keys: ks, tunnel: t}))
+		out := r.WithContext(context.WithValue(r.Context(), callKey{}, &call{recorded: true, keys: ks, tunnel: t}))
 		out.URL, out.Host = &u, f.authority()
-		// A server may answer while it is still being told.
+		// A server may respond before it has read the whole request.
 		http.NewResponseController(w).EnableFullDuplex()
 		untouched(w.Header())
 		forward.ServeHTTP(w, out)
 	})
 }
 
-// echoes refuses a method whose answer is the request, with all its headers.
-func echoes(w http.ResponseWriter, r *http.Request) bool {
+// refuseEcho refuses methods whose response contains the headers of the request.
+func refuseEcho(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != "TRACE" && r.Method != "TRACK" && r.Method != http.MethodConnect {
 		return false
 	}
-	refuse(w, http.StatusMethodNotAllowed, r.Method+" is not passed on to a host that credentials are added for")
+	refuse(w, http.StatusMethodNotAllowed, r.Method+" is not allowed for a host with credentials")
 	return true
 }
 
@@ -277,7 +287,7 @@ func (f *flow) scheme() string {
 	return "http"
 }
 
-// authority is the host as a Host header has it.
+// authority is the value of the Host header.
 func (f *flow) authority() string {
 	if f.port == standard(f.secure) {
 		return f.host
@@ -285,7 +295,7 @@ func (f *flow) authority() string {
 	return net.JoinHostPort(f.host, strconv.Itoa(f.port))
 }
 
-// addressed tells whether a request is for the host that the tunnel leads to.
+// addressed reports whether a request is for the host of the tunnel.
 func (f *flow) addressed(r *http.Request) bool {
 	if r.URL.Host != "" && r.URL.Scheme != f.scheme() {
 		return false
@@ -295,23 +305,23 @@ func (f *flow) addressed(r *http.Request) bool {
 	return err == nil && name == f.host && (!given || port == strconv.Itoa(f.port))
 }
 
-// roundTrip sends a request on its way, after all that others may do to it.
+// roundTrip sends a request, after all other changes to it.
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := r.Context().Value(callKey{}).(*call)
+	out := p.plain
+	if ok && c.tunnel != nil {
+		out = c.tunnel.out
+	}
 	if !ok || len(c.keys) == 0 {
-		return p.plain.RoundTrip(r)
+		return out.RoundTrip(r)
 	}
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { c.keys.scrub(h); return nil },
 	}))
 	p.brokered.Add(1)
-	out := p.plain
-	if c.tunnel != nil {
-		out = c.tunnel.out
-	}
 	res, err := out.RoundTrip(r)
 	if err != nil {
-		return nil, discreet(err)
+		return nil, withoutReply(err)
 	}
 	c.keys.scrub(res.Header)
 	if res.StatusCode != http.StatusSwitchingProtocols {
@@ -320,8 +330,8 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// guarded is a body whose trailers and failures tell nothing that the server was
-// told. The body itself passes as it is.
+// guarded is a body whose trailers and errors never contain credentials. The
+// content itself is forwarded unchanged.
 type guarded struct {
 	io.ReadCloser
 	res  *http.Response
@@ -334,14 +344,14 @@ func (g *guarded) Read(b []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		g.keys.scrub(g.res.Trailer)
 	case err != nil:
-		err = discreet(err)
+		err = withoutReply(err)
 	}
 	return n, err
 }
 
-// discreet is a failure without anything that a server has said, which may be
-// what it was told.
-func discreet(err error) error {
+// withoutReply removes the server's own words from an error, because they may
+// repeat credentials.
+func withoutReply(err error) error {
 	if Denied(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -354,5 +364,5 @@ func discreet(err error) error {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return e
 	}
-	return errors.New("the server closed the connection, or its answer could not be read")
+	return errors.New("the server closed the connection or sent an invalid response")
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/authority"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -23,7 +24,7 @@ func TestTheNamedHostGetsTheValueAndNoOtherDoes(t *testing.T) {
 	for _, scheme := range []string{"http", "socks5h"} {
 		for _, c := range []struct {
 			url   string
-			trust *Authority // who vouches tells who answered the handshake
+			trust *authority.Authority // who vouches tells who answered the handshake
 			want  bool
 		}{
 			{"https://named.test:" + w.secure + "/a%2Fb?x=1;y", w.ours, true},
@@ -39,12 +40,12 @@ func TestTheNamedHostGetsTheValueAndNoOtherDoes(t *testing.T) {
 			before := len(w.requests())
 			status, body, err := get(t, w.trusting(t, scheme, c.trust), c.url)
 			if err != nil || status != 200 || body != "fine" {
-				t.Errorf("%s %s: %d %q %v", scheme, c.url, status, body, err)
+				t.Errorf("%s %s: %d %q %v, want status 200, \"fine\"", scheme, c.url, status, body, err)
 				continue
 			}
 			r := w.requests()[before]
 			if got := slices.Equal(r.auth, []string{token}); got != c.want || !got && len(r.auth) > 0 {
-				t.Errorf("%s %s carried %q", scheme, c.url, r.auth)
+				t.Errorf("%s %s carried %q, want the credential: %v", scheme, c.url, r.auth, c.want)
 			}
 		}
 	}
@@ -96,7 +97,7 @@ func TestTricksInATunnel(t *testing.T) {
 			w := newWorld(t)
 			named := "named.test:" + w.secure
 			send := strings.ReplaceAll(c.send, "$", named)
-			got, text := w.dialogue(t, named, &tls.Config{RootCAs: w.ours.pool(), ServerName: "named.test"}, send)
+			got, text := w.dialogue(t, named, &tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"}, send)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("answers %v %q, want %v", got, text, c.want)
 			}
@@ -107,7 +108,7 @@ func TestTricksInATunnel(t *testing.T) {
 			for _, r := range list {
 				if r.host != named || !slices.Equal(r.auth, []string{token}) || !slices.Equal(r.header.Values("X-Api-Key"), []string{"key-5f1c9e77a0"}) ||
 					strings.Contains(fmt.Sprint(r.header, r.trailer), "mine") && what != "folded" {
-					t.Errorf("the host saw %+v", r)
+					t.Errorf("%s: the host saw %+v, want host %q with both credentials and nothing of the sandbox's own", what, r, named)
 				}
 			}
 		})
@@ -145,7 +146,7 @@ func TestTricksOverPlainHTTP(t *testing.T) {
 	io.WriteString(c, strings.ReplaceAll(send.String(), "$", w.plain))
 	all, err := io.ReadAll(c)
 	if n := strings.Count(string(all), "HTTP/1.1 200 OK"); err != nil || n != len(requests) {
-		t.Fatalf("%d answers: %q %v", n, all, err)
+		t.Fatalf("%d answers: %q %v, want %v", n, all, err, len(requests))
 	}
 	for i, got := range w.requests() {
 		want := requests[i]
@@ -154,7 +155,7 @@ func TestTricksOverPlainHTTP(t *testing.T) {
 		}
 	}
 	if got, text := w.raw(t, "TRACE http://named.test:"+w.plain+"/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); got != 405 {
-		t.Error(got, text)
+		t.Errorf("got %v, %q, want 405", got, text)
 	}
 }
 
@@ -165,14 +166,14 @@ func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
 	w := newWorld(t)
 	second := httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
 	second.TLS = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return w.real.leaf(hello.ServerName)
+		return w.real.Certificate(hello.ServerName)
 	}}
 	second.StartTLS()
 	t.Cleanup(second.Close)
 	ask := "GET / HTTP/1.1\r\nHost: named.test:" + w.secure + "\r\nConnection: close\r\n\r\n"
 	for what, c := range map[string]struct {
 		to, sni string
-		trust   *Authority
+		trust   *authority.Authority
 		want    []int
 	}{
 		"another host, named in the handshake": {"other.test:" + w.secure, "named.test", w.real, []int{200}},
@@ -184,22 +185,22 @@ func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
 		before := len(w.requests())
 		cfg := &tls.Config{ServerName: c.sni, InsecureSkipVerify: c.trust == nil}
 		if c.trust != nil {
-			cfg.RootCAs = c.trust.pool()
+			cfg.RootCAs = c.trust.Pool()
 		}
 		got, text := w.dialogue(t, c.to, cfg, ask)
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v %s", what, got, text)
+			t.Errorf("%s: %v %s, want %v", what, got, text, c.want)
 		}
 		for _, r := range w.requests()[before:] {
 			if len(r.auth) != 0 {
-				t.Errorf("%s: carried %q", what, r.auth)
+				t.Errorf("%s: carried %q, want no auth", what, r.auth)
 			}
 		}
 	}
 	// Without a name in the handshake, the connection's own counts.
 	anon := &tls.Config{InsecureSkipVerify: true}
 	if got, text := w.dialogue(t, "named.test:"+w.secure, anon, ask); !slices.Equal(got, []int{200}) {
-		t.Error(got, text)
+		t.Errorf("got %v, %q, want %v", got, text, []int{200})
 	}
 }
 
@@ -211,7 +212,7 @@ func TestNothingIsAddedWithoutProof(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Roots = x509.NewCertPool() })
 		status, body, err := get(t, w.trusting(t, "http", w.ours), url(w))
 		if err != nil || status != 502 || !strings.Contains(body, "certificate") {
-			t.Error(status, body, err)
+			t.Errorf("got %v, %q, %v, want status 502, containing \"certificate\"", status, body, err)
 		}
 		if n := len(w.requests()); n != 0 {
 			t.Error("the host was asked all the same")
@@ -226,10 +227,10 @@ func TestNothingIsAddedWithoutProof(t *testing.T) {
 			}
 		}
 		if status, body, err := get(t, w.client(t, "http"), "http://named.test:"+w.plain+"/"); status != 403 {
-			t.Error(status, body, err)
+			t.Errorf("got %v, %q, %v, want status 403", status, body, err)
 		}
 		if d := w.dialed(); len(d) != 0 {
-			t.Errorf("dialed %v", d)
+			t.Errorf("dialed %v, want no d", d)
 		}
 	})
 	t.Run("denied host", func(t *testing.T) {
@@ -252,12 +253,12 @@ func TestNothingIsAddedWithoutProof(t *testing.T) {
 		for _, scheme := range []string{"http", "socks5h"} {
 			status, body, err := get(t, w.client(t, scheme), "http://named.test:"+w.plain+"/")
 			if err != nil || status != 200 {
-				t.Error(status, body, err)
+				t.Errorf("got %v, %q, %v, want status 200", status, body, err)
 			}
 		}
 		for _, r := range w.requests() {
 			if len(r.auth) != 0 {
-				t.Errorf("carried %q", r.auth)
+				t.Errorf("carried %q, want no auth", r.auth)
 			}
 		}
 	})
@@ -288,12 +289,12 @@ func TestUsualPorts(t *testing.T) {
 		before := len(w.requests())
 		status, body, err := get(t, w.trusting(t, "http", w.ours, w.real), url)
 		if err != nil || status != 200 {
-			t.Errorf("%s: %d %q %v", url, status, body, err)
+			t.Errorf("%s: %d %q %v, want status 200", url, status, body, err)
 			continue
 		}
 		r := w.requests()[before]
 		if strings.Join(r.auth, "|") != want || strings.ContainsAny(r.host, ":") != strings.Contains(url, "8443") {
-			t.Errorf("%s: %+v", url, r)
+			t.Errorf("%s: %+v, want credentials %q", url, r, want)
 		}
 	}
 	w.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// temporary tells errors of Accept that pass by themselves.
+// temporary reports whether an error of Accept is worth a retry.
 func temporary(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, e) {
@@ -19,11 +19,11 @@ func temporary(err error) bool {
 	return false
 }
 
-// tracked is a client's connection; the proxy knows it until it is closed.
+// tracked is a client's connection that the proxy knows until it is closed.
 type tracked struct {
 	net.Conn
 	p      *Proxy
-	peeked []byte // read already, to be read again
+	peeked []byte // returned by the next Read
 	once   sync.Once
 }
 
@@ -45,29 +45,66 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-// link is a connection to the outside. The rules can cut it.
+// link is an outbound connection. A change of the rules can cut it.
 type link struct {
 	net.Conn
 	p    *Proxy
 	host string
 	port int
-	raw  bool // passed on as it is; guarded by the proxy
 	once sync.Once
+	done chan struct{} // closed with it
+
+	// Guarded by the proxy.
+	raw       bool // forwarded unchanged
+	inspected bool // all that is sent shows that it is for the host
 }
 
 func (l *link) Read(b []byte) (int, error) {
-	n, err := l.Conn.Read(b)
+	n, err := slowed{l}.Read(b)
 	l.p.received.Add(int64(n))
 	return n, err
 }
 
 func (l *link) Write(b []byte) (int, error) {
-	n, err := l.Conn.Write(b)
+	n, err := slowed{l}.Write(b)
 	l.p.sent.Add(int64(n))
 	return n, err
 }
 
-// track enters a connection to the outside; nil when the rules have changed
+// slowed is a link without its counters, which keeps the bandwidth.
+type slowed struct{ *link }
+
+func (l slowed) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(l.p.down.cut(b))
+	if !l.p.down.wait(l.done, n) {
+		return n, net.ErrClosed
+	}
+	return n, err
+}
+
+func (l slowed) Write(b []byte) (int, error) {
+	for written := 0; ; {
+		part := l.p.up.cut(b[written:])
+		if !l.p.up.wait(l.done, len(part)) {
+			return written, net.ErrClosed
+		}
+		n, err := l.Conn.Write(part)
+		if written += n; err != nil || written == len(b) {
+			return written, err
+		}
+	}
+}
+
+// CloseWrite ends the direction to the server.
+func (l slowed) CloseWrite() error {
+	half, ok := l.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// track registers an outbound connection. It returns nil if the rules have changed
 // since it was allowed, or the proxy was closed.
 func (p *Proxy) track(c net.Conn, host string, port int) *link {
 	p.mu.Lock()
@@ -75,7 +112,7 @@ func (p *Proxy) track(c net.Conn, host string, port int) *link {
 	if p.closed || p.rules.Load().Allow(host, port) != nil {
 		return nil
 	}
-	l := &link{Conn: c, p: p, host: host, port: port}
+	l := &link{Conn: c, p: p, host: host, port: port, inspected: true, done: make(chan struct{})}
 	p.links[l] = true
 	return l
 }
@@ -85,17 +122,18 @@ func (l *link) Close() error {
 		l.p.mu.Lock()
 		delete(l.p.links, l)
 		l.p.mu.Unlock()
+		close(l.done)
 	})
 	return l.Conn.Close()
 }
 
-// funnel hands connections that were accepted elsewhere to an http.Server.
+// funnel is the listener of an http.Server for connections accepted elsewhere.
 type funnel struct {
 	conns chan net.Conn
 	done  <-chan struct{}
 }
 
-func (f *funnel) give(c net.Conn) bool {
+func (f *funnel) serve(c net.Conn) bool {
 	select {
 	case f.conns <- c:
 		return true
@@ -116,36 +154,28 @@ func (f *funnel) Accept() (net.Conn, error) {
 func (f *funnel) Close() error   { return nil }
 func (f *funnel) Addr() net.Addr { return &net.UnixAddr{Name: "egress", Net: "unix"} }
 
-// join copies both ways until both sides have said all, or one fails, and
-// closes both. It returns how many bytes went out and came in.
-func join(client net.Conn, early *bufio.Reader, far net.Conn) (up, down int64) {
+// join copies both ways until both directions have ended or one fails, and closes
+// both connections. It returns the number of bytes sent and received.
+func join(client net.Conn, early *bufio.Reader, remote net.Conn) (up, down int64) {
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		var err error
-		if early != nil && early.Buffered() > 0 {
-			var n int64
-			n, err = io.CopyN(bare(far), early, int64(early.Buffered()))
-			up += n
-		}
-		if err == nil {
-			var n int64
-			n, err = io.Copy(bare(far), bare(client))
-			up += n
-		}
-		finish(client, far, err)
+		up, err = copyUp(client, early, remote)
+		finish(client, remote, err)
 	})
 	wait.Go(func() {
 		var err error
-		down, err = io.Copy(bare(client), bare(far))
-		finish(far, client, err)
+		down, err = io.Copy(bare(client), bare(remote))
+		finish(remote, client, err)
 	})
 	wait.Wait()
 	client.Close()
-	far.Close()
+	remote.Close()
 	return up, down
 }
 
-// bare is the connection itself, which the kernel can copy without us.
+// bare is the underlying connection, which lets the kernel do the copying, unless that must
+// be slow.
 func bare(c net.Conn) net.Conn {
 	switch c := c.(type) {
 	case *tracked:
@@ -154,13 +184,15 @@ func bare(c net.Conn) net.Conn {
 		}
 		return c.Conn
 	case *link:
+		if c.p.cfg.Bandwidth > 0 {
+			return slowed{c}
+		}
 		return c.Conn
 	}
 	return c
 }
 
-// finish passes the end of one direction on. After a failure nothing more can
-// come of the other either.
+// finish ends one direction at the other side. After a failure it closes both.
 func finish(from, to net.Conn, err error) {
 	half, ok := bare(to).(interface{ CloseWrite() error })
 	if err != nil || !ok || half.CloseWrite() != nil {

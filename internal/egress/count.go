@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// counter counts what is read.
+// counter counts the bytes of a request body.
 type counter struct {
 	io.ReadCloser
 	n atomic.Int64
@@ -20,7 +20,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// counting counts what is answered.
+// counting counts the bytes of a response.
 type counting struct {
 	http.ResponseWriter
 	n atomic.Int64
@@ -32,8 +32,8 @@ func (c *counting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// metered is a client's connection of which something was read already. It counts
-// what passes.
+// metered is a client's connection of which a part was already read. It counts
+// bytes.
 type metered struct {
 	net.Conn
 	early    *bufio.Reader // on that connection

@@ -12,19 +12,19 @@ import (
 // Credential is a header that the proxy adds to a sandbox's requests to a host,
 // so that the sandbox can use a value that it never sees.
 //
-// It opens nothing: whether the host may be reached is for the rules to say.
+// It grants no access: the rules decide whether the host may be reached.
 type Credential struct {
-	// Host is "name" or "*.name" (all names below it), with ":port" behind it for
-	// another port than 443, or 80 where Insecure is set.
+	// Host is "name" or "*.name" (all its subdomains), followed by ":port" for a
+	// port other than 443, or 80 if Insecure is set.
 	Host   string
 	Header string
 	Value  Value
-	// Insecure adds the header to requests over plain HTTP too, which anybody on
-	// the way can read.
+	// Insecure adds the header to plain HTTP requests too, which others can read
+	// on the network.
 	Insecure bool
 }
 
-// Value is what a header is set to. Implementations print as something else.
+// Value is the value of a header. Implementations must not print it.
 type Value interface{ Reveal() string }
 
 const (
@@ -32,14 +32,14 @@ const (
 	maxValue       = 64 << 10
 )
 
-// framing are headers that say how a message is to be read, or to whom it goes.
-// A value there would break the request, or lead it elsewhere.
+// framing are headers that determine how a message is parsed or routed. Setting
+// them would break the request or send it elsewhere.
 var framing = map[string]bool{
 	"Connection": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true, "Expect": true, "Forwarded": true,
 	"Host": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// key is a credential, ready to be used.
+// key is a parsed credential.
 type key struct {
 	nameRule
 	header   string
@@ -50,7 +50,7 @@ type key struct {
 // keys are the credentials of a sandbox.
 type keys []*key
 
-// CheckCredentials says what is wrong with a list of credentials, if anything.
+// CheckCredentials validates a list of credentials.
 func CheckCredentials(list []Credential) error {
 	_, err := parseCredentials(list)
 	return err
@@ -58,7 +58,7 @@ func CheckCredentials(list []Credential) error {
 
 func parseCredentials(list []Credential) (keys, error) {
 	if len(list) > maxCredentials {
-		return nil, fmt.Errorf("%d credentials are too many; a sandbox can have %d", len(list), maxCredentials)
+		return nil, fmt.Errorf("too many credentials: %d (limit %d)", len(list), maxCredentials)
 	}
 	type place struct {
 		nameRule
@@ -73,7 +73,7 @@ func parseCredentials(list []Credential) (keys, error) {
 		}
 		at := place{k.nameRule, k.header}
 		if seen[at] {
-			return nil, fmt.Errorf("two credentials set the header %s for %s; leave one out", k.header, c.Host)
+			return nil, fmt.Errorf("two credentials set the header %q for %q; remove one", k.header, c.Host)
 		}
 		seen[at] = true
 		out = append(out, k)
@@ -81,54 +81,54 @@ func parseCredentials(list []Credential) (keys, error) {
 	return out, nil
 }
 
-// parse never puts the value into an error.
+// parse validates a credential. Its errors never contain the value.
 func (c Credential) parse() (*key, error) {
 	rule, err := parseHost(c.Host)
 	if err != nil {
 		return nil, fmt.Errorf("host %.80q: %w", c.Host, err)
 	}
 	if !httpguts.ValidHeaderFieldName(c.Header) || len(c.Header) > 128 {
-		return nil, fmt.Errorf("header %.80q is no name of a header", c.Header)
+		return nil, fmt.Errorf("invalid header name %.80q", c.Header)
 	}
 	header := http.CanonicalHeaderKey(c.Header)
 	if framing[header] || strings.HasPrefix(header, "Proxy-") || strings.HasPrefix(header, "Sec-") {
-		return nil, fmt.Errorf("header %s cannot be set; it decides how a request is read", header)
+		return nil, fmt.Errorf("header %q cannot be set because it determines how a request is parsed", header)
 	}
 	if c.Value == nil {
-		return nil, fmt.Errorf("header %s for %s has no value", header, c.Host)
+		return nil, fmt.Errorf("header %q for %q has no value", header, c.Host)
 	}
 	switch v := c.Value.Reveal(); {
 	case v == "" || len(v) > maxValue:
-		return nil, fmt.Errorf("the value of header %s for %s has %d bytes; use 1 to %d", header, c.Host, len(v), maxValue)
+		return nil, fmt.Errorf("the value of header %q for %q has %d bytes; use 1 to %d", header, c.Host, len(v), maxValue)
 	case !httpguts.ValidHeaderFieldValue(v) || strings.TrimSpace(v) != v:
-		return nil, fmt.Errorf("the value of header %s for %s holds control characters or begins or ends with white space; leave off the last line break", header, c.Host)
+		return nil, fmt.Errorf("the value of header %q for %q contains control characters, or leading or trailing white space; remove a trailing line break", header, c.Host)
 	}
 	return &key{rule, header, c.Value, c.Insecure}, nil
 }
 
-// parseHost reads which hosts a credential is for.
+// parseHost parses the hosts of a credential.
 func parseHost(text string) (nameRule, error) {
 	host, port, err := splitRule(text)
 	if err != nil {
 		return nameRule{}, err
 	}
 	if _, ok := parsePrefix(host); ok {
-		return nameRule{}, errors.New("it is an address; a credential is for a name, which the host's certificate proves")
+		return nameRule{}, errors.New("it is an address; use a name, which the host's certificate can prove")
 	}
 	name, below := strings.CutPrefix(host, "*.")
 	if strings.Contains(name, "*") {
-		return nameRule{}, errors.New("use a name, or *.name for all names below it")
+		return nameRule{}, errors.New("use a name, or *.name for all its subdomains")
 	}
 	if name, err = CleanName(name); err != nil {
 		return nameRule{}, err
 	}
 	if below && !strings.Contains(name, ".") {
-		return nameRule{}, errors.New("it covers a whole top-level domain; name at least two labels behind the star")
+		return nameRule{}, errors.New("it covers a whole top-level domain; use at least two labels after the star")
 	}
 	return nameRule{name, below, port}, nil
 }
 
-// covers tells whether a credential is for a host and port, over TLS or not.
+// covers reports whether a credential applies to a host and port, over TLS or not.
 func (k *key) covers(host string, port int, secure bool) bool {
 	switch {
 	case !secure && !k.insecure, k.port != 0 && k.port != port, k.port == 0 && port != standard(secure):
@@ -146,8 +146,8 @@ func standard(secure bool) int {
 	return 80
 }
 
-// match returns what is to be set on a request: of each header the credential
-// whose host is the most exact.
+// match returns the credentials of a request: for each header the one with the
+// most specific host.
 func (ks keys) match(host string, port int, secure bool) (out keys) {
 next:
 	for _, k := range ks {
@@ -156,7 +156,7 @@ next:
 		}
 		for i, other := range out {
 			if other.header == k.header {
-				if k.closer(other) {
+				if k.moreSpecific(other) {
 					out[i] = k
 				}
 				continue next
@@ -167,9 +167,9 @@ next:
 	return out
 }
 
-// closer orders two credentials that cover the same host: by how exactly they
-// name it, then by whether they name its port.
-func (k *key) closer(than *key) bool {
+// moreSpecific compares two credentials that cover the same host: by how exactly
+// they name it, then by whether they name its port.
+func (k *key) moreSpecific(than *key) bool {
 	switch {
 	case k.below != than.below:
 		return than.below
@@ -179,7 +179,7 @@ func (k *key) closer(than *key) bool {
 	return k.port > than.port
 }
 
-// any tells whether a tunnel to a host has to be looked into.
+// any reports whether there are credentials for a host, with or without TLS.
 func (ks keys) any(host string, port int) bool {
 	for _, k := range ks {
 		if k.covers(host, port, true) || k.covers(host, port, false) {
@@ -189,7 +189,7 @@ func (ks keys) any(host string, port int) bool {
 	return false
 }
 
-// include tells whether all of some credentials are still the same.
+// include reports whether all the others are unchanged in ks.
 func (ks keys) include(others keys) bool {
 next:
 	for _, o := range others {
@@ -203,8 +203,8 @@ next:
 	return true
 }
 
-// apply sets the headers. What the sandbox sent under these names is dropped,
-// also where a server would take it for the same: some read _ as -.
+// apply sets the headers. It drops headers of the same name that the sandbox sent,
+// also in spellings that servers treat as equal: some read _ as -.
 func (ks keys) apply(r *http.Request) {
 	for _, k := range ks {
 		for _, h := range []http.Header{r.Header, r.Trailer} {
@@ -220,12 +220,12 @@ func (ks keys) apply(r *http.Request) {
 
 const redacted = "[redacted]"
 
-// scrub takes the values out of headers that a server sends back. Servers that
-// repeat them in a body are beyond us: the host was named as one to be trusted.
+// scrub removes the values from headers that a server sends back. Bodies are not
+// searched: the host is trusted.
 func (ks keys) scrub(h map[string][]string) {
 	for _, k := range ks {
 		value := k.value.Reveal()
-		// Servers repeat a token without the word in front of it, too.
+		// Servers may repeat a token without the scheme in front of it.
 		word := value[strings.LastIndexByte(value, ' ')+1:]
 		for name, list := range h {
 			for i, v := range list {

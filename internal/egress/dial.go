@@ -9,14 +9,14 @@ import (
 	"strconv"
 )
 
-// split takes a target apart: a clean name or an address, and a port.
+// split parses a target: a clean name or an address, and a port.
 func split(target, port string) (host string, n int, err error) {
 	if n, err = parsePort(port); err != nil {
 		return "", 0, deny("%v", err)
 	}
 	if ip, err := netip.ParseAddr(target); err == nil {
 		if ip.Zone() != "" {
-			return "", 0, deny("address %q names an interface of this machine", target)
+			return "", 0, deny("address %q contains a network interface", target)
 		}
 		return ip.Unmap().String(), n, nil
 	}
@@ -27,8 +27,8 @@ func split(target, port string) (host string, n int, err error) {
 	return host, n, nil
 }
 
-// dial connects to a host that the rules allow, at one of the addresses that may
-// be reached. It notes in rec where it led.
+// dial connects to a host that the rules allow, at one of its allowed addresses. It
+// sets the address of rec.
 func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*link, error) {
 	if err := p.rules.Load().Allow(host, port); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*
 			return l, nil
 		}
 		c.Close()
-		return nil, deny("the rules of this sandbox were changed meanwhile")
+		return nil, deny("the network rules of this sandbox have changed")
 	}
 	return nil, fmt.Errorf("connect to %s: %w", net.JoinHostPort(host, strconv.Itoa(port)), last)
 }
@@ -63,11 +63,10 @@ func (p *Proxy) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error
 	return p.cfg.Dial(ctx, to)
 }
 
-// resolve returns the addresses of a host that may be reached. One bad answer
-// among good ones is left out: the connection goes to a good one.
+// resolve returns the allowed addresses of a host and omits others.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if err := p.reachable(ip); err != nil {
+		if err := p.checkAddress(ip); err != nil {
 			return nil, err
 		}
 		return []netip.Addr{ip}, nil
@@ -77,15 +76,15 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	found, err := p.cfg.Resolve(ctx, host)
 	if err != nil {
 		if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
-			return nil, fmt.Errorf("look up %s: there is no such name", host)
+			return nil, fmt.Errorf("look up %q: no such host", host)
 		}
-		return nil, fmt.Errorf("look up %s: %w", host, err)
+		return nil, fmt.Errorf("look up %q: %w", host, err)
 	}
 	var good []netip.Addr
 	var refused error
 	for _, ip := range found {
 		ip = ip.Unmap()
-		if err := p.reachable(ip); err != nil {
+		if err := p.checkAddress(ip); err != nil {
 			refused = err
 			continue
 		}
@@ -95,14 +94,14 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	case len(good) > 0:
 		return good, nil
 	case refused != nil:
-		return nil, deny("%s leads to an address that sandboxes may not reach: %v", host, refused)
+		return nil, deny("%q resolves to an address that sandboxes must not reach: %v", host, refused)
 	}
-	return nil, fmt.Errorf("look up %s: it has no address", host)
+	return nil, fmt.Errorf("look up %q: no address", host)
 }
 
-// reachable refuses addresses that are not on the open internet, and this
-// machine's own, unless the operator has opened them.
-func (p *Proxy) reachable(ip netip.Addr) error {
+// checkAddress refuses private addresses, and those of this machine, unless the
+// operator allows them.
+func (p *Proxy) checkAddress(ip netip.Addr) error {
 	ip = ip.Unmap()
 	for _, prefix := range p.cfg.Private {
 		if prefix.Contains(ip) {
@@ -112,7 +111,7 @@ func (p *Proxy) reachable(ip netip.Addr) error {
 	switch {
 	case !Public(ip):
 		return deny("%s is not a public address", ip)
-	case p.own(ip):
+	case p.isOwn(ip):
 		return deny("%s is an address of the machine that runs this sandbox", ip)
 	}
 	return nil

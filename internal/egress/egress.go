@@ -1,19 +1,18 @@
-// Package egress is the way out of a sandbox that has no network of its own: a
-// proxy that speaks HTTP, CONNECT and SOCKS5 on one listener.
+// Package egress is the outbound proxy of a sandbox that has no network of its own.
+// It speaks HTTP, CONNECT and SOCKS5 on one listener.
 //
-// It owns the connections that pass through it, the rules they are held against
-// and the record of them. It resolves names itself and connects to the very
-// address that it has checked, so that a name cannot lead elsewhere between the
-// check and the connection. It refuses this machine, private networks and the
-// addresses where clouds keep their secrets, whatever a sandbox's own rules
-// say: only the operator opens those.
+// It owns its connections, the rules that they must satisfy, and their records. It
+// resolves names itself and connects to the address that it has checked, so that
+// a name cannot resolve differently between check and connection. It refuses this
+// machine, private networks and cloud metadata services, whatever the rules of a
+// sandbox say: only the operator can allow those.
 //
-// For hosts that a sandbox has credentials for, it adds them to the requests: it
-// then stands in for the host with a certificate of the hub's own Authority, and
-// speaks to the host itself over TLS that it has verified. Connections to all
-// other hosts pass as they are. It refuses to add a credential to a request for
-// any host but the one that was connected to. What a trusted host repeats of it
-// in a body is not searched for.
+// It adds credentials to requests for hosts that a sandbox has credentials for. It
+// then impersonates the host with a certificate of the hub's Authority, and
+// connects to the host over verified TLS. Connections to other hosts are forwarded
+// unchanged. It refuses to add a credential to a request for any host but the one
+// that was connected to. A list of allowed names also holds for the names that TLS
+// and HTTP show inside a connection. It does not search response bodies for credentials.
 package egress
 
 import (
@@ -29,33 +28,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/authority"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/socks"
 )
 
 // Config of a proxy. Zero fields have defaults; the zero Network is none.
 type Config struct {
 	Network sandbox.Network
-	// Private lists addresses that are not public and may be reached all the
-	// same. It is the operator's; a sandbox's rules can only narrow it down.
+	// Private lists private addresses that may be reached. The operator sets it;
+	// the rules of a sandbox can only restrict it.
 	Private []netip.Prefix
 
-	// Resolve looks a name up; by default the machine's own resolver.
+	// Resolve looks up a name; default: the system's resolver.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Dial connects to an address that was checked.
+	// Dial connects to a checked address.
 	Dial func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	// Self lists the addresses of this machine, which are never reached.
 	Self func() []netip.Addr
 
-	// Credentials are added to requests to the hosts they are for. Sandboxes must
-	// trust the Authority, which then vouches for these hosts.
+	// Credentials are added to requests to their hosts. Sandboxes must trust the
+	// Authority, which issues certificates for these hosts.
 	Credentials []Credential
-	Authority   *Authority
-	// Roots vouch for the hosts themselves; by default those of the system.
+	Authority   *authority.Authority
+	// Roots verify the hosts themselves; default: the system's.
 	Roots *x509.CertPool
 
-	MaxConns int // at once; default 512
-	Keep     int // records; default 512
-	// Observe is told of every decision, from many goroutines. It must not block.
+	// Bandwidth bounds all connections together, in bytes per second for each direction;
+	// 0 means no bound.
+	Bandwidth int64
+
+	MaxConns int // maximum concurrent connections; default 512
+	Keep     int // number of records to keep; default 512
+	// Observe receives every decision, from many goroutines. It must not block.
 	Observe func(Record)
 	Log     *slog.Logger
 }
@@ -63,7 +68,7 @@ type Config struct {
 const (
 	resolveTimeout = 10 * time.Second
 	dialTimeout    = 15 * time.Second
-	helloTimeout   = 30 * time.Second // until a client has said what it wants
+	helloTimeout   = 30 * time.Second // until a client has sent its request
 	innerIdle      = 2 * time.Minute
 	selfEvery      = 5 * time.Second
 )
@@ -77,10 +82,10 @@ type Proxy struct {
 	plain  *http.Transport
 	server *http.Server
 	funnel *funnel
-	within *http.Server // for what is inside tunnels
+	within *http.Server // for requests in tunnels
 	inner  *funnel
 	life   context.Context
-	end    context.CancelFunc
+	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
@@ -91,6 +96,8 @@ type Proxy struct {
 	seen   Stats
 	work   sync.WaitGroup
 
+	up, down throttle
+
 	sent, received, brokered atomic.Int64
 	verdicts                 [3]atomic.Int64
 
@@ -99,7 +106,7 @@ type Proxy struct {
 	selfAt time.Time
 }
 
-// New returns a proxy that holds connections against cfg.Network. It starts nothing.
+// New returns a proxy that enforces cfg.Network. It starts nothing.
 func New(cfg Config) (*Proxy, error) {
 	rules, err := Parse(cfg.Network)
 	if err != nil {
@@ -138,7 +145,8 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.rules.Store(rules)
 	p.keys.Store(&ks)
-	p.life, p.end = context.WithCancel(context.Background())
+	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
+	p.life, p.cancel = context.WithCancel(context.Background())
 	p.plain = &http.Transport{
 		DialContext:            p.dialPlain,
 		MaxIdleConns:           32,
@@ -166,8 +174,8 @@ func interfaces() []netip.Addr {
 	return out
 }
 
-// own tells whether an address is one of this machine.
-func (p *Proxy) own(ip netip.Addr) bool {
+// isOwn reports whether an address belongs to this machine.
+func (p *Proxy) isOwn(ip netip.Addr) bool {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
 	if p.selfAt.IsZero() || time.Since(p.selfAt) > selfEvery {
@@ -181,7 +189,7 @@ func (p *Proxy) own(ip netip.Addr) bool {
 	return false
 }
 
-// Set replaces the rules. Connections that they no longer allow are cut.
+// Set replaces the rules and cuts connections that they no longer allow.
 func (p *Proxy) Set(n sandbox.Network) error {
 	rules, err := Parse(n)
 	if err != nil {
@@ -191,7 +199,7 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	p.rules.Store(rules)
 	var cut []*link
 	for l := range p.links {
-		if rules.Allow(l.host, l.port) != nil {
+		if rules.Allow(l.host, l.port) != nil || !l.inspected && rules.inspects(l.address(), l.port) {
 			cut = append(cut, l)
 		}
 	}
@@ -203,10 +211,10 @@ func (p *Proxy) Set(n sandbox.Network) error {
 	return nil
 }
 
-// Records returns what passed or was refused lately, oldest first.
+// Records returns recent connections and refusals, oldest first.
 func (p *Proxy) Records() []Record { return p.ring.list() }
 
-// Serve answers on l until the proxy is closed or l fails; it closes l. It may be
+// Serve serves l until the proxy is closed or l fails, and closes l. It may be
 // called again with another listener.
 func (p *Proxy) Serve(l net.Listener) error {
 	defer l.Close()
@@ -232,7 +240,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 			p.admit(c)
 			continue
 		}
-		// Out of descriptors: the listener is fine, and time will tell.
+		// Out of descriptors, for example: the listener still works, so retry.
 		if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() && !temporary(err) || p.life.Err() != nil {
 			return err
 		}
@@ -245,7 +253,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 	}
 }
 
-// startHTTP makes the server for clients that speak HTTP; p.mu is held.
+// startHTTP starts the HTTP servers; p.mu is held.
 func (p *Proxy) startHTTP() {
 	p.funnel = &funnel{conns: make(chan net.Conn), done: p.life.Done()}
 	forward := &httputil.ReverseProxy{
@@ -284,7 +292,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// admit takes a connection, unless there are too many.
+// admit serves a connection unless the limit is reached.
 func (p *Proxy) admit(c net.Conn) {
 	p.mu.Lock()
 	if p.closed || len(p.conns) >= p.cfg.MaxConns {
@@ -298,11 +306,11 @@ func (p *Proxy) admit(c net.Conn) {
 	p.mu.Unlock()
 	go func() {
 		defer p.work.Done()
-		p.greet(t)
+		p.detectProtocol(t)
 	}()
 }
 
-// begin joins a request to the proxy's life: Close waits until it is done.
+// begin registers a request that Close waits for. It returns false after Close.
 func (p *Proxy) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,30 +321,30 @@ func (p *Proxy) begin() bool {
 	return true
 }
 
-// greet finds out which language a client speaks.
-func (p *Proxy) greet(c *tracked) {
+// detectProtocol serves a client by the protocol that its first byte indicates.
+func (p *Proxy) detectProtocol(c *tracked) {
 	c.SetDeadline(time.Now().Add(helloTimeout))
 	var first [1]byte
 	if _, err := c.Conn.Read(first[:]); err != nil {
 		c.Close()
 		return
 	}
-	if first[0] == socksVersion {
+	if first[0] == socks.Version {
 		defer c.Close()
-		p.socks(c)
+		p.serveSOCKS(c)
 		return
 	}
 	c.SetDeadline(time.Time{})
 	c.peeked = first[:]
-	if !p.funnel.give(c) {
+	if !p.funnel.serve(c) {
 		c.Close()
 	}
 }
 
-// Done is closed when the proxy was closed.
+// Done is closed when the proxy is closed.
 func (p *Proxy) Done() <-chan struct{} { return p.life.Done() }
 
-// Close ends everything that passes through, and waits for it.
+// Close closes all connections and waits until they have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -345,7 +353,7 @@ func (p *Proxy) Close() error {
 		return nil
 	}
 	p.closed = true
-	p.end()
+	p.cancel()
 	for l := range p.lists {
 		l.Close()
 	}

@@ -70,7 +70,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	t.Cleanup(func() {
 		p.Close()
 		if err := <-served; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("serve ended with %v", err)
+			t.Errorf("serve ended with %v, want net.ErrClosed", err)
 		}
 	})
 	return r
@@ -163,7 +163,7 @@ func TestEveryProtocolPasses(t *testing.T) {
 	} {
 		status, body, err := get(t, r.client(t, c.scheme), c.url)
 		if err != nil || status != 200 || !strings.HasPrefix(body, "GET /a%2Fb?x=1;y&z host=") || !strings.HasSuffix(body, ` body= for="" via="" conn="" auth=""`) {
-			t.Errorf("%s %s: %d %q %v", c.scheme, c.url, status, body, err)
+			t.Errorf("%s %s: %d %q %v, want status 200, beginning with \"GET /a%%2Fb?x=1;y&z host=\", ending in %q", c.scheme, c.url, status, body, err, ` body= for="" via="" conn="" auth=""`)
 		}
 	}
 	testenv.Poll(t, "all records end", func() bool {
@@ -174,14 +174,14 @@ func TestEveryProtocolPasses(t *testing.T) {
 	for _, rec := range r.Records() {
 		protocols[rec.Protocol]++
 		if rec.Verdict != Allowed || rec.Address != "127.0.0.1" || rec.Port == 0 {
-			t.Errorf("%+v", rec)
+			t.Errorf("%+v, want Verdict %v, Address \"127.0.0.1\", Port other than 0", rec, Allowed)
 		}
 	}
 	if protocols["http"] != 1 || protocols["connect"] != 1 || protocols["socks5"] != 2 {
-		t.Error(protocols)
+		t.Errorf("got %v, want http 1, connect 1, socks5 2", protocols)
 	}
 	if rec := r.Records()[0]; rec.Down == 0 || rec.Host != "out.test" {
-		t.Errorf("%+v", rec)
+		t.Errorf("%+v, want Down other than 0, Host \"out.test\"", rec)
 	}
 }
 
@@ -200,40 +200,40 @@ func TestRefusalsSayWhy(t *testing.T) {
 		"[::1]":           "not a public address",
 		"169.254.169.254": "not a public address",
 		"10.0.0.1":        "not a public address",
-		"inside.test":     "leads to an address that sandboxes may not reach",
-		"meta.test":       "leads to an address that sandboxes may not reach",
+		"inside.test":     "resolves to an address that sandboxes must not reach",
+		"meta.test":       "resolves to an address that sandboxes must not reach",
 		"me.test":         "an address of the machine",
 		"127.1":           "ends in a number",
 		"0x7f.0.0.0x1":    "ends in a number",
 		"2130706433":      "ends in a number",
-		"gone.test":       "there is no such name",
-		"localhost":       "there is no such name",
+		"gone.test":       "no such host",
+		"localhost":       "no such host",
 	} {
 		status, body, err := get(t, r.client(t, "http"), "http://"+target+":80/")
 		wantStatus := 403
-		if strings.Contains(want, "no such name") {
+		if strings.Contains(want, "no such host") {
 			wantStatus = 502
 		}
 		if err != nil || status != wantStatus || !strings.Contains(body, want) {
-			t.Errorf("%s: %d %q %v", target, status, body, err)
+			t.Errorf("%s: %d %q %v, want status %v, containing %q", target, status, body, err, wantStatus, want)
 		}
 		for _, c := range []struct{ scheme, url string }{{"http", "https://" + target + "/"}, {"socks5h", "http://" + target + "/"}} {
 			if _, _, err := get(t, r.client(t, c.scheme), c.url); err == nil {
-				t.Errorf("%s over %s was reached", target, c.scheme)
+				t.Errorf("%s over %s was reached, want an error", target, c.scheme)
 			}
 		}
 	}
 	if d := r.dialed(); len(d) != 0 {
-		t.Errorf("dialed %v", d)
+		t.Errorf("dialed %v, want no d", d)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(seen) != 36 {
-		t.Errorf("%d decisions were observed", len(seen))
+		t.Errorf("%d decisions were observed, want len(seen) 36", len(seen))
 	}
 	for _, rec := range seen {
 		if rec.Verdict == Allowed || rec.Reason == "" || !rec.Ended {
-			t.Errorf("%+v", rec)
+			t.Errorf("%+v, want Verdict other than %v, Reason other than \"\", Ended true", rec, Allowed)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestNameCannotChangeBetweenCheckAndDial(t *testing.T) {
 		get(t, r.client(t, "http"), "http://rebind.test/")
 	}
 	if d := r.dialed(); !slices.Equal(d, []string{"93.184.216.34:80", "1.1.1.1:80"}) {
-		t.Errorf("dialed %v", d)
+		t.Errorf("dialed %v, want d %v", d, []string{"93.184.216.34:80", "1.1.1.1:80"})
 	}
 }
 
@@ -262,7 +262,7 @@ func TestRulesOfASandboxCannotOpenThisMachine(t *testing.T) {
 	r.names["out.test"] = []string{"127.0.0.1"}
 	for _, host := range []string{"127.0.0.1", "out.test"} {
 		if status, body, err := get(t, r.client(t, "http"), "http://"+host+":"+port(t, out.URL)); err != nil || status != 403 {
-			t.Errorf("%s: %d %q %v", host, status, body, err)
+			t.Errorf("%s: %d %q %v, want status 403", host, status, body, err)
 		}
 	}
 }
@@ -274,12 +274,23 @@ func TestRulesChangeLive(t *testing.T) {
 	echo := echoServer(t)
 	out := answer(t, false)
 	client := r.client(t, "http")
+	unseen := r.tunnel(t, "b.test:"+echo)
+	fmt.Fprint(unseen.Conn, "x")
+	if b, err := unseen.ReadByte(); b != 'x' {
+		t.Fatalf("got %q, %v, want x", b, err)
+	}
+	if err := r.Set(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"a.test", "b.test:" + echo}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unseen.ReadByte(); err == nil {
+		t.Error("a tunnel whose content nobody inspected outlived the change to a list of names")
+	}
 	a, b := r.tunnel(t, "a.test:"+echo), r.tunnel(t, "b.test:"+echo)
 	plain := "http://a.test:" + port(t, out.URL)
 	if status, _, err := get(t, client, plain); status != 200 {
-		t.Fatal(status, err)
+		t.Fatalf("got %d, %v, want 200", status, err)
 	}
-	if err := r.Set(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"b.test"}}); err != nil {
+	if err := r.Set(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"b.test:" + echo}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.ReadByte(); err == nil {
@@ -288,11 +299,11 @@ func TestRulesChangeLive(t *testing.T) {
 	fmt.Fprint(b, "still here\n")
 	b.Flush()
 	if line, err := b.ReadString('\n'); line != "still here\n" {
-		t.Error(line, err)
+		t.Errorf("got %q, %v, want \"still here\"", line, err)
 	}
 	// The connection to the outside may still be there, but is not used again.
 	if status, body, err := get(t, client, plain); status != 403 || !strings.Contains(body, "not on this sandbox's list") {
-		t.Error(status, body, err)
+		t.Errorf("got %v, %q, %v, want status 403, containing \"not on this sandbox's list\"", status, body, err)
 	}
 	if err := r.Set(sandbox.Network{Mode: "x"}); err == nil {
 		t.Error("bad rules were accepted")
@@ -301,7 +312,7 @@ func TestRulesChangeLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _, err := get(t, client, plain); status != 200 {
-		t.Error(status, err)
+		t.Errorf("got %d, %v, want 200", status, err)
 	}
 }
 
@@ -351,7 +362,7 @@ func (r *rig) tunnel(t *testing.T, to string) pipe {
 	rw.Flush()
 	res, err := http.ReadResponse(rw.Reader, &http.Request{Method: http.MethodConnect})
 	if err != nil || res.StatusCode != 200 {
-		t.Fatal(res, err)
+		t.Fatalf("got %v, %v, want 200", res, err)
 	}
 	return pipe{rw, c}
 }
@@ -365,11 +376,11 @@ func TestHalfClose(t *testing.T) {
 	c.Flush()
 	c.Conn.(*net.UnixConn).CloseWrite()
 	if b, err := io.ReadAll(c.Reader); string(b) != "hello bye" {
-		t.Errorf("%q %v", b, err)
+		t.Errorf("%q %v, want \"hello bye\"", b, err)
 	}
 	testenv.Poll(t, "the record ends", func() bool { return r.Records()[0].Ended })
 	if rec := r.Records()[0]; rec.Up != 6 || rec.Down != 9 {
-		t.Errorf("%+v", rec)
+		t.Errorf("%+v, want Up 6, Down 9", rec)
 	}
 }
 
@@ -394,7 +405,7 @@ func TestNotAProxyRequest(t *testing.T) {
 		b, err := io.ReadAll(c)
 		c.Close()
 		if err != nil || !strings.Contains(string(b), want) {
-			t.Errorf("%q: %q %v", request, b, err)
+			t.Errorf("%q: %q %v, want containing %q", request, b, err, want)
 		}
 	}
 }
@@ -438,7 +449,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		hosts = append(hosts, rec.Host)
 	}
 	if !slices.Equal(hosts, []string{"host2.test", "host3.test", "host4.test"}) {
-		t.Error(hosts)
+		t.Errorf("got %v, want host2.test, host3.test, host4.test", hosts)
 	}
 }
 

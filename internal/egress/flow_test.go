@@ -30,11 +30,11 @@ func TestRedirectsAreTheSandboxs(t *testing.T) {
 		}
 	}
 	if status, body, err := get(t, w.trusting(t, "http", w.ours, w.real), "https://named.test:"+w.secure+"/"); status != 200 {
-		t.Fatal(status, body, err)
+		t.Fatalf("got %v, %q, %v, want status 200", status, body, err)
 	}
 	list := w.requests()
 	if len(list) != 2 || !slices.Equal(list[0].auth, []string{token}) || list[1].path != "/there" || len(list[1].auth) != 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("%+v, want len(list) 2, auth %v, path \"/there\", no auth", list, []string{token})
 	}
 }
 
@@ -58,12 +58,12 @@ func TestWebSocketsPass(t *testing.T) {
 		for _, scheme := range []string{"http", "socks5h"} {
 			c, _, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPClient: w.trusting(t, scheme, w.ours)})
 			if err != nil {
-				t.Fatal(scheme, url, err)
+				t.Fatalf("%s %s: %v", scheme, url, err)
 			}
 			for i := range 3 {
 				c.Write(t.Context(), websocket.MessageText, fmt.Append(nil, i))
 				if _, b, err := c.Read(t.Context()); string(b) != fmt.Sprint("re: ", i) {
-					t.Errorf("%s %s: %q %v", scheme, url, b, err)
+					t.Errorf("%s %s: %q %v, want %v", scheme, url, b, err, fmt.Sprint("re: ", i))
 				}
 			}
 			c.Close(websocket.StatusNormalClosure, "")
@@ -71,7 +71,7 @@ func TestWebSocketsPass(t *testing.T) {
 	}
 	for _, r := range w.requests() {
 		if !slices.Equal(r.auth, []string{token}) {
-			t.Errorf("%+v", r)
+			t.Errorf("%+v, want auth %v", r, []string{token})
 		}
 	}
 	// One that is open when its credential goes is cut.
@@ -124,12 +124,12 @@ func TestBothWaysStream(t *testing.T) {
 	for i := range 5 {
 		fmt.Fprintf(in, "%d\n", i)
 		if line, err := back.ReadString('\n'); line != fmt.Sprintf("re: %d\n", i) {
-			t.Fatal(line, err)
+			t.Fatalf("got %q, %v, want \"re: %d\"", line, err, i)
 		}
 	}
 	in.Close()
 	if rest, err := io.ReadAll(back); err != nil || len(rest) != 0 {
-		t.Error(rest, err)
+		t.Errorf("got %q, %v, want the end", rest, err)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestEchoesAreNotPassedOn(t *testing.T) {
 		res.Body.Close()
 		all := fmt.Sprint(early, res.Header, res.Trailer)
 		if err != nil || string(body) != "fine" || strings.Contains(all, "5f1c9e77a0") || strings.Count(all, redacted) < 4 {
-			t.Errorf("%s: %q %s %v", url, body, all, err)
+			t.Errorf("%s: %q %s %v, want \"fine\" and headers with the value redacted", url, body, all, err)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestEchoesAreNotPassedOn(t *testing.T) {
 func TestGarbledAnswersTellNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cert, err := w.real.leaf("named.test")
+	cert, err := w.real.Certificate("named.test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +207,11 @@ func TestGarbledAnswersTellNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := w.tunnel(t, "named.test:"+to)
-		s := tls.Client(direct{c}, &tls.Config{RootCAs: w.ours.pool(), ServerName: "named.test"})
+		s := tls.Client(direct{c}, &tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"})
 		fmt.Fprintf(s, "GET / HTTP/1.1\r\nHost: named.test:%s\r\nConnection: close\r\n\r\n", to)
 		all, _ := io.ReadAll(s)
 		if strings.Contains(string(all), "5f1c9e77a0") {
-			t.Errorf("%s: %q", what, all)
+			t.Errorf("%s: %q, want all without \"5f1c9e77a0\"", what, all)
 		}
 		c.Conn.Close()
 		l.Close()
@@ -237,7 +237,7 @@ func TestAnswersComeAsTheyAre(t *testing.T) {
 		}
 		res.Body.Close()
 		if got := fmt.Sprint(res.StatusCode, res.Header); got != "418 map[Content-Length:[6] Set-Cookie:[a=b c=d]]" {
-			t.Errorf("%s: %s", url, got)
+			t.Errorf("%s: %s, want \"418 map[Content-Length:[6] Set-Cookie:[a=b c=d]]\"", url, got)
 		}
 	}
 }
@@ -252,12 +252,12 @@ func TestHandshakeAheadOfTheAnswer(t *testing.T) {
 	}
 	defer c.Close()
 	named := "named.test:" + w.secure
-	s := tls.Client(&hasty{Conn: c, ahead: "CONNECT " + named + " HTTP/1.1\r\nHost: x\r\n\r\n"}, &tls.Config{RootCAs: w.ours.pool(), ServerName: "named.test"})
+	s := tls.Client(&hasty{Conn: c, ahead: "CONNECT " + named + " HTTP/1.1\r\nHost: x\r\n\r\n"}, &tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"})
 	if _, err := io.WriteString(s, "GET / HTTP/1.1\r\nHost: "+named+"\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := io.ReadAll(s); err != nil || !strings.HasSuffix(string(all), "fine") {
-		t.Errorf("%q %v", all, err)
+		t.Errorf("%q %v, want all ending in \"fine\"", all, err)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestStatsCountWhatPasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := io.Copy(io.Discard, res.Body); n != 1<<20 {
-			t.Error(n, err)
+			t.Errorf("got %d bytes, %v, want %d", n, err, 1<<20)
 		}
 		res.Body.Close()
 		testenv.Poll(t, "it is counted", func() bool {
@@ -308,11 +308,11 @@ func TestStatsCountWhatPasses(t *testing.T) {
 	get(t, w.client(t, "http"), "http://gone.test/")
 	get(t, w.client(t, "http"), "http://10.0.0.1/")
 	if s := w.Stats(); s.Sent > 5<<20 || s.Received > 5<<20 || s.Allowed != 4 || s.Denied != 1 || s.Failed != 1 || s.Brokered != 2 || s.Open == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want Sent at most %v, Received at most %v, Allowed 4, Denied 1, Failed 1, Brokered 2, Open other than 0", s, 5<<20, 5<<20)
 	}
 	w.Close()
 	if s := w.Stats(); s.Sent < last.Sent || s.Received < last.Received || s.Open != 0 {
-		t.Errorf("%+v after %+v", s, last)
+		t.Errorf("%+v after %+v, want Sent at least %v, Received at least %v, Open 0", s, last, last.Sent, last.Received)
 	}
 	var brokered int
 	for _, r := range w.Records() {
@@ -321,7 +321,7 @@ func TestStatsCountWhatPasses(t *testing.T) {
 		}
 	}
 	if brokered != 2 {
-		t.Errorf("%d records say that credentials were added", brokered)
+		t.Errorf("%d records say that credentials were added, want brokered 2", brokered)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestCloseEndsBrokeredTunnels(t *testing.T) {
 	w := newWorld(t)
 	idle := w.tunnel(t, "named.test:"+w.secure)
 	busy := w.tunnel(t, "named.test:"+w.secure)
-	s := tls.Client(direct{busy}, &tls.Config{RootCAs: w.ours.pool(), ServerName: "named.test"})
+	s := tls.Client(direct{busy}, &tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"})
 	if err := s.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -390,11 +390,11 @@ func TestRealPrograms(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			// The host speaks no git, but was asked.
 			if c.run[0] != "git" && (err != nil || string(out) != "fine") {
-				t.Errorf("%q %v", out, err)
+				t.Errorf("got %q, %v, want \"fine\"", out, err)
 			}
 			list := w.requests()[before:]
 			if len(list) == 0 || !slices.Equal(list[0].auth, []string{c.want}) {
-				t.Errorf("the host saw %+v; %s", list, out)
+				t.Errorf("the host saw %+v; %s, want len(list) other than 0, auth %v", list, out, []string{c.want})
 			}
 		})
 	}

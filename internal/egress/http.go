@@ -9,10 +9,11 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"strings"
 	"time"
 )
 
-// handler answers clients that speak HTTP.
+// handler serves HTTP clients.
 func (p *Proxy) handler(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.begin() {
@@ -25,9 +26,9 @@ func (p *Proxy) handler(forward http.Handler) http.Handler {
 		case r.URL.Scheme == "http" && r.URL.Host != "":
 			p.forward(w, r, forward)
 		case r.URL.Scheme != "" && r.URL.Host != "":
-			refuse(w, http.StatusBadRequest, fmt.Sprintf("%s cannot be asked for like this; open a tunnel with CONNECT", r.URL.Scheme))
+			refuse(w, http.StatusBadRequest, fmt.Sprintf("%s URLs are not supported; open a tunnel with CONNECT", r.URL.Scheme))
 		default:
-			refuse(w, http.StatusBadRequest, "this is the way out of a sandbox; use it as an HTTP or SOCKS5 proxy")
+			refuse(w, http.StatusBadRequest, "this is the egress proxy of a sandbox; use it as an HTTP or SOCKS5 proxy")
 		}
 	})
 }
@@ -39,7 +40,7 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	io.WriteString(w, "cove: "+why+"\n")
 }
 
-// status is how a failure is answered.
+// status is the HTTP status of an error.
 func status(err error) int {
 	switch {
 	case Denied(err):
@@ -53,26 +54,26 @@ func status(err error) int {
 // connect opens a tunnel.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	rec := &Record{Time: time.Now(), Protocol: "connect", Host: short(r.URL.Hostname())}
-	far, err := p.open(r.Context(), r.URL.Hostname(), r.URL.Port(), rec)
-	p.judge(rec, err)
+	remote, err := p.open(r.Context(), r.URL.Hostname(), r.URL.Port(), rec)
+	p.record(rec, err)
 	if err != nil {
 		refuse(w, status(err), err.Error())
 		return
 	}
 	client, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		far.Close()
+		remote.Close()
 		p.ring.end(rec, 0, 0)
 		return
 	}
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		client.Close()
-		far.Close()
+		remote.Close()
 		p.ring.end(rec, 0, 0)
 		return
 	}
 	client.SetDeadline(time.Time{})
-	p.pass(client, early.Reader, far, rec)
+	p.relay(client, early.Reader, remote, rec)
 }
 
 // open checks a target and connects to it.
@@ -85,7 +86,7 @@ func (p *Proxy) open(ctx context.Context, target, port string, rec *Record) (*li
 	return p.dial(ctx, host, n, rec)
 }
 
-// short bounds what a client sent before it was checked.
+// short bounds unchecked input.
 func short(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
@@ -93,19 +94,19 @@ func short(s string) string {
 	return s
 }
 
-// callKey carries a request that is passed on.
+// callKey is the context key of a forwarded request.
 type callKey struct{}
 
-// call is one request, over plain HTTP or in a tunnel that is looked into.
+// call is one request, over plain HTTP or in a brokered tunnel.
 type call struct {
-	rec    *Record // nil in a tunnel, which has its own
-	judged bool
-	keys   keys
-	tunnel *tunnel
+	rec      *Record // nil in a tunnel, which has its own
+	recorded bool
+	keys     keys
+	tunnel   *tunnel
 }
 
-// forward passes a plain request on. The rules are asked for each, since
-// connections are used again.
+// forward forwards a plain HTTP request. It checks the rules for each request,
+// since connections are reused.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	rec := &Record{Time: time.Now(), Protocol: "http", Host: short(r.URL.Hostname())}
 	port := r.URL.Port()
@@ -118,7 +119,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 		err = p.rules.Load().Allow(host, n)
 	}
 	if err != nil {
-		p.judge(rec, err)
+		p.record(rec, err)
 		refuse(w, status(err), err.Error())
 		return
 	}
@@ -128,23 +129,23 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	authority := r.URL.Host
 	if p.keys.Load().any(host, n) {
 		f := &flow{host: host, port: n, cut: cancel}
-		if call.keys = p.carry(f); len(call.keys) > 0 {
-			defer p.leave(f)
-			if echoes(w, r) {
+		if call.keys = p.attach(f); len(call.keys) > 0 {
+			defer p.detach(f)
+			if refuseEcho(w, r) {
 				return
 			}
 			authority, rec.Brokered = f.authority(), true
 		}
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		if !call.judged {
-			call.judged = true
+		if !call.recorded {
+			call.recorded = true
 			rec.Address, _, _ = net.SplitHostPort(got.Conn.RemoteAddr().String())
-			p.judge(rec, nil)
+			p.record(rec, nil)
 		}
 	}})
 	out := r.WithContext(ctx)
-	// What was checked is what is asked for.
+	// Request exactly what was checked.
 	u := *r.URL
 	u.Host = net.JoinHostPort(host, port)
 	out.URL, out.Host = &u, authority
@@ -160,13 +161,13 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 	next.ServeHTTP(reply, out)
 }
 
-// untouched keeps the server from adding what an answer does not have.
+// untouched keeps the server from adding headers to a response.
 func untouched(h http.Header) {
 	h["Content-Type"], h["Date"] = nil, nil
 }
 
-// rewrite takes back what the standard proxy changes: this one is no front of a
-// server, and nothing a program sends is ours to tidy.
+// rewrite reverts what the standard reverse proxy changes: a forward proxy must not
+// alter requests.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -174,7 +175,13 @@ func rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header[h] = v
 		}
 	}
-	// Last, when what the client has to say of its own headers was heeded.
+	if strings.EqualFold(r.Out.Header.Get("Upgrade"), "h2c") {
+		// Its requests could be for any host. A server responds in HTTP/1.1 without it.
+		for _, h := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+			r.Out.Header.Del(h)
+		}
+	}
+	// Last, after the client's own Connection header has been applied.
 	if c, ok := r.In.Context().Value(callKey{}).(*call); ok {
 		c.keys.apply(r.Out)
 	}
@@ -186,7 +193,7 @@ func (p *Proxy) dialPlain(ctx context.Context, _, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	// Not the record of the request: the connection may end up with another's.
+	// Not the record of the request: another request may use the connection.
 	l, err := p.open(ctx, target, port, &Record{})
 	if err != nil {
 		return nil, err
@@ -194,14 +201,14 @@ func (p *Proxy) dialPlain(ctx context.Context, _, addr string) (net.Conn, error)
 	return l, nil
 }
 
-// failed answers a request that could not be passed on.
+// failed responds to a request that could not be forwarded.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if call, ok := r.Context().Value(callKey{}).(*call); ok && !call.judged {
-		call.judged = true
-		p.judge(call.rec, err)
+	if call, ok := r.Context().Value(callKey{}).(*call); ok && !call.recorded {
+		call.recorded = true
+		p.record(call.rec, err)
 	}
 	if r.Context().Err() != nil {
-		// Nobody is there, or a credential was taken away: no answer is the answer.
+		// The client has left, or a credential was revoked: drop the connection.
 		panic(http.ErrAbortHandler)
 	}
 	refuse(w, status(err), err.Error())

@@ -28,7 +28,7 @@ func TestCredentialsChangeLive(t *testing.T) {
 			status, body, err = get(t, client, url)
 		}
 		if status != 200 {
-			t.Fatal(status, body, err)
+			t.Fatalf("got %d %q, %v, want 200", status, body, err)
 		}
 		list := w.requests()
 		if got := strings.Join(list[len(list)-1].auth, "|"); len(list) != before+1 || got != want {
@@ -55,7 +55,7 @@ func TestCredentialsChangeLive(t *testing.T) {
 	set(cred, other)
 	ask(token)
 	if got := w.Stats().Allowed; got != open {
-		t.Error("a connection was cut that nothing has changed for")
+		t.Errorf("a connection was cut that nothing has changed for, want %v", open)
 	}
 	rotated := cred
 	rotated.Value = hidden("Bearer new")
@@ -76,10 +76,10 @@ func TestCredentialsChangeLive(t *testing.T) {
 	// A request that comes late does not bring back a flow that is over.
 	set(cred)
 	f := &flow{host: "named.test", port: far(t, w.secure), secure: true}
-	w.carry(f)
-	w.leave(f)
-	if late := w.carry(f); len(late) != 1 || flows() != 0 {
-		t.Errorf("%d flows are left", flows())
+	w.attach(f)
+	w.detach(f)
+	if late := w.attach(f); len(late) != 1 || flows() != 0 {
+		t.Errorf("%d flows are left, want none", flows())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestRemovalCutsWhatIsUnderWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: %v", url, err)
+			t.Errorf("%s: %v, want io.EOF or net.ErrClosed", url, err)
 		}
 		if err := w.SetCredentials(w.credentials()); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	changing.Wait()
 	w.Close()
 	if len(w.flows)+len(w.links)+len(w.conns) != 0 || len(w.requests()) == 0 {
-		t.Errorf("%d flows, %d links, %d connections are left; %d requests passed", len(w.flows), len(w.links), len(w.conns), len(w.requests()))
+		t.Errorf("%d flows, %d links, %d connections are left; %d requests passed, want no conns, len(requests) other than 0", len(w.flows), len(w.links), len(w.conns), len(w.requests()))
 	}
 }
 
@@ -175,15 +175,15 @@ func TestRulesHoldInsideTunnels(t *testing.T) {
 	client := w.trusting(t, "http", w.ours)
 	url := "https://named.test:" + w.secure
 	if status, body, err := get(t, client, url); status != 200 {
-		t.Fatal(status, body, err)
+		t.Fatalf("got %d %q, %v, want 200", status, body, err)
 	}
 	if err := w.Set(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"other.test"}}); err != nil {
 		t.Fatal(err)
 	}
 	if status, body, err := get(t, client, url); err == nil && status < 400 {
-		t.Error(status, body)
+		t.Errorf("got %d %q, want a refusal", status, body)
 	}
 	if n := len(w.requests()); n != 1 {
-		t.Errorf("%d requests", n)
+		t.Errorf("%d requests, want 1", n)
 	}
 }

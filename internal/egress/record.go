@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// Record is one connection, or one request over HTTP, that a sandbox made or
-// tried to make.
+// Record is a connection or plain HTTP request that a sandbox made or attempted.
 type Record struct {
 	Time     time.Time
 	Protocol string // http, connect, socks5
 	Host     string
 	Port     int
-	Address  string // where it led
+	Address  string // of the host
 	Verdict  string // allowed, denied, failed
 	Reason   string
 	Brokered bool // credentials were added
-	// What follows is known when the connection has ended.
+	// The fields below are set when the connection has ended.
 	Ended bool
 	Up    int64
 	Down  int64
@@ -30,8 +29,8 @@ const (
 	Failed  = "failed"
 )
 
-// judge enters what became of an attempt.
-func (p *Proxy) judge(rec *Record, err error) {
+// record sets the verdict of an attempt and stores it.
+func (p *Proxy) record(rec *Record, err error) {
 	switch {
 	case err == nil:
 		rec.Verdict = Allowed
@@ -49,7 +48,7 @@ func (p *Proxy) judge(rec *Record, err error) {
 	}
 }
 
-// ring keeps the latest records. Those of living connections are still changed.
+// ring keeps the latest records. Those of open connections can still change.
 type ring struct {
 	mu   sync.Mutex
 	max  int
@@ -73,7 +72,7 @@ func (r *ring) end(rec *Record, up, down int64) {
 	r.change(rec, func() { rec.Ended, rec.Up, rec.Down, rec.Took = true, up, down, time.Since(rec.Time) })
 }
 
-// change alters a record that others may be reading.
+// change changes a record that others may be reading.
 func (r *ring) change(_ *Record, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

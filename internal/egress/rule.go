@@ -11,16 +11,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Rules are a network policy, ready to be asked.
+// Rules are a parsed network policy.
 type Rules struct {
 	mode  sandbox.NetworkMode
 	names []nameRule
 	nets  []netRule
 }
 
-// nameRule allows a name, or all names below one; port 0 is any.
+// nameRule allows a name, or all its subdomains; port 0 means any.
 type nameRule struct {
-	name  string // "" with below: every name
+	name  string // empty with below: every name
 	below bool
 	port  int
 }
@@ -30,9 +30,9 @@ type netRule struct {
 	port   int
 }
 
-// Parse reads a policy. Rules are "name", "*.name" (all names below it), "*",
-// an address or a range of them ("192.0.2.7", "[2001:db8::1]", "192.0.2.0/24"),
-// each with ":port" behind it if only that port is meant.
+// Parse parses a policy. Rules are "name", "*.name" (all its subdomains), "*",
+// an address or a range ("192.0.2.7", "[2001:db8::1]", "192.0.2.0/24"), each
+// optionally followed by ":port".
 func Parse(n sandbox.Network) (*Rules, error) {
 	r := &Rules{mode: n.Mode}
 	switch n.Mode {
@@ -40,11 +40,11 @@ func Parse(n sandbox.Network) (*Rules, error) {
 		r.mode = sandbox.NetworkNone
 	case sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkOpen:
 	default:
-		return nil, fmt.Errorf("network mode %q: use none, allow or open", n.Mode)
+		return nil, fmt.Errorf("invalid network mode %q; use none, allow or open", n.Mode)
 	}
 	for _, text := range n.Allow {
 		if err := r.add(text); err != nil {
-			return nil, fmt.Errorf("network rule %q: %w", text, err)
+			return nil, fmt.Errorf("invalid network rule %q: %w", text, err)
 		}
 	}
 	return r, nil
@@ -60,7 +60,7 @@ func (r *Rules) add(text string) error {
 		return nil
 	}
 	if strings.ContainsAny(host, "/[]:") {
-		return errors.New("it is neither an address, a range such as 192.0.2.0/24, nor a name")
+		return errors.New("use a name, an address or a range such as 192.0.2.0/24")
 	}
 	if host == "*" {
 		r.names = append(r.names, nameRule{below: true, port: port})
@@ -74,7 +74,7 @@ func (r *Rules) add(text string) error {
 	return nil
 }
 
-// splitRule takes the port off; an IPv6 address needs brackets to have one.
+// splitRule splits off the port; an IPv6 address with a port needs brackets.
 func splitRule(text string) (host string, port int, err error) {
 	if _, ok := parsePrefix(text); ok {
 		return text, 0, nil
@@ -92,12 +92,12 @@ func splitRule(text string) (host string, port int, err error) {
 func parsePort(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || s[0] == '+' {
-		return 0, fmt.Errorf("port %q: use 1 to 65535", s)
+		return 0, fmt.Errorf("invalid port %q; use 1 to 65535", s)
 	}
 	return int(n), nil
 }
 
-// parsePrefix reads an address, with or without brackets, or a range.
+// parsePrefix parses an address, with or without brackets, or a range.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if p, err := netip.ParsePrefix(s); err == nil {
@@ -112,28 +112,28 @@ func parsePrefix(s string) (netip.Prefix, bool) {
 }
 
 // CleanName returns a host name in lower case without its final dot. It refuses
-// what is no name, and names that some programs read as an address.
+// invalid names, and names that some programs parse as an address.
 func CleanName(s string) (string, error) {
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
 	if s == "" || len(s) > 253 {
-		return "", errors.New("a name has 1 to 253 characters")
+		return "", errors.New("a host name has 1 to 253 characters")
 	}
 	last := ""
 	for label := range strings.SplitSeq(s, ".") {
 		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			return "", errors.New("it is no host name; use letters, digits, - and dots, and the xn-- form of other names")
+			return "", errors.New("invalid host name; use letters, digits, hyphens and dots, and the xn-- form of other names")
 		}
 		last = label
 	}
 	// 127.1, 0x7f000001 and 2130706433 are ways to write 127.0.0.1.
 	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
-		return "", errors.New("it ends in a number and is no address; write addresses in full")
+		return "", errors.New("it ends in a number but is not an address; write addresses in full")
 	}
 	return s, nil
 }
 
-// Allow says why connections to a host and port are refused; nil when they are
-// not. The host is a clean name or an address.
+// Allow returns an error if connections to a host and port are refused. The host
+// is a clean name or an address.
 func (r *Rules) Allow(host string, port int) error {
 	switch r.mode {
 	case sandbox.NetworkOpen:
@@ -155,22 +155,27 @@ func (r *Rules) Allow(host string, port int) error {
 		if literal || n.port != 0 && n.port != port {
 			continue
 		}
-		if n.name == host && !n.below || n.below && (n.name == "" || strings.HasSuffix(host, "."+n.name)) {
+		if n.matches(host) {
 			return nil
 		}
 	}
 	return deny("%s is not on this sandbox's list of allowed hosts (policy allow)", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
-// deniedError is a refusal by a rule, as opposed to a failure to connect. Its
-// text is for whoever sits in the sandbox.
+// matches reports whether a rule is for a name.
+func (n nameRule) matches(host string) bool {
+	return n.name == host && !n.below || n.below && (n.name == "" || strings.HasSuffix(host, "."+n.name))
+}
+
+// deniedError is a refusal by a rule, as opposed to a failure to connect. Programs
+// in the sandbox see its text.
 type deniedError struct{ why string }
 
 func (e *deniedError) Error() string { return e.why }
 
 func deny(format string, args ...any) error { return &deniedError{fmt.Sprintf(format, args...)} }
 
-// Denied tells whether an error is a refusal.
+// Denied reports whether an error is a refusal.
 func Denied(err error) bool {
 	_, ok := errors.AsType[*deniedError](err)
 	return ok

@@ -48,7 +48,7 @@ func TestRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := r.Allow(c.host, c.port); (err == nil) != c.ok || err != nil && !Denied(err) {
-			t.Errorf("%v %s:%d: %v", c.n, c.host, c.port, err)
+			t.Errorf("%v %s:%d: %v, want it allowed: %v", c.n, c.host, c.port, err, c.ok)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestRules(t *testing.T) {
 func TestBadRulesAreRefused(t *testing.T) {
 	for _, rule := range []string{"", ":80", "example.com:0", "example.com:http", "example.com:70000", "ex ample", "*.*", "a..b", "300.1.2.3", "127.1", "0x7f000001", "2130706433", "10.0.0.0/40", "fe80::1%eth0", "http://example.com", "*."} {
 		if _, err := Parse(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{rule}}); err == nil {
-			t.Errorf("%q was accepted", rule)
+			t.Errorf("%q was accepted, want an error", rule)
 		}
 	}
 	if _, err := Parse(sandbox.Network{Mode: "sometimes"}); err == nil {
@@ -73,7 +73,7 @@ func TestPublic(t *testing.T) {
 		"64:ff9b::7f00:1": false, "2002:7f00:1::": false, "2001::1": false, "2001:db8::1": false,
 	} {
 		if got := Public(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %v", text, got)
+			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if len(r.names)+len(r.nets) != 1 {
-			t.Errorf("%q became %+v", rule, r)
+			t.Errorf("%q became %+v, want len(nets) 1", rule, r)
 		}
 	})
 }

@@ -58,15 +58,3 @@ func TestSocksReplies(t *testing.T) {
 		c1.Close()
 	}
 }
-
-func FuzzSocksRequest(f *testing.F) {
-	f.Add([]byte{5, 1, 0, 1, 127, 0, 0, 1, 0, 80})
-	f.Add([]byte{5, 1, 0, 3, 3, 'a', '.', 'b', 0, 80})
-	f.Add([]byte{5, 1, 0, 4})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		target, port, _, err := socksRequest(bytes.NewReader(b))
-		if err == nil && (port < 0 || port > 65535 || len(target) > 255) {
-			t.Errorf("%q %d", target, port)
-		}
-	})
-}

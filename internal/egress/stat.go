@@ -1,24 +1,24 @@
 package egress
 
-// Stats is what a sandbox has exchanged with the outside so far.
+// Stats are the counters of a proxy.
 type Stats struct {
-	Sent     int64 // bytes, on the connections to the outside
+	Sent     int64 // bytes on outbound connections
 	Received int64
 	Allowed  int64 // connections, or requests over plain HTTP
 	Denied   int64
 	Failed   int64
-	Brokered int64 // requests that carried credentials
-	Open     int   // connections of the sandbox to the proxy now
+	Brokered int64 // requests with credentials
+	Open     int   // current connections of the sandbox to the proxy
 }
 
-// Stats returns the counts. They never go back.
+// Stats returns the counters, which never decrease.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sent, received := p.sent.Load(), p.received.Load()
 	for l := range p.links {
 		if l.raw {
-			// The kernel copies these; only it knows how far it is.
+			// The kernel copies these, so only it knows the numbers.
 			up, down := progress(l.Conn)
 			sent, received = sent+up, received+down
 		}

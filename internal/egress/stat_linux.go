@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress asks the kernel how much a connection has sent and received.
+// progress returns how much a connection has sent and received according to the kernel.
 func progress(c net.Conn) (sent, received int64) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

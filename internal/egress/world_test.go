@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"github.com/cove-sandbox/cove/internal/authority"
 	"io"
 	"log/slog"
 	"net"
@@ -27,19 +28,13 @@ type hidden string
 func (h hidden) Reveal() string { return string(h) }
 func (hidden) String() string   { return "[hidden]" }
 
-func authority(t *testing.T) *Authority {
+func newAuthority(t *testing.T) *authority.Authority {
 	t.Helper()
-	a, err := OpenAuthority(filepath.Join(t.TempDir(), "authority.pem"))
+	a, err := authority.Open(filepath.Join(t.TempDir(), "authority.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
-}
-
-func (a *Authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
 }
 
 // request is what a server outside was asked.
@@ -53,7 +48,7 @@ type request struct {
 // named.test in front of it.
 type world struct {
 	*rig
-	real, ours *Authority // of the hosts themselves, and of the hub
+	real, ours *authority.Authority // of the hosts themselves, and of the hub
 	log        safeBuffer
 
 	mu   sync.Mutex
@@ -84,10 +79,10 @@ func (b *safeBuffer) String() string {
 
 func newWorld(t *testing.T, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{real: authority(t), ours: authority(t)}
+	w := &world{real: newAuthority(t), ours: newAuthority(t)}
 	secure := httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
 	secure.TLS = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return w.real.leaf(hello.ServerName)
+		return w.real.Certificate(hello.ServerName)
 	}}
 	quiet(secure)
 	secure.StartTLS()
@@ -98,7 +93,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	t.Cleanup(plain.Close)
 	w.secure, w.plain = port(t, secure.URL), port(t, plain.URL)
 	cfg := Config{
-		Network: open, Private: loopback, Authority: w.ours, Roots: w.real.pool(), Credentials: w.credentials(),
+		Network: open, Private: loopback, Authority: w.ours, Roots: w.real.Pool(), Credentials: w.credentials(),
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -151,7 +146,7 @@ func (w *world) requests() []request {
 func (w *world) secretStaysSecret(t *testing.T) {
 	all := w.log.String() + fmt.Sprintf("%+v %+v %+v", w.Records(), w.Stats(), w.credentials())
 	if strings.Contains(all, "5f1c9e77a0") {
-		t.Errorf("the value was told: %s", all)
+		t.Errorf("the value was told: %s, want all without \"5f1c9e77a0\"", all)
 	}
 	for _, r := range w.requests() {
 		named := r.host == "named.test:"+w.secure || r.host == "named.test:"+w.plain
@@ -162,11 +157,11 @@ func (w *world) secretStaysSecret(t *testing.T) {
 }
 
 // trusting is a program in the sandbox that trusts some authorities.
-func (w *world) trusting(t *testing.T, scheme string, who ...*Authority) *http.Client {
+func (w *world) trusting(t *testing.T, scheme string, who ...*authority.Authority) *http.Client {
 	c := w.client(t, scheme)
 	pool := x509.NewCertPool()
 	for _, a := range who {
-		pool.AddCert(a.cert)
+		pool.AppendCertsFromPEM(a.PEM())
 	}
 	c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
 	return c
@@ -186,7 +181,7 @@ func (w *world) dialogue(t *testing.T, to string, cfg *tls.Config, send string) 
 		}
 		rw = secured
 	}
-	io.WriteString(rw, send)
+	rw.Write([]byte(send))
 	all := bufio.NewReader(rw)
 	for {
 		res, err := http.ReadResponse(all, nil)

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/quota"
+	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-func as1(name string) []string { return []string{"X-Test-Subject", name} }
+func asUser(name string) []string { return []string{"X-Test-Subject", name} }
 
 // limited is a hub whose tenants have limits.
 func limited(limits map[string]quota.Limits) func() *quota.Keeper {
@@ -29,7 +29,7 @@ func TestQuotasHoldExactly(t *testing.T) {
 	t.Parallel()
 	most := map[string]int{"anna": 7, "bert": 20, "cleo": 31}
 	keeper := limited(map[string]quota.Limits{"anna": {Sandboxes: 7}, "bert": {Memory: 20 << 30}, "cleo": {Sandboxes: 100, CPU: 31000}})
-	r := newRig(t, setup{hub: Config{Quota: keeper()}})
+	r := newRig(t, setup{stores: stores{quota: keeper()}})
 	who := []string{"anna", "bert", "cleo"}
 	var mu sync.Mutex
 	made := map[string]int{}
@@ -37,7 +37,7 @@ func TestQuotasHoldExactly(t *testing.T) {
 	for i := range 200 {
 		all.Go(func() {
 			name := who[i%3]
-			a := r.do("POST", "/api/v1/sandbox", fmt.Sprintf(`{"name":"s-%d"}`, i), as1(name)...)
+			a := r.do("POST", "/api/v1/sandbox", fmt.Sprintf(`{"name":"s-%d"}`, i), asUser(name)...)
 			mu.Lock()
 			defer mu.Unlock()
 			switch seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); {
@@ -57,14 +57,14 @@ func TestQuotasHoldExactly(t *testing.T) {
 	// One goes, one comes.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 7 {
-		t.Fatal(len(list), err)
+		t.Fatalf("got %v %v, want len(list) == 7", len(list), err)
 	}
-	if a := r.do("DELETE", "/api/v1/sandbox/"+list[0].Spec.Name, "", as1("anna")...); a.Status != 200 {
-		t.Fatal(a.Body)
+	if a := r.do("DELETE", "/api/v1/sandbox/"+list[0].Spec.Name, "", asUser("anna")...); a.Status != 200 {
+		t.Fatalf("got %v, want a.Status == 200", a.Body)
 	}
 	for _, want := range []int{200, 429} {
-		if a := r.do("POST", "/api/v1/sandbox", `{}`, as1("anna")...); a.Status != want {
-			t.Errorf("%d %s", a.Status, a.Body)
+		if a := r.do("POST", "/api/v1/sandbox", `{}`, asUser("anna")...); a.Status != want {
+			t.Errorf("got %d %s, want a.Status == want", a.Status, a.Body)
 		}
 	}
 	// A hub that is killed leaves no slot taken and none free that is not.
@@ -72,9 +72,9 @@ func TestQuotasHoldExactly(t *testing.T) {
 	r.server.Close()
 	r.provider.Abandon()
 	r.hub.Close()
-	r.open(setup{hub: Config{Quota: keeper()}})
-	if a := r.do("POST", "/api/v1/sandbox", `{}`, as1("bert")...); a.Status != 429 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	r.open(setup{stores: stores{quota: keeper()}})
+	if a := r.do("POST", "/api/v1/sandbox", `{}`, asUser("bert")...); a.Status != 429 {
+		t.Errorf("got %d %s, want 429", a.Status, a.Body)
 	}
 	for name, n := range most {
 		if u := r.hub.quota.Usage(name); u.Sandboxes != n || u.Held != 0 {
@@ -89,7 +89,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	t.Parallel()
 	keeper := limited(map[string]quota.Limits{"anna": {Sandboxes: 3}})
 	fail := make(chan struct{})
-	r := newRig(t, setup{hub: Config{Quota: keeper()}, more: func(g *guestServer) {
+	r := newRig(t, setup{stores: stores{quota: keeper()}, more: func(g *guestServer) {
 		if strings.HasPrefix(g.sb.Spec.Name, "never") {
 			g.ready = func() bool {
 				select {
@@ -115,7 +115,7 @@ func TestNoSlotLeaks(t *testing.T) {
 			if res, err := http.DefaultClient.Do(req); err == nil {
 				res.Body.Close()
 				if res.StatusCode != http.StatusTooManyRequests {
-					t.Error(res.StatusCode)
+					t.Errorf("got %v, want res.StatusCode == http.StatusTooManyRequests", res.StatusCode)
 				}
 			}
 		})
@@ -127,32 +127,32 @@ func TestNoSlotLeaks(t *testing.T) {
 		u := r.hub.quota.Usage("anna")
 		return u.Sandboxes == 0 && u.Held == 0 && u.Creating == 0 && u.Waiting == 0
 	})
-	r.create(`{"name":"a"}`, as1("anna")...)
+	r.create(`{"name":"a"}`, asUser("anna")...)
 	for range 5 { // conflicts and nonsense
-		if a := r.do("POST", "/api/v1/sandbox", `{"name":"a"}`, as1("anna")...); a.Status != 409 {
-			t.Errorf("%d %s", a.Status, a.Body)
+		if a := r.do("POST", "/api/v1/sandbox", `{"name":"a"}`, asUser("anna")...); a.Status != 409 {
+			t.Errorf("got %d %s, want 409", a.Status, a.Body)
 		}
-		if a := r.do("POST", "/api/v1/sandbox", `{"environment":"none"}`, as1("anna")...); a.Status != 400 {
-			t.Errorf("%d %s", a.Status, a.Body)
+		if a := r.do("POST", "/api/v1/sandbox", `{"environment":"none"}`, asUser("anna")...); a.Status != 400 {
+			t.Errorf("got %d %s, want 400", a.Status, a.Body)
 		}
 	}
 	// Forks count, all or none.
-	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"count":3}`, as1("anna")...); a.Status != 429 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"count":3}`, asUser("anna")...); a.Status != 429 {
+		t.Errorf("got %d %s, want 429", a.Status, a.Body)
 	}
-	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","a"]}`, as1("anna")...); a.Status != 409 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","a"]}`, asUser("anna")...); a.Status != 409 {
+		t.Errorf("got %d %s, want 409", a.Status, a.Body)
 	}
 	if u := r.hub.quota.Usage("anna"); u.Sandboxes != 1 || u.Held != 0 {
-		t.Errorf("%+v", u)
+		t.Errorf("got %+v, want u.Sandboxes == 1 && u.Held == 0", u)
 	}
-	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","c"]}`, as1("anna")...); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","c"]}`, asUser("anna")...); a.Status != 200 {
+		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
 	// What goes away behind the hub's back is noticed.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 3 {
-		t.Fatal(len(list), err)
+		t.Fatalf("got %v %v, want len(list) == 3", len(list), err)
 	}
 	for _, sb := range list {
 		if err := r.provider.Delete(t.Context(), sb.ID); err != nil {
@@ -168,27 +168,27 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	keeper := limited(map[string]quota.Limits{"anna": {Calls: 2}})
 	block, inside := make(chan struct{}), make(chan struct{}, 10)
-	r := newRig(t, setup{hub: Config{Quota: keeper()}, more: func(g *guestServer) {
+	r := newRig(t, setup{stores: stores{quota: keeper()}, more: func(g *guestServer) {
 		g.mux.HandleFunc("/block", func(http.ResponseWriter, *http.Request) { inside <- struct{}{}; <-block })
 	}})
-	r.create(`{"name":"a"}`, as1("anna")...)
+	r.create(`{"name":"a"}`, asUser("anna")...)
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() { r.do("GET", "/sandbox/a/block", "", as1("anna")...) })
+		all.Go(func() { r.do("GET", "/sandbox/a/block", "", asUser("anna")...) })
 		<-inside
 	}
 	for _, path := range []string{"/sandbox/a/x", "/api/v1/sandbox/a"} {
-		if a := r.do("GET", path, "", as1("anna")...); a.Status != 429 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Body, "concurrent calls exceeded") {
-			t.Errorf("%s: %d %v %s", path, a.Status, a.Header, a.Body)
+		if a := r.do("GET", path, "", asUser("anna")...); a.Status != 429 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Body, "concurrent calls exceeded") {
+			t.Errorf(`%s: got %d %v %s, want a.Status == 429 && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Body, "concurrent calls exceeded")`, path, a.Status, a.Header, a.Body)
 		}
 	}
-	if a := r.do("GET", "/api/v1/sandbox", "", as1("bert")...); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("GET", "/api/v1/sandbox", "", asUser("bert")...); a.Status != 200 {
+		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
 	close(block)
 	all.Wait()
 	testenv.Poll(t, "calls are over", func() bool { return r.hub.quota.Usage("anna").Calls == 0 })
-	if a := r.do("GET", "/sandbox/a/x", "", as1("anna")...); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("GET", "/sandbox/a/x", "", asUser("anna")...); a.Status != 200 {
+		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
 }

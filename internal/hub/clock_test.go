@@ -15,16 +15,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/e2b"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// quiet is a hub on a still provider, in a bubble where time passes by itself.
+// quiet is a hub on a provider of pipes, in a bubble where time passes by itself.
 type quiet struct {
 	*testing.T
 	*Hub
-	p     *still
+	p     *pipeProvider
 	tasks atomic.Bool // a command runs inside that nobody waits for
 }
 
@@ -33,7 +35,7 @@ func inBubble(t *testing.T, f func(q *quiet)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := &quiet{T: t}
-		q.p = newStill(func(sb sandbox.Sandbox) http.Handler {
+		q.p = newPipeProvider(func(sb sandbox.Sandbox) http.Handler {
 			return newGuest(sb, func(g *guestServer) {
 				g.mux.HandleFunc("GET /v1/shell/sessions", func(w http.ResponseWriter, _ *http.Request) {
 					status := "idle"
@@ -52,14 +54,14 @@ func inBubble(t *testing.T, f func(q *quiet)) {
 }
 
 func (q *quiet) start() {
-	q.Hub = New(Config{Provider: q.p, Metrics: metric.New()})
-	q.Hub.Begin()
+	q.Hub = build(Config{Provider: q.p, Metrics: metric.New()}, stores{})
+	q.Hub.Begin(context.Background())
 	synctest.Wait()
 }
 
-func (q *quiet) make(in CreateIn) sandbox.Sandbox {
+func (q *quiet) make(in lifecycle.CreateIn) sandbox.Sandbox {
 	q.Helper()
-	sb, err := q.create(q.Context(), in)
+	sb, err := q.lifecycle.Make(q.Context(), in)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -88,8 +90,8 @@ func (q *quiet) want(d time.Duration, sb sandbox.Sandbox, want sandbox.State) {
 	}
 }
 
-func idle(minutes float64, policy string) CreateIn {
-	return CreateIn{IdleTimeout: &minutes, IdlePolicy: policy}
+func idle(minutes float64, policy string) lifecycle.CreateIn {
+	return lifecycle.CreateIn{IdleTimeout: &minutes, IdlePolicy: policy}
 }
 
 func TestIdlePolicies(t *testing.T) {
@@ -114,18 +116,18 @@ func TestIdlePolicies(t *testing.T) {
 
 func TestMaximumLife(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		five, forever, more := q.make(CreateIn{Timeout: new(5.0)}), q.make(CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}), q.make(CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
+		five, forever, more := q.make(lifecycle.CreateIn{Timeout: new(5.0)}), q.make(lifecycle.CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}), q.make(lifecycle.CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
 		// Being used is no reason to live longer.
-		b, err := q.enter(q.Context(), five, time.Second)
+		b, err := q.fleet.Enter(q.Context(), five, time.Second)
 		if err != nil {
 			q.Fatal(err)
 		}
 		q.want(5*time.Minute-time.Second, five, sandbox.Running)
-		if _, err := q.Extend(q.Context(), ExtendIn{Name: "more", Timeout: new(5.0)}); err != nil {
+		if _, err := q.lifecycle.Extend(q.Context(), lifecycle.ExtendIn{Name: "more", Timeout: new(5.0)}); err != nil {
 			q.Fatal(err)
 		}
 		q.want(2*time.Second, five, "")
-		b.leave()
+		b.Leave()
 		q.want(4*time.Minute, more, sandbox.Running)
 		q.want(time.Minute, more, "")
 		q.want(30*time.Hour, forever, sandbox.Running)
@@ -135,31 +137,31 @@ func TestMaximumLife(t *testing.T) {
 // TestUsePutsSleepOff: requests, open streams and running commands count.
 func TestUsePutsSleepOff(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
+		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
 		for range 5 {
-			b, err := q.enter(q.Context(), sb, time.Second)
+			b, err := q.fleet.Enter(q.Context(), sb, time.Second)
 			if err != nil {
 				q.Fatal(err)
 			}
-			b.leave()
+			b.Leave()
 			q.want(9*time.Minute, sb, sandbox.Running)
 		}
-		b, err := q.enter(q.Context(), sb, time.Second)
+		b, err := q.fleet.Enter(q.Context(), sb, time.Second)
 		if err != nil {
 			q.Fatal(err)
 		}
 		q.want(5*time.Hour, sb, sandbox.Running)
-		b.leave()
+		b.Leave()
 		q.want(10*time.Minute-time.Second, sb, sandbox.Running)
 		q.want(2*time.Second, sb, sandbox.Paused)
 		// A request wakes it, and its idle time begins anew.
-		if b, err = q.enter(q.Context(), sb, time.Second); err != nil {
+		if b, err = q.fleet.Enter(q.Context(), sb, time.Second); err != nil {
 			q.Fatal(err)
 		}
-		b.leave()
+		b.Leave()
 		q.want(10*time.Minute-time.Second, sb, sandbox.Running)
 		q.want(2*time.Second, sb, sandbox.Paused)
-		if _, err := q.Resume(q.Context(), NameIn{sb.Spec.Name}); err != nil {
+		if _, err := q.lifecycle.Resume(q.Context(), lifecycle.NameIn{Name: sb.Spec.Name}); err != nil {
 			q.Fatal(err)
 		}
 		q.tasks.Store(true)
@@ -172,21 +174,18 @@ func TestUsePutsSleepOff(t *testing.T) {
 // TestTimersSurviveTheHub: the next hub goes on counting.
 func TestTimersSurviveTheHub(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		life := q.make(CreateIn{Timeout: new(60.0), IdleTimeout: new(-1.0)})
-		lazy := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "pause"})
-		used := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "stop"})
+		life := q.make(lifecycle.CreateIn{Timeout: new(60.0), IdleTimeout: new(-1.0)})
+		lazy := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "pause"})
+		used := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(20.0), IdlePolicy: "stop"})
 		time.Sleep(15 * time.Minute)
-		b, err := q.enter(q.Context(), used, time.Second)
+		b, err := q.fleet.Enter(q.Context(), used, time.Second)
 		if err != nil {
 			q.Fatal(err)
 		}
-		b.leave()
+		b.Leave()
 		time.Sleep(90 * time.Second)
-		// Killed: nothing is noted at the end.
-		q.mu.Lock()
-		q.Hub.boxes = map[string]*box{}
-		q.mu.Unlock()
-		b.close()
+		// Killed: nothing is saved at the end.
+		q.Hub.tasks.Seal()
 		q.Hub.Close()
 		q.start()
 		q.want(2*time.Minute, lazy, sandbox.Running) // 18.5 minutes unused
@@ -201,16 +200,16 @@ func TestTimersSurviveTheHub(t *testing.T) {
 // TestRestartIsNoReasonToSleep: who was cut off by it can come back first.
 func TestRestartIsNoReasonToSleep(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0)})
+		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0)})
 		q.Hub.Close()
 		time.Sleep(time.Hour)
 		q.start()
-		q.want(grace-time.Second, sb, sandbox.Running)
-		b, err := q.enter(q.Context(), sb, time.Second)
+		q.want(29*time.Second, sb, sandbox.Running)
+		b, err := q.fleet.Enter(q.Context(), sb, time.Second)
 		if err != nil {
 			q.Fatal(err)
 		}
-		b.leave()
+		b.Leave()
 		q.want(9*time.Minute, sb, sandbox.Running)
 		q.want(2*time.Minute, sb, "")
 	})
@@ -220,20 +219,20 @@ func TestRestartIsNoReasonToSleep(t *testing.T) {
 // put to sleep.
 func TestSleepAndRequestAtOnce(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		sb := q.make(CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
+		sb := q.make(lifecycle.CreateIn{Timeout: new(-1.0), IdleTimeout: new(10.0), IdlePolicy: "pause"})
 		for range 20 {
 			time.Sleep(10*time.Minute - time.Nanosecond)
 			done := make(chan error, 10)
 			for range 10 {
 				go func() {
 					time.Sleep(time.Nanosecond)
-					b, err := q.enter(q.Context(), sb, time.Minute)
+					b, err := q.fleet.Enter(q.Context(), sb, time.Minute)
 					if err == nil {
 						now, _ := q.p.Get(q.Context(), sb.ID)
 						if now.State != sandbox.Running {
 							err = errors.New("used while " + string(now.State))
 						}
-						b.leave()
+						b.Leave()
 					}
 					done <- err
 				}()
@@ -253,7 +252,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const hours = 4
-		p := newStill(func(sb sandbox.Sandbox) http.Handler {
+		p := newPipeProvider(func(sb sandbox.Sandbox) http.Handler {
 			return newGuest(sb, func(g *guestServer) {
 				g.mux.HandleFunc("/sse", func(w http.ResponseWriter, r *http.Request) {
 					for i := range hours {
@@ -264,9 +263,9 @@ func TestStreamsLiveForHours(t *testing.T) {
 				})
 			})
 		})
-		h := New(Config{Provider: p})
-		h.Begin()
-		sb, err := h.create(t.Context(), CreateIn{Name: "a", Timeout: new(-1.0)})
+		h := build(Config{Provider: p}, stores{})
+		h.Begin(context.Background())
+		sb, err := h.lifecycle.Make(t.Context(), lifecycle.CreateIn{Name: "a", Timeout: new(-1.0)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +282,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 		in := bufio.NewReader(res.Body)
 		for i := range hours {
 			if line, err := in.ReadString('\n'); line != "data: "+strconv.Itoa(i)+"\n" {
-				t.Fatal(line, err)
+				t.Fatalf(`got %v %v, want line == "data: "+strconv.Itoa(i)+"\n"`, line, err)
 			}
 			in.ReadString('\n')
 		}
@@ -292,7 +291,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 		c := upgraded(t, lis, "/sandbox/a/ws")
 		time.Sleep(hours * time.Hour)
 		if now, err := p.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
-			t.Error(now.State, err)
+			t.Errorf("got %v %v, want now.State == sandbox.Running", now.State, err)
 		}
 		// A masked text frame with one letter comes back unmasked.
 		c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'})
@@ -319,11 +318,95 @@ func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
-		t.Fatal(res, err)
+		t.Fatalf("got %v %v, want res.StatusCode == 101", res, err)
 	}
 	return struct {
 		io.Reader
 		io.Writer
 		io.Closer
 	}{in, c, c}
+}
+
+// TestEndPolicies: what the end of a timeout does, for sandboxes of our own API.
+func TestEndPolicies(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		end := func(name, policy string) sandbox.Sandbox {
+			return q.make(lifecycle.CreateIn{Name: name, Timeout: new(5.0), IdleTimeout: new(-1.0), TimeoutPolicy: policy})
+		}
+		gone, paused, stopped := end("gone", "delete"), end("paused", "pause"), end("stopped", "stop")
+		q.want(5*time.Minute-time.Second, gone, sandbox.Running)
+		q.want(0, paused, sandbox.Running)
+		q.want(0, stopped, sandbox.Running)
+		q.want(2*time.Second, gone, "")
+		q.want(0, paused, sandbox.Paused)
+		q.want(0, stopped, sandbox.Stopped)
+		// Asleep they stay, and whoever wakes them gets the same time again.
+		q.want(100*time.Hour, paused, sandbox.Paused)
+		q.want(0, stopped, sandbox.Stopped)
+		if _, err := q.lifecycle.Resume(q.Context(), lifecycle.NameIn{Name: "paused"}); err != nil {
+			q.Fatal(err)
+		}
+		q.want(5*time.Minute-time.Second, paused, sandbox.Running)
+		q.want(2*time.Second, paused, sandbox.Paused)
+	})
+}
+
+// TestEndOfE2BSandboxes: connect never shortens a life, set_timeout does, and time does not
+// pass for a sandbox that sleeps.
+func TestEndOfE2BSandboxes(t *testing.T) {
+	inBubble(t, func(q *quiet) {
+		create := func(in e2b.CreateIn) sandbox.Sandbox {
+			q.Helper()
+			in.TemplateID = "base"
+			made, err := q.Hub.e2b.Create(q.Context(), in)
+			if err != nil {
+				q.Fatal(err)
+			}
+			sb, err := q.fleet.Find(q.Context(), made.SandboxID)
+			if err != nil {
+				q.Fatal(err)
+			}
+			return sb
+		}
+		check := func(err error) {
+			q.Helper()
+			if err != nil {
+				q.Fatal(err)
+			}
+		}
+		usual, short, sleeper, disk := create(e2b.CreateIn{}), create(e2b.CreateIn{Timeout: new(10)}), create(e2b.CreateIn{Timeout: new(10), AutoPause: true}), create(e2b.CreateIn{Timeout: new(10), AutoPause: true, PauseDisk: new(false)})
+		q.want(9*time.Second, short, sandbox.Running)
+		q.want(2*time.Second, short, "")
+		q.want(0, sleeper, sandbox.Paused)
+		q.want(0, disk, sandbox.Stopped)
+		_, err := q.Hub.e2b.Connect(q.Context(), e2b.ConnectIn{ID: usual.ID, Timeout: new(1)})
+		check(err)
+		q.want(288*time.Second, usual, sandbox.Running) // 299 seconds old
+		q.want(2*time.Second, usual, "")
+
+		q.want(50*time.Hour, sleeper, sandbox.Paused)
+		_, err = q.Hub.e2b.Connect(q.Context(), e2b.ConnectIn{ID: sleeper.ID, Timeout: new(100)})
+		check(err)
+		q.want(99*time.Second, sleeper, sandbox.Running)
+		q.want(2*time.Second, sleeper, sandbox.Paused)
+		_, err = q.Hub.e2b.Resume(q.Context(), e2b.ResumeIn{ID: sleeper.ID, AutoPause: new(false)})
+		check(err)
+		q.want(14*time.Second, sleeper, sandbox.Running)
+		q.want(2*time.Second, sleeper, "")
+
+		_, err = q.Hub.e2b.Connect(q.Context(), e2b.ConnectIn{ID: disk.ID, Timeout: new(1000)})
+		check(err)
+		_, err = q.Hub.e2b.Refresh(q.Context(), e2b.RefreshIn{ID: disk.ID, Duration: 10})
+		check(err)
+		q.want(100*time.Second, disk, sandbox.Running)
+		_, err = q.Hub.e2b.Pause(q.Context(), e2b.PauseIn{ID: disk.ID, Memory: true})
+		check(err)
+		q.want(time.Hour, disk, sandbox.Paused)
+		_, err = q.Hub.e2b.Connect(q.Context(), e2b.ConnectIn{ID: disk.ID, Memory: new(false)})
+		check(err)
+		_, err = q.Hub.e2b.SetTimeout(q.Context(), e2b.TimeoutIn{ID: disk.ID, Timeout: 5})
+		check(err)
+		q.want(4*time.Second, disk, sandbox.Running)
+		q.want(2*time.Second, disk, sandbox.Stopped)
+	})
 }

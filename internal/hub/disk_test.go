@@ -5,20 +5,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/quota"
+	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 )
 
 // TestDisks: snapshots, forks and volumes belong to their owner, by every way.
 func TestDisks(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{hub: Config{Quota: limited(map[string]quota.Limits{"bert": {Sandboxes: 1}})()}})
-	anna, bert := as1("anna"), as1("bert")
+	r := newRig(t, setup{stores: stores{quota: limited(map[string]quota.Limits{"bert": {Sandboxes: 1}})()}})
+	anna, bert := asUser("anna"), asUser("bert")
 	o := r.create(`{"name":"a","labels":{"x":"1"},"timeout":30}`, anna...)
 	must := func(want int, method, path, body string, who ...string) reply {
 		t.Helper()
 		a := r.do(method, path, body, who...)
 		if a.Status != want {
-			t.Errorf("%s %s %s: %d %s", method, path, body, a.Status, a.Body)
+			t.Errorf("%s %s %s: got %d %s, want a.Status == want", method, path, body, a.Status, a.Body)
 		}
 		return a
 	}
@@ -27,10 +29,10 @@ func TestDisks(t *testing.T) {
 	must(400, "POST", "/api/v1/sandbox/a/snapshot", `{"snapshot":"../s"}`, anna...)
 	must(200, "POST", "/api/v1/sandbox/a/snapshot", `{}`, anna...)
 	if a := must(200, "GET", "/api/v1/snapshot", "", anna...); strings.Count(a.Body, o.ID) != 2 {
-		t.Error(a.Body)
+		t.Errorf("got %v, want strings.Count(a.Body, o.ID) == 2", a.Body)
 	}
 	if a := must(200, "GET", "/api/v1/snapshot", "", bert...); string(a.Data) != "[]" {
-		t.Error(a.Body)
+		t.Errorf(`got %v, want string(a.Data) == "[]"`, a.Body)
 	}
 	must(404, "DELETE", "/api/v1/snapshot/s", "", bert...)
 	must(404, "POST", "/api/v1/sandbox", `{"from_snapshot":"s"}`, bert...)
@@ -38,7 +40,7 @@ func TestDisks(t *testing.T) {
 	must(404, "POST", "/api/v1/sandbox/a/rollback", `{"snapshot":"none"}`, anna...)
 	must(200, "POST", "/api/v1/sandbox/a/rollback", `{"snapshot":"s"}`, anna...)
 
-	var forks []Object
+	var forks []lifecycle.Object
 	if err := json.Unmarshal(must(200, "POST", "/api/v1/sandbox/a/fork", `{"names":["f"],"count":2}`, anna...).Data, &forks); err != nil || len(forks) != 2 ||
 		forks[0].Name != "f" || forks[1].Name == "" || forks[0].Labels["x"] != "1" || forks[0].ID == o.ID || forks[0].Timeout != 30 {
 		t.Errorf("%+v %v", forks, err)
@@ -59,14 +61,14 @@ func TestDisks(t *testing.T) {
 	must(200, "DELETE", "/api/v1/volume/v", "", anna...)
 	// mem cannot export, and says so.
 	if a := must(400, "GET", "/api/v1/sandbox/a/export", "", anna...); !strings.Contains(a.Error, "cannot export sandboxes") {
-		t.Error(a.Body)
+		t.Errorf(`got %v, want strings.Contains(a.Error, "cannot export sandboxes")`, a.Body)
 	}
 	agent := r.agent(as{"X-Test-Subject", "anna"})
 	if res := agent.call("forkSandbox", object{"name": "a", "names": []string{"by-agent"}}); res.IsError || !strings.Contains(said(res), "by-agent") {
-		t.Error(said(res))
+		t.Errorf(`got %v, want !res.IsError && strings.Contains(said(res), "by-agent")`, said(res))
 	}
 	if res := agent.call("listSnapshots", object{}); res.IsError || !strings.Contains(said(res), `"s"`) {
-		t.Error(said(res))
+		t.Errorf(`got %v, want !res.IsError && strings.Contains(said(res), '"s"')`, said(res))
 	}
 	for _, s := range []string{"s", "by"} {
 		r.do("DELETE", "/api/v1/snapshot/"+s, "", anna...)
@@ -77,19 +79,19 @@ func TestDisks(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	r.create(`{"name":"a","memory_limit":"2Gi"}`, as1("anna")...)
-	r.create(`{"name":"b"}`, as1("anna")...)
-	r.create(`{"name":"c"}`, as1("bert")...)
-	var u []UsageOut
-	a := r.do("GET", "/api/v1/usage", "", as1("anna")...)
+	r.create(`{"name":"a","memory_limit":"2Gi"}`, asUser("anna")...)
+	r.create(`{"name":"b"}`, asUser("anna")...)
+	r.create(`{"name":"c"}`, asUser("bert")...)
+	var u []account.UsageOut
+	a := r.do("GET", "/api/v1/usage", "", asUser("anna")...)
 	if err := json.Unmarshal(a.Data, &u); err != nil || len(u) != 1 {
-		t.Fatal(a.Body, err)
+		t.Fatalf("got %v %v, want len(u) == 1", a.Body, err)
 	}
 	if u[0].User != "anna" || u[0].Sandboxes != 2 || u[0].Memory != "3072Mi" || u[0].CPU != "2000m" || u[0].CPUSeconds != 3 || u[0].MemoryBytes != 84 || u[0].DiskBytes != 0 || u[0].Calls != 1 {
 		t.Errorf("%+v", u[0])
 	}
-	if a := r.do("GET", "/api/v1/usage?user=bert", "", as1("anna")...); a.Status != 404 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	if a := r.do("GET", "/api/v1/usage?user=bert", "", asUser("anna")...); a.Status != 404 {
+		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
 	var text strings.Builder
 	if _, err := r.hub.cfg.Metrics.WriteTo(&text); err != nil {

@@ -14,15 +14,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/metric"
 )
 
 // socket is where the way out of a sandbox begins.
 func (r *rig) socket(name string) string {
 	r.t.Helper()
-	found, err := filepath.Glob(filepath.Join(r.provider.dir, r.hub.known1(r.t, name).id+"*"))
+	found, err := filepath.Glob(filepath.Join(r.provider.dir, r.sandbox(name).ID+"*"))
 	if err != nil || len(found) == 0 {
-		r.t.Fatal("no way out", err)
+		r.t.Fatalf("got %v %v, want len(found) != 0", "no way out", err)
 	}
 	return found[len(found)-1]
 }
@@ -58,42 +59,35 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 	}
 	want(200)
 	if o := r.object(r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)); o.Network.Mode != "none" {
-		t.Errorf("%+v", o.Network)
+		t.Errorf(`got %+v, want o.Network.Mode == "none"`, o.Network)
 	}
 	want(403)
 	r.do("PUT", "/api/v1/sandbox/a/network", `{"allow":["127.0.0.1"]}`)
 	want(200)
 	if a := r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"allow","allow":["not a name"]}`); a.Status != 400 {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("got %d %s, want 400", a.Status, a.Body)
 	}
 	want(200)
-	var n NetworkOut
+	var n lifecycle.NetworkOut
 	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); json.Unmarshal(a.Data, &n) != nil || n.Mode != "allow" || len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
-		t.Errorf("%s", a.Body)
+		t.Errorf(`got %s, want json.Unmarshal(a.Data, &n) == nil && n.Mode == "allow" && len(n.Connections) == 4 && n.Connections[1].Verdict == "denied" && n.Connections[0].Host == "127.0.0.1"`, a.Body)
 	}
 	// The next hub serves the way out as well, with the rules as they are.
 	r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)
 	r.close()
-	if _, err := r.ask2(); err == nil {
+	if _, err := r.dialEgress(); err == nil {
 		t.Error("the way out outlived its hub")
 	}
 	r.open(s)
-	poll(t, "it is taken up", func() bool {
-		for _, b := range r.hub.all() {
-			if b.exit() != nil {
-				return true
-			}
-		}
-		return false
-	})
+	poll(t, "the egress proxy is open again", func() bool { return r.provider.opened() == 1 })
 	want(403)
 	r.do("DELETE", "/api/v1/sandbox/a", "")
 	if left, _ := filepath.Glob(filepath.Join(r.provider.dir, "*")); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("left: got %v, want len(left) == 0", left)
 	}
 }
 
-func (r *rig) ask2() (net.Conn, error) {
+func (r *rig) dialEgress() (net.Conn, error) {
 	found, _ := filepath.Glob(filepath.Join(r.provider.dir, "*"))
 	if len(found) == 0 {
 		return nil, os.ErrNotExist
@@ -119,17 +113,17 @@ func TestHubIsKilled(t *testing.T) {
 	r.open(setup{})
 	for name, want := range map[string]string{"a": "running", "b": "paused", "c": "stopped"} {
 		if s := r.status(name); s != want {
-			t.Errorf("%s: %s", name, s)
+			t.Errorf("%s: got %s, want s == want", name, s)
 		}
 		if s := r.seen("GET", "/sandbox/"+name+"/x", ""); s.URI != "/x" {
-			t.Errorf("%+v", s)
+			t.Errorf(`got %+v, want s.URI == "/x"`, s)
 		}
 	}
 	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != was.ID || !o.CreatedAt.Equal(was.CreatedAt) || !o.ExpiresAt.Equal(*was.ExpiresAt) {
-		t.Errorf("%+v\n%+v", o, was)
+		t.Errorf("got %+v\n%+v, want o.ID == was.ID && o.CreatedAt.Equal(was.CreatedAt) && o.ExpiresAt.Equal(*was.ExpiresAt)", o, was)
 	}
 	if a := r.do("GET", "/api/v1/sandbox", ""); strings.Count(a.Body, `"id"`) != 3 {
-		t.Error(a.Body)
+		t.Errorf(`got %v, want strings.Count(a.Body, '"id"') == 3`, a.Body)
 	}
 }
 
@@ -138,18 +132,13 @@ func TestWayOutIsOpenedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
-	count := func() int {
-		r.provider.mu.Lock()
-		defer r.provider.mu.Unlock()
-		return len(r.provider.outlets)
-	}
-	poll(t, "there is a way out", func() bool { return count() == 1 })
+	poll(t, "there is a way out", func() bool { return r.provider.opened() == 1 })
 	r.provider.mu.Lock()
 	r.provider.outlets[0].Close()
 	r.provider.mu.Unlock()
-	poll(t, "there is another", func() bool { return count() == 2 })
+	poll(t, "there is another", func() bool { return r.provider.opened() == 2 })
 	if status, err := r.ask("a", "http://127.0.0.1/"); status != 403 {
-		t.Error(status, err)
+		t.Errorf("got %v %v, want status == 403", status, err)
 	}
 }
 

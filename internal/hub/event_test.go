@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -38,15 +39,15 @@ func (r *rig) stream(path, after string, header ...string) *stream {
 	}
 	r.t.Cleanup(func() { res.Body.Close() })
 	if res.StatusCode != 200 {
-		r.t.Fatal(res.Status)
+		r.t.Fatalf("got %v, want res.StatusCode == 200", res.Status)
 	}
 	return &stream{t: r.t, in: bufio.NewReader(res.Body), res: res}
 }
 
 // next returns the next event; false at the end.
-func (s *stream) next() (Event, bool) {
+func (s *stream) next() (lifecycle.Event, bool) {
 	s.t.Helper()
-	var e Event
+	var e lifecycle.Event
 	for {
 		line, err := s.in.ReadString('\n')
 		if err != nil {
@@ -68,7 +69,7 @@ func (s *stream) next() (Event, bool) {
 }
 
 // want reads up to an event of a kind.
-func (s *stream) want(kind, status string) Event {
+func (s *stream) want(kind, status string) lifecycle.Event {
 	s.t.Helper()
 	for {
 		e, ok := s.next()
@@ -88,18 +89,18 @@ func TestEventsResume(t *testing.T) {
 	r.create(`{"name":"a","env":{"SECRET":"x"}}`)
 	all.want("created", "creating")
 	if e := all.want("changed", "running"); e.Sandbox.Name != "a" || e.Sandbox.Env["SECRET"] != "" || e.Sandbox.URL != r.server.URL+"/sandbox/a/" {
-		t.Errorf("%+v", e)
+		t.Errorf(`got %+v, want e.Sandbox.Name == "a" && e.Sandbox.Env["SECRET"] == "" && e.Sandbox.URL == r.server.URL+"/sandbox/a/"`, e)
 	}
 	one := r.stream("/api/v1/sandbox/a/events", "")
 	one.want("existing", "running")
 	r.create(`{"name":"b"}`)
 	r.do("POST", "/api/v1/sandbox/a/pause", "")
 	if e := one.want("changed", "paused"); e.Sandbox.Name != "a" {
-		t.Errorf("%+v", e)
+		t.Errorf(`got %+v, want e.Sandbox.Name == "a"`, e)
 	}
 	one.res.Body.Close()
 	// What the hub notes for itself is nobody's business.
-	if _, err := r.provider.Update(t.Context(), r.hub.known1(t, "a").id, func(s *sandbox.Spec) error { note(s, noteActive, "1"); return nil }); err != nil {
+	if _, err := r.provider.Update(t.Context(), r.sandbox("a").ID, func(s *sandbox.Spec) error { note.Set(s, note.Active, "1"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	r.do("POST", "/api/v1/sandbox/a/resume", "")
@@ -108,28 +109,28 @@ func TestEventsResume(t *testing.T) {
 	again := r.stream("/api/v1/sandbox/a/events", one.id)
 	for _, want := range []string{"running", "stopped"} {
 		if e, ok := again.next(); !ok || e.Type != "changed" || e.Sandbox.Status != want {
-			t.Errorf("%v %+v", ok, e)
+			t.Errorf(`got %v %+v, want ok && e.Type == "changed" && e.Sandbox.Status == want`, ok, e)
 		}
 	}
 	r.do("DELETE", "/api/v1/sandbox/a", "")
 	again.want("deleted", "")
 	if e, ok := again.next(); ok {
-		t.Errorf("after the end: %+v", e)
+		t.Errorf("after the end: got %+v, want !ok", e)
 	}
 	// Who comes back after the end is told of it, once.
 	late := r.stream("/api/v1/sandbox/a/events?after="+one.id, "")
 	late.want("deleted", "")
 	if a := r.do("GET", "/api/v1/sandbox/a/events", ""); a.Status != 404 {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
 	// A place that is not known here: of another hub, or too long ago.
-	for _, id := range []string{"elsewhere-5", "nonsense", r.hub.past.id(1 << 40)} {
+	for _, id := range []string{"elsewhere-5", "nonsense", r.hub.history.ID(1 << 40)} {
 		s := r.stream("/api/v1/events", id)
 		if e, ok := s.next(); !ok || e.Type != "missed" {
-			t.Errorf("%s: %+v", id, e)
+			t.Errorf(`%s: got %+v, want ok && e.Type == "missed"`, id, e)
 		}
 		if e, ok := s.next(); !ok || e.Type != "existing" || e.Sandbox.Name != "b" {
-			t.Errorf("%s: %+v", id, e)
+			t.Errorf(`%s: got %+v, want ok && e.Type == "existing" && e.Sandbox.Name == "b"`, id, e)
 		}
 	}
 }
@@ -141,25 +142,7 @@ func TestEventsAreTheOwners(t *testing.T) {
 	r.create(`{"name":"x"}`, "X-Test-Subject", "bert")
 	r.create(`{"name":"y"}`, "X-Test-Subject", "anna")
 	if e, ok := s.next(); !ok || e.Sandbox.Name != "y" {
-		t.Errorf("%+v", e)
-	}
-}
-
-// TestHistoryIsBounded: a reader that is too slow is told that it missed something.
-func TestHistoryIsBounded(t *testing.T) {
-	t.Parallel()
-	p := newHistory()
-	for range maxHistory + 10 {
-		p.add("changed", time.Now(), sandbox.Sandbox{ID: "x"}, "")
-	}
-	if len(p.kept) != maxHistory {
-		t.Error(len(p.kept))
-	}
-	if list, last, lost, _, _ := p.behind(20); lost || len(list) != maxHistory-10 || list[0].seq != 21 || list[len(list)-1].seq != last {
-		t.Error(len(list), lost)
-	}
-	if _, _, lost, _, _ := p.behind(5); !lost {
-		t.Error("nothing was lost")
+		t.Errorf(`got %+v, want ok && e.Sandbox.Name == "y"`, e)
 	}
 }
 
@@ -172,10 +155,10 @@ func TestCloseEndsStreams(t *testing.T) {
 	s.want("existing", "")
 	r.hub.Close()
 	if e, ok := s.next(); ok {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want !ok", e)
 	}
 	r.hub.Close()
-	if _, err := r.hub.create(context.Background(), CreateIn{Name: "late"}); err != nil {
+	if _, err := r.hub.lifecycle.Make(context.Background(), lifecycle.CreateIn{Name: "late"}); err != nil {
 		t.Log(err) // the provider is not the hub's to close
 	}
 }

@@ -1,301 +1,305 @@
-// Package hub hands out sandboxes: it creates them through a provider, leads
-// callers to them, puts them to sleep when nobody uses them, wakes them when
-// somebody does, and ends them when their time is up.
+// Package hub hands out sandboxes: it creates them through a provider, gives callers
+// access to them, puts them to sleep when nobody uses them, wakes them when somebody
+// does, and deletes them when their time is up.
 //
-// It owns the way into sandboxes (proxy and MCP), the way out of those that have
-// no network of their own, and the clocks. It keeps no record of its own: what
-// the provider knows is the truth, and a hub that was killed finds everything
-// there again. It refuses to let anybody see a sandbox of another owner: such a
-// sandbox does not exist for them.
+// This package composes the hub of its parts, each in a folder below:
+//
+//   - environment: the kinds of sandboxes, and what people write about them
+//   - fleet: what runs for each sandbox (connections, clock, egress); finds and wakes them
+//   - lifecycle: creates, shows, changes and deletes sandboxes
+//   - gateway: forwards requests into sandboxes
+//   - disk: snapshots, volumes, images
+//   - e2b: the control API that E2B's clients expect
+//   - tool: the hub's tools for agents
+//   - access: keys and links; vault: secrets; account: quotas and usage
+//   - trail: the audit log and traces
+//
+// The hub keeps no database: what the provider knows is the truth, and a hub that was
+// killed finds everything there again. It refuses to show anybody a sandbox of another
+// owner.
 package hub
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"net/http"
-	"net/netip"
+	"net/url"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/audit"
-	"github.com/cove-sandbox/cove/internal/egress"
-	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/hub/access"
+	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/hub/disk"
+	"github.com/cove-sandbox/cove/internal/hub/e2b"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/hub/gateway"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
+	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
+	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/internal/token"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/tool"
+	"github.com/cove-sandbox/cove/internal/hub/trail"
+	"github.com/cove-sandbox/cove/internal/hub/vault"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/quota"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/secret"
-	"github.com/cove-sandbox/cove/internal/span"
-	"github.com/cove-sandbox/cove/internal/tenant"
+	"github.com/cove-sandbox/cove/internal/toolset"
 )
-
-// Config of a hub. Only Provider is needed, and not even that to list operations.
-type Config struct {
-	Provider sandbox.Provider
-	Version  string
-
-	// Environments is the path of the environments file, a JSON array. It is read
-	// again whenever it has changed. Empty: there is none.
-	Environments string
-	// Defaults stand in for what a request and its environment leave open.
-	Defaults Defaults
-	// MaxTimeout and MaxIdleTimeout bound what may be asked for; default a day
-	// and an hour.
-	MaxTimeout     time.Duration
-	MaxIdleTimeout time.Duration
-
-	// Domains are the names below which {port}-{name} leads to a port of a
-	// sandbox; default localhost.
-	Domains []string
-	// Private lists addresses that sandboxes may reach although they are not public.
-	Private []netip.Prefix
-
-	// WakeWait is how long a request waits for a sleeping sandbox; default 30
-	// seconds. PageWait is how long a person looks at a blank page; default 2.
-	WakeWait time.Duration
-	PageWait time.Duration
-
-	// Tenants are those who may come in with a key, and the links they gave away.
-	// Nil: there is one owner.
-	Tenants *tenant.Store
-	// Quota keeps tenants within their limits. Nil: there are none.
-	Quota *quota.Keeper
-	// Audit is where all that is done is written down; nil: nowhere. AuditDir and
-	// AuditKey are its folder and key.
-	Audit    *audit.Log
-	AuditDir string
-	AuditKey []byte
-
-	// Secrets are what tenants entrusted to the hub; nil: nothing. Authority vouches
-	// for hosts whose requests are looked into to add one; nil: none can be brokered.
-	Secrets   *secret.Store
-	Authority *egress.Authority
-
-	// Images keeps images that tenants bring along; nil: nobody does. Scratch is
-	// the folder where archives wait to be read; empty: the machine's own.
-	Images  Images
-	Scratch string
-	// Tracer gets a span for every call; nil: nobody does.
-	Tracer *span.Tracer
-
-	Log     *slog.Logger
-	Metrics *metric.Registry
-
-	outward func(*egress.Config) // changes ways out; for tests
-}
-
-// Defaults of sandboxes. Zero fields have defaults of their own.
-type Defaults struct {
-	Environment string             // aio
-	Image       string             // of that environment, if the file does not describe it
-	Timeout     time.Duration      // an hour
-	IdleTimeout time.Duration      // ten minutes
-	IdlePolicy  sandbox.IdlePolicy // delete
-	Resources   sandbox.Resources  // 0.1 to 1 processor, 128 MiB to 1 GiB
-	Network     sandbox.Network    // open
-	Pool        int                // how many of that environment are kept ready, if the file does not describe it
-}
 
 // Hub hands out sandboxes.
 type Hub struct {
 	cfg Config
-	catalog
-	past   *history
-	proxy  http.Handler
-	tools  *tools
-	counts counts
-	quota  *quota.Keeper
-	audit  record
+	stores
+	release func() error // closes the stores
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	kick chan struct{} // tells the clock that something changed
-
-	mu     sync.Mutex
-	closed bool
-	began  time.Time
-	work   sync.WaitGroup // grows only while not closed
-	boxes  map[string]*box
-	names  map[key]string          // to the ID; a memory, never the truth
-	left   map[string]egress.Stats // by owner: traffic of sandboxes that are gone
-
-	adopting  sync.Mutex // held while sandboxes of an earlier hub are counted
-	isCounted bool
+	tasks        *task.Group
+	history      *history.Log
+	environments *environment.Catalog
+	account      *account.Ledger
+	vault        *vault.Vault
+	trail        *trail.Recorder
+	fleet        *fleet.Fleet
+	access       *access.Gate
+	gateway      *gateway.Gateway
+	lifecycle    *lifecycle.Service
+	disk         *disk.Service
+	e2b          *e2b.Service
+	tool         *tool.Set
 }
 
-// New returns a hub. It starts nothing and asks nobody anything.
-func New(cfg Config) *Hub {
+// Open opens a hub and the stores that its configuration names. Without a
+// provider it only has a table of operations. It starts nothing.
+func Open(cfg Config) (*Hub, error) {
 	cfg.fill()
+	s, err := openStores(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var h *Hub
+	if cfg.Provider != nil {
+		s.pool = newPool(cfg, func() map[string]pool.Want { return h.warmPools() })
+		cfg.Provider = pool.Wrap(cfg.Provider, s.pool)
+	}
+	h = build(cfg, s)
+	h.release = h.stores.close
+	return h, nil
+}
+
+// build returns a hub on stores, which it does not close.
+func build(cfg Config, s stores) *Hub {
+	cfg.fill()
+	if s.quota == nil {
+		s.quota = quota.New(quota.Config{Creates: math.MaxInt32, Queue: math.MaxInt32})
+	}
+	if s.tokens == nil {
+		s.tokens = token.New()
+	}
 	h := &Hub{
-		cfg: cfg, catalog: catalog{path: cfg.Environments, base: builtin(cfg.Defaults), log: cfg.Log},
-		past: newHistory(), counts: newCounts(cfg.Metrics), kick: make(chan struct{}, 1),
-		boxes: map[string]*box{}, names: map[key]string{}, left: map[string]egress.Stats{},
+		cfg: cfg, stores: s, release: func() error { return nil }, tasks: task.New(), history: history.New(),
+		environments: environment.New(cfg.Environments, cfg.Defaults, cfg.Log),
 	}
-	if h.quota = cfg.Quota; h.quota == nil {
-		h.quota = quota.New(quota.Config{Creates: math.MaxInt32, Queue: math.MaxInt32})
-	}
-	h.audit.log, h.audit.limit.now = cfg.Audit, time.Now
-	h.life, h.end = context.WithCancel(context.Background())
-	h.proxy = h.newProxy()
-	h.tools = newTools(h)
-	h.gauges()
+	h.account = account.New(account.Config{
+		Provider: cfg.Provider, Keeper: s.quota, Limits: s.limits(cfg), Metrics: cfg.Metrics, Log: cfg.Log,
+		Images: func(ctx context.Context, owner string) (int64, error) {
+			return disk.ImagesSize(ctx, cfg.Provider, owner)
+		},
+		Traffic: func(owner string) account.Traffic { return h.fleet.Traffic(owner) },
+	})
+	h.vault = vault.New(vault.Config{
+		Provider: cfg.Provider, Store: s.secrets, Authority: s.authority, Log: cfg.Log,
+		Changed: func(owner string) { h.fleet.RefreshCredentials(owner) },
+	})
+	h.trail = trail.New(trail.Config{
+		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir, Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
+		Creates: append([]string{lifecycle.CreateOp, tool.Create}, e2b.Creates...), Separate: tool.OpName, Proxies: gateway.OpName,
+		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
+	})
+	h.fleet = fleet.New(fleet.Config{
+		Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
+		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
+	})
+	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: tool.OpName, Log: cfg.Log})
+	h.gateway = gateway.New(gateway.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens, PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
+		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
+	})
+	h.lifecycle = lifecycle.New(lifecycle.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.account, Secrets: h.vault, Environments: h.environments, History: h.history,
+		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version, Metrics: cfg.Metrics,
+	})
+	h.disk = disk.New(disk.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.account, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
+	})
+	h.e2b = e2b.New(e2b.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments, Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
+	})
+	h.tool = tool.New(tool.Config{
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools, WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
+		Buffer: func(ctx context.Context) tool.Buffer { return h.Buffer(ctx) },
+	})
 	return h
 }
 
-func (c *Config) fill() {
-	def := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
+// observer spreads what happens to the fleet.
+type observer struct{ hub *Hub }
+
+func (o observer) Gone(id string) {
+	if t := o.hub.cfg.SandboxTools; t != nil {
+		t.Forget(id)
 	}
-	num := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	d := &c.Defaults
-	def(&d.Timeout, time.Hour)
-	def(&d.IdleTimeout, 10*time.Minute)
-	def(&c.MaxTimeout, 24*time.Hour)
-	def(&c.MaxIdleTimeout, time.Hour)
-	def(&c.WakeWait, 30*time.Second)
-	def(&c.PageWait, 2*time.Second)
-	num(&d.Resources.CPU, 100)
-	num(&d.Resources.CPULimit, 1000)
-	num(&d.Resources.Memory, 128<<20)
-	num(&d.Resources.MemoryLimit, 1<<30)
-	if d.Environment == "" {
-		d.Environment = "aio"
-	}
-	if d.IdlePolicy == "" {
-		d.IdlePolicy = sandbox.IdleDelete
-	}
-	if d.Network.Mode == "" {
-		d.Network.Mode = sandbox.NetworkOpen
-	}
-	if len(c.Domains) == 0 {
-		c.Domains = []string{"localhost"}
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	o.hub.account.Free(id)
+	o.hub.access.Forget(id)
 }
 
-// Ops lists what it offers. What changes something is written down before it is
-// answered.
-func (h *Hub) Ops() []op.Op {
-	all := h.plainOps()
-	for i, o := range all {
-		all[i] = h.traced(h.watched(h.recorded(o)))
+func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.trail.Acted(what, sb) }
+
+func (o observer) Swept(ctx context.Context) { o.hub.account.Recount(ctx, o.hub.fleet.Knows) }
+
+// warmPools is which environments keep how many sandboxes ready.
+func (h *Hub) warmPools() map[string]pool.Want {
+	var all map[string]pool.Want
+	for name, w := range h.environments.Warm() {
+		if all == nil {
+			all = map[string]pool.Want{}
+		}
+		all[name] = pool.Want{Size: w.Size, Spec: w.Spec}
 	}
 	return all
 }
 
-// plainOps are the operations as they are, with nothing written down.
+// Ops lists the operations. What changes something is recorded before its reply.
+func (h *Hub) Ops() []op.Op {
+	all := h.plainOps()
+	for i, o := range all {
+		all[i] = h.trail.Trace(h.access.Guard(h.trail.Record(o)))
+	}
+	return all
+}
+
+// plainOps are the operations as they are, with nothing recorded.
 func (h *Hub) plainOps() []op.Op {
-	return slices.Concat(h.sandboxOps(), h.usageOps(), h.diskOps(), h.imageOps(), h.secretOps(), h.shareOps(), h.keyOps(), h.auditOps())
+	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(), h.access.ShareOps(),
+		h.disk.VolumeOps(), h.disk.ImageOps(), h.vault.Ops(), h.access.KeyOps(), h.account.Ops(), h.trail.Ops(), h.e2b.Ops())
 }
 
-func (h *Hub) sandboxOps() []op.Op {
-	const one = "/api/v1/sandbox/{name}"
-	return []op.Op{
-		op.New(op.Spec{Name: createOp, Route: "POST /api/v1/sandbox", Tag: "sandbox", Verb: "create",
-			Doc: "Create a sandbox and answer when it is ready to be used. Everything is optional: without a name one is made up and told, and the environment gives what is left open. " +
-				"The answer is a sentence with the name; with full=true it is the whole sandbox."}, h.Create),
-		op.New(op.Spec{Name: "sandbox_list", Route: "GET /api/v1/sandbox", Tag: "sandbox", Verb: "list", ReadOnly: true,
-			Columns: []string{"name", "status", "environment", "created_at", "expires_at", "url"},
-			Doc:     "List sandboxes, oldest first. With limit the answer is one page, {items, next}, and after=next asks for the one behind it."}, h.List),
-		op.New(op.Spec{Name: "sandbox_get", Route: "GET " + one, Tag: "sandbox", Verb: "get", ReadOnly: true,
-			Doc: "Show one sandbox."}, h.Get),
-		op.New(op.Spec{Name: "sandbox_delete", Route: "DELETE " + one, Tag: "sandbox", Verb: "rm", Destructive: true,
-			Doc: "Delete a sandbox with everything in it. Its volumes stay."}, h.Delete),
-		op.New(op.Spec{Name: "sandbox_extend", Route: "POST " + one + "/extend", Tag: "sandbox", Verb: "extend",
-			Doc: "Give a sandbox more time: it ends timeout minutes from now. Its idle time can be changed likewise."}, h.Extend),
-		op.New(op.Spec{Name: "sandbox_pause", Route: "POST " + one + "/pause", Tag: "sandbox", Verb: "pause",
-			Doc: "Pause a sandbox: it stays in memory and uses no processor. The next request to it resumes it."}, h.Pause),
-		op.New(op.Spec{Name: "sandbox_resume", Route: "POST " + one + "/resume", Tag: "sandbox", Verb: "resume",
-			Doc: "Resume a paused sandbox where it was."}, h.Resume),
-		op.New(op.Spec{Name: "sandbox_stop", Route: "POST " + one + "/stop", Tag: "sandbox", Verb: "stop",
-			Doc: "Stop a sandbox: all programs in it end, its disk is kept. The next request to it starts it."}, h.Stop),
-		op.New(op.Spec{Name: "sandbox_start", Route: "POST " + one + "/start", Tag: "sandbox", Verb: "start",
-			Doc: "Start a stopped or failed sandbox on its disk, and answer when it is ready."}, h.Start),
-		op.New(op.Spec{Name: "sandbox_network", Route: "GET " + one + "/network", Tag: "sandbox", Verb: "network show", ReadOnly: true,
-			Doc: "Show what a sandbox may reach and which connections it made or tried to make lately."}, h.Network),
-		op.New(op.Spec{Name: "sandbox_set_network", Route: "PUT " + one + "/network", Tag: "sandbox", Verb: "network set",
-			Doc: "Change what a sandbox may reach, at once: connections that are no longer allowed are cut."}, h.SetNetwork),
-		op.New(op.Spec{Name: "sandbox_logs", Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
-			Doc: "Read the end of what the program of a sandbox wrote to its output."}, h.Logs),
-		op.New(op.Spec{Name: "sandbox_stats", Route: "GET " + one + "/stats", Tag: "sandbox", Verb: "stats", ReadOnly: true,
-			Doc: "Measure what a sandbox uses."}, h.Stats),
-		op.Stream[EventsIn, Event](op.Spec{Name: "sandbox_events", Route: "GET " + one + "/events", Tag: "sandbox", Verb: "events", ReadOnly: true,
-			Doc: "Follow what happens to a sandbox, as server-sent events. Last-Event-ID, or after, goes on where a stream broke off."}, h.Events),
-		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Route: "GET /api/v1/events", Tag: "hub", Verb: "watch", ReadOnly: true,
-			Doc: "Follow what happens to all sandboxes, as server-sent events."}, h.AllEvents),
-		op.New(op.Spec{Name: "hub_environments", Route: "GET /api/v1/environment", Tag: "hub", Verb: "environments", ReadOnly: true,
-			Doc: "List the environments that sandboxes can be made from."}, h.Environments),
-		op.New(op.Spec{Name: "hub_info", Route: "GET /api/v1/hub", Tag: "hub", Verb: "info", ReadOnly: true,
-			Doc: "Tell what this hub can do on its machine, and what is missing there."}, h.Info),
-		op.Handle(op.Spec{Name: proxyOp, Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
-			Doc: "Everything below leads to the sandbox's own server, WebSockets and streams included, and below proxy/{port} to a service in it. A sleeping sandbox is woken."}, h.proxy),
-		op.Handle(op.Spec{Name: toolsOp, Route: "/mcp", Tag: "mcp", Access: op.AccessRead,
-			Doc: "Tools that create, use and delete sandboxes, over streamable HTTP."}, h.tools),
+// ToolInstructions tell an agent how the hub's tools work together.
+const ToolInstructions = tool.Instructions
+
+// Tools lists what the hub offers to agents.
+func (h *Hub) Tools() []toolset.Tool { return h.tool.Tools(h.plainOps()) }
+
+// SeesTool reports whether a caller can use a tool.
+func (h *Hub) SeesTool(call *op.Call, t toolset.Tool) bool {
+	return h.access.Allow(call, "", t.Op.RequiredAccess(nil)) == nil
+}
+
+// LimitTools returns the tools that the key of a caller is limited to, as a query that
+// selects them; empty if it is not.
+func (h *Hub) LimitTools(call *op.Call) string {
+	tools, limited := h.access.LimitedTools(call)
+	if !limited {
+		return ""
 	}
+	return url.Values{"tools": {strings.Join(slices.Concat(tools, []string{"-"}), ",")}}.Encode()
 }
 
-// Begin starts the clocks and takes up the sandboxes that are there.
-func (h *Hub) Begin() {
-	h.mu.Lock()
-	h.began = time.Now()
-	h.mu.Unlock()
-	h.background(h.adopt)
-	h.background(h.watch)
-	h.background(h.clock)
-	h.background(h.sweep)
-}
+// ToolsOp is the operation that serves the tools: handler speaks MCP and calls
+// what Tools lists, each call inside AroundTool.
+func (h *Hub) ToolsOp(handler http.Handler) op.Op { return tool.Op(handler) }
 
-// background runs f until Close, which waits for it.
-func (h *Hub) background(f func(ctx context.Context)) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return false
+// AroundTool runs a call of a tool if the caller may use it, traces it, and
+// records it. The call ends with the hub, even if its client does not cancel it.
+func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(context.Context) error) (err error) {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.tasks.Context(), cancel)()
+	ctx, trace := h.tracer.Start(ctx, o.Name)
+	defer func() { trail.EndSpan(ctx, trace, err) }()
+	call := op.CallOf(ctx)
+	// A tool has no name that could be taken for an operation's.
+	changes := !o.ReadOnly && !tool.RunsInside(o.Name)
+	if err = h.access.Allow(call, "", o.RequiredAccess(nil)); err == nil && changes {
+		err = h.trail.MayChange(call.Subject)
 	}
-	h.work.Go(func() { f(h.life) })
-	return true
+	if err == nil {
+		err = run(ctx)
+	}
+	return h.trail.RecordTool(o, changes, call, int64(size), began, err)
 }
 
-// State tells readiness: ready, or failed and why.
+// SignIn makes the tenants' keys and links valid credentials, and limits sessions on sites of
+// sandboxes to these.
+func (h *Hub) SignIn(c *auth.Config) {
+	h.access.SignIn(c)
+	h.gateway.SignIn(c)
+}
+
+// Caller notes in a call who signed in.
+func (h *Hub) Caller(ctx context.Context, call *op.Call) { h.access.Caller(ctx, call) }
+
+// Admit decides before anything of a request is read, and counts it in.
+func (h *Hub) Admit(r *http.Request, o op.Op) (done func(), err error) { return h.access.Admit(r, o) }
+
+// Buffer counts the memory that the body of a request takes.
+func (h *Hub) Buffer(ctx context.Context) *account.Buffer { return h.account.Buffer(ctx) }
+
+// Front sees requests before they are routed: it finds those for a sandbox by host name.
+func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(next) }
+
+// Visit is a finished request, as the server saw it.
+type Visit = trail.Visit
+
+// Served records a request that is not recorded yet.
+func (h *Hub) Served(v Visit) { h.trail.Served(v) }
+
+// Begin starts the clocks and takes up the sandboxes that exist.
+func (h *Hub) Begin(ctx context.Context) {
+	if h.pool != nil {
+		// What a claim left half bound must be gone before it could be seen.
+		if err := h.pool.Begin(ctx); err != nil {
+			h.cfg.Log.Error("warm pools are off", "error", err)
+		}
+	}
+	h.tasks.Go(func(ctx context.Context) {
+		h.account.KeepCounting(ctx)
+		h.disk.Count(ctx) // nobody waits for it: large volumes take long to measure
+	})
+	if h.marks != "" {
+		h.tasks.Go(func(ctx context.Context) { h.keepMarks(ctx, h.cfg.Log) })
+	}
+	h.fleet.Begin()
+}
+
+// State is the hub's readiness: ready or failed, and why.
 func (h *Hub) State() (state, why string) {
-	if err := h.catalog.fault(); err != nil {
-		return "ready", "the environments file has a fault, and what it said before still holds: " + err.Error()
+	if h.tasks.Context().Err() != nil {
+		return "failed", "the hub is stopping"
+	}
+	if err := h.fleet.Fault(); err != nil {
+		return "failed", "cannot watch the sandboxes: " + err.Error()
+	}
+	if err := h.environments.Fault(); err != nil {
+		return "ready", "the environments file is invalid, and its last valid content is in force: " + err.Error()
 	}
 	return "ready", ""
 }
 
-// Close ends what the hub runs and lets go of the sandboxes, which live on. The
-// provider stays open; it is its opener's. Close is idempotent.
+// Close ends what the hub runs. The sandboxes live on, and the provider stays
+// open. Close is idempotent.
 func (h *Hub) Close() error {
-	h.mu.Lock()
-	first := !h.closed
-	h.closed = true
-	h.mu.Unlock()
-	if first {
-		ctx, cancel := context.WithTimeout(h.life, 2*time.Second)
-		h.keepAll(ctx)
+	if h.tasks.Seal() {
+		ctx, cancel := context.WithTimeout(h.tasks.Context(), 2*time.Second)
+		h.fleet.SaveActivity(ctx)
 		cancel()
 	}
-	h.end()
-	h.past.close()
-	h.tools.close()
-	h.work.Wait()
-	h.mu.Lock()
-	left := h.boxes
-	h.boxes = map[string]*box{}
-	h.mu.Unlock()
-	for _, b := range left {
-		b.close()
-	}
-	h.audit.close()
-	return nil
+	h.tasks.Cancel()
+	h.history.Close()
+	h.tasks.Wait()
+	h.fleet.Close()
+	return h.release()
 }

@@ -2,11 +2,9 @@ package hub
 
 import (
 	"context"
-	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,13 +22,7 @@ func TestOnThisMachine(t *testing.T) {
 	testenv.Need(t, "go")
 	dir := t.TempDir()
 	hub, payload := filepath.Join(dir, "hub"), filepath.Join(dir, "payload")
-	for out, src := range map[string]string{hub: "../provider/local/testdata/hub", payload: "../provider/providertest/testdata/serve"} {
-		cmd := exec.Command("go", "build", "-o", out, src)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-	}
+	testenv.Build(t, map[string]string{hub: "../provider/local/testdata/hub", payload: "../provider/providertest/testdata/serve"})
 	cfg := local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/payload"},
 		Binds: []local.Bind{{Source: payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second}
 	r := &machine{rig: &rig{t: t}, cfg: cfg}
@@ -48,7 +40,7 @@ func TestOnThisMachine(t *testing.T) {
 		t.Errorf("%d %s %v", got.Status, got.Body, o.Stages)
 	}
 	if got := r.do("PUT", "/sandbox/a/disk/note", "kept"); got.Status != 200 {
-		t.Errorf("%d %s", got.Status, got.Body)
+		t.Errorf("got %d %s, want 200", got.Status, got.Body)
 	}
 	for _, verb := range []string{"pause", "stop"} {
 		r.do("POST", "/api/v1/sandbox/a/"+verb, "")
@@ -65,23 +57,23 @@ func TestOnThisMachine(t *testing.T) {
 	}
 	way()
 	if got := r.do("GET", "/api/v1/sandbox/a/stats", ""); got.Status != 200 || !strings.Contains(got.Body, `"memory_bytes":`) {
-		t.Errorf("%d %s", got.Status, got.Body)
+		t.Errorf("got %d %s, want 200", got.Status, got.Body)
 	}
 	if got := r.do("GET", "/api/v1/sandbox/a/logs", ""); got.Status != 200 {
-		t.Errorf("%d %s", got.Status, got.Body)
+		t.Errorf("got %d %s, want 200", got.Status, got.Body)
 	}
 	r.stop()
 	r.start()
 	if now := r.object(r.do("GET", "/api/v1/sandbox/a", "")); now.ID != o.ID || now.Status != "running" || !now.ExpiresAt.Equal(*o.ExpiresAt) {
-		t.Errorf("%+v", now)
+		t.Errorf(`got %+v, want now.ID == o.ID && now.Status == "running" && now.ExpiresAt.Equal(*o.ExpiresAt)`, now)
 	}
-	poll(t, "the way out is served again", func() bool { return r.hub.known1(t, "a").exit() != nil })
+	poll(t, "the egress proxy is open again", func() bool { return strings.Contains(r.do("GET", "/sandbox/a/egress", "").Body, "400 Bad Request") })
 	way()
 	if got := r.do("DELETE", "/api/v1/sandbox/a", ""); got.Status != 200 {
-		t.Errorf("%d %s", got.Status, got.Body)
+		t.Errorf("got %d %s, want 200", got.Status, got.Body)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*", "*")); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("left: got %v, want len(left) == 0", left)
 	}
 }
 
@@ -98,12 +90,14 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.p, m.hub = p, New(Config{Provider: p})
-	m.hub.Begin()
+	m.p, m.hub = p, build(Config{Provider: p}, stores{})
+	m.hub.Begin(context.Background())
 	m.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(m.hub.Ops()), Dialect: rest.Hub, Front: m.hub.Front, Caller: func(_ context.Context, c *op.Call) { c.Role = "admin" }}))
 	// Until it has been taken up there is no box to ask for.
 	list, _ := p.List(m.t.Context(), sandbox.Filter{})
-	poll(m.t, "all are taken up", func() bool { return len(m.hub.all()) == len(list) })
+	poll(m.t, "all are taken up", func() bool {
+		return !slices.ContainsFunc(list, func(sb sandbox.Sandbox) bool { return !m.hub.fleet.Knows(sb.ID) })
+	})
 }
 
 func (m *machine) stop() {
@@ -111,5 +105,4 @@ func (m *machine) stop() {
 	m.server.Close()
 	m.hub.Close()
 	m.p.Close()
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }

@@ -24,10 +24,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	surface "github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -37,6 +39,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // provider is mem with the abilities that it lacks.
 type provider struct {
 	*mem.Provider
+	shelf
 	dir     string
 	resumes atomic.Int64
 	starts  atomic.Int64
@@ -52,6 +55,7 @@ type provider struct {
 func (p *provider) Abilities() sandbox.Abilities {
 	a := p.Provider.Abilities()
 	a.Egress, a.Logs, a.Stats, a.AnyPort, a.Image = true, true, true, true, p.image
+	a.Limits = []string{"disk_rate"}
 	return a
 }
 
@@ -76,6 +80,13 @@ func (p *provider) Egress(_ context.Context, id string) (net.Listener, error) {
 	defer p.mu.Unlock()
 	p.outlets = append(p.outlets, l)
 	return l, err
+}
+
+// opened is how often an egress listener was opened.
+func (p *provider) opened() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.outlets)
 }
 
 func (p *provider) hold(ctx context.Context) error {
@@ -240,17 +251,19 @@ type rig struct {
 	hub      *Hub
 	store    *mem.Store
 	provider *provider
+	sessions *surface.Sessions
 	server   *httptest.Server
 	guard    *auth.Guard
 	more     func(*guestServer)
 }
 
 type setup struct {
-	hub  Config
-	more func(*guestServer) // added to every program inside
-	auth *auth.Config
-	slow chan struct{}
-	bare bool // only what mem can do
+	hub    Config
+	stores stores
+	more   func(*guestServer) // added to every program inside
+	auth   *auth.Config
+	slow   chan struct{}
+	bare   bool // only what mem can do
 
 	image bool // it claims to know images
 }
@@ -272,7 +285,7 @@ func newRig(t *testing.T, s setup) *rig {
 		}
 		p.Close()
 		if left := r.store.Left(); len(left) > 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("left: got %v, want len(left) <= 0", left)
 		}
 	})
 	return r
@@ -297,10 +310,15 @@ func (r *rig) open(s setup) {
 		s.hub.Metrics = metric.New()
 	}
 	s.hub.Log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
-	r.hub = New(s.hub)
-	r.hub.Begin()
+	r.sessions = surface.NewSessions(surface.SessionsConfig{Name: "cove", Version: "1"})
+	if s.hub.SandboxTools == nil {
+		s.hub.SandboxTools = r.sessions
+	}
+	r.hub = build(s.hub, s.stores)
+	tools := surface.New(surface.Config{Name: "cove", Version: "1", Tools: r.hub.Tools, Visible: r.hub.SeesTool, Fixed: r.hub.LimitTools, Around: r.hub.AroundTool, Log: s.hub.Log})
+	r.hub.Begin(context.Background())
 	c := rest.Config{
-		Table: op.NewTable(r.hub.Ops()), Dialect: rest.Hub, Front: r.hub.Front,
+		Table: op.NewTable(r.hub.Ops(), []op.Op{r.hub.ToolsOp(tools)}), Dialect: rest.Hub, Front: r.hub.Front,
 		Base:   func(q *http.Request) *url.URL { return auth.Base(q, nil) },
 		Caller: r.hub.Caller, Admit: r.hub.Admit, Served: func(v rest.Served) { r.hub.Served(Visit(v)) },
 	}
@@ -324,8 +342,35 @@ func (r *rig) close() {
 	r.server.CloseClientConnections()
 	r.server.Close()
 	r.hub.Close()
+	r.sessions.Close()
 	r.provider.Close()
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// sandbox is the only one of that name.
+func (r *rig) sandbox(name string) sandbox.Sandbox {
+	r.t.Helper()
+	list, err := r.hub.cfg.Provider.List(context.Background(), sandbox.Filter{Name: name})
+	if err != nil || len(list) != 1 {
+		r.t.Fatalf("got %d sandboxes named %q, %v; want one", len(list), name, err)
+	}
+	return list[0]
+}
+
+// openRequests is how many requests into a sandbox are under way.
+func (r *rig) openRequests(name string) int {
+	r.t.Helper()
+	return r.hub.fleet.OpenRequests(r.sandbox(name))
+}
+
+// closeIdle closes the hub's idle connections to a sandbox.
+func (r *rig) closeIdle(name string) {
+	r.t.Helper()
+	b, err := r.hub.fleet.Enter(r.t.Context(), r.sandbox(name), time.Second)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer b.Leave()
+	b.CloseIdleConnections()
 }
 
 // reply is an answer of the hub.
@@ -371,16 +416,16 @@ func (r *rig) send(req *http.Request, header ...string) reply {
 }
 
 // create makes a sandbox and shows it.
-func (r *rig) create(body string, header ...string) Object {
+func (r *rig) create(body string, header ...string) lifecycle.Object {
 	r.t.Helper()
 	return r.object(r.do("POST", "/api/v1/sandbox?full=true", body, header...))
 }
 
-func (r *rig) object(a reply) Object {
+func (r *rig) object(a reply) lifecycle.Object {
 	r.t.Helper()
-	var o Object
+	var o lifecycle.Object
 	if a.Status != 200 || a.Code != "0" || json.Unmarshal(a.Data, &o) != nil {
-		r.t.Fatalf("%d %s", a.Status, a.Body)
+		r.t.Fatalf(`got %d %s, want a.Status == 200 && a.Code == "0" && json.Unmarshal(a.Data, &o) == nil`, a.Status, a.Body)
 	}
 	return o
 }
@@ -396,7 +441,24 @@ func (r *rig) seen(method, path, body string, header ...string) seen {
 	a := r.do(method, path, body, header...)
 	var s seen
 	if err := json.NewDecoder(bytes.NewReader([]byte(a.Body))).Decode(&s); a.Status != 200 || err != nil {
-		r.t.Fatalf("%s %s: %d %s", method, path, a.Status, a.Body)
+		r.t.Fatalf("%s %s: got %d %s, want a.Status == 200", method, path, a.Status, a.Body)
 	}
 	return s
+}
+
+// poll waits until something is true.
+func poll(t testing.TB, what string, ok func() bool) { t.Helper(); testenv.Poll(t, what, ok) }
+
+// contextUntil ends when something is true.
+func contextUntil(t testing.TB, ok func() bool) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil && !ok() {
+			<-tick.C
+		}
+		cancel()
+	}()
+	return ctx, cancel
 }

@@ -13,10 +13,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/cove-sandbox/cove/internal/hub/tool"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	surface "github.com/cove-sandbox/cove/internal/surface/mcp"
 )
 
-// agent is an MCP client that knows nothing but the hub's address.
+// agent is an MCP client that knows only the hub's address.
 type agent struct {
 	t *testing.T
 	*mcp.ClientSession
@@ -79,60 +81,72 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 	}
 	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes", "pauseSandbox", "resumeSandbox"} {
 		if !slices.Contains(names, want) {
-			t.Errorf("no tool %s in %v", want, names)
+			t.Errorf("got tools %v, want %s among them", names, want)
 		}
 	}
-	// Without a name the name is told, and everything has its defaults.
+	// Without arguments everything has its default, and the result says the name.
 	made := a.call("createSandbox", object{})
 	name := made.StructuredContent.(object)["sandbox"].(object)["name"].(string)
 	if made.IsError || !strings.HasPrefix(said(made), "Sandbox "+name+" created successfully") {
-		t.Fatal(said(made))
+		t.Fatalf("createSandbox: got %s", said(made))
 	}
 	sb, err := r.provider.List(t.Context(), sandbox.Filter{Name: name})
 	if err != nil || len(sb) != 1 || sb[0].Spec.Resources.MemoryLimit != 1<<30 || sb[0].Spec.Lifetime.IdleTimeout != 10*time.Minute {
-		t.Errorf("%+v %v", sb, err)
+		t.Errorf("got %+v, %v, want one sandbox with the default limits", sb, err)
 	}
-	// It ends with the tools, as JSON.
+	// The text ends with the tools, as JSON.
 	for _, res := range []*mcp.CallToolResult{made, a.call("getSandbox", object{"name": name})} {
 		text := said(res)
-		var tools []toolInfo
-		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\n")+1:]), &tools); err != nil || len(tools) != 3 || tools[2].Name != "say" || tools[2].Description != "Say it back." || tools[2].InputSchema == nil {
-			t.Errorf("%v %s", err, text)
+		var tools []struct {
+			Name, Description string
+			InputSchema       any
+		}
+		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\n")+1:]), &tools); err != nil || len(tools) != 3 || tools[2].Name != "say" || tools[2].Description != "Say it back." || tools[2].InputSchema != nil {
+			t.Errorf("got %s, %v, want a list of three tools at the end", text, err)
 		}
 	}
+	if got := said(a.call("getSandbox", object{"name": name, "schemas": true})); !strings.Contains(got, `"inputSchema"`) {
+		t.Errorf("getSandbox with schemas: got %s, want the arguments of the tools", got)
+	}
+	if got := said(a.call("listSandboxTools", object{"sandbox_name": name, "tool_name": "say"})); !strings.Contains(got, `"inputSchema"`) || strings.Contains(got, `"fail"`) {
+		t.Errorf("listSandboxTools: got %s, want the arguments of say alone", got)
+	}
+	if res := a.call("executeInSandboxes", object{"sandbox_names": []string{name, "nobody"}, "tool_name": "say", "arguments": object{"a": 1}}); res.IsError || !strings.Contains(said(res), "1 of 2 succeeded") || !strings.Contains(said(res), name+` {"a":1}`) || !strings.Contains(said(res), "== nobody failed") {
+		t.Errorf("executeInSandboxes: got %s, want one success and one failure", said(res))
+	}
 	if res := a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say", "arguments": object{"a": 1}}); said(res) != name+` {"a":1}` {
-		t.Error(said(res))
+		t.Errorf("say: got %s, want %s", said(res), name+` {"a":1}`)
 	}
 	if res := a.call("listSandboxes", object{}); !strings.Contains(said(res), name) {
-		t.Error(said(res))
+		t.Errorf("listSandboxes: got %s, want %s among them", said(res), name)
 	}
 	for _, c := range []struct{ tool, want string }{{"pauseSandbox", "is paused"}, {"resumeSandbox", "is running"}, {"deleteSandbox", "deleted successfully"}} {
 		if res := a.call(c.tool, object{"name": name}); res.IsError || !strings.Contains(said(res), c.want) {
-			t.Errorf("%s: %s", c.tool, said(res))
+			t.Errorf("%s: got %s, want %s", c.tool, said(res), c.want)
 		}
 	}
 	if left := r.store.Left(); len(left) > 0 {
-		t.Error(left)
+		t.Errorf("got %v left behind, want nothing", left)
 	}
 	for _, c := range []struct {
 		tool string
 		args object
 		want string
 	}{
-		{"getSandbox", object{"name": name}, "there is no sandbox"},
-		{"getSandbox", object{}, "name: Field required"},
-		{"createSandbox", object{"environment": "nowhere"}, "there is no environment"},
+		{"getSandbox", object{"name": name}, "no sandbox"},
+		{"getSandbox", object{}, `missing argument "name"`},
+		{"createSandbox", object{"environment": "nowhere"}, "no environment"},
 		{"createSandbox", object{"name": "Bad"}, "lower-case"},
-		{"sandboxExecutor", object{"sandbox_name": name, "tool_name": "say"}, "there is no sandbox"},
+		{"sandboxExecutor", object{"sandbox_name": name, "tool_name": "say"}, "no sandbox"},
 	} {
 		if res := a.call(c.tool, c.args); !res.IsError || !strings.Contains(said(res), c.want) {
-			t.Errorf("%s %v: %s", c.tool, c.args, said(res))
+			t.Errorf("%s %v: got %s, want the error %s", c.tool, c.args, said(res), c.want)
 		}
 	}
 }
 
-// TestResultsArePassedOnWhole: images, structured content, metadata and errors.
-func TestResultsArePassedOnWhole(t *testing.T) {
+// TestResultsPassThrough: images, structured content, metadata and errors.
+func TestResultsPassThrough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
@@ -144,90 +158,64 @@ func TestResultsArePassedOnWhole(t *testing.T) {
 	b, _ := json.Marshal(res)
 	for _, want := range []string{`{"type":"text","text":"text"}`, `"type":"image","mimeType":"image/png","data":"AQID"`, `"uri":"file:///a"`, `"structuredContent":{"list":["a"],"n":1}`, `"trace":"x"`} {
 		if !strings.Contains(string(b), want) {
-			t.Errorf("%s is missing in %s", want, b)
+			t.Errorf("got %s, want %s in it", b, want)
 		}
 	}
 	if res := exec("fail", object{}); !res.IsError || said(res) != "it went wrong" || res.StructuredContent.(object)["errno"] != 2.0 {
-		t.Errorf("%+v", res)
+		t.Errorf("got %+v, want the sandbox's own error", res)
 	}
 	if res := exec("nothing", object{}); !res.IsError || !strings.Contains(said(res), `unknown tool "nothing"`) {
-		t.Errorf("%s", said(res))
+		t.Errorf("got %s, want that the tool is unknown", said(res))
 	}
 	if res := exec("say", `{"as":"text"}`); said(res) != `a {"as":"text"}` {
-		t.Error(said(res))
+		t.Errorf(`got %s, want a {"as":"text"}`, said(res))
 	}
 	for _, args := range []any{[]any{1}, "text", 5} {
 		if res := exec("say", args); !res.IsError || !strings.Contains(said(res), "must be an object") {
-			t.Errorf("%v: %s", args, said(res))
+			t.Errorf("arguments %v: got %s, want that they must be an object", args, said(res))
 		}
 	}
 	// Small scripts call without a handshake.
 	reply := r.do("POST", "/mcp", `{"method":"tools/call","params":{"name":"sandboxExecutor","arguments":{"sandbox_name":"a","tool_name":"say","arguments":{"b":2}}}}`)
 	if reply.Status != 200 || !strings.Contains(reply.Body, `a {\"b\":2}`) || !strings.HasPrefix(reply.Header.Get("Content-Type"), "application/json") {
-		t.Errorf("%d %v %s", reply.Status, reply.Header, reply.Body)
+		t.Errorf("got %d %v %s, want the tool's result as JSON", reply.Status, reply.Header, reply.Body)
 	}
 }
 
-// TestSessionsAreMadeAnew: after a restart of the sandbox nothing is left of the
-// session that the hub had with it.
-func TestSessionsAreMadeAnew(t *testing.T) {
+// forgetful notes which sandboxes the hub forgets.
+type forgetful struct {
+	tool.Remote
+	forgotten chan string
+}
+
+func (f forgetful) Forget(id string) {
+	f.forgotten <- id
+	f.Remote.Forget(id)
+}
+
+// TestToolsAfterRestart: a restarted sandbox no longer knows the hub's session.
+func TestToolsAfterRestart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{})
-	r.create(`{"name":"a"}`)
+	sessions := surface.NewSessions(surface.SessionsConfig{Name: "cove", Version: "1"})
+	defer sessions.Close()
+	forgotten := make(chan string, 100)
+	r := newRig(t, setup{hub: Config{SandboxTools: forgetful{sessions, forgotten}}})
+	id := r.create(`{"name":"a"}`).ID
 	a := r.agent(as{})
-	say := func() string {
-		return said(a.call("sandboxExecutor", object{"sandbox_name": "a", "tool_name": "say"}))
-	}
-	for range 3 {
-		if got := say(); got != "a {}" {
-			t.Fatal(got)
+	for i := range 3 {
+		if got := said(a.call("sandboxExecutor", object{"sandbox_name": "a", "tool_name": "say"})); got != "a {}" {
+			t.Fatalf("call %d: got %q, want %q", i, got, "a {}")
 		}
-		r.do("POST", "/api/v1/sandbox/a/stop", "") // and the call wakes it
+		r.do("POST", "/api/v1/sandbox/a/stop", "") // the next call wakes it
 	}
-	g := &r.hub.tools.guests
-	count := func() int { g.mu.Lock(); defer g.mu.Unlock(); return len(g.byID) }
-	if n := count(); n != 1 {
-		t.Errorf("%d sessions", n)
+	select {
+	case id := <-forgotten:
+		t.Errorf("the session with %s was closed, although the sandbox exists", id)
+	default:
 	}
 	r.do("DELETE", "/api/v1/sandbox/a", "")
-	if n := count(); n != 0 {
-		t.Errorf("%d sessions of a sandbox that is gone", n)
-	}
-}
-
-func TestSessionsAreEvicted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{})
-	r.create(`{"name":"a"}`)
-	r.agent(as{}).call("sandboxExecutor", object{"sandbox_name": "a", "tool_name": "say"})
-	g := &r.hub.tools.guests
-	g.mu.Lock()
-	for _, s := range g.byID {
-		s.used = time.Now().Add(-guestIdle - time.Second)
-	}
-	// Far more than are kept, the oldest first.
-	ready := make(chan struct{})
-	close(ready)
-	for i := range maxGuests {
-		g.byID[fmt.Sprint(i)] = &guest{ready: ready, used: time.Now().Add(time.Duration(i) * time.Millisecond)}
-	}
-	g.evict()
-	if len(g.byID) != maxGuests {
-		t.Errorf("%d sessions", len(g.byID))
-	}
-	id := r.hub.known1(t, "a").id
-	if g.byID[id] != nil {
-		t.Error("the session that was unused for longest was kept")
-	}
-	for _, s := range g.byID {
-		s.used = time.Now().Add(-guestIdle - time.Second)
-	}
-	g.mu.Unlock()
-	g.sweep()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.byID) != 0 {
-		t.Errorf("%d unused sessions are kept", len(g.byID))
+	if got := <-forgotten; got != id {
+		t.Errorf("closed the session with %q, want %q", got, id)
 	}
 }
 
@@ -242,14 +230,14 @@ func TestManyCallsAtOnce(t *testing.T) {
 		wait.Go(func() {
 			name := []string{"a", "b"}[i%2]
 			if got := said(a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say", "arguments": object{"i": i}})); got != fmt.Sprintf(`%s {"i":%d}`, name, i) {
-				t.Error(got)
+				t.Errorf("got %s, want %s {\"i\":%d}", got, name, i)
 			}
 		})
 	}
 	wait.Wait()
 }
 
-// TestSandboxWithoutTools: an image of one's own need not offer any.
+// TestSandboxWithoutTools: a custom image need not offer any.
 func TestSandboxWithoutTools(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
@@ -259,15 +247,15 @@ func TestSandboxWithoutTools(t *testing.T) {
 	a := r.agent(as{})
 	res := a.call("createSandbox", object{"name": "a"})
 	if res.IsError || !strings.Contains(said(res), "Its tools cannot be listed") || !strings.HasSuffix(said(res), "\n[]") {
-		t.Error(said(res))
+		t.Errorf("createSandbox: got %s, want an empty list of tools and why", said(res))
 	}
 	if res := a.call("sandboxExecutor", object{"sandbox_name": "a", "tool_name": "x"}); !res.IsError {
-		t.Error(said(res))
+		t.Errorf("sandboxExecutor: got %s, want an error", said(res))
 	}
 }
 
-// TestCallEndsWithTheHub: a tool that never answers holds up neither its caller's
-// leaving nor the hub's end.
+// TestCallEndsWithTheHub: a tool that never returns delays neither the cancellation
+// of its caller nor the shutdown of the hub.
 func TestCallEndsWithTheHub(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{}, 1)
@@ -291,20 +279,20 @@ func TestCallEndsWithTheHub(t *testing.T) {
 		ended <- err
 	}()
 	<-entered
-	if n := r.hub.known1(t, "a").busy(); n != 1 {
-		t.Errorf("%d uses", n)
+	if n := r.openRequests("a"); n != 1 {
+		t.Errorf("got %d requests under way, want 1", n)
 	}
 	cancel()
 	if err := <-ended; err == nil {
-		t.Error("answered")
+		t.Error("got a result, want an error")
 	}
 	go a.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandboxExecutor", Arguments: object{"sandbox_name": "a", "tool_name": "hang"}})
 	<-entered
 	r.hub.Close()
 }
 
-// TestEndlessAnswers: a sandbox cannot fill the hub's memory.
-func TestEndlessAnswers(t *testing.T) {
+// TestEndlessReplies: a sandbox cannot fill the hub's memory.
+func TestEndlessReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{more: func(g *guestServer) {
 		g.mux = http.NewServeMux()
@@ -321,6 +309,6 @@ func TestEndlessAnswers(t *testing.T) {
 	}})
 	res := r.agent(as{}).call("createSandbox", object{"name": "a"})
 	if res.IsError || !strings.Contains(said(res), "Its tools cannot be listed") {
-		t.Error(said(res))
+		t.Errorf("createSandbox: got %s, want that its tools cannot be listed", said(res))
 	}
 }

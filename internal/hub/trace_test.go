@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/tool"
 	"github.com/cove-sandbox/cove/internal/span"
 )
 
@@ -26,22 +27,22 @@ func TestTraces(t *testing.T) {
 	}))
 	defer collector.Close()
 	tracer := span.New(span.Config{Endpoint: collector.URL, Service: "hub", Interval: time.Millisecond})
-	r := newRig(t, setup{hub: Config{Tracer: tracer}})
+	r := newRig(t, setup{stores: stores{tracer: tracer}})
 	r.create(`{"name":"a"}`)
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	parent := "00-" + trace + "-00f067aa0ba902b7-01"
 	s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", parent)
 	inside := s.Header.Get("Traceparent")
 	if !strings.HasPrefix(inside, "00-"+trace+"-") || inside == parent {
-		t.Errorf("%q", inside)
+		t.Errorf(`got %q, want strings.HasPrefix(inside, "00-"+trace+"-") && inside != parent`, inside)
 	}
 	// Who does not want a trace gets none.
 	quiet := "00-" + trace + "-00f067aa0ba902b7-00"
 	if s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", quiet); s.Header.Get("Traceparent") != quiet {
-		t.Errorf("%v", s.Header)
+		t.Errorf(`got %v, want s.Header.Get("Traceparent") == quiet`, s.Header)
 	}
 	agent := r.agent(as{"Traceparent", parent})
-	agent.call(executor, object{"sandbox_name": "a", "tool_name": "say"})
+	agent.call(tool.Execute, object{"sandbox_name": "a", "tool_name": "say"})
 	if err := tracer.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestTraces(t *testing.T) {
 	}
 	for _, text := range got {
 		if !json.Valid([]byte(text)) {
-			t.Error(text)
+			t.Errorf("got %v, want json.Valid([]byte(text))", text)
 		}
 	}
 }

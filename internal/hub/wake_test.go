@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,13 +22,13 @@ func TestRequestsWake(t *testing.T) {
 		for range 50 {
 			wait.Go(func() {
 				if s := r.seen("POST", "/sandbox/a/x", "body"); s.Body != "body" {
-					t.Errorf("%+v", s)
+					t.Errorf(`got %+v, want s.Body == "body"`, s)
 				}
 			})
 		}
 		wait.Wait()
 		if s := r.status("a"); s != "running" {
-			t.Error(s)
+			t.Errorf(`got %v, want s == "running"`, s)
 		}
 	}
 	if a, b := r.provider.resumes.Load(), r.provider.starts.Load(); a != 1 || b != 1 {
@@ -43,11 +44,11 @@ func TestWakingTakesLong(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	r.do("POST", "/api/v1/sandbox/a/stop", "")
 	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || a.Code != "503" || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Error, "waking up") {
-		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+		t.Errorf(`got %d %v %s, want a.Status == 503 && a.Code == "503" && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Error, "waking up")`, a.Status, a.Header, a.Body)
 	}
 	a := r.do("GET", "/sandbox/a/x", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
 	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"), "text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
-		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+		t.Errorf(`got %d %v %s, want a.Status == 503 && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, 'http-equiv="refresh"') && strings.Contains(a.Body, "waking up")`, a.Status, a.Header, a.Body)
 	}
 	close(slow)
 	poll(t, "it wakes although everybody left", func() bool { return r.status("a") == "running" })
@@ -55,7 +56,7 @@ func TestWakingTakesLong(t *testing.T) {
 		t.Errorf("started %d times", n)
 	}
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.URI == "/x"`, s)
 	}
 }
 
@@ -76,12 +77,7 @@ func TestNoErrorWhileBooting(t *testing.T) {
 		go func() { answered <- r.do("GET", "/sandbox/a/x", "").Status }()
 	}
 	poll(t, "requests wait", func() bool {
-		for _, b := range r.hub.all() {
-			if b.busy() == 5 {
-				return true
-			}
-		}
-		return false
+		return r.openRequests("a") == 5
 	})
 	ready.Store(true)
 	for range 5 {
@@ -90,38 +86,35 @@ func TestNoErrorWhileBooting(t *testing.T) {
 		}
 	}
 	if a := <-created; a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("got %d %s, want 200", a.Status, a.Body)
 	}
 }
 
+// TestServerThatDoesNotWake: a program that just failed is not started again at once.
 func TestServerThatDoesNotWake(t *testing.T) {
-	t.Parallel()
-	var ready atomic.Bool
-	ready.Store(true)
-	r := newRig(t, setup{more: func(g *guestServer) { g.ready = ready.Load }})
-	sb := r.create(`{"name":"a"}`)
-	r.do("POST", "/api/v1/sandbox/a/stop", "")
-	b := r.hub.known1(t, "a")
-	b.mu.Lock()
-	failed := &flight{done: make(chan struct{}), err: sandbox.ErrNotReady, ended: time.Now()}
-	close(failed.done)
-	b.flight = failed
-	b.mu.Unlock()
-	for range 3 {
-		if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || !strings.Contains(a.Error, "did not become ready") {
-			t.Errorf("%d %s", a.Status, a.Body)
+	inBubble(t, func(q *quiet) {
+		sb := q.make(idle(-1, "stop"))
+		if err := q.p.Stop(q.Context(), sb.ID); err != nil {
+			q.Fatal(err)
 		}
-	}
-	if n := r.provider.starts.Load(); n != 0 {
-		t.Errorf("a program that just failed was started %d times", n)
-	}
-	failed.ended = time.Now().Add(-time.Minute)
-	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != sb.ID {
-		t.Error("another sandbox")
-	}
+		q.p.broken.Store(true)
+		for range 3 {
+			if _, err := q.fleet.Enter(q.Context(), sb, time.Minute); !errors.Is(err, sandbox.ErrNotReady) {
+				q.Errorf("got %v, want %v", err, sandbox.ErrNotReady)
+			}
+		}
+		if n := q.p.starts.Load(); n != 1 {
+			q.Errorf("got %d starts of a program that just failed, want 1", n)
+		}
+		q.p.broken.Store(false)
+		q.want(5*time.Second, sb, sandbox.Stopped)
+		b, err := q.fleet.Enter(q.Context(), sb, time.Minute)
+		if err != nil {
+			q.Fatal(err)
+		}
+		b.Leave()
+		q.want(0, sb, sandbox.Running)
+	})
 }
 
 // TestDeletedUnderway: a request to a sandbox that goes away meanwhile is told so.
@@ -140,12 +133,12 @@ func TestDeletedUnderway(t *testing.T) {
 	<-entered
 	r.do("DELETE", "/api/v1/sandbox/a", "")
 	if a := <-answered; a.Status != 404 {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
 	// A new one of that name is another.
 	r.create(`{"name":"a"}`)
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.URI == "/x"`, s)
 	}
 }
 
@@ -157,11 +150,11 @@ func TestServerIsAwaited(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	r.provider.refuse.Store(5)
 	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.Body == "once"`, s)
 	}
-	r.hub.known1(t, "a").transport.CloseIdleConnections()
+	r.closeIdle("a")
 	r.provider.drowse.Store(1)
 	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" || r.provider.starts.Load() != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf(`got %+v, want s.Body == "once" && r.provider.starts.Load() == 1`, s)
 	}
 }

@@ -1,6 +1,6 @@
-// Package inotify is the kernel's file notification, as it is: watches, events
-// with cookies, and the overflow of the queue. It owns the descriptor; it
-// refuses to interpret events or to watch trees, which is for its users.
+// Package inotify is a thin layer over the kernel's file notification: watches, events with
+// cookies, and queue overflow. It owns the descriptor. It neither interprets events nor
+// watches trees; that is left to its users.
 package inotify
 
 import (
@@ -27,11 +27,11 @@ type Event struct {
 	WD     int    // the watch, -1 for an overflow of the queue
 	Mask   uint32 // unix.IN_…
 	Cookie uint32 // the same for both halves of a rename
-	Name   string // in the watched folder; empty: the watched thing itself
+	Name   string // in the watched folder; empty: the folder itself
 }
 
-// New makes an instance. It fails with EMFILE when the user has as many as
-// fs.inotify.max_user_instances allows.
+// New returns an instance. It fails with EMFILE if the user has reached
+// fs.inotify.max_user_instances.
 func New() (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -40,8 +40,8 @@ func New() (*Watcher, error) {
 	return &Watcher{f: os.NewFile(uintptr(fd), "inotify"), buf: make([]byte, 64<<10)}, nil
 }
 
-// Add watches a path. It fails with ENOSPC when the user has as many watches as
-// fs.inotify.max_user_watches allows.
+// Add watches a path. It fails with ENOSPC if the user has reached
+// fs.inotify.max_user_watches.
 func (w *Watcher) Add(path string, mask uint32) (int, error) {
 	wd := -1
 	err := w.control(func(fd int) (err error) {
@@ -54,7 +54,7 @@ func (w *Watcher) Add(path string, mask uint32) (int, error) {
 	return wd, nil
 }
 
-// Remove ends a watch. One that the kernel has ended already is no error.
+// Remove ends a watch. It ignores watches that the kernel has already ended.
 func (w *Watcher) Remove(wd int) {
 	_ = w.control(func(fd int) error {
 		_, err := unix.InotifyRmWatch(fd, uint32(wd))
@@ -62,48 +62,47 @@ func (w *Watcher) Remove(wd int) {
 	})
 }
 
-// control keeps the descriptor from being closed, and its number from being
-// taken by another file, while it is used.
+// control keeps the descriptor from being closed, and its number from being reused, while
+// it is in use.
 func (w *Watcher) control(use func(fd int) error) error {
 	conn, err := w.f.SyscallConn()
 	if err != nil {
-		return w.after(err)
+		return w.closedError(err)
 	}
 	var inner error
 	if err := conn.Control(func(fd uintptr) { inner = use(int(fd)) }); err != nil {
-		return w.after(err)
+		return w.closedError(err)
 	}
 	return inner
 }
 
-// after names the errors of a closed instance, which not every call does.
-func (w *Watcher) after(err error) error {
+// closedError returns os.ErrClosed for a closed instance, which not every call does.
+func (w *Watcher) closedError(err error) error {
 	if w.closed.Load() {
 		return os.ErrClosed
 	}
 	return err
 }
 
-// Read waits for events until the deadline; zero is no deadline. It returns
-// os.ErrDeadlineExceeded when there are none by then, and os.ErrClosed after
-// Close. One goroutine may read at a time.
+// Read waits for events until the deadline; zero means no deadline. It returns
+// os.ErrDeadlineExceeded if there are none by then, and os.ErrClosed after Close. Only one
+// goroutine may read at a time.
 func (w *Watcher) Read(deadline time.Time) ([]Event, error) {
-	// After its deadline a file is not even looked at; events that are there must
-	// be read all the same.
+	// After its deadline a file is not read at all, but pending events must be.
 	if soon := time.Now().Add(time.Millisecond); !deadline.IsZero() && deadline.Before(soon) {
 		deadline = soon
 	}
 	if err := w.f.SetReadDeadline(deadline); err != nil {
-		return nil, w.after(err)
+		return nil, w.closedError(err)
 	}
 	n, err := w.f.Read(w.buf)
 	if err != nil {
-		return nil, w.after(err)
+		return nil, w.closedError(err)
 	}
 	return parse(w.buf[:n]), nil
 }
 
-// parse cuts what the kernel wrote into events.
+// parse splits what the kernel wrote into events.
 func parse(b []byte) []Event {
 	var events []Event
 	for len(b) >= unix.SizeofInotifyEvent {
@@ -124,7 +123,7 @@ func parse(b []byte) []Event {
 	return events
 }
 
-// Close ends the instance and a Read that waits. It may be called more than once.
+// Close ends the instance and a waiting Read. It is idempotent.
 func (w *Watcher) Close() error {
 	if w.closed.Swap(true) {
 		return nil

@@ -26,7 +26,7 @@ func TestWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Read(time.Now().Add(time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("nothing happened: %v", err)
+		t.Errorf("nothing happened: got %v, want os.ErrDeadlineExceeded", err)
 	}
 	odd := filepath.Join(dir, "a\xff b\n")
 	if err := os.WriteFile(odd, nil, 0o644); err != nil {
@@ -48,7 +48,7 @@ func TestWatcher(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if _, err := w.Add(dir+"/none", unix.IN_CREATE); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing: %v", err)
+		t.Errorf("missing: got %v, want os.ErrNotExist", err)
 	}
 	w.Remove(wd)
 	w.Remove(wd)
@@ -65,10 +65,10 @@ func TestWatcher(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-read; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("closed: %v", err)
+		t.Errorf("closed: got %v, want os.ErrClosed", err)
 	}
 	if _, err := w.Add(dir, unix.IN_CREATE); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("add after close: %v", err)
+		t.Errorf("add after close: got %v, want os.ErrClosed", err)
 	}
 }
 
@@ -78,7 +78,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, e := range parse(b) {
 			if len(e.Name) > len(b) {
-				t.Errorf("%+v from %d bytes", e, len(b))
+				t.Errorf("got %+v from %d bytes, want len(e.Name) <= len(b)", e, len(b))
 			}
 		}
 	})

@@ -14,23 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How init answers Dial.
+// The first byte of the answer to Dial and Save.
 const (
 	dialed  = 0
 	refused = 1
+	saved   = 2
 )
 
-// dialTimeout bounds what init does for one Dial. On a loopback it is ample.
+// dialTimeout bounds one Dial in init. On a loopback it is ample.
 const dialTimeout = 10 * time.Second
 
-// serveControl connects to ports inside for whoever holds the control socket,
-// which nobody inside can reach. It hands over the connection itself, so init
-// carries no traffic.
-func serveControl() {
+// serveControl serves the control socket, to which nobody inside has access.
+func (i *initProcess) serveControl() {
 	l, err := net.FileListener(os.NewFile(fdControl, "control"))
 	if err != nil {
 		return
 	}
+	serveControl(l, i.answerSave)
+}
+
+// ServeControl connects to ports inside for whoever dials a unix socket, for Dial. It passes
+// the connection itself, so it carries no traffic. It ends when the listener is closed.
+func ServeControl(l net.Listener) {
+	serveControl(l, new(initProcess).answerSave) // which refuses, and closes what was sent
+}
+
+func serveControl(l net.Listener, save func(c *net.UnixConn, rights []byte)) {
 	slots := make(chan struct{}, 64)
 	for {
 		c, err := l.Accept()
@@ -38,25 +47,40 @@ func serveControl() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors, most likely: some will come back.
+			// Most likely out of descriptors; some will be closed.
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		slots <- struct{}{}
 		go func() {
 			defer func() { c.Close(); <-slots }()
-			answerDial(c.(*net.UnixConn))
+			answer(c.(*net.UnixConn), save)
 		}()
 	}
 }
 
-func answerDial(c *net.UnixConn) {
+// answer answers one request: a port to dial or, with a folder, to save the program in it.
+func answer(c *net.UnixConn, save func(c *net.UnixConn, rights []byte)) {
 	c.SetDeadline(time.Now().Add(dialTimeout))
 	var port [2]byte
-	if _, err := io.ReadFull(c, port[:]); err != nil {
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.ReadMsgUnix(port[:], oob)
+	if err != nil || n == 0 {
 		return
 	}
-	f, err := dialInside(int(binary.BigEndian.Uint16(port[:])))
+	if _, err := io.ReadFull(c, port[n:]); err != nil {
+		return
+	}
+	if oobn > 0 {
+		c.SetDeadline(time.Time{})
+		save(c, oob[:oobn])
+		return
+	}
+	dial := func() (*os.File, error) { return dialInside(int(binary.BigEndian.Uint16(port[:]))) }
+	if port == [2]byte{} {
+		dial = dialServer
+	}
+	f, err := dial()
 	if err != nil {
 		c.Write(append([]byte{refused}, err.Error()...))
 		return
@@ -65,7 +89,43 @@ func answerDial(c *net.UnixConn) {
 	c.WriteMsgUnix([]byte{dialed}, unix.UnixRights(int(f.Fd())), nil)
 }
 
-// dialInside connects to either loopback address, since servers differ.
+// ServerSocket is where a program inside may serve a unix socket. Dial reaches it as
+// port 0. Whatever a name there leads to is inside, too.
+const ServerSocket = "/run/aio/aio.sock"
+
+func dialServer() (*os.File, error) {
+	c, err := net.DialTimeout("unix", ServerSocket, dialTimeout/2)
+	if errors.Is(err, unix.ENOENT) {
+		return dialDoor()
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.(*net.UnixConn).File()
+}
+
+// Door is where a program serves that cannot be given a unix socket: gVisor cannot save
+// one. Each connection must begin with DoorWord, which no web page can make a browser send,
+// and is from then on like one over ServerSocket.
+const (
+	Door     = "127.0.0.1:61080"
+	DoorWord = "cove-init"
+)
+
+func dialDoor() (*os.File, error) {
+	c, err := net.DialTimeout("tcp", Door, dialTimeout/2)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, DoorWord); err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn).File()
+}
+
+// dialInside tries both loopback addresses, because servers differ.
 func dialInside(port int) (*os.File, error) {
 	var first error
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -82,7 +142,7 @@ func dialInside(port int) (*os.File, error) {
 }
 
 // Dial connects to a TCP port on the loopback inside the sandbox whose control
-// socket is called name in dir.
+// socket is called name in dir, or to its ServerSocket if port is 0.
 func Dial(ctx context.Context, dir *os.File, name string, port int) (net.Conn, error) {
 	c, err := DialUnix(ctx, dir, name)
 	if err != nil {
@@ -136,72 +196,4 @@ func receiveConn(oob []byte) (net.Conn, error) {
 	f := os.NewFile(uintptr(fds[0]), "inside")
 	defer f.Close()
 	return net.FileConn(f)
-}
-
-// DialUnix connects to the unix socket called name in dir, and to nothing else:
-// a symlink, or anything that is not a socket, is refused. Who can write to the
-// folder can thus not make us connect to another server of the host. The path
-// may be of any length.
-func DialUnix(ctx context.Context, dir *os.File, name string) (*net.UnixConn, error) {
-	raw, err := dir.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd := -1
-	var opened error
-	if err := raw.Control(func(d uintptr) {
-		fd, opened = unix.Openat2(int(d), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
-	}); err != nil {
-		return nil, err
-	}
-	if opened != nil {
-		return nil, fmt.Errorf("open socket %s: %w", name, opened)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("open socket %s: %w", name, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("open socket %s: it is no socket", name)
-	}
-	var c net.Conn
-	netless(func() {
-		var d net.Dialer
-		c, err = d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
-}
-
-// ListenUnix makes a unix socket called name in dir, in place of what was there.
-func ListenUnix(dir *os.File, name string, mode os.FileMode) (*net.UnixListener, error) {
-	raw, err := dir.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var l *net.UnixListener
-	var failed error
-	err = raw.Control(func(d uintptr) {
-		if err := unix.Unlinkat(int(d), name, 0); err != nil && err != unix.ENOENT {
-			failed = err
-			return
-		}
-		path := fmt.Sprintf("/proc/self/fd/%d/%s", d, name)
-		netless(func() { l, failed = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path}) })
-		if failed == nil {
-			l.SetUnlinkOnClose(false)
-			failed = os.Chmod(path, mode)
-		}
-	})
-	if err = errors.Join(err, failed); err != nil {
-		if l != nil {
-			l.Close()
-		}
-		return nil, fmt.Errorf("listen on %s: %w", name, err)
-	}
-	return l, nil
 }

@@ -34,43 +34,132 @@ func outside(t *testing.T, dir string) []string {
 	abstract := fmt.Sprintf("cove-test-%d", os.Getpid())
 	listen("unix", "@"+abstract)
 	tcp := listen("tcp", "127.0.0.1:0")
-	return []string{"secret=" + secret, "socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, _, _ := strings.Cut(string(mem), "\n")
+	return []string{"boot=" + string(boot), "memory=" + total, "secret=" + secret, "socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
 		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(os.Getpid())}
 }
 
+// mode is an identity under which all attempts are made.
+type mode struct {
+	name string
+	// run runs the helper inside and returns what it wrote.
+	run func(t *testing.T, args []string) string
+	may []string // what is allowed and harmless
+}
+
+// inBox runs the helper in a sandbox of root's, as a user inside.
+func inBox(use string, uid uint32) func(*testing.T, []string) string {
+	return inBoxWith(use, uid, false)
+}
+
+// inBoxWith does so where setuid programs may work, or may not.
+func inBoxWith(use string, uid uint32, setuid bool) func(*testing.T, []string) string {
+	return func(t *testing.T, args []string) string {
+		b := newBox(t)
+		b.cfg.Setuid = setuid
+		b.cfg.Process.UID, b.cfg.Process.GID = uid, uid
+		out, exit := b.run(isolate.Limits{Memory: 256 << 20, Pids: 64, Files: 256}, append([]string{"/run/helper", use}, args...)...)
+		return out + exit.String()
+	}
+}
+
+// Init's own user may make it the first to go when memory is short.
+var rootMay = []string{"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}
+
+// These namespaces are Chromium's own sandbox.
+var nestedMay = []string{"unshare pid", "unshare net", "raise capabilities"}
+
+// All mounts but that of sudo ignore the setuid bit.
+var sudoMay = []string{"live without no_new_privs"}
+
+var modes = []mode{
+	{"user", inBox("try", isolate.UID), nil},
+	{"root inside", inBox("try", 0), rootMay},
+	{"root of a user namespace", inBox("nested", isolate.UID), nestedMay},
+	// Without no_new_privs, as where sudo works.
+	{"user who may use sudo", inBoxWith("try", isolate.UID, true), sudoMay},
+	{"root by sudo", inBoxWith("try", 0, true), append(sudoMay, rootMay...)},
+	{"root of a user namespace who may use sudo", inBoxWith("nested", isolate.UID, true), append(sudoMay, nestedMay...)},
+	{"user without root outside", func(t *testing.T, args []string) string {
+		return runRootless(t, append([]string{"/run/helper", "try"}, args...)...)
+	}, nil},
+	{"user under gVisor", inGVisor(isolate.UID, false), inGVisorMay},
+	{"root by sudo under gVisor", inGVisor(0, true), append([]string{"live without no_new_privs", "write /proc/sysrq-trigger"}, inGVisorMay...)},
+}
+
+// inGVisor runs the helper under gVisor, as a user inside.
+func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
+	return func(t *testing.T, args []string) string {
+		testenv.Need(t, "runsc")
+		runsc, err := exec.LookPath("runsc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBox(t)
+		b.cfg.Setuid = setuid
+		b.cfg.Process.UID, b.cfg.Process.GID = uid, uid
+		b.cfg.Process.Args = append([]string{"/run/helper", "try", "kernel=gvisor"}, args...)
+		if err := isolate.UseGVisor(&b.cfg, isolate.GVisor{Runsc: runsc, Bundle: filepath.Join(b.dir, "bundle"), OwnSocket: true}); err != nil {
+			t.Fatal(err)
+		}
+		out, exit := b.run(isolate.Limits{Memory: 1 << 30, Pids: 512}, b.cfg.Process.Args...)
+		return out + exit.String()
+	}
+}
+
+// inGVisorMay is what gVisor's own kernel allows. PID 1 there is the program itself,
+// devices, clocks, options and statistics are the emulated ones, and no call reaches the
+// host. What root writes to sysrq-trigger there is ignored. It does tell how much memory the
+// machine has.
+var inGVisorMay = []string{
+	"device nodes", "read /proc/1/environ", "read /proc/1/maps", "read /proc/1/root/etc/passwd", "read /proc/1/cwd/etc/passwd", "read /proc/1/exe",
+	"write /proc/1/oom_score_adj", "read init's memory", "take init's descriptor", "become nicer than others", "lower the oom score",
+	"read /proc/cmdline", "unshare time", "clone3", "live without the filter", "socket uevent", "read the kernel log",
+	"option: read iptables", "option: read arptables", "option: read ebtables", "option: read ipvs", "option: read ip6tables", "option: load a protocol", "option: repair",
+	"see the host's memory", "see the host's load", "see the host's work",
+}
+
+// minAttempts is how many attempts each mode makes at least.
+const minAttempts = 80
+
 func testEscape(t *testing.T) {
-	for _, c := range []struct {
-		who, use string
-		uid      uint32
-		may      []string // what is allowed and harmless
-	}{
-		{"user", "try", isolate.UID, nil},
-		// It is init's user, and may make it the first to go when memory is short.
-		{"root inside", "try", 0, []string{"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}},
-		// These namespaces are Chromium's own sandbox.
-		{"root of a user namespace", "nested", isolate.UID, []string{"unshare pid", "unshare net", "raise capabilities"}},
-	} {
-		t.Run(c.who, func(t *testing.T) {
-			b := newBox(t)
-			b.cfg.Process.UID, b.cfg.Process.GID = c.uid, c.uid
-			args := append([]string{"/run/helper", c.use}, outside(t, b.dir)...)
-			out, exit := b.run(isolate.Limits{Memory: 256 << 20, Pids: 64, Files: 256}, args...)
-			lines := strings.Split(strings.TrimSpace(out), "\n")
-			if lines[len(lines)-1] != "done" {
-				t.Fatalf("the attempts did not end: %v\n%s", exit, out)
-			}
-			t.Logf("%d attempts", len(lines)-1)
-			for _, l := range lines[:len(lines)-1] {
-				if name, ok := strings.CutPrefix(l, "ESCAPED\t"); ok && !slices.Contains(c.may, name) {
-					t.Errorf("not held: %s", name)
-				} else if !ok && !strings.HasPrefix(l, "held\t") {
-					t.Log(l)
-				}
-			}
-			if testing.Verbose() {
-				t.Log(out)
-			}
-		})
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { checkAttempts(t, m.run(t, outside(t, t.TempDir())), m.may) })
+	}
+}
+
+// checkAttempts fails for each attempt that was not held.
+func checkAttempts(t *testing.T, out string, may []string) {
+	t.Helper()
+	attempts, rest, ended := strings.Cut(out, "\ndone\n")
+	if !ended {
+		t.Fatalf("the attempts did not end: %s", out)
+	}
+	n := 0
+	for l := range strings.Lines(attempts) {
+		name, escaped := strings.CutPrefix(strings.TrimSpace(l), "ESCAPED\t")
+		switch {
+		case escaped && !slices.Contains(may, name):
+			t.Errorf("not held: %s", name)
+		case !escaped && !strings.HasPrefix(l, "held\t"):
+			t.Log(l)
+			continue
+		}
+		n++
+	}
+	if t.Logf("%d attempts, %s", n, rest); n < minAttempts {
+		t.Errorf("%d attempts, want at least %d", n, minAttempts)
+	}
+	if testing.Verbose() {
+		t.Log(out)
 	}
 }
 
@@ -79,7 +168,7 @@ func testForkBomb(t *testing.T) {
 	out, _ := b.run(isolate.Limits{Pids: 40}, "/run/helper", "forks")
 	var n int
 	if _, err := fmt.Sscanf(out[strings.Index(out, "forks"):], "forks %d", &n); err != nil || n >= 40 || n < 10 {
-		t.Errorf("got %d processes: %q", n, out)
+		t.Errorf("forks: got %d, want 10 to 39: %q", n, out)
 	}
 }
 
@@ -91,26 +180,26 @@ func testMemoryBomb(t *testing.T) {
 	out, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat")
 	// Only the child dies, and it is counted.
 	if !strings.Contains(out, "child: signal: killed") || exit.Code != 0 {
-		t.Errorf("got %q, %v", out, exit)
+		t.Errorf("got %q, %v, want only the child killed", out, exit)
 	}
 	if u := b.cfg.Group.Usage(); u.OOMKills < 1 {
-		t.Errorf("usage %+v", u)
+		t.Errorf("usage: got %+v, want an OOM kill", u)
 	}
 	// The program itself dies before init does, so that its end is told.
 	if _, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat", "all"); exit.Signal != "killed" {
-		t.Errorf("exit %+v", exit)
+		t.Errorf("exit: got %+v, want killed", exit)
 	}
 }
 
 func testFileLimits(t *testing.T) {
 	b := newBox(t)
 	if out, _ := b.run(isolate.Limits{Files: 100}, "/run/helper", "files"); !strings.Contains(out, "too many open files") {
-		t.Errorf("got %q", out)
+		t.Errorf("got %q, want too many open files", out)
 	}
 	b.cfg.LogSize = 64 << 10
 	out, _ := b.run(isolate.Limits{FileSize: 1 << 20}, "sh", "-c", "dd if=/dev/zero of=big bs=64k count=100 2>&1; stat -c %s big")
 	if !strings.Contains(out, "1048576\n") {
-		t.Errorf("got %q", out)
+		t.Errorf("got %q, want a file of 1048576 bytes", out)
 	}
 }
 
@@ -127,7 +216,7 @@ func testPlantedLinks(t *testing.T) {
 		mkdir -p /data /home/gem
 		rm -rf /data /home/gem; ln -s `+victim+` /data; ln -s /../../../../`+victim+` /home/gem; ln -s /proc/1/root /mnt/root`)
 	if exit.Code != 0 {
-		t.Fatalf("%v %s", exit, out)
+		t.Fatalf("exit: got %v, want 0: %s", exit, out)
 	}
 	src := filepath.Join(b.dir, "volume")
 	if err := os.Mkdir(src, 0o777); err != nil {
@@ -175,7 +264,9 @@ func TestSocketIsASymlink(t *testing.T) {
 	}
 }
 
-func testRootless(t *testing.T) {
+// runRootless runs a program in a sandbox of an ordinary user's.
+func runRootless(t *testing.T, args ...string) string {
+	t.Helper()
 	const uid = 54321
 	dir, err := os.MkdirTemp("", "rootless-")
 	if err != nil {
@@ -185,32 +276,24 @@ func testRootless(t *testing.T) {
 	if err := os.Chown(dir, uid, uid); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) string {
-		cmd := exec.Command(kit.helper, append([]string{"rootless", dir}, args...)...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-		cmd.Env = []string{"HOME=/", "SECRET=x"}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return string(out)
+	cmd := exec.Command(kit.helper, append([]string{"rootless", dir}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Env = []string{"HOME=/", "SECRET=x"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	out := run("sh", "-c", "id -un; touch x /tmp/y; ls; cat /proc/self/uid_map; ulimit -n; exit 4")
+	return string(out)
+}
+
+func testRootless(t *testing.T) {
+	out := runRootless(t, "sh", "-c", "id -un; touch x /tmp/y; ls; cat /proc/self/uid_map; ulimit -n; exit 4")
 	for _, want := range []string{"gem\n", "x\n", "256\n", "exited with status 4"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in %q", want, out)
 		}
 	}
-	out = run(append([]string{"/run/helper", "try"}, outside(t, t.TempDir())...)...)
-	if !strings.Contains(out, "\ndone\n") {
-		t.Fatalf("the attempts did not end: %s", out)
-	}
-	for l := range strings.Lines(out) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(l), "ESCAPED\t"); ok {
-			t.Errorf("not held: %s", name)
-		}
-	}
-	if out := run("/run/helper", "forks"); !strings.Contains(out, "forks") || strings.Contains(out, "forks 2000") {
+	if out := runRootless(t, "/run/helper", "forks"); !strings.Contains(out, "forks") || strings.Contains(out, "forks 2000") {
 		t.Errorf("no limit on processes: %s", out)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Record is what another process needs to find the sandbox's init again. The
-// start time and the boot tell it from a later process with the same PID.
+// Record is what another process needs to find the sandbox's init again. The start
+// time and the boot ID distinguish it from a later process with the same PID.
 type Record struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
@@ -22,8 +22,7 @@ type Record struct {
 	Inner int `json:"inner,omitempty"`
 }
 
-// Handle holds on to the init process of a sandbox. Closing it lets go of the
-// sandbox and ends nothing.
+// Handle refers to the init process of a sandbox. Closing it ends nothing.
 type Handle struct {
 	rec   Record
 	pidfd *os.File
@@ -32,13 +31,14 @@ type Handle struct {
 	quit  chan struct{} // closed when the watching goroutine has ended
 }
 
-// ErrGone tells that the process of a Record has ended.
+// ErrGone means that the process of a Record has ended.
 var ErrGone = errors.New("the sandbox's init has ended")
 
-// newHandle takes over the pidfd.
+// newHandle takes ownership of the pidfd.
 func newHandle(pid, pidfd int) (*Handle, error) {
 	start, state, err := startTime(pid)
 	if err == nil && state == 'Z' {
+		unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED|unix.WNOHANG, nil) // if it is our child
 		err = ErrGone
 	}
 	var boot string
@@ -74,8 +74,8 @@ func Adopt(rec Record) (*Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", rec.PID, err)
 	}
-	// The start time is read after the pidfd is held: if it is the right one
-	// then so is the process behind the pidfd.
+	// The start time is read after the pidfd is opened: if it matches, the pidfd is
+	// that of the right process.
 	h, err := newHandle(rec.PID, pidfd)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func startTime(pid int) (start uint64, state byte, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name may hold spaces and brackets: fields count from the last one.
+	// The name may contain spaces and brackets: fields are counted from the last bracket.
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(f) < 20 {
 		return 0, 0, fmt.Errorf("cannot read the start time of process %d", pid)
@@ -154,14 +154,36 @@ func (h *Handle) signal(sig unix.Signal) error {
 	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
 		return err
 	}
-	return ignoreGone(sent)
+	if errors.Is(sent, unix.ESRCH) {
+		return nil // it has ended
+	}
+	return sent
 }
 
-// Close lets go.
+// Close releases the process.
 func (h *Handle) Close() error {
 	h.once.Do(func() {
 		h.pidfd.Close()
 		<-h.quit
 	})
 	return nil
+}
+
+// Has reports whether a process, by its PID outside the sandbox, is the init of the
+// record or its program.
+func (r Record) Has(pid int) bool { return pid == r.PID || r.Inner > 0 && insidePID(pid) == r.Inner }
+
+// insidePID returns the PID of a process in the sandbox's own namespace: the first
+// below ours. In one that the process created below that, it can have any PID it likes.
+func insidePID(pid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			if f := strings.Fields(ids); len(f) > 1 {
+				n, _ := strconv.Atoi(f[1])
+				return n
+			}
+		}
+	}
+	return 0
 }

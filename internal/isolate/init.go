@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main is the sandbox's init, PID 1 inside. It builds the sandbox around itself,
-// waits at the gate, gives up its powers, runs the program, reaps whatever is
-// orphaned, and ends with the program. It does not return.
+// Main is the sandbox's init, PID 1 inside. It builds the sandbox around itself, waits
+// for permission to go on, drops its privileges, runs the program, reaps orphans, and
+// ends with the program. It does not return.
 func Main() {
-	// Namespaces, capabilities and keyrings belong to threads: all that is set up
-	// here must be on the thread that forks the program.
+	// Namespaces, capabilities and keyrings belong to threads: everything must be set
+	// up on the thread that forks the program.
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&[]byte(initName + "\x00")[0])), 0, 0, 0)
-	i := &initer{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
+	i := &initProcess{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
 	pid, err := i.start()
 	if err != nil {
 		i.report(report{Error: err.Error()})
@@ -35,54 +35,59 @@ func Main() {
 	if pid == 0 {
 		os.Exit(0) // a trial
 	}
-	i.mind(pid)
+	i.supervise(pid)
 }
 
-// initer is the state of init.
-type initer struct {
+// initProcess is the state of init.
+type initProcess struct {
 	conn  *os.File
 	began time.Time
 	set   setup
 	pump  *pump
-	// rootless: there is one user inside, who is the hub's.
+	// referee decides on the calls that the filter does not decide on.
+	referee *referee
+	// rootless: the only user inside is that of the hub.
 	rootless bool
-	// behind: only this thread is root so far.
+	pid      int // of the program
+	// behind: only this thread is root yet.
 	behind bool
+	// runtime: the program has walls of its own; see Config.Runtime.
+	runtime bool
+	helpers helpers
 }
 
-func (i *initer) report(r report) {
+func (i *initProcess) report(r report) {
 	r.Took = time.Since(i.began)
 	i.began = time.Now()
-	i.conn.Write(pack(&r))
+	i.conn.Write(marshal(&r))
 }
 
 // start builds the sandbox and runs the program, whose PID it returns.
-func (i *initer) start() (int, error) {
-	if err := i.become(); err != nil {
+func (i *initProcess) start() (int, error) {
+	if err := i.takeIDs(); err != nil {
 		return 0, err
 	}
 	unix.Umask(0o022)
-	// Nothing but what we are started with got here (see spawn), and of that nothing
-	// goes on to the program.
+	// There are no other descriptors (see spawn), and the program gets none of these.
 	if err := unix.CloseRange(fdConn, fdExe, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return 0, fmt.Errorf("keep files to ourselves: %w", err)
+		return 0, fmt.Errorf("set close-on-exec: %w", err)
 	}
 	unix.Close(fdExe)
 	b := &builder{root: -1}
-	b.Rootless = i.rootless
-	if err := b.ahead(); err != nil {
+	b.Rootless, b.open = i.rootless, i.runtime
+	if err := b.prepare(); err != nil {
 		return 0, err
 	}
-	i.await()
+	i.waitReadable()
 	set, fds, err := receiveSetup(i.conn)
 	if err != nil {
 		return 0, fmt.Errorf("receive setup: %w", err)
 	}
-	if set.Version != wireVersion {
-		return 0, errors.New("init is of another version than the program that started it; install both of one build")
+	if set.Version != protocolVersion {
+		return 0, errors.New("init and the program that started it are of different versions; install both from the same build")
 	}
 	if set.Late {
-		if fds, err = takeLate(fds, set.Listens); err != nil {
+		if fds, err = placeFiles(fds, set.Listens); err != nil {
 			return 0, fmt.Errorf("receive files: %w", err)
 		}
 	}
@@ -100,16 +105,16 @@ func (i *initer) start() (int, error) {
 	}
 	i.report(report{Stage: stageMount})
 
-	// The gate: one byte says that limits are set and that we are on record. If
-	// who started us dies before, there is none, and we end.
-	i.await()
+	// The gate: one byte says that limits are set and that we are recorded. If our
+	// parent dies before, it never comes, and we end.
+	i.waitReadable()
 	if n, err := i.conn.Read(make([]byte, 1)); n != 1 {
-		return 0, fmt.Errorf("wait at the gate: %w", err)
+		return 0, fmt.Errorf("wait for permission to go on: %w", err)
 	}
 	i.began = time.Now()
 	pid, err := i.launch()
 	if err == nil && pid == 0 {
-		err = i.settle() // a trial is of everything
+		err = i.dropPrivileges() // a trial covers everything
 	}
 	if err != nil {
 		return 0, err
@@ -118,15 +123,15 @@ func (i *initer) start() (int, error) {
 	return pid, nil
 }
 
-// become waits until there are IDs for us and, if root is among them, makes at
-// least this thread root: so far it had the hub's, which mean nothing inside.
-func (i *initer) become() error {
-	// The scheduler is not told that we wait: it would start another thread.
+// takeIDs waits until our IDs are mapped and, if root is among them, makes at least
+// this thread root: until then it has those of the hub, which mean nothing inside.
+func (i *initProcess) takeIDs() error {
+	// A raw call: otherwise the scheduler would start another thread.
 	word := make([]byte, 1)
 	if n, _, errno := syscall.RawSyscall(unix.SYS_READ, fdConn, uintptr(unsafe.Pointer(&word[0])), 1); errno != 0 {
 		return fmt.Errorf("receive IDs: %w", errno)
 	} else if n != 1 {
-		return errors.New("receive IDs: who started us has ended")
+		return errors.New("receive IDs: the parent process has ended")
 	}
 	call := syscall.RawSyscall
 	switch word[0] {
@@ -135,23 +140,25 @@ func (i *initer) become() error {
 		return nil
 	case becomesRoot:
 		i.behind = true
+	case becomesRuntime:
+		i.behind, i.runtime = true, true
 	case waitsAsRoot:
-		call = syscall.AllThreadsSyscall // a spare has the time
+		call = syscall.AllThreadsSyscall // a spare has time
 	}
-	if err := rootIDs(call); err != nil {
+	if err := becomeRoot(call); err != nil {
 		return err
 	}
-	// With the IDs went the right to look at ourselves in /proc.
+	// The change of IDs took away our access to our own /proc entries.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become root: %w", err)
 	}
 	return nil
 }
 
-// await returns when there is something to read, or without waiting in a spare. The
-// scheduler is not told that we wait: for a wait of less than a millisecond it would
-// start another thread, which settle would then have to wake.
-func (i *initer) await() {
+// waitReadable returns when there is something to read; in a spare, at once. It uses a
+// raw call: otherwise the scheduler would, for less than a millisecond, start another
+// thread, which dropPrivileges would then have to wake.
+func (i *initProcess) waitReadable() {
 	for p := (unix.PollFd{Fd: fdConn, Events: unix.POLLIN}); i.behind; {
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, 0, 0, 0, 0); errno != unix.EINTR {
 			return
@@ -159,8 +166,8 @@ func (i *initer) await() {
 	}
 }
 
-// rootIDs makes root of one thread or of all of them, by the kind of call.
-func rootIDs(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) error {
+// becomeRoot makes one thread or all of them root, depending on the kind of call.
+func becomeRoot(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) error {
 	for _, nr := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
 		if _, _, errno := call(nr, 0, 0, 0); errno != 0 {
 			return fmt.Errorf("become root: %w", withCgo(errno))
@@ -169,71 +176,84 @@ func rootIDs(call func(nr, a, b, c uintptr) (uintptr, uintptr, syscall.Errno)) e
 	return nil
 }
 
-// launch gives up powers and runs the program.
-func (i *initer) launch() (int, error) {
+// launch drops privileges and runs the program.
+func (i *initProcess) launch() (int, error) {
 	p := i.set.Process
-	if err := i.limit(); err != nil {
+	if err := i.setRlimits(); err != nil {
 		return 0, err
 	}
-	// Only now, in our control group, does a cgroup namespace hide what is above.
+	// Only now, in our control group, does a cgroup namespace hide the groups above.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return 0, fmt.Errorf("make cgroup namespace: %w", err)
+		return 0, fmt.Errorf("create cgroup namespace: %w", err)
 	}
-	// Our session keyring is that of who started us. Where keyrings are switched
-	// off there is none to leave.
+	// Leave the session keyring of our parent. Where keyrings are disabled there is
+	// none.
 	unix.KeyctlJoinSessionKeyring("")
 	if len(p.Args) > 0 && p.Dir != "" {
-		if err := makeHome(p); err != nil {
+		if err := makeWorkdir(p); err != nil {
 			return 0, err
 		}
 	}
-	if err := bound(); err != nil {
-		return 0, err
-	}
-	if err := seal(i.set.Filter); err != nil {
-		return 0, err
+	if !i.runtime {
+		if err := i.confine(); err != nil {
+			return 0, err
+		}
 	}
 	pid := 0
 	if len(p.Args) > 0 {
 		var err error
-		if pid, err = i.fork(p); err != nil {
+		if pid, err = i.startProgram(p); err != nil {
 			return 0, err
 		}
 	}
-	// Nobody inside may look into us, not even with our own user ID.
+	// Nobody inside may inspect us, not even with our own user ID.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("become undumpable: %w", err)
 	}
 	return pid, nil
 }
 
-// settle makes the other threads what this one is, and leaves all with next to
-// nothing. Those threads have done nothing so far. To wake each of them takes a
-// while on a busy machine, so it is done once, and nobody waits for it: the program
-// could neither reach us before.
-func (i *initer) settle() error {
+// confine installs the filter and drops capabilities.
+func (i *initProcess) confine() error {
+	// Before the capabilities go: without no_new_privs it takes one.
+	listener, err := installFilter(i.set.Filter, i.set.Setuid)
+	if err != nil {
+		return err
+	}
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	i.referee, err = newReferee(listener)
+	return err
+}
+
+// dropPrivileges gives the other threads the IDs of this one, and leaves all with next
+// to no capabilities. Those threads have done nothing yet. Waking each of them takes a
+// while on a busy machine, so it is done once, after the start: the program could not
+// reach us before either.
+func (i *initProcess) dropPrivileges() error {
 	if i.behind {
-		if err := rootIDs(syscall.AllThreadsSyscall); err != nil {
+		if err := becomeRoot(syscall.AllThreadsSyscall); err != nil {
 			return err
 		}
 	}
-	return capset([]uintptr{unix.CAP_KILL}, true)
+	return capset(initKept, true)
 }
 
-// limit sets the limits that processes carry themselves.
-func (i *initer) limit() error {
-	// 1 is the value that also keeps the kernel from piping a core dump to a
-	// program of the host; 0 does not.
+// setRlimits sets the limits of processes.
+func (i *initProcess) setRlimits() error {
+	// 1 also keeps the kernel from piping a core dump to a program of the host; 0 does
+	// not.
 	limits := map[int]int64{unix.RLIMIT_CORE: 1}
 	if n := i.set.Limits.Files; n > 0 {
 		limits[unix.RLIMIT_NOFILE] = n
 	}
 	if n := i.set.Limits.FileSize; n > 0 {
-		// It is ours too, and the log must fit.
+		// It applies to us, too, and the log must fit.
 		limits[unix.RLIMIT_FSIZE] = max(n, i.set.LogSize+64<<10)
 	}
-	// Without root the count is per user namespace, so it bounds this sandbox
-	// alone; with root the pids controller does it better.
+	// Without root the count is per user namespace, so it limits this sandbox only;
+	// with root the pids controller is better.
 	if n := i.set.Limits.Pids; n > 0 && i.set.Rootless {
 		limits[unix.RLIMIT_NPROC] = n
 	}
@@ -250,20 +270,20 @@ func (i *initer) limit() error {
 	return nil
 }
 
-// makeHome makes the program's folder if the disk does not have it.
-func makeHome(p Process) error {
+// makeWorkdir creates the program's working directory if it does not exist.
+func makeWorkdir(p Process) error {
 	if _, err := os.Stat(p.Dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
-		return fmt.Errorf("make the working directory: %w", err)
+		return fmt.Errorf("create the working directory: %w", err)
 	}
 	return os.Lchown(p.Dir, int(p.UID), int(p.GID))
 }
 
-// fork starts the program with its output going to the log.
-func (i *initer) fork(p Process) (int, error) {
-	prog, err := lookup(p.Args[0], p.Env)
+// startProgram starts the program, with its output going to the log.
+func (i *initProcess) startProgram(p Process) (int, error) {
+	prog, err := lookPath(p.Args[0], p.Env)
 	if err != nil {
 		return 0, err
 	}
@@ -281,11 +301,11 @@ func (i *initer) fork(p Process) (int, error) {
 	if i.set.Listens {
 		attr.Files = append(attr.Files, fdListen) // as ListenFD
 	}
-	defer unix.Close(fdListen) // if the program ends nobody listens
+	defer unix.Close(fdListen) // only the program may listen
 	if !i.set.Rootless {
 		attr.Sys.Credential = &syscall.Credential{Uid: p.UID, Gid: p.GID}
 	}
-	// When memory is short the program goes, not init: that way it is reported.
+	// When memory runs out the program is killed, not init, which can report it.
 	const score = "/proc/self/oom_score_adj"
 	own, _ := os.ReadFile(score)
 	os.WriteFile(score, []byte("500"), 0)
@@ -297,8 +317,8 @@ func (i *initer) fork(p Process) (int, error) {
 	return pid, nil
 }
 
-// lookup finds a program in the PATH that it will have.
-func lookup(name string, env []string) (string, error) {
+// lookPath finds a program in the PATH that it will have.
+func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
@@ -317,12 +337,17 @@ func lookup(name string, env []string) (string, error) {
 	return "", fmt.Errorf("start %s: not found in the sandbox's PATH", name)
 }
 
-// mind is what remains: reap, pass on the wish to end, answer Dial, keep the log.
-func (i *initer) mind(pid int) {
-	if err := i.settle(); err != nil {
-		end(Exit{Error: err.Error()}) // and so does the program
+// supervise reaps children, forwards signals, serves Dial and writes the log, until
+// the program ends.
+func (i *initProcess) supervise(pid int) {
+	i.pid = pid
+	if err := i.dropPrivileges(); err != nil {
+		exit(Exit{Error: err.Error()}) // which ends the program, too
 	}
-	go serveControl()
+	if i.referee != nil {
+		go i.referee.run()
+	}
+	go i.serveControl()
 	go i.pump.run()
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
@@ -344,6 +369,7 @@ func (i *initer) mind(pid int) {
 			break
 		}
 		if got != pid {
+			i.helpers.end(got, ws)
 			continue
 		}
 		if ws.Signaled() {
@@ -353,12 +379,13 @@ func (i *initer) mind(pid int) {
 		}
 		break
 	}
+	how.Saved = i.helpers.finish()
 	i.pump.drain()
-	end(how)
+	exit(how)
 }
 
-// end leaves word of how it came, and ends the sandbox.
-func end(how Exit) {
+// exit records how the program ended, and ends the sandbox.
+func exit(how Exit) {
 	json.NewEncoder(os.NewFile(fdExit, "exit")).Encode(how)
 	os.Exit(0)
 }

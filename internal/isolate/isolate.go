@@ -1,17 +1,22 @@
-// Package isolate runs a program in a Linux sandbox of namespaces, overlays,
-// control groups, dropped capabilities and a seccomp filter, with nothing to
-// install: the calling program starts itself again as the sandbox's init.
+// Package isolate runs a program in a Linux sandbox of namespaces, overlays, control
+// groups, dropped capabilities and a seccomp filter, with nothing to install: the
+// calling program starts itself again as the sandbox's init.
 //
-// It owns the mechanism: mounts, limits, the init process and its end. It keeps
-// no record of sandboxes and makes no names; provider/local does. It refuses to
-// run anything before every part of the isolation is in place, and touches
-// neither mounts, control groups nor processes that are not its own. All mounts
-// live in the sandbox's own mount namespace, so they end with its last process.
+// It owns the mechanism: mounts, limits, the init process and its end. It keeps no
+// records of sandboxes and chooses no names; provider/local does. It refuses to run
+// anything before every part of the isolation is in place, and touches no mounts,
+// control groups or processes but its own. All mounts are in the sandbox's own mount
+// namespace, so they end with its last process.
 //
-// As root each sandbox gets a range of user IDs of its own. Without root it gets
-// the caller's single ID, and limits only where a control group was delegated.
-// Because of no_new_privs, setuid programs such as sudo do not work inside.
-// It needs Linux 5.12, for idmapped mounts and overlays in user namespaces.
+// As root, each sandbox gets its own range of user IDs. Without root it gets the
+// caller's single ID, and limits only where a control group was delegated. Setuid
+// programs do not work inside, but for one that Config names. It needs Linux 5.12,
+// for idmapped mounts and overlays in user namespaces.
+//
+// The hub's side is in start.go, spare.go, handle.go and control.go; init's side is in
+// init.go, save.go, mount.go, devproc.go, procfile.go, capability.go, seccomp.go, seccomp_net.go,
+// referee.go and log.go. Between them
+// they speak protocol.go.
 package isolate
 
 import (
@@ -20,7 +25,28 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 )
+
+// The user inside.
+const (
+	User = "gem"
+	UID  = 1000
+	GID  = 1000
+	Home = "/home/gem"
+	// ServerState is where the server keeps its own data, which is no work of the user's.
+	ServerState = Home + "/.local/state/aio"
+)
+
+// Where sandboxes find programs and the Python packages that the hub brings along.
+const (
+	Programs = "/run/bin"
+	Venv     = "/run/venv"
+)
+
+// Python is the interpreter that sees them.
+const Python = "/usr/bin/python3"
 
 // Config describes one sandbox.
 type Config struct {
@@ -41,35 +67,41 @@ type Config struct {
 
 	Process Process
 	Limits  Limits
-	// Group must exist with its limits set; nil leaves the sandbox without.
-	Group *Group
+	// Runtime says that the program builds walls of its own around what it runs: it is
+	// root inside, with all capabilities in the user namespace, without our filter. It
+	// needs a range of IDs and no Spare. See UseGVisor.
+	Runtime bool
+	// Setuid lets programs in Binds that are marked so change the user. Without it,
+	// nobody inside can gain privileges (no_new_privs).
+	Setuid bool
+	// Group must exist and have its limits set. It may be nil.
+	Group *cgroup.Group
 
-	// Log keeps the end of what the program writes, in two files that take
-	// turns, each of at most LogSize bytes.
+	// Log keeps the end of the program's output, in two files that are written in
+	// turn, each of at most LogSize bytes.
 	Log     [2]*os.File
 	LogSize int64
-	// Exit receives how the program ended, or what init itself complained of; see
-	// ReadExit.
+	// Exit receives how the program ended, or why init failed; see ReadExit.
 	Exit *os.File
 	// Control is a listening unix socket at which init answers Dial. The sandbox
 	// must not be able to reach it by any path.
 	Control *os.File
 
-	// Listen, if there is one, is a listening socket that the program gets as
-	// descriptor ListenFD.
+	// Listen, if not nil, is a listening socket that the program gets as descriptor
+	// ListenFD.
 	Listen *os.File
 
-	// Spare, if there is one, becomes the sandbox's init. Start takes it over in
-	// any case; its IDs and Group must be the sandbox's.
+	// Spare, if not nil, becomes the sandbox's init. Start takes ownership in any case;
+	// its IDs and Group must be the sandbox's.
 	Spare *Spare
 
-	// Gate is called when the init process exists, before anything in it may
-	// run the program: what it keeps lets a later process Adopt the sandbox. If
-	// it fails the sandbox is undone. The PID of the program is not known yet.
+	// Gate is called when the init process exists, and before the program may run: the
+	// record lets a later process Adopt the sandbox. If it fails, the sandbox is
+	// undone. The PID of the program is not known yet.
 	Gate func(Record) error
 }
 
-// ListenFD is where the program finds Config.Listen.
+// ListenFD is the descriptor of Config.Listen in the program.
 const ListenFD = 3
 
 // IDs says which user and group IDs of the host the sandbox uses: inside, 0 is
@@ -83,9 +115,12 @@ type IDs struct {
 // Dir is a folder or file of the host.
 type Dir struct {
 	Path string
-	// Mapped says that the owners on disk are those to be seen inside, so that
-	// the mount must translate them. Otherwise owners on disk are IDs.Base and up.
+	// Mapped says that the owners on disk are those visible inside, so that the mount
+	// must translate them. Otherwise owners on disk are IDs.Base and up.
 	Mapped bool
+	// OfHost says that it belongs to the host: of its owners only root means anything
+	// inside. It matters only where owners are translated.
+	OfHost bool
 }
 
 // Overlay is one tree of the root filesystem.
@@ -102,6 +137,8 @@ type Bind struct {
 	Source   Dir
 	Target   string
 	ReadOnly bool
+	// Setuid keeps the effect of the file's setuid bit, which all other mounts ignore.
+	Setuid bool
 }
 
 // Tmpfs is a folder in memory.
@@ -118,21 +155,38 @@ type Process struct {
 	// Without Args the sandbox is set up and ends: a trial.
 	Args []string
 	Env  []string
-	// Dir is made, for the program's user, if it does not exist.
+	// Dir is created, for the program's user, if it does not exist.
 	Dir      string
 	UID, GID uint32
+}
+
+// Limits bounds a sandbox; zero is no limit.
+type Limits struct {
+	CPU      int64 // thousandths of a processor
+	Share    int64 // thousandths of a processor it gets under contention
+	Memory   int64 // bytes
+	Pids     int64
+	Files    int64 // open files of one process
+	FileSize int64 // bytes of one file
+}
+
+// Group returns the limits that a control group enforces; init sets the others.
+func (l Limits) Group() cgroup.Limits {
+	return cgroup.Limits{CPU: l.CPU, Share: l.Share, Memory: l.Memory, Pids: l.Pids}
 }
 
 func (c *Config) check() error {
 	switch {
 	case len(c.Argv) == 0:
-		return errors.New("isolate: no Argv to start init with")
+		return errors.New("isolate: Argv is required")
 	case len(c.Root) == 0 || c.Root[0].Target != "/":
 		return errors.New("isolate: the first overlay must be /")
 	case c.Log[0] == nil || c.Log[1] == nil || c.Exit == nil || c.Control == nil:
-		return errors.New("isolate: Log, Exit and Control are needed")
+		return errors.New("isolate: Log, Exit and Control are required")
+	case c.Runtime && (c.IDs.Count == 0 || c.Spare != nil):
+		return errors.New("isolate: a runtime requires a range of IDs and no spare")
 	case os.Geteuid() != 0 && c.IDs.Count != 0:
-		return errors.New("isolate: a range of IDs needs root")
+		return errors.New("isolate: a range of IDs requires root")
 	}
 	var targets []string
 	for _, o := range c.Root {
@@ -146,7 +200,7 @@ func (c *Config) check() error {
 	}
 	for _, t := range targets {
 		if !path.IsAbs(t) || path.Clean(t) != t || strings.IndexByte(t, 0) >= 0 {
-			return fmt.Errorf("isolate: target %q is no clean absolute path", t)
+			return fmt.Errorf("isolate: target %q is not a clean absolute path", t)
 		}
 	}
 	return nil

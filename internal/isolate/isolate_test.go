@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // kit is what all sandboxes of the tests are made of.
 var kit struct {
 	helper string // testdata/helper, built without cgo as the real programs are
-	root   isolate.HostRoot
+	root   hostroot.Root
 }
 
 func TestIsolate(t *testing.T) {
@@ -37,13 +38,9 @@ func TestIsolate(t *testing.T) {
 		}
 	}
 	kit.helper = filepath.Join(dir, "helper")
-	cmd := exec.Command("go", "build", "-o", kit.helper, "./testdata/helper")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
+	testenv.Build(t, map[string]string{kit.helper: "./testdata/helper"})
 	var err error
-	if kit.root, err = isolate.BuildHostRoot(filepath.Join(dir, "base"), 0); err != nil {
+	if kit.root, err = hostroot.Build(filepath.Join(dir, "base"), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -55,6 +52,7 @@ func TestIsolate(t *testing.T) {
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
 		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
+		{"files of other users", testFilesOfOtherUsers}, {"the program is no other", testTheProgramIsNoOther}, {"addresses can be listed", testAddressesCanBeListed},
 		{"chromium", testChromium},
 	} {
 		t.Run(c.name, c.run)
@@ -66,7 +64,7 @@ type box struct {
 	t      *testing.T
 	dir    string
 	cfg    isolate.Config
-	groups *isolate.Cgroups
+	groups *cgroup.Root
 	stages []sandbox.Stage
 }
 
@@ -77,7 +75,7 @@ func newBox(t *testing.T) *box {
 	b := &box{t: t, dir: t.TempDir()}
 	prog, root := kit.helper, kit.root
 	var err error
-	b.groups, err = isolate.OpenCgroups("cove-test-"+filepath.Base(filepath.Dir(b.dir))[4:], "")
+	b.groups, err = cgroup.Open("cove-test-"+filepath.Base(filepath.Dir(b.dir))[4:], "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +90,7 @@ func newBox(t *testing.T) *box {
 	for i, target := range append([]string{"/"}, root.Trees...) {
 		lower := isolate.Dir{Path: root.Base, Mapped: true}
 		if i > 0 {
-			lower.Path = target
+			lower.Path, lower.OfHost = target, true
 		}
 		up := filepath.Join(b.dir, "upper"+strings.ReplaceAll(target, "/", "-"))
 		for _, d := range []string{"data", "work"} {
@@ -135,7 +133,7 @@ func (b *box) start(ctx context.Context, limits isolate.Limits, args ...string) 
 		b.t.Fatal(err)
 	}
 	defer b.cfg.Control.Close()
-	if b.cfg.Group, err = b.groups.Make("box", limits); err != nil {
+	if b.cfg.Group, err = b.groups.Create("box", limits.Group()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
@@ -207,25 +205,25 @@ func testRun(t *testing.T) {
 		}
 	}
 	if exit.Code != 7 || exit.String() != "exited with status 7" {
-		t.Errorf("exit %+v", exit)
+		t.Errorf("exit: got %+v, want status 7", exit)
 	}
 	if len(b.stages) != 4 {
-		t.Errorf("stages %v", b.stages)
+		t.Errorf("stages: got %v, want 4", b.stages)
 	}
 	// The disk is kept, and the owners on it are those seen inside.
 	st, err := os.Stat(filepath.Join(b.dir, "upper-/data/home/gem/file"))
 	if err != nil || st.Sys().(*syscall.Stat_t).Uid != isolate.UID {
-		t.Errorf("the file on disk: %+v, %v", st, err)
+		t.Errorf("the file on disk: got %+v, %v, want one of user %d", st, err, isolate.UID)
 	}
-	if out, _ := b.run(isolate.Limits{}, "ls", "/home/gem"); out != "file\n" {
-		t.Errorf("the second run sees %q", out)
+	if out, _ := b.run(isolate.Limits{}, "ls", "/home/gem"); out != "file\nworkspace\n" {
+		t.Errorf("files in the second run: got %q, want %q", out, "file\nworkspace\n")
 	}
 }
 
 func testProgramIsKilled(t *testing.T) {
 	b := newBox(t)
 	if _, exit := b.run(isolate.Limits{}, "sh", "-c", "kill -9 $$"); exit.Signal != "killed" {
-		t.Errorf("exit %+v", exit)
+		t.Errorf("exit: got %+v, want killed", exit)
 	}
 }
 
@@ -241,7 +239,7 @@ func testTerminate(t *testing.T) {
 	}
 	<-h.Done()
 	if exit, ok := isolate.ReadExit(filepath.Join(b.dir, "exit")); !ok || exit.Code != 9 {
-		t.Errorf("exit %+v, %v", exit, ok)
+		t.Errorf("exit: got %+v, %v, want status 9", exit, ok)
 	}
 }
 
@@ -258,9 +256,9 @@ func testStartFails(t *testing.T) {
 		"no such folder":      {func(b *box) { b.cfg.Binds[0].Source.Path = "/nonesuch" }, nil, "/nonesuch"},
 		"no such upper":       {func(b *box) { b.cfg.Root[0].Data = "other" }, nil, "overlay"},
 		"bad target":          {func(b *box) { b.cfg.Binds[0].Target = "/a/../b" }, nil, "clean absolute path"},
-		"folder over a file":  {func(b *box) { b.cfg.Binds[0].Source.Path = "/usr"; b.cfg.Binds[0].Target = "/etc/passwd" }, nil, "a folder goes on a folder"},
+		"folder over a file":  {func(b *box) { b.cfg.Binds[0].Source.Path = "/usr"; b.cfg.Binds[0].Target = "/etc/passwd" }, nil, "cannot mount a folder on a file"},
 		"gate stays shut":     {func(b *box) { b.cfg.Gate = func(isolate.Record) error { return errors.New("no entry") } }, nil, "no entry"},
-		"init does not speak": {func(b *box) { b.cfg.Argv = []string{"/bin/true"} }, nil, "init ended without a word"},
+		"init does not speak": {func(b *box) { b.cfg.Argv = []string{"/bin/true"} }, nil, "init ended without a report"},
 		"no such init":        {func(b *box) { b.cfg.Argv = []string{"/nonesuch"} }, nil, "start init"},
 		"context has ended":   {func(b *box) {}, gone, "canceled"},
 	} {
@@ -278,7 +276,7 @@ func testStartFails(t *testing.T) {
 				t.Fatal("it started")
 			}
 			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("the error %q does not tell %q", err, c.want)
+				t.Errorf("the error %q does not contain %q", err, c.want)
 			}
 			if pids, err := b.cfg.Group.Procs(); len(pids) != 0 || err != nil {
 				t.Errorf("processes %v are left, %v", pids, err)
@@ -303,7 +301,7 @@ func testCancelAnywhere(t *testing.T) {
 		} else {
 			failed++
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("round %d: %v", i, err)
+				t.Errorf("round %d: %v, want %v", i, err, context.DeadlineExceeded)
 			}
 		}
 		if pids, _ := b.cfg.Group.Procs(); len(pids) != 0 {
@@ -331,7 +329,7 @@ func testAdopt(t *testing.T) {
 		"nothing":       {},
 	} {
 		if h, err := isolate.Adopt(wrong); !errors.Is(err, isolate.ErrGone) {
-			t.Errorf("%s: got %v, %v", name, h, err)
+			t.Errorf("%s: got %v, %v, want %v", name, h, err, isolate.ErrGone)
 		}
 	}
 	second, err := isolate.Adopt(kept)
@@ -354,7 +352,7 @@ func testAdopt(t *testing.T) {
 	default:
 	}
 	if _, err := isolate.Adopt(kept); !errors.Is(err, isolate.ErrGone) {
-		t.Errorf("adopted the dead: %v", err)
+		t.Errorf("adopted the dead: %v, want %v", err, isolate.ErrGone)
 	}
 }
 
@@ -372,7 +370,7 @@ func testFreeze(t *testing.T) {
 		t.Fatal(err)
 	}
 	if frozen, err := g.Frozen(); !frozen || err != nil {
-		t.Errorf("frozen %v, %v", frozen, err)
+		t.Errorf("frozen: got %v, %v, want true", frozen, err)
 	}
 	before := b.log()
 	if eventuallyWithin(200*time.Millisecond, func() bool { return b.log() != before }) {
@@ -419,12 +417,12 @@ func testDial(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(c); string(got) != "hello" {
-			t.Errorf("got %q, %v", got, err)
+			t.Errorf("got %q, %v, want hello", got, err)
 		}
 		c.Close()
 	}
 	if _, err := isolate.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("a port that nobody serves: %v", err)
+		t.Errorf("dial a port that nobody serves: got %v, want it refused", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -450,7 +448,7 @@ func testLogIsBounded(t *testing.T) {
 	b.cfg.LogSize = 64 << 10
 	out, _ := b.run(isolate.Limits{}, "sh", "-c", "seq 1 200000; echo the end")
 	if !strings.HasSuffix(out, "200000\nthe end\n") || len(out) > 2*64<<10 || len(out) < 48<<10 {
-		t.Errorf("%d bytes are kept, ending in %q", len(out), out[max(0, len(out)-40):])
+		t.Errorf("log: got %d bytes, ending in %q, want 48 to 128 KiB up to the end", len(out), out[max(0, len(out)-40):])
 	}
 }
 
@@ -458,7 +456,7 @@ func testLogIsBounded(t *testing.T) {
 func testInitIsSettled(t *testing.T) {
 	for _, spare := range []bool{false, true} {
 		b := newBox(t)
-		group, err := b.groups.Make("box", isolate.Limits{})
+		group, err := b.groups.Create("box", cgroup.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -472,10 +470,10 @@ func testInitIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{"Uid": "2000000 2000000 2000000 2000000", "Gid": "2000000 2000000 2000000 2000000", "Groups": "",
-			"CapInh": "0000000000000000", "CapPrm": "0000000000000020", "CapEff": "0000000000000020", "CapAmb": "0000000000000000", "Seccomp": "2"}
+			"CapInh": "0000000000000000", "CapPrm": "0000000000080022", "CapEff": "0000000000080022", "CapAmb": "0000000000000000", "Seccomp": "2"}
 		var wrong []string
 		if !eventually(func() bool { wrong = threadsOtherThan(t, h.Record().PID, want); return len(wrong) == 0 }) {
-			t.Errorf("spare %v: %v", spare, wrong)
+			t.Errorf("spare %v: got threads with %v, want none", spare, wrong)
 		}
 		h.Kill()
 		<-h.Done()
@@ -487,7 +485,7 @@ func threadsOtherThan(t *testing.T, pid int, want map[string]string) (wrong []st
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(threads) < 2 {
-		t.Fatalf("threads %v %v", threads, err)
+		t.Fatalf("threads: got %v, %v, want several", threads, err)
 	}
 	for _, file := range threads {
 		text, err := os.ReadFile(file)
@@ -533,11 +531,81 @@ func testNothingIsInherited(t *testing.T) {
 	}
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", h.Record().PID))
 	if err != nil || len(links) == 0 {
-		t.Fatalf("%v %v", links, err)
+		t.Fatalf("descriptors of init: got %v, %v, want some", links, err)
 	}
 	for _, l := range links {
 		if to, _ := os.Readlink(l); to == secret {
 			t.Errorf("init holds %s", to)
 		}
+	}
+}
+
+// testTheProgramIsNoOther: a process whose PID in a namespace of its own is that of the
+// program is not taken for it.
+func testTheProgramIsNoOther(t *testing.T) {
+	testenv.Need(t, "unshare")
+	b := newBox(t)
+	h, err := b.start(t.Context(), isolate.Limits{Pids: 200}, "sh", "-c",
+		`unshare -Upf sh -c 'for i in $(seq 40); do sleep 1000 & done; echo ready; wait'; wait`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.line("ready")
+	pids, err := b.cfg.Group.Procs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spared []string
+	for _, pid := range pids {
+		if h.Record().Has(pid) {
+			cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			spared = append(spared, strings.ReplaceAll(string(cmd), "\x00", " "))
+		}
+	}
+	if len(pids) < 40 || len(spared) != 2 {
+		t.Errorf("of %d processes %q are spared, want init and the program", len(pids), spared)
+	}
+}
+
+// testAddressesCanBeListed: language runtimes list their addresses by netlink.
+func testAddressesCanBeListed(t *testing.T) {
+	out, exit := newBox(t).run(isolate.Limits{Pids: 64}, "/run/helper", "addresses")
+	if exit.Code != 0 || !strings.Contains(out, "127.0.0.1/8") {
+		t.Errorf("%v: got %q, want 127.0.0.1/8 in it", exit, out)
+	}
+}
+
+// testFilesOfOtherUsers: a user of the host who has the number of the user inside has
+// nothing there.
+func testFilesOfOtherUsers(t *testing.T) {
+	host := t.TempDir()
+	for name, uid := range map[string]int{"root": 0, "user": isolate.UID, "daemon": 1} {
+		path := filepath.Join(host, name)
+		for _, err := range []error{os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "secret"), []byte("of "+name), 0o600), os.Chmod(path, 0o755),
+			os.WriteFile(filepath.Join(path, "public"), []byte("all\n"), 0o644), os.Chown(path, uid, uid), os.Chown(filepath.Join(path, "secret"), uid, uid), os.Chmod(host, 0o755)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b := newBox(t)
+	up := filepath.Join(b.dir, "upper-host")
+	for _, d := range []string{"data", "work"} {
+		if err := os.MkdirAll(filepath.Join(up, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.cfg.Root = append(b.cfg.Root, isolate.Overlay{Target: "/srv", Lower: []isolate.Dir{{Path: host, Mapped: true, OfHost: true}},
+		Upper: isolate.Dir{Path: up, Mapped: true}, Data: "data", Work: "work"})
+	b.cfg.Binds = append(b.cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: host, Mapped: true, OfHost: true}, Target: "/mnt/host", ReadOnly: true})
+	const script = `for d in /srv /mnt/host; do cd $d; stat -c %u:%g root user daemon; cat root/public user/public daemon/public; cat user/secret daemon/secret; done 2>/dev/null; touch /usr/local/new`
+	const want = "0:0\n65534:65534\n65534:1\nall\nall\nall\n"
+	if out, _ := b.run(isolate.Limits{}, "sh", "-c", script+" 2>/dev/null"); out != want+want {
+		t.Errorf("as the user: got %q, want %q twice", out, want)
+	}
+	// Not even root inside, who can change what root owns.
+	b.cfg.Process.UID, b.cfg.Process.GID = 0, 0
+	if out, exit := b.run(isolate.Limits{}, "sh", "-c", script+"; cat /srv/root/secret; echo changed > /srv/root/secret; cat /srv/root/secret"); out != want+want+"of rootchanged\n" {
+		t.Errorf("as root: got %v, %q, want %q", exit, out, want+want+"of rootchanged\n")
 	}
 }

@@ -11,29 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// builder assembles the sandbox's filesystem inside init. Everything is mounted
-// in numbered folders of a scratch tmpfs and then moved to its target, which is
-// found below the new root by the kernel: what a sandbox left on its disk in an
-// earlier run, symlinks above all, cannot lead anywhere else.
+// builder assembles the sandbox's filesystem inside init. Everything is mounted in
+// numbered folders of a scratch tmpfs and then moved to its target, which the kernel
+// resolves below the new root: nothing that a sandbox left on its disk in an earlier
+// run, such as a symlink, can lead anywhere else.
 type builder struct {
 	setup
 	fds  []int // detached mounts, sent along
 	root int   // the new root
 	next int   // the next scratch folder
-	// dev, proc and sys are what ahead mounted, and devDir where the first is.
+	// dev, proc and sys are what prepare mounted, and devDir is where dev is.
 	dev, proc, sys int
 	devDir         string
-	// sysctls are open files, one for each of the list, -1 where there is none.
+	open           bool   // /proc hides nothing: the program shows another one
+	factDir        string // holds the files that cover some of /proc
+	// sysctls are open files, one per entry of the list; -1 if it does not exist.
 	sysctls []int
 }
 
-// step is part of building.
+// step is one step of building.
 type step struct {
 	what string
 	do   func() error
 }
 
-func follow(steps ...step) error {
+func runSteps(steps ...step) error {
 	for _, s := range steps {
 		if err := s.do(); err != nil {
 			return fmt.Errorf("%s: %w", s.what, err)
@@ -42,11 +44,11 @@ func follow(steps ...step) error {
 	return nil
 }
 
-// ahead mounts what is the same in every sandbox, in scratch folders: init can do
-// that before it knows what it shall be.
-func (b *builder) ahead() error {
-	return follow(
-		step{"make the scratch folder", b.scratch},
+// prepare mounts what is the same in every sandbox, in scratch folders. Init can do
+// that before it has its setup.
+func (b *builder) prepare() error {
+	return runSteps(
+		step{"create the scratch folder", b.scratch},
 		step{"mount /dev", b.makeDev},
 		step{"mount /proc", b.makeProc},
 		step{"mount /sys", b.makeSys},
@@ -54,21 +56,22 @@ func (b *builder) ahead() error {
 	)
 }
 
-// build makes the new root, except for the step into it.
+// build creates the new root; enter makes it the root.
 func (b *builder) build() error {
-	return follow(
+	return runSteps(
 		step{"mount the root overlays", b.overlays},
 		step{"mount /dev", b.attachDev},
+		step{"describe the memory", b.coverMemory},
 		step{"mount /proc", func() error { return b.attach(b.proc, "/proc") }},
 		step{"mount /sys", func() error { return b.attach(b.sys, "/sys") }},
 		step{"mount tmpfs", b.tmpfs},
 		step{"mount folders", b.binds},
-		step{"set sysctls", b.tune},
+		step{"set sysctls", b.setSysctls},
 	)
 }
 
-// scratch covers /proc, which surely exists and is not needed any more, in this
-// mount namespace. All mounts are made private first, so that none spreads.
+// scratch covers /proc, which surely exists and is not needed any more in this mount
+// namespace. All mounts are made private first, so that none propagates.
 func (b *builder) scratch() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -79,16 +82,16 @@ func (b *builder) scratch() error {
 	return os.Chdir("/proc")
 }
 
-// slot makes the next scratch folder.
-func (b *builder) slot() (string, error) {
+// scratchDir creates the next scratch folder.
+func (b *builder) scratchDir() (string, error) {
 	name := strconv.Itoa(b.next)
 	b.next++
 	return name, os.Mkdir(name, 0o755)
 }
 
-// fresh mounts a new filesystem in a scratch folder.
-func (b *builder) fresh(kind string, flags uintptr, data string) (name string, fd int, err error) {
-	name, err = b.slot()
+// mountNew mounts a new filesystem in a scratch folder.
+func (b *builder) mountNew(kind string, flags uintptr, data string) (name string, fd int, err error) {
+	name, err = b.scratchDir()
 	if err != nil {
 		return "", -1, err
 	}
@@ -99,8 +102,8 @@ func (b *builder) fresh(kind string, flags uintptr, data string) (name string, f
 	return name, fd, err
 }
 
-// tree returns the detached mount of a source.
-func (b *builder) tree(s source, attr uint64) (int, error) {
+// openSource returns the detached mount of a source.
+func (b *builder) openSource(s source, attr uint64) (int, error) {
 	if s.FD >= 0 {
 		if s.FD >= len(b.fds) {
 			return -1, fmt.Errorf("descriptor %d was not sent", s.FD)
@@ -110,7 +113,7 @@ func (b *builder) tree(s source, attr uint64) (int, error) {
 	return clone(unix.AT_FDCWD, s.Path, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// clone makes a detached copy of what is mounted at a path, with more restrictions.
+// clone creates a detached copy of what is mounted at a path, with more restrictions.
 func clone(dirfd int, name string, attr uint64) (int, error) {
 	fd, err := unix.OpenTree(dirfd, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -125,13 +128,13 @@ func clone(dirfd int, name string, attr uint64) (int, error) {
 	return fd, nil
 }
 
-// drop moves a source into a scratch folder and returns the folder.
-func (b *builder) drop(s source, attr uint64) (string, error) {
-	fd, err := b.tree(s, attr)
+// attachScratch attaches a source to a scratch folder and returns the folder.
+func (b *builder) attachScratch(s source, attr uint64) (string, error) {
+	fd, err := b.openSource(s, attr)
 	if err != nil {
 		return "", err
 	}
-	name, err := b.slot()
+	name, err := b.scratchDir()
 	if err != nil {
 		return "", err
 	}
@@ -142,25 +145,25 @@ func (b *builder) drop(s source, attr uint64) (string, error) {
 	return name, nil
 }
 
-// overlays mounts the root and the trees in it. Names in the options are those
-// of scratch folders: short, free of separators, and they tell nothing of the
-// host to whoever reads mountinfo inside.
+// overlays mounts the root and the trees in it. The options name scratch folders,
+// whose names are short, free of separators, and reveal nothing of the host to whoever
+// reads mountinfo inside.
 func (b *builder) overlays() error {
 	for i, o := range b.Root {
 		var lower []string
 		for _, l := range o.Lower {
-			name, err := b.drop(l, unix.MOUNT_ATTR_RDONLY)
+			name, err := b.attachScratch(l, unix.MOUNT_ATTR_RDONLY)
 			if err != nil {
 				return fmt.Errorf("lower of %s: %w", o.Target, err)
 			}
 			lower = append(lower, name)
 		}
-		upper, err := b.drop(o.Upper, 0)
+		upper, err := b.attachScratch(o.Upper, 0)
 		if err != nil {
 			return fmt.Errorf("upper of %s: %w", o.Target, err)
 		}
 		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/%s,userxattr", strings.Join(lower, ":"), upper, o.Data, upper, o.Work)
-		_, fd, err := b.fresh("overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+		_, fd, err := b.mountNew("overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 		if err != nil {
 			return fmt.Errorf("%s: %w", o.Target, err)
 		}
@@ -192,16 +195,16 @@ func (b *builder) attach(fd int, target string) error {
 		return fmt.Errorf("%s: %w", target, err)
 	}
 	if dir != (st.Mode&unix.S_IFMT == unix.S_IFDIR) {
-		return fmt.Errorf("%s: a folder goes on a folder and a file on a file", target)
+		return fmt.Errorf("%s: cannot mount a folder on a file or a file on a folder", target)
 	}
-	if err := put(fd, at); err != nil {
+	if err := moveMount(fd, at); err != nil {
 		return fmt.Errorf("%s: %w", target, err)
 	}
 	return nil
 }
 
-// put moves a mount, with all that is mounted in it, onto another place.
-func put(fd, at int) error {
+// moveMount moves a mount, with all mounts in it, to a target.
+func moveMount(fd, at int) error {
 	return unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
@@ -211,8 +214,8 @@ func resolve(root int, name string, flags int) (int, error) {
 		Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// target opens a mount point inside and makes it, and what leads to it, if it
-// does not exist.
+// target opens a mount point inside, and creates it, with its parents, if it does not
+// exist.
 func (b *builder) target(name string, dir bool) (int, error) {
 	fd, err := resolve(b.root, name, unix.O_PATH)
 	if !errors.Is(err, unix.ENOENT) {
@@ -249,7 +252,7 @@ func (b *builder) tmpfs() error {
 		if t.UID != 0 || t.GID != 0 {
 			data += fmt.Sprintf(",uid=%d,gid=%d", t.UID, t.GID)
 		}
-		_, fd, err := b.fresh("tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data)
+		_, fd, err := b.mountNew("tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.Target, err)
 		}
@@ -266,7 +269,7 @@ func (b *builder) binds() error {
 		if m.ReadOnly {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
-		fd, err := b.tree(m.Source, attr)
+		fd, err := b.openSource(m.Source, attr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Target, err)
 		}
@@ -277,12 +280,12 @@ func (b *builder) binds() error {
 	return nil
 }
 
-// enter makes the new root the root and lets go of the old one.
+// enter makes the new root the root and detaches the old one.
 func (b *builder) enter() error {
 	if err := unix.Fchdir(b.root); err != nil {
 		return err
 	}
-	// With both names the same the old root ends up on top of the new one.
+	// With the same name twice, the old root is mounted on top of the new one.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

@@ -15,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter names what is refused and ends at the newest call it knows: any
-// number above is ENOSYS. So everything it lets through was decided on, as with
-// an allow list, and a new kernel brings nothing new inside.
+// The filter lists what is refused, up to the newest call it knows: any higher number
+// is ENOSYS. So everything it permits was decided on, as with an allow list, and a new
+// kernel adds nothing inside.
 //
-// User namespaces stay possible, because Chromium's own sandbox stands on them.
-// What makes them dangerous is refused instead: mounts, the other namespaces,
-// the exotic socket families, and the kernel's rarely trodden corners.
+// User namespaces stay possible, because Chromium's own sandbox is built on them. What
+// makes them dangerous is refused instead: mounts, the other namespaces, the
+// configuration of networks (seccomp_net.go), and rarely used parts of the kernel. The
+// filter does not rely on the caller being unprivileged: it holds for root inside, too.
 
 // ceiling is the newest system call that was decided on.
 const ceiling = unix.SYS_REMOVEXATTRAT
 
-// denied lists the calls that always fail, by the error they fail with, for all
-// architectures; oldDenied has those that only some have.
+// denied lists the calls that always fail, by their error, for all architectures;
+// oldDenied lists those that only some architectures have.
 var denied = map[syscall.Errno][]uint32{
 	unix.EPERM: {
 		// The sandbox's view of the filesystem is final.
@@ -46,28 +47,28 @@ var denied = map[syscall.Errno][]uint32{
 		unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY, unix.SYS_SET_MEMPOLICY_HOME_NODE,
 	},
 	unix.ENOSYS: {
-		// Programs have another way and take it when the kernel seems too old:
-		// clone, whose flags can be read here, and epoll.
+		// Programs fall back to clone, whose flags can be read here, and to epoll, when
+		// the kernel seems too old.
 		unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	},
 }
 
-// namespaces are those that may not be made, not even in a user namespace.
+// namespaces may not be created, not even in a user namespace.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 
-// allow, errno and the like are the filter's verdicts.
+// allow is the filter's verdict that permits a call.
 var allow = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 
 func refuse(e syscall.Errno) bpf.Instruction {
 	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(e)}
 }
 
-// arg loads the low word of an argument. The kernel looks at no more than that
-// in the calls below.
+// arg loads the low word of an argument. The kernel uses no more than that in the
+// calls below.
 func arg(n uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: 16 + 8*n, Size: 4} }
 
-// oneOf refuses the listed values of the loaded word and allows all others;
-// except turns that around.
+// oneOf refuses the listed values of the loaded word and allows all others; except
+// does the opposite.
 func oneOf(no bpf.Instruction, values ...uint32) []bpf.Instruction { return sieve(no, allow, values) }
 
 func except(no bpf.Instruction, values ...uint32) []bpf.Instruction { return sieve(allow, no, values) }
@@ -84,32 +85,10 @@ func flags(mask uint32) []bpf.Instruction {
 	return []bpf.Instruction{arg(0), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: mask, SkipTrue: 1}, allow, refuse(unix.EPERM)}
 }
 
-// socketRule lets through unix sockets, TCP, UDP and ping, and of netlink only
-// routing, which every resolver reads. Others, such as vsock, packet, alg or
-// nfnetlink, reach parts of the host or of the kernel that no namespace holds.
-func socketRule() []bpf.Instruction {
-	inet := []bpf.Instruction{arg(1), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}}
-	inet = append(inet,
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
-		refuse(unix.EPERM), arg(2))
-	inet = append(inet, except(refuse(unix.EPROTONOSUPPORT), 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6)...)
-	netlink := append([]bpf.Instruction{arg(2)}, except(refuse(unix.EPROTONOSUPPORT), unix.NETLINK_ROUTE)...)
-	p := []bpf.Instruction{arg(0),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipTrue: 3 + uint8(len(inet))},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
-		refuse(unix.EAFNOSUPPORT),
-		allow,
-	}
-	return append(append(p, inet...), netlink...)
-}
-
-// rules lists the calls whose arguments decide. Each program ends in a verdict.
+// rules lists the calls whose arguments matter. Each program ends in a verdict.
 func rules() map[uint32][]bpf.Instruction {
-	// Devices cannot be made in a user namespace, but whiteouts, which overlays
-	// take for deletions, can.
+	// Devices cannot be created in a user namespace, but whiteouts, which overlays take
+	// for deletions, can.
 	node := func(mode uint32) []bpf.Instruction {
 		return append([]bpf.Instruction{arg(mode), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: unix.S_IFMT}},
 			oneOf(refuse(unix.EPERM), unix.S_IFCHR, unix.S_IFBLK)...)
@@ -118,9 +97,11 @@ func rules() map[uint32][]bpf.Instruction {
 		unix.SYS_CLONE:   flags(namespaces),
 		unix.SYS_UNSHARE: flags(namespaces | unix.CLONE_NEWTIME),
 		unix.SYS_SOCKET:  socketRule(),
-		// Typing into a terminal from below, console control, and line
-		// disciplines, which load drivers.
-		unix.SYS_IOCTL:       append([]bpf.Instruction{arg(1)}, oneOf(refuse(unix.EPERM), unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD)...),
+		// A pair of any other family is two connected sockets of that family.
+		unix.SYS_SOCKETPAIR:  append([]bpf.Instruction{arg(0)}, except(refuse(unix.EAFNOSUPPORT), unix.AF_UNIX)...),
+		unix.SYS_SETSOCKOPT:  optionRule(),
+		unix.SYS_GETSOCKOPT:  optionRule(),
+		unix.SYS_IOCTL:       ioctlRule(),
 		unix.SYS_PERSONALITY: append([]bpf.Instruction{arg(0)}, except(refuse(unix.EPERM), 0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff)...),
 		unix.SYS_MKNODAT:     node(2),
 	}
@@ -130,12 +111,16 @@ func rules() map[uint32][]bpf.Instruction {
 	return r
 }
 
-// perGroup is how many calls of a filter are decided on one after the other.
-const perGroup = 8
+// perGroup is how many calls the filter compares one by one, and maxGroup how many
+// instructions a jump can skip.
+const (
+	perGroup = 8
+	maxGroup = 200
+)
 
-// filter assembles the program. The calls are in order and in groups, of which all
-// but one are passed over: the kernel runs the program once for each call there is
-// when it is set, and then for each call whose arguments matter.
+// filter assembles the program. The calls are sorted and in groups, of which all but
+// one are skipped: the kernel runs the program once for each existing call when it is
+// installed, and then for each call whose arguments matter.
 func filter() ([]bpf.RawInstruction, error) {
 	all := rules()
 	for _, list := range []map[syscall.Errno][]uint32{denied, oldDenied} {
@@ -148,19 +133,19 @@ func filter() ([]bpf.RawInstruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}, // another architecture's call numbers
+		bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}, // call numbers of another architecture
 		bpf.LoadAbsolute{Off: 0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: ceiling, SkipTrue: 1}, // also shuts out x32
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: ceiling, SkipTrue: 1}, // also excludes x32
 		refuse(unix.ENOSYS),
 	}
-	for group := range slices.Chunk(slices.Sorted(maps.Keys(all)), perGroup) {
+	for _, group := range groupCalls(all) {
 		var body []bpf.Instruction
 		for _, nr := range group {
 			body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(all[nr]))})
 			body = append(body, all[nr]...)
 		}
 		if len(body) >= math.MaxUint8 {
-			return nil, fmt.Errorf("assemble seccomp filter: a group of %d instructions cannot be passed over", len(body))
+			return nil, fmt.Errorf("assemble seccomp filter: a group of %d instructions cannot be skipped", len(body))
 		}
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: group[len(group)-1], SkipTrue: uint8(len(body) + 1)})
 		p = append(append(p, body...), allow)
@@ -172,9 +157,23 @@ func filter() ([]bpf.RawInstruction, error) {
 	return raw, nil
 }
 
-// sealing is the filter as the kernel wants it. The hub makes it, once, and sends it
-// along: to assemble it would be a twentieth of what init does.
-var sealing = sync.OnceValues(func() (string, error) {
+// groupCalls sorts the calls into groups whose rules can be skipped by one jump.
+func groupCalls(all map[uint32][]bpf.Instruction) (groups [][]uint32) {
+	size := 0
+	for _, nr := range slices.Sorted(maps.Keys(all)) {
+		n := len(groups) - 1
+		if size += len(all[nr]) + 1; n < 0 || len(groups[n]) == perGroup || size > maxGroup {
+			groups, size = append(groups, nil), len(all[nr])+1
+			n++
+		}
+		groups[n] = append(groups[n], nr)
+	}
+	return groups
+}
+
+// filterProgram is the filter in the kernel's format. The hub assembles it once and
+// sends it along: assembling it would be a twentieth of init's work.
+var filterProgram = sync.OnceValues(func() (string, error) {
 	raw, err := filter()
 	if err != nil {
 		return "", err
@@ -187,23 +186,25 @@ var sealing = sync.OnceValues(func() (string, error) {
 	return string(b), nil
 })
 
-// seal gives up new privileges and puts the filter on all threads, for good.
-func seal(sealing string) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
+// installFilter installs the filter on all threads, for good, and sets no_new_privs unless
+// setuid programs shall work. It returns the descriptor at which the calls arrive that init
+// decides on; see referee.
+func installFilter(program string, setuid bool) (listener int, err error) {
+	if !setuid {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return -1, fmt.Errorf("set no_new_privs: %w", err)
+		}
 	}
-	prog := make([]unix.SockFilter, len(sealing)/unix.SizeofSockFilter)
+	prog := make([]unix.SockFilter, len(program)/unix.SizeofSockFilter)
 	if len(prog) == 0 {
-		return errors.New("set seccomp filter: there is none")
+		return -1, errors.New("set seccomp filter: it is empty")
 	}
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(sealing)), sealing)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(program)), program)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	tid, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
-		return fmt.Errorf("set seccomp filter: %w", errno)
+		return -1, fmt.Errorf("set seccomp filter: %w", errno)
 	}
-	if tid != 0 {
-		return fmt.Errorf("set seccomp filter: thread %d cannot have it", tid)
-	}
-	return nil
+	return int(fd), nil
 }

@@ -10,24 +10,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 )
 
-// Spare is an init that was started ahead: it waits in namespaces of its own to be
-// told what it shall be, and costs a few MiB. It ends when it is closed, and with
-// the process that prepared it.
+// Spare is an init that was started ahead. It waits in its own namespaces for a setup
+// and takes a few MiB. It ends with Close, and with the process that prepared it.
 type Spare struct {
-	ids   IDs
-	group *Group
-	conn  *net.UnixConn
-	h     *Handle
+	ids    IDs
+	group  *cgroup.Group
+	conn   *net.UnixConn
+	h      *Handle
+	owners *os.File // see openOwners
 }
 
-// Prepare starts a spare in the control group that its sandbox will have: to move
-// it there later would take as long as to start it. See Config.Argv for argv. It
-// needs root.
-func Prepare(ctx context.Context, argv []string, ids IDs, group *Group) (*Spare, error) {
+// Prepare starts a spare in the control group of its future sandbox: moving it later
+// would take as long as starting it. See Config.Argv for argv. It needs root.
+func Prepare(ctx context.Context, argv []string, ids IDs, group *cgroup.Group) (*Spare, error) {
 	if len(argv) == 0 || ids.Count == 0 || os.Geteuid() != 0 {
-		return nil, errors.New("isolate: a spare needs Argv, a range of IDs and root")
+		return nil, errors.New("isolate: a spare requires Argv, a range of IDs and root")
 	}
 	s := &starter{cfg: Config{Argv: argv, IDs: ids, Group: group}, spare: true}
 	h, entered, err := s.spawn()
@@ -35,17 +36,21 @@ func Prepare(ctx context.Context, argv []string, ids IDs, group *Group) (*Spare,
 		s.close()
 		return nil, err
 	}
-	spare := &Spare{ids, group, s.conn, h}
-	if err := errors.Join(group.add(h.rec.PID, entered), s.left(ctx)); err != nil {
+	owners, err := s.hostOwners()
+	spare := &Spare{ids, group, s.conn, h, owners}
+	if err := errors.Join(err, group.Add(h.rec.PID, entered), s.waitThread(ctx)); err != nil {
 		spare.Close()
 		return nil, fmt.Errorf("isolate: %w", err)
 	}
 	return spare, nil
 }
 
-// Close ends it.
+// Close ends the spare.
 func (s *Spare) Close() error {
 	s.conn.Close()
+	if s.owners != nil {
+		s.owners.Close()
+	}
 	s.h.Kill()
 	select {
 	case <-s.h.Done():
@@ -54,18 +59,18 @@ func (s *Spare) Close() error {
 	return s.h.Close()
 }
 
-// usable tells whether it still waits, for a sandbox like this.
+// usable reports whether the spare still waits, and fits a sandbox.
 func (s *Spare) usable(cfg *Config) bool {
 	select {
 	case <-s.h.Done():
 		return false
 	default:
-		return s.ids == cfg.IDs && cfg.Group != nil && slices.Equal(s.group.places(), cfg.Group.places())
+		return s.ids == cfg.IDs && cfg.Group != nil && slices.Equal(s.group.Folders(), cfg.Group.Folders())
 	}
 }
 
-// begin gives the sandbox its init: the spare, or a new one.
-func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err error) {
+// takeInit returns the init of the sandbox: the spare, or a new one.
+func (s *starter) takeInit(ctx context.Context) (h *Handle, entered []string, err error) {
 	spare := s.cfg.Spare
 	if spare != nil && (ctx.Err() != nil || !spare.usable(&s.cfg)) {
 		spare.Close()
@@ -77,12 +82,13 @@ func (s *starter) begin(ctx context.Context) (h *Handle, entered []string, err e
 	case spare == nil:
 		return s.spawn()
 	}
-	s.conn, s.late = spare.conn, true
-	return spare.h, spare.group.places(), nil
+	s.conn, s.owners, s.fromSpare = spare.conn, spare.owners, true
+	return spare.h, spare.group.Folders(), nil
 }
 
-// lateFiles are those that a spare gets with its setup; others start with them.
-func (c *Config) lateFiles() []*os.File {
+// filesForSpare are the files that a spare gets with its setup; another init starts
+// with them.
+func (c *Config) filesForSpare() []*os.File {
 	files := []*os.File{c.Exit, c.Log[0], c.Log[1], c.Control}
 	if c.Listen != nil {
 		files = append(files, c.Listen)
@@ -90,9 +96,9 @@ func (c *Config) lateFiles() []*os.File {
 	return files
 }
 
-// takeLate puts the files that came with the setup where they belong, and returns
-// the other descriptors.
-func takeLate(fds []int, listens bool) ([]int, error) {
+// placeFiles moves the files that came with the setup to their descriptors, and
+// returns the others.
+func placeFiles(fds []int, listens bool) ([]int, error) {
 	files := [][]int{{1, 2, fdExit}, {fdLog0}, {fdLog1}, {fdControl}}
 	if listens {
 		files = append(files, []int{fdListen})

@@ -15,12 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/isolate/internal/poll"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Start makes the sandbox and returns when its program has been started. If it
-// fails, or ctx ends before, nothing of it is left but the files that cfg names.
-// The sandbox outlives ctx, the returned Handle and the calling process.
+// Start creates a sandbox and returns when its program has been started. If it fails,
+// or ctx ends before, nothing is left but the files that cfg names. The sandbox
+// outlives ctx, the returned Handle and the calling process.
 func Start(ctx context.Context, cfg Config) (*Handle, []sandbox.Stage, error) {
 	if err := cfg.check(); err != nil {
 		if cfg.Spare != nil {
@@ -40,33 +42,38 @@ func Start(ctx context.Context, cfg Config) (*Handle, []sandbox.Stage, error) {
 	return h, s.stages, nil
 }
 
-// starter is one Start under way.
+// starter is the state of one Start.
 type starter struct {
 	cfg    Config
 	began  time.Time
 	stages []sandbox.Stage
 	conn   *net.UnixConn
 	trees  []int // detached mounts, to be sent and closed
-	thread int   // spawned init and ends; see left
-	spare  bool  // init is to wait
-	late   bool  // init has waited
+	thread int   // spawned init and ends; see waitThread
+	// spare: init shall wait for its setup. fromSpare: it has.
+	spare, fromSpare bool
+	// owners is what host files are mounted by; see openOwners.
+	owners *os.File
 }
 
 func (s *starter) close() {
 	if s.conn != nil {
 		s.conn.Close()
 	}
+	if s.owners != nil {
+		s.owners.Close()
+	}
 	for _, fd := range s.trees {
 		unix.Close(fd)
 	}
 }
 
-func (s *starter) stage(name string, took time.Duration) {
+func (s *starter) addStage(name string, took time.Duration) {
 	s.stages = append(s.stages, sandbox.Stage{Name: name, Took: took})
 }
 
 func (s *starter) run(ctx context.Context) (*Handle, error) {
-	h, entered, err := s.begin(ctx)
+	h, entered, err := s.takeInit(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +83,7 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 		h.Close()
 		return nil, err
 	}
-	// A deadline in the past is what wakes us when ctx ends while we wait for init.
+	// A deadline in the past wakes us if ctx ends while we wait for init.
 	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
@@ -85,20 +92,20 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 		return fail(err)
 	}
 	fds := s.trees
-	if set.Late = s.late; set.Late {
+	if set.Late = s.fromSpare; set.Late {
 		fds = slices.Clone(fds)
-		for _, f := range s.cfg.lateFiles() {
+		for _, f := range s.cfg.filesForSpare() {
 			fds = append(fds, int(f.Fd()))
 		}
 	}
 	if err := sendSetup(s.conn, set, fds); err != nil {
-		return fail(s.explain(err))
+		return fail(s.explainEnd(err))
 	}
-	s.stage("spawn", time.Since(s.began))
+	s.addStage("spawn", time.Since(s.began))
 	// Init builds the filesystem meanwhile.
 	began := time.Now()
 	if s.cfg.Group != nil {
-		if err := s.cfg.Group.add(h.rec.PID, entered); err != nil {
+		if err := s.cfg.Group.Add(h.rec.PID, entered); err != nil {
 			return fail(fmt.Errorf("isolate: %w", err))
 		}
 	}
@@ -107,17 +114,17 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 			return fail(err)
 		}
 	}
-	s.stage("limit", time.Since(began))
-	if _, err := s.await(stageMount); err != nil {
+	s.addStage("limit", time.Since(began))
+	if _, err := s.receiveReport(stageMount); err != nil {
 		return fail(err)
 	}
-	if err := s.left(ctx); err != nil {
+	if err := s.waitThread(ctx); err != nil {
 		return fail(err)
 	}
 	if _, err := s.conn.Write([]byte{1}); err != nil {
-		return fail(fmt.Errorf("isolate: open the gate: %w", err))
+		return fail(fmt.Errorf("isolate: let init continue: %w", err))
 	}
-	last, err := s.await(stageRun)
+	last, err := s.receiveReport(stageRun)
 	if err != nil {
 		return fail(err)
 	}
@@ -128,10 +135,10 @@ func (s *starter) run(ctx context.Context) (*Handle, error) {
 	return h, nil
 }
 
-var errSilent = errors.New("init ended without a word: Argv must start a program that calls isolate.Main")
+var errSilent = errors.New("init ended without a report; Argv must start a program that calls isolate.Main")
 
-// await reads one report of init.
-func (s *starter) await(stage string) (report, error) {
+// receiveReport reads one report of init.
+func (s *starter) receiveReport(stage string) (report, error) {
 	var r report
 	if err := receive(s.conn, &r, maxReport); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) {
@@ -145,12 +152,12 @@ func (s *starter) await(stage string) (report, error) {
 	if r.Stage != stage {
 		return r, fmt.Errorf("isolate: init reports %q instead of %q", r.Stage, stage)
 	}
-	s.stage(stage, r.Took)
+	s.addStage(stage, r.Took)
 	return r, nil
 }
 
-// explain prefers init's own words over the broken pipe that its end caused.
-func (s *starter) explain(err error) error {
+// explainEnd prefers init's own report over the broken pipe that its end caused.
+func (s *starter) explainEnd(err error) error {
 	var r report
 	if receive(s.conn, &r, maxReport) == nil && r.Error != "" {
 		return fmt.Errorf("isolate: %s", r.Error)
@@ -161,8 +168,8 @@ func (s *starter) explain(err error) error {
 	return fmt.Errorf("isolate: send setup: %w", err)
 }
 
-// spawn starts init in new namespaces. Entered lists the control groups it is
-// already in.
+// spawn starts init in new namespaces. Entered lists the control groups that it is
+// in already.
 func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -180,24 +187,24 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		return nil, nil, err
 	}
 	defer exe.Close()
-	// A descriptor that whoever started us left open for our children must not reach
-	// the inside, nor be held by init.
+	// Descriptors that our own parent left open must reach neither init nor the
+	// sandbox.
 	if err := unix.CloseRange(fdConn, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("isolate: keep files to ourselves: %w", err)
+		return nil, nil, fmt.Errorf("isolate: set close-on-exec: %w", err)
 	}
 	pidfd := -1
 	attr := &os.ProcAttr{
 		Dir: "/",
-		// There are hundreds of inits, which need next to nothing: no collection while
-		// they start, and none later unless something goes wrong. Nothing of our own
-		// environment shows inside.
+		// There are hundreds of inits, which need next to nothing: no garbage collection
+		// while they start, and none later unless something goes wrong. Nothing of our
+		// own environment is visible inside.
 		Env:   []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"},
 		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, s.cfg.Listen, exe},
 		Sys:   s.attributes(),
 	}
 	for i, f := range attr.Files {
 		if f == nil {
-			attr.Files[i] = null // a spare's come later, or there is none
+			attr.Files[i] = null // a spare gets its files later
 		}
 	}
 	attr.Sys.PidFD = &pidfd
@@ -222,7 +229,7 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		h, err = newHandle(p.Pid, pidfd)
 	}
 	if err == nil {
-		err = s.introduce(p.Pid)
+		err = s.sendIDs(p.Pid)
 	}
 	if err != nil {
 		p.Kill()
@@ -238,14 +245,14 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	return h, entered, nil
 }
 
-// argv is what the sandbox sees of how init was started: nothing of the host.
+// argv is the command line of init, which the sandbox can see: nothing of the host.
 func (s *starter) argv() []string { return append([]string{initName}, s.cfg.Argv[1:]...) }
 
-// initName is the name of init, inside and in the host's list of processes.
+// initName is the name of the init process, inside and outside.
 const initName = "init"
 
-// exePath is where the child finds the program that it becomes. As a descriptor
-// it can be executed even if its folder is closed to the sandbox's user.
+// exePath is the path of the program that the child executes. As a descriptor it can
+// be executed even if the sandbox's user has no access to its folder.
 var exePath = fmt.Sprintf("/proc/self/fd/%d", fdExe)
 
 func openExe(path string) (*os.File, error) {
@@ -256,9 +263,9 @@ func openExe(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// spawnIn starts init inside the group, as far as the kernel offers that.
-func (s *starter) spawnIn(g *Group, attr *os.ProcAttr) (p *os.Process, entered []string, err error) {
-	unified, err := g.open()
+// spawnIn starts init inside the group, as far as the kernel supports that.
+func (s *starter) spawnIn(g *cgroup.Group, attr *os.ProcAttr) (p *os.Process, entered []string, err error) {
+	unified, err := g.Open()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -267,21 +274,21 @@ func (s *starter) spawnIn(g *Group, attr *os.ProcAttr) (p *os.Process, entered [
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(unified.Fd())
 	}
 	s.thread = onThread(func() {
-		entered = g.enter()
+		entered = g.Enter()
 		if p, err = os.StartProcess(exePath, s.argv(), attr); err != nil && unified != nil {
-			// clone3 is refused in many containers; then it is moved later.
+			// Many containers refuse clone3; init is then moved later.
 			attr.Sys.UseCgroupFD, unified = false, nil
 			p, err = os.StartProcess(exePath, s.argv(), attr)
 		}
 	})
 	if unified != nil {
-		entered = append(entered, g.unified)
+		entered = append(entered, unified.Name())
 	}
 	return p, entered, err
 }
 
-// onThread runs f on a thread that ends with it, soon, and returns its ID. It is
-// never the main thread, which cannot end and would keep forever what f did to it.
+// onThread runs f on a thread that ends soon after it, and returns the thread's ID. It
+// is never the main thread, which cannot end and would keep what f changed.
 func onThread(f func()) int {
 	ran := make(chan int)
 	go func() {
@@ -298,11 +305,10 @@ func onThread(f func()) int {
 	return <-ran
 }
 
-// left waits until the thread that spawned init has ended, and with it our own
-// stay in the sandbox's control group, where the group's memory running out
-// could hit us.
-func (s *starter) left(ctx context.Context) error {
-	return poll(ctx, func() (bool, error) {
+// waitThread waits for the end of the thread that spawned init. Until then we are in
+// the sandbox's control group, and could be killed when it runs out of memory.
+func (s *starter) waitThread(ctx context.Context) error {
+	return poll.Until(ctx, func() (bool, error) {
 		return s.thread == 0 || !exists(fmt.Sprintf("/proc/self/task/%d", s.thread)), nil
 	})
 }
@@ -310,14 +316,14 @@ func (s *starter) left(ctx context.Context) error {
 func (s *starter) attributes() *syscall.SysProcAttr {
 	sys := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		Setsid:     true, // a Ctrl-C meant for us must not reach the sandbox
+		Setsid:     true, // a Ctrl-C for us must not reach the sandbox
 	}
-	// Without an ID that is root inside, exec would drop what init needs.
-	sys.AmbientCaps = needed()
+	// Without an ID that is root inside, exec would drop the capabilities of init.
+	sys.AmbientCaps = allCapabilities()
 	if s.cfg.IDs.Count > 0 {
-		// It shares our memory until it runs its program: a copy, of a hub with
-		// hundreds of sandboxes, would cost more than all else here. It cannot
-		// wait for its IDs then; introduce gives them.
+		// It shares our memory until it executes its program: copying that of a hub
+		// with hundreds of sandboxes would cost more than everything else here. So it
+		// cannot wait for its IDs; sendIDs sets them.
 		sys.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 		return sys
 	}
@@ -326,13 +332,16 @@ func (s *starter) attributes() *syscall.SysProcAttr {
 	return sys
 }
 
-// introduce gives init its range of IDs, if it has one, and tells it so.
-func (s *starter) introduce(pid int) error {
+// sendIDs sets the IDs of init, if it has a range, and tells it so.
+func (s *starter) sendIDs(pid int) error {
 	word := []byte{staysUser}
 	if ids := s.cfg.IDs; ids.Count > 0 {
 		word[0] = becomesRoot
-		if s.spare {
+		switch {
+		case s.spare:
 			word[0] = waitsAsRoot
+		case s.cfg.Runtime:
+			word[0] = becomesRuntime
 		}
 		text := fmt.Sprintf("0 %d %d\n", ids.Base, ids.Count)
 		for _, name := range []string{"uid_map", "gid_map"} {
@@ -342,7 +351,7 @@ func (s *starter) introduce(pid int) error {
 		}
 	}
 	if _, err := s.conn.Write(word); err != nil {
-		return s.explain(err)
+		return s.explainEnd(err)
 	}
 	return nil
 }
@@ -362,20 +371,20 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// setup turns the config into what init is told, and its folders into detached
-// mounts, which init can attach though it cannot reach their paths.
+// setup turns the config into the message to init, and its folders into detached
+// mounts, which init can attach although it has no access to their paths.
 func (s *starter) setup(pid int) (setup, error) {
-	set := setup{Version: wireVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
-		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil}
+	set := setup{Version: protocolVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
+		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil, Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0}
 	var err error
-	if set.Filter, err = sealing(); err != nil {
+	if set.Filter, err = filterProgram(); err != nil {
 		return set, fmt.Errorf("isolate: %w", err)
 	}
 	m := mapper{starter: s}
 	if !set.Rootless {
 		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 		if errors.Is(err, os.ErrNotExist) {
-			return set, s.explain(unix.EPIPE) // it has ended already
+			return set, s.explainEnd(unix.EPIPE) // it has ended
 		}
 		if err != nil {
 			return set, fmt.Errorf("isolate: open the user namespace: %w", err)
@@ -384,9 +393,9 @@ func (s *starter) setup(pid int) (setup, error) {
 		m.userns = ns
 	}
 	for _, o := range s.cfg.Root {
-		to := overlay{Target: o.Target, Data: o.Data, Work: o.Work, Upper: m.source(o.Upper, 0)}
+		to := overlay{Target: o.Target, Data: o.Data, Work: o.Work, Upper: m.source(o.Upper, unix.MOUNT_ATTR_NOSUID)}
 		for _, l := range o.Lower {
-			to.Lower = append(to.Lower, m.source(l, unix.MOUNT_ATTR_RDONLY))
+			to.Lower = append(to.Lower, m.source(l, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID))
 		}
 		set.Root = append(set.Root, to)
 	}
@@ -395,15 +404,18 @@ func (s *starter) setup(pid int) (setup, error) {
 		if b.ReadOnly {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
+		if !b.Setuid || !set.Setuid {
+			attr |= unix.MOUNT_ATTR_NOSUID
+		}
 		set.Binds = append(set.Binds, bind{Source: m.source(b.Source, attr), Target: b.Target, ReadOnly: b.ReadOnly})
 	}
-	if m.err == nil && len(s.trees) > maxFDs-len(s.cfg.lateFiles()) {
-		m.err = fmt.Errorf("isolate: %d folders are more than %d", len(s.trees), maxFDs)
+	if m.err == nil && len(s.trees) > maxFDs-len(s.cfg.filesForSpare()) {
+		m.err = fmt.Errorf("isolate: %d folders exceed the limit of %d", len(s.trees), maxFDs)
 	}
 	return set, m.err
 }
 
-// mapper makes detached mounts until one fails.
+// mapper creates detached mounts until one fails.
 type mapper struct {
 	*starter
 	userns *os.File // nil without root: init then opens the paths itself
@@ -420,10 +432,16 @@ func (m *mapper) source(d Dir, attr uint64) source {
 		return source{}
 	}
 	m.trees = append(m.trees, fd)
-	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NODEV}
+	set.Attr_clr = unix.MOUNT_ATTR_NOSUID &^ attr
 	if d.Mapped {
+		owners, err := m.ownersOf(d)
+		if err != nil {
+			m.err = err
+			return source{}
+		}
 		set.Attr_set |= unix.MOUNT_ATTR_IDMAP
-		set.Userns_fd = uint64(m.userns.Fd())
+		set.Userns_fd = uint64(owners.Fd())
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &set); err != nil {
 		m.err = fmt.Errorf("isolate: prepare mount of %s: %w", d.Path, err)
@@ -434,5 +452,28 @@ func (m *mapper) source(d Dir, attr uint64) source {
 	return source{Path: d.Path, FD: len(m.trees) - 1}
 }
 
-// ErrNoIDMap tells that a filesystem cannot translate owners.
+// ownersOf returns the user namespace that the owners in a folder are translated by.
+func (m *mapper) ownersOf(d Dir) (*os.File, error) {
+	if !d.OfHost {
+		return m.userns, nil
+	}
+	return m.hostOwners()
+}
+
+// hostOwners returns the namespace for files of the host, which a spare has already.
+func (s *starter) hostOwners() (_ *os.File, err error) {
+	if s.owners == nil {
+		exe, err := openExe(s.cfg.Argv[0])
+		if err != nil {
+			return nil, err
+		}
+		defer exe.Close()
+		if s.owners, err = openOwners(exe, s.cfg.IDs); err != nil {
+			return nil, err
+		}
+	}
+	return s.owners, nil
+}
+
+// ErrNoIDMap means that a filesystem cannot translate owners.
 var ErrNoIDMap = errors.New("the filesystem does not support idmapped mounts")

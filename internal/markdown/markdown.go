@@ -1,13 +1,14 @@
-// Package markdown turns web pages into Markdown, and text of any encoding into UTF-8.
+// Package markdown converts web pages to Markdown and text of any encoding to UTF-8, and
+// reads Excel files.
 //
-// It is the inside of a program of its own, aio-markdown: pages come from anywhere,
-// so what reads them can be bounded and killed; and what it takes to read them would
-// be a seventh of the time in which a sandbox's server starts. Nothing else may
-// link it.
+// It is the inside of aio-markdown, a program of its own: documents come from anywhere,
+// so what reads them must be bounded and killable, and the libraries it needs would
+// slow down the start of a sandbox's server. Nothing else may link it.
 package markdown
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -24,33 +25,60 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/charset"
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/workbook"
 )
 
 // maxMemory is the address space of one conversion.
 const maxMemory = 4 << 30
 
-// Main is the program: it reads a document and writes what became of it. It returns
-// the exit code; what is wrong with the document is the only line of errors.
+// Main is the program: it reads a document and writes the result. It returns the exit
+// code: 1 if the document cannot be read, with the reason as the only line of errs.
 func Main(args []string, in io.Reader, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("aio-markdown", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() {
-		fmt.Fprintln(errs, "aio-markdown reads HTML and writes Markdown. aio calls it.")
+		fmt.Fprintln(errs, "aio-markdown reads HTML and writes Markdown. It is called by aio.")
 		flags.PrintDefaults()
 	}
-	media := flags.String("type", "", "content type, as declared with the document")
-	from := flags.String("page", "", "address that the document came from: of an article there, only the article is kept")
-	text := flags.Bool("text", false, "the document is text and stays so; it only becomes UTF-8")
+	media := flags.String("type", "", "declared content type of the document")
+	from := flags.String("page", "", "URL of the document; of an article, only the main text is kept")
+	text := flags.Bool("text", false, "convert plain text to UTF-8 instead")
+	book := flags.Bool("workbook", false, "read the part of an Excel file that a JSON query on stdin names, and write it as JSON")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: maxMemory, Max: maxMemory})
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	if err := run(in, out, *media, *from, *text); err != nil {
+	var err error
+	if *book {
+		err = runWorkbook(in, out)
+	} else {
+		err = run(in, out, *media, *from, *text)
+	}
+	if err != nil {
 		fmt.Fprintln(errs, err)
 		return 1
 	}
 	return 0
+}
+
+// runWorkbook answers a query. A library that panics on a damaged file counts as an error.
+func runWorkbook(in io.Reader, out io.Writer) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: %v", p)
+		}
+	}()
+	var q workbook.Query
+	if err := json.NewDecoder(in).Decode(&q); err != nil {
+		return fmt.Errorf("invalid query: %w", err)
+	}
+	book, err := readWorkbook(q)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(book)
 }
 
 func run(in io.Reader, out io.Writer, media, from string, plain bool) error {
@@ -77,7 +105,7 @@ func run(in io.Reader, out io.Writer, media, from string, plain bool) error {
 	return err
 }
 
-// decode brings text of any encoding to UTF-8.
+// decode converts text of any encoding to UTF-8.
 func decode(b []byte, media string) (string, error) {
 	b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF"))
 	if utf8.Valid(b) {
@@ -88,13 +116,13 @@ func decode(b []byte, media string) (string, error) {
 		b, err = io.ReadAll(r)
 	}
 	if err != nil {
-		return "", fmt.Errorf("it is in an encoding that cannot be read: %w", err)
+		return "", fmt.Errorf("its encoding cannot be read: %w", err)
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD"), nil
 }
 
-// convert turns a page into Markdown: of an article on the web what is to be read,
-// of everything else all there is.
+// convert turns a page into Markdown: of an article on the web only the main text,
+// of everything else all of it.
 func convert(text string, page *url.URL) (string, error) {
 	root, err := html.Parse(strings.NewReader(text))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package metric counts things and writes them in Prometheus' text format. It owns
-// the numbers; it refuses unbounded labels: past a limit, new label values are
-// counted together as "other".
+// Package metric keeps metrics and writes them in the Prometheus text format. It bounds the
+// number of series: past a limit, new label values are counted together as "other".
 package metric
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// maxSeries bounds the label values of one metric.
+// maxSeries is the maximum number of series of one metric.
 const maxSeries = 512
 
 // Registry holds metrics by name.
@@ -28,7 +27,7 @@ type family struct {
 	kind, help string
 	labels     []string
 	series     map[string]*series
-	read       func() map[string]float64 // a gauge that is asked when read
+	read       func() map[string]float64 // reads a gauge
 }
 
 type series struct {
@@ -37,29 +36,29 @@ type series struct {
 	buckets []uint64
 }
 
-// bounds of duration histograms, in seconds.
+// bounds of the buckets of histograms, in seconds.
 var bounds = []float64{0.001, 0.005, 0.025, 0.1, 0.5, 2, 10, 60}
 
 // New returns an empty registry.
 func New() *Registry { return &Registry{family: map[string]*family{}} }
 
-// Counter declares a counter and returns how to add to it.
+// Counter declares a counter and returns the function that adds to it.
 func (r *Registry) Counter(name, help string, labels ...string) func(n float64, values ...string) {
 	f := r.declare(name, "counter", help, labels)
 	return func(n float64, values ...string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		f.at(values).value += n
+		f.seriesOf(values).value += n
 	}
 }
 
-// Histogram declares a histogram of durations and returns how to observe one.
+// Histogram declares a histogram of durations and returns the function that adds one.
 func (r *Registry) Histogram(name, help string, labels ...string) func(d time.Duration, values ...string) {
 	f := r.declare(name, "histogram", help, labels)
 	return func(d time.Duration, values ...string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		s := f.at(values)
+		s := f.seriesOf(values)
 		if s.buckets == nil {
 			s.buckets = make([]uint64, len(bounds))
 		}
@@ -73,8 +72,8 @@ func (r *Registry) Histogram(name, help string, labels ...string) func(d time.Du
 	}
 }
 
-// Gauge declares a value that is asked for when the metrics are read; the keys are
-// the values of its one label, "" for none.
+// Gauge declares a gauge whose values are read when the metrics are written. The keys of the
+// map are the values of its label; without a label, the key is "".
 func (r *Registry) Gauge(name, help, label string, read func() map[string]float64) {
 	labels := []string{label}
 	if label == "" {
@@ -91,7 +90,8 @@ func (r *Registry) declare(name, kind, help string, labels []string) *family {
 	return f
 }
 
-func (f *family) at(values []string) *series {
+// seriesOf returns the series with the label values, or "other" if there are too many.
+func (f *family) seriesOf(values []string) *series {
 	key := strings.Join(values, "\x00")
 	if s := f.series[key]; s != nil {
 		return s
@@ -111,7 +111,7 @@ func (f *family) at(values []string) *series {
 	return s
 }
 
-// WriteTo writes everything in Prometheus' text format.
+// WriteTo writes all metrics in the Prometheus text format.
 func (r *Registry) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	r.mu.Lock()

@@ -45,9 +45,9 @@ func TestLabelsAreBounded(t *testing.T) {
 		count(1, fmt.Sprint(i))
 	}
 	if n := len(r.family["n"].series); n != maxSeries+1 {
-		t.Fatalf("%d series, want %d", n, maxSeries+1)
+		t.Fatalf("got %d series, want %d", n, maxSeries+1)
 	}
 	if got := r.family["n"].series["other"].value; got != 2*maxSeries {
-		t.Fatalf("other is %v, want %d", got, 2*maxSeries)
+		t.Fatalf("other: got %v, want %d", got, 2*maxSeries)
 	}
 }

@@ -2,41 +2,46 @@ package op
 
 import "net/http"
 
-// Access is what a caller must be allowed to do.
+// Access is the permission that an operation requires.
 type Access string
 
-// The kinds of access. The empty one is derived: read for what is ReadOnly, for a
-// raw handler read where the request can only look, otherwise write.
+// The kinds of access. A Spec that leaves it empty requires write: what a caller with
+// read access may use is listed, operation by operation. That an operation changes nothing
+// is not enough, since it may show secrets, or run, wake or block something.
 const (
 	AccessRead  Access = "read"
 	AccessWrite Access = "write"
 	AccessAdmin Access = "admin"
+	// AccessSafe is read for GET and HEAD without an upgrade, otherwise write.
+	AccessSafe Access = "safe"
 )
 
-// Needs is the access that a request for the operation takes; r is nil where the
-// operation is called by other means.
-func (o Op) Needs(r *http.Request) Access {
+// AccessHeader restricts a request to what it names, which can only be "read". A hub sets
+// it for callers who may not change the sandbox.
+const AccessHeader = "X-Aio-Access"
+
+// RequiredAccess returns the access that a request needs; r is nil if the operation is
+// not called over HTTP.
+func (o Op) RequiredAccess(r *http.Request) Access {
 	switch {
-	case o.Access != "":
-		return o.Access
-	case o.ReadOnly:
+	case o.Access == AccessSafe && r != nil && isReadOnly(r):
 		return AccessRead
-	case o.Handler != nil && r != nil && looks(r):
-		return AccessRead
+	case o.Access == AccessSafe, o.Access == "":
+		return AccessWrite
 	}
-	return AccessWrite
+	return o.Access
 }
 
-// looks tells whether a request can only look: a connection that is upgraded
-// takes anything afterwards.
-func looks(r *http.Request) bool {
+// isReadOnly reports whether a request cannot change anything. An upgraded connection
+// can carry anything.
+func isReadOnly(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == ""
 }
 
-// Share is leave to reach one sandbox, or one port of it, for a while.
+// Share is temporary access to one sandbox, or to one port of it.
 type Share struct {
 	ID       string
-	Sandbox  string // its ID
-	Port     int    // 0: all of it
+	Sandbox  string // ID of the sandbox
+	Port     int    // 0 means the whole sandbox
 	ReadOnly bool
 }

@@ -12,7 +12,8 @@ func TestNeeds(t *testing.T) {
 		s.Name, s.Tag, s.Doc, s.Route = "a_b", "a", "Do.", "POST /x"
 		return New(s, func(context.Context, struct{}) (string, error) { return "", nil })
 	}
-	raw := Handle(Spec{Name: "c", Tag: "a", Doc: "Pass.", Route: "/y"}, http.NotFoundHandler())
+	raw := Handle(Spec{Name: "c", Tag: "a", Doc: "Pass.", Route: "/y", Access: AccessSafe}, http.NotFoundHandler())
+	unlisted := Handle(Spec{Name: "d", Tag: "a", Doc: "Pass.", Route: "/z"}, http.NotFoundHandler())
 	request := func(method string, header ...string) *http.Request {
 		r, err := http.NewRequest(method, "/y", nil)
 		if err != nil {
@@ -30,7 +31,8 @@ func TestNeeds(t *testing.T) {
 	}{
 		{call(Spec{}), request("POST"), AccessWrite},
 		{call(Spec{}), request("GET"), AccessWrite},
-		{call(Spec{ReadOnly: true}), request("POST"), AccessRead},
+		{call(Spec{ReadOnly: true}), request("POST"), AccessWrite},
+		{unlisted, request("GET"), AccessWrite},
 		{call(Spec{ReadOnly: true, Access: AccessAdmin}), request("GET"), AccessAdmin},
 		{call(Spec{Access: AccessRead}), nil, AccessRead},
 		{call(Spec{}), nil, AccessWrite},
@@ -41,8 +43,8 @@ func TestNeeds(t *testing.T) {
 		{raw, request("PROPFIND"), AccessWrite},
 		{raw, nil, AccessWrite},
 	} {
-		if got := c.op.Needs(c.r); got != c.want {
-			t.Errorf("%s %+v: %s, want %s", c.op.Name, c.r, got, c.want)
+		if got := c.op.RequiredAccess(c.r); got != c.want {
+			t.Errorf("%s %+v: got %s, want %s", c.op.Name, c.r, got, c.want)
 		}
 	}
 }

@@ -6,25 +6,37 @@ import (
 	"net/url"
 )
 
-// Call is what a surface knows about one call and what the operation wants to
-// say beside its output. A surface makes one per call.
+// Call holds what a surface knows about one call, and what the operation adds to its
+// output. A surface makes one for each call.
 type Call struct {
-	ID      string   // request id
-	Subject string   // who signed in
-	Role    string   // what they may do, where the program knows roles
-	KeyID   string   // of the key they came with
-	Share   *Share   // not nil: they came with a link, and may reach this only
-	Via     string   // rest, mcp
-	Base    *url.URL // the sandbox as the caller reaches it: scheme, host, path prefix
+	ID      string   // request ID
+	Subject string   // the authenticated caller
+	Role    string   // role of the caller, if the program has roles
+	KeyID   string   // ID of the caller's key
+	Share   *Share   // not nil if the caller came with a link, which limits access to this
+	Reader  bool     // the caller may only read
+	Via     string   // the surface: rest or mcp
+	Base    *url.URL // URL at which the caller reaches the server: scheme, host, path prefix
 
-	LastEventID string // where a stream goes on
+	// Owned means that what the call started ends when its context does. By default
+	// a canceled call only stops waiting.
+	Owned bool
+	// Progress reports that the call is under way, if the caller wants to know; it is
+	// nil otherwise. total is 0 if unknown.
+	Progress func(done, total float64, message string) `json:"-"`
+
+	LastEventID string // ID of the last event that the caller of a stream has seen
 
 	Message string
 	Hint    string
 
-	// For the record: what the call turned out to be about, how it failed, and
-	// whether that is written down already.
-	Target     string // ID
+	// For replies of style Coded: the status, if it is not that of the Spec, and headers.
+	Status int
+	Header map[string]string
+
+	// For the audit log: the sandbox that the call acts on, how the call failed, and
+	// whether it is already logged.
+	Target     string // ID of the sandbox
 	TargetName string
 	Detail     string // what was called there
 	Code       Code
@@ -38,7 +50,7 @@ func WithCall(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// CallOf returns the call; outside of one, an empty one.
+// CallOf returns the call that ctx carries, or an empty one.
 func CallOf(ctx context.Context) *Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return c
@@ -56,8 +68,8 @@ func Hint(ctx context.Context, format string, args ...any) {
 	CallOf(ctx).Hint = fmt.Sprintf(format, args...)
 }
 
-// URL is an address of this sandbox as the caller reaches it: path is absolute
-// and goes behind the prefix.
+// URL returns a URL at which the caller can reach path on this server. path is absolute and
+// follows the prefix of the base URL.
 func (c *Call) URL(scheme, path, query string) string {
 	if c.Base == nil {
 		return path
@@ -74,18 +86,18 @@ func (c *Call) URL(scheme, path, query string) string {
 	return u.String()
 }
 
-// Envelope is what most replies are wrapped in. An output of style Own embeds it.
+// Envelope wraps most replies. An output of style Own embeds it.
 type Envelope struct {
-	Success bool    `json:"success" doc:"Whether the operation did what was asked"`
-	Message *string `json:"message" doc:"What happened, and after a failure what to do next"`
-	Hint    *string `json:"hint" doc:"Advice beside the result"`
+	Success bool    `json:"success" doc:"Whether the operation succeeded"`
+	Message *string `json:"message" doc:"What happened and, after a failure, what to do next"`
+	Hint    *string `json:"hint" doc:"Advice on the result"`
 }
 
-// DefaultMessage is said when an operation says nothing.
+// DefaultMessage is the message of an operation that sets none.
 const DefaultMessage = "Operation successful"
 
-// Sealed is the envelope of a success.
-func Sealed(ctx context.Context) Envelope {
+// SuccessEnvelope returns the envelope of a successful call.
+func SuccessEnvelope(ctx context.Context) Envelope {
 	c := CallOf(ctx)
 	e := Envelope{Success: true, Message: new(DefaultMessage)}
 	if c.Message != "" {

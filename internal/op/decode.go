@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Input is what a surface hands over for decoding.
+// Input is what a surface passes to Bind.
 type Input struct {
-	JSON []byte // the JSON body; nil when there is none
-	Flat bool   // JSON holds the fields of every source, as a tool's arguments do
-	// Value returns the values of a path, query or form field; nil: not sent.
+	JSON []byte // the JSON body; nil if there is none
+	Flat bool   // JSON holds the fields of all sources, as the arguments of a tool do
+	// Value returns the values of a path, query or form field; nil if it was not sent.
 	Value func(s Source, name string) []string
 	File  func(name string) *File
 }
@@ -42,7 +42,7 @@ func (t *Type) decode(dst reflect.Value, src Input) Faults {
 	return d.faults
 }
 
-// loc is where a value stands, as a list that grows towards the root.
+// loc is the location of a value, as a list that ends at the root.
 type loc struct {
 	up  *loc
 	key any
@@ -68,8 +68,8 @@ func (d *decoder) root(src Input) *loc {
 	return &loc{key: "body"}
 }
 
-// body parses the JSON body. A body that is missing counts as an empty object
-// where nothing in it is required.
+// body parses the JSON body. A missing body counts as an empty object if none of its
+// fields is required.
 func (d *decoder) body(t *Type, src Input) (any, bool) {
 	at := d.root(src)
 	if len(bytes.TrimSpace(src.JSON)) == 0 {
@@ -117,7 +117,7 @@ func parseJSON(b []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON value")
+		return nil, errors.New("unexpected data after the JSON value")
 	}
 	return tree, nil
 }
@@ -129,8 +129,12 @@ func offset(err error) int64 {
 	return 0
 }
 
-// top decodes one field of the input itself from its source.
+// top decodes a top-level field from its source.
 func (d *decoder) top(dst reflect.Value, f *Field, object map[string]any, tree any, src Input) {
+	if src.Flat && f.Type.Kind == Upload {
+		d.file(dst, f, src, &loc{key: f.Name})
+		return
+	}
 	if src.Flat || f.Source == Body {
 		d.member(dst, f, object, d.root(src))
 		return
@@ -162,21 +166,18 @@ func (src Input) values(f *Field) []string {
 	if src.Value == nil {
 		return nil
 	}
-	for _, name := range append([]string{f.Name}, f.Aliases...) {
-		if v := src.Value(f.Source, name); v != nil {
-			return v
+	values := src.Value(f.Source, f.Name)
+	for _, alias := range f.Aliases {
+		if values == nil {
+			values = src.Value(f.Source, alias)
 		}
 	}
-	return nil
+	return values
 }
 
-// text turns the strings of a path, query or form into a JSON value.
+// text converts the strings of a path, query or form to a JSON value.
 func (f *Field) text(values []string) any {
-	inner := f.Type
-	for inner.Kind == Pointer {
-		inner = inner.Elem
-	}
-	switch inner.Kind {
+	switch f.Type.withoutPointer().Kind {
 	case Array:
 		list := make([]any, len(values))
 		for i, v := range values {
@@ -228,7 +229,7 @@ func (d *decoder) absent(dst reflect.Value, f *Field, at *loc) {
 	}
 }
 
-// value decodes v into dst; f holds the limits, nil where there are none.
+// value decodes v into dst; f holds the limits and is nil if there are none.
 func (d *decoder) value(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
 	switch t.Kind {
 	case Pointer:
@@ -268,7 +269,7 @@ func (d *decoder) value(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
 	case Custom:
 		d.custom(dst, v, at)
 	default:
-		d.fault(at, "value_error", "This field takes a file; send the request as multipart/form-data")
+		d.fault(at, "value_error", "Input should be a file; send the request as multipart/form-data")
 	}
 }
 
@@ -276,7 +277,7 @@ func (d *decoder) any(dst reflect.Value, v any, at *loc) {
 	if dst.Type() == rawType {
 		b, err := json.Marshal(v)
 		if err != nil {
-			d.fault(at, "value_error", "Input cannot be kept: %v", err)
+			d.fault(at, "value_error", "Input cannot be encoded: %v", err)
 			return
 		}
 		dst.SetBytes(b)
@@ -301,8 +302,8 @@ func (d *decoder) array(dst reflect.Value, t *Type, f *Field, v any, at *loc) {
 		return
 	}
 	var each *Field
-	if f != nil && len(f.Enum) > 0 {
-		each = &Field{Enum: f.Enum}
+	if f != nil {
+		each = f.item
 	}
 	out := reflect.MakeSlice(t.rtype, len(list), len(list))
 	for i, item := range list {
@@ -334,7 +335,7 @@ func (d *decoder) union(dst reflect.Value, t *Type, v any, at *loc) {
 	}
 	tag, ok := object[t.Tag].(string)
 	if !ok {
-		d.fault(at, "union_tag_not_found", "The field '%s' must say which kind it is", t.Tag)
+		d.fault(at, "union_tag_not_found", "Field '%s' is required to select the variant", t.Tag)
 		return
 	}
 	variant := t.byTag[tag]
@@ -395,13 +396,4 @@ func kindOf(v any) string {
 		return "a list"
 	}
 	return "an object"
-}
-
-// parse reads a literal of our own.
-func parse(b json.RawMessage) any {
-	tree, err := parseJSON(b)
-	if err != nil {
-		panic(err)
-	}
-	return tree
 }

@@ -21,7 +21,7 @@ type size struct{ W, H int }
 func (s *size) DecodeOp(v any) error {
 	text, ok := v.(string)
 	if !ok {
-		return fmt.Errorf("say it as WxH")
+		return fmt.Errorf("want WxH")
 	}
 	_, err := fmt.Sscanf(text, "%dx%d", &s.W, &s.H)
 	return err
@@ -68,8 +68,6 @@ func bound(t *testing.T, body string, values map[string][]string) (everything, F
 	}
 	return *in.(*everything), nil
 }
-
-type None struct{}
 
 func TestDefaultsAndAbsence(t *testing.T) {
 	in, faults := bound(t, `{"text":"hi"}`, nil)
@@ -142,7 +140,7 @@ func TestBodies(t *testing.T) {
 				t.Fatalf("got %v, want one %s", faults, c.kind)
 			}
 			if loc := strings.Trim(strings.ReplaceAll(fmt.Sprint(faults[0].Loc), " ", "."), "[]"); loc != c.loc {
-				t.Errorf("at %s, want %s", loc, c.loc)
+				t.Errorf("got location %s, want %s", loc, c.loc)
 			}
 		})
 	}
@@ -151,11 +149,11 @@ func TestBodies(t *testing.T) {
 func TestNullIsMissingOnlyWhereAllowed(t *testing.T) {
 	in, faults := bound(t, `{"text":"a","limit":null,"maybe":null,"inner":null}`, nil)
 	if faults != nil || in.Limit != 30 || in.Maybe != nil || in.Inner != nil {
-		t.Fatalf("%+v %v", in, faults)
+		t.Fatalf("got %+v and %v, want limit 30, maybe and inner nil", in, faults)
 	}
 	_, faults = bound(t, `{"text":null,"ratio":null}`, nil)
 	if len(faults) != 2 {
-		t.Fatalf("null where it is not allowed: %v", faults)
+		t.Fatalf("null where it is not allowed: got %v, want two faults", faults)
 	}
 }
 
@@ -186,7 +184,7 @@ func TestUnion(t *testing.T) {
 		`{"action_type":"WAIT"}`:       "wait 1",
 		`{"action_type":"MOVE"}`:       "body.MOVE.x: Field required",
 		`{"action_type":"JUMP"}`:       "body: 'JUMP' is not a known action_type; use one of: MOVE, WAIT",
-		`{"x":1}`:                      "body: The field 'action_type' must say which kind it is",
+		`{"x":1}`:                      "body: Field 'action_type' is required to select the variant",
 	} {
 		in, err := o.Bind(Input{JSON: []byte(body)})
 		var got string
@@ -205,7 +203,7 @@ func TestUnion(t *testing.T) {
 	}
 	flat, err := json.Marshal(o.In().Flat())
 	if err != nil || !strings.Contains(string(flat), `"enum":["MOVE","WAIT"]`) || strings.Contains(string(flat), "oneOf") {
-		t.Errorf("flat schema: %s %v", flat, err)
+		t.Errorf("flat schema: got %s and error %v, want one object with the enum of action_type", flat, err)
 	}
 }
 
@@ -216,10 +214,10 @@ func TestFlatTakesEverySource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := in.(*everything); e.ID != "7" || e.Page != 2 {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want id 7 and page 2", e)
 	}
 	if _, err := o.Bind(Input{Flat: true}); err == nil || !strings.Contains(err.Error(), "id: Field required; text: Field required") {
-		t.Errorf("without arguments: %v", err)
+		t.Errorf("without arguments: got %v, want id and text missing", err)
 	}
 }
 
@@ -253,7 +251,7 @@ func TestNilListsComeOutEmpty(t *testing.T) {
 	got, _ := JSON(out)
 	want := `{"items":[],"map":{},"deep":[{"list":[]}],"ptr":{"list":[]},"self":{"items":[],"map":{},"deep":[],"ptr":null,"self":null}}`
 	if string(got) != want {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -286,7 +284,7 @@ func TestMistakesAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if recover() == nil {
-					t.Error("no panic")
+					t.Error("got no panic, want one")
 				}
 			}()
 			mistake()
@@ -306,13 +304,13 @@ func FuzzDecode(f *testing.F) {
 		if err == nil {
 			e := in.(*everything)
 			if e.Limit > 300 || e.Ratio <= 0 || e.Ratio >= 1 || len(e.List) > 3 {
-				t.Fatalf("limits do not hold: %+v", e)
+				t.Fatalf("got %+v, want values within the limits", e)
 			}
 			if _, err := o.Call(t.Context(), in); err != nil {
 				t.Fatal(err)
 			}
 		} else if len(err.(Faults)) == 0 {
-			t.Fatal("refused without a fault")
+			t.Fatal("got an error without faults, want at least one")
 		}
 		_, _ = u.Bind(Input{JSON: body})
 		_, _ = u.Bind(Input{JSON: body, Flat: true})

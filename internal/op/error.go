@@ -3,13 +3,15 @@ package op
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 )
 
-// Code is the kind of a failure. Surfaces turn it into a status, an exit code.
+// Code is the kind of a failure. Surfaces turn it into a status or an exit code.
 type Code string
 
+// The kinds of failures.
 const (
 	Invalid         Code = "invalid"
 	Unauthenticated Code = "unauthenticated"
@@ -20,17 +22,48 @@ const (
 	TooLarge        Code = "too_large"
 	Unavailable     Code = "unavailable"
 	Canceled        Code = "canceled"
+	Unsupported     Code = "unsupported"
 	Internal        Code = "internal"
 )
 
-// Error is a failure that is safe to show. Any other error is ours: it is logged
-// and shown only as an id.
+// StatusCanceled is the status of a request whose client closed the connection, as in nginx.
+const StatusCanceled = 499
+
+// HTTPStatus returns the HTTP status of a failure with this code.
+func (c Code) HTTPStatus() int {
+	switch c {
+	case Invalid:
+		return http.StatusBadRequest
+	case Unauthenticated:
+		return http.StatusUnauthorized
+	case Denied:
+		return http.StatusForbidden
+	case NotFound:
+		return http.StatusNotFound
+	case Conflict:
+		return http.StatusConflict
+	case Exhausted:
+		return http.StatusTooManyRequests
+	case TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case Unavailable:
+		return http.StatusServiceUnavailable
+	case Canceled:
+		return StatusCanceled
+	case Unsupported:
+		return http.StatusNotImplemented
+	}
+	return http.StatusInternalServerError
+}
+
+// Error is a failure that is safe to show to the caller. Any other error is a bug of ours:
+// it is logged, and the caller sees only the request ID.
 type Error struct {
 	Code Code
-	Msg  string // says what to do next
+	Msg  string // what failed, why, and what to do
 	Hint string
-	Data any // goes into the reply's data
-	// RetryAfter tells the caller when to come back; 0: nothing is known.
+	Data any // becomes the data of the reply
+	// RetryAfter tells the caller when to retry; 0 if unknown.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -47,14 +80,20 @@ func Errorf(c Code, format string, args ...any) error {
 // AsError finds the Error in a chain.
 func AsError(err error) (*Error, bool) { return errors.AsType[*Error](err) }
 
-// Fault is one thing wrong with the input.
+// InternalMessage is what a caller sees of an error that is not an Error; id is the request
+// ID, under which the error is logged.
+func InternalMessage(id string) string {
+	return "Internal error; the server log has the details under request ID " + id
+}
+
+// Fault is one error in the input.
 type Fault struct {
 	Type string `json:"type"`
 	Loc  []any  `json:"loc"`
 	Msg  string `json:"msg"`
 }
 
-// Faults are all things wrong with an input.
+// Faults are all errors in an input.
 type Faults []Fault
 
 func (f Faults) Error() string {

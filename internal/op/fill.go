@@ -2,8 +2,9 @@ package op
 
 import "reflect"
 
-// filler returns a function that makes nil lists and maps empty ones, since a
-// client that iterates over a list must not find null; nil when there are none.
+// filler returns a function that replaces nil lists and maps of an output with empty ones,
+// so that a client that iterates over them finds no null. It changes only the value itself, and copies what that shares
+// with the service: outputs of concurrent calls may share lists. It is nil if the type has none.
 func (t *Type) filler() func(reflect.Value) { return fillerOf(t, map[*Type]*func(reflect.Value){}) }
 
 func fillerOf(t *Type, seen map[*Type]*func(reflect.Value)) func(reflect.Value) {
@@ -28,9 +29,13 @@ func fillerOf(t *Type, seen map[*Type]*func(reflect.Value)) func(reflect.Value) 
 	case Pointer:
 		if elem := fillerOf(t.Elem, seen); elem != nil {
 			*slot = func(v reflect.Value) {
-				if !v.IsNil() {
-					elem(v.Elem())
+				if v.IsNil() {
+					return
 				}
+				own := reflect.New(v.Type().Elem())
+				own.Elem().Set(v.Elem())
+				elem(own.Elem())
+				v.Set(own)
 			}
 		}
 	case Object:
@@ -45,11 +50,15 @@ func fillArray(t *Type, elem func(reflect.Value)) func(reflect.Value) {
 			v.Set(reflect.MakeSlice(t.rtype, 0, 0))
 			return
 		}
-		if elem != nil {
-			for i := range v.Len() {
-				elem(v.Index(i))
-			}
+		if elem == nil {
+			return
 		}
+		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(own, v)
+		for i := range own.Len() {
+			elem(own.Index(i))
+		}
+		v.Set(own)
 	}
 }
 
@@ -72,4 +81,13 @@ func fillObject(t *Type, seen map[*Type]*func(reflect.Value)) func(reflect.Value
 			s.fill(v.FieldByIndex(s.index))
 		}
 	}
+}
+
+// Empty returns the zero value of the output, without nil lists and maps.
+func (o Op) Empty() any {
+	v := reflect.New(o.Out().rtype).Elem()
+	if fill := o.Out().filler(); fill != nil {
+		fill(v)
+	}
+	return v.Interface()
 }

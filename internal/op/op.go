@@ -1,8 +1,7 @@
-// Package op holds the one definition of an operation. A service lists its
-// operations; every route, MCP tool, command-line verb and page of documentation
-// comes from that list. The package owns what an operation is (its Spec, its
-// input and output types, how input is decoded and checked); it refuses to know
-// how an operation is reached: that is internal/surface.
+// Package op defines operations. A service lists its operations; every route, MCP tool,
+// command-line verb and page of documentation is derived from that list. The package owns
+// what an operation is: its Spec, its input and output types, and how input is decoded and
+// validated. How an operation is reached is up to internal/surface.
 package op
 
 import (
@@ -14,49 +13,62 @@ import (
 	"sync"
 )
 
-// Style says how a reply looks on the wire.
+// Style is the format of a reply.
 type Style int
 
 const (
-	// Enveloped replies are {success, message, data, hint}; a failed operation
-	// is answered with status 200 and success false.
+	// Enveloped replies are {success, message, data, hint}; the status of a failure
+	// is 200, with success false.
 	Enveloped Style = iota
 	// Resource replies are the output itself; a failure has its own status.
 	Resource
-	// Own replies are the output itself, which carries the envelope's fields
-	// among others; a failure is answered as in Enveloped.
+	// Own replies are the output itself, which includes the envelope's fields; a
+	// failure looks as in Enveloped.
 	Own
+	// Coded replies are the output itself; a failure is {code, message}, where code is
+	// its status as a number.
+	Coded
 )
 
-// Spec is what a service says about one operation beside its types.
+// Spec describes one operation, apart from its types.
 type Spec struct {
-	Name  string // unique; also the name of the tool: shell_exec
-	Route string // "POST /v1/shell/exec"; a raw handler may leave out the method
-	Also  []string
-	Tag   string // groups operations in the documentation
-	Doc   string // what it does; the first sentence is the summary
+	Name  string   // unique, such as shell_exec; also the name of the tool
+	Route string   // such as "POST /v1/shell/exec"; a raw handler can omit the method
+	Also  []string // further routes
+	Tag   string   // group in the documentation
+	Doc   string   // what it does; the first sentence is the summary
 
-	SDK  string // "shell.exec_command": names for generated SDKs, group and method
-	Verb string // "gui screenshot"; by default the name with its first _ as the space
-	// Columns are what a person sees of a list on the command line; none: all.
+	SDK  string // group and method in generated SDKs, such as "shell.exec_command"
+	Verb string // such as "gui screenshot"; by default the name, split at its first _
+	Tool string // name as a tool of the hub; empty: it is none
+	// Columns are the fields of a list that the command line shows to a person; nil
+	// means all.
 	Columns []string
+	Wide    []string // further columns of the wide format
 
-	Style     Style
-	Failure   any    // a value of the type that a failure puts into data; nil: nothing
-	Public    bool   // reachable without signing in; only for an exact path
-	Access    Access // what a caller must be allowed to do; empty: see Needs
-	Produces  string // media type of a raw reply, for the documentation
-	MaxBody   int64  // limit of the request body; 0 is the server's default, below 0 is none
-	Protocols []string
+	Style Style
+	// Status of a successful reply of style Coded; 0 means 200. With 204 the output is not sent.
+	Status int
+	// Missing404 makes the status of a NotFound failure 404 even in an enveloped reply: clients
+	// of the public image rely on it.
+	Missing404 bool
+	Failure    any      // a value of the type of a failure's data; nil if it has none
+	Public     bool     // callable without authentication; requires an exact path
+	Access     Access   // required access; empty means the default, see RequiredAccess
+	Produces   string   // media type of a raw reply, for the documentation
+	Headers    []string // headers of a reply, for the documentation
+	Statuses   []int    // further statuses of a failure, for the documentation
+	MaxBody    int64    // limit of the request body; 0 means the server's default, below 0 none
+	Protocols  []string // WebSocket subprotocols
 
 	ReadOnly    bool // changes nothing
-	Destructive bool // may lose something
-	NoTool      bool // not offered to agents as a tool
-	NoVerb      bool // no command-line verb of its own
-	NoDoc       bool // not in the OpenAPI document
+	Destructive bool // can lose data
+	NoTool      bool // is not an MCP tool
+	NoVerb      bool // is not a command-line verb
+	NoDoc       bool // is not in the OpenAPI document
 }
 
-// Summary is the first sentence of the documentation.
+// Summary returns the first sentence of Doc.
 func (s Spec) Summary() string {
 	if i := strings.Index(s.Doc, ". "); i >= 0 {
 		return s.Doc[:i]
@@ -64,7 +76,7 @@ func (s Spec) Summary() string {
 	return strings.TrimSuffix(s.Doc, ".")
 }
 
-// MethodPath splits the route; the method is empty when any is taken.
+// MethodPath splits the route; the method is empty if any method is accepted.
 func (s Spec) MethodPath() (method, path string) { return splitRoute(s.Route) }
 
 func splitRoute(route string) (method, path string) {
@@ -74,7 +86,7 @@ func splitRoute(route string) (method, path string) {
 	return "", route
 }
 
-// Words of the command line: noun and verb.
+// Words returns the words of the command line: noun and verb.
 func (s Spec) Words() []string {
 	if s.Verb != "" {
 		return strings.Fields(s.Verb)
@@ -86,46 +98,45 @@ func (s Spec) Words() []string {
 	return []string{noun, strings.ReplaceAll(verb, "_", "-")}
 }
 
-// Op is one operation, compiled. Exactly the functions of its shape are set:
-// Call for unary and blob replies, Pump for streams (beside Call where one route
-// serves both), Talk for duplex, Handler for raw ones.
+// Op is a compiled operation. Only the functions of its shape are set: Call for unary and
+// blob replies, Stream for streams (together with Call if one route serves both), Duplex
+// for WebSockets, Handler for raw handlers.
 type Op struct {
 	Spec
 
-	// Types are read only when they are needed, to keep the start short. A type
-	// that makes no sense panics then; the goldens read them all.
-	In     func() *Type // nil comes back for a raw handler
-	Out    func() *Type // nil unless Call is set
-	Ev     func() *Type // what a stream's events hold, nil without Pump
-	Bad    func() *Type // what data holds after a failure, nil: nothing
-	Binary bool         // Out is a *Blob
+	// Types are compiled on first use to keep the start short. An invalid type panics
+	// then; the golden tests compile all of them.
+	In          func() *Type // returns nil for a raw handler
+	Out         func() *Type // nil unless Call is set
+	Event       func() *Type // data of a stream's events; nil unless Stream is set
+	FailureData func() *Type // data of a failure; nil if it has none
+	Binary      bool         // Out is a *Blob
 
-	// Bind decodes and checks the input; a fault is returned as Faults.
+	// Bind decodes and validates the input. It returns errors in it as Faults.
 	Bind    func(Input) (any, error)
 	Call    func(ctx context.Context, in any) (any, error)
-	Pump    func(ctx context.Context, in any, send func(Event) error) error
-	Talk    func(ctx context.Context, in any, c Conn) error
+	Stream  func(ctx context.Context, in any, send func(Event) error) error
+	Duplex  func(ctx context.Context, in any, c Conn) error
 	Handler http.Handler
 }
 
-// Event is one message of a stream. Data is marshalled as JSON.
+// Event is one message of a stream. Data is encoded as JSON.
 type Event struct {
 	ID   string
 	Name string
 	Data any
 }
 
-// Conn is one duplex connection. Read and Write are safe to use from one
-// goroutine each at a time.
+// Conn is a WebSocket connection. One goroutine can read while another writes.
 type Conn interface {
 	Read(ctx context.Context) (data []byte, text bool, err error)
 	Write(ctx context.Context, data []byte, text bool) error
-	// Close says goodbye with a WebSocket status code; idempotent.
+	// Close closes the connection with a WebSocket status code; it is idempotent.
 	Close(code int, reason string) error
 }
 
-// Choice is an output that is one of several values; its SchemaOp describes them
-// all. A MarshalJSON would do, but everything it returns is read once more.
+// Choice is an output that is one of several values; its SchemaOp describes all of them.
+// MarshalJSON would do too, but encoding/json parses its result once more.
 type Choice interface{ ChoiceOp() any }
 
 // New makes a unary operation. An Out of *Blob makes its reply raw bytes.
@@ -150,31 +161,31 @@ func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	return o
 }
 
-// Stream makes an operation whose reply is a stream of events of type Ev.
+// Stream makes an operation whose reply is a stream of events with data of type Ev.
 func Stream[In, Ev any](s Spec, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
 	return WithStream[In, Ev](bind[In](s), fn)
 }
 
-// WithStream lets a unary operation also answer as a stream: when the request
-// says stream=true in its query or accepts text/event-stream.
+// WithStream makes a unary operation also reply with a stream, if the query of the request
+// has stream=true or the request accepts text/event-stream.
 func WithStream[In, Ev any](o Op, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
-	o.Ev = compileOut(reflect.TypeFor[Ev]())
-	o.Pump = func(ctx context.Context, in any, send func(Event) error) error {
+	o.Event = compileOut(reflect.TypeFor[Ev]())
+	o.Stream = func(ctx context.Context, in any, send func(Event) error) error {
 		return fn(ctx, *in.(*In), send)
 	}
 	return o
 }
 
-// Duplex makes a WebSocket operation. It is no tool and no verb.
+// Duplex makes a WebSocket operation. It is neither a tool nor a verb.
 func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) Op {
 	s.NoTool, s.NoVerb = true, true
 	o := bind[In](s)
-	o.Talk = func(ctx context.Context, in any, c Conn) error { return fn(ctx, *in.(*In), c) }
+	o.Duplex = func(ctx context.Context, in any, c Conn) error { return fn(ctx, *in.(*In), c) }
 	return o
 }
 
-// Handle makes a raw operation: pages and proxies. It is no tool, no verb, and
-// not in the OpenAPI document, but in the same table and behind the same sign-in.
+// Handle makes a raw operation, for pages and proxies. It is neither a tool nor a verb nor
+// in the OpenAPI document, but in the same table and behind the same authentication.
 func Handle(s Spec, h http.Handler) Op {
 	s.NoTool, s.NoVerb, s.NoDoc = true, true, true
 	check(s)
@@ -185,16 +196,16 @@ func bind[In any](s Spec) Op {
 	check(s)
 	in := sync.OnceValue(func() *Type {
 		t := compileIn(reflect.TypeFor[In]())
-		if err := t.matches(s); err != nil {
+		if err := t.checkRoute(s); err != nil {
 			panic(fmt.Sprintf("op %s: %v", s.Name, err))
 		}
 		return t
 	})
-	var bad func() *Type
+	var failure func() *Type
 	if s.Failure != nil {
-		bad = compileOut(reflect.TypeOf(s.Failure))
+		failure = compileOut(reflect.TypeOf(s.Failure))
 	}
-	return Op{Spec: s, In: in, Bad: bad, Bind: func(src Input) (any, error) {
+	return Op{Spec: s, In: in, FailureData: failure, Bind: func(src Input) (any, error) {
 		v := new(In)
 		if faults := in().decode(reflect.ValueOf(v).Elem(), src); len(faults) > 0 {
 			return nil, faults
@@ -203,44 +214,47 @@ func bind[In any](s Spec) Op {
 	}}
 }
 
-// check panics on a Spec that cannot be served: a mistake of ours, found at start.
+// check panics on an invalid Spec, which is a mistake in the program.
 func check(s Spec) {
 	_, path := s.MethodPath()
 	switch {
 	case s.Name == "":
-		panic("op: an operation has no name: " + s.Route)
+		panic("op: operation without a name: " + s.Route)
 	case !strings.HasPrefix(path, "/"):
-		panic("op " + s.Name + ": the route must be \"METHOD /path\", not " + s.Route)
+		panic(fmt.Sprintf("op %s: route %q is not METHOD /path", s.Name, s.Route))
 	case s.Doc == "":
-		panic("op " + s.Name + ": the doc is missing")
+		panic("op " + s.Name + ": Doc is empty")
 	case s.Tag == "":
-		panic("op " + s.Name + ": the tag is missing")
+		panic("op " + s.Name + ": Tag is empty")
 	case s.Public && strings.Contains(path, "{"):
-		panic("op " + s.Name + ": a public operation must have an exact path")
+		panic("op " + s.Name + ": a public operation requires an exact path")
 	}
 }
 
-// Table is every operation of a program.
+// Table holds all operations of a program.
 type Table struct {
 	ops    []Op
 	byName map[string]int
+	public map[route]bool
 }
 
-// NewTable joins the services' lists; it panics when two operations share a
-// name, a route or a verb.
+type route struct{ method, path string }
+
+// NewTable joins the lists of the services. It panics if two operations share a name, a
+// route or a verb.
 func NewTable(lists ...[]Op) *Table {
 	n := 0
 	for _, list := range lists {
 		n += len(list)
 	}
-	t := &Table{ops: make([]Op, 0, n), byName: make(map[string]int, n)}
-	type thing struct{ kind, key string }
-	seen := make(map[thing]string, 3*n)
+	t := &Table{ops: make([]Op, 0, n), byName: make(map[string]int, n), public: map[route]bool{}}
+	type claimed struct{ kind, key string }
+	seen := make(map[claimed]string, 3*n)
 	claim := func(kind, key, name string) {
-		if other, ok := seen[thing{kind, key}]; ok {
-			panic(fmt.Sprintf("op: %s and %s have the same %s %q", other, name, kind, key))
+		if other, ok := seen[claimed{kind, key}]; ok {
+			panic(fmt.Sprintf("op: %s and %s share the %s %q", other, name, kind, key))
 		}
-		seen[thing{kind, key}] = name
+		seen[claimed{kind, key}] = name
 	}
 	for _, list := range lists {
 		for _, o := range list {
@@ -252,6 +266,9 @@ func NewTable(lists ...[]Op) *Table {
 			if !o.NoVerb {
 				claim("verb", strings.Join(o.Words(), " "), o.Name)
 			}
+			if o.Public {
+				t.publish(o.MethodPath())
+			}
 			t.byName[o.Name] = len(t.ops)
 			t.ops = append(t.ops, o)
 		}
@@ -259,10 +276,17 @@ func NewTable(lists ...[]Op) *Table {
 	return t
 }
 
-// All operations in the order they were listed.
+func (t *Table) publish(method, path string) {
+	t.public[route{method, path}] = true
+	if method == http.MethodGet {
+		t.public[route{http.MethodHead, path}] = true
+	}
+}
+
+// All returns the operations in the order in which they were listed.
 func (t *Table) All() []Op { return t.ops }
 
-// Get finds an operation by name.
+// Get returns the operation with the name.
 func (t *Table) Get(name string) (Op, bool) {
 	i, ok := t.byName[name]
 	if !ok {
@@ -271,17 +295,17 @@ func (t *Table) Get(name string) (Op, bool) {
 	return t.ops[i], true
 }
 
-// Public tells whether exactly this method and path need no sign-in.
-func (t *Table) Public() func(method, path string) bool {
-	open := map[string]bool{}
-	for _, o := range t.ops {
-		if o.Public {
-			method, path := o.MethodPath()
-			open[method+" "+path] = true
-			if method == http.MethodGet {
-				open[http.MethodHead+" "+path] = true
-			}
-		}
+// Public reports whether exactly this method and path can be called without authentication.
+func (t *Table) Public(method, path string) bool { return t.public[route{method, path}] }
+
+// None is an input without fields.
+type None struct{}
+
+// Value returns what an optional field points to, or the zero value if it was not sent.
+func Value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
 	}
-	return func(method, path string) bool { return open[method+" "+path] }
+	return *p
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/internal/tag"
 )
 
 func (d *decoder) string(dst reflect.Value, f *Field, v any, at *loc) {
@@ -39,32 +42,21 @@ func (d *decoder) string(dst reflect.Value, f *Field, v any, at *loc) {
 }
 
 func (d *decoder) enum(f *Field, v any, at *loc) {
-	if f == nil || len(f.Enum) == 0 {
+	if f == nil || len(f.choices) == 0 || slices.Contains(f.choices, fmt.Sprint(v)) {
 		return
 	}
-	words := make([]string, len(f.Enum))
-	for i, e := range f.Enum {
-		if fmt.Sprint(e) == fmt.Sprint(v) {
-			return
-		}
-		words[i] = fmt.Sprint(e)
-	}
-	d.fault(at, "literal_error", "Input should be one of: %s", strings.Join(words, ", "))
+	d.fault(at, "literal_error", "Input should be one of: %s", strings.Join(f.choices, ", "))
 }
 
-// bool takes what the reference takes: true, 1, "true", "yes", "on" and so on.
+// bool accepts what the reference accepts: true, 1, "true", "yes", "on" and so on.
 func (d *decoder) bool(dst reflect.Value, v any, at *loc) {
 	switch x := v.(type) {
 	case bool:
 		dst.SetBool(x)
 		return
 	case string, json.Number:
-		switch strings.ToLower(fmt.Sprint(x)) {
-		case "1", "true", "t", "yes", "y", "on":
-			dst.SetBool(true)
-			return
-		case "0", "false", "f", "no", "n", "off":
-			dst.SetBool(false)
+		if b, ok := tag.ParseBool(fmt.Sprint(x)); ok {
+			dst.SetBool(b)
 			return
 		}
 	}
@@ -137,16 +129,14 @@ func (d *decoder) limits(f *Field, n float64, at *loc) {
 	if f == nil {
 		return
 	}
-	if f.Min != nil && n < *f.Min {
-		d.fault(at, "greater_than_equal", "Input should be greater than or equal to %v", *f.Min)
-	}
-	if f.Max != nil && n > *f.Max {
-		d.fault(at, "less_than_equal", "Input should be less than or equal to %v", *f.Max)
-	}
-	if f.MinX != nil && n <= *f.MinX {
-		d.fault(at, "greater_than", "Input should be greater than %v", *f.MinX)
-	}
-	if f.MaxX != nil && n >= *f.MaxX {
-		d.fault(at, "less_than", "Input should be less than %v", *f.MaxX)
+	switch key, limit := f.Violated(n); key {
+	case tag.Minimum:
+		d.fault(at, "greater_than_equal", "Input should be greater than or equal to %v", limit)
+	case tag.Maximum:
+		d.fault(at, "less_than_equal", "Input should be less than or equal to %v", limit)
+	case tag.ExclusiveMinimum:
+		d.fault(at, "greater_than", "Input should be greater than %v", limit)
+	case tag.ExclusiveMaximum:
+		d.fault(at, "less_than", "Input should be less than %v", limit)
 	}
 }

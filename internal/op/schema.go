@@ -9,14 +9,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Defs collects named schemas; Prefix is where they can be found.
+// Defs collects named schemas; Prefix is the path of a reference to them.
 type Defs struct {
 	Prefix string
 	Named  map[string]*jsonschema.Schema
 }
 
-// Schema describes the type. With defs, objects become references to named
-// schemas; without, everything stands in place and a type within itself is open.
+// Schema returns the JSON Schema of the type. With defs, objects become references to named
+// schemas; without, they are inlined, and a type that contains itself is any object there.
 func (t *Type) Schema(defs *Defs) *jsonschema.Schema { return t.describe(defs, nil) }
 
 func (t *Type) describe(defs *Defs, within []*Type) *jsonschema.Schema {
@@ -96,15 +96,12 @@ func object(doc string, fields []*Field, defs *Defs, within []*Type) *jsonschema
 	return s
 }
 
-// Schema describes the field with its limits.
+// Schema returns the JSON Schema of the field, with its limits.
 func (f *Field) Schema(defs *Defs) *jsonschema.Schema { return f.describe(defs, nil) }
 
 func (f *Field) describe(defs *Defs, within []*Type) *jsonschema.Schema {
-	inner := f.Type
-	null := f.Nullable
-	for inner.Kind == Pointer {
-		inner, null = inner.Elem, true
-	}
+	inner := f.Type.withoutPointer()
+	null := f.Nullable || inner != f.Type
 	s := inner.describe(defs, within)
 	target := s
 	if inner.Kind == Array && len(f.Enum) > 0 {
@@ -133,7 +130,7 @@ func (f *Field) describe(defs *Defs, within []*Type) *jsonschema.Schema {
 	return s
 }
 
-// Part describes the fields of one source as one object.
+// Part returns the JSON Schema of the fields of one source, as one object.
 func (t *Type) Part(source Source, defs *Defs) *jsonschema.Schema {
 	if t.Kind == Union {
 		return t.Schema(defs)
@@ -153,13 +150,13 @@ func (t *Type) Part(source Source, defs *Defs) *jsonschema.Schema {
 	return object(t.Doc, fields, defs, nil)
 }
 
-// Flat describes every field as one object without references or unions at its
-// top, which is what callers of tools understand.
+// Flat returns the JSON Schema of all fields as one object without references or a
+// top-level union, which clients of tools do not understand.
 func (t *Type) Flat() *jsonschema.Schema {
 	return object(t.Doc, t.AllFields(), nil, []*Type{t})
 }
 
-// JSON of v, without escaping for HTML, which would only make it longer.
+// JSON encodes v without escaping for HTML, which would only make it longer.
 func JSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -49,7 +49,7 @@ func benchmarkRun(b *testing.B, cfg Config, c Command) {
 	r := newRunner(b, cfg)
 	for b.Loop() {
 		if res, err := r.Run(b.Context(), c); err != nil || res.Exit.Code != 0 {
-			b.Fatal(res.Exit, err)
+			b.Fatalf("it %v, %v, want code 0", res.Exit, err)
 		}
 	}
 }

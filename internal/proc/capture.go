@@ -1,13 +1,15 @@
 package proc
 
 import (
+	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 )
 
-// Capture keeps the first and the last bytes written to it and counts what was
-// in between. It never fails and never blocks its writer. Memory grows with
-// what is written, up to head+tail bytes.
+// Capture keeps the first and the last bytes written to it and counts those in
+// between. It never fails and never blocks its writer. Memory grows as needed, up
+// to head+tail bytes.
 type Capture struct {
 	mu       sync.Mutex
 	max      int // of tail
@@ -123,4 +125,14 @@ func (c *Capture) take() ([]byte, int64) {
 	}
 	c.head, c.tail, c.next, c.finished = nil, nil, 0, true
 	return all, dropped
+}
+
+// LastLine is the last line of a program's output, which usually says why it failed.
+func LastLine(output []byte) string {
+	output = bytes.TrimSpace(output)
+	if len(output) == 0 {
+		return "it printed nothing"
+	}
+	line := output[bytes.LastIndexByte(output, '\n')+1:]
+	return strings.ToValidUTF8(string(bytes.TrimSpace(line)), "?")
 }

@@ -32,18 +32,18 @@ func TestCapture(t *testing.T) {
 			w := NewCapture(c.head, c.tail)
 			for _, s := range c.writes {
 				if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
-					t.Fatalf("write: %d, %v", n, err)
+					t.Fatalf("write: %d, %v, want %v", n, err, len(s))
 				}
 			}
 			if got := w.String(); got != c.want || w.Dropped() != c.dropped {
-				t.Errorf("got %q and %d dropped", got, w.Dropped())
+				t.Errorf("got %q and %d dropped, want %v, Dropped %v", got, w.Dropped(), c.want, c.dropped)
 			}
 			all, dropped := w.take()
 			if string(all) != c.want || dropped != c.dropped {
-				t.Errorf("take: %q, %d", all, dropped)
+				t.Errorf("take: %q, %d, want all %v, dropped %v", all, dropped, c.want, c.dropped)
 			}
 			if _, err := w.Write([]byte("late")); err != nil || len(w.Head())+len(w.Tail()) != 0 {
-				t.Errorf("late write: kept %q, %v", w.Head(), err)
+				t.Errorf("late write: kept %q, %v, want no Tail()", w.Head(), err)
 			}
 		})
 	}
@@ -63,7 +63,7 @@ func TestCaptureOfManyWriters(t *testing.T) {
 	}
 	wg.Wait()
 	if w.Total() != 24000 || w.Dropped() != 24000-20 {
-		t.Errorf("total %d, dropped %d", w.Total(), w.Dropped())
+		t.Errorf("total %d, dropped %d, want Total 24000, Dropped %v", w.Total(), w.Dropped(), 24000-20)
 	}
 }
 
@@ -85,10 +85,10 @@ func FuzzCapture(f *testing.F) {
 		h := min(int(head), len(data))
 		k := min(int(tail), len(data)-h)
 		if !bytes.Equal(w.Head(), data[:h]) || !bytes.Equal(w.Tail(), data[len(data)-k:]) {
-			t.Errorf("kept %q and %q of %q", w.Head(), w.Tail(), data)
+			t.Errorf("kept %q and %q of %q, want Head %q, Tail %q", w.Head(), w.Tail(), data, data[:h], data[len(data)-k:])
 		}
 		if w.Total() != int64(len(data)) || w.Dropped() != int64(len(data)-h-k) {
-			t.Errorf("total %d, dropped %d", w.Total(), w.Dropped())
+			t.Errorf("total %d, dropped %d, want Total %v, Dropped %v", w.Total(), w.Dropped(), int64(len(data)), int64(len(data)-h-k))
 		}
 	})
 }

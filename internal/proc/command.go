@@ -14,22 +14,22 @@ import (
 
 // Command is a program to start.
 type Command struct {
-	// Path is a file, or a name to look for in the PATH of the command's
-	// environment, or of the runner's if the command's has none.
+	// Path is a file, or a name to look up in the PATH of the command's
+	// environment, or in the runner's if the command has none.
 	Path  string
 	Args  []string // without argv[0]
 	Argv0 string   // argv[0] when it is not Path
 	Dir   string
-	// Env is the complete environment, to which only the guard's mark is added.
+	// Env is the complete environment; only the guard's mark is added.
 	// Nil: the runner's base environment.
 	Env []string
-	// Stdin, Stdout and Stderr: an *os.File is handed to the child itself, nil is
-	// /dev/null, everything else is copied. A Read of Stdin that does not return
-	// keeps its goroutine until it does.
+	// Stdin, Stdout and Stderr: the child inherits an *os.File, nil means
+	// /dev/null, anything else is copied. A Read of Stdin that blocks keeps its
+	// goroutine.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// TTY is the slave of a pseudo-terminal: the child leads a new session that
-	// it controls, and it is all three streams.
+	// TTY is the slave of a pseudo-terminal. It becomes all three streams and the
+	// controlling terminal of a new session that the child leads.
 	TTY        *os.File
 	ExtraFiles []*os.File // from descriptor 3 on
 	User       *User
@@ -37,15 +37,15 @@ type Command struct {
 	Grace time.Duration
 	// Limit is how many bytes Run keeps of each stream: 1 MiB when 0.
 	Limit int
-	// Session makes the child lead a session of its own, not only a group. Stop
-	// then ends all groups of that session.
+	// Session makes the child lead a new session, not only a group. Stop then
+	// ends all groups of that session.
 	Session bool
 }
 
 const defaultGrace = 3 * time.Second
 
-// Start starts a command in a process group of its own. What it starts belongs
-// to the runner: it lives until it ends or is stopped, not as long as a request.
+// Start starts a command in its own process group. The process belongs to the
+// runner: it runs until it ends or is stopped, independent of any request.
 func (r *Runner) Start(c Command) (*Process, error) {
 	r.life.RLock()
 	defer r.life.RUnlock()
@@ -62,20 +62,20 @@ func (r *Runner) Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("start %q: %w in PATH; install it", c.Path, ErrNotFound)
 	}
 	if r.guard != nil {
-		r.guard.up()
+		r.guard.ensureRunning()
 		env = r.guard.marked(env)
 	}
-	pl, err := r.plumb(c)
+	pl, err := r.openStreams(c)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}
 	started := time.Now()
 	pid, err := r.forks.fork(path, c.argv(), &syscall.ProcAttr{Dir: c.Dir, Env: env, Files: pl.files, Sys: r.attributes(c)})
-	runtime.KeepAlive(c) // its files were handed over as numbers
+	runtime.KeepAlive(c) // its files were passed as numbers
 	pl.release()
 	if err != nil {
 		pl.abandon()
-		return nil, explain(c, path, r.userOf(c), err)
+		return nil, explainStart(c, path, r.userOf(c), err)
 	}
 	p := &Process{
 		r: r, pid: pid, path: path, started: started, grace: c.Grace,
@@ -119,9 +119,9 @@ func (r *Runner) attributes(c Command) *syscall.SysProcAttr {
 	return sys
 }
 
-// explain turns a failed start into an error that names what is missing. The
-// kernel answers ENOENT for the program, its interpreter and the directory alike.
-func explain(c Command, path string, u *User, err error) error {
+// explainStart turns a failed start into an error that names what is missing. The
+// kernel returns ENOENT for the program, its interpreter and the directory alike.
+func explainStart(c Command, path string, u *User, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
 		if c.Dir != "" {
 			if _, dirErr := os.Stat(c.Dir); dirErr != nil {

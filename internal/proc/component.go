@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// Instance is a running thing that can end by itself and can be stopped. One
-// that has a method Err() error is asked why it ended.
+// Instance is something that runs until it ends by itself or is stopped. It may
+// have a method Err() error that returns why it ended.
 type Instance interface {
 	Done() <-chan struct{}
 	Stop()
 }
 
-// ErrStopped is what Acquire returns to those who waited for a start that Stop
-// called off.
+// ErrStopped is what Acquire returns when Stop canceled the start it waited for.
 var ErrStopped = errors.New("was stopped")
 
-// Policy says how often a component may fail before it is left alone. The zero
+// Policy says how often a component may fail before starts are refused. The zero
 // Policy allows any number of tries without a pause.
 type Policy struct {
-	Tries  int           // failures within Window after which Acquire fails at once; 0: no bound
-	Window time.Duration // 0: failures count for ever
+	Tries  int           // failures within Window after which Acquire fails at once; 0: no limit
+	Window time.Duration // 0: failures count forever
 	// Backoff is the pause after a failure; it doubles with every further one up
 	// to MaxBackoff (16 × Backoff when 0).
 	Backoff    time.Duration
 	MaxBackoff time.Duration
 }
 
-// next says when the next try may happen after these failures, oldest first, and
-// whether it is one that Acquire waits for.
+// next returns when the next try is allowed after these failures, oldest first,
+// and whether Acquire waits for it.
 func (p Policy) next(failures []time.Time) (at time.Time, worthwhile bool) {
 	n := len(failures)
 	if n == 0 {
@@ -57,17 +56,17 @@ func (p Policy) next(failures []time.Time) (at time.Time, worthwhile bool) {
 	return failures[n-1].Add(pause), true
 }
 
-// Phase is where a component stands.
+// Phase is the state of a component.
 type Phase string
 
 // The phases of a component.
 const (
 	Absent   Phase = "absent" // not installed
-	Idle     Phase = "idle"   // starts on first need
+	Idle     Phase = "idle"   // starts on first use
 	Starting Phase = "starting"
 	Ready    Phase = "ready"
 	Stopping Phase = "stopping"
-	Failed   Phase = "failed" // the last try failed or the instance died; the next need may try again
+	Failed   Phase = "failed" // the last start failed or the instance crashed; the next use may try again
 )
 
 // State is a component's phase and, for absent and failed, the reason.
@@ -89,40 +88,40 @@ type ComponentConfig[T Instance] struct {
 	// Start returns when the instance is ready. Its context ends when the
 	// component is stopped, never with the request that caused the start.
 	Start func(ctx context.Context) (T, error)
-	// Idle is how long an instance that nobody holds stays; 0: until Stop.
+	// Idle is how long an unused instance keeps running; 0: until Stop.
 	Idle    time.Duration
 	Restart Policy
-	// Installed says which package is missing, nil when none is.
+	// Installed returns an error that names missing packages, or nil.
 	Installed func() error
 	Log       *slog.Logger
 }
 
-// Component is something that is started on first need, shared by all who need
-// it, replaced when it died and stopped when nobody needs it for a while.
+// Component is started on first use, shared by all users, replaced when it
+// crashes, and stopped when idle.
 type Component[T Instance] struct {
 	cfg ComponentConfig[T]
 
 	mu       sync.Mutex
-	phase    Phase // never Absent: that is asked for when it matters
+	phase    Phase // never Absent, which is checked when it matters
 	why      string
 	changed  chan struct{} // closed and replaced at each change of phase
-	run      *run[T]       // the current one until nothing is left of it; also while failed
+	run      *run[T]       // the current one until it is cleaned up, even while failed
 	failures []time.Time
 }
 
-// run is one start and the instance that came of it.
+// run is one start and its instance.
 type run[T Instance] struct {
 	instance T
 	cancel   context.CancelFunc
 	holders  int
 	idle     *time.Timer
-	stop     chan struct{} // closed to ask its goroutine to stop it
+	stop     chan struct{} // closed to request its stop
 	asked    bool          // stop is closed
-	err      error         // why those who wait for it get nothing
-	over     chan struct{} // closed by its goroutine when nothing is left of it
+	err      error         // what callers that wait for it get
+	over     chan struct{} // closed when it is cleaned up
 }
 
-// NewComponent makes a component. Nothing is started.
+// NewComponent returns a component. It starts nothing.
 func NewComponent[T Instance](cfg ComponentConfig[T]) *Component[T] {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -130,10 +129,10 @@ func NewComponent[T Instance](cfg ComponentConfig[T]) *Component[T] {
 	return &Component[T]{cfg: cfg, phase: Idle, changed: make(chan struct{})}
 }
 
-// State tells honestly where the component stands now.
+// State returns the current state.
 func (c *Component[T]) State() State {
 	c.mu.Lock()
-	c.bury()
+	c.checkAlive()
 	state := State{c.phase, c.why}
 	c.mu.Unlock()
 	if state.Phase == Idle || state.Phase == Failed {
@@ -151,18 +150,18 @@ func (c *Component[T]) installed() error {
 	return c.cfg.Installed()
 }
 
-// Acquire returns the instance and starts it if there is none. The caller holds
-// it until release, which may be called more than once. The context bounds only
-// the caller's own wait: a start goes on for the others. A pause that the restart
-// policy asks for is waited out; when its tries are used up, Acquire fails at once.
+// Acquire returns the instance and starts it if necessary. The caller holds it
+// until release, which may be called more than once. The context bounds only the
+// caller's own wait: the start continues for others. Acquire waits as long as the
+// restart policy requires; when its tries are used up, Acquire fails at once.
 func (c *Component[T]) Acquire(ctx context.Context) (instance T, release func(), err error) {
-	var mine *run[T] // the start that this call waits for
+	var mine *run[T] // the start this call waits for
 	for {
 		if err := context.Cause(ctx); err != nil {
 			return instance, nil, fmt.Errorf("wait for %s: %w", c.cfg.Name, err)
 		}
 		c.mu.Lock()
-		c.bury()
+		c.checkAlive()
 		if c.phase == Ready {
 			held := c.run
 			held.holders++
@@ -188,6 +187,32 @@ func (c *Component[T]) Acquire(ctx context.Context) (instance T, release func(),
 	}
 }
 
+// maxChecks is how many instances in a row may fail their check before
+// AcquireWorking gives up.
+const maxChecks = 3
+
+// AcquireWorking is Acquire for an instance that passes check. One that fails it
+// must end, if it has not: the next round waits for that and for another.
+func (c *Component[T]) AcquireWorking(ctx context.Context, check func(T) error) (instance T, release func(), err error) {
+	for n := 1; ; n++ {
+		instance, release, err = c.Acquire(ctx)
+		if err != nil {
+			return instance, nil, err
+		}
+		if err = check(instance); err == nil {
+			return instance, release, nil
+		}
+		release()
+		if ctx.Err() != nil || n == maxChecks {
+			return instance, nil, err
+		}
+		select {
+		case <-instance.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
 // awaitChange waits for a change, at most for pause unless that is negative.
 func awaitChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
 	var timeout <-chan time.Time
@@ -203,8 +228,8 @@ func awaitChange(ctx context.Context, changed <-chan struct{}, pause time.Durati
 	}
 }
 
-// launch begins a start if the policy allows it now. Otherwise it says how long
-// to wait, or why there is no use in waiting.
+// launch begins a start if the policy allows it now. Otherwise it returns how
+// long to wait, or why waiting is useless.
 func (c *Component[T]) launch() (time.Duration, error) {
 	if err := c.installed(); err != nil {
 		return 0, fmt.Errorf("%s is not installed: %w", c.cfg.Name, err)
@@ -229,15 +254,15 @@ func (c *Component[T]) launch() (time.Duration, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.run = &run[T]{cancel: cancel, stop: make(chan struct{}), over: make(chan struct{})}
 	c.enter(Starting, "")
-	go c.live(ctx, c.run)
+	go c.runInstance(ctx, c.run)
 	return -1, nil
 }
 
-// live is the whole life of one run: start, wait, stop.
-func (c *Component[T]) live(ctx context.Context, r *run[T]) {
+// runInstance starts an instance, waits for its end and stops it.
+func (c *Component[T]) runInstance(ctx context.Context, r *run[T]) {
 	defer close(r.over)
 	defer r.cancel()
-	c.cfg.Log.Debug("component starts", "component", c.cfg.Name)
+	c.cfg.Log.Debug("component starting", "component", c.cfg.Name)
 	instance, err := c.cfg.Start(ctx)
 
 	c.mu.Lock()
@@ -247,7 +272,7 @@ func (c *Component[T]) live(ctx context.Context, r *run[T]) {
 	case !r.asked:
 		r.instance = instance
 		c.enter(Ready, "")
-		c.armIdle(r) // whoever asked for it may have left meanwhile
+		c.armIdle(r) // the caller may have left meanwhile
 	}
 	c.mu.Unlock()
 	if err == nil {
@@ -255,10 +280,10 @@ func (c *Component[T]) live(ctx context.Context, r *run[T]) {
 		case <-r.stop:
 		case <-instance.Done():
 			c.mu.Lock()
-			c.bury()
+			c.checkAlive()
 			c.mu.Unlock()
 		}
-		instance.Stop() // also what a dead one left behind
+		instance.Stop() // cleans up after a crash, too
 	}
 
 	c.mu.Lock()
@@ -266,13 +291,13 @@ func (c *Component[T]) live(ctx context.Context, r *run[T]) {
 	if c.phase != Failed {
 		c.enter(Idle, "")
 	} else {
-		c.enter(Failed, c.why) // now there is room for the next
+		c.enter(Failed, c.why) // the next one may start now
 	}
 	c.mu.Unlock()
 }
 
-// bury notices that the instance has died, so that nobody is handed a dead one.
-func (c *Component[T]) bury() {
+// checkAlive notices that the instance has ended, so that nobody gets a dead one.
+func (c *Component[T]) checkAlive() {
 	if c.phase != Ready {
 		return
 	}
@@ -290,7 +315,7 @@ func (c *Component[T]) bury() {
 	c.fail(why)
 }
 
-// fail notes that the current run came to an end that nobody wanted.
+// fail records that the current run failed.
 func (c *Component[T]) fail(why error) {
 	c.failures = append(c.failures, time.Now())
 	if n := max(c.cfg.Restart.Tries, 32); len(c.failures) > n {
@@ -322,7 +347,7 @@ func (c *Component[T]) disarm(r *run[T]) {
 	}
 }
 
-// armIdle lets an instance that nobody holds end after a while.
+// armIdle starts the idle timer of an instance that nobody holds.
 func (c *Component[T]) armIdle(r *run[T]) {
 	if c.run != r || c.phase != Ready || r.holders > 0 || c.cfg.Idle <= 0 {
 		return
@@ -331,16 +356,16 @@ func (c *Component[T]) armIdle(r *run[T]) {
 	r.idle = time.AfterFunc(c.cfg.Idle, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		// It may have fired just before someone took hold.
+		// It may have fired just before an Acquire.
 		if c.run == r && c.phase == Ready && r.holders == 0 {
-			c.cfg.Log.Debug("component stops, nobody needs it", "component", c.cfg.Name)
-			c.ask(r)
+			c.cfg.Log.Debug("component idle, stopping", "component", c.cfg.Name)
+			c.requestStop(r)
 		}
 	})
 }
 
-// ask begins the end of a run.
-func (c *Component[T]) ask(r *run[T]) {
+// requestStop makes the goroutine of a run stop it.
+func (c *Component[T]) requestStop(r *run[T]) {
 	if r.asked {
 		return
 	}
@@ -351,18 +376,18 @@ func (c *Component[T]) ask(r *run[T]) {
 	r.cancel()
 	close(r.stop)
 	c.disarm(r)
-	if c.phase != Failed { // a dead one is being cleared away already
+	if c.phase != Failed { // a failed one is already being cleaned up
 		c.enter(Stopping, "")
 	}
 }
 
-// Stop ends the instance, also one that is held or just starting, and returns
-// when it is gone. Without one it does nothing. The next Acquire starts a new one.
+// Stop stops the instance, even one that is held or starting, and returns when
+// it has ended. The next Acquire starts a new one.
 func (c *Component[T]) Stop() {
 	c.mu.Lock()
 	r := c.run
 	if r != nil {
-		c.ask(r)
+		c.requestStop(r)
 	}
 	c.mu.Unlock()
 	if r != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // thing is an instance that does nothing until it is told to die.
@@ -78,7 +80,7 @@ func TestComponentStartsOnceForAll(t *testing.T) {
 			wg.Go(func() {
 				x, release := acquire(t, c)
 				if x.id != 0 {
-					t.Errorf("got thing %d", x.id)
+					t.Errorf("got thing %d, want id 0", x.id)
 				}
 				release()
 				release()
@@ -91,7 +93,7 @@ func TestComponentStartsOnceForAll(t *testing.T) {
 		c.Stop()
 		phase(t, c, "idle")
 		if len(f.made) != 1 || !f.made[0].stopped {
-			t.Errorf("made %d", len(f.made))
+			t.Errorf("made %d, want 1 that was stopped", len(f.made))
 		}
 	})
 }
@@ -104,25 +106,25 @@ func TestComponentStopsWhenIdle(t *testing.T) {
 		first, release1 := acquire(t, c)
 		_, release2 := acquire(t, c)
 		release1()
-		time.Sleep(time.Hour) // a holder keeps it
+		testenv.Advance(time.Hour) // a holder keeps it
 		phase(t, c, "ready")
 		release2()
-		time.Sleep(time.Minute - 1)
+		testenv.Advance(time.Minute - 1)
 		phase(t, c, "ready")
 		same, release3 := acquire(t, c) // starts the time anew
 		if same != first {
-			t.Error("another one")
+			t.Errorf("another one, want same %v", first)
 		}
 		release3()
-		time.Sleep(time.Minute - 1)
+		testenv.Advance(time.Minute - 1)
 		phase(t, c, "ready")
-		time.Sleep(time.Nanosecond)
+		testenv.Advance(time.Nanosecond)
 		phase(t, c, "idle")
 		if !first.stopped {
 			t.Error("not stopped")
 		}
 		if second, release := acquire(t, c); second.id != 1 {
-			t.Errorf("got thing %d", second.id)
+			t.Errorf("got thing %d, want id 1", second.id)
 		} else {
 			release()
 		}
@@ -138,15 +140,15 @@ func TestComponentCallerMayLeaveDuringTheStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, _, err := c.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want context.DeadlineExceeded", err)
 		}
 		phase(t, c, "starting")
-		time.Sleep(9 * time.Second)
+		testenv.Advance(9 * time.Second)
 		phase(t, c, "ready")
-		time.Sleep(time.Minute) // nobody holds it
+		testenv.Advance(time.Minute) // nobody holds it
 		phase(t, c, "idle")
 		if _, _, err := c.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || len(f.made) != 1 {
-			t.Errorf("with an ended context: %v", err)
+			t.Errorf("with an ended context: %v, want context.DeadlineExceeded, len(made) 1", err)
 		}
 	})
 }
@@ -160,7 +162,7 @@ func TestComponentHealsWithinItsPolicy(t *testing.T) {
 		for i, at := range []time.Duration{0, time.Second, 3 * time.Second} {
 			x, release := acquire(t, c)
 			if x.id != i || time.Since(begin) != at {
-				t.Errorf("thing %d after %v", x.id, time.Since(begin))
+				t.Errorf("thing %d after %v, want %d after %v", x.id, time.Since(begin), i, at)
 			}
 			x.why = errors.New("crashed")
 			x.die()
@@ -172,11 +174,11 @@ func TestComponentHealsWithinItsPolicy(t *testing.T) {
 		}
 		_, _, err := c.Acquire(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "failed 3 times, next try in 57s: ended by itself: crashed") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want an error containing \"failed 3 times, next try in 57s: ended by itself: crashed\"", err)
 		}
-		time.Sleep(time.Minute - 3*time.Second)
+		testenv.Advance(time.Minute - 3*time.Second)
 		if x, _ := acquire(t, c); x.id != 3 {
-			t.Errorf("thing %d", x.id)
+			t.Errorf("thing %d, want id 3", x.id)
 		}
 		c.Stop()
 		phase(t, c, "idle")
@@ -192,14 +194,14 @@ func TestComponentFailedStart(t *testing.T) {
 		for range 5 {
 			wg.Go(func() {
 				if _, _, err := c.Acquire(t.Context()); !errors.Is(err, f.err) {
-					t.Errorf("got %v", err)
+					t.Errorf("got %v, want %v", err, f.err)
 				}
 			})
 		}
 		wg.Wait()
 		phase(t, c, "failed: no display")
 		if len(f.made) != 1 {
-			t.Errorf("%d starts for one need", len(f.made))
+			t.Errorf("%d starts for one need, want len(made) 1", len(f.made))
 		}
 		f.err = nil
 		_, release := acquire(t, c)
@@ -223,11 +225,11 @@ func TestComponentStopCallsOffTheStart(t *testing.T) {
 		go c.Stop()
 		c.Stop()
 		if err := <-got; !errors.Is(err, ErrStopped) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, ErrStopped)
 		}
 		phase(t, c, "idle") // no failure
 		if len(f.made) != 0 {
-			t.Errorf("made %d", len(f.made))
+			t.Errorf("made %d, want no made", len(f.made))
 		}
 	})
 }
@@ -246,7 +248,7 @@ func TestComponentThatIsNotInstalled(t *testing.T) {
 		}})
 		phase(t, c, "absent: install the package things")
 		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, missing) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, missing)
 		}
 		there = true
 		phase(t, c, "idle")
@@ -256,11 +258,53 @@ func TestComponentThatIsNotInstalled(t *testing.T) {
 	})
 }
 
+func TestAcquireWorkingReplacesWhatFailsItsCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &factory{}
+		c := f.component(ComponentConfig[*thing]{})
+		hung := errors.New("hung")
+		check := func(good int) func(*thing) error {
+			return func(x *thing) error {
+				if x.id >= good {
+					return nil
+				}
+				x.die()
+				return hung
+			}
+		}
+		x, release, err := c.AcquireWorking(t.Context(), check(2))
+		if err != nil || x.id != 2 {
+			t.Fatalf("got thing %+v, %v, want the third", x, err)
+		}
+		release()
+		if _, _, err := c.AcquireWorking(t.Context(), check(100)); !errors.Is(err, hung) || len(f.made) != 2+maxChecks {
+			t.Errorf("got %v after %d starts, want %v after %d", err, len(f.made), hung, 2+maxChecks)
+		}
+		c.Stop()
+	})
+}
+
+func TestLifetimeEndsOnce(t *testing.T) {
+	t.Parallel()
+	l := NewLifetime()
+	if l.Ended() || l.Err() != nil {
+		t.Errorf("new: ended %v, %v, want neither", l.Ended(), l.Err())
+	}
+	first := errors.New("first")
+	l.End(first)
+	l.End(errors.New("second"))
+	if !l.Ended() || l.Err() != first {
+		t.Errorf("ended %v, %v, want true, %v", l.Ended(), l.Err(), first)
+	}
+	<-l.Done()
+}
+
 // lingering takes its time to stop.
 type lingering struct{ *thing }
 
 func (x lingering) Stop() {
-	time.Sleep(5 * time.Second)
+	<-time.After(5 * time.Second)
 	x.thing.Stop()
 }
 
@@ -283,9 +327,9 @@ func TestComponentIsNeverThereTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			release()
-			time.Sleep(2 * time.Second)
+			testenv.Advance(2 * time.Second)
 			if got := c.State().Phase; got != Stopping {
-				t.Errorf("state %v", got)
+				t.Errorf("state %v, want %v", got, Stopping)
 			}
 		}
 		x, _, err := c.Acquire(t.Context())
@@ -295,7 +339,7 @@ func TestComponentIsNeverThereTwice(t *testing.T) {
 		x.die()
 		y, _, err := c.Acquire(t.Context())
 		if err != nil || y.thing == x.thing {
-			t.Errorf("got the dead one, %v", err)
+			t.Errorf("got the dead one, %v, want thing other than %v", err, x.thing)
 		}
 		c.Stop()
 	})
@@ -327,7 +371,7 @@ func TestPolicy(t *testing.T) {
 		{"for ever", Policy{Tries: 2}, at(1, 2), time.Time{}, false},
 	} {
 		if next, worth := c.policy.next(c.failures); !next.Equal(c.next) || worth != c.worth {
-			t.Errorf("%s: got %v, %v", c.name, next.Sub(start), worth)
+			t.Errorf("%s: got %v, %v, want %v, %v", c.name, next.Sub(start), worth, c.next.Sub(start), c.worth)
 		}
 	}
 }

@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the environment variable by which the guard knows its own.
+// markName is the environment variable that marks the runner's processes.
 const markName = "AIO_GUARD"
 
-// goodbye is what a guard reads when it has nothing to do.
+// goodbye tells the guard to exit without killing anything.
 const goodbye = "bye\n"
 
 const (
-	// guardShort is a life so short that the guard cannot have worked.
+	// guardShort is a run so short that the guard cannot have worked.
 	guardShort = time.Second
-	// guardTries is how many short lives in a row it takes to give up.
+	// guardTries is the number of consecutive short runs after which it is not
+	// restarted.
 	guardTries = 3
 	// daemonGrace is how long Close waits for marked daemons between TERM and KILL.
 	daemonGrace = time.Second
@@ -32,12 +33,12 @@ const (
 	slotSize = 16
 )
 
-// guard is the runner's side of the guard process, which ends everything that
-// was started here when this program is killed and can no longer do it.
+// guard is the runner's side of the guard process, which kills everything the
+// runner started if this program is killed.
 //
-// The two share a pipe, whose end tells the guard that we are gone, and a
-// memory file with the numbers of our groups. Writing a group down costs one
-// system call and wakes nobody.
+// The two share a pipe, whose end tells the guard that this program has ended,
+// and a memory file with the numbers of its process groups. Registering a group
+// costs one system call and wakes nobody.
 type guard struct {
 	argv   []string
 	nonce  string
@@ -47,17 +48,17 @@ type guard struct {
 
 	mu     sync.Mutex
 	closed bool
-	lease  *os.File // our end of the pipe; nil while there is no guard
+	lease  *os.File // our end of the pipe; nil without a guard
 	pid    int
 	ended  chan struct{}
-	short  int // short lives in a row
+	short  int // consecutive short runs
 	table  *os.File
 	slots  int
 	free   []int
 }
 
-// marked is env with the mark. A mark of an outer runner is replaced: its guard
-// ends this program, and this program's guard ends our children.
+// marked is env with the mark. It replaces the mark of an outer runner: that
+// runner's guard ends this program, and our own guard ends our children.
 func (g *guard) marked(env []string) []string {
 	out := make([]string, 0, len(env)+1)
 	out = append(out, markName+"="+g.nonce)
@@ -69,10 +70,9 @@ func (g *guard) marked(env []string) []string {
 	return out
 }
 
-// up starts the guard unless it runs. Without one, children still die with us by
-// their parent-death signal; so a guard that cannot be started is reported and
-// nothing fails.
-func (g *guard) up() {
+// ensureRunning starts the guard unless it runs. Without one, the parent-death
+// signal still ends our children, so a failure is only logged.
+func (g *guard) ensureRunning() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lease != nil || g.closed || g.short >= guardTries {
@@ -80,7 +80,7 @@ func (g *guard) up() {
 	}
 	if err := g.start(); err != nil {
 		g.short = guardTries
-		g.log.Error("guard cannot be started, daemons may outlive a killed server", "error", err)
+		g.log.Error("guard failed to start, daemons may outlive a killed server", "error", err)
 	}
 }
 
@@ -107,8 +107,8 @@ func (g *guard) start() error {
 		lease.Close()
 		return fmt.Errorf("write to guard: %w", err)
 	}
-	// A session of its own, so that what kills our group or terminal spares it,
-	// and no environment, so that no guard takes it for a child.
+	// Its own session, so that signals to our group or terminal spare it, and no
+	// environment, so that no guard considers it a child.
 	pid, err := g.forks.fork(g.argv[0], g.argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{uintptr(pipe[0]), null.Fd(), null.Fd(), g.table.Fd()},
@@ -123,7 +123,7 @@ func (g *guard) start() error {
 	return nil
 }
 
-// watch waits for the guard and replaces it when it dies.
+// watch waits for the guard and replaces it when it ends.
 func (g *guard) watch(pid int, started time.Time, ended chan struct{}) {
 	defer close(ended)
 	awaitExit(pid)
@@ -142,15 +142,15 @@ func (g *guard) watch(pid int, started time.Time, ended chan struct{}) {
 	switch {
 	case closed:
 	case failed:
-		g.log.Error("guard does not stay up, daemons may outlive a killed server", "exit", exit.String())
+		g.log.Error("guard keeps failing, daemons may outlive a killed server", "exit", exit.String())
 	default:
-		g.log.Warn("guard ended, starting another", "exit", exit.String())
+		g.log.Warn("guard ended, restarting it", "exit", exit.String())
 		g.revive()
 	}
 }
 
-// enter writes down the group of a process that started.
-func (g *guard) enter(p *Process) {
+// register adds the group of a new process to the table.
+func (g *guard) register(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n := len(g.free); n > 0 {
@@ -162,9 +162,9 @@ func (g *guard) enter(p *Process) {
 	g.set(p.slot, p.pid, 0)
 }
 
-// reaped writes down that the number of a group is no longer held by its leader:
-// from now on it must be proved whose it is, or, if the group is gone, forgotten.
-func (g *guard) reaped(p *Process, gone bool, limit uint64) {
+// markReaped records that the leader of a group was reaped. From now on the guard
+// must verify that the number is still ours, or ignore it if the group is gone.
+func (g *guard) markReaped(p *Process, gone bool, limit uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if gone {
@@ -174,8 +174,8 @@ func (g *guard) reaped(p *Process, gone bool, limit uint64) {
 	}
 }
 
-// leave takes back what enter wrote.
-func (g *guard) leave(p *Process) {
+// unregister removes the group of a process from the table.
+func (g *guard) unregister(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.set(p.slot, 0, 0)
@@ -183,25 +183,25 @@ func (g *guard) leave(p *Process) {
 }
 
 func (g *guard) set(slot, number int, limit uint64) {
-	if g.table == nil { // no guard could be started, or all is over
+	if g.table == nil { // no guard has started, or it is closed
 		return
 	}
 	var b [slotSize]byte
 	binary.LittleEndian.PutUint64(b[:8], uint64(number))
 	binary.LittleEndian.PutUint64(b[8:], limit)
 	if _, err := g.table.WriteAt(b[:], int64(slot)*slotSize); err != nil {
-		g.log.Warn("guard table cannot be written", "error", err)
+		g.log.Warn("cannot write guard table", "error", err)
 	}
 }
 
-// close ends the daemons that left their group, then lets the guard go.
+// close ends the daemons that left their group, then the guard.
 func (g *guard) close() {
 	endMarked(g.nonce, daemonGrace)
 	g.mu.Lock()
 	g.closed = true
 	ended := g.ended
 	if g.lease != nil {
-		_, _ = g.lease.WriteString(goodbye) // a guard that is gone needs none
+		_, _ = g.lease.WriteString(goodbye) // a guard that has ended needs none
 		// The watcher closes the pipe when the guard has ended: no guard may see
 		// its end before goodbye.
 	}
@@ -222,8 +222,8 @@ func (g *guard) close() {
 	}
 }
 
-// kill ends a guard that does not react. Its number is ours as long as pid is
-// set, which watch changes under the same lock.
+// kill ends a guard that does not respond. The number is ours while pid is set,
+// which watch changes under the same lock.
 func (g *guard) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

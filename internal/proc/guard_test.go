@@ -111,7 +111,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			pids := numbersIn(line)
 			if err != nil || len(pids) < 12 {
-				t.Errorf("the server says %q, %v", line, err)
+				t.Errorf("the server says %q, %v, want len(pids) at least 12", line, err)
 			}
 			lived := 0
 			for _, pid := range pids {
@@ -120,7 +120,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 				}
 			}
 			if lived < 10 { // two of the leaders have ended by themselves
-				t.Errorf("%d of %v lived before", lived, pids)
+				t.Errorf("%d of %v lived before, want at least 10", lived, pids)
 			}
 			if err := c.kill(cmd.Process.Pid); err != nil {
 				t.Error(err)
@@ -154,10 +154,10 @@ func TestGuardIgnoresSignals(t *testing.T) {
 		return mask&want == want
 	})
 	if e, ok := readEntry(pid); !ok || e.session != pid {
-		t.Errorf("it has no session of its own: %+v, %v", e, ok)
+		t.Errorf("it has no session of its own: %+v, %v, want session %v", e, ok, pid)
 	}
 	if environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || len(environ) != 0 {
-		t.Errorf("its environment is %q, %v", environ, err)
+		t.Errorf("its environment is %q, %v, want no environ", environ, err)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestBrokenGuardIsGivenUp(t *testing.T) {
 		r := newRunner(t, Config{Guard: argv})
 		eventually(t, "no further tries", func() bool {
 			if res, err := r.Run(t.Context(), bash("exit 3")); err != nil || res.Exit.Code != 3 {
-				t.Fatalf("%v, %v", res.Exit, err)
+				t.Fatalf("%v, %v, want Code 3", res.Exit, err)
 			}
 			r.guard.mu.Lock()
 			defer r.guard.mu.Unlock()
@@ -217,10 +217,10 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 	g.set(2, 1, 0)
 	s := &sweep{nonce: rand.Text(), groups: readGroups(table, bootTicks())}
 	if len(s.groups) != 1 {
-		t.Errorf("groups: %+v", s.groups)
+		t.Errorf("groups: %+v, want len(groups) 1", s.groups)
 	}
 	if n := s.signal(syscall.SIGKILL); n != 0 || len(s.groups) != 0 || !alive(p.PID()) {
-		t.Errorf("%d signalled, %v left", n, s.groups)
+		t.Errorf("%d signaled, groups %v, want none and process %d alive", n, s.groups, p.PID())
 	}
 	g.set(0, p.PID(), 0)
 	s.groups = readGroups(table, bootTicks())
@@ -228,6 +228,6 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 		t.Error("something is left")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGKILL {
-		t.Errorf("it %v", exit)
+		t.Errorf("it %v, want Signal syscall.SIGKILL", exit)
 	}
 }

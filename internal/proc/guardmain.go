@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// guardTable is the descriptor at which the guard finds the table of groups.
+	// guardTable is the guard's descriptor of the table of groups.
 	guardTable = 3
-	// sweepLimit bounds how long the guard hunts what forks faster than it kills.
+	// sweepLimit bounds the fight with processes that fork faster than they are killed.
 	sweepLimit = 10 * time.Second
-	// sweepPause lies between two looks at the process table.
+	// sweepPause is the time between two reads of the process table.
 	sweepPause = 10 * time.Millisecond
-	// sweepClean is how many looks in a row must find nothing: a process that is
-	// just executing another program shows no environment for a moment.
+	// sweepClean is how many consecutive reads must find nothing: a process has no
+	// visible environment for a moment during exec.
 	sweepClean = 3
-	// nonceLength is that of crypto/rand.Text. A shorter mark is refused, so that
-	// no mishap makes the guard match what is not ours.
+	// nonceLength is the length of crypto/rand.Text. A shorter mark is refused, so
+	// that the guard never matches foreign processes by mistake.
 	nonceLength = 26
 )
 
 // GuardMain is the guard program: it waits until the pipe on stdin ends. After a
-// goodbye it just returns. Otherwise the runner was killed, and every process
-// that carries its mark or is in one of its groups is killed, until none is
-// left. It touches no other process. The result is the exit code.
+// goodbye it returns. Otherwise the runner was killed, and the guard kills every
+// process that carries its mark or is in one of its groups, until none is left.
+// It touches no other process. The result is the exit code.
 func GuardMain(stdin *os.File) int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
@@ -53,8 +53,8 @@ func GuardMain(stdin *os.File) int {
 	return 0
 }
 
-// readGroups reads the groups that the runner had. At now, when it died, the
-// numbers of groups without a limit were surely its own.
+// readGroups reads the runner's groups. The numbers of groups without a limit
+// were still the runner's at now, when it ended.
 func readGroups(table *os.File, now uint64) []claim {
 	data, err := io.ReadAll(io.NewSectionReader(table, 0, 1<<24))
 	if err != nil {
@@ -97,36 +97,36 @@ func (s *sweep) kill(limit time.Duration) bool {
 	return true
 }
 
-// signal reaches every process of the runner once and counts them.
+// signal signals every process of the runner once and counts them.
 func (s *sweep) signal(sig syscall.Signal) int {
 	table, err := processes()
 	if err != nil {
 		return 0
 	}
-	struck := 0
+	signaled := 0
 	var held []claim
 	for _, group := range s.groups {
 		members := group.members(table)
 		if len(members) == 0 {
-			continue // its number may be someone else's from now on
+			continue // another process may get its number from now on
 		}
 		held = append(held, group)
 		for _, m := range members {
-			if strike(m, sig, group.covers) {
-				struck++
+			if signalIfOwned(m, sig, group.covers) {
+				signaled++
 			}
 		}
 	}
 	s.groups = held
 	for _, e := range table {
-		if !e.zombie && carries(e.pid, s.nonce) && strike(e, sig, func(e entry) bool { return carries(e.pid, s.nonce) }) {
-			struck++
+		if !e.zombie && carries(e.pid, s.nonce) && signalIfOwned(e, sig, func(e entry) bool { return carries(e.pid, s.nonce) }) {
+			signaled++
 		}
 	}
-	return struck
+	return signaled
 }
 
-// carries is true when the process was started with the mark of that nonce.
+// carries reports whether the process has the mark with that nonce.
 func carries(pid int, nonce string) bool {
 	if pid == os.Getpid() {
 		return false
@@ -144,7 +144,7 @@ func carries(pid int, nonce string) bool {
 	return false
 }
 
-// endMarked ends what carries the mark: TERM, and KILL after the grace.
+// endMarked ends the processes with the mark: TERM, then KILL after the grace.
 func endMarked(nonce string, grace time.Duration) {
 	s := &sweep{nonce: nonce}
 	if s.signal(syscall.SIGTERM) == 0 {

@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InitConfig is what Init starts.
+// InitConfig describes the server that Init starts.
 type InitConfig struct {
 	Argv []string // the server; Argv[0] is a path
 	Env  []string // its complete environment
 	Dir  string
 	User *User // who it runs as; nil: same user
-	// Grace is the time between TERM and KILL for what the server leaves behind:
-	// 1s when 0.
+	// Grace is the time between TERM and KILL for processes that the server
+	// leaves: 1s when 0.
 	Grace time.Duration
 	Log   *slog.Logger
 }
 
-// cannotStart is the code of a shell for a command that cannot be run.
+// cannotStart is the exit code of shells for a command that cannot be run.
 const cannotStart = 126
 
-// Init is the life of a process that is PID 1 of a container, or the root parent
-// of a server without privileges. It starts the server with our streams, hands
-// on TERM, INT, HUP, USR1 and USR2, and collects every orphan that the kernel
-// gives us. When the server has ended it ends what is left and returns the
-// server's code. It must be alone in its process: it reaps all children.
+// Init runs as PID 1 of a container, or as the root parent of an unprivileged
+// server. It starts the server with our streams, forwards TERM, INT, HUP, USR1
+// and USR2, and reaps orphans. When the server has ended, it ends the remaining
+// processes and returns the server's exit code. It reaps all children, so it must
+// be alone in its process.
 func Init(cfg InitConfig) int {
 	log := cfg.Log
 	if log == nil {
@@ -46,24 +46,24 @@ func Init(cfg InitConfig) int {
 	defer runtime.UnlockOSThread()
 	if os.Getpid() != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			log.Warn("orphans will not be adopted", "error", err)
+			log.Warn("cannot adopt orphans", "error", err)
 		}
 	}
 	in := &initLoop{signals: make(chan os.Signal, 16), children: make(chan os.Signal, 1)}
-	// Two channels, so that no flood of ended children can push out a TERM.
+	// Two channels, so that many ended children cannot displace a TERM.
 	signal.Notify(in.signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(in.signals)
 	signal.Notify(in.children, syscall.SIGCHLD)
 	defer signal.Stop(in.children)
 
 	if err := in.start(cfg); err != nil {
-		log.Error("server cannot be started", "error", err)
+		log.Error("server failed to start", "error", err)
 		return cannotStart
 	}
-	exit := in.serve()
+	exit := in.forwardSignals()
 	log.Info("server ended", "exit", exit.String())
 	if !in.endRest(cfg.Grace) {
-		log.Error("some processes survive KILL")
+		log.Error("some processes survived SIGKILL")
 	}
 	return exit.Code
 }
@@ -81,7 +81,7 @@ func (in *initLoop) start(cfg InitConfig) error {
 	var err error
 	in.server, err = syscall.ForkExec(cfg.Argv[0], cfg.Argv, &syscall.ProcAttr{
 		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2},
-		// A group of its own, so that ^C at a terminal reaches it once, through us.
+		// Its own group, so that ^C at a terminal reaches it once, through us.
 		Sys: &syscall.SysProcAttr{Credential: cfg.User.credential(), Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
@@ -90,12 +90,12 @@ func (in *initLoop) start(cfg InitConfig) error {
 	return nil
 }
 
-// serve hands on signals and reaps until the server has ended.
-func (in *initLoop) serve() Exit {
+// forwardSignals forwards signals and reaps until the server has ended.
+func (in *initLoop) forwardSignals() Exit {
 	for {
 		select {
 		case sig := <-in.signals:
-			// Nobody else reaps, so the number still is the server's.
+			// Nobody else reaps, so the number is still the server's.
 			_ = syscall.Kill(in.server, sig.(syscall.Signal))
 		case <-in.children:
 			if exit, _ := in.reap(); exit != notEnded {
@@ -105,8 +105,8 @@ func (in *initLoop) serve() Exit {
 	}
 }
 
-// reap collects everyone who has ended. It tells how the server did, if it was
-// among them, and whether any child is left.
+// reap reaps all children that have ended. It returns the exit of the server, if
+// it was among them, and whether any child is left.
 func (in *initLoop) reap() (server Exit, left bool) {
 	server = notEnded
 	for {
@@ -124,7 +124,7 @@ func (in *initLoop) reap() (server Exit, left bool) {
 	}
 }
 
-// endRest ends whoever is left below us, and is true when nobody is.
+// endRest ends our remaining descendants, and returns true when none is left.
 func (in *initLoop) endRest(grace time.Duration) bool {
 	if _, left := in.reap(); !left {
 		return true
@@ -146,8 +146,8 @@ func (in *initLoop) endRest(grace time.Duration) bool {
 	return false
 }
 
-// signalRest signals all our descendants. For PID 1 these are all processes that
-// it can see, and /proc may show another namespace.
+// signalRest signals all our descendants. For PID 1 these are all visible
+// processes; /proc may show another namespace.
 func signalRest(sig syscall.Signal) {
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, sig)
@@ -168,7 +168,7 @@ func signalRest(sig syscall.Signal) {
 	}
 	for _, e := range table {
 		if below[e.pid] && e.pid != os.Getpid() {
-			strike(e, sig, func(now entry) bool { return below[now.parent] })
+			signalIfOwned(e, sig, func(now entry) bool { return below[now.parent] })
 		}
 	}
 }

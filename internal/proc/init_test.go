@@ -64,14 +64,14 @@ func TestInitReturnsTheCodeOfTheServer(t *testing.T) {
 			cmd := initOf(attr, "-", c.script)
 			_ = cmd.Run()
 			if got := cmd.ProcessState.ExitCode(); got != c.code {
-				t.Errorf("%s: code %d", c.script, got)
+				t.Errorf("%s: code %d, want %v", c.script, got, c.code)
 			}
 		}
 		cmd := self("init", "-", "/no/such/server")
 		cmd.SysProcAttr = attr
 		_ = cmd.Run()
 		if got := cmd.ProcessState.ExitCode(); got != cannotStart {
-			t.Errorf("no server: code %d", got)
+			t.Errorf("no server: code %d, want %v", got, cannotStart)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestInitHandsOnSignals(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			if got := cmd.ProcessState.ExitCode(); got != 9 {
-				t.Errorf("%v: code %d", sig, got)
+				t.Errorf("%v: code %d, want 9", sig, got)
 			}
 		}
 	})
@@ -152,7 +152,7 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		if got := cmd.ProcessState.ExitCode(); got != 4 {
-			t.Errorf("code %d", got)
+			t.Errorf("code %d, want 4", got)
 		}
 		for _, pid := range living {
 			if alive(pid) {
@@ -177,7 +177,7 @@ func TestKilledInitTakesTheServerAlong(t *testing.T) {
 		}
 		living, _ := below(t, cmd.Process.Pid)
 		if len(living) != 1 {
-			t.Errorf("below it: %v", living)
+			t.Errorf("below it: %v, want len(living) 1", living)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
@@ -194,7 +194,7 @@ func TestInitGivesUpRoot(t *testing.T) {
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
 		out, err := initOf(attr, "4242", "echo $(id -u) $(id -g) $(id -G)").Output()
 		if got := strings.TrimSpace(string(out)); err != nil || got != "4242 4242 4242" {
-			t.Errorf("got %q, %v", got, err)
+			t.Errorf("got %q, %v, want \"4242 4242 4242\"", got, err)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func bash(script string, args ...string) Command {
 }
 
 // patience bounds every wait in these tests; none of them needs a fraction of it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()

@@ -1,11 +1,11 @@
-// Package proc starts programs and ends them: it is the one door through which
-// this module runs anything.
+// Package proc starts and stops programs. Services run everything through it;
+// only package isolate, which builds sandboxes, starts processes itself.
 //
 // It owns every child from fork to reap: its process group, the goroutine that
 // alone waits for it, the pipes and the goroutines that copy its output, and
 // the guard that cleans up when this program is killed. It refuses shell
-// strings, environments taken from the parent behind the caller's back, output
-// without a bound, and signals to a process that may no longer be ours.
+// strings, implicitly inherited environments, unbounded output, and signals to
+// a process that may no longer be ours.
 package proc
 
 import (
@@ -22,17 +22,17 @@ import (
 // ErrClosed is what Start returns after Close.
 var ErrClosed = errors.New("runner is closed")
 
-// Config is what a Runner works with.
+// Config of a Runner.
 type Config struct {
 	Log *slog.Logger
-	// Env is the base environment of children. The caller has taken the secrets
-	// out. Nil means nothing but a PATH.
+	// Env is the base environment of children, without secrets. Nil means only a
+	// PATH.
 	Env []string
-	// User is who children run as unless their Command says otherwise. Nil: same user.
+	// User is who children run as unless their Command names another. Nil: same user.
 	User *User
-	// Guard is the argv of a program that calls [GuardMain], usually the own
-	// binary: {"/proc/self/exe", "guard"}. Nil: no guard, children are then only
-	// bound by the parent-death signal, which their descendants do not inherit.
+	// Guard is the argv of a program that calls [GuardMain], usually this
+	// binary: {"/proc/self/exe", "guard"}. Nil: no guard; only the parent-death
+	// signal then ends children, and their descendants do not inherit it.
 	Guard []string
 }
 
@@ -46,22 +46,22 @@ type Runner struct {
 	guard *guard // nil when not configured
 	bufs  sync.Pool
 
-	// life is held for reading while a process is started, so that Close sees
-	// either a started process or a refused start, never one in between.
+	// life is read-locked while a process starts, so that Close sees either a
+	// started process or a refused start.
 	life   sync.RWMutex
 	closed bool
 	end    sync.Once
 
 	mu      sync.Mutex
 	procs   map[*Process]struct{}
-	sweepAt int // how many entries procs may have before the dead ones are looked for
+	sweepAt int // number of entries in procs at which ended ones are removed
 }
 
-// firstSweep is how many processes are tracked before the first look for those
-// whose background members ended unseen.
+// firstSweep is how many processes are tracked before those whose background
+// members have ended are removed for the first time.
 const firstSweep = 64
 
-// New makes a Runner. It starts nothing: no thread, no guard.
+// New returns a Runner. It starts no thread and no guard.
 func New(cfg Config) *Runner {
 	r := &Runner{
 		log:     cfg.Log,
@@ -91,37 +91,39 @@ func (r *Runner) setEnv(env []string) {
 	r.env.Store(&env)
 }
 
-// Warm starts ahead what the first Start would have to start besides its program.
+// Warm starts the guard, so that the first Start need not.
 func (r *Runner) Warm() {
 	if r.guard != nil {
 		r.reviveGuard()
 	}
 }
 
-// Rebase replaces the base environment before anything was started with it;
-// afterwards it is refused, since what runs could no longer be told from what
-// would run.
+// Rebase replaces the base environment. It fails after the first Start, since
+// running processes would have another environment than new ones.
 func (r *Runner) Rebase(env []string) error {
 	r.life.Lock()
 	defer r.life.Unlock()
 	if r.used.Load() {
-		return errors.New("change the base environment: processes were started with it")
+		return errors.New("change the base environment: processes already use it")
 	}
 	r.setEnv(env)
 	return nil
 }
 
-// Info tells about one process.
+// Amend replaces the base environment of processes that start from now on.
+func (r *Runner) Amend(env []string) { r.setEnv(env) }
+
+// Info describes a process.
 type Info struct {
 	PID     int
 	Path    string
 	Started time.Time
-	// Background is true when the child itself has ended and what it left in its
-	// group lives on.
+	// Background is true when the child itself has ended but others in its group
+	// are running.
 	Background bool
 }
 
-// Living lists the processes that this runner would have to stop, oldest first.
+// Living lists the running processes, oldest first.
 func (r *Runner) Living() []Info {
 	r.sweep()
 	r.mu.Lock()
@@ -137,8 +139,8 @@ func (r *Runner) Living() []Info {
 	return living
 }
 
-// Close stops every living process at once, also what had left its group but
-// still carries the guard's mark, and lets the guard go. It may be called more
+// Close stops all running processes at once, including those that left their
+// group but carry the guard's mark, and then the guard. It may be called more
 // than once; Start fails afterwards.
 func (r *Runner) Close() error {
 	r.end.Do(func() {
@@ -163,16 +165,16 @@ func (r *Runner) Close() error {
 	return nil
 }
 
-// track makes p the runner's to stop. Background processes that end leave no
-// event, so entries are checked when their number has doubled: cheap on
-// average, and what ended is never kept for ever.
+// track adds p to the processes that Close stops. The end of a background
+// process causes no event, so entries are checked when their number has doubled:
+// that is cheap on average, and ended ones do not pile up.
 func (r *Runner) track(p *Process) {
 	r.mu.Lock()
 	r.procs[p] = struct{}{}
 	full := len(r.procs) >= r.sweepAt
 	r.mu.Unlock()
 	if r.guard != nil {
-		r.guard.enter(p)
+		r.guard.register(p)
 	}
 	if full {
 		r.sweep()
@@ -182,7 +184,7 @@ func (r *Runner) track(p *Process) {
 	}
 }
 
-// sweep forgets the processes of which nothing is left.
+// sweep removes processes whose group has ended.
 func (r *Runner) sweep() {
 	r.mu.Lock()
 	var reaped []*Process
@@ -204,7 +206,7 @@ func (r *Runner) forget(p *Process) {
 	delete(r.procs, p)
 	r.mu.Unlock()
 	if tracked && r.guard != nil {
-		r.guard.leave(p)
+		r.guard.unregister(p)
 	}
 }
 
@@ -213,6 +215,6 @@ func (r *Runner) reviveGuard() {
 	r.life.RLock()
 	defer r.life.RUnlock()
 	if !r.closed {
-		r.guard.up()
+		r.guard.ensureRunning()
 	}
 }

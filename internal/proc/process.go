@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// killWait is how long Stop believes that KILL will still work. A process
-	// that sleeps in the kernel for longer cannot be ended by anyone.
+	// killWait is how long Stop waits for KILL to work. A process that sleeps in
+	// the kernel for longer cannot be ended.
 	killWait = 10 * time.Second
-	// pollPause is the longest pause between two looks at whether a group is
-	// gone, for which the kernel has no event.
+	// pollPause is the longest pause between two checks whether a group has
+	// ended, for which the kernel has no event.
 	pollPause = 25 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type Exit struct {
 	Signal syscall.Signal // 0 when it exited by itself
 }
 
-// notEnded stands for the exit of a process that has not ended.
+// notEnded is the exit of a process that has not ended.
 var notEnded = Exit{Code: -1}
 
 func exitOf(status syscall.WaitStatus) Exit {
@@ -38,7 +38,7 @@ func exitOf(status syscall.WaitStatus) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// String tells in words.
+// String describes it.
 func (e Exit) String() string {
 	switch {
 	case e.Signal != 0:
@@ -67,22 +67,21 @@ type Process struct {
 	in           *input
 	outs         []*output
 	done         chan struct{}
-	settled      chan struct{} // the goroutine that waits has nothing left to do
+	settled      chan struct{} // closed when the waiting goroutine is through
 	asked        atomic.Bool   // TERM was sent by Stop
 
-	mu     sync.Mutex // held while signalling, so that the child is not reaped in between
+	mu     sync.Mutex // held while signaling, so that the child is not reaped meanwhile
 	exit   Exit
 	reaped bool
 	gone   bool   // reaped, and its group (session) has no living member
 	limit  uint64 // boot ticks at which it was reaped
 }
 
-// PID is the child's number, which is that of its group too.
+// PID is the process id of the child, and the id of its group.
 func (p *Process) PID() int { return p.pid }
 
-// Done is closed when the child itself has been reaped and everything that it
-// wrote has been copied. Neither what it left in the background nor a writer
-// that does not take the output delays it.
+// Done is closed when the child was reaped and its output copied. Neither
+// background processes nor a blocked writer delay it.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit is how the child ended. Before Done its code is -1.
@@ -105,7 +104,7 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	}
 }
 
-// begin starts the goroutines that the process needs.
+// begin starts the goroutines of the process.
 func (p *Process) begin() {
 	if p.in != nil {
 		go p.in.copy()
@@ -123,7 +122,7 @@ func (p *Process) begin() {
 	go p.wait()
 }
 
-// wait is the only one who waits for the child.
+// wait alone waits for the child.
 func (p *Process) wait() {
 	defer close(p.settled)
 	awaitExit(p.pid)
@@ -135,7 +134,7 @@ func (p *Process) wait() {
 	gone, limit := p.gone, p.limit
 	p.mu.Unlock()
 	if p.r.guard != nil {
-		p.r.guard.reaped(p, gone, limit)
+		p.r.guard.markReaped(p, gone, limit)
 	}
 	if p.in != nil {
 		p.in.close()
@@ -145,7 +144,7 @@ func (p *Process) wait() {
 	p.settle()
 }
 
-// settle lets the runner forget the process once nothing of it is left.
+// settle removes the process from the runner once its group has ended.
 func (p *Process) settle() { p.settleIn(processes) }
 
 func (p *Process) settleIn(read func() ([]entry, error)) {
@@ -160,19 +159,19 @@ func (p *Process) settleIn(read func() ([]entry, error)) {
 	p.r.forget(p)
 }
 
-// state tells whether the child was reaped and whether its group is known to be gone.
+// state returns whether the child was reaped and whether its group is known to have ended.
 func (p *Process) state() (reaped, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reaped, p.gone
 }
 
-// empty is true when the child was reaped and no living process is left in its
-// group. Zombies that their parent has not collected do not count.
+// empty reports whether the child was reaped and no process is left in its group,
+// except zombies.
 func (p *Process) empty() bool { return p.emptyIn(processes) }
 
-// emptyIn is empty with a table that is read only when it is needed, and after
-// the process was reaped.
+// emptyIn is empty with a table that is read only if needed, and after the
+// process was reaped.
 func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,8 +187,8 @@ func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 		return false
 	}
 	living, anyone := p.claim().find(table)
-	// Reading the table is not atomic: when it shows nobody, the group must be
-	// empty too, or someone was born and overlooked meanwhile.
+	// Reading the table is not atomic: a process may be created meanwhile and
+	// missed, so the group itself must be empty, too.
 	p.gone = len(living) == 0 && (anyone || groupEmpty(p.pid))
 	return p.gone
 }
@@ -198,13 +197,18 @@ func (p *Process) claim() claim {
 	return claim{number: p.pid, session: p.session, limit: p.limit}
 }
 
-// Signal sends a signal to the whole group. After the child was reaped it
-// reaches what is left of the group if that provably still is this one;
-// otherwise the answer is [os.ErrProcessDone].
+// Signal signals the whole group. After the child was reaped it signals the rest
+// of the group if that provably still is the same group; otherwise it returns
+// [os.ErrProcessDone].
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.signal(sig)
+	err := p.signal(sig)
+	p.mu.Unlock()
+	if err == nil || errors.Is(err, syscall.EPERM) {
+		p.signalPrivileged(sig)
+		err = nil
+	}
+	return err
 }
 
 func (p *Process) signal(sig syscall.Signal) error {
@@ -224,13 +228,23 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// signalAll reaches the other groups of the session as well.
+// signalAll signals the other groups of the session, too.
 func (p *Process) signalAll(sigs ...syscall.Signal) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gone {
-		return
+	gone := p.gone
+	if !gone {
+		p.signalOwn(sigs)
 	}
+	p.mu.Unlock()
+	for _, sig := range sigs {
+		if !gone {
+			p.signalPrivileged(sig)
+		}
+	}
+}
+
+// signalOwn signals what we may signal ourselves.
+func (p *Process) signalOwn(sigs []syscall.Signal) {
 	var members []entry
 	if p.session {
 		if table, err := processes(); err == nil {
@@ -238,28 +252,28 @@ func (p *Process) signalAll(sigs ...syscall.Signal) {
 		}
 	}
 	for _, sig := range sigs {
-		// What cannot be signalled is gone or not ours; the caller looks whether anyone is left.
+		// An error means that it has ended or is not ours; the caller checks what is left.
 		_ = p.signal(sig)
 		for _, m := range members {
 			if m.group != p.pid {
-				strike(m, sig, p.claim().covers)
+				signalIfOwned(m, sig, p.claim().covers)
 			}
 		}
 	}
 }
 
-// Stop ends the group: TERM, then KILL after the grace. With a session of its own
-// that means every group of it. It returns when the child is reaped, its group is
-// gone and its output is copied, which ends even if a daemon still holds the pipe.
-// It may be called by many at a time. Only a process that even KILL cannot end
-// within 10 s is given up, which is logged; its code is then -1.
+// Stop ends the group: TERM, then KILL after the grace. For a session that means
+// all of its groups. It returns when the child was reaped, its group has ended and
+// its output is copied, even if a daemon still holds the pipe. Concurrent calls
+// are allowed. A process that KILL does not end within 10 s is logged and left; its
+// code is then -1.
 func (p *Process) Stop() Exit {
 	if p.grace > 0 && !p.over() {
 		if p.asked.CompareAndSwap(false, true) {
 			if p.tty {
 				p.signalAll(syscall.SIGHUP) // interactive shells ignore TERM
 			}
-			p.signalAll(syscall.SIGTERM, syscall.SIGCONT) // a stopped process cannot react
+			p.signalAll(syscall.SIGTERM, syscall.SIGCONT) // a stopped process cannot handle TERM
 		}
 		p.await(p.grace)
 	}
@@ -270,10 +284,10 @@ func (p *Process) Stop() Exit {
 func (p *Process) Kill() Exit {
 	for deadline := time.Now().Add(killWait); !p.over(); {
 		if time.Now().After(deadline) {
-			p.r.log.Error("process survives KILL", "pid", p.pid, "path", p.path)
+			p.r.log.Error("process survived SIGKILL", "pid", p.pid, "path", p.path)
 			break
 		}
-		// Again and again, since a group can grow while it is being killed.
+		// Repeatedly, since a group can grow while it is being killed.
 		p.signalAll(syscall.SIGKILL)
 		p.await(4 * pollPause)
 	}
@@ -296,7 +310,7 @@ func (p *Process) over() bool {
 	}
 }
 
-// await waits until the process is over, at most for limit.
+// await waits until the process has ended, at most for limit.
 func (p *Process) await(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

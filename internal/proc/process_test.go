@@ -62,10 +62,10 @@ func TestStop(t *testing.T) {
 			}
 			wg.Wait()
 			if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("signal afterwards: %v", err)
+				t.Errorf("signal afterwards: %v, want os.ErrProcessDone", err)
 			}
 			if living := r.Living(); len(living) != 0 {
-				t.Errorf("living: %v", living)
+				t.Errorf("living: %v, want no living", living)
 			}
 		})
 	}
@@ -78,16 +78,16 @@ func TestWaitIsBoundedByItsContextOnly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if exit, err := p.Wait(ctx); !errors.Is(err, context.Canceled) || exit.Code != -1 || p.Exit().Code != -1 {
-		t.Errorf("got %v, %v", exit, err)
+		t.Errorf("got %v, %v, want code -1 and context.Canceled", exit, err)
 	}
 	if living := r.Living(); len(living) != 1 || living[0].PID != p.PID() || living[0].Background {
-		t.Errorf("living: %+v", living)
+		t.Errorf("living: %+v, want %d in the foreground", living, p.PID())
 	}
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		t.Error(err)
 	}
 	if exit, err := p.Wait(t.Context()); err != nil || exit.Signal != syscall.SIGINT {
-		t.Errorf("got %v, %v", exit, err)
+		t.Errorf("got %v, %v, want Signal syscall.SIGINT", exit, err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestGroupOutlivesItsLeader(t *testing.T) {
 	wait(t, p)
 	left := numbers(t, out, 2)
 	if living := r.Living(); len(living) != 1 || !living[0].Background {
-		t.Errorf("living: %+v", living)
+		t.Errorf("living: %+v, want one in the background", living)
 	}
 	if err := p.Signal(syscall.SIGUSR1); err != nil {
 		t.Error(err)
@@ -110,7 +110,7 @@ func TestGroupOutlivesItsLeader(t *testing.T) {
 	eventually(t, "the signal has ended both", func() bool { return !alive(left[0]) && !alive(left[1]) })
 	eventually(t, "the runner has noticed", func() bool { return len(r.Living()) == 0 })
 	if err := p.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("signal to nobody: %v", err)
+		t.Errorf("signal to nobody: %v, want os.ErrProcessDone", err)
 	}
 }
 
@@ -162,24 +162,24 @@ func TestStrikeSparesASuccessor(t *testing.T) {
 	p := start(t, r, bash("exec sleep 1000"))
 	e, ok := readEntry(p.PID())
 	if !ok || e.group != p.PID() || e.parent != os.Getpid() {
-		t.Fatalf("entry: %+v, %v", e, ok)
+		t.Fatalf("entry: %+v, %v, want group %v, parent %v", e, ok, p.PID(), os.Getpid())
 	}
 	before := e
 	before.start--
 	anyone := func(entry) bool { return true }
-	if strike(before, syscall.SIGKILL, anyone) {
+	if signalIfOwned(before, syscall.SIGKILL, anyone) {
 		t.Error("a process of another start time was signalled")
 	}
-	if strike(e, syscall.SIGKILL, func(entry) bool { return false }) {
+	if signalIfOwned(e, syscall.SIGKILL, func(entry) bool { return false }) {
 		t.Error("a process that is not meant was signalled")
 	}
-	if !strike(e, syscall.SIGTERM, anyone) {
+	if !signalIfOwned(e, syscall.SIGTERM, anyone) {
 		t.Error("the process was not signalled")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGTERM {
-		t.Errorf("got %v", exit)
+		t.Errorf("got %v, want Signal syscall.SIGTERM", exit)
 	}
-	if strike(e, syscall.SIGKILL, anyone) {
+	if signalIfOwned(e, syscall.SIGKILL, anyone) {
 		t.Error("a reaped process was signalled")
 	}
 }
@@ -216,7 +216,7 @@ func TestStopEndsTheJobsOfATerminal(t *testing.T) {
 	jobs := numbers(t, screen, 2)
 	for _, job := range jobs {
 		if e, ok := readEntry(job); !ok || e.session != p.PID() || e.group == p.PID() {
-			t.Errorf("job %d: %+v, %v", job, e, ok)
+			t.Errorf("job %d: %+v, %v, want session %v, group other than %v", job, e, ok, p.PID(), p.PID())
 		}
 	}
 	p.Stop()
@@ -273,7 +273,7 @@ func TestCloseStopsEverythingAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if _, err := r.Start(bash("true")); !errors.Is(err, ErrClosed) {
-		t.Errorf("start afterwards: %v", err)
+		t.Errorf("start afterwards: %v, want %v", err, ErrClosed)
 	}
 	if err := New(Config{Guard: guardArgv()}).Close(); err != nil {
 		t.Errorf("close without a start: %v", err)
@@ -311,7 +311,7 @@ func TestManyAtATime(t *testing.T) {
 	}
 	wg.Wait()
 	if living := r.Living(); len(living) != 0 {
-		t.Errorf("living: %v", living)
+		t.Errorf("living: %v, want no living", living)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestEndedBackgroundWorkIsForgotten(t *testing.T) {
 		}
 	}
 	if n := len(r.Living()); n != firstSweep-1 {
-		t.Errorf("%d living", n)
+		t.Errorf("%d living, want %v", n, firstSweep-1)
 	}
 	if _, err := gate.WriteString(strings.Repeat("\n", firstSweep)); err != nil {
 		t.Fatal(err)
@@ -380,7 +380,7 @@ func TestChildSurvivesTheThreadOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGUSR1 {
-		t.Errorf("it %v", exit)
+		t.Errorf("it %v, want Signal syscall.SIGUSR1", exit)
 	}
 }
 
@@ -401,7 +401,7 @@ func TestExtraFiles(t *testing.T) {
 	}
 	buf := make([]byte, 10)
 	if n, _ := pr.Read(buf); string(buf[:n]) != "three\n" {
-		t.Errorf("got %q", buf[:n])
+		t.Errorf("got %q, want %q", buf[:n], "three\n")
 	}
 }
 
@@ -416,7 +416,7 @@ func FuzzParseStat(f *testing.F) {
 		line := "42 (" + string(name) + ") S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0"
 		want := entry{pid: 42, parent: 1, group: 2, session: 3, start: 777}
 		if e, ok := parseStat([]byte(line)); !ok || e != want {
-			t.Errorf("got %+v, %v", e, ok)
+			t.Errorf("got %+v, %v, want e %v", e, ok, want)
 		}
 		parseStat(name)
 	})
@@ -426,6 +426,6 @@ func TestParseStat(t *testing.T) {
 	t.Parallel()
 	e, ok := parseStat([]byte("42 (a) b) (c) Z 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
 	if want := (entry{pid: 42, parent: 1, group: 2, session: 3, zombie: true, start: 777}); !ok || e != want {
-		t.Errorf("got %+v, %v", e, ok)
+		t.Errorf("got %+v, %v, want e %v", e, ok, want)
 	}
 }

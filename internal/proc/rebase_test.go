@@ -15,7 +15,7 @@ func TestRebase(t *testing.T) {
 	}
 	res, err := r.Run(t.Context(), Command{Path: "env"})
 	if out := string(res.Stdout); err != nil || !strings.Contains(out, "B=new") || strings.Contains(out, "A=old") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("%q %v, want containing \"B=new\", without \"A=old\"", out, err)
 	}
 	if err := r.Rebase(nil); err == nil {
 		t.Error("it changed under a process that was started")

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// Result is what Run saw.
+// Result is the outcome of Run.
 type Result struct {
 	Exit                         Exit
 	Stdout, Stderr               []byte // with a marker in the middle when something was dropped
@@ -16,11 +16,11 @@ type Result struct {
 // defaultLimit is how much of each stream Run keeps.
 const defaultLimit = 1 << 20
 
-// Run starts a command, keeps the beginning and the end of what it writes, and
-// waits for it. A code other than 0 is no error. When ctx ends first the whole
-// group is killed, and the result holds what there is. A stream that the
-// command names itself is not kept. What the command leaves running in the
-// background stays, as after Start; its later output is dropped.
+// Run starts a command, keeps the beginning and the end of its output, and waits
+// for it. A nonzero exit code is no error. When ctx ends first, Run kills the
+// whole group and returns the output so far. It does not keep streams that the
+// command redirects. Background processes of the command keep running, as after
+// Start; their later output is dropped.
 func (r *Runner) Run(ctx context.Context, c Command) (Result, error) {
 	if err := context.Cause(ctx); err != nil {
 		return Result{Exit: notEnded}, fmt.Errorf("run %s: %w", c.Path, err)
@@ -31,7 +31,7 @@ func (r *Runner) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	var out, errs *Capture
 	if c.TTY == nil {
-		out, errs = keep(&c.Stdout, limit), keep(&c.Stderr, limit)
+		out, errs = captureTo(&c.Stdout, limit), captureTo(&c.Stderr, limit)
 	}
 	p, err := r.Start(c)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Runner) Run(ctx context.Context, c Command) (Result, error) {
 	return res, err
 }
 
-func keep(w *io.Writer, limit int) *Capture {
+func captureTo(w *io.Writer, limit int) *Capture {
 	if *w != nil {
 		return nil
 	}

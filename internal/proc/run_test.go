@@ -46,10 +46,10 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if res.Exit != c.exit || string(res.Stdout) != c.out || string(res.Stderr) != c.errOut {
-				t.Errorf("got %v %q %q", res.Exit, res.Stdout, res.Stderr)
+				t.Errorf("got %v %q %q, want Exit %v, Stdout %v, Stderr %v", res.Exit, res.Stdout, res.Stderr, c.exit, c.out, c.errOut)
 			}
 			if c.name == "bounded" && (res.DroppedStdout != 6 || res.DroppedStderr != 0) {
-				t.Errorf("dropped %d and %d", res.DroppedStdout, res.DroppedStderr)
+				t.Errorf("dropped %d and %d, want 6 and 0", res.DroppedStdout, res.DroppedStderr)
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestOneWriterForBothStreamsKeepsTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := both.String(); got != "1\n-1\n2\n-2\n3\n-3\n" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "1\n-1\n2\n-2\n3\n-3\n")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestEnvironmentIsExactlyWhatWasGiven(t *testing.T) {
 		}
 	}
 	if env := guarded.Environ(); !slices.Equal(env, []string{path, "BASE=1"}) {
-		t.Errorf("Environ: %q", env)
+		t.Errorf("Environ: %q, want env %v", env, []string{path, "BASE=1"})
 	}
 }
 
@@ -119,22 +119,20 @@ func TestContextKillsTheGroup(t *testing.T) {
 	res, err := r.Run(ctx, c)
 	wg.Wait()
 	if !errors.Is(err, why) || res.Exit.Signal != syscall.SIGKILL {
-		t.Errorf("got %v, %v", res.Exit, err)
+		t.Errorf("got %v, %v, want %v, Signal syscall.SIGKILL", res.Exit, err, why)
 	}
 	if alive(grandchild) {
 		t.Error("the grandchild lives")
 	}
 	if _, err := r.Run(ctx, bash("true")); !errors.Is(err, why) {
-		t.Errorf("with an ended context: %v", err)
+		t.Errorf("with an ended context: %v, want %v", err, why)
 	}
 }
 
 func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
-	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, script, []byte("#!/no/such/interpreter\n"))
 	closed, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -172,12 +170,12 @@ func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 			continue
 		}
 		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v, want %v containing %q", c.name, err, c.is, c.says)
 		}
 	}
 	eventually(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
 	if living := r.Living(); len(living) != 0 {
-		t.Errorf("living: %v", living)
+		t.Errorf("living: %v, want no living", living)
 	}
 }
 
@@ -208,7 +206,7 @@ func TestLook(t *testing.T) {
 	} {
 		r := New(Config{Env: []string{"PATH=/overridden", "PATH=" + c.path}})
 		if got, ok := r.Look(c.names...); ok != (c.want != "") || ok && got != c.want {
-			t.Errorf("%v in %q: got %q, %v", c.names, c.path, got, ok)
+			t.Errorf("%v in %q: got %q, %v, want %q", c.names, c.path, got, ok, c.want)
 		}
 	}
 }
@@ -229,7 +227,7 @@ func TestUser(t *testing.T) {
 		cmd.User = c.user
 		res, err := r.Run(t.Context(), cmd)
 		if got := strings.TrimSpace(string(res.Stdout)); err != nil || got != c.want {
-			t.Errorf("%+v: got %q, %v", c.user, got, err)
+			t.Errorf("%+v: got %q, %v, want %v", c.user, got, err, c.want)
 		}
 	}
 }
@@ -238,14 +236,14 @@ func TestLookupUser(t *testing.T) {
 	t.Parallel()
 	byName, err := LookupUser("root")
 	if err != nil || byName.UID != 0 || byName.Name != "root" || byName.Home == "" {
-		t.Errorf("root: %+v, %v", byName, err)
+		t.Errorf("root: %+v, %v, want UID 0, Name \"root\", Home other than \"\"", byName, err)
 	}
 	if byNumber, err := LookupUser("0"); err != nil || byNumber.Name != "root" {
-		t.Errorf("0: %+v, %v", byNumber, err)
+		t.Errorf("0: %+v, %v, want Name \"root\"", byNumber, err)
 	}
 	for _, name := range []string{"no-such-user", "4294967294", ""} {
 		if u, err := LookupUser(name); err == nil {
-			t.Errorf("%q: %+v", name, u)
+			t.Errorf("%q: %+v, want an error", name, u)
 		}
 	}
 }
@@ -263,7 +261,7 @@ func TestExitInWords(t *testing.T) {
 		{notEnded, "still running"},
 	} {
 		if got := c.exit.String(); got != c.want {
-			t.Errorf("%+v: got %q", c.exit, got)
+			t.Errorf("%+v: got %q, want %v", c.exit, got, c.want)
 		}
 	}
 }

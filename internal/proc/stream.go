@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainIdle is how long a writer may take for one piece of output before the
-// process no longer waits for it.
+// drainIdle is how long a writer may block before the process no longer waits for
+// it.
 const drainIdle = 2 * time.Second
 
 // plumbing is the streams of a child before and right after the fork.
@@ -29,7 +29,7 @@ type plumbing struct {
 }
 
 // plumb opens what the command's streams need.
-func (r *Runner) plumb(c Command) (*plumbing, error) {
+func (r *Runner) openStreams(c Command) (*plumbing, error) {
 	pl := &plumbing{}
 	if err := r.connect(pl, c); err != nil {
 		pl.release()
@@ -42,10 +42,10 @@ func (r *Runner) plumb(c Command) (*plumbing, error) {
 func (r *Runner) connect(pl *plumbing, c Command) error {
 	if c.TTY != nil {
 		if c.Stdin != nil || c.Stdout != nil || c.Stderr != nil {
-			return errors.New("a TTY is all three streams; leave the others nil")
+			return errors.New("a TTY replaces all three streams; leave them nil")
 		}
 		for range 3 {
-			if err := pl.hand("tty", c.TTY); err != nil {
+			if err := pl.addFile("tty", c.TTY); err != nil {
 				return err
 			}
 		}
@@ -53,7 +53,7 @@ func (r *Runner) connect(pl *plumbing, c Command) error {
 		return err
 	}
 	for i, f := range c.ExtraFiles {
-		if err := pl.hand(fmt.Sprintf("extra file %d", i), f); err != nil {
+		if err := pl.addFile(fmt.Sprintf("extra file %d", i), f); err != nil {
 			return err
 		}
 	}
@@ -64,9 +64,9 @@ func (r *Runner) connectStreams(pl *plumbing, c Command) error {
 	var err error
 	switch in := c.Stdin.(type) {
 	case nil:
-		err = pl.handNull()
+		err = pl.addNull()
 	case *os.File:
-		err = pl.hand("stdin", in)
+		err = pl.addFile("stdin", in)
 	default:
 		var f *os.File
 		if f, err = pl.pipe(false); err == nil {
@@ -89,9 +89,9 @@ func (r *Runner) connectStreams(pl *plumbing, c Command) error {
 func (r *Runner) connectOutput(pl *plumbing, name string, w io.Writer) error {
 	switch w := w.(type) {
 	case nil:
-		return pl.handNull()
+		return pl.addNull()
 	case *os.File:
-		return pl.hand(name, w)
+		return pl.addFile(name, w)
 	}
 	f, err := pl.pipe(true)
 	if err != nil {
@@ -104,8 +104,7 @@ func (r *Runner) connectOutput(pl *plumbing, name string, w io.Writer) error {
 	return nil
 }
 
-// same is true when both are the same writer. Types that cannot be compared are
-// never the same.
+// same reports whether both are the same writer. Incomparable types never are.
 func same(a, b io.Writer) (yes bool) {
 	defer func() {
 		if recover() != nil {
@@ -115,16 +114,16 @@ func same(a, b io.Writer) (yes bool) {
 	return a != nil && a == b
 }
 
-func (pl *plumbing) hand(name string, f *os.File) error {
+func (pl *plumbing) addFile(name string, f *os.File) error {
 	fd := f.Fd() // sets it to blocking, as programs expect their descriptors
 	if fd == ^uintptr(0) {
-		return fmt.Errorf("hand over %s: %w", name, os.ErrClosed)
+		return fmt.Errorf("pass %s to the child: %w", name, os.ErrClosed)
 	}
 	pl.files = append(pl.files, fd)
 	return nil
 }
 
-func (pl *plumbing) handNull() error {
+func (pl *plumbing) addNull() error {
 	if pl.null == nil {
 		f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err != nil {
@@ -132,11 +131,11 @@ func (pl *plumbing) handNull() error {
 		}
 		pl.null = f
 	}
-	return pl.hand("null", pl.null)
+	return pl.addFile("null", pl.null)
 }
 
-// pipe gives the child one end and returns the other, on which reads or writes
-// can be ended from outside.
+// pipe gives the child one end and returns the other, whose reads and writes can
+// be interrupted.
 func (pl *plumbing) pipe(childWrites bool) (*os.File, error) {
 	var fds [2]int
 	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
@@ -180,8 +179,8 @@ type input struct {
 	r io.Reader
 }
 
-// copy ends when the reader does, or when a write fails because the child has
-// closed its end or has ended. Neither is an error of ours.
+// copy ends with the reader, or when a write fails because the child has closed
+// its end or has ended. Neither is an error.
 func (in *input) copy() {
 	_, _ = io.Copy(in.f, in.r)
 	in.close()
@@ -191,10 +190,9 @@ func (in *input) close() { in.f.Close() }
 
 // output copies one pipe to a writer.
 //
-// A read deadline in the past is how the copying goroutine is told to look up:
-// it then copies what is in the pipe at that moment, and so everything that the
-// child wrote before it ended, without waiting for a pipe that someone in the
-// background keeps open.
+// A read deadline in the past wakes the copying goroutine. It then copies what is
+// in the pipe at that moment, and so everything that the child wrote before its
+// end, without waiting for a pipe that a background process keeps open.
 type output struct {
 	f       *os.File
 	w       io.Writer
@@ -204,7 +202,7 @@ type output struct {
 	last    atomic.Bool   // end once drained
 	stuck   atomic.Bool   // a write has not returned for drainIdle
 	cut     atomic.Bool   // stopped without having drained
-	drained chan struct{} // closed when all that was in the pipe at the first look was copied
+	drained chan struct{} // closed when everything in the pipe at the first wake was copied
 	ended   chan struct{} // closed with the goroutine
 }
 
@@ -221,7 +219,7 @@ func (o *output) copy() {
 		}
 	}
 	defer caughtUp()
-	left := -1 // bytes still to copy before having caught up; -1: nobody asks
+	left := -1 // bytes to copy until caught up; -1: nobody waits
 	for {
 		n, err := o.f.Read(buf[:])
 		if n > 0 {
@@ -229,8 +227,8 @@ func (o *output) copy() {
 		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// First cleared, then looked at last: finish does it the other way round,
-			// so that its call is never lost.
+			// Clear the deadline before last is read: finish does it in the opposite
+			// order, so its call is never lost.
 			if o.f.SetReadDeadline(time.Time{}) != nil {
 				return
 			}
@@ -250,15 +248,15 @@ func (o *output) copy() {
 	}
 }
 
-// write hands b on. A writer that failed once gets nothing more, while the
-// child can go on writing.
+// write writes b. A writer that has failed gets nothing more, and the child can
+// continue to write.
 func (o *output) write(b []byte) {
 	n, err := o.w.Write(b)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
 	}
 	if err != nil {
-		o.log.Debug("process output has no taker any more", "error", err)
+		o.log.Debug("cannot write process output, discarding it", "error", err)
 		o.w = io.Discard
 	}
 	o.copied.Add(1)
@@ -278,9 +276,9 @@ func (o *output) pending() (n int) {
 	return n
 }
 
-func (o *output) look() { _ = o.f.SetReadDeadline(time.Unix(1, 0)) }
+func (o *output) wake() { _ = o.f.SetReadDeadline(time.Unix(1, 0)) }
 
-// hasEnded is true when nothing more will come out of the pipe.
+// hasEnded reports whether copying has ended.
 func (o *output) hasEnded() bool {
 	select {
 	case <-o.ended:
@@ -290,37 +288,37 @@ func (o *output) hasEnded() bool {
 	}
 }
 
-// drain returns when everything is copied that was in the pipes when it was
-// called, or when no writer takes anything any more.
+// drain returns when everything that was in the pipes at the call is copied, or
+// when all writers block.
 func drain(outs []*output) {
 	for _, o := range outs {
-		o.look()
+		o.wake()
 	}
 	for _, o := range outs {
-		o.within(o.drained)
+		o.awaitProgress(o.drained)
 	}
 }
 
-// finish lets the copying end: with what is in the pipes now, or, if a writer
-// is stuck, without it.
+// finish ends the copying: after what is in the pipes now, or, if a writer
+// blocks, without it.
 func finish(outs []*output) {
 	for _, o := range outs {
 		o.last.Store(true)
-		o.look()
+		o.wake()
 	}
 	for _, o := range outs {
-		if !o.within(o.ended) {
+		if !o.awaitProgress(o.ended) {
 			o.cut.Store(true)
-			o.f.Close() // whoever still holds the other end must not block for ever
+			o.f.Close() // a process that holds the other end must not block forever
 		}
 	}
 }
 
-// within waits for an event as long as the writer makes progress.
-func (o *output) within(event <-chan struct{}) bool {
+// awaitProgress waits for an event as long as the writer makes progress.
+func (o *output) awaitProgress(event <-chan struct{}) bool {
 	idle := drainIdle
 	if o.stuck.Load() {
-		idle = 0 // it was waited for before
+		idle = 0 // it was given time before
 	}
 	timer := time.NewTimer(idle)
 	defer timer.Stop()

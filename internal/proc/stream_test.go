@@ -36,10 +36,10 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 			c.Stdout = out
 			p := start(t, r, c)
 			if exit := wait(t, p); exit.Code != 0 {
-				t.Fatalf("it %v: %q", exit, out.String())
+				t.Fatalf("it %v: %q, want Code 0", exit, out.String())
 			}
 			if got := out.String(); len(got) != 60005 || !strings.HasSuffix(got, "last\n") {
-				t.Errorf("at the end %d bytes", len(got))
+				t.Errorf("at the end %d bytes, want 60005 with \"last\" at the end", len(got))
 			}
 			if err := os.WriteFile(next, []byte("\n"), 0); err != nil {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func TestRunLeavesADaemonAlone(t *testing.T) {
 	}
 	living := r.Living()
 	if len(living) != 1 || !living[0].Background || len(res.Stdout) == 0 {
-		t.Errorf("living %+v, output %q", living, res.Stdout)
+		t.Errorf("living %+v, output %q, want one in the background and some output", living, res.Stdout)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestStuckWriterWedgesNothing(t *testing.T) {
 			wait(t, p)
 			p.Stop()
 			if living := r.Living(); len(living) != 0 {
-				t.Errorf("living: %v", living)
+				t.Errorf("living: %v, want no living", living)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func TestSlowWriterGetsEverythingBeforeDone(t *testing.T) {
 		}
 	}
 	if n := w.got.Total(); n != 100000 {
-		t.Errorf("got %d bytes", n)
+		t.Errorf("got %d bytes, want 100000", n)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestFailingWriterDoesNotDisturbTheChild(t *testing.T) {
 		c := bash("head -c 1000000 /dev/zero && exit 4")
 		c.Stdout = w
 		if res, err := r.Run(t.Context(), c); err != nil || res.Exit.Code != 4 {
-			t.Errorf("%T: got %v, %v", w, res.Exit, err)
+			t.Errorf("%T: got %v, %v, want Code 4", w, res.Exit, err)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestWritersThatCannotBeCompared(t *testing.T) {
 	c := bash("echo a; echo b >&2")
 	c.Stdout, c.Stderr = incomparable{Capture: out}, incomparable{Capture: out}
 	if _, err := r.Run(t.Context(), c); err != nil || out.Total() != 4 {
-		t.Errorf("%q, %v", out.String(), err)
+		t.Errorf("%q, %v, want Total 4", out.String(), err)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestInputThatNeverComesDelaysNothing(t *testing.T) {
 	c.Stdin = pr
 	p := start(t, r, c)
 	if exit := wait(t, p); exit.Code != 6 {
-		t.Errorf("it %v", exit)
+		t.Errorf("it %v, want Code 6", exit)
 	}
 	pw.Close() // lets the copying goroutine go
 }
@@ -205,6 +205,6 @@ func TestFilesAreHandedOver(t *testing.T) {
 		t.Error("a file is copied")
 	}
 	if got, _ := os.ReadFile(f.Name()); strings.TrimSpace(string(got)) != f.Name() {
-		t.Errorf("stdout was %q", got)
+		t.Errorf("stdout was %q, want %q", got, f.Name())
 	}
 }

@@ -18,7 +18,7 @@ type entry struct {
 	start                       uint64 // clock ticks since boot
 }
 
-// processes reads the process table. Processes that end meanwhile are left out.
+// processes reads the process table. It omits processes that end meanwhile.
 func processes() ([]entry, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -42,8 +42,8 @@ func processes() ([]entry, error) {
 	return table, nil
 }
 
-// readEntry reads one line of the table with plain system calls: a sweep reads
-// hundreds, and the poller has no use for them.
+// readEntry reads one entry with plain system calls: a sweep reads hundreds, which
+// need no poller.
 func readEntry(pid int) (entry, bool) {
 	var buf [1024]byte
 	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -58,9 +58,8 @@ func readEntry(pid int) (entry, bool) {
 	return parseStat(buf[:n])
 }
 
-// parseStat reads what proc(5) calls stat. The name in parentheses is chosen by
-// the process and may hold anything, so fields are counted from the last
-// parenthesis.
+// parseStat parses /proc/PID/stat. The process chooses the name in parentheses,
+// which may contain anything, so fields are counted from the last parenthesis.
 func parseStat(line []byte) (entry, bool) {
 	open, last := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
 	if open < 0 || last < open {
@@ -85,36 +84,35 @@ func parseStat(line []byte) (entry, bool) {
 func bootTicks() uint64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 1 // a moment before everyone's start: nothing can be proved then
+		return 1 // before any process started: nothing can be verified then
 	}
 	return uint64(now.Sec)*100 + uint64(now.Nsec)/10_000_000 // USER_HZ is 100
 }
 
 // claim names a process group and the session of the same number.
 //
-// The kernel does not give a number to a new process while a group or session
-// still bears it. So as long as a member is there that was there before limit,
-// when the number was surely ours, all members are ours. Nobody can have taken
-// the number within the tick in which it was given up: numbers go round, and no
-// machine makes a full round of processes in 10 ms.
+// The kernel does not reuse a number while a group or session has it. So if one
+// member existed before limit, when the number was certainly ours, all members
+// are ours. The number cannot be reused within the tick in which it was released:
+// numbers wrap around, and no machine creates that many processes in 10 ms.
 type claim struct {
 	number  int
-	session bool   // what is in the session belongs to it too
-	limit   uint64 // last moment at which the number was surely ours; 0: it still is
+	session bool   // the whole session belongs to it
+	limit   uint64 // last time at which the number was certainly ours; 0: it still is
 }
 
 func (c claim) covers(e entry) bool {
 	return e.group == c.number || c.session && e.session == c.number
 }
 
-// members picks the living processes that provably belong to the claim.
+// members returns the running processes that provably belong to the claim.
 func (c claim) members(table []entry) []entry {
 	living, _ := c.find(table)
 	return living
 }
 
-// find also tells whether the table shows anyone at all with the claimed number,
-// be it a zombie or a stranger.
+// find also returns whether the table has any process with the claimed number, be
+// it a zombie or a foreign one.
 func (c claim) find(table []entry) (living []entry, anyone bool) {
 	ours := c.limit == 0
 	for _, e := range table {
@@ -133,10 +131,10 @@ func (c claim) find(table []entry) (living []entry, anyone bool) {
 	return living, anyone
 }
 
-// strike signals the process that e describes, and only that one: the process
-// is held by a pidfd while still is asked whether it is the one that is meant.
-// On kernels without pidfds what remains is the time between two system calls.
-func strike(e entry, sig syscall.Signal, still func(entry) bool) bool {
+// signalIfOwned signals exactly the process that e describes: a pidfd pins the
+// process while still checks that it is the one. Without pidfds, a race between
+// two system calls remains.
+func signalIfOwned(e entry, sig syscall.Signal, still func(entry) bool) bool {
 	fd, err := unix.PidfdOpen(e.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return false
@@ -154,13 +152,13 @@ func strike(e entry, sig syscall.Signal, still func(entry) bool) bool {
 	return syscall.Kill(e.pid, sig) == nil
 }
 
-// groupEmpty is true when no process, not even a zombie, is in the group.
+// groupEmpty reports whether the group has no process, not even a zombie.
 func groupEmpty(group int) bool {
 	return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
 }
 
-// awaitExit blocks until a child has ended and leaves it as a zombie, which
-// keeps its number from being given away.
+// awaitExit waits until a child has ended and leaves it as a zombie, so that its
+// number is not reused.
 func awaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// User is who a child runs as. Name and Home are for those who build its
-// environment.
+// User is who a child runs as. Name and Home are for building its environment.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
@@ -17,7 +16,7 @@ type User struct {
 	Home     string
 }
 
-// LookupUser finds a user by name or by number in the machine's user database.
+// LookupUser finds a user by name or id in the system's user database.
 func LookupUser(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -36,7 +35,7 @@ func LookupUser(name string) (*User, error) {
 	for i, text := range append([]string{u.Uid, u.Gid}, ids...) {
 		id, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("look up user %q: read id %q: %w", name, text, err)
+			return nil, fmt.Errorf("look up user %q: parse id %q: %w", name, text, err)
 		}
 		switch i {
 		case 0:
@@ -50,8 +49,8 @@ func LookupUser(name string) (*User, error) {
 	return found, nil
 }
 
-// credential is what the kernel is asked for. An unprivileged process that asks
-// to become itself asks for nothing, since setgroups would be refused.
+// credential is what to set in the child. It is nil for an unprivileged process
+// that keeps its own user, since setgroups would be refused.
 func (u *User) credential() *syscall.Credential {
 	if u == nil {
 		return nil

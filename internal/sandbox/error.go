@@ -2,8 +2,7 @@ package sandbox
 
 import "errors"
 
-// What can go wrong with a sandbox. Providers wrap these with the details; ask
-// with errors.Is.
+// The errors of providers, which wrap them with details; test with errors.Is.
 var (
 	ErrNotFound    = errors.New("no such sandbox")
 	ErrConflict    = errors.New("name already taken")
@@ -16,7 +15,7 @@ var (
 	ErrClosed      = errors.New("provider is closed")
 )
 
-// What is not there but is no sandbox. They are ErrNotFound as well.
+// Errors for other missing objects. They are also ErrNotFound.
 var (
 	ErrNoSnapshot error = &missing{"no such snapshot"}
 	ErrNoVolume   error = &missing{"no such volume"}

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// backlog is how many events a reader may be behind before it loses its place.
+// backlog is how many events a watcher may be behind before it is closed.
 const backlog = 1024
 
-// Feed spreads a provider's events to its watchers in the order they are
-// published. It keeps the promises of Provider.Watch; every provider that sees
-// its own changes uses it. The zero value is ready.
+// Feed distributes a provider's events to its watchers, in the order in which they are
+// published. It implements the promises of Provider.Watch for providers that make their
+// changes themselves. The zero value is ready to use.
 type Feed struct {
 	mu     sync.Mutex
 	closed bool
 	subs   map[chan Event]func() bool
 }
 
-// Publish sends e to every watcher and never waits: a watcher without room is
-// closed, so that it knows that it missed something.
+// Publish sends e to every watcher and never blocks: a watcher that is too far behind is
+// closed, which tells it that it missed events.
 func (f *Feed) Publish(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,9 +33,9 @@ func (f *Feed) Publish(e Event) {
 	}
 }
 
-// Watch adds a watcher that first sees existing. The caller changes its records
-// and publishes under one lock, and holds that lock here as well: so no change
-// is missed or told twice.
+// Watch adds a watcher that first receives existing. The caller changes its records and
+// publishes under one lock, and must hold that lock here, too: then no change is missed
+// or sent twice.
 func (f *Feed) Watch(ctx context.Context, existing []Event) (<-chan Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

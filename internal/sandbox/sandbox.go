@@ -1,7 +1,7 @@
-// Package sandbox holds the hub's nouns: what a sandbox shall be (Spec), what
-// it is (Sandbox, State, Event), and Provider, the contract of everything that
-// can make sandboxes. It owns no sandbox and starts nothing; it refuses specs
-// that no provider could take literally and safely.
+// Package sandbox defines the hub's terms: the desired sandbox (Spec), the actual one
+// (Sandbox, State, Event), and Provider, the contract of everything that can run
+// sandboxes. It owns no sandbox and starts nothing. It refuses specs that not every
+// provider could apply literally and safely.
 package sandbox
 
 import (
@@ -10,39 +10,39 @@ import (
 	"time"
 )
 
-// State is where a sandbox stands in its life.
+// State is the state of a sandbox.
 type State string
 
-// The states. A sandbox is Creating until it answers, Deleting from the first
-// step of its removal; neither accepts any call but Get and Delete.
+// The states. A sandbox is Creating until its server is ready, and Deleting from the
+// first step of its removal; in these states only Get and Delete are accepted.
 const (
 	Creating State = "creating"
 	Running  State = "running"
-	Paused   State = "paused"  // in memory, but gets no processor time
+	Paused   State = "paused"  // in memory, without processor time
 	Stopped  State = "stopped" // only its disk is kept
-	Failed   State = "failed"  // ended by itself; its disk is kept, Start may be tried
+	Failed   State = "failed"  // ended by itself; its disk is kept, and Start may succeed
 	Deleting State = "deleting"
 )
 
-// Sandbox is what a provider knows of one sandbox at one moment. It is a copy:
-// changing it changes nothing else.
+// Sandbox describes a sandbox at one moment. It is a copy: changing it changes nothing
+// else.
 type Sandbox struct {
-	// ID names the sandbox for its whole life and is never used again. It is
-	// made by the provider and is safe as a file, host or object name.
+	// ID identifies the sandbox for its whole life and is never reused. The provider
+	// chooses it; it is safe as a file, host or object name.
 	ID    string `json:"id"`
 	Spec  Spec   `json:"spec"`
 	State State  `json:"state"`
-	// Message says, to the sandbox's owner, why it is in this state when that
-	// is not obvious: "exited with status 1", "out of memory".
+	// Message tells the owner why the sandbox is in this state if that is not obvious:
+	// "exited with status 1", "out of memory".
 	Message string    `json:"message,omitempty"`
 	Created time.Time `json:"created"`
-	// Changed is when State was entered.
+	// Changed is when the sandbox entered State.
 	Changed time.Time `json:"changed"`
-	// Stages tells where the time of the latest create or start went, in order.
+	// Stages are the steps of the latest create or start, in order.
 	Stages []Stage `json:"stages,omitempty"`
 }
 
-// Stage is one step of making a sandbox and how long it took.
+// Stage is one step of starting a sandbox and its duration.
 type Stage struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took"`
@@ -55,7 +55,7 @@ func (s Sandbox) Clone() Sandbox {
 	return s
 }
 
-// NewID returns a fresh sandbox ID: a DNS label of 19 characters.
+// NewID returns a new sandbox ID: a DNS label of 19 characters.
 func NewID() string {
 	var b [8]byte
 	rand.Read(b[:])

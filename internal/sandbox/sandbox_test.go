@@ -133,7 +133,7 @@ func TestCheckUpdate(t *testing.T) {
 			c.change(&next)
 			err := full().CheckUpdate(next)
 			if c.ok && err != nil || !c.ok && !errors.Is(err, ErrInvalid) {
-				t.Errorf("got %v", err)
+				t.Errorf("got %v, want %v", err, ErrInvalid)
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestFilter(t *testing.T) {
 		"other label": {Filter{Labels: map[string]string{"a/b": "d"}}, false},
 	} {
 		if got := c.f.Match(s); got != c.want {
-			t.Errorf("%s: got %v", name, got)
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestFeed(t *testing.T) {
 		n++
 	}
 	if n != backlog+1 {
-		t.Errorf("the slow reader saw %d events before it was closed", n)
+		t.Errorf("events before the slow reader was closed: got %d, want %d", n, backlog+1)
 	}
 	cancel()
 	if _, ok := <-quick; ok {
@@ -206,7 +206,7 @@ func TestFeed(t *testing.T) {
 		t.Error("an event after Close")
 	}
 	if _, err := f.Watch(ctx, nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("watch after close: %v", err)
+		t.Errorf("watch after close: %v, want %v", err, ErrClosed)
 	}
 }
 

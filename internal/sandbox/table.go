@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Table is the memory of a provider that keeps its own records: which sandboxes
-// there are, which names are taken, whose turn it is, who watches, which calls
-// are under way. T is what the provider itself needs for each sandbox.
+// Table is the in-memory state of a provider that keeps its own records: sandboxes,
+// names in use, calls in progress and watchers. It serializes the calls on a sandbox. T
+// is the provider's own data for each sandbox.
 type Table[T any] struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
@@ -32,8 +32,8 @@ func NewTable[T any]() *Table[T] {
 	return t
 }
 
-// Begin joins a call to the table's life: the returned context ends with ctx or
-// with the cause that Close is given, and Close waits until done is called.
+// Begin starts a call: the returned context ends with ctx or with the cause given to
+// Close, which waits until done is called.
 func (t *Table[T]) Begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +59,8 @@ func (t *Table[T]) Go(f func(ctx context.Context)) {
 	}
 }
 
-// Close ends the watches, the calls and the background work with cause, makes
-// every later call ErrClosed, and waits for what is under way.
+// Close ends watchers, calls and background work with cause, makes every later call
+// return ErrClosed, and waits for what is in progress.
 func (t *Table[T]) Close(cause error) {
 	t.mu.Lock()
 	t.closed = true
@@ -72,9 +72,9 @@ func (t *Table[T]) Close(cause error) {
 
 type key struct{ owner, name string }
 
-// Row is one sandbox of a Table. Who has acquired it may change it.
+// Row is one sandbox of a Table. Only who has acquired it may change it.
 type Row[T any] struct {
-	// Data is the provider's; only who has acquired the row touches it.
+	// Data is the provider's own; only who has acquired the row may use it.
 	Data T
 
 	table     *Table[T]
@@ -83,14 +83,14 @@ type Row[T any] struct {
 	sb        Sandbox
 }
 
-// ErrDeleted ends a create whose sandbox was deleted before it was ready.
+// ErrDeleted is the result of a create whose sandbox was deleted before it was ready.
 var ErrDeleted = errors.New("sandbox was deleted meanwhile")
 
-// Add enters a new sandbox and returns its row acquired. The returned context
-// ends with ctx, with Release, or with ErrDeleted when Delete wants the row.
+// Add adds a new sandbox and returns its row, acquired. The returned context ends with
+// ctx, with Release, or with ErrDeleted when the sandbox is to be deleted.
 func (t *Table[T]) Add(ctx context.Context, sb Sandbox) (context.Context, *Row[T], error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r, err := t.enter(sb, cancel)
+	r, err := t.add(sb, cancel)
 	if err != nil {
 		cancel(err)
 		return nil, nil, err
@@ -98,9 +98,9 @@ func (t *Table[T]) Add(ctx context.Context, sb Sandbox) (context.Context, *Row[T
 	return ctx, r, nil
 }
 
-// Adopt enters a sandbox that was there before, without an event.
+// Adopt adds a sandbox that existed before, without an event.
 func (t *Table[T]) Adopt(sb Sandbox, data T) (*Row[T], error) {
-	r, err := t.enter(sb, nil)
+	r, err := t.add(sb, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (t *Table[T]) Adopt(sb Sandbox, data T) (*Row[T], error) {
 	return r, nil
 }
 
-func (t *Table[T]) enter(sb Sandbox, interrupt context.CancelCauseFunc) (*Row[T], error) {
+func (t *Table[T]) add(sb Sandbox, interrupt context.CancelCauseFunc) (*Row[T], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -128,7 +128,7 @@ func (t *Table[T]) enter(sb Sandbox, interrupt context.CancelCauseFunc) (*Row[T]
 	return r, nil
 }
 
-// publish tells the watchers; t.mu is held, so that events keep their order.
+// publish sends an event; t.mu is held, so that events stay in order.
 func (t *Table[T]) publish(kind EventKind, sb Sandbox, message string) {
 	t.feed.Publish(Event{Kind: kind, Time: time.Now(), Sandbox: sb, Message: message})
 }
@@ -154,7 +154,7 @@ func (t *Table[T]) Get(id string) (Sandbox, error) {
 	return r.sb.Clone(), nil
 }
 
-// List returns copies of what f selects, oldest first.
+// List returns copies of the sandboxes that f selects, oldest first.
 func (t *Table[T]) List(f Filter) ([]Sandbox, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (t *Table[T]) list(f Filter) []Sandbox {
 	return out
 }
 
-// Watch keeps the promise of Provider.Watch.
+// Watch implements Provider.Watch.
 func (t *Table[T]) Watch(ctx context.Context) (<-chan Event, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +188,7 @@ func (t *Table[T]) Watch(ctx context.Context) (<-chan Event, error) {
 	return t.feed.Watch(ctx, existing)
 }
 
-// Acquire waits for its turn on the sandbox. The caller must Release the row.
+// Acquire waits for its turn on a sandbox. The caller must Release the row.
 func (t *Table[T]) Acquire(ctx context.Context, id string) (*Row[T], error) {
 	t.mu.Lock()
 	r, err := t.row(id)
@@ -214,8 +214,8 @@ func (t *Table[T]) Acquire(ctx context.Context, id string) (*Row[T], error) {
 	return r, nil
 }
 
-// AcquireIdle acquires the row only if the sandbox is in no call's hands that
-// will take long: one that is being created or deleted is ErrState at once.
+// AcquireIdle acquires the row of a sandbox unless it is being created or deleted, which
+// is ErrState at once.
 func (t *Table[T]) AcquireIdle(ctx context.Context, id string) (*Row[T], error) {
 	sb, err := t.Get(id)
 	if err != nil {
@@ -235,7 +235,7 @@ func (t *Table[T]) AcquireIdle(ctx context.Context, id string) (*Row[T], error) 
 	return r, nil
 }
 
-// TryAcquire acquires the row of a settled sandbox if that is possible at once.
+// TryAcquire is AcquireIdle without waiting.
 func (t *Table[T]) TryAcquire(id string) (*Row[T], bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -251,7 +251,7 @@ func (t *Table[T]) TryAcquire(id string) (*Row[T], bool) {
 	}
 }
 
-// IDs lists the sandboxes that are in a state.
+// IDs lists the sandboxes in a state.
 func (t *Table[T]) IDs(state State) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,9 +271,9 @@ func (s Sandbox) settled() error {
 	return nil
 }
 
-// AcquireDoomed acquires the row for its removal. A create under way is ended;
-// when that, or another delete, has removed the sandbox, it returns nil, nil.
-func (t *Table[T]) AcquireDoomed(ctx context.Context, id string) (*Row[T], error) {
+// AcquireForDelete acquires the row of a sandbox to delete. It cancels a create in
+// progress; if that, or another delete, has removed the sandbox, it returns nil, nil.
+func (t *Table[T]) AcquireForDelete(ctx context.Context, id string) (*Row[T], error) {
 	t.mu.Lock()
 	r, err := t.row(id)
 	if err == nil && r.sb.State == Creating && r.interrupt != nil {
@@ -290,7 +290,7 @@ func (t *Table[T]) AcquireDoomed(ctx context.Context, id string) (*Row[T], error
 	return row, err
 }
 
-// Release lets the next caller have its turn, and ends the context of Add.
+// Release gives the next caller its turn, and ends the context of Add.
 func (r *Row[T]) Release() {
 	r.table.mu.Lock()
 	if r.interrupt != nil {
@@ -301,14 +301,14 @@ func (r *Row[T]) Release() {
 	<-r.turn
 }
 
-// Sandbox returns a copy of what the row holds.
+// Sandbox returns a copy of the sandbox.
 func (r *Row[T]) Sandbox() Sandbox {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	return r.sb.Clone()
 }
 
-// Change edits the sandbox and tells the watchers. Entering a state sets Changed.
+// Change edits the sandbox and notifies the watchers. A new state sets Changed.
 func (r *Row[T]) Change(edit func(*Sandbox)) Sandbox {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
@@ -321,15 +321,15 @@ func (r *Row[T]) Change(edit func(*Sandbox)) Sandbox {
 	return r.sb.Clone()
 }
 
-// Tell publishes an event that changes nothing.
-func (r *Row[T]) Tell(kind EventKind, message string) {
+// Publish sends an event without a change.
+func (r *Row[T]) Publish(kind EventKind, message string) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	r.table.publish(kind, r.sb, message)
 }
 
-// Update keeps the promise of Provider.Update. Keep, which may be nil, makes the
-// change last before it counts; if it fails nothing has changed.
+// Update implements Provider.Update. Keep, which may be nil, stores the change before it
+// takes effect; if it fails, nothing has changed.
 func (r *Row[T]) Update(change func(*Spec) error, keep func(Sandbox) error) (Sandbox, error) {
 	next := r.Sandbox()
 	before := next.Spec.Clone()
@@ -367,7 +367,7 @@ func (r *Row[T]) Update(change func(*Spec) error, keep func(Sandbox) error) (San
 	return next, err
 }
 
-// Remove takes the sandbox out of the table and frees its name.
+// Remove removes the sandbox from the table and frees its name.
 func (r *Row[T]) Remove() {
 	t := r.table
 	t.mu.Lock()
@@ -381,8 +381,8 @@ func (r *Row[T]) Remove() {
 	t.publish(Deleted, r.sb, "")
 }
 
-// Each calls f with the provider's own data of every sandbox. It is for the end,
-// after Close, when nobody else touches it.
+// Each calls f with the provider's own data of every sandbox. It may only be used after
+// Close, when nobody else uses the data.
 func (t *Table[T]) Each(f func(T)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

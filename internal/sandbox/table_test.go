@@ -25,7 +25,7 @@ func TestTableTurns(t *testing.T) {
 			t.Error("acquired what is being created")
 		}
 		if _, err := table.AcquireIdle(t.Context(), "1"); !errors.Is(err, ErrState) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, ErrState)
 		}
 		row.Change(func(sb *Sandbox) { sb.State = Running })
 		if _, ok := table.TryAcquire("1"); ok {
@@ -34,7 +34,7 @@ func TestTableTurns(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := table.AcquireIdle(short, "1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 		}
 		// Who waits while it is removed is told that it is gone.
 		waited := make(chan error)
@@ -44,7 +44,7 @@ func TestTableTurns(t *testing.T) {
 		row.Remove()
 		row.Release()
 		if err := <-waited; !errors.Is(err, ErrNotFound) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, ErrNotFound)
 		}
 		table.Close(ErrClosed)
 	})
@@ -55,18 +55,18 @@ func TestTableDeleteEndsCreate(t *testing.T) {
 		table := NewTable[int]()
 		ctx, row := add(t, table, "1", "a")
 		doomed := make(chan *Row[int])
-		go func() { r, _ := table.AcquireDoomed(context.Background(), "1"); doomed <- r }()
+		go func() { r, _ := table.AcquireForDelete(context.Background(), "1"); doomed <- r }()
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), ErrDeleted) {
-			t.Errorf("got %v", context.Cause(ctx))
+			t.Errorf("got %v, want %v", context.Cause(ctx), ErrDeleted)
 		}
 		row.Remove()
 		row.Release()
 		if r := <-doomed; r != nil {
 			t.Error("a removed row was handed out")
 		}
-		if _, err := table.AcquireDoomed(t.Context(), "1"); !errors.Is(err, ErrNotFound) {
-			t.Errorf("got %v", err)
+		if _, err := table.AcquireForDelete(t.Context(), "1"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("got %v, want %v", err, ErrNotFound)
 		}
 		add(t, table, "2", "a") // the name is free
 	})
@@ -79,14 +79,14 @@ func TestTableUpdateIsUndone(t *testing.T) {
 	full := errors.New("disk full")
 	_, err := row.Update(func(s *Spec) error { s.Name = "b"; return nil }, func(Sandbox) error { return full })
 	if !errors.Is(err, full) || row.Sandbox().Spec.Name != "a" {
-		t.Errorf("got %v, name %q", err, row.Sandbox().Spec.Name)
+		t.Errorf("got %v, name %q, want %v", err, row.Sandbox().Spec.Name, full)
 	}
 	_, other := add(t, table, "2", "b") // the name was let go
 	if _, err := row.Update(func(s *Spec) error { s.Name = "b"; return nil }, nil); !errors.Is(err, ErrConflict) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, ErrConflict)
 	}
 	if _, _, err := table.Add(t.Context(), Sandbox{ID: "3", Spec: Spec{Name: "a"}}); !errors.Is(err, ErrConflict) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, ErrConflict)
 	}
 	row.Release()
 	other.Release()
@@ -106,7 +106,7 @@ func TestTableClose(t *testing.T) {
 		<-ctx.Done()
 		<-background
 		if !errors.Is(context.Cause(ctx), ErrClosed) {
-			t.Errorf("got %v", context.Cause(ctx))
+			t.Errorf("got %v, want %v", context.Cause(ctx), ErrClosed)
 		}
 		synctest.Wait()
 		select {
@@ -118,7 +118,7 @@ func TestTableClose(t *testing.T) {
 		<-closed
 		table.Go(func(context.Context) { t.Error("ran after close") })
 		if _, _, err := table.Begin(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want %v", err, ErrClosed)
 		}
 	})
 }

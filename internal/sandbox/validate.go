@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// What a Spec may hold at most. The sizes are below what a kernel's argument
-// list and a Kubernetes object can carry, so that a valid Spec fits everywhere.
+// The limits of a Spec. They are below those of a kernel's argument list and of a
+// Kubernetes object, so that a valid Spec fits everywhere.
 const (
 	MaxName   = 50
 	maxText   = 255
@@ -21,9 +21,9 @@ const (
 	maxNote   = 4 << 10
 )
 
-// Validate says what is wrong with s, as ErrInvalid. What it accepts can be
-// carried by every provider as data: no field can break out of an argument
-// list, an environment, a file name or a manifest.
+// Validate returns what is wrong with s, as ErrInvalid. Every provider can pass on what it
+// accepts as data: no field can break out of an argument list, an environment, a file
+// name or a manifest.
 func (s Spec) Validate() error {
 	for _, check := range []func() error{
 		s.checkNames, s.checkProcess, s.checkServer, s.checkResources,
@@ -36,7 +36,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// CheckName says what is wrong with the name of a sandbox, volume or snapshot.
+// CheckName returns what is wrong with the name of a sandbox, volume or snapshot.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("name %.60q: use 1 to %d characters", name, MaxName)
@@ -69,16 +69,16 @@ func (s Spec) checkNames() error {
 		{"isolation", s.Isolation, "._-"},
 		{"image", s.Image, "._-/:@+"},
 	} {
-		if err := plain(f.what, f.value, f.also); err != nil {
+		if err := checkText(f.what, f.value, f.also); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// plain accepts letters, digits and the characters of also, not beginning with
-// a dash, which a program could take for an option.
-func plain(what, value, also string) error {
+// checkText accepts letters, digits and the characters of also, but no leading dash,
+// which a program could take for an option.
+func checkText(what, value, also string) error {
 	if len(value) > maxText {
 		return fmt.Errorf("%s is longer than %d characters", what, maxText)
 	}
@@ -102,22 +102,22 @@ func (s Spec) checkProcess() error {
 	for _, a := range slices.Concat(s.Command, s.Args) {
 		size += len(a) + 1
 		if strings.IndexByte(a, 0) >= 0 {
-			return fmt.Errorf("argument %q holds a zero byte", a)
+			return fmt.Errorf("argument %q contains a NUL byte", a)
 		}
 	}
 	if len(s.Command) > 0 && s.Command[0] == "" {
-		return fmt.Errorf("command names no program")
+		return fmt.Errorf("the first element of command is empty")
 	}
 	for k, v := range s.Env {
 		size += len(k) + len(v) + 2
 		if k == "" || k[0] >= '0' && k[0] <= '9' {
 			return fmt.Errorf("env %q: begin the name with a letter or _", k)
 		}
-		if err := plain("env", k, "._-"); err != nil {
+		if err := checkText("env", k, "._-"); err != nil {
 			return err
 		}
 		if strings.IndexByte(v, 0) >= 0 {
-			return fmt.Errorf("env %s holds a zero byte", k)
+			return fmt.Errorf("env %s contains a NUL byte", k)
 		}
 	}
 	if size > maxArgs {
@@ -162,7 +162,7 @@ func (s Spec) checkServer() error {
 	return nil
 }
 
-// CheckPort says what is wrong with a TCP port.
+// CheckPort returns what is wrong with a TCP port.
 func CheckPort(p int) error {
 	if p < 1 || p > 65535 {
 		return fmt.Errorf("port %d: use 1 to 65535", p)
@@ -179,6 +179,7 @@ func (s Spec) checkResources() error {
 		{"cpu", r.CPU, 1}, {"cpu limit", r.CPULimit, 10},
 		{"memory", r.Memory, 1}, {"memory limit", r.MemoryLimit, 16 << 20},
 		{"pids", r.Pids, 16}, {"disk", r.Disk, 1 << 20}, {"files", r.Files, 64},
+		{"disk rate", r.DiskRate, 64 << 10}, {"bandwidth", r.Bandwidth, 4 << 10},
 	} {
 		if f.value < 0 || f.value > 0 && f.value < f.min {
 			return fmt.Errorf("%s %d: use at least %d", f.what, f.value, f.min)
@@ -206,7 +207,7 @@ func (s Spec) checkNetwork() error {
 		if rule == "" {
 			return fmt.Errorf("a network rule is empty")
 		}
-		if err := plain("network rule", rule, ".-:*[]/_"); err != nil {
+		if err := checkText("network rule", rule, ".-:*[]/_"); err != nil {
 			return err
 		}
 	}
@@ -225,7 +226,7 @@ func (s Spec) checkVolumes() error {
 			return err
 		}
 		top, _, _ := strings.Cut(v.Target[1:], "/")
-		// Mounting there could hide what isolation rests on, or the server itself.
+		// A mount there could hide what isolation depends on, or the server itself.
 		if slices.Contains([]string{"", "proc", "sys", "dev", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc"}, top) {
 			return fmt.Errorf("volume target %q: mount elsewhere, such as under /home, /mnt or /data", v.Target)
 		}
@@ -249,7 +250,7 @@ func (s Spec) checkLabels() error {
 			if k == "" || len(k) > 63 || !alnum(k[0]) || !alnum(k[len(k)-1]) {
 				return fmt.Errorf("%s %.70q: use 1 to 63 characters that begin and end with a letter or digit", what, k)
 			}
-			if err := plain(what, k, "._-/"); err != nil {
+			if err := checkText(what, k, "._-/"); err != nil {
 				return err
 			}
 			if what == "annotation" {
@@ -261,7 +262,7 @@ func (s Spec) checkLabels() error {
 			if len(v) > 63 || v != "" && (!alnum(v[0]) || !alnum(v[len(v)-1])) {
 				return fmt.Errorf("label %s=%.70q: use up to 63 characters that begin and end with a letter or digit", k, v)
 			}
-			if err := plain("label "+k, v, "._-"); err != nil {
+			if err := checkText("label "+k, v, "._-"); err != nil {
 				return err
 			}
 		}
@@ -274,6 +275,14 @@ func (s Spec) checkLifetime() error {
 	if l.Timeout < Never || l.IdleTimeout < Never {
 		return fmt.Errorf("a timeout is negative")
 	}
+	switch l.EndPolicy {
+	case "", IdleDelete, IdleStop, IdlePause:
+	default:
+		return fmt.Errorf("end policy %q: use delete, stop or pause", l.EndPolicy)
+	}
+	if l.Period < 0 {
+		return fmt.Errorf("period %v: use a positive duration, or 0 for none", l.Period)
+	}
 	switch l.IdlePolicy {
 	case "", IdleDelete, IdleStop, IdlePause:
 		return nil
@@ -281,8 +290,7 @@ func (s Spec) checkLifetime() error {
 	return fmt.Errorf("idle policy %q: use delete, stop or pause", l.IdlePolicy)
 }
 
-// CheckUpdate says whether a sandbox may change from s to next while it
-// exists, as ErrInvalid.
+// CheckUpdate returns ErrInvalid if an existing sandbox may not change from s to next.
 func (s Spec) CheckUpdate(next Spec) error {
 	if next.Name == "" {
 		return fmt.Errorf("%w: name is empty", ErrInvalid)
@@ -291,9 +299,9 @@ func (s Spec) CheckUpdate(next Spec) error {
 		return err
 	}
 	if len(s.Volumes) > 0 && next.Owner != s.Owner {
-		return fmt.Errorf("%w: a sandbox with volumes stays with its owner", ErrInvalid)
+		return fmt.Errorf("%w: a sandbox with volumes cannot change its owner", ErrInvalid)
 	}
-	// As JSON, because there an empty list is the same as none.
+	// As JSON, in which an empty list equals none.
 	fixed := func(s Spec) []byte {
 		s.Name, s.Owner, s.Labels, s.Annotations = "", "", nil, nil
 		s.Lifetime, s.Network, s.Resources = Lifetime{}, Network{}, Resources{}

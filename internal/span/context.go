@@ -15,29 +15,29 @@ const (
 
 const (
 	flagSampled = 1
-	maxState    = 512 // what the specification asks to carry on at least
+	maxState    = 512 // the minimum that the specification requires to propagate
 )
 
-// spot is a place in a trace.
-type spot struct {
+// spanContext identifies a span in a trace.
+type spanContext struct {
 	trace [16]byte
 	span  [8]byte
 	flags byte
 	state string
-	local *Span // nil: it came from outside
+	local *Span // nil if the span is the caller's
 }
 
-func (s spot) sampled() bool { return s.flags&flagSampled != 0 }
+func (s spanContext) sampled() bool { return s.flags&flagSampled != 0 }
 
 type key struct{}
 
-func spotOf(ctx context.Context) (spot, bool) {
-	s, ok := ctx.Value(key{}).(spot)
+func contextOf(ctx context.Context) (spanContext, bool) {
+	s, ok := ctx.Value(key{}).(spanContext)
 	return s, ok
 }
 
-// Extract returns a context in which spans continue the trace of a request. Headers
-// that are not well formed are passed over, as the specification asks.
+// Extract returns a context in which spans continue the trace of a request. It ignores
+// malformed headers, as the specification requires.
 func Extract(ctx context.Context, h http.Header) context.Context {
 	values := h[headerParent]
 	if len(values) != 1 {
@@ -53,10 +53,10 @@ func Extract(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, key{}, s)
 }
 
-// Inject writes the place of ctx in its trace into the headers of a request that is
-// about to be sent. A context without one leaves them alone.
+// Inject adds the span of ctx to the headers of an outgoing request. Without a span, the
+// headers remain as they are.
 func Inject(ctx context.Context, h http.Header) {
-	s, ok := spotOf(ctx)
+	s, ok := contextOf(ctx)
 	if !ok {
 		return
 	}
@@ -66,12 +66,12 @@ func Inject(ctx context.Context, h http.Header) {
 		h.Set(headerState, s.state)
 	}
 	if s.local != nil {
-		s.local.sent()
+		s.local.markClient()
 	}
 }
 
-// sent turns a span that is no server's into a client's.
-func (s *Span) sent() {
+// markClient makes an internal span a client span.
+func (s *Span) markClient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended && s.kind == kindInternal {
@@ -79,17 +79,17 @@ func (s *Span) sent() {
 	}
 }
 
-func (s spot) String() string {
+func (s spanContext) String() string {
 	b := append(make([]byte, 0, parentLen), "00-"...)
 	b = append(hex.AppendEncode(b, s.trace[:]), '-')
 	b = append(hex.AppendEncode(b, s.span[:]), '-')
 	return string(hex.AppendEncode(b, []byte{s.flags & flagSampled}))
 }
 
-// parentLen is that of version 00. Later versions may only add to its end.
+// parentLen is the length of version 00. Later versions can only append to it.
 const parentLen = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-func parse(v string) (s spot, ok bool) {
+func parse(v string) (s spanContext, ok bool) {
 	if len(v) < parentLen || v[2] != '-' || v[35] != '-' || v[52] != '-' {
 		return s, false
 	}

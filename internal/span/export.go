@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// run sends batches until Close. Close gives what is under way then, and what still
-// waits, Timeout in all.
+// run sends batches until Close, and then the rest of the queue, for no longer than Timeout.
 func (t *Tracer) run() {
 	defer close(t.end)
 	if t.own {
@@ -46,7 +45,7 @@ func (t *Tracer) run() {
 		select {
 		case <-t.wake:
 			if failing {
-				continue // the next try is the ticker's
+				continue // the ticker retries
 			}
 		case <-tick.C:
 		case <-t.stop:
@@ -61,8 +60,8 @@ func (t *Tracer) run() {
 	}
 }
 
-// drain sends batch after batch until the queue is empty or one fails. One that the
-// endpoint may take later goes back to the queue, as far as there is room.
+// drain sends batches until the queue is empty or one fails. A batch that can be retried
+// returns to the queue, as far as there is room.
 func (t *Tracer) drain(ctx context.Context, failed bool) (failing bool) {
 	for {
 		t.mu.Lock()
@@ -73,20 +72,20 @@ func (t *Tracer) drain(ctx context.Context, failed bool) (failing bool) {
 		if n == 0 {
 			return failed
 		}
-		again, err := t.send(ctx, batch)
+		retry, err := t.send(ctx, batch)
 		if err == nil {
 			if failed {
-				t.cfg.Log.Info("traces are exported again", "dropped", t.dropped.Load())
+				t.cfg.Log.Info("trace export has recovered", "dropped", t.dropped.Load())
 			}
 			failed = false
 			continue
 		}
 		if !failed {
-			t.cfg.Log.Warn("traces cannot be exported", "error", err)
+			t.cfg.Log.Warn("trace export fails", "error", err)
 		}
 		t.mu.Lock()
 		keep := 0
-		if again {
+		if retry {
 			keep = min(n, t.cfg.Queue-len(t.queue))
 			t.queue = append(batch[n-keep:], t.queue...)
 		}
@@ -96,8 +95,8 @@ func (t *Tracer) drain(ctx context.Context, failed bool) (failing bool) {
 	}
 }
 
-// send exports a batch and tells whether one that failed may be sent again.
-func (t *Tracer) send(ctx context.Context, batch []*Span) (again bool, err error) {
+// send exports a batch. If that fails, it reports whether to retry.
+func (t *Tracer) send(ctx context.Context, batch []*Span) (retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
 	body, err := json.Marshal(t.request(batch))
@@ -106,7 +105,7 @@ func (t *Tracer) send(ctx context.Context, batch []*Span) (again bool, err error
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
-		return false, errors.New("the endpoint is no address, give one such as http://127.0.0.1:4318")
+		return false, errors.New("invalid endpoint; use a URL such as http://127.0.0.1:4318")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	for name, value := range t.cfg.Headers {
@@ -117,18 +116,18 @@ func (t *Tracer) send(ctx context.Context, batch []*Span) (again bool, err error
 		return true, fmt.Errorf("export spans: %w", err)
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be reused
 	switch res.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		again = true
+		retry = true
 	}
 	if res.StatusCode/100 != 2 {
-		return again, fmt.Errorf("export spans: the endpoint answered %d", res.StatusCode)
+		return retry, fmt.Errorf("export spans: the endpoint returned status %d", res.StatusCode)
 	}
 	return false, nil
 }
 
-// The messages of OTLP in JSON: identifiers are hexadecimal, 64-bit numbers are texts.
+// The messages of OTLP in JSON: IDs are hexadecimal, 64-bit numbers are strings.
 type (
 	exportRequest struct {
 		ResourceSpans []resourceSpans `json:"resourceSpans"`
@@ -225,7 +224,7 @@ func wireValue(v slog.Value) value {
 		b := v.Bool()
 		return value{Bool: &b}
 	case slog.KindFloat64:
-		// JSON has no word for infinity: such a number goes as text.
+		// JSON cannot express infinity and NaN; they are sent as text.
 		if f := v.Float64(); f-f == 0 {
 			return value{Double: &f}
 		}

@@ -7,14 +7,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// Op makes each call of an operation a span. About tells, when it has ended, how,
-// and what else is worth telling. Without a tracer the operation stays as it is.
-func (t *Tracer) Op(o op.Op, about func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
+// Op returns the operation with a span around each call. outcome returns the status and the
+// attributes of a finished call. A nil tracer returns the operation as it is.
+func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
 	if t == nil {
 		return o
 	}
 	end := func(ctx context.Context, s *Span, err error) {
-		status, attrs := about(ctx, err)
+		status, attrs := outcome(ctx, err)
 		s.Set(attrs...)
 		s.End(status)
 	}
@@ -26,10 +26,10 @@ func (t *Tracer) Op(o op.Op, about func(ctx context.Context, err error) (Status,
 			return out, err
 		}
 	}
-	if pump := o.Pump; pump != nil {
-		o.Pump = func(ctx context.Context, in any, send func(op.Event) error) error {
+	if stream := o.Stream; stream != nil {
+		o.Stream = func(ctx context.Context, in any, send func(op.Event) error) error {
 			ctx, s := t.Start(ctx, o.Name)
-			err := pump(ctx, in, send)
+			err := stream(ctx, in, send)
 			end(ctx, s, err)
 			return err
 		}

@@ -1,9 +1,9 @@
-// Package span makes OpenTelemetry traces: spans with the W3C trace context, sent in
-// batches as OTLP over HTTP in JSON to the endpoint that is configured.
+// Package span records OpenTelemetry traces: spans with the W3C trace context, exported in
+// batches to the configured endpoint as OTLP over HTTP in JSON.
 //
-// It owns a bounded queue and the goroutine that empties it, which begins with the
-// first span. It refuses to be in the way: a request never waits for it, and spans that
-// find no room, or that the endpoint does not take, are dropped and counted.
+// It owns a bounded queue and the goroutine that empties it, which starts with the first
+// span. A request never waits for it: spans that find no room in the queue, or that the
+// endpoint rejects, are dropped and counted.
 package span
 
 import (
@@ -21,24 +21,24 @@ import (
 
 // Config of a Tracer. Zero values mean the defaults.
 type Config struct {
-	Endpoint string            // the collector's base address; /v1/traces is added unless it ends so. Empty: no traces
-	Headers  map[string]string // of each export, for its authentication
+	Endpoint string            // base URL of the collector; /v1/traces is added if missing. Empty means no traces
+	Headers  map[string]string // HTTP headers of each export, for authentication
 	Service  string            // service.name
 	Version  string            // service.version
-	Log      *slog.Logger      // told when exports begin to fail, and when they work again; none
-	Client   *http.Client      // one of its own, which follows no redirects
+	Log      *slog.Logger      // logs when exports start to fail, and when they recover; none
+	Client   *http.Client      // a new one that follows no redirects
 
-	Queue    int           // spans that may wait; 4096
-	Batch    int           // spans in one export; 512
-	Interval time.Duration // between exports that are not full; 2 s
+	Queue    int           // maximum number of queued spans; 4096
+	Batch    int           // maximum number of spans in one export; 512
+	Interval time.Duration // between exports of partial batches; 2 s
 	Timeout  time.Duration // of one export, and of Close; 5 s
 }
 
-// Tracer makes spans. A nil one makes none, at next to no cost.
+// Tracer makes spans. A nil Tracer makes none, at almost no cost.
 type Tracer struct {
 	cfg     Config
 	url     string
-	own     bool // the client is
+	own     bool // the client is its own
 	dropped atomic.Uint64
 
 	wake, stop, end chan struct{}
@@ -49,7 +49,7 @@ type Tracer struct {
 	closed  bool
 }
 
-// New makes a tracer, or none when no endpoint is given.
+// New returns a tracer, nil if there is no endpoint.
 func New(cfg Config) *Tracer {
 	if cfg.Endpoint == "" {
 		return nil
@@ -78,7 +78,7 @@ func New(cfg Config) *Tracer {
 		t.own = true
 		t.cfg.Client = &http.Client{
 			Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: cfg.Timeout},
-			// The headers may hold a secret that is for the endpoint alone.
+			// The headers can contain a secret that only the endpoint may see.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	}
@@ -87,30 +87,30 @@ func New(cfg Config) *Tracer {
 
 const tracesPath = "/v1/traces"
 
-// Status is how a span ended: OK, or the code of an error, never its text.
+// Status is the status of a finished span: OK, or the code of an error, never its text.
 type Status string
 
-// OK is the status of what went well.
+// OK is the status of a success.
 const OK Status = ""
 
-// What a span can be, with OTLP's numbers.
+// Kinds of spans, as numbered by OTLP.
 const (
 	kindInternal = 1
 	kindServer   = 2
 	kindClient   = 3
 )
 
-// Bounds of what one span can hold.
+// Limits of a span.
 const (
 	maxName  = 256
 	maxText  = 1024
 	maxAttrs = 32
 )
 
-// Span is something that takes time. All its methods work on a nil one.
+// Span is a timed part of a trace. Its methods do nothing on a nil Span.
 type Span struct {
 	t      *Tracer
-	at     spot
+	at     spanContext
 	parent [8]byte
 	name   string
 	start  time.Time
@@ -123,16 +123,15 @@ type Span struct {
 	attrs []slog.Attr
 }
 
-// Start begins a span below the one in ctx, or below the caller's when ctx comes from
-// Extract, or a trace of its own. A span that begins here what came from outside is
-// one of a server; one that is injected into a request is one of a client. When the
-// caller said that its trace is not recorded the span is nil, and ctx carries the
-// caller's on.
+// Start starts a span. Its parent is the span in ctx, or that of the caller if ctx comes from
+// Extract; otherwise it starts a new trace. A span whose parent is not local is a server
+// span; one that is injected into a request becomes a client span. If the caller's trace is
+// not sampled, the span is nil and ctx still carries the caller's.
 func (t *Tracer) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
 	}
-	parent, found := spotOf(ctx)
+	parent, found := contextOf(ctx)
 	if found && !parent.sampled() {
 		return ctx, nil
 	}
@@ -147,12 +146,12 @@ func (t *Tracer) Start(ctx context.Context, name string, attrs ...slog.Attr) (co
 	}
 	s.at = parent
 	s.at.local = s
-	binary.NativeEndian.PutUint64(s.at.span[:], rand.Uint64()|1) // all zeros would be no span
+	binary.NativeEndian.PutUint64(s.at.span[:], rand.Uint64()|1) // all zeros is invalid
 	s.Set(attrs...)
 	return context.WithValue(ctx, key{}, s.at), s
 }
 
-// Set adds attributes. More than 32 are left out, long texts are cut.
+// Set adds attributes. It drops those after the first 32 and truncates long texts.
 func (s *Span) Set(attrs ...slog.Attr) {
 	if s == nil {
 		return
@@ -164,16 +163,16 @@ func (s *Span) Set(attrs ...slog.Attr) {
 	}
 }
 
-// End ends the span and hands it over to be sent. Only the first call counts.
+// End ends the span and queues it for export. Only the first call counts.
 func (s *Span) End(status Status) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
-	again := s.ended
+	already := s.ended
 	s.ended = true
 	s.mu.Unlock()
-	if again {
+	if already {
 		return
 	}
 	s.status, s.stop = status, s.start.Add(time.Since(s.start))
@@ -200,7 +199,7 @@ func (t *Tracer) add(s *Span) {
 	}
 }
 
-// Dropped tells how many spans were not delivered.
+// Dropped returns the number of spans that were not exported.
 func (t *Tracer) Dropped() uint64 {
 	if t == nil {
 		return 0
@@ -208,7 +207,7 @@ func (t *Tracer) Dropped() uint64 {
 	return t.dropped.Load()
 }
 
-// Close sends what waits, for no longer than Timeout. It may be called more than once.
+// Close exports the queued spans, for no longer than Timeout. It is idempotent.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
@@ -227,7 +226,7 @@ func (t *Tracer) Close() error {
 	return nil
 }
 
-// cut shortens a text to at most n bytes, between two characters.
+// cut truncates s to at most n bytes, without splitting a character.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

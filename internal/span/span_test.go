@@ -21,11 +21,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// collector takes what a tracer sends, as strictly as a real one.
+// collector receives what a tracer sends, as strictly as a real one.
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex
-	status int // of the answers; 0: 200
+	status int // of the replies; 0 means 200
 	got    []exportRequest
 	header http.Header
 	path   string
@@ -97,13 +97,13 @@ func TestTraceFromCallerToSandbox(t *testing.T) {
 	}
 	got := c.spans()
 	if len(got) != 3 {
-		t.Fatalf("got %d spans", len(got))
+		t.Fatalf("got %d spans, want 3", len(got))
 	}
 	for i, s := range got {
 		start, err := strconv.ParseInt(s.Start, 10, 64)
 		end, err2 := strconv.ParseInt(s.End, 10, 64)
 		if err != nil || err2 != nil || end < start || time.Since(time.Unix(0, start)) > time.Minute {
-			t.Errorf("times %q %q", s.Start, s.End)
+			t.Errorf("got start %q and end %q, want times of the last minute, in order", s.Start, s.End)
 		}
 		got[i].Start, got[i].End = "", ""
 	}
@@ -121,10 +121,10 @@ func TestTraceFromCallerToSandbox(t *testing.T) {
 		t.Error(diff)
 	}
 	if want := "00-" + trace + "-" + got[0].SpanID + "-01"; out.Get("Traceparent") != want || out.Get("Tracestate") != "a=1,b=2" {
-		t.Errorf("injected %v, want %s", out, want)
+		t.Errorf("injected: got %v, want %s and the state", out, want)
 	}
 	if c.path != "/v1/traces" || c.header.Get("Authorization") != "Bearer x" || c.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%s %v", c.path, c.header)
+		t.Errorf("export: got path %s and headers %v, want /v1/traces and JSON with the token", c.path, c.header)
 	}
 	about := c.got[0].ResourceSpans[0].Resource.Attributes
 	if diff := cmp.Diff([]attribute{{"service.name", text("cove")}, {"service.version", text("1")}}, about); diff != "" {
@@ -141,12 +141,12 @@ func TestNoTracer(t *testing.T) {
 	Inject(ctx, out)
 	s.End("bad")
 	if tr != nil || s != nil || tr.Dropped() != 0 || tr.Close() != nil || !slices.Equal(out["Traceparent"], in["Traceparent"]) {
-		t.Errorf("%v %v %v", tr, s, out)
+		t.Errorf("got tracer %v, span %v and headers %v, want nil, nil and the caller's", tr, s, out)
 	}
 	Inject(context.Background(), out)
 }
 
-func TestUnsampledIsCarriedOn(t *testing.T) {
+func TestUnsampledIsPropagated(t *testing.T) {
 	c := collect(t)
 	tr := tracer(t, Config{Endpoint: c.URL})
 	in := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}}
@@ -156,7 +156,7 @@ func TestUnsampledIsCarriedOn(t *testing.T) {
 	Inject(ctx, out)
 	tr.Close()
 	if len(c.spans()) != 0 || out.Get("Traceparent") != in.Get("Traceparent") {
-		t.Errorf("%v %v", c.spans(), out)
+		t.Errorf("got spans %v and headers %v, want none and the caller's", c.spans(), out)
 	}
 }
 
@@ -181,26 +181,26 @@ func TestBatchesWithoutWaiting(t *testing.T) {
 		seen[s.TraceID+s.SpanID] = true
 	}
 	if len(seen) != 100 || tr.Dropped() != 0 {
-		t.Errorf("%d different spans, %d dropped", len(seen), tr.Dropped())
+		t.Errorf("got %d different spans and %d dropped, want 100 and 0", len(seen), tr.Dropped())
 	}
 	_, s := tr.Start(context.Background(), "late")
 	s.End(OK)
 	if tr.Dropped() != 1 {
-		t.Errorf("dropped %d", tr.Dropped())
+		t.Errorf("after Close: got %d dropped, want 1", tr.Dropped())
 	}
 }
 
-func TestTroubleIsCountedAndOver(t *testing.T) {
+func TestFailedExports(t *testing.T) {
 	c := collect(t)
 	tr := tracer(t, Config{Endpoint: c.URL, Queue: 5, Interval: 2 * time.Millisecond})
 	one := func() {
 		_, s := tr.Start(context.Background(), "x")
 		s.End(OK)
 	}
-	c.answer(http.StatusBadRequest) // never to be taken
+	c.answer(http.StatusBadRequest) // not to be retried
 	one()
-	testenv.Poll(t, "refused spans are dropped", func() bool { return tr.Dropped() == 1 })
-	c.answer(http.StatusServiceUnavailable) // to be taken later
+	testenv.Poll(t, "rejected spans are dropped", func() bool { return tr.Dropped() == 1 })
+	c.answer(http.StatusServiceUnavailable) // to be retried
 	for range 20 {
 		one()
 	}
@@ -222,7 +222,7 @@ func TestEndpointThatHangs(t *testing.T) {
 		}
 		tr.Close()
 		if tr.Dropped() != 100 {
-			t.Errorf("%s: dropped %d", endpoint, tr.Dropped())
+			t.Errorf("%s: got %d dropped, want 100", endpoint, tr.Dropped())
 		}
 	}
 }
@@ -236,7 +236,7 @@ func FuzzParse(f *testing.F) {
 		strings.Replace(good, "-", "_", 1): false, good[:20] + "g" + good[21:]: false,
 	} {
 		if _, ok := parse(v); ok != want {
-			f.Errorf("%q: %v", v, ok)
+			f.Errorf("%q: got %v, want %v", v, ok, want)
 		}
 		f.Add(v)
 	}
@@ -246,7 +246,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if again, ok := parse(s.String()); !ok || again != s {
-			t.Errorf("%q became %q", v, s.String())
+			t.Errorf("%q: got %q when formatted, want the same span", v, s.String())
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files under api/")
 
-// Golden holds text against a file of api/, the checked-in public contract, so
-// that a change of it shows in the diff. With -update it writes the file.
+// Golden compares text with a file of api/, the checked-in public contract, so that
+// changes show in the diff. With -update it writes the file.
 func Golden(t testing.TB, root, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join(root, "api", name)
@@ -27,11 +28,22 @@ func Golden(t testing.TB, root, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("api/%s is not what the table says; look at the change, then run make gen", name)
+		t.Errorf("api/%s is out of date; run make gen and review the change: %s", name, firstDifference(got, want))
 	}
 }
 
-// Indent writes JSON so that a diff can be read.
+// firstDifference shows where two texts begin to differ.
+func firstDifference(got, want []byte) string {
+	n := 0
+	for n < min(len(got), len(want)) && got[n] == want[n] {
+		n++
+	}
+	begin := bytes.LastIndexByte(got[:n], '\n') + 1
+	part := func(b []byte) []byte { return b[begin:min(len(b), n+80)] }
+	return fmt.Sprintf("line %d: got %q, want %q", bytes.Count(got[:n], []byte("\n"))+1, part(got), part(want))
+}
+
+// Indent formats JSON for a readable diff.
 func Indent(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,17 +17,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-// settle is how long a finished run may take to give back what it used.
+// settle is how long a finished run may take to release its resources.
 const settle = 5 * time.Second
 
-// Main runs the tests of a package and exits. A run that passes but leaves a
-// goroutine, a child process (zombies too) or a file descriptor fails. Call it
-// from TestMain; opts name goroutines that may stay.
+// Main runs the tests of a package and exits. A run fails if it leaves a goroutine, a
+// child process (even a zombie) or a file descriptor. Call it from TestMain; opts
+// name goroutines to ignore.
 func Main(m *testing.M, opts ...goleak.Option) {
 	warmPoller()
+	closeIdle := keepIdle()
 	before := openFiles()
 	code := m.Run()
-	// A fuzzing run keeps workers and signal handlers that are not the tests'.
+	closeIdle()
+	// A fuzzing run has workers and signal handlers of its own.
 	fuzz := flag.Lookup("test.fuzz")
 	if code == 0 && (fuzz == nil || fuzz.Value.String() == "") {
 		if left := leaks(before, opts); left != "" {
@@ -37,7 +40,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
-// leaks gives everything a moment to end and describes what did not.
+// leaks waits a moment and describes what is left.
 func leaks(before []string, opts []goleak.Option) string {
 	var left strings.Builder
 	if err := goleak.Find(opts...); err != nil {
@@ -58,14 +61,24 @@ func leaks(before []string, opts []goleak.Option) string {
 			}
 			break
 		}
-		runtime.GC() // returns the pipes of connections that the kernel copied for us
+		runtime.GC() // closes the pipes of spliced connections
 		time.Sleep(10 * time.Millisecond)
 	}
 	return left.String()
 }
 
-// warmPoller makes the runtime open the descriptors of its poller, which it
-// opens on first need and keeps.
+// keepIdle lets no test close the idle connections of http.DefaultTransport: it would break
+// the requests of tests beside it, and httptest.Server.Close does it. The result closes them.
+func keepIdle() func() {
+	shared, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return func() {}
+	}
+	http.DefaultTransport = struct{ http.RoundTripper }{shared}
+	return shared.CloseIdleConnections
+}
+
+// warmPoller makes the runtime open the descriptors of its poller, which stay open.
 func warmPoller() {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -75,7 +88,7 @@ func warmPoller() {
 	w.Close()
 }
 
-// openFiles lists this process's descriptors as "number target".
+// openFiles lists the descriptors of this process as "number target".
 func openFiles() []string {
 	const dir = "/proc/self/fd"
 	d, err := os.Open(dir)
@@ -101,7 +114,7 @@ func newFiles(before []string) []string {
 	return slices.DeleteFunc(openFiles(), func(f string) bool {
 		if strings.Contains(f, " net:[") {
 			nets++
-			return nets <= 2 // package isolate keeps two, the host's and an empty one, once for all
+			return nets <= 2 // package isolate keeps two: the host's and an empty one
 		}
 		return slices.Contains(before, f)
 	})
@@ -116,7 +129,7 @@ func childProcesses(parent int) []string {
 		if err != nil {
 			continue
 		}
-		// The command name may hold spaces and parentheses: fields start after the last one.
+		// The command name may contain parentheses: fields start after the last one.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
 			continue
@@ -130,4 +143,19 @@ func childProcesses(parent int) []string {
 			strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))))
 	}
 	return children
+}
+
+// ProcessesOf describes the processes, other than this one, whose command line
+// contains a folder.
+func ProcessesOf(dir string) []string {
+	var found []string
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		line, err := os.ReadFile(path)
+		pid := filepath.Base(filepath.Dir(path))
+		if err == nil && bytes.Contains(line, []byte(dir)) && pid != strconv.Itoa(os.Getpid()) {
+			found = append(found, pid+" "+string(bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
+		}
+	}
+	return found
 }

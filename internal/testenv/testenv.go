@@ -1,18 +1,18 @@
-// Package testenv says what a test needs from the machine and checks what a
-// test run leaves behind. It is for tests only and owns nothing.
+// Package testenv declares what a test needs from the machine, and checks what a
+// test run leaves behind. It is for tests only.
 //
-// A missing need skips the test on a laptop and fails it in CI, so that a
-// suite can never turn green there by testing nothing.
+// A test whose needs are not met is skipped on a laptop and fails in CI, so that a
+// suite cannot pass there without testing anything.
 package testenv
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
-// packages tells which Debian package brings a program. A program whose package
-// has its own name needs no entry.
+// packages maps programs to their Debian package, where the names differ.
 var packages = map[string]string{
 	"Xtigervnc": "tigervnc-standalone-server",
 	"bwrap":     "bubblewrap",
@@ -36,7 +36,7 @@ var packages = map[string]string{
 	"xprop":     "x11-utils",
 }
 
-// Need skips the test unless every program is found in PATH. In CI it fails it.
+// Need skips the test unless every program is in PATH. In CI the test fails instead.
 func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
@@ -51,7 +51,7 @@ func Need(t testing.TB, programs ...string) {
 	}
 }
 
-// NeedRoot skips the test unless it runs as root. In CI it fails it.
+// NeedRoot skips the test unless it runs as root. In CI the test fails instead.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,11 +59,26 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// Lack skips the test for want of something that is no program. In CI it fails it.
+// Lack skips the test for lack of something other than a program. In CI the test fails
+// instead.
 func Lack(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatal(why)
 	}
 	t.Skip(why)
+}
+
+// NeedFile skips the test unless a file that make deps installs is there, and returns its
+// absolute path. In CI the test fails instead.
+func NeedFile(t testing.TB, path string) string {
+	t.Helper()
+	full, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(full)
+	}
+	if err != nil {
+		Lack(t, path+" is missing; run make deps")
+	}
+	return full
 }

@@ -58,7 +58,7 @@ func TestLeaksAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := newFiles(before); len(left) != 1 || !strings.HasSuffix(left[0], " /dev/null") {
-		t.Errorf("open file: got %q", left)
+		t.Errorf("open file: got %q, want /dev/null", left)
 	}
 	f.Close()
 
@@ -72,13 +72,13 @@ func TestLeaksAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := childProcesses(os.Getpid()); len(left) != 1 || !strings.Contains(left[0], "cat") {
-		t.Errorf("child: got %q", left)
+		t.Errorf("child: got %q, want cat", left)
 	}
 	in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if left := childProcesses(os.Getpid()); len(left) != 0 {
-		t.Errorf("after wait: got %q", left)
+		t.Errorf("after wait: got %q, want none", left)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// comparison gathers the findings of one operation after the other.
+// comparison collects the findings of all operations.
 type comparison struct {
 	ref, ours document
 	route     string
@@ -21,7 +21,7 @@ func (c *comparison) warn(what, reference, ours string) {
 	c.found = append(c.found, Finding{c.route, what, reference, ours, true})
 }
 
-// The parts of an operation that hold values.
+// The parts of an operation that contain values.
 const (
 	inPath    = "path"
 	inQuery   = "query"
@@ -58,13 +58,13 @@ func (p place) each(mark string) place {
 	return p
 }
 
-// tooDeep ends the descent into schemas that contain themselves: the envelope and
-// four levels of fields in it are enough.
+// tooDeep ends the descent into recursive schemas: the envelope and four levels of
+// fields are enough.
 func (p place) tooDeep() bool {
 	return strings.Count(p.path, ".") >= 4 || strings.Count(p.path, "[]")+strings.Count(p.path, "{}") > 10
 }
 
-// operation compares parameters, bodies by media type, and the reply of success.
+// operation compares parameters, bodies by media type, and the success reply.
 func (c *comparison) operation(theirs, mine operation) {
 	c.values(place{part: inPath}, theirs.path, mine.path)
 	c.values(place{part: inQuery}, theirs.query, mine.query)
@@ -94,8 +94,8 @@ func (c *comparison) operation(theirs, mine operation) {
 	}
 }
 
-// values compares two schemas: ours must take every request that fits the reference,
-// and send only replies that fit it.
+// values compares two schemas: ours must accept every request that fits the
+// reference, and send only replies that fit it.
 func (c *comparison) values(at place, ref, own any) {
 	wanted, given := c.ref.shapes(ref), c.ours.shapes(own)
 	theirs, mine := kinds(wanted), kinds(given)
@@ -156,7 +156,7 @@ func (c *comparison) limits(at place, wanted, given []shape) {
 	}
 }
 
-// known lists what shapes take, as far as they list it themselves.
+// known lists the values that shapes enumerate.
 func known(shapes []shape) string {
 	var out []string
 	for _, s := range shapes {
@@ -258,7 +258,7 @@ func (c *comparison) fields(at place, wanted, given []shape, constants map[strin
 	c.others(at, usual, given, theirs, mine)
 }
 
-// others compares what objects say of fields that they do not name.
+// others compares the schemas of additional properties.
 func (c *comparison) others(at place, wanted, given []shape, theirs, mine object) {
 	open := slices.ContainsFunc(given, func(s shape) bool { return s.keys["additionalProperties"] != false })
 	switch {

@@ -1,9 +1,9 @@
-// Package contract holds our OpenAPI document against that of the public AIO
-// sandbox, whose clients must work unmodified: what such a client sends has to be
-// accepted, and what it reads has to be there. It owns the rules of that comparison
-// and the reference (testdata: names, types and defaults, nothing else). Names of
-// schemas, operation ids and whatever we serve beyond the reference do not matter.
-// Of references it follows those to schemas, which is all that either side writes.
+// Package contract compares our OpenAPI document with that of the public AIO
+// sandbox, whose clients must work unmodified: we must accept what such a client
+// sends, and send what it reads. It owns the rules of that comparison and the
+// reference (testdata: names, types and defaults only). Names of schemas, operation
+// ids and additions of ours do not matter. It follows references to schemas, which
+// are the only ones in either document.
 package contract
 
 import (
@@ -18,10 +18,10 @@ import (
 	"strings"
 )
 
-// Missing is what a finding says of an operation that we do not serve.
+// Missing is the text of a finding about an operation that we do not serve.
 const Missing = "operation is missing"
 
-// Finding is one place where we fall short of the reference.
+// Finding is a difference that breaks clients of the reference.
 type Finding struct {
 	Route     string // as the reference spells it, such as "GET /v1/shell/sessions"
 	What      string
@@ -52,15 +52,15 @@ func Routes(doc []byte) ([]string, error) {
 	return out, nil
 }
 
-// Compare returns what ours lacks of the reference: faults, then warnings, by route.
+// Compare returns what our document lacks: faults, then warnings, by route.
 func Compare(reference, ours []byte) ([]Finding, error) {
 	ref, err := parse(reference)
 	if err != nil {
-		return nil, fmt.Errorf("read the reference: %w", err)
+		return nil, fmt.Errorf("parse the reference: %w", err)
 	}
 	own, err := parse(ours)
 	if err != nil {
-		return nil, fmt.Errorf("read our document: %w", err)
+		return nil, fmt.Errorf("parse our document: %w", err)
 	}
 	c := &comparison{ref: ref, ours: own}
 	served := own.operations()
@@ -78,7 +78,7 @@ func Compare(reference, ours []byte) ([]Finding, error) {
 
 type object = map[string]any
 
-// document is a decoded OpenAPI document; its references are followed on demand.
+// document is a decoded OpenAPI document; references are resolved on demand.
 type document struct{ root object }
 
 func parse(data []byte) (document, error) {
@@ -165,7 +165,7 @@ func content(node object) object {
 
 const nothing = "nothing"
 
-// listed joins distinct values for a reader.
+// listed joins distinct values for display.
 func listed(values []string) string {
 	var out []string
 	for _, v := range values {
@@ -176,7 +176,7 @@ func listed(values []string) string {
 	return cmp.Or(strings.Join(out, "|"), nothing)
 }
 
-// text is a value as a reader expects it: JSON, but strings without quotes.
+// text formats a value for display: JSON, but strings without quotes.
 func text(v any) string {
 	if s, ok := v.(string); ok {
 		return s

@@ -231,13 +231,13 @@ func TestCompareRefusesOtherDocuments(t *testing.T) {
 	good := with("/x", `{}`)
 	for _, bad := range []string{``, `[]`, `{}`, `{"paths":[]}`, `{"paths":{}}`} {
 		if _, err := Compare([]byte(good), []byte(bad)); err == nil || !strings.Contains(err.Error(), "our document") {
-			t.Errorf("%q as ours: got %v", bad, err)
+			t.Errorf("%q as ours: got %v, want an error containing \"our document\"", bad, err)
 		}
 		if _, err := Compare([]byte(bad), []byte(good)); err == nil || !strings.Contains(err.Error(), "the reference") {
-			t.Errorf("%q as the reference: got %v", bad, err)
+			t.Errorf("%q as the reference: got %v, want an error containing \"the reference\"", bad, err)
 		}
 		if _, err := Routes([]byte(bad)); err == nil {
-			t.Errorf("%q has no routes, but no error", bad)
+			t.Errorf("%q has no routes, but no error, want an error", bad)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (s shape) stricter(than shape) []string {
 	return out
 }
 
-// takes tells whether a constant fits; patterns are not tried.
+// takes reports whether a constant fits; it ignores patterns.
 func (s shape) takes(value any) bool {
 	if len(s.choices) > 0 {
 		return slices.ContainsFunc(s.choices, func(v any) bool { return reflect.DeepEqual(v, value) })
@@ -192,7 +192,7 @@ func (s shape) takes(value any) bool {
 	return holds(s.kind, one.kind) && len(s.stricter(one)) == 0
 }
 
-// says shows a limit to a reader, the exclusive form of it too.
+// says formats a limit for display, including exclusive ones.
 func (s shape) says(word string) string {
 	limits := filter(sorted(s.keys), func(k string) bool { return strings.HasSuffix(strings.ToLower(k), strings.ToLower(word)) })
 	for i, k := range limits {
@@ -213,7 +213,7 @@ func kinds(shapes []shape) []string {
 	return out
 }
 
-// holds tells whether every value of the JSON type inner is one of outer, too.
+// holds reports whether every value of the JSON type inner is also one of outer.
 func holds(outer, inner string) bool {
 	return outer == inner || outer == anything || outer == "number" && inner == "integer"
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// An agent that is told nothing but the hub's address gets itself a computer,
-// works on it and gives it back.
+// An agent that knows only the hub's address creates a sandbox, works in it and
+// deletes it.
 func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "curl", "python3")
@@ -43,7 +43,7 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 			}
 		}
 		if res.IsError {
-			t.Fatalf("%s: %s", tool, &text)
+			t.Fatalf("%s: %s, want IsError false", tool, &text)
 		}
 		return text.String()
 	}
@@ -61,14 +61,14 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 		}
 	}
 
-	// The answer tells the name and ends with the tools, as JSON.
+	// The reply contains the name and ends with the tools as JSON.
 	said := call("createSandbox", map[string]any{})
 	inside := toolsAt(t, said)
 	var name string
 	if _, err := fmt.Sscanf(said[strings.Index(said, "Sandbox "):], "Sandbox %s created", &name); err != nil {
 		t.Fatalf("%v in %q", err, said)
 	}
-	for _, want := range []string{"code_execute", "bash_exec", "shell_exec", "file_read"} {
+	for _, want := range []string{"code_execute", "bash_exec", "terminal_execute", "file_read"} {
 		if !inside[want] {
 			t.Errorf("the sandbox does not offer %s", want)
 		}
@@ -78,37 +78,37 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 		return call("sandboxExecutor", map[string]any{"sandbox_name": name, "tool_name": tool, "arguments": args})
 	}
 	if out := do("code_execute", map[string]any{"language": "python", "code": "import platform; print(sum(range(10)), platform.node())"}); !strings.Contains(out, "45 sb-") {
-		t.Error(out)
+		t.Errorf("got %q, want containing \"45 sb-\"", out)
 	}
 	if out := do("shell_exec", map[string]any{"command": "echo $((6*7)) > answer; cat answer"}); !strings.Contains(out, "42") {
-		t.Error(out)
+		t.Errorf("got %q, want containing \"42\"", out)
 	}
 	fetch := fmt.Sprintf("curl -sS --noproxy '' %s", page.URL)
 	if out := do("bash_exec", map[string]any{"command": fetch}); !strings.Contains(out, "page for curl") {
-		t.Error(out)
+		t.Errorf("got %q, want containing \"page for curl\"", out)
 	}
 	call("pauseSandbox", map[string]any{"name": name})
 	if out := do("file_read", map[string]any{"file": "answer"}); !strings.Contains(out, "42") {
-		t.Error(out)
+		t.Errorf("got %q, want containing \"42\"", out)
 	}
 	h.must(t, "network", "set", name, "--mode", "none")
 	if out := do("bash_exec", map[string]any{"command": fetch}); strings.Contains(out, "page for") {
 		t.Error("the page was reached although the network is closed:", out)
 	}
 	if out := call("deleteSandbox", map[string]any{"name": name}); !strings.Contains(out, "deleted") {
-		t.Error(out)
+		t.Errorf("got %q, want containing \"deleted\"", out)
 	}
 	if list, err := h.client(t).Get(context.Background(), name); err == nil {
-		t.Errorf("it is still there: %+v", list)
+		t.Errorf("it is still there: %+v, want an error", list)
 	}
 }
 
-// toolsAt reads the list of tools that an answer ends with.
+// toolsAt parses the list of tools at the end of a reply.
 func toolsAt(t *testing.T, said string) map[string]bool {
 	t.Helper()
 	at := strings.Index(said, "[{")
 	if at < 0 {
-		t.Fatalf("no tools in %q", said)
+		t.Fatalf("got %q, want a list of tools at the end", said)
 	}
 	var list []struct {
 		Name string `json:"name"`

@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,26 +17,19 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 var aio, cove string // the programs under test
 
+// patience bounds what takes a moment on an idle machine and much longer on a busy one.
+const patience = 2 * time.Minute
+
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "cove-e2e-")
-	if err != nil {
-		panic(err)
-	}
-	os.Chmod(dir, 0o755) // a test runs them as somebody else
-	aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
-	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s", out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	testenv.MainWithPrograms(m, "../..", func(dir string) {
+		aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
+	})
 }
 
 // server is one running program.
@@ -86,10 +78,10 @@ func (s *server) stop(t *testing.T) {
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		s.cmd.Process.Kill()
 		<-s.done
-		t.Errorf("the server did not stop: %s", s.log)
+		t.Errorf("the server did not stop within %v: %s", patience, s.log)
 	}
 }
 
@@ -127,7 +119,7 @@ func read(t *testing.T, res *http.Response) (int, string) {
 // run runs the program to its end.
 func run(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, aio, args...)
 	cmd.Env = environment(t.TempDir(), env)
@@ -142,12 +134,12 @@ func run(t *testing.T, env []string, args ...string) (stdout, stderr string, cod
 // raw sends bytes as they are and returns the reply, empty when there is none.
 func raw(t *testing.T, addr, request string) string {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	go io.WriteString(c, request)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// A newcomer starts the program and looks around.
+// A new user starts the program and looks around.
 func TestLookAround(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
+	testenv.Poll(t, "readiness", func() bool { status, _ := s.get(t, "/readyz"); return status == 200 })
 	for path, want := range map[string]string{
 		"/healthz":         "OK",
 		"/readyz":          `"status":"ready"`,
@@ -25,10 +26,9 @@ func TestLookAround(t *testing.T) {
 		"/v1/docs":         "docs/docs.js",
 		"/v1/docs/docs.js": "openapi.json",
 	} {
-		testenv.Poll(t, path, func() bool {
-			status, body := s.get(t, path)
-			return status == 200 && strings.Contains(body, want)
-		})
+		if status, body := s.get(t, path); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: got %d %.300q, want 200 containing %q", path, status, body, want)
+		}
 	}
 }
 
@@ -38,30 +38,30 @@ func TestCommandLine(t *testing.T) {
 	s := serve(t)
 	env := []string{"AIO_API_URL=" + s.URL}
 	if out, errs, code := run(t, env, "sandbox", "info"); code != 0 || !strings.Contains(out, "User: ") {
-		t.Errorf("%d %s %s", code, out, errs)
+		t.Errorf("%d %s %s, want code 0, containing \"User: \"", code, out, errs)
 	}
 	if out, _, code := run(t, env, "sandbox", "hook-list"); code != 0 || out != "[]\n" {
-		t.Errorf("%d %q", code, out)
+		t.Errorf("%d %q, want code 0, %q", code, out, "[]\n")
 	}
 	for _, c := range []struct {
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"sandbox", "hook-remove", "none"}, 1, "there is no hook"},
+		{[]string{"sandbox", "hook-remove", "none"}, 1, "no such hook"},
 		{[]string{"sandbox", "hook-add", "a b", "true"}, 2, "should match pattern"},
-		{[]string{"sandbox", "hook-add"}, 2, "--name is missing"},
-		{[]string{"sandbox", "nonsense"}, 2, "no verb"},
+		{[]string{"sandbox", "hook-add"}, 2, "--name is required"},
+		{[]string{"sandbox", "nonsense"}, 2, "unknown command"},
 		{[]string{"nonsense"}, 2, "unknown command"},
 		{[]string{"sandbox", "info", "--nonsense"}, 2, "unknown flag"},
-		{[]string{"--api-url", "http://127.0.0.1:1", "sandbox", "info"}, 3, "no server answers"},
+		{[]string{"--api-url", "http://127.0.0.1:1", "sandbox", "info"}, 3, "cannot reach"},
 	} {
 		if _, errs, code := run(t, env, c.args...); code != c.code || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: code %d, %q; want %d, %q", c.args, code, errs, c.code, c.want)
 		}
 	}
 	if out, _, code := run(t, nil, "completion", "bash"); code != 0 || !strings.Contains(out, "complete") {
-		t.Errorf("completion: %d", code)
+		t.Errorf("completion: %d, want code 0, containing \"complete\"", code)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestRefusalToStart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, errs, code := run(t, c.env, append([]string{"serve"}, c.args...)...)
 			if code != 2 {
-				t.Errorf("code %d", code)
+				t.Errorf("code %d, want code 2", code)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(errs, want) {
@@ -95,7 +95,7 @@ func TestRefusalToStart(t *testing.T) {
 	}
 	out, _, code := run(t, []string{"DISPLAY_WIDTH=800", "AUTH_TOKEN=geheim"}, "config", "--listen", "127.0.0.1:1")
 	if code != 0 || strings.Contains(out, "geheim") {
-		t.Errorf("%d %s", code, out)
+		t.Errorf("%d %s, want code 0, without \"geheim\"", code, out)
 	}
 	for _, want := range []string{"DISPLAY_WIDTH", "--listen", "default"} {
 		if !strings.Contains(out, want) {
@@ -110,29 +110,29 @@ func TestGracefulStop(t *testing.T) {
 	s := serve(t)
 	mark := filepath.Join(s.Home, "mark")
 	if status, body := s.post(t, "/v1/sandbox/hooks", fmt.Sprintf(`{"name":"m","command":"echo bye > %s"}`, mark)); status != 200 {
-		t.Fatal(body)
+		t.Fatalf("got %q, want status 200", body)
 	}
 	s.stop(t)
 	if b, err := os.ReadFile(mark); err != nil || string(b) != "bye\n" {
-		t.Errorf("the hook did not run: %q %v", b, err)
+		t.Errorf("the hook did not run: %q %v, want %q", b, err, "bye\n")
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("code %d: %s", code, s.log)
+		t.Errorf("code %d: %s, want code 0", code, s.log)
 	}
 }
 
-// Hooks and ports of the start decide when the sandbox calls itself ready.
+// The sandbox is ready only after its start hooks.
 func TestStartHooks(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	gate := filepath.Join(home, "gate")
 	s := serve(t, "RUN_HOOK_PRE_SERVICES=until [ -e "+gate+" ]; do sleep 0.05; done")
-	testenv.Poll(t, "the hook is told", func() bool {
+	testenv.Poll(t, "readiness names the running hook", func() bool {
 		status, body := s.get(t, "/readyz")
 		return status == 503 && strings.Contains(body, "pre_services")
 	})
 	if status, _ := s.get(t, "/healthz"); status != 200 {
-		t.Errorf("healthz: %d", status)
+		t.Errorf("healthz: %d, want status 200", status)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -163,8 +163,7 @@ func TestKillLeavesNoChild(t *testing.T) {
 	}
 }
 
-// alive tells whether a process runs; a zombie that waits for its new parent does
-// not.
+// alive reports whether a process runs; zombies do not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

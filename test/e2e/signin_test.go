@@ -51,7 +51,7 @@ func status(t *testing.T, reply string) int {
 	}
 	n, err := strconv.Atoi(fields[1])
 	if err != nil {
-		t.Fatalf("%.200q", reply)
+		t.Fatalf("got %.200q, want an HTTP reply", reply)
 	}
 	return n
 }
@@ -103,10 +103,10 @@ func TestNobodyGetsIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reply := raw(t, s.addr(), request+"Connection: close\r\n\r\n")
 			if code := status(t, reply); code != 0 && (code < 400 || code >= 500) {
-				t.Errorf("got in: %.300q", reply)
+				t.Errorf("got %.300q, want status 4xx or no reply", reply)
 			}
 			if strings.Contains(reply, "a-shared-secret") || strings.Contains(reply, "home_dir") {
-				t.Errorf("it tells: %.300q", reply)
+				t.Errorf("it tells: %.300q, want reply without \"a-shared-secret\", reply without \"home_dir\"", reply)
 			}
 		})
 	}
@@ -114,11 +114,11 @@ func TestNobodyGetsIn(t *testing.T) {
 		"jwt": bearer(token(t, jwt.SigningMethodRS256, private, jwt.MapClaims{"exp": hour(time.Hour), "sub": "me"})), "token": bearer("a-shared-secret-token"), "key": "X-API-Key: an-api-key-of-ours\r\n",
 	} {
 		if reply := raw(t, s.addr(), "GET /v1/sandbox HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header+"Connection: close\r\n\r\n"); status(t, reply) != 200 {
-			t.Errorf("%s is refused: %.200q", name, reply)
+			t.Errorf("%s: got %.200q, want status 200", name, reply)
 		}
 	}
 	if code, body := s.get(t, "/healthz"); code != 200 || body != "OK\n" {
-		t.Errorf("healthz: %d %s", code, body)
+		t.Errorf("healthz: %d %s, want code 200, %q", code, body, "OK\n")
 	}
 	if log := s.log.String(); strings.Contains(log, "a-shared-secret") || strings.Contains(log, "an-api-key") {
 		t.Error("the log holds a secret")
@@ -132,13 +132,13 @@ func TestInsideNeedsNoCredentials(t *testing.T) {
 	s := serve(t, "AUTH_TOKEN=a-shared-secret-token", "RUN_HOOK_POST_READY="+aio+" sandbox hook-list > "+out+"/list; env > "+out+"/env; touch "+out+"/done")
 	testenv.Poll(t, "the hook's end", func() bool { _, err := os.Stat(out + "/done"); return err == nil })
 	if b, err := os.ReadFile(out + "/list"); err != nil || string(b) != "[]\n" {
-		t.Errorf("%q %v", b, err)
+		t.Errorf("%q %v, want %q", b, err, "[]\n")
 	}
 	if b, err := os.ReadFile(out + "/env"); err != nil || strings.Contains(string(b), "a-shared-secret") {
-		t.Errorf("a child holds the token: %s %v", b, err)
+		t.Errorf("a child holds the token: %s %v, want without \"a-shared-secret\"", b, err)
 	}
 	if code, _ := s.get(t, "/v1/sandbox"); code != 401 {
-		t.Errorf("outside: %d", code)
+		t.Errorf("outside: %d, want code 401", code)
 	}
 }
 
@@ -160,21 +160,21 @@ func TestTicket(t *testing.T) {
 		ExpiresIn int    `json:"expires_in"`
 	}
 	if err := json.NewDecoder(res.Body).Decode(&ticket); err != nil || ticket.ExpiresIn != 30 {
-		t.Fatalf("%+v %v", ticket, err)
+		t.Fatalf("%+v %v, want ExpiresIn 30", ticket, err)
 	}
 	res.Body.Close()
 	open := "GET /v1/docs?ticket=" + ticket.Ticket + " HTTP/1.1\r\nHost: " + s.addr() + "\r\nAccept: text/html\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\nConnection: close\r\n\r\n"
 	reply := raw(t, s.addr(), open)
 	_, cookie, ok := strings.Cut(reply, "Set-Cookie: ")
 	if status(t, reply) != 303 || !ok {
-		t.Fatalf("%.400q", reply)
+		t.Fatalf("got %.400q, want status 303 with a cookie", reply)
 	}
 	cookie, _, _ = strings.Cut(cookie, ";")
 	if reply := raw(t, s.addr(), "GET /v1/docs HTTP/1.1\r\nHost: "+s.addr()+"\r\nCookie: "+cookie+"\r\nConnection: close\r\n\r\n"); status(t, reply) != 200 {
-		t.Errorf("the cookie does not carry on: %.300q", reply)
+		t.Errorf("with the cookie: got %.300q, want status 200", reply)
 	}
 	if reply := raw(t, s.addr(), open); status(t, reply) != 401 {
-		t.Errorf("the ticket works twice: %.300q", reply)
+		t.Errorf("second use of the ticket: got %.300q, want status 401", reply)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestLoopbackIsForThisMachine(t *testing.T) {
 		"forwarded prefix": "Host: evil.example\r\nX-Forwarded-Host: 127.0.0.1\r\n",
 	} {
 		if reply := raw(t, s.addr(), "GET /v1/sandbox HTTP/1.1\r\n"+header+"\r\n"); status(t, reply) != 403 {
-			t.Errorf("%s: %.200q", name, reply)
+			t.Errorf("%s: got %.200q, want status 403", name, reply)
 		}
 	}
 }

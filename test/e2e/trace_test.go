@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// A sandbox goes on with the trace that its caller began.
+// A sandbox continues the trace of its caller.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	var got output
@@ -31,7 +31,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, body := read(t, res); status != 200 || strings.Contains(body, "hidden") {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("%d %s, want status 200, without \"hidden\"", status, body)
 	}
 	testenv.Poll(t, "the span arrives", func() bool {
 		text := got.String()

@@ -1,7 +1,6 @@
 // Playwright, from outside: through the address that info tells, and through a path prefix as a hub serves it.
 import http from "node:http";
-import { chromium } from "playwright-core";
-import { check, until } from "./browser.mjs";
+import { check, connect, until } from "./browser.mjs";
 
 const site = http.createServer((req, res) => {
   if (req.url === "/report") {
@@ -25,7 +24,7 @@ async function call(base, path, body) {
 
 // name is that of the file to download; where downloads go is one setting of the whole browser, so only one client may.
 async function story(base, endpoint, name) {
-  const browser = await chromium.connectOverCDP(endpoint);
+  const browser = await connect(endpoint);
   try {
     const context = browser.contexts()[0];
     const page = await context.newPage();
@@ -41,6 +40,7 @@ async function story(base, endpoint, name) {
 
     // A context of its own has its own cookies; both work beside each other.
     const alone = await browser.newContext();
+    alone.setDefaultTimeout(60_000);
     const other = await alone.newPage();
     await other.goto(shop);
     check((await other.title()) === "shop", "the second context does not work");
@@ -80,7 +80,7 @@ const info = (await call(base, "/v1/browser/info")).data;
 await Promise.all([story(base, info.cdp_url), story(base, info.cdp_url), call(base, "/v1/browser/info")]);
 
 // Closing the last tab does not end the browser for others.
-const browser = await chromium.connectOverCDP(info.cdp_url);
+const browser = await connect(info.cdp_url);
 for (const page of browser.contexts()[0].pages()) await page.close();
 await until("a blank tab comes back", () => browser.contexts()[0].pages().length === 1);
 await browser.close();

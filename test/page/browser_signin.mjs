@@ -1,6 +1,5 @@
 // Who signs in with a ticket gets addresses that carry one: for Playwright, and for the page that shows the desktop.
-import { chromium } from "playwright-core";
-import { check, until, withPage } from "./browser.mjs";
+import { check, connect, until, withPage } from "./browser.mjs";
 
 const base = process.env.URL;
 const bearer = { headers: { Authorization: `Bearer ${process.env.TOKEN}` } };
@@ -16,13 +15,13 @@ for (const path of ["/json/version", "/cdp/json/version", "/devtools/browser/x",
 }
 const known = (await (await fetch(base + "/v1/browser/info", bearer)).json()).data;
 check(!known.cdp_url.includes("ticket"), `who has a token needs no ticket: ${known.cdp_url}`);
-await (await chromium.connectOverCDP(known.cdp_url, bearer)).close();
+await (await connect(known.cdp_url, bearer)).close();
 
 const { cdp_url: address } = await info();
-const browser = await chromium.connectOverCDP(address);
+const browser = await connect(address);
 check(browser.contexts()[0].pages().length > 0, "there is no page");
 await browser.close();
-check(await chromium.connectOverCDP(address).then(() => false, () => true), "a ticket can be used twice");
+check(await connect(address).then(() => false, () => true), "a ticket can be used twice");
 
 await withPage(async (viewer) => {
   await viewer.goto((await info()).vnc_url);

@@ -28,5 +28,5 @@ func TestThroughTheHub(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	tell(t, "hub_playwright.mjs", "URL="+address+"/sandbox/a")
+	runStory(t, "hub_playwright.mjs", "URL="+address+"/sandbox/a")
 }

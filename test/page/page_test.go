@@ -5,7 +5,6 @@ package page
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -27,20 +26,9 @@ import (
 var aio, cove string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "cove-page-")
-	if err != nil {
-		panic(err)
-	}
-	aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
-	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s", out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	testenv.MainWithPrograms(m, "../..", func(dir string) {
+		aio, cove = filepath.Join(dir, "aio"), filepath.Join(dir, "cove")
+	})
 }
 
 // serve starts a sandbox and returns its address.
@@ -49,7 +37,7 @@ func serve(t *testing.T, env ...string) string {
 	return launch(t, exec.Command(aio, "serve", "--listen", "127.0.0.1:0", "--log-level", "warn"), env...)
 }
 
-// launch starts a program and returns the address it tells.
+// launch starts a program and returns the address it reports.
 func launch(t *testing.T, cmd *exec.Cmd, env ...string) string {
 	t.Helper()
 	testenv.Need(t, "node", "chromium", "bash", "vi")
@@ -107,7 +95,7 @@ func prefixed(t *testing.T, address string) string {
 	}}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, prefix+"/") {
-			http.Error(w, "this lies outside of the prefix: "+r.URL.Path, http.StatusNotFound)
+			http.Error(w, "outside the prefix: "+r.URL.Path, http.StatusNotFound)
 			return
 		}
 		proxy.ServeHTTP(w, r)
@@ -162,10 +150,14 @@ func cuttable(t *testing.T, address string) (through, control string) {
 	return "http://" + l.Addr().String(), s.URL
 }
 
-// tell runs one story.
-func tell(t *testing.T, script string, env ...string) {
+// runStory runs one story.
+func runStory(t *testing.T, script string, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	limit := 10 * time.Minute
+	if os.Getenv("REPEAT") != "" {
+		limit = 2 * time.Hour
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", script)
 	cmd.Env = append(os.Environ(), env...)
@@ -180,5 +172,5 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	address := serve(t)
 	through, control := cuttable(t, address)
-	tell(t, "terminal.mjs", "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through, "CUT_CONTROL="+control)
+	runStory(t, "terminal.mjs", "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through, "CUT_CONTROL="+control)
 }

@@ -1,7 +1,6 @@
 // The desktop's page in a real browser: what it shows, what a click and a key do, two viewers, resizing, a prefix.
 import http from "node:http";
-import { chromium } from "playwright-core";
-import { check, until, withPage } from "./browser.mjs";
+import { check, connect, until, withPage } from "./browser.mjs";
 
 const base = process.env.URL;
 
@@ -39,7 +38,8 @@ async function difference(viewer) {
   });
 }
 
-const shows = (viewer) => until("the viewer shows the desktop", async () => (await difference(viewer)) < 0.01);
+const shows = (viewer) => until("the viewer shows the desktop", async () => (await difference(viewer)) < 0.01,
+  async () => `a difference of ${await difference(viewer)}`);
 const connected = (viewer) => until("the viewer is connected", () => viewer.evaluate(() => document.body.classList.contains("connected")));
 const size = (viewer) => viewer.evaluate(() => { const c = document.querySelector("#screen canvas"); return `${c?.width}x${c?.height}`; });
 
@@ -51,7 +51,7 @@ async function at(viewer, [x, y]) {
 }
 
 const info = (await (await fetch(base + "/v1/browser/info")).json()).data;
-const sandbox = await chromium.connectOverCDP(info.cdp_url);
+const sandbox = await connect(info.cdp_url);
 const target = await sandbox.contexts()[0].newPage();
 await target.goto(`http://127.0.0.1:${site.address().port}/`);
 await target.bringToFront();
@@ -72,8 +72,8 @@ await withPage(async (viewer, context) => {
   await viewer.mouse.click(...(await at(viewer, field)));
   await until("the field has the focus", () => target.evaluate(() => document.hasFocus() && document.activeElement.id === "text"));
   await viewer.keyboard.type("Hello, World 42");
-  await until("the text arrives", () => target.evaluate(() => document.getElementById("text").value === "Hello, World 42"))
-    .catch(async (error) => { throw new Error(`${error.message}: ${await target.evaluate(() => document.getElementById("text").value)}`); });
+  const text = () => target.evaluate(() => document.getElementById("text").value);
+  await until('the field holds "Hello, World 42"', async () => (await text()) === "Hello, World 42", text);
 
   // Two viewers see the same; one that only watches changes nothing.
   const second = await context.newPage();
@@ -100,7 +100,7 @@ await withPage(async (viewer, context) => {
   await post("/v1/browser/config", { resolution: { width: 900, height: 700 } });
   for (const v of [viewer, second]) {
     await v.bringToFront();
-    await until("the viewer follows the resize", async () => (await size(v)) === "900x700");
+    await until("the viewer is 900x700", async () => (await size(v)) === "900x700", () => size(v));
     await shows(v);
     check(await v.evaluate(() => before === document.querySelector("#screen canvas")), "the viewer lost its connection");
   }
@@ -109,7 +109,7 @@ await withPage(async (viewer, context) => {
   // The display can follow the viewer instead.
   await viewer.goto(base + "/vnc/index.html?autoconnect=1&resize=remote&bar=0&quality=9");
   await connected(viewer);
-  await until("the display follows the viewer", async () => (await size(viewer)) === "1000x640");
+  await until("the display is 1000x640", async () => (await size(viewer)) === "1000x640", () => size(viewer));
   await shows(viewer);
 
   // All of it below a path.

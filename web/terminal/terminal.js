@@ -16,8 +16,19 @@ const light = {
   brightBlack: "#5b6675", brightRed: "#c5362d", brightGreen: "#2a8f47", brightYellow: "#9a7100", brightBlue: "#1b67e0", brightMagenta: "#9440b8", brightCyan: "#1a8295", brightWhite: "#1c2430",
 };
 
+// A page without an origin has no storage.
+const storage = (kind) => {
+  try { return globalThis[kind]; } catch { return { getItem: () => null, setItem: () => {} }; }
+};
+const settings = storage("localStorage");
+const memory = storage("sessionStorage");
+
+// Any page can link here with a command: only what the sandbox itself offers is run unasked, anything else waits for Enter.
+const programs = ["codex", "opencode"];
+const typed = (command) => (programs.includes(command) ? command + "\r" : command.replace(/\p{Cc}/gu, " "));
+
 const system = matchMedia("(prefers-color-scheme: dark)");
-const theme = () => localStorage.getItem("terminal-theme") || (system.matches ? "dark" : "light");
+const theme = () => settings.getItem("terminal-theme") || (system.matches ? "dark" : "light");
 
 class Tab {
   constructor(session, command) {
@@ -90,7 +101,7 @@ class Tab {
         this.tries = 0;
         this.refit();
         this.send("resize", { cols: this.term.cols, rows: this.term.rows });
-        if (this.command) this.send("input", this.command + "\r");
+        if (this.command) this.send("input", typed(this.command));
         this.command = "";
         draw();
         break;
@@ -205,7 +216,7 @@ function remember() {
   url.searchParams.delete("command");
   url.searchParams.delete("ticket");
   history.replaceState(null, "", url);
-  sessionStorage.setItem("terminal-tabs", JSON.stringify(tabs.map((t) => t.session).filter(Boolean)));
+  memory.setItem("terminal-tabs", JSON.stringify(tabs.map((t) => t.session).filter(Boolean)));
   draw();
 }
 
@@ -225,7 +236,7 @@ function paint() {
 }
 
 $("new").onclick = () => add();
-$("theme").onclick = () => { localStorage.setItem("terminal-theme", theme() === "dark" ? "light" : "dark"); paint(); };
+$("theme").onclick = () => { settings.setItem("terminal-theme", theme() === "dark" ? "light" : "dark"); paint(); };
 system.addEventListener("change", paint);
 new ResizeObserver(() => active?.refit()).observe($("screens"));
 addEventListener("online", () => { for (const t of tabs) if (t.tries > 0 && !t.ended) t.connect(); });
@@ -233,7 +244,7 @@ addEventListener("online", () => { for (const t of tabs) if (t.tries > 0 && !t.e
 paint();
 const wanted = page.searchParams.get("session_id");
 let stored = [];
-try { stored = JSON.parse(sessionStorage.getItem("terminal-tabs")) || []; } catch { /* nothing that could be used */ }
+try { stored = JSON.parse(memory.getItem("terminal-tabs")) || []; } catch { /* nothing that could be used */ }
 const command = page.searchParams.get("command") || "";
 if (command && !wanted) stored = [];
 if (wanted && !stored.includes(wanted)) stored = [wanted];

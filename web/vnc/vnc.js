@@ -1,6 +1,6 @@
 // The sandbox's desktop in a page: noVNC over one WebSocket. The address may say, in its query or behind #:
 // autoconnect, resize (scale, remote, off), view_only, path, ticket, quality, compression, show_dot, reconnect,
-// reconnect_delay, bar.
+// reconnect_delay, bar, control (auto: watch while an agent or another person is at work).
 import RFB from "../vendor/novnc/core/rfb.js";
 
 const $ = (id) => document.getElementById(id);
@@ -18,10 +18,19 @@ let wanted = false; // whether there should be one
 let tries = 0;
 let timer;
 
+// Who has mouse and keyboard. A person who takes over has them alone until they hand them back or close the page.
+const auto = given.get("control") === "auto";
+const me = crypto.getRandomValues(new Uint32Array(2)).join("-");
+let control = { holder: "nobody", viewer: "" };
+let holding = false;
+const other = () => control.holder === "person" && control.viewer !== me;
+const watching = () => !holding && ($("view-only").checked || (auto && (control.holder === "agent" || other())));
+
 function address() {
   const url = new URL(given.get("path") || "websockify", prefix);
   url.protocol = url.protocol.replace("http", "ws");
-  if ($("view-only").checked) url.searchParams.set("view_only", "true"); // the server sees to it, too
+  if (watching()) url.searchParams.set("view_only", "true"); // the server sees to it, too
+  else if (holding) url.searchParams.set("take_over", me);
   if (given.has("ticket")) url.searchParams.set("ticket", given.get("ticket"));
   return url.href;
 }
@@ -81,7 +90,60 @@ function apply() {
   rfb.scaleViewport = how === "scale";
   rfb.resizeSession = how === "remote";
   rfb.clipViewport = how === "off";
-  rfb.viewOnly = $("view-only").checked;
+  rfb.viewOnly = watching();
+}
+
+// draw says who has mouse and keyboard.
+function draw() {
+  $("take").textContent = holding ? "Hand back" : "Take over";
+  $("take").setAttribute("aria-pressed", String(holding));
+  const who = holding ? "You have taken over: agents wait" : other() ? "Another person has taken over" : control.holder === "agent" ? "An agent is at work" : "";
+  $("holder").textContent = who && watching() ? `${who}; you are watching` : who;
+}
+
+function again() {
+  if (!wanted) return;
+  disconnect();
+  connect();
+}
+
+function take(hold) {
+  if (hold === holding) return;
+  holding = hold;
+  if (hold) $("view-only").checked = false;
+  wanted = true;
+  again();
+  draw();
+}
+
+// follow keeps in touch with who has mouse and keyboard.
+async function follow() {
+  for (;;) {
+    try {
+      const reply = await fetch(new URL("v1/display/control?stream=true", prefix));
+      if (!reply.ok) return;
+      const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ""; ;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        text += value;
+        const events = text.split("\n\n");
+        text = events.pop();
+        for (const event of events) told(event);
+      }
+    } catch { /* taken up again below */ }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+function told(event) {
+  const data = event.split("\n").find((line) => line.startsWith("data:"));
+  if (!data) return;
+  const before = watching();
+  control = JSON.parse(data.slice(5));
+  if (holding && other()) holding = false; // somebody else took over
+  if (watching() !== before) again();
+  draw();
 }
 
 // What is copied on the desktop goes to the person's clipboard where the browser lets it, and always to the box.
@@ -109,10 +171,11 @@ document.body.classList.toggle("framed", !flag("bar", window === window.top));
 $("connect").onclick = connect;
 $("resize").onchange = apply;
 $("view-only").onchange = () => {
-  if (!wanted) return;
-  disconnect();
-  connect();
+  holding = false;
+  again();
+  draw();
 };
+$("take").onclick = () => take(!holding);
 $("text").oninput = () => rfb?.clipboardPasteFrom($("text").value);
 $("clipboard").onclick = () => {
   const open = $("copied").toggleAttribute("hidden") === false;
@@ -122,4 +185,10 @@ $("clipboard").onclick = () => {
 $("full").onclick = () => (document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen());
 window.addEventListener("focus", offer);
 window.addEventListener("pagehide", disconnect);
-if (flag("autoconnect", false)) connect();
+follow();
+if (flag("autoconnect", false)) {
+  // Who is at work decides how to begin; it is not known for long if the server is slow.
+  if (auto) await fetch(new URL("v1/display/control", prefix)).then((res) => res.json()).then((reply) => { control = reply.data ?? control; }).catch(() => {});
+  draw();
+  connect();
+}

@@ -1,11 +1,15 @@
+//go:build linux
+
 package cove
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,57 +21,66 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// finding is one line of the doctor's.
+// finding is one result of doctor.
 type finding struct {
-	good bool
+	ok   bool
 	what string
-	fix  string // when it is not good
+	fix  string // if it is not ok
+	repair
 }
 
 func (v *verbs) doctor() *cobra.Command {
-	cmd := &cobra.Command{Use: "doctor", Short: "Tell what this machine can do for sandboxes, and how to get what is missing", Args: cobra.NoArgs}
-	flags := host.Flags(cmd, "cove", config.Fields(&config.Cove{}))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var cfg config.Cove
-		if _, err := config.Load(&cfg, config.System("cove", flags())); err != nil {
-			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+	var fix bool
+	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine can do for sandboxes, and how to get what is missing", Args: cobra.NoArgs,
+		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can be done without a decision of yours: it installs packages, " +
+			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the Python environment. It prints each step first."}
+	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")
+	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, _ []string) error {
+		environ := config.Environ()
+		usable, list := examine(ctx, cfg, environ)
+		if fix && v.fix(ctx, &cfg, environ, list) {
+			usable, list = examine(ctx, cfg, environ)
 		}
-		able, list := examine(cmd.Context(), cfg)
-		for _, f := range list {
-			if f.good {
-				fmt.Fprintln(v.std.Out, "ok       ", f.what)
-				continue
-			}
-			fmt.Fprintf(v.std.Out, "missing   %s\n          %s\n", f.what, f.fix)
-		}
-		if !able {
-			return &cli.Error{Code: cli.ExitFailed, Msg: "sandboxes cannot be made here"}
+		printFindings(v.std.Out, list)
+		if !usable {
+			return &cli.Error{Code: cli.ExitFailed, Msg: "this machine cannot run sandboxes"}
 		}
 		return nil
-	}
-	return cmd
+	})
 }
 
-// examine tries out what sandboxes need; able says whether any can be made.
-func examine(ctx context.Context, cfg config.Cove) (able bool, list []finding) {
-	add := func(good bool, what, fix string) { list = append(list, finding{good, what, fix}) }
+func printFindings(w io.Writer, list []finding) {
+	for _, f := range list {
+		if f.ok {
+			fmt.Fprintln(w, "ok       ", f.what)
+			continue
+		}
+		fmt.Fprintf(w, "missing   %s\n          %s\n", f.what, f.fix)
+	}
+}
+
+// examine checks what sandboxes need; usable reports whether any can run.
+func examine(ctx context.Context, cfg config.Cove, environ []string) (usable bool, list []finding) {
+	add := func(ok bool, what, fix string) { list = append(list, finding{ok: ok, what: what, fix: fix}) }
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		add(true, "Linux "+unix.ByteSliceToString(name.Release[:]), "")
 	}
 	if os.Geteuid() == 0 {
-		add(true, "root: every sandbox has users of its own and all limits", "")
+		add(true, "root: every sandbox has its own users and all limits", "")
 	} else {
-		add(true, "no root: sandboxes work with one user each, and limits only where a cgroup is delegated", "")
+		add(true, "no root: sandboxes have one user each, and limits only in a delegated cgroup", "")
 	}
+	list = append(list, examineKernel()...)
+	list = append(list, examineState(cfg.State)...)
 	if aio, err := findAio(cfg.Aio); err != nil {
-		add(false, err.Error(), "run make build, or give --aio")
+		add(false, err.Error(), "run make build, or set --aio")
 	} else {
-		add(true, "the program for sandboxes: "+aio, "")
-		add(host.IsFile(reader(aio)), "web pages as Markdown ("+filepath.Base(reader(aio))+")", "it belongs in the folder of aio: run make build")
-		able = tryProvider(ctx, cfg, add)
+		add(true, "sandbox server: "+aio, "")
+		add(host.IsFile(markdownReader(aio)), "web pages as Markdown ("+filepath.Base(markdownReader(aio))+")", "it must be in the folder of aio: run make build")
+		usable = tryProvider(ctx, cfg, add)
 	}
-	look := proc.New(proc.Config{Env: os.Environ()})
+	programs := proc.New(proc.Config{Env: environ})
 	for _, p := range []struct{ programs, brings, pkg string }{
 		{"bash", "terminals", "bash"},
 		{"chromium google-chrome chromium-browser", "a browser", "chromium"},
@@ -76,19 +89,20 @@ func examine(ctx context.Context, cfg config.Cove) (able bool, list []finding) {
 		{"ffmpeg", "recordings of the desktop", "ffmpeg"},
 		{"python3", "Python", "python3"},
 		{"node", "JavaScript", "nodejs"},
-		{"rg", "quick search in files", "ripgrep"},
+		{"rg", "fast search in files", "ripgrep"},
 		{"git", "git", "git"},
 	} {
-		_, ok := look.Look(strings.Fields(p.programs)...)
-		add(ok, fmt.Sprintf("%s (%s)", p.brings, strings.Fields(p.programs)[0]), "sandboxes that use this machine's programs have none: apt-get install "+p.pkg)
+		_, ok := programs.Look(strings.Fields(p.programs)...)
+		list = append(list, finding{ok, fmt.Sprintf("%s (%s)", p.brings, strings.Fields(p.programs)[0]), "not available in sandboxes without an image: apt-get install " + p.pkg, repair{pkg: p.pkg}})
 	}
-	add(cfg.Venv != "", "Python kernels ("+cfg.Venv+")", "make deps builds a Python environment; name it with --venv")
-	return able, list
+	ok, what, fix := venvFinding(cfg)
+	list = append(list, finding{ok, what, fix, repair{venv: !ok}})
+	return usable, list
 }
 
-// tryProvider makes a sandbox that ends at once, on a state folder of its own.
-func tryProvider(ctx context.Context, cfg config.Cove, add func(good bool, what, fix string)) bool {
-	// On the same filesystem as the real one, which it may not be able to use.
+// tryProvider runs a trial sandbox, in a temporary state folder.
+func tryProvider(ctx context.Context, cfg config.Cove, add func(ok bool, what, fix string)) bool {
+	// On the filesystem of the real one, which may be unsuitable.
 	at := cfg.State
 	for ; at != "/"; at = filepath.Dir(at) {
 		if info, err := os.Stat(at); err == nil && info.IsDir() && unix.Access(at, unix.W_OK) == nil {
@@ -97,21 +111,28 @@ func tryProvider(ctx context.Context, cfg config.Cove, add func(good bool, what,
 	}
 	dir, err := os.MkdirTemp(at, "doctor-")
 	if err != nil {
-		add(false, "a state folder: "+err.Error(), "name one that can be written with --state")
+		add(false, "state folder: "+err.Error(), "set --state to a writable folder")
 		return false
 	}
 	defer os.RemoveAll(dir)
 	cfg.State = dir
 	p, err := openProvider(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
-		add(false, err.Error(), "user namespaces and overlays are needed: Linux 5.12 or newer, kernel.unprivileged_userns_clone=1, and in a container --privileged or --security-opt seccomp=unconfined")
+		add(false, err.Error(), "user namespaces and overlays are required: Linux 5.12 or later, kernel.unprivileged_userns_clone=1, and in a container --privileged or --security-opt seccomp=unconfined")
 		return false
 	}
 	defer p.Close()
 	a := p.Abilities()
-	add(true, "sandboxes by namespaces; a trial one ran", "")
+	add(true, "a trial sandbox ran", "")
+	for _, tier := range a.Tiers {
+		add(true, "isolation "+tier, "")
+	}
+	if !slices.Contains(a.Isolation, "gvisor") {
+		add(false, "isolation gvisor: a kernel of its own for each sandbox, in user space", "run as root, install runsc (scripts/deps gvisor builds it), and set --runsc if it is not in /usr/local/bin")
+	}
 	add(len(a.Limits) > 0, "limits: "+strings.Join(a.Limits, ", "), "")
-	add(a.Pause, "pause and resume", "a cgroup with a freezer is needed")
+	add(a.Pause, "pause and resume", "requires a cgroup with a freezer")
+	add(a.PauseToDisk, "pause to disk, of sandboxes with isolation gvisor", "requires root and runsc; other sandboxes are paused in memory, or stopped, which keeps their disk only")
 	for _, m := range a.Missing {
 		add(false, m, "")
 	}

@@ -27,7 +27,12 @@ func TestGoldens(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Golden(t, root, "cove-openapi.json", testenv.Indent(t, b))
-	tools, err := op.JSON(h.hub.Tools())
+	verbs, err := h.Table.Outline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Golden(t, root, "cove-verbs.json", testenv.Indent(t, verbs))
+	tools, err := op.JSON(h.tools.List("tools=all"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package cove
 
 import (
@@ -10,24 +12,23 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/guest/health"
-	"github.com/cove-sandbox/cove/internal/guest/ticket"
+	"github.com/cove-sandbox/cove/internal/health"
 	"github.com/cove-sandbox/cove/internal/hub"
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pool"
 	"github.com/cove-sandbox/cove/internal/provider/local"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
-	"github.com/cove-sandbox/cove/internal/tenant"
+	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
@@ -36,11 +37,11 @@ const Title = "Cove hub"
 
 // Where sandboxes find what the hub brings along.
 const (
-	aioInside  = "/run/bin/aio" // and beside it, what aio itself calls
-	venvInside = "/run/venv"
+	aioInside  = isolate.Programs + "/aio" // and beside it, what aio itself calls
+	venvInside = isolate.Venv
 )
 
-// Hub is the service that hands out sandboxes.
+// Hub is the program's hub: the service behind its sign-in and its HTTP surface.
 type Hub struct {
 	Table *op.Table
 
@@ -48,58 +49,117 @@ type Hub struct {
 	log      *slog.Logger
 	hub      *hub.Hub
 	provider sandbox.Provider
-	pool     *pool.Pool // nil without a provider
 	guard    *auth.Guard
 	trusted  []netip.Prefix
 	metrics  *metric.Registry
-	many     many
+	tools    *mcp.Handler
+	sessions *mcp.Sessions // with the tools of sandboxes
+	address  string        // URL to show to who uses the socket; empty: that of the request
 }
 
-// New builds the hub on a provider, which it closes at its own end. Without
-// one there is only the table.
+// New builds the hub on a provider, which it closes with itself. Without a
+// provider there is only the table.
 func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.Logger) (*Hub, error) {
-	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New()}
-	private, err := config.Prefixes(cfg.Private)
+	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New(), sessions: mcp.NewSessions(mcp.SessionsConfig{Name: "cove", Version: version})}
+	sign, err := signIn(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.many.open(cfg, provider != nil, version, log); err != nil {
+	h.trusted = sign.Trusted
+	c, err := hubConfig(cfg)
+	if err != nil {
 		return nil, err
 	}
-	inner := provider
-	if provider != nil {
-		h.pool = pool.New(pool.Config{
-			Provider: inner, Size: func() map[string]pool.Want { return h.hub.Pools() }, Log: log,
-			Bind: pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return inner.Endpoint(ctx, id, 0) }),
-		})
-		provider = pool.Wrap(inner, h.pool)
-		h.provider = provider
+	c.Provider, c.Version, c.Log, c.Metrics = provider, version, log, h.metrics
+	c.SandboxTools, c.Sessions = h.sessions, siteSessions{h}
+	if h.hub, err = hub.Open(c); err != nil {
+		return nil, err
 	}
-	h.hub = hub.New(hub.Config{
-		Provider: provider, Version: version, Environments: cfg.Environments,
-		Defaults: hub.Defaults{
-			Environment: cfg.DefaultEnvironment, Image: cfg.DefaultImage, Timeout: cfg.Timeout, IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy),
-			Resources: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)}, Network: sandbox.Network{Mode: sandbox.NetworkMode(cfg.Network)}, Pool: cfg.Pool,
-		},
-		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Private: private, Log: log, Metrics: h.metrics,
-		Tenants: h.many.tenants, Quota: h.many.quota(cfg.Creates), Audit: h.many.audit, AuditDir: h.many.auditDir, AuditKey: h.many.auditKey,
-		Images: importer(inner), Scratch: h.many.scratch, Secrets: h.many.secrets, Authority: h.many.authority, Tracer: h.many.tracer,
+	sign.Public = func(method, path string) bool { return h.Table.Public(method, path) }
+	h.hub.SignIn(&sign)
+	sign.Insecure, sign.Open = cfg.Insecure, !sign.HasCredentials()
+	if err := auth.CheckListen(cfg.Listen, sign, cfg.Insecure); err != nil {
+		return nil, errors.Join(err, h.hub.Close())
+	}
+	h.guard = auth.New(sign)
+	h.tools = mcp.New(mcp.Config{
+		Name: "cove", Version: version, Instructions: hub.ToolInstructions, Tools: h.hub.Tools, Visible: h.hub.SeesTool, Fixed: h.hub.LimitTools, Around: h.hub.AroundTool,
+		MaxBody: int64(cfg.ToolLimit), Log: log,
 	})
-	if err := h.signIn(); err != nil {
-		h.many.close()
-		return nil, err
-	}
 	components := []health.Component{{Name: "hub", Needed: true, State: h.hub.State}}
 	table := func() *op.Table { return h.Table }
 	h.Table = op.NewTable(
 		h.hub.Ops(),
-		// Whoever may look may do so in a browser; the numbers are about all tenants.
+		[]op.Op{h.hub.ToolsOp(h.tools)},
+		// A viewer may use a browser; metrics are about all tenants.
 		access(ticket.New(ticket.Config{Issuer: h.guard}).Ops(), "auth_create_ticket", op.AccessRead),
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),
-		[]op.Op{rest.Assets("vendor", "/vendor", web.Files)},
+		rest.Home("hub", "The dashboard of the hub.", web.Files),
 	)
 	return h, nil
+}
+
+// hubConfig turns the program's settings into the service's.
+func hubConfig(cfg config.Cove) (hub.Config, error) {
+	private, err := config.Prefixes(cfg.Private)
+	return hub.Config{
+		State: cfg.State, Environments: cfg.Environments,
+		Defaults: hub.Defaults{
+			Environment: cfg.DefaultEnvironment, Image: cfg.DefaultImage, Timeout: cfg.Timeout, IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy),
+			Resources: resources(cfg), Network: sandbox.Network{Mode: sandbox.NetworkMode(cfg.Network)}, Pool: cfg.Pool,
+		},
+		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, PublicPorts: cfg.PublicPorts, Private: private,
+		Tenants: hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)}, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
+		Audit:  hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward, ForwardHeaders: splitPairs(cfg.OTLPHeaders)},
+		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
+	}, err
+}
+
+// tenantLimits are the limits of tenants for which the keys file sets none.
+// resources are those of a sandbox that asks for nothing else.
+func resources(cfg config.Cove) sandbox.Resources {
+	return sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit), DiskRate: int64(cfg.DiskRate), Bandwidth: int64(cfg.Bandwidth)}
+}
+
+func tenantLimits(cfg config.Cove) hub.Limits {
+	return hub.Limits{
+		Sandboxes: cfg.TenantSandboxes, CPU: int64(cfg.TenantCPU * 1000), Memory: int64(cfg.TenantMemory), Disk: int64(cfg.TenantDisk),
+		CreateRate: cfg.TenantRate, Burst: cfg.TenantBurst, Calls: cfg.TenantCalls, RequestMemory: int64(cfg.TenantRequests),
+	}
+}
+
+// bodyTimeout is how long the body of a request to the hub itself may take.
+const bodyTimeout = 30 * time.Second
+
+// splitPairs takes name=value pairs apart.
+func splitPairs(list []string) map[string]string {
+	out := map[string]string{}
+	for _, pair := range list {
+		name, value, _ := strings.Cut(pair, "=")
+		out[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return out
+}
+
+// withoutPass removes a session from the path of a request that is recorded.
+func withoutPass(s rest.Served) rest.Served {
+	if path := auth.HidePass(s.Request.URL.Path); path != s.Request.URL.Path {
+		s.Request = s.Request.Clone(s.Request.Context())
+		s.Request.URL.Path = path
+	}
+	return s
+}
+
+// siteSessions starts sessions on sites of sandboxes. The guard is made after the hub.
+type siteSessions struct{ hub *Hub }
+
+func (s siteSessions) IssueFor(ctx context.Context, site string) (string, error) {
+	return s.hub.guard.IssueFor(ctx, site)
+}
+
+func (s siteSessions) Pass(ctx context.Context, site string) string {
+	return s.hub.guard.Pass(ctx, site)
 }
 
 // access says what an operation of another's list takes here.
@@ -112,54 +172,69 @@ func access(list []op.Op, name string, a op.Access) []op.Op {
 	return list
 }
 
-// keyForm is how tenants' keys and links look.
-var keyForm = regexp.MustCompile(`^cove_[a-z2-7]{12}_[0-9A-Za-z]{43}$|^` + tenant.SharePrefix)
-
-func (h *Hub) signIn() error {
-	// Clients and the hub read the same variables; a tenant's key must not open
-	// the hub's own door, with all rights and for ever.
-	for _, secret := range []string{h.cfg.APIKey, h.cfg.AuthToken} {
-		if keyForm.MatchString(secret) {
-			return errors.New("COVE_API_KEY or COVE_TOKEN holds a tenant's key, which is for clients; unset it where the hub is started")
-		}
+// signIn is how callers authenticate, apart from tenants' keys and links.
+func signIn(cfg config.Cove, log *slog.Logger) (auth.Config, error) {
+	// Clients and the hub read the same variables. A tenant's key must not become
+	// the operator's, with all rights and no expiry.
+	if hub.IsKey(cfg.APIKey) || hub.IsKey(cfg.AuthToken) {
+		return auth.Config{}, errors.New("COVE_API_KEY or COVE_TOKEN holds a tenant's key, which is for clients; unset it where the hub is started")
 	}
-	trusted, err := config.Prefixes(h.cfg.TrustedProxies)
+	trusted, err := config.Prefixes(cfg.TrustedProxies)
 	if err != nil {
-		return err
+		return auth.Config{}, err
 	}
-	h.trusted = trusted
-	hosts := h.cfg.PublicHosts
-	for _, d := range h.cfg.Domains {
+	hosts := cfg.PublicHosts
+	for _, d := range cfg.Domains {
 		hosts = append(hosts[:len(hosts):len(hosts)], "*."+d)
 	}
 	c := auth.Config{
-		Token: h.cfg.AuthToken, APIKey: h.cfg.APIKey, TicketTTL: h.cfg.TicketTTL,
-		Public:         func(method, path string) bool { return h.Table.Public()(method, path) },
-		AllowedOrigins: h.cfg.AllowedOrigins, PublicHosts: hosts, Trusted: trusted, Log: h.log,
+		Token: cfg.AuthToken, APIKey: cfg.APIKey, TicketTTL: cfg.TicketTTL, Issuer: cfg.JWTIssuer, Audience: cfg.JWTAudience,
+		AllowedOrigins: cfg.AllowedOrigins, PublicHosts: hosts, Trusted: trusted, Log: log,
 		Variables: []string{"COVE_TENANTS", "JWT_PUBLIC_KEY", "COVE_TOKEN", "COVE_API_KEY"},
 	}
-	if h.cfg.JWTPublicKey != "" {
-		if c.JWTPublicKey, err = config.RSAPublicKey(h.cfg.JWTPublicKey); err != nil {
+	if auth.Private(cfg.Listen) {
+		if c.Users, err = auth.LocalUsers(cfg.LocalUsers, config.Sudoer()); err != nil {
+			return c, err
+		}
+	}
+	if cfg.JWTPublicKey != "" {
+		c.JWTPublicKey, err = config.RSAPublicKey(cfg.JWTPublicKey)
+	}
+	return c, err
+}
+
+// checkSettings refuses settings before anything is opened, above all a hub that
+// everybody could use.
+func checkSettings(cfg config.Cove) error {
+	sign, err := signIn(cfg, nil)
+	if err != nil {
+		return err
+	}
+	c, err := hubConfig(cfg)
+	if err != nil {
+		return err
+	}
+	for _, to := range c.Audit.Forward {
+		if err := hub.CheckReceiver(to); err != nil {
 			return err
 		}
 	}
-	h.hub.SignIn(&c)
-	c.Insecure, c.Open = h.cfg.Insecure, !c.HasCredentials()
-	if err := auth.CheckListen(h.cfg.Listen, c, h.cfg.Insecure); err != nil {
+	keys, err := c.Tenants.Enforced()
+	if err != nil || keys {
 		return err
 	}
-	h.guard = auth.New(c)
-	return nil
+	return auth.CheckListen(cfg.Listen, sign, cfg.Insecure)
 }
 
-// Handlers serve the table; there is nobody inside.
+// Handlers return the handler of the table, which also serves the hub's own socket.
 func (h *Hub) Handlers() (outside, inside http.Handler) {
 	calls := h.metrics.Counter("cove_requests_total", "Requests by operation and status.", "op", "status")
 	took := h.metrics.Histogram("cove_request_seconds", "Time of requests by operation.", "op")
-	return rest.New(rest.Config{
-		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit), Guard: h.guard.Wrap,
+	all := rest.New(rest.Config{
+		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit), BodyTimeout: bodyTimeout, Guard: h.guard.Wrap,
 		Base:   func(r *http.Request) *url.URL { return auth.Base(r, h.trusted) },
-		Caller: h.hub.Caller, Admit: h.hub.Admit, Served: func(s rest.Served) { h.hub.Served(hub.Visit(s)) },
+		Buffer: func(ctx context.Context) rest.Buffer { return h.hub.Buffer(ctx) },
+		Caller: h.hub.Caller, Admit: h.hub.Admit, HidePath: auth.HidePass, Served: func(s rest.Served) { h.hub.Served(hub.Visit(withoutPass(s))) },
 		Observe: func(name string, status int, d time.Duration) {
 			if name == "" {
 				name = "none"
@@ -167,64 +242,84 @@ func (h *Hub) Handlers() (outside, inside http.Handler) {
 			calls(1, name, strconv.Itoa(status))
 			took(d, name)
 		},
-	}), http.NotFoundHandler()
+	})
+	return all, h.addressed(all)
 }
 
-// Inside is empty: a hub has no callers of its own.
-func (h *Hub) Inside() string { return "" }
-
-// Begin takes up the sandboxes that are there.
-func (h *Hub) Begin(ctx context.Context) {
-	// What a claim left half bound must be gone before it could be seen.
-	if err := h.pool.Begin(ctx); err != nil {
-		h.log.Error("no sandboxes are kept ready", "error", err)
+// addressed lets replies to who uses the socket name the address of a hub that serves HTTPS.
+func (h *Hub) addressed(next http.Handler) http.Handler {
+	scheme, host, ok := strings.Cut(h.address, "://")
+	if !ok {
+		return next
 	}
-	h.hub.Begin()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Forwarded-Host") == "" { // no proxy is in between
+			r.Header.Set("X-Forwarded-Proto", scheme)
+			r.Header.Set("X-Forwarded-Host", host)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
+
+// Inside is the address of the socket beside the hub's own. Only the user that runs the hub
+// can open it.
+func (h *Hub) Inside() []string {
+	if strings.HasPrefix(h.cfg.Listen, "unix:") {
+		return nil
+	}
+	return []string{"unix:" + filepath.Join(h.cfg.State, ownSocketFile)}
+}
+
+// Begin takes up the sandboxes that exist.
+func (h *Hub) Begin(ctx context.Context) { h.hub.Begin(ctx) }
 
 // Shutdown has nothing to announce.
 func (h *Hub) Shutdown(context.Context) {}
 
-// Close lets go of the sandboxes, which live on.
+// Close closes the hub and its provider. The sandboxes live on.
 func (h *Hub) Close() error {
-	return errors.Join(h.hub.Close(), h.provider.Close(), h.many.close())
+	return errors.Join(h.hub.Close(), h.sessions.Close(), h.provider.Close())
 }
 
-// openProvider opens what makes sandboxes.
+// openProvider opens the provider of sandboxes.
 func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandbox.Provider, error) {
 	aio, err := findAio(cfg.Aio)
 	if err != nil {
 		return nil, err
 	}
-	c := local.Config{
-		Dir: cfg.State, Init: findInit(), Command: []string{aioInside, "serve"},
-		CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true", "AIO_LISTEN_FD": strconv.Itoa(isolate.ListenFD)},
-		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true"},
-		Defaults: sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
-		FirstID:  uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MostSpares: 128, Log: log,
+	if cfg.Provider == "docker" {
+		return openDocker(ctx, cfg, aio, log)
 	}
-	if host.IsFile(reader(aio)) {
-		c.Binds = append(c.Binds, local.Bind{Source: reader(aio), Target: reader(aioInside)})
+	c := local.Config{
+		Dir: cfg.State, Init: findInit(), Sudo: host.Beside("cove-init"), Command: []string{aioInside, "serve"},
+		DoorEnv:    "AIO_DOOR",
+		CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true", "AIO_LISTEN_FD": strconv.Itoa(isolate.ListenFD)},
+		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true", "AIO_LOOPBACK": "127.0.0.1:8080"},
+		Defaults:   resources(cfg),
+		Runsc:      findRunsc(cfg.Runsc),
+		VolumeSize: int64(cfg.VolumeLimit),
+		FirstID:    uint32(cfg.FirstID), Cgroup: cfg.Cgroup, Spares: 8, MaxSpares: 128, Log: log,
+		Images: local.ImageConfig{
+			Dir: filepath.Join(cfg.State, "images"), Insecure: cfg.InsecureRegistries, Private: cfg.PrivateRegistries, AuthFile: cfg.RegistryAuth,
+			Proxy: http.ProxyFromEnvironment,
+		},
+	}
+	if host.IsFile(markdownReader(aio)) {
+		c.Binds = append(c.Binds, local.Bind{Source: markdownReader(aio), Target: markdownReader(aioInside)})
 	}
 	if cfg.Venv != "" {
 		c.Binds = append(c.Binds, local.Bind{Source: cfg.Venv, Target: venvInside})
-		c.Env["AIO_VENV"] = venvInside
+		c.Env["AIO_VENV"], c.Env["AIO_PYTHON"] = venvInside, isolate.Python
 	}
-	var p *local.Provider
-	store, err := openImages(cfg, func() ([]string, error) { return p.ImageLayers() }, log)
+	p, err := local.Open(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("open the store of images: %w", err)
+		return nil, err // not a nil pointer in an interface
 	}
-	c.Images, c.Saver = images{store}, store
-	p, err = local.Open(ctx, c)
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	return withImages{p, store}, nil
+	return p, nil
 }
 
-// findInit tells how the first process of a sandbox is started: the small program
-// for it, or else this one.
+// findInit returns how to start the first process of a sandbox: the small program for
+// that, or else this one.
 func findInit() []string {
 	if small := host.Beside("cove-init"); small != "" {
 		return []string{small}
@@ -232,23 +327,33 @@ func findInit() []string {
 	return []string{"/proc/self/exe", IsolateInit}
 }
 
-// reader is the program beside an aio that reads web pages for it.
-func reader(aio string) string { return filepath.Join(filepath.Dir(aio), "aio-markdown") }
+// findRunsc finds the program of gVisor; empty if it is not installed.
+func findRunsc(given string) string {
+	for _, path := range []string{given, "/usr/local/bin/runsc", "/usr/bin/runsc", host.Beside("runsc")} {
+		if path != "" && host.IsFile(path) {
+			return path
+		}
+	}
+	return ""
+}
 
-// IsolateInit is the argument by which the program starts itself as the first
-// process of a sandbox.
+// markdownReader is the program beside an aio that converts web pages for it.
+func markdownReader(aio string) string { return filepath.Join(filepath.Dir(aio), "aio-markdown") }
+
+// IsolateInit is the argument with which the program starts itself as the first process
+// of a sandbox.
 const IsolateInit = "isolate-init"
 
 // findAio finds the program that sandboxes run.
 func findAio(given string) (string, error) {
 	if given != "" {
 		if _, err := os.Stat(given); err != nil {
-			return "", fmt.Errorf("the aio program: %w", err)
+			return "", fmt.Errorf("find the aio program: %w", err)
 		}
 		return given, nil
 	}
 	if aio := host.Beside("aio"); aio != "" {
 		return aio, nil
 	}
-	return "", errors.New("there is no aio program beside this one; build it, or name it with --aio")
+	return "", errors.New("no aio program beside this one; build it, or set --aio")
 }

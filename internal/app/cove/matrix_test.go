@@ -1,31 +1,32 @@
 package cove
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tenant"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// kind is who is let to do an operation.
+// kind is who may use an operation.
 type kind int
 
 const (
 	public  kind = iota // everybody
-	looks               // whoever is signed in with a key; shows only what is the caller's
-	makes               // those with a key who may change something; for their own tenant
+	looks               // whoever is signed in with a key; shows only the caller's own
+	makes               // keys that may change something, for their own tenant
 	reads               // who may see the sandbox
 	writes              // who may use the sandbox
 	governs             // admins
@@ -33,124 +34,139 @@ const (
 	uses                // into the sandbox, to change something
 )
 
-// row is how an operation is asked. {name} is the sandbox, by ID for those it is
-// foreign to.
-type row struct {
+// request is how an operation is called. {name} is the sandbox, by ID for callers
+// who do not own it.
+type request struct {
 	kind   kind
 	method string
 	path   string
 	body   string
-	ok     int // status when it is allowed; 200 if zero
+	ok     int // status when it is allowed; 0: any but a refusal
 }
 
-// matrix has a row for every operation of the table. An operation without one
-// fails the test: decide who may use it first.
-var matrix = map[string]row{
-	"sandbox_create":      {makes, "POST", "/api/v1/sandbox", `{}`, 0},
-	"sandbox_list":        {looks, "GET", "/api/v1/sandbox", "", 0},
-	"sandbox_get":         {reads, "GET", "/api/v1/sandbox/{name}", "", 0},
-	"sandbox_delete":      {writes, "DELETE", "/api/v1/sandbox/{name}", "", 0},
-	"sandbox_extend":      {writes, "POST", "/api/v1/sandbox/{name}/extend", `{}`, 0},
-	"sandbox_pause":       {writes, "POST", "/api/v1/sandbox/{name}/pause", "", 0},
-	"sandbox_resume":      {writes, "POST", "/api/v1/sandbox/{name}/resume", "", 0},
-	"sandbox_stop":        {writes, "POST", "/api/v1/sandbox/{name}/stop", "", 0},
-	"sandbox_start":       {writes, "POST", "/api/v1/sandbox/{name}/start", "", 0},
-	"sandbox_network":     {reads, "GET", "/api/v1/sandbox/{name}/network", "", 0},
-	"sandbox_set_network": {writes, "PUT", "/api/v1/sandbox/{name}/network", `{"mode":"none"}`, 400},
-	"sandbox_logs":        {reads, "GET", "/api/v1/sandbox/{name}/logs", "", 0},
-	"sandbox_stats":       {reads, "GET", "/api/v1/sandbox/{name}/stats", "", 0},
-	"sandbox_events":      {reads, "GET", "/api/v1/sandbox/{name}/events", "", 0},
-	"hub_events":          {looks, "GET", "/api/v1/events", "", 0},
-	"hub_environments":    {looks, "GET", "/api/v1/environment", "", 0},
-	"hub_info":            {looks, "GET", "/api/v1/hub", "", 0},
-	"sandbox_proxy":       {enters, "GET", "/sandbox/{name}/x", "", 0},
-	"mcp":                 {looks, "POST", "/mcp", `{"method":"tools/list"}`, 0},
-	"snapshot_create":     {writes, "POST", "/api/v1/sandbox/{name}/snapshot", `{}`, 0},
-	"snapshot_list":       {looks, "GET", "/api/v1/snapshot", "", 0},
-	"snapshot_delete":     {makes, "DELETE", "/api/v1/snapshot/none", "", 404},
-	"sandbox_rollback":    {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 0},
-	"sandbox_fork":        {writes, "POST", "/api/v1/sandbox/{name}/fork", `{}`, 0},
-	"sandbox_diff":        {reads, "GET", "/api/v1/sandbox/{name}/diff", "", 0},
-	"sandbox_export":      {reads, "GET", "/api/v1/sandbox/{name}/export", "", 0},
-	"volume_create":       {makes, "POST", "/api/v1/volume", `{"name":"v-{n}"}`, 0},
-	"volume_list":         {looks, "GET", "/api/v1/volume", "", 0},
-	"volume_delete":       {makes, "DELETE", "/api/v1/volume/none", "", 404},
-	"hub_usage":           {looks, "GET", "/api/v1/usage", "", 0},
-	"image_import":        {makes, "POST", "/api/v1/image/none", "", 422},
-	"image_list":          {looks, "GET", "/api/v1/image", "", 400},
-	"image_delete":        {makes, "DELETE", "/api/v1/image/none", "", 400},
-	"secret_set":          {makes, "PUT", "/api/v1/secret/s_{n}", `{"value":"x"}`, 0},
-	"secret_list":         {looks, "GET", "/api/v1/secret", "", 0},
-	"secret_delete":       {makes, "DELETE", "/api/v1/secret/none", "", 404},
-	"share_create":        {writes, "POST", "/api/v1/sandbox/{name}/share", `{}`, 0},
-	"share_list":          {looks, "GET", "/api/v1/share", "", 0},
-	"share_revoke":        {makes, "DELETE", "/api/v1/share/none", "", 404},
-	"share_open":          {looks, "GET", "/share", "", 400},
-	"key_add":             {governs, "POST", "/api/v1/key", `{"tenant":"x"}`, 0},
-	"key_list":            {governs, "GET", "/api/v1/key", "", 0},
-	"key_revoke":          {governs, "DELETE", "/api/v1/key/none", "", 404},
-	"audit_tail":          {governs, "GET", "/api/v1/audit?minutes=0.001", "", 0},
-	"audit_verify":        {governs, "GET", "/api/v1/audit/verify", "", 0},
-	"auth_create_ticket":  {looks, "POST", "/tickets", "", 0},
-	"auth_check":          {looks, "GET", "/auth", "", 0},
-	"health_live":         {public, "GET", "/healthz", "", 0},
-	"health_ready":        {looks, "GET", "/readyz", "", 0},
-	"health_metrics":      {governs, "GET", "/metrics", "", 0},
-	"docs_openapi":        {looks, "GET", "/v1/openapi.json", "", 0},
-	"docs_llms":           {looks, "GET", "/llms.txt", "", 0},
-	"home_page":           {looks, "GET", "/", "", 307},
-	"docs_page":           {looks, "GET", "/v1/docs", "", 0},
-	"docs_asset":          {looks, "GET", "/v1/docs/none", "", 404},
-	"vendor_asset":        {looks, "GET", "/vendor/none", "", 404},
+// pinned are the operations that everybody may use, and those that only admins may
+// use. All others follow from their Spec: an operation on a sandbox is for those who
+// may see or use it, any other for every key, or every key that may change something.
+var pinned = map[string]kind{
+	"health_live": public,
+	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs, "audit_verify": governs, "health_metrics": governs,
+}
+
+// special are requests that do not follow from the Spec.
+var special = map[string]request{
+	"e2b_timeout":        {writes, "POST", "/sandboxes/{name}/timeout", `{"timeout":60}`, 204},
+	"sandbox_proxy":      {enters, "GET", "/sandbox/{name}/x", "", 200},
+	"sandbox_rollback":   {writes, "POST", "/api/v1/sandbox/{name}/rollback", `{"snapshot":"of-{name}"}`, 200},
+	"audit_tail":         {governs, "GET", "/api/v1/audit?minutes=0.001", "", 200},
+	"auth_create_ticket": {looks, "POST", "/tickets", "", 200},
+	"mcp":                {looks, "POST", "/mcp", `{"method":"tools/list"}`, 200},
+}
+
+const (
+	ofSandbox = "/api/v1/sandbox/{name}"
+	ofClient  = "/sandboxes/"
+)
+
+// requestFor derives how an operation is called, and who may.
+func requestFor(t *testing.T, o op.Op) request {
+	t.Helper()
+	want, isPinned := pinned[o.Name]
+	if o.Public != (isPinned && want == public) || (o.Access == op.AccessAdmin) != (isPinned && want == governs) {
+		t.Errorf("operation %s: its access differs from what is pinned in this test; decide who may use it", o.Name)
+	}
+	if r, ok := special[o.Name]; ok {
+		return r
+	}
+	method, path := o.MethodPath()
+	// E2B's clients address sandboxes by another path.
+	path = strings.Replace(path, ofClient+"{id}", ofClient+"{name}", 1)
+	r := request{kind: want, method: method, path: path}
+	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient), o.RequiredAccess(httptest.NewRequest(method, "/", nil)) != op.AccessRead
+	switch {
+	case isPinned:
+	case onSandbox && changes:
+		r.kind = writes
+	case onSandbox:
+		r.kind = reads
+	case changes:
+		r.kind = makes
+	default:
+		r.kind = looks
+	}
+	if !onSandbox {
+		r.path = regexp.MustCompile(`{[^}]*}`).ReplaceAllString(strings.TrimSuffix(path, "{$}"), "none-{n}")
+	}
+	if o.In != nil && method != http.MethodGet && method != http.MethodDelete {
+		b, err := json.Marshal(required(o, func(f *op.Field) bool { return f.Source == op.Body }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.body = string(b)
+	}
+	return r
+}
+
+// required gives the required fields of an operation's input some value.
+func required(o op.Op, of func(*op.Field) bool) map[string]any {
+	in := map[string]any{}
+	for _, f := range o.In().AllFields() {
+		if f.Required && of(f) {
+			in[f.Name] = "none-{n}"
+		}
+	}
+	return in
+}
+
+// lets reports whether a status means that the caller was let in.
+func (r request) lets(status int) bool {
+	switch {
+	case r.ok != 0:
+		return status == r.ok
+	case status == http.StatusNotFound:
+		return r.kind != reads && r.kind != writes // something else than the sandbox was not found
+	}
+	return status != http.StatusUnauthorized && status != http.StatusForbidden && (status < 500 || status == http.StatusNotImplemented)
 }
 
 // doors are further ways into sandboxes than the row of the table.
-var doors = map[string]row{
-	"proxy post":      {uses, "POST", "/sandbox/{name}/v1/x", `{}`, 0},
-	"proxy head":      {enters, "HEAD", "/sandbox/{name}/x", "", 0},
-	"proxy options":   {uses, "PATCH", "/sandbox/{name}/x", "", 0},
+var doors = map[string]request{
+	"proxy post":      {uses, "POST", "/sandbox/{name}/v1/x", `{}`, 200},
+	"proxy head":      {enters, "HEAD", "/sandbox/{name}/x", "", 200},
+	"proxy options":   {uses, "PATCH", "/sandbox/{name}/x", "", 200},
 	"proxy root":      {enters, "GET", "/sandbox/{name}", "", 308},
-	"proxy port":      {enters, "GET", "/sandbox/{name}/proxy/3000/", "", 0},
+	"proxy port":      {enters, "GET", "/sandbox/{name}/proxy/3000/", "", 200},
 	"proxy websocket": {uses, "WS", "/sandbox/{name}/ws", "", 101},
 	"port websocket":  {uses, "WS", "/sandbox/{name}/proxy/3000/ws", "", 101},
-	"preview":         {enters, "GET", "host:/x", "", 0},
-	"preview post":    {uses, "POST", "host:/x", "", 0},
+	"preview":         {enters, "GET", "host:/x", "", 200},
+	"preview post":    {uses, "POST", "host:/x", "", 200},
 }
 
-// tools has every tool of the hub, with its arguments.
-var toolMatrix = map[string]struct {
-	kind kind
-	args map[string]any
-	fine string // what a refusal for another reason than access says
-}{
-	"createSandbox":   {makes, map[string]any{}, ""},
-	"getSandbox":      {reads, map[string]any{"name": "{name}"}, ""},
-	"listSandboxes":   {looks, map[string]any{}, ""},
-	"sandboxExecutor": {writes, map[string]any{"sandbox_name": "{name}", "tool_name": "say"}, ""},
-	"pauseSandbox":    {writes, map[string]any{"name": "{name}"}, ""},
-	"resumeSandbox":   {writes, map[string]any{"name": "{name}"}, ""},
-	"deleteSandbox":   {writes, map[string]any{"name": "{name}"}, ""},
-	"forkSandbox":     {writes, map[string]any{"name": "{name}"}, ""},
-	"snapshotSandbox": {writes, map[string]any{"name": "{name}"}, ""},
-	"rollbackSandbox": {writes, map[string]any{"name": "{name}", "snapshot": "of-{name}"}, ""},
-	"diffSandbox":     {reads, map[string]any{"name": "{name}"}, ""},
-	"listSnapshots":   {looks, map[string]any{}, ""},
-	"deleteSnapshot":  {makes, map[string]any{"snapshot": "none"}, "no snapshot"},
-	"shareSandbox":    {writes, map[string]any{"name": "{name}"}, ""},
-	"listShares":      {looks, map[string]any{}, ""},
-	"revokeShare":     {makes, map[string]any{"id": "none"}, "no link"},
-	"createVolume":    {makes, map[string]any{"name": "tool-{n}"}, ""},
-	"listVolumes":     {looks, map[string]any{}, ""},
-	"deleteVolume":    {makes, map[string]any{"volume": "none"}, "no volume"},
-	"listImages":      {looks, map[string]any{}, "keeps no images"},
-	"deleteImage":     {makes, map[string]any{"image": "none"}, "keeps no images"},
-	"setSecret":       {makes, map[string]any{"name": "t_{n}", "value": "x"}, ""},
-	"listSecrets":     {looks, map[string]any{}, ""},
-	"deleteSecret":    {makes, map[string]any{"name": "none"}, "no such secret"},
-	"addKey":          {governs, map[string]any{"tenant": "x"}, ""},
-	"listKeys":        {governs, map[string]any{}, ""},
-	"revokeKey":       {governs, map[string]any{"id": "none"}, "no such key"},
-	"verifyAudit":     {governs, map[string]any{}, ""},
+// toolArgs are arguments of tools that need a real value.
+var toolArgs = map[string]map[string]any{
+	"sandboxExecutor": {"tool_name": "say"},
+	"rollbackSandbox": {"snapshot": "of-{name}"},
+}
+
+// toolKind derives who may use a tool.
+func toolKind(o op.Op) (k kind, onSandbox bool) {
+	_, path := o.MethodPath()
+	onSandbox = strings.HasPrefix(path, ofSandbox)
+	for _, f := range o.In().AllFields() {
+		// The tools of the hub's own name a sandbox as they like.
+		onSandbox = onSandbox || path == "/mcp" && f.Required && (f.Name == "name" || f.Name == "sandbox_name")
+	}
+	access := o.RequiredAccess(nil)
+	switch {
+	case access == op.AccessAdmin:
+		return governs, onSandbox
+	case onSandbox && access == op.AccessRead:
+		return reads, true
+	case onSandbox:
+		return writes, true
+	case access == op.AccessRead:
+		return looks, false
+	}
+	return makes, false
 }
 
 // caller is somebody who knocks.
@@ -221,25 +237,36 @@ type arena struct {
 
 func newArena(t *testing.T) *arena {
 	a := &arena{rig: newRig(t, nil)}
-	user, _ := a.key("acme", tenant.RoleUser)
-	viewer, _ := a.key("acme", tenant.RoleViewer)
-	other, _ := a.key("other", tenant.RoleUser)
-	admin, _ := a.key("root", tenant.RoleAdmin)
-	revoked, id := a.key("acme", tenant.RoleAdmin)
-	if err := a.tenants.Revoke(id); err != nil {
-		t.Fatal(err)
+	user, _ := a.key("acme", "user")
+	viewer, _ := a.key("acme", "viewer")
+	other, _ := a.key("other", "user")
+	admin, _ := a.key("root", "admin")
+	revoked, id := a.key("acme", "admin")
+	a.must(a.admin, "DELETE", "/api/v1/key/"+id, "")
+	elsewhere := a.box("acme", "elsewhere")
+	link := func(sb sandbox.Sandbox, body string) string {
+		token, _ := a.share(user, sb.ID, body)
+		return token
 	}
+	expired := link(elsewhere, `{"minutes":0.03}`) // times are kept to the second
+	testenv.Poll(t, "the link has expired", func() bool {
+		return a.do(expired, "GET", "/sandbox/"+elsewhere.ID+"/", "").status == http.StatusUnauthorized
+	})
 	a.callers = []caller{
 		{name: "nobody"}, {name: "other", secret: other}, {name: "viewer", secret: viewer}, {name: "user", secret: user}, {name: "admin", secret: admin}, {name: "revoked", secret: revoked},
-		{name: "share", sign: func(sb sandbox.Sandbox) string { return a.sign(tenant.Share{Sandbox: sb.ID}) }},
-		{name: "looking share", sign: func(sb sandbox.Sandbox) string { return a.sign(tenant.Share{Sandbox: sb.ID, ReadOnly: true}) }},
-		{name: "share of another", sign: func(sandbox.Sandbox) string { return a.sign(tenant.Share{Sandbox: "sb-0000000000000000"}) }},
-		{name: "revoked share", sign: func(sb sandbox.Sandbox) string { return a.sign(tenant.Share{Sandbox: sb.ID, Port: 1}) }},
+		{name: "share", sign: func(sb sandbox.Sandbox) string { return link(sb, `{}`) }},
+		{name: "looking share", sign: func(sb sandbox.Sandbox) string { return link(sb, `{"read_only":true}`) }},
+		{name: "share of another", sign: func(sandbox.Sandbox) string { return link(elsewhere, `{}`) }},
+		{name: "revoked share", sign: func(sb sandbox.Sandbox) string {
+			token, id := a.share(user, sb.ID, `{}`)
+			a.must(user, "DELETE", "/api/v1/share/"+id, "")
+			return token
+		}},
 		{name: "forged share", sign: func(sb sandbox.Sandbox) string {
-			token := a.sign(tenant.Share{Sandbox: sb.ID})
+			token := link(sb, `{}`)
 			return token[:len(token)-2] + "xx"
 		}},
-		{name: "expired share", sign: func(sb sandbox.Sandbox) string { return a.expired(sb.ID) }},
+		{name: "expired share", secret: expired},
 	}
 	return a
 }
@@ -258,37 +285,6 @@ func (a *arena) fresh() sandbox.Sandbox {
 	return sb
 }
 
-// sign makes a share of acme's; one of port 1 is revoked at once.
-func (a *arena) sign(sh tenant.Share) string {
-	a.t.Helper()
-	sh.Tenant, sh.Expires = "acme", time.Now().Add(time.Hour)
-	token, made, err := a.tenants.Sign(sh)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if sh.Port == 1 {
-		err = a.tenants.RevokeShare(made.ID)
-	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return token
-}
-
-// expired makes a share whose time is up, by a store whose clock is behind.
-func (a *arena) expired(id string) string {
-	a.t.Helper()
-	past, err := tenant.Open(tenant.Config{Path: a.cfg.Keys, Now: func() time.Time { return time.Now().Add(-2 * time.Hour) }})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	token, _, err := past.Sign(tenant.Share{Sandbox: id, Tenant: "acme", Expires: time.Now().Add(-time.Hour)})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return token
-}
-
 // spoken is how a caller calls the sandbox.
 func spoken(c caller, sb sandbox.Sandbox) string {
 	if strings.Contains(c.name, "share") || c.name == "admin" || c.name == "other" {
@@ -297,8 +293,8 @@ func spoken(c caller, sb sandbox.Sandbox) string {
 	return sb.Spec.Name
 }
 
-// knock sends the row's request as a caller.
-func (a *arena) knock(c caller, sb sandbox.Sandbox, r row) int {
+// knock sends a request as a caller.
+func (a *arena) knock(c caller, sb sandbox.Sandbox, r request) int {
 	a.t.Helper()
 	name := spoken(c, sb)
 	a.n++
@@ -314,7 +310,7 @@ func (a *arena) knock(c caller, sb sandbox.Sandbox, r row) int {
 			conn.CloseNow()
 		}
 		if res == nil {
-			a.t.Fatal(err)
+			a.t.Fatalf("got %v, want res != nil", err)
 		}
 		return res.StatusCode
 	}
@@ -328,18 +324,15 @@ func (a *arena) knock(c caller, sb sandbox.Sandbox, r row) int {
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
-	rows := maps.Clone(matrix)
+	rows := maps.Clone(doors)
 	for _, o := range a.hub.Table.All() {
-		if _, ok := rows[o.Name]; !ok {
-			t.Errorf("operation %s is not in the matrix: decide who may use it", o.Name)
-		}
+		rows[o.Name] = requestFor(t, o)
 	}
-	for name := range rows {
+	for name := range pinned {
 		if _, ok := a.hub.Table.Get(name); !ok {
-			t.Errorf("the matrix has %s, which the table has not", name)
+			t.Errorf("%s is pinned, but the table does not have it", name)
 		}
 	}
-	maps.Copy(rows, doors)
 	// Who may not, and who only looks, changes nothing: they all share one.
 	sb := a.fresh()
 	var here []caller
@@ -356,23 +349,19 @@ func TestMatrix(t *testing.T) {
 				continue
 			}
 			if got := a.knock(c, sb, r); got != want {
-				t.Errorf("%s as %s: %d, want %d", name, c.name, got, want)
+				t.Errorf("%s as %s: got %d, want %d", name, c.name, got, want)
 			}
 		}
 		if now, err := a.provider.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
-			t.Errorf("%s: somebody who may not has changed it: %v %v", name, now.State, err)
+			t.Errorf("%s: somebody who may not has changed it: got %v %v, want now.State == sandbox.Running", name, now.State, err)
 		}
 		for _, c := range let {
 			own := sb
 			if r.kind == writes {
 				own = a.fresh()
 			}
-			want := r.ok
-			if want == 0 {
-				want = http.StatusOK
-			}
-			if got := a.knock(c.at(own), own, r); got != want {
-				t.Errorf("%s as %s: %d, want %d", name, c.name, got, want)
+			if got := a.knock(c.at(own), own, r); !r.lets(got) {
+				t.Errorf("%s as %s: got %d, want to be let in", name, c.name, got)
 			}
 		}
 	}
@@ -383,47 +372,47 @@ func TestToolMatrix(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
 	for _, tool := range a.hub.hub.Tools() {
-		if _, ok := toolMatrix[tool.Name]; !ok {
-			t.Errorf("tool %s is not in the matrix: decide who may use it", tool.Name)
-		}
-	}
-	offered := a.hub.hub.Tools()
-	for name, r := range toolMatrix {
-		if !slices.ContainsFunc(offered, func(x *mcp.Tool) bool { return x.Name == name }) {
-			t.Errorf("the matrix has the tool %s, which the hub has not", name)
-			continue
-		}
+		o, name := tool.Op, tool.Op.Name
+		kind, onSandbox := toolKind(o)
 		for _, c := range a.callers {
 			sb := a.fresh()
 			c = c.at(sb)
-			args := map[string]any{}
+			args := required(o, func(*op.Field) bool { return true })
+			if onSandbox {
+				for _, field := range []string{"name", "sandbox_name"} {
+					if _, ok := args[field]; ok {
+						args[field] = "{name}"
+					}
+				}
+			}
+			maps.Copy(args, toolArgs[name])
 			a.n++
-			for k, v := range r.args {
+			for k, v := range args {
 				args[k] = strings.NewReplacer("{name}", spoken(c, sb), "{n}", fmt.Sprint(a.n)).Replace(v.(string))
 			}
 			status, text, failed := a.tool(c.secret, name, args)
-			switch want := r.kind.want(c.name); {
+			switch want := kind.want(c.name); {
 			case strings.Contains(c.name, "share") && want != http.StatusUnauthorized:
 				if status != http.StatusForbidden {
-					t.Errorf("%s as %s: %d %s", name, c.name, status, text)
+					t.Errorf("%s as %s: got %d %s, want 403", name, c.name, status, text)
 				}
 			case want == http.StatusUnauthorized:
 				if status != want {
-					t.Errorf("%s as %s: %d %s", name, c.name, status, text)
+					t.Errorf("%s as %s: got %d %s, want %d", name, c.name, status, text, want)
 				}
 			case want == http.StatusNotFound:
-				if !failed || !strings.Contains(text, "there is no sandbox") {
-					t.Errorf("%s as %s: %s", name, c.name, text)
+				if !failed || !strings.Contains(text, "no sandbox") {
+					t.Errorf("%s as %s: got %s, want that there is no such sandbox", name, c.name, text)
 				}
 			case want == http.StatusForbidden:
 				if !failed || !strings.Contains(text, "role") {
-					t.Errorf("%s as %s: %s", name, c.name, text)
+					t.Errorf("%s as %s: got %s, want a refusal for its role", name, c.name, text)
 				}
-			case failed && (r.fine == "" || !strings.Contains(text, r.fine)):
-				t.Errorf("%s as %s: %s", name, c.name, text)
+			case failed && (strings.Contains(text, "role") || strings.Contains(text, "no sandbox")):
+				t.Errorf("%s as %s: got %s, want to be let in", name, c.name, text)
 			}
-			if _, err := a.provider.Get(t.Context(), sb.ID); err != nil && r.kind.want(c.name) != 0 {
-				t.Errorf("%s as %s: it is gone", name, c.name)
+			if _, err := a.provider.Get(t.Context(), sb.ID); err != nil && kind.want(c.name) != 0 {
+				t.Errorf("%s as %s: the sandbox is gone", name, c.name)
 			}
 		}
 	}
@@ -439,17 +428,17 @@ func TestNothingOfOthersShows(t *testing.T) {
 		secret[c.name] = c.secret
 	}
 	if r := a.do(secret["user"], "POST", "/api/v1/volume", `{"name":"box-volume"}`); r.status != 200 {
-		t.Fatal(r.body)
+		t.Fatalf("got %v, want r.status == 200", r.body)
 	}
 	if r := a.do(secret["user"], "POST", "/api/v1/sandbox/"+sb.Spec.Name+"/share", `{}`); r.status != 200 {
-		t.Fatal(r.body)
+		t.Fatalf("got %v, want r.status == 200", r.body)
 	}
 	for _, path := range []string{"/api/v1/sandbox", "/api/v1/snapshot", "/api/v1/volume", "/api/v1/share"} {
 		if r := a.do(secret["other"], "GET", path, ""); r.status != 200 || strings.Contains(r.body, "box") || strings.Contains(r.body, sb.ID) {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf(`%s: got %s, want r.status == 200 && !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID)`, path, r.body)
 		}
 		if r := a.do(secret["other"], "GET", path+"?user=acme", ""); strings.Contains(r.body, "box-") || strings.Contains(r.body, sb.ID) {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf(`%s: got %s, want !strings.Contains(r.body, "box-") && !strings.Contains(r.body, sb.ID)`, path, r.body)
 		}
 		if r := a.do(secret["viewer"], "GET", path, ""); r.status != 200 || !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID) {
 			t.Errorf("%s: %s", path, r.body)
@@ -460,7 +449,7 @@ func TestNothingOfOthersShows(t *testing.T) {
 	}
 	// An admin reaches it by the address that the list tells.
 	if r := a.do(secret["admin"], "GET", "/api/v1/sandbox?user=acme", ""); !strings.Contains(r.body, "/sandbox/"+sb.ID+"/") {
-		t.Error(r.body)
+		t.Errorf(`got %v, want strings.Contains(r.body, "/sandbox/"+sb.ID+"/")`, r.body)
 	}
 }
 
@@ -472,50 +461,50 @@ func TestSharesOfAPort(t *testing.T) {
 	user := a.callers[slices.IndexFunc(a.callers, func(c caller) bool { return c.name == "user" })].secret
 	r := a.do(user, "POST", "/api/v1/sandbox/"+sb.Spec.Name+"/share", `{"port":3000,"minutes":5}`)
 	token := field(t, r.data, "token")
-	if r.status != 200 || !strings.HasPrefix(token, tenant.SharePrefix) {
-		t.Fatal(r.body)
+	if r.status != 200 || !strings.HasPrefix(token, "covs_") {
+		t.Fatalf(`got %v, want r.status == 200 && strings.HasPrefix(token, "covs_")`, r.body)
 	}
 	at := "/sandbox/" + sb.ID
 	if got := a.do(token, "GET", at+"/proxy/3000/x", ""); got.status != 200 || got.body != "inside "+sb.ID+" port 3000" {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 200", got.status, got.body)
 	}
 	for _, path := range []string{"", "/", "/v1/shell/exec", "/proxy/3001/", "/proxy/30000/", "/proxy/3000%2f..%2f..%2fv1/x", "/proxy", "//proxy/3000/", "/x/../proxy/3000/"} {
 		if got := a.do(token, "GET", at+path, ""); got.status != 404 {
-			t.Errorf("%s: %d %s", path, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 404", path, got.status, got.body)
 		}
 	}
 	// Dots below it are the port's own affair.
 	if got := a.do(token, "GET", at+"/proxy/3000/../../v1/x", "", "X-Aio-Proxy-Port", "22"); got.status != 200 || got.body != "inside "+sb.ID+" port 3000" {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 200", got.status, got.body)
 	}
 	if got := a.do(token, "GET", "/x", "", "Host", "3001-"+sb.ID+".localhost"); got.status != 404 {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 404", got.status, got.body)
 	}
 
 	// The link itself: a cookie for this sandbox, and on to the port.
 	link := strings.TrimPrefix(field(t, r.data, "url"), a.server.URL)
 	opened := a.do("", "GET", link, "")
 	if opened.status != 303 || opened.header.Get("Location") != at+"/proxy/3000/" {
-		t.Fatalf("%d %v", opened.status, opened.header)
+		t.Fatalf(`got %d %v, want opened.status == 303 && opened.header.Get("Location") == at+"/proxy/3000/"`, opened.status, opened.header)
 	}
 	cookie, rest, _ := strings.Cut(opened.header.Get("Set-Cookie"), ";")
 	if !strings.Contains(rest, "Path="+at+"/") {
-		t.Error(rest)
+		t.Errorf(`got %v, want strings.Contains(rest, "Path="+at+"/")`, rest)
 	}
 	if got := a.do("", "GET", at+"/proxy/3000/", "", "Cookie", cookie); got.status != 200 {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 200", got.status, got.body)
 	}
 	if got := a.do("", "GET", "/api/v1/sandbox", "", "Cookie", cookie); got.status != 403 {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 403", got.status, got.body)
 	}
 	if got := a.do(user, "DELETE", "/api/v1/share/"+field(t, r.data, "id"), ""); got.status != 200 {
 		t.Fatal(got.body)
 	}
 	if got := a.do("", "GET", at+"/proxy/3000/", "", "Cookie", cookie); got.status != 401 {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 401", got.status, got.body)
 	}
 	if got := a.do("", "GET", link, ""); got.status != 403 {
-		t.Errorf("%d %s", got.status, got.body)
+		t.Errorf("got %d %s, want 403", got.status, got.body)
 	}
 }
 
@@ -523,19 +512,17 @@ func TestSharesOfAPort(t *testing.T) {
 func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 	t.Parallel()
 	a := newRig(t, nil)
-	one, id := a.key("acme", tenant.RoleUser)
-	two, _ := a.key("acme", tenant.RoleUser)
+	one, id := a.key("acme", "user")
+	two, _ := a.key("acme", "user")
 	share := func(key, name string) string {
 		t.Helper()
 		return field(t, a.do(key, "POST", "/api/v1/sandbox/"+name+"/share", `{}`).data, "token")
 	}
 	sb, gone := a.box("acme", "a"), a.box("acme", "b")
 	ofOne, ofTwo, ofGone := share(one, "a"), share(two, "a"), share(two, "b")
-	if err := a.tenants.Revoke(id); err != nil {
-		t.Fatal(err)
-	}
+	a.must(a.admin, "DELETE", "/api/v1/key/"+id, "")
 	if r := a.do(two, "DELETE", "/api/v1/sandbox/b", ""); r.status != 200 {
-		t.Fatal(r.body)
+		t.Fatalf("got %v, want r.status == 200", r.body)
 	}
 	for token, want := range map[string]int{ofOne: 401, ofTwo: 200} {
 		if r := a.do(token, "GET", "/sandbox/"+sb.ID+"/", ""); r.status != want {
@@ -543,7 +530,7 @@ func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 		}
 	}
 	if r := a.do(ofGone, "GET", "/sandbox/"+gone.ID+"/", ""); r.status != 401 {
-		t.Errorf("%d", r.status)
+		t.Errorf("got %d, want r.status == 401", r.status)
 	}
 }
 
@@ -552,30 +539,30 @@ func TestFirstKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	var out strings.Builder
-	if err := r.hub.many.firstKey(r.cfg.State, &out); err != nil {
+	if err := r.hub.hub.CreateFirstKey(&out); err != nil {
 		t.Fatal(err)
 	}
 	path := r.cfg.State + "/admin.key"
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(out.String(), path) {
-		t.Fatal(err, info, out.String())
+		t.Fatalf("got %v %v %v, want info.Mode().Perm() == 0o600 && strings.Contains(out.String(), path)", err, info, out.String())
 	}
 	secret, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := r.do(strings.TrimSpace(string(secret)), "GET", "/api/v1/key", ""); a.status != 200 {
-		t.Fatal(a.body)
+		t.Fatalf("got %v, want a.status == 200", a.body)
 	}
 	// Who starts a hub where a client's key is set is told.
 	cfg := r.cfg
 	cfg.APIKey = strings.TrimSpace(string(secret))
-	if _, err := New(cfg, nil, "0", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tenant's key") {
-		t.Error(err)
+	if err := checkSettings(cfg); err == nil || !strings.Contains(err.Error(), "tenant's key") {
+		t.Errorf(`got %v, want err != nil && strings.Contains(err.Error(), "tenant's key")`, err)
 	}
 	out.Reset()
-	if err := r.hub.many.firstKey(r.cfg.State, &out); err != nil || out.Len() > 0 {
-		t.Error(err, out.String())
+	if err := r.hub.hub.CreateFirstKey(&out); err != nil || out.Len() > 0 {
+		t.Errorf("got %v %v, want out.Len() <= 0", err, out.String())
 	}
 }
 
@@ -584,12 +571,10 @@ func TestFirstKey(t *testing.T) {
 func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	a := newRig(t, nil)
-	secret, id := a.key("acme", tenant.RoleUser)
+	secret, id := a.key("acme", "user")
 	sb := a.box("acme", "a")
-	token, sh, err := a.tenants.Sign(tenant.Share{Sandbox: sb.ID, Tenant: "acme", Expires: time.Now().Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lender, _ := a.key("acme", "user")
+	token, share := a.share(lender, sb.ID, `{}`)
 	dial := func(key, name string) *websocket.Conn {
 		t.Helper()
 		c, _, err := websocket.Dial(t.Context(), a.server.URL+"/sandbox/"+name+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + key}}})
@@ -611,12 +596,8 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Body.Close()
-	if err := a.tenants.RevokeShare(sh.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.tenants.Revoke(id); err != nil {
-		t.Fatal(err)
-	}
+	a.must(lender, "DELETE", "/api/v1/share/"+share, "")
+	a.must(a.admin, "DELETE", "/api/v1/key/"+id, "")
 	for name, c := range map[string]*websocket.Conn{"key": byKey, "share": byShare} {
 		if _, _, err := c.Read(t.Context()); err == nil {
 			t.Errorf("the socket of the %s is open", name)

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +17,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
@@ -28,7 +30,7 @@ type able struct{ *mem.Provider }
 
 func (p able) Abilities() sandbox.Abilities {
 	a := p.Provider.Abilities()
-	a.Logs, a.Stats, a.AnyPort, a.Export, a.Egress = true, true, true, true, false
+	a.Logs, a.Stats, a.AnyPort, a.Export, a.Egress, a.MaxMemory = true, true, true, true, false, 64<<30
 	return a
 }
 
@@ -64,6 +66,8 @@ func (i inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if kind, b, err := c.Read(r.Context()); err == nil {
 			c.Write(r.Context(), kind, b)
 		}
+	case r.URL.Path == "/access":
+		io.WriteString(w, r.Header.Get(op.AccessHeader))
 	default:
 		io.WriteString(w, "inside "+i.id+" port "+r.Header.Get("X-Aio-Proxy-Port"))
 	}
@@ -86,7 +90,7 @@ type rig struct {
 	provider *mem.Provider
 	hub      *Hub
 	server   *httptest.Server
-	tenants  *tenant.Store
+	admin    string // secret of the first key
 }
 
 func newRig(t *testing.T, change func(*config.Cove)) *rig {
@@ -124,7 +128,6 @@ func (r *rig) open() {
 	if r.hub, err = New(r.cfg, able{p}, "0", slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))); err != nil {
 		r.t.Fatal(err)
 	}
-	r.tenants = r.hub.many.tenants
 	outside, _ := r.hub.Handlers()
 	r.server = httptest.NewServer(outside)
 	r.hub.Begin(context.Background())
@@ -136,17 +139,40 @@ func (r *rig) close() {
 	if err := r.hub.Close(); err != nil {
 		r.t.Error(err)
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// key makes a key and returns its secret and ID.
-func (r *rig) key(who string, role tenant.Role) (secret, id string) {
+// key creates a key as the operator does and returns its secret and ID.
+func (r *rig) key(who, role string) (secret, id string) {
 	r.t.Helper()
-	secret, k, err := r.tenants.Add(who, role, "", time.Time{})
-	if err != nil {
-		r.t.Fatal(err)
+	if r.admin == "" {
+		if err := r.hub.hub.CreateFirstKey(io.Discard); err != nil {
+			r.t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(r.cfg.State, "admin.key"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.admin = strings.TrimSpace(string(b))
 	}
-	return secret, k.ID
+	a := r.must(r.admin, "POST", "/api/v1/key", `{"tenant":"`+who+`","role":"`+role+`"}`)
+	return field(r.t, a.data, "secret"), field(r.t, a.data, "id")
+}
+
+// share creates a link and returns its token and ID.
+func (r *rig) share(key, name, body string) (token, id string) {
+	r.t.Helper()
+	a := r.must(key, "POST", "/api/v1/sandbox/"+name+"/share", body)
+	return field(r.t, a.data, "token"), field(r.t, a.data, "id")
+}
+
+// must sends a request that has to succeed.
+func (r *rig) must(key, method, path, body string) reply {
+	r.t.Helper()
+	a := r.do(key, method, path, body)
+	if a.status != http.StatusOK {
+		r.t.Fatalf("%s %s: got %d %s, want 200", method, path, a.status, a.body)
+	}
+	return a
 }
 
 // box makes a sandbox behind the hub's back.
@@ -227,7 +253,7 @@ func (r *rig) tool(key, name string, args map[string]any) (status int, text stri
 		return a.status, a.body, true
 	}
 	if err := json.Unmarshal([]byte(a.body), &out); err != nil || len(out.Result.Content) == 0 {
-		r.t.Fatalf("%s: %s", name, a.body)
+		r.t.Fatalf("%s: got %s, want len(out.Result.Content) != 0", name, a.body)
 	}
 	return a.status, out.Result.Content[0].Text, out.Result.IsError
 }

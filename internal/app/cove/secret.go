@@ -11,15 +11,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// maxSecret is more than any secret can have.
+// maxSecret is larger than any valid secret.
 const maxSecret = 1 << 20
 
-// addSecret puts set beside the other verbs of secret: the value comes from
-// standard input, since others can read command lines.
+// addSecret adds the verb secret set, which reads the value from standard input:
+// others can read command lines.
 func addSecret(root *cobra.Command, v *verbs) {
 	parent, _, err := root.Find([]string{"secret"})
 	if err != nil || parent == root {
-		parent = &cobra.Command{Use: "secret", Short: "Operations of secret"}
+		parent = &cobra.Command{Use: "secret", Short: "Commands for secret"}
 		root.AddCommand(parent)
 	}
 	in := struct {
@@ -31,8 +31,8 @@ func addSecret(root *cobra.Command, v *verbs) {
 		Format   string   `json:"format,omitempty"`
 		Insecure bool     `json:"insecure,omitempty"`
 	}{}
-	cmd := &cobra.Command{Use: "set NAME", Short: "Keep a secret, or replace one", Args: cobra.ExactArgs(1),
-		Long:    "Keep a secret, or replace one. The value is read from standard input; a line break at its end is left off. It can never be read back.",
+	cmd := &cobra.Command{Use: "set NAME", Short: "Store a secret, or replace it", Args: cobra.ExactArgs(1),
+		Long:    "Store a secret, or replace it. The value is read from standard input, without the line break at its end. It can never be read back.",
 		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host api.github.com < token.txt\n  cove create a --secrets github",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			b, err := io.ReadAll(io.LimitReader(v.std.In, maxSecret))
@@ -40,13 +40,13 @@ func addSecret(root *cobra.Command, v *verbs) {
 				return err
 			}
 			if in.Value = strings.TrimRight(string(b), "\r\n"); in.Value == "" {
-				return &cli.Error{Code: cli.ExitUsage, Msg: "write the value to standard input"}
+				return &cli.Error{Code: cli.ExitUsage, Msg: "no value on standard input; pipe the value in"}
 			}
 			return c.Call(cmd.Context(), "PUT", "/api/v1/secret/"+url.PathEscape(args[0]), in, nil)
 		})}
-	cmd.Flags().StringVar(&in.Mode, "mode", "env", "How a sandbox uses it: env, file or broker")
-	cmd.Flags().StringVar(&in.Target, "target", "", "The variable, by default the name; or the absolute path of the file")
-	cmd.Flags().StringArrayVar(&in.Hosts, "host", nil, "Brokered: name of a host, *.name for all below; may be given again")
+	cmd.Flags().StringVar(&in.Mode, "mode", "env", "How a sandbox gets it: env, file or broker")
+	cmd.Flags().StringVar(&in.Target, "target", "", "Environment variable (default: the name) or absolute path of the file")
+	cmd.Flags().StringArrayVar(&in.Hosts, "host", nil, "Brokered: host name, *.name for all subdomains; repeatable")
 	cmd.Flags().StringVar(&in.Header, "header", "", "Brokered: the header (default Authorization)")
 	cmd.Flags().StringVar(&in.Format, "value-format", "", "Brokered: the header's value, with %s where the secret goes")
 	cmd.Flags().BoolVar(&in.Insecure, "insecure", false, "Brokered: over plain HTTP too")

@@ -9,17 +9,17 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
-	"github.com/cove-sandbox/cove/internal/tenant"
 )
 
 // TestVerbs drives what is for many tenants from the command line.
 func TestVerbs(t *testing.T) {
 	r := newRig(t, nil)
-	admin, _ := r.key("root", tenant.RoleAdmin)
-	user, _ := r.key("acme", tenant.RoleUser)
+	admin, _ := r.key("root", "admin")
+	user, _ := r.key("acme", "user")
 	run := func(key, stdin string, args ...string) (string, int) {
 		t.Helper()
 		t.Setenv("COVE_API_KEY", key)
+		t.Setenv("HOME", t.TempDir())
 		var out bytes.Buffer
 		cmd, err := Command("0", append(args, "--hub-url", r.server.URL), host.Streams{In: strings.NewReader(stdin), Out: &out, Err: &out})
 		if err == nil {
@@ -36,38 +36,38 @@ func TestVerbs(t *testing.T) {
 		code             int
 		want             string
 	}{
-		{user, "", "create a", 0, "created successfully"},
+		{user, "", "create a", 0, "a\n"},
 		{admin, "", "key add acme --role viewer", 0, `"secret": "cove_`},
-		{user, "", "key list", cli.ExitSignIn, "role admin"},
+		{user, "", "key list", cli.ExitAuth, "role admin"},
 		{user, "hunter2\n", "secret set token", 0, ""},
 		{user, "\n", "secret set token", cli.ExitUsage, "standard input"},
-		{user, "", "secret list", 0, `"token"`},
+		{user, "", "secret list", 0, "token"},
 		{user, "", "secret rm token", 0, "deleted"},
 		{user, "", "snapshot create a s", 0, `"name": "s"`},
 		{user, "", "rollback a s", 0, `"status": "running"`},
-		{user, "", "fork a --names b", 0, `"name": "b"`},
+		{user, "", "fork a --names b", 0, "b\n"},
 		{user, "", "diff a", 0, `"changes"`},
 		{user, "", "snapshot rm s", 0, "deleted"},
 		{user, "", "volume create v", 0, `"name": "v"`},
 		{user, "", "volume rm v", 0, "deleted"},
 		{user, "", "share create a --port 3000 --read-only", 0, "/share?token=covs_"},
-		{user, "", "share list", 0, `"port": 3000`},
-		{user, "", "share ls", 0, `"port": 3000`},
-		{user, "", "usage", 0, `"sandboxes": 2`},
-		{user, "", "audit tail", cli.ExitSignIn, "role admin"},
+		{user, "", "share list", 0, "3000"},
+		{user, "", "share ls -o json", 0, `"port": 3000`},
+		{user, "", "usage -o json", 0, `"sandboxes": 2`},
+		{user, "", "audit tail", cli.ExitAuth, "role admin"},
 		{admin, "", "audit tail --sandbox a", 0, `"op":"sandbox_fork"`},
 		{admin, "", "audit verify", 0, `"lines"`},
 		{"", "", "audit verify --dir " + dir, 0, `"lines"`},
 		{"", "", "audit verify --dir " + r.cfg.State + "/nowhere", cli.ExitFailed, "nowhere"},
 	} {
 		if out, code := run(c.key, c.stdin, strings.Fields(c.line)...); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "hunter") {
-			t.Errorf("cove %s: %d %s", c.line, code, out)
+			t.Errorf(`cove %s: got %d %s, want code == c.code && strings.Contains(out, c.want) && !strings.Contains(out, "hunter")`, c.line, code, out)
 		}
 	}
 	// A line that somebody changed is named.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+		t.Fatalf("got %v %v, want len(files) != 0", files, err)
 	}
 	b, err := os.ReadFile(files[0])
 	if err != nil {
@@ -85,6 +85,6 @@ func TestVerbs(t *testing.T) {
 		}
 	}
 	if out, code := run("", "", "audit", "verify", "--dir", copied); code != cli.ExitFailed || !strings.Contains(out, "changed") {
-		t.Errorf("%d %s", code, out)
+		t.Errorf(`got %d %s, want code == cli.ExitFailed && strings.Contains(out, "changed")`, code, out)
 	}
 }

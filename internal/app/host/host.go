@@ -1,6 +1,6 @@
-// Package host is what both programs share around their tables: streams, flags
-// from settings, the log, the listener, and the order in which a server begins
-// and ends. It knows neither sandboxes nor hubs.
+// Package host holds what both programs share: the root command, flags from settings, the
+// log, the listener, and the order in which a server starts and stops. It knows neither
+// sandboxes nor hubs.
 package host
 
 import (
@@ -19,16 +19,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// Streams of a program.
+// Streams are the standard streams of a program.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
 }
 
-// Root is the command that all others of a program are below.
+// Root returns the root command of a program.
 func Root(name, short, version string, args []string, std Streams) *cobra.Command {
-	root := &cobra.Command{Use: name, Short: short, Version: version, SilenceErrors: true, SilenceUsage: true}
+	root := &cobra.Command{Use: name, Short: short, Version: version, SilenceErrors: true, SilenceUsage: true, Args: cli.CheckCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
@@ -39,39 +40,16 @@ func Root(name, short, version string, args []string, std Streams) *cobra.Comman
 	return root
 }
 
-// IsTerminal tells whether a person reads what is written.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Flags gives a command one flag for every setting.
-func Flags(cmd *cobra.Command, program string, fields []config.Field) func() map[string][]string {
-	for _, f := range fields {
-		cmd.Flags().String(f.Flag, "", f.Doc)
-		if f.Type == config.Bool {
-			cmd.Flags().Lookup(f.Flag).NoOptDefVal = "true"
-		}
-	}
-	cmd.Flags().String("config", "", fmt.Sprintf("File with settings (%s_CONFIG; otherwise /etc/%s/config.yaml if it is there)", strings.ToUpper(program), program))
-	return func() map[string][]string {
-		given := map[string][]string{}
-		for _, f := range fields {
-			if flag := cmd.Flags().Lookup(f.Flag); flag.Changed {
-				given[f.Flag] = []string{flag.Value.String()}
-			}
-		}
-		if flag := cmd.Flags().Lookup("config"); flag.Changed {
-			given["config"] = []string{flag.Value.String()}
-		}
-		return given
-	}
-}
-
-// Log writes lines of at least that level.
-func Log(least, format string, w io.Writer) *slog.Logger {
+// Log returns a logger for records of at least the level.
+func Log(minimum, format string, w io.Writer) *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(least)); err != nil {
+	if err := level.UnmarshalText([]byte(minimum)); err != nil {
 		level = slog.LevelInfo
 	}
 	options := &slog.HandlerOptions{Level: level}
@@ -81,9 +59,9 @@ func Log(least, format string, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Config prints the settings of a program, as dst would hold them.
+// Config returns the command that prints the settings of a program, which it loads into dst.
 func Config(program string, dst any, std Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Print each setting with its value and where it came from", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Print all settings with their values and origins", Args: cobra.NoArgs}
 	flags := Flags(cmd, program, config.Fields(dst))
 	cmd.RunE = func(*cobra.Command, []string) error {
 		report, err := config.Load(dst, config.System(program, flags()))
@@ -100,7 +78,7 @@ func Config(program string, dst any, std Streams) *cobra.Command {
 	return cmd
 }
 
-// Beside finds a program in the folder of this one; empty: there is none.
+// Beside returns the path of a program in the directory of this one, empty if it is missing.
 func Beside(name string) string {
 	self, err := os.Executable()
 	if err != nil {
@@ -112,7 +90,7 @@ func Beside(name string) string {
 	return ""
 }
 
-// IsFile tells whether there is a regular file.
+// IsFile reports whether path is a regular file.
 func IsFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package host
 
 import (
@@ -12,40 +14,48 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/auth"
 )
 
-// Program is what Serve drives.
+// Program is what Serve runs.
 type Program interface {
-	// Handlers for callers outside, who sign in, and for those inside.
+	// Handlers returns the handlers for callers outside, who authenticate, and for those
+	// who use the socket: in a sandbox, programs inside.
 	Handlers() (outside, inside http.Handler)
-	// Inside is the path of the socket for callers inside; empty: there is none.
-	Inside() string
+	// Inside returns further addresses: of sockets that only the server's own user can open
+	// and, in a sandbox, for programs inside.
+	Inside() []string
+	// Begin completes the start while the server already answers; it returns when ctx
+	// is done.
 	Begin(ctx context.Context)
+	// Shutdown prepares the stop while the server still answers.
 	Shutdown(ctx context.Context)
+	// Close ends everything; the server no longer answers.
 	Close() error
 }
 
+// Limits of the phases of a stop.
 const (
-	stopHooks   = 60 * time.Second // all shutdown hooks together
-	stopCalls   = 5 * time.Second  // requests that are being answered
-	stopStreams = 500 * time.Millisecond
+	stopHooks   = 60 * time.Second       // for all shutdown hooks together
+	stopCalls   = 5 * time.Second        // for requests to finish
+	stopStreams = 500 * time.Millisecond // until streams and WebSockets are canceled
 )
 
-// Listen opens host:port or unix:/path. A socket that nobody serves any more is
-// replaced; one that is served is not.
+// Listen listens on host:port or unix:/path. It replaces a socket that no server uses.
 func Listen(address string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(address, "unix:")
 	if !ok {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, fmt.Errorf("listen on %s: %w; choose another with --listen", address, err)
+			return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", address, err)
 		}
 		return l, nil
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			c.Close()
-			return nil, fmt.Errorf("listen on %s: another server answers there", address)
+			return nil, fmt.Errorf("listen on %s: already in use by another server", address)
 		}
 		os.Remove(path)
 	}
@@ -60,24 +70,33 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Inherit takes over a socket that whoever started us has opened.
+// Inherit returns the listening socket that the parent process has opened as fd.
 func Inherit(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("listen on descriptor %d: %w; it must be a listening socket that was handed over", fd, err)
+		return nil, fmt.Errorf("listen on file descriptor %d: %w; it must be an inherited listening socket", fd, err)
 	}
 	return l, nil
 }
 
-// Serve answers on the listener until ctx ends, then stops in order: hooks,
-// requests, services, processes, listener.
+// Serve serves on the listener until ctx is done, then stops in order: hooks, requests,
+// services, processes.
 func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) error {
+	return ServeUntil(ctx, nil, l, s, log)
+}
+
+// ServeUntil serves like Serve. If next fires, it stops for a successor and returns
+// ErrHandover: requests under way are finished, and streams end.
+func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Program, log *slog.Logger) error {
 	base, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	outside, inside := s.Handlers()
-	server := newServer(base, outside, log)
+	over := newHandover(base)
+	defer over.cut()
+	server := newServer(base, over.wrap(outside), log)
+	server.ConnState = over.note
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	own := serveInside(base, s.Inside(), inside, log)
@@ -86,9 +105,20 @@ func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) err
 	start.Go(func() { s.Begin(begin) })
 
 	var failed error
+	calls := stopCalls
 	select {
 	case <-ctx.Done():
 	case failed = <-served:
+	case <-next:
+		log.Info("handing over to a successor")
+		over.announce(ctx)
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		l.Close()
+		<-served
+		over.drain(ctx)
+		calls, failed = handoverCalls, ErrHandover
 	}
 	log.Info("stopping")
 	endBegin()
@@ -96,10 +126,15 @@ func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) err
 	hooks, done := context.WithTimeout(base, stopHooks)
 	s.Shutdown(hooks)
 	done()
-	// Streams and sockets live until they are told; short calls may finish.
-	timer := time.AfterFunc(stopStreams, cancel)
+	// Streams and WebSockets end only when canceled; short calls may finish.
+	timer := time.AfterFunc(stopStreams, func() {
+		over.cut()
+		if calls == stopCalls {
+			cancel()
+		}
+	})
 	defer timer.Stop()
-	grace, done := context.WithTimeout(context.Background(), stopCalls)
+	grace, done := context.WithTimeout(context.Background(), calls)
 	defer done()
 	if err := server.Shutdown(grace); err != nil {
 		server.Close()
@@ -107,6 +142,9 @@ func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) err
 	cancel()
 	own.Close()
 	err := s.Close()
+	if ctx.Err() != nil {
+		failed = nil // asked to end, meanwhile or all the time
+	}
 	if failed != nil && !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(failed, err)
 	}
@@ -114,33 +152,40 @@ func Serve(ctx context.Context, l net.Listener, s Program, log *slog.Logger) err
 	return err
 }
 
-// serveInside answers programs of the sandbox itself. Without its socket they are
-// callers like all others, which is worth a warning but no reason not to serve.
-func serveInside(base context.Context, path string, h http.Handler, log *slog.Logger) *http.Server {
+// serveInside serves programs inside the sandbox. If an address cannot be used, they must
+// authenticate like all other callers, which deserves a warning but does not prevent the
+// start.
+func serveInside(base context.Context, addresses []string, h http.Handler, log *slog.Logger) *http.Server {
 	server := newServer(base, h, log)
-	if path == "" {
-		return server
+	for _, address := range addresses {
+		l, err := listenInside(address)
+		if err != nil {
+			log.Warn("cannot listen for programs inside", "address", address, "error", err)
+			continue
+		}
+		go server.Serve(l)
 	}
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		var l net.Listener
-		if l, err = Listen("unix:" + path); err == nil {
-			go server.Serve(l)
-			return server
+	return server
+}
+
+func listenInside(address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, err
 		}
 	}
-	log.Warn("programs inside must sign in", "error", err)
-	return server
+	return Listen(address)
 }
 
 func newServer(base context.Context, h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: 10 * time.Second, // a caller that dawdles over its headers
+		ConnContext:       auth.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second, // against clients that send headers slowly
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// "OPTIONS *" must pass the sign-in like everything else.
+		// "OPTIONS *" must be authenticated like everything else.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -34,14 +34,14 @@ func TestBusyAndIdle(t *testing.T) {
 		ask := func(a, b int, want activity.Activity) {
 			t.Helper()
 			n, m = a, b
-			got, err := s.Ask(t.Context(), activity.None{})
+			got, err := s.Ask(t.Context(), activity.AskIn{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
-			time.Sleep(time.Minute) // of the bubble's own time
+			<-time.After(time.Minute) // of the bubble's own time
 		}
 		ask(0, 0, activity.Activity{Since: start, By: map[string]int{}})
 		ask(2, 1, activity.Activity{Busy: true, Running: 3, Since: start.Add(time.Minute), By: map[string]int{"a": 2, "b": 1}})
@@ -59,7 +59,7 @@ func TestRealCommand(t *testing.T) {
 	runner := proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}})
 	shells := bash.New(bash.Config{Runner: runner, Home: dir, Workspace: dir, State: dir + "/state"})
 	s := activity.New(activity.Config{Started: time.Now(), Sources: []activity.Source{{Name: "bash", Running: func() int {
-		list, err := shells.Sessions(t.Context(), bash.None{})
+		list, err := shells.Sessions(t.Context(), op.None{})
 		if err != nil {
 			return 0
 		}
@@ -87,12 +87,12 @@ func TestRealCommand(t *testing.T) {
 		defer res.Body.Close()
 		b, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != 200 || json.Unmarshal(b, &a) != nil {
-			t.Fatalf("%d %s %v", res.StatusCode, b, err)
+			t.Fatalf("got %d %s %v, want res.StatusCode 200, json.Unmarshal(b, &a) nil", res.StatusCode, b, err)
 		}
 		return a
 	}
 	if a := ask(); a.Busy {
-		t.Errorf("busy before anything runs: %+v", a)
+		t.Errorf("busy before anything runs: %+v, want not a.Busy", a)
 	}
 	session := "s"
 	fifo := dir + "/go"
@@ -101,7 +101,7 @@ func TestRealCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := ask(); !a.Busy || a.Running != 1 || a.By["bash"] != 1 {
-		t.Errorf("not busy while a command runs: %+v", a)
+		t.Errorf(`not busy while a command runs: %+v, want a.Busy, a.Running 1, a.By["bash"] 1`, a)
 	}
 	testenv.Poll(t, "the command waits", func() bool { _, err := os.Stat(fifo); return err == nil })
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)

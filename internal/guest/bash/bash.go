@@ -16,8 +16,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -46,17 +47,14 @@ type Service struct {
 	Config
 	base  pathname.Base
 	store *store
-	now   func() time.Time
 
 	tasks sync.WaitGroup // commands that nobody has settled, and armed hard timeouts
 	quit  chan struct{}  // closed when even what cannot be ended is given up
 
 	mu       sync.Mutex // guards what follows and all sessions
-	closed   bool
-	shell    string // path of bash, once it was found
-	sessions map[string]*session
+	shell    string     // path of bash, once it was found
+	sessions *session.Table[*Session]
 	finished *list.List // of *command, the first to finish in front
-	sweeper  *time.Timer
 	end      sync.Once
 }
 
@@ -74,34 +72,38 @@ func New(c Config) *Service {
 	s := &Service{
 		Config:   c,
 		base:     pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		now:      time.Now,
 		quit:     make(chan struct{}),
-		sessions: map[string]*session{},
 		finished: list.New(),
 	}
+	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
+		Name: "bash", Field: "session_id", List: "GET /v1/bash/sessions", End: "POST /v1/bash/sessions/{session_id}/close",
+		Max: c.MaxSessions, Idle: c.Idle, Log: c.Log,
+		Evictable: func(*Session) bool { return true },
+		OnEnd:     s.forgetSession,
+	})
 	s.store = newStore(filepath.Join(c.State, "bash"), c.Log, s.reclaim)
 	return s
 }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	exec := op.New(op.Spec{Name: "bash_exec", Route: "POST /v1/bash/exec", Tag: "bash", SDK: "bash.exec",
-		Doc: "Run a command in a new bash process. It waits for the end unless async_mode or timeout say otherwise; a command that is still running goes on, and bash_output reads the rest. " +
-			"With stream=true the output comes as events while it is written: start, stdout, stderr, then exit, or timeout when the command goes on."}, s.Exec)
+		Doc: "Run a command in a new bash process. The reply comes when the command exits, or earlier with async_mode or timeout; a command that is still running continues, and bash_output reads the rest. " +
+			"With stream=true the output is sent as events as it is written: start, stdout, stderr, then exit, or timeout if the command continues."}, s.Exec)
 	return []op.Op{
 		op.WithStream[ExecIn, ExecEvent](exec, s.ExecStream),
 		op.New(op.Spec{Name: "bash_output", Route: "POST /v1/bash/output", Tag: "bash", SDK: "bash.output", ReadOnly: true,
-			Doc: "Read what a command wrote from byte offsets on. Pass the offsets of one reply to the next call and no byte is lost or repeated; with wait it answers when there is something new."}, s.Output),
+			Doc: "Read the output of a command from byte offsets. Pass the offsets of one reply to the next call, and no byte is lost or repeated; with wait the reply comes when there is new output."}, s.Output),
 		op.New(op.Spec{Name: "bash_write", Route: "POST /v1/bash/write", Tag: "bash", SDK: "bash.write",
-			Doc: "Write to the standard input of a running command. The text is passed on as it is: a line needs its own newline. With eof the input is closed afterwards."}, s.Write),
+			Doc: "Write to the standard input of a running command. The text is sent unchanged, so a line needs its own newline. With eof the input is closed afterwards."}, s.Write),
 		op.New(op.Spec{Name: "bash_kill", Route: "POST /v1/bash/kill", Tag: "bash", SDK: "bash.kill", Destructive: true,
 			Doc: "Send a signal to a command and to everything it started in its process group."}, s.Kill),
-		op.New(op.Spec{Name: "bash_sessions", Route: "GET /v1/bash/sessions", Tag: "bash", SDK: "bash.sessions", ReadOnly: true,
+		op.New(op.Spec{Name: "bash_sessions", Access: op.AccessRead, Route: "GET /v1/bash/sessions", Tag: "bash", SDK: "bash.sessions", ReadOnly: true,
 			Doc: "List the sessions, oldest first."}, s.Sessions),
 		op.New(op.Spec{Name: "bash_create_session", Route: "POST /v1/bash/sessions/create", Tag: "bash", SDK: "bash.create_session",
-			Doc: "Make a session: a directory and an environment for the commands that name it. A session that exists already is returned, with the given directory and snapshot applied to it."}, s.CreateSession),
+			Doc: "Create a session that keeps a working directory and environment between commands. An existing session is returned with the given directory and snapshot applied."}, s.CreateSession),
 		op.New(op.Spec{Name: "bash_close_session", Route: "POST /v1/bash/sessions/{session_id}/close", Tag: "bash", SDK: "bash.close_session", Destructive: true,
-			Doc: "Forget a session and its output, and end the commands that still run in it."}, s.CloseSession),
+			Doc: "Close a session: discard its output and kill the commands that still run in it."}, s.CloseSession),
 	}
 }
 
@@ -109,18 +111,7 @@ func (s *Service) Ops() []op.Op {
 // background, and forgets all output.
 func (s *Service) Close() error {
 	s.end.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		if s.sweeper != nil {
-			s.sweeper.Stop()
-		}
-		var all []*command
-		for _, ss := range s.sessions {
-			all = append(all, ss.order...)
-			s.remove(ss)
-		}
-		s.mu.Unlock()
-		stop(all)
+		s.sessions.Close()
 		close(s.quit)
 		s.tasks.Wait()
 	})

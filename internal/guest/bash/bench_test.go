@@ -12,7 +12,7 @@ import (
 func BenchmarkTrueSpawned(b *testing.B) {
 	for b.Loop() {
 		cmd := exec.Command("/bin/bash", "-c", "true")
-		cmd.Env = environ(os.TempDir())
+		cmd.Env = testEnv(os.TempDir())
 		if err := cmd.Run(); err != nil {
 			b.Fatal(err)
 		}
@@ -20,10 +20,10 @@ func BenchmarkTrueSpawned(b *testing.B) {
 }
 
 func benchmarkTrue(b *testing.B, session *string) {
-	s := newService(b, guarded)
+	s := newService(b, withGuard)
 	for b.Loop() {
 		if out, err := s.Exec(b.Context(), ExecIn{Command: "true", SessionID: session}); err != nil || *out.ExitCode != 0 {
-			b.Fatal(out, err)
+			b.Fatalf("got %v %v, want *out.ExitCode 0", out, err)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func BenchmarkBulkPipe(b *testing.B) {
 		}
 		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{out}, make([]byte, 32<<10))
 		if err != nil || n != megabytes*1_000_000 {
-			b.Fatal(n, err)
+			b.Fatalf("got %v %v, want megabytes*1_000_000", n, err)
 		}
 		if err := cmd.Wait(); err != nil {
 			b.Fatal(err)
@@ -73,7 +73,7 @@ func BenchmarkBulkOutput(b *testing.B) {
 			}
 		}
 		if at.Offset != megabytes*1_000_000 {
-			b.Fatal(at.Offset)
+			b.Fatalf("got %v, want megabytes*1_000_000", at.Offset)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -23,7 +24,7 @@ const (
 type command struct {
 	id       string
 	text     string
-	session  *session
+	session  *Session
 	out, err *spool
 	bell     *bell
 	ended    chan struct{}
@@ -45,21 +46,21 @@ type command struct {
 	ends    [2]int64 // what stdout and stderr held when it ended
 }
 
-func (s *Service) newCommand(ss *session, text string) *command {
+func (s *Service) newCommand(ss *Session, text string) *command {
 	b := &bell{}
 	s.store.memory.add(len(text))
 	return &command{
-		id: newID(), text: text, session: ss, status: pending, holders: 1,
+		id: session.NewID(), text: text, session: ss, status: pending, holders: 1,
 		out: s.store.spool(b), err: s.store.spool(b), bell: b, ended: make(chan struct{}),
 	}
 }
 
 // CommandInfo tells about a command.
 type CommandInfo struct {
-	CommandID string `json:"command_id" doc:"Name of the command"`
-	Command   string `json:"command" doc:"What was run"`
-	Status    string `json:"status" enum:"pending,running,completed,timed_out,killed" doc:"How far it is"`
-	ExitCode  *int   `json:"exit_code" doc:"Its exit code once it has ended; 128 plus the number of the signal that ended it"`
+	CommandID string `json:"command_id" doc:"ID of the command"`
+	Command   string `json:"command" doc:"The command line"`
+	Status    string `json:"status" enum:"pending,running,completed,timed_out,killed" doc:"State of the command"`
+	ExitCode  *int   `json:"exit_code" doc:"Exit code; null while the command runs, 128 + n if signal n killed it"`
 }
 
 func (c *command) info() CommandInfo {
@@ -68,7 +69,7 @@ func (c *command) info() CommandInfo {
 	return CommandInfo{CommandID: c.id, Command: c.text, Status: c.status, ExitCode: c.exit}
 }
 
-func (c *command) over() bool {
+func (c *command) hasEnded() bool {
 	select {
 	case <-c.ended:
 		return true
@@ -162,8 +163,7 @@ func (s *Service) settle(c *command) {
 		c.in.f.Close() // fails when a writer has closed it
 	}
 	s.mu.Lock()
-	c.session.running--
-	c.session.used = s.now()
+	c.session.Leave()
 	if !c.forgotten {
 		c.place = s.finished.PushBack(c)
 	}
@@ -215,7 +215,7 @@ func (s *Service) reclaim() bool {
 	return true
 }
 
-func (ss *session) drop(c *command) {
+func (ss *Session) drop(c *command) {
 	for i, other := range ss.order {
 		if other == c {
 			ss.order = append(ss.order[:i:i], ss.order[i+1:]...)

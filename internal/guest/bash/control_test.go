@@ -3,15 +3,17 @@ package bash
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func write(t testing.TB, s *Service, in WriteIn) WriteResult {
@@ -34,19 +36,19 @@ func TestInput(t *testing.T) {
 		t.Error(d)
 	}
 	if end := await(t, s, "i", id, 100); end.Stdout != "b\ncc\nä\nend\n" {
-		t.Errorf("%q", end.Stdout)
+		t.Errorf(`got %q, want "b\ncc\nä\nend\n"`, end.Stdout)
 	}
 	empty := background(t, s, "i", "cat; echo end")
 	write(t, s, WriteIn{SessionID: "i", EOF: true})
 	if end := await(t, s, "i", empty, 100); end.Stdout != "end\n" {
-		t.Errorf("%q", end.Stdout)
+		t.Errorf(`got %q, want "end\n"`, end.Stdout)
 	}
 	// More than a pipe holds passes while the command reads.
 	large := strings.Repeat("0123456789abcdef", 1<<16)
 	count := background(t, s, "i", "wc -c")
 	write(t, s, WriteIn{SessionID: "i", Input: large, EOF: true})
 	if end := await(t, s, "i", count, 100); strings.TrimSpace(end.Stdout) != "1048576" {
-		t.Errorf("%q", end.Stdout)
+		t.Errorf(`got %q, want strings.TrimSpace(end.Stdout) "1048576"`, end.Stdout)
 	}
 }
 
@@ -55,7 +57,7 @@ func TestRefusedInput(t *testing.T) {
 	s := newService(t)
 	ended := run(t, s, ExecIn{Command: "true", SessionID: new("i")})
 	closing := background(t, s, "i", "exec <&-; echo closed; sleep 1000")
-	waitFor(t, s, "i", closing, "closed")
+	waitForOutput(t, s, "i", closing, "closed")
 	deaf := background(t, s, "i", "sleep 1000")
 	ended2 := background(t, s, "i", "cat")
 	write(t, s, WriteIn{SessionID: "i", EOF: true, CommandID: &ended2})
@@ -70,27 +72,27 @@ func TestRefusedInput(t *testing.T) {
 		says string
 	}{
 		{t.Context(), WriteIn{SessionID: "none"}, op.NotFound, "no bash session"},
-		{t.Context(), WriteIn{SessionID: "i", CommandID: new("x")}, op.NotFound, "knows no command"},
-		{t.Context(), WriteIn{SessionID: "i", CommandID: &ended.CommandID, Input: "x"}, op.Conflict, "has ended (completed)"},
-		{t.Context(), WriteIn{SessionID: "i", CommandID: &closing, Input: "x"}, op.Conflict, "closed its input or has ended; 0 of 1 bytes"},
-		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, Input: "x"}, op.Conflict, "was closed before"},
-		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, EOF: true}, op.Conflict, "was closed before"},
-		{ctx, WriteIn{SessionID: "i", CommandID: &deaf, Input: strings.Repeat("x", 1<<20)}, op.Canceled, "65536 of 1048576 bytes were written"},
+		{t.Context(), WriteIn{SessionID: "i", CommandID: new("x")}, op.NotFound, `no command "x"`},
+		{t.Context(), WriteIn{SessionID: "i", CommandID: &ended.CommandID, Input: "x"}, op.Conflict, "has exited (completed)"},
+		{t.Context(), WriteIn{SessionID: "i", CommandID: &closing, Input: "x"}, op.Conflict, "closed its input or exited; wrote 0 of 1 bytes"},
+		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, Input: "x"}, op.Conflict, "is already closed"},
+		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, EOF: true}, op.Conflict, "is already closed"},
+		{ctx, WriteIn{SessionID: "i", CommandID: &deaf, Input: strings.Repeat("x", 1<<20)}, op.Canceled, "wrote 65536 of 1048576 bytes"},
 	} {
 		_, err := s.Write(c.ctx, c.in)
-		refused(t, err, c.code, c.says)
+		wantError(t, err, c.code, c.says)
 	}
 	// A caller who waits for the end and is unknown to others gets no input at all.
 	go s.Exec(t.Context(), ExecIn{Command: "exec sleep 1000"})
 	var alone string
-	eventually(t, "it runs", func() bool {
-		all, _ := s.Sessions(t.Context(), None{})
+	testenv.Poll(t, "it runs", func() bool {
+		all, _ := s.Sessions(t.Context(), op.None{})
 		alone = all[len(all)-1].SessionID
 		c, err := s.target(alone, nil)
 		return len(all) == 2 && err == nil && c.info().Status == running
 	})
 	_, err := s.Write(t.Context(), WriteIn{SessionID: alone, Input: "x"})
-	refused(t, err, op.Conflict, "run it with a session_id")
+	wantError(t, err, op.Conflict, "without session_id")
 }
 
 func TestKill(t *testing.T) {
@@ -115,20 +117,20 @@ func TestKill(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			id := background(t, s, c.name, c.script)
-			pids := strings.Fields(waitFor(t, s, c.name, id, "\n"))
+			pids := strings.Fields(waitForOutput(t, s, c.name, id, "\n"))
 			got, err := s.Kill(t.Context(), KillIn{SessionID: c.name, Signal: c.signal})
 			if err != nil || got.CommandID != id {
-				t.Fatalf("%+v %v", got, err)
+				t.Fatalf("got %+v %v, want got.CommandID %v", got, err, id)
 			}
 			end := await(t, s, c.name, id, 100)
 			if end.Command.Status != c.status || *end.Command.ExitCode != c.code {
-				t.Errorf("%s with %d", end.Command.Status, *end.Command.ExitCode)
+				t.Errorf("got %s with %d, want end.Command.Status %v, *end.Command.ExitCode %v", end.Command.Status, *end.Command.ExitCode, c.status, c.code)
 			}
 			if c.name == "interrupt" {
 				pids = pids[1:] // background jobs of a shell without job control ignore it
 			}
 			for _, pid := range pids {
-				eventually(t, pid+" ends", func() bool { return !alive(pid) })
+				testenv.Poll(t, pid+" ends", func() bool { return !alive(pid) })
 			}
 		})
 	}
@@ -139,8 +141,8 @@ func TestKillChooses(t *testing.T) {
 	s := newService(t)
 	first := background(t, s, "k", "echo up; exec sleep 1000")
 	second := background(t, s, "k", "trap '' TERM; echo up; while :; do sleep 1000; done")
-	waitFor(t, s, "k", first, "up")
-	waitFor(t, s, "k", second, "up")
+	waitForOutput(t, s, "k", first, "up")
+	waitForOutput(t, s, "k", second, "up")
 	kill := func(in KillIn) KillResult {
 		t.Helper()
 		in.SessionID = "k"
@@ -151,24 +153,24 @@ func TestKillChooses(t *testing.T) {
 		return got
 	}
 	if got := kill(KillIn{Signal: "TERM"}); got.CommandID != second || got.Status != running || got.ExitCode != nil {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.CommandID %v, got.Status %v, got.ExitCode nil", got, second, running)
 	}
 	kill(KillIn{Signal: "STOP", CommandID: &first})
 	kill(KillIn{Signal: "CONT", CommandID: &first})
 	if got := kill(KillIn{Signal: "KILL"}); got.CommandID != second {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.CommandID %v", got, second)
 	}
 	await(t, s, "k", second, 100)
 	kill(KillIn{Signal: "KILL"})
 	if end := await(t, s, "k", first, 100); end.Command.Status != killed {
-		t.Errorf("%+v", end.Command)
+		t.Errorf("got %+v, want end.Command.Status %v", end.Command, killed)
 	}
 	// What a finished command left behind is reached by its name.
 	ran := run(t, s, ExecIn{Command: "sleep 1000 & echo $!", SessionID: new("k")})
 	kill(KillIn{CommandID: &ran.CommandID, Signal: "SIGTERM"})
-	eventually(t, "the rest ends", func() bool { return !alive(*ran.Stdout) })
+	testenv.Poll(t, "the rest ends", func() bool { return !alive(*ran.Stdout) })
 	if got := output(t, s, OutputIn{SessionID: "k"}); got.Command.Status != completed {
-		t.Errorf("%+v", got.Command)
+		t.Errorf("got %+v, want got.Command.Status %v", got.Command, completed)
 	}
 	for _, c := range []struct {
 		in   KillIn
@@ -176,15 +178,15 @@ func TestKillChooses(t *testing.T) {
 		says string
 	}{
 		{KillIn{SessionID: "none", Signal: "TERM"}, op.NotFound, "no bash session"},
-		{KillIn{SessionID: "k", Signal: "TERM"}, op.Conflict, "no command runs"},
-		{KillIn{SessionID: "k", Signal: "TERM", CommandID: &first}, op.Conflict, "nothing is left"},
-		{KillIn{SessionID: "k", Signal: "SIGNONE"}, op.Invalid, `no signal "SIGNONE"`},
-		{KillIn{SessionID: "k", Signal: "0"}, op.Invalid, `no signal "0"`},
-		{KillIn{SessionID: "k", Signal: "-9"}, op.Invalid, "no signal"},
-		{KillIn{SessionID: "k", Signal: ""}, op.Invalid, "no signal"},
+		{KillIn{SessionID: "k", Signal: "TERM"}, op.Conflict, "no command is running"},
+		{KillIn{SessionID: "k", Signal: "TERM", CommandID: &first}, op.Conflict, "no process of its group is left"},
+		{KillIn{SessionID: "k", Signal: "SIGNONE"}, op.Invalid, `no such signal: "SIGNONE"`},
+		{KillIn{SessionID: "k", Signal: "0"}, op.Invalid, `no such signal: "0"`},
+		{KillIn{SessionID: "k", Signal: "-9"}, op.Invalid, "no such signal"},
+		{KillIn{SessionID: "k", Signal: ""}, op.Invalid, "no such signal"},
 	} {
 		_, err := s.Kill(t.Context(), c.in)
-		refused(t, err, c.code, c.says)
+		wantError(t, err, c.code, c.says)
 	}
 }
 
@@ -205,28 +207,28 @@ func TestSessions(t *testing.T) {
 	// cd is the command's own; exec_dir is the session's from then on.
 	for _, c := range []struct{ in, want string }{{"cd /; pwd", "/"}, {"pwd", s.Home + "/sub"}, {"export X=1; echo ${X-none}", "1"}, {"echo ${X-none}", "none"}} {
 		if got := run(t, s, ExecIn{Command: c.in, SessionID: new("one")}); strings.TrimSpace(*got.Stdout) != c.want || got.SessionID != "one" {
-			t.Errorf("%s: %q", c.in, *got.Stdout)
+			t.Errorf(`%s: got %q, want strings.TrimSpace(*got.Stdout) %v, got.SessionID "one"`, c.in, *got.Stdout, c.want)
 		}
 	}
 	run(t, s, ExecIn{Command: "true", SessionID: new("one"), ExecDir: new("/")})
 	id := background(t, s, "one", "pwd; sleep 1000")
-	waitFor(t, s, "one", id, "/\n")
+	waitForOutput(t, s, "one", id, "/\n")
 	auto, err := s.CreateSession(t.Context(), CreateSessionIn{})
 	if err != nil || auto.SessionID == "" || auto.WorkingDir != s.Home {
-		t.Errorf("%+v %v", auto, err)
+		t.Errorf(`got %+v %v, want auto.SessionID other than "", auto.WorkingDir %v`, auto, err, s.Home)
 	}
-	all, err := s.Sessions(t.Context(), None{})
+	all, err := s.Sessions(t.Context(), op.None{})
 	if err != nil || len(all) != 2 || all[0].SessionID != "one" || *all[0].CurrentCommand != "pwd; sleep 1000" || all[0].CommandCount != 6 || all[1].CurrentCommand != nil {
-		t.Errorf("%+v %v", all, err)
+		t.Errorf(`got %+v %v, want len(all) 2, all[0].SessionID "one", *all[0].CurrentCommand "pwd; sleep 1000", all[0].CommandCount 6, all[1].CurrentCommand nil`, all, err)
 	}
 	again, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("one"), ExecDir: new("/tmp")})
 	if err != nil || again.CreatedAt != created.CreatedAt || again.WorkingDir != "/tmp" {
-		t.Errorf("%+v %v", again, err)
+		t.Errorf(`got %+v %v, want again.CreatedAt %v, again.WorkingDir "/tmp"`, again, err, created.CreatedAt)
 	}
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("a\nb")})
-	refused(t, err, op.Invalid, "printable")
+	wantError(t, err, op.Invalid, "printable")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{ExecDir: new("/no/such")})
-	refused(t, err, op.NotFound, "does not exist")
+	wantError(t, err, op.NotFound, "does not exist")
 }
 
 // Closing a session ends what runs in it; who waits for it is answered, with the
@@ -240,7 +242,7 @@ func TestCloseSession(t *testing.T) {
 	}()
 	poll := make(chan OutputResult, 1)
 	var c *command
-	eventually(t, "it runs", func() bool {
+	testenv.Poll(t, "it runs", func() bool {
 		var err error
 		c, err = s.target("c", nil)
 		if err != nil {
@@ -251,9 +253,9 @@ func TestCloseSession(t *testing.T) {
 	})
 	_, total := c.out.extent()
 	go func() { poll <- output(t, s, OutputIn{SessionID: "c", Offset: total, Wait: true, WaitTimeout: 1000}) }()
-	eventually(t, "someone polls", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return c.holders == 2 })
+	testenv.Poll(t, "someone polls", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return c.holders == 2 })
 	stubborn := background(t, s, "c", "trap '' TERM; echo up; while :; do sleep 1000; done")
-	waitFor(t, s, "c", stubborn, "up")
+	waitForOutput(t, s, "c", stubborn, "up")
 	got, err := s.CloseSession(t.Context(), CloseSessionIn{"c"})
 	if d := cmp.Diff(Closed{SessionID: "c", Status: "closed", Killed: 2}, got); d != "" || err != nil {
 		t.Error(d, err)
@@ -261,16 +263,16 @@ func TestCloseSession(t *testing.T) {
 	ended := <-result
 	lines := strings.Fields(*ended.Stdout)
 	if ended.Status != killed || *ended.ExitCode != 143 || len(lines) != 2 || alive(lines[1]) {
-		t.Errorf("%+v %v", ended, lines)
+		t.Errorf("got %+v %v, want ended.Status %v, *ended.ExitCode 143, len(lines) 2, not alive(lines[1])", ended, lines, killed)
 	}
 	if out := <-poll; out.Command.Status != killed {
-		t.Errorf("%+v", out.Command)
+		t.Errorf("got %+v, want out.Command.Status %v", out.Command, killed)
 	}
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v", living)
+		t.Errorf("still there: %v, want len(living) 0", living)
 	}
 	_, err = s.CloseSession(t.Context(), CloseSessionIn{"c"})
-	refused(t, err, op.NotFound, "no bash session")
+	wantError(t, err, op.NotFound, "no bash session")
 }
 
 func TestSessionLimit(t *testing.T) {
@@ -286,14 +288,14 @@ func TestSessionLimit(t *testing.T) {
 	for range 5 {
 		last = run(t, s, ExecIn{Command: "true"})
 	}
-	if all, _ := s.Sessions(t.Context(), None{}); len(all) != 3 || all[2].SessionID != last.SessionID {
-		t.Errorf("%+v", all)
+	if all, _ := s.Sessions(t.Context(), op.None{}); len(all) != 3 || all[2].SessionID != last.SessionID {
+		t.Errorf("got %+v, want len(all) 3, all[2].SessionID %v", all, last.SessionID)
 	}
 	long := run(t, s, ExecIn{Command: "sleep 1000", AsyncMode: true})
 	_, err := s.Exec(t.Context(), ExecIn{Command: "true"})
-	refused(t, err, op.Exhausted, "already 3 bash sessions")
+	wantError(t, err, op.Exhausted, "bash session limit reached (3)")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("c")})
-	refused(t, err, op.Exhausted, "close one")
+	wantError(t, err, op.Exhausted, "/close")
 	if _, err := s.Kill(t.Context(), KillIn{SessionID: long.SessionID, Signal: "KILL"}); err != nil {
 		t.Fatal(err)
 	}
@@ -304,58 +306,29 @@ func TestSessionLimit(t *testing.T) {
 		background(t, s, "a", "read x")
 	}
 	_, err = s.Exec(t.Context(), ExecIn{Command: "true", SessionID: new("a")})
-	refused(t, err, op.Exhausted, "100 commands run in session")
+	wantError(t, err, op.Exhausted, "100 commands are running in session")
 }
 
 func TestIdleSessionsExpire(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Workspace: "/", Idle: time.Hour})
-		open := func(id string) {
-			t.Helper()
-			if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: &id}); err != nil {
-				t.Fatal(err)
-			}
+	s := newService(t, func(c *Config) { c.Idle = 100 * time.Millisecond })
+	run(t, s, ExecIn{SessionID: new("idle"), Command: "echo kept in memory"})
+	long := background(t, s, "busy", "read x")
+	ids := func() (ids []string) {
+		all, _ := s.Sessions(t.Context(), op.None{})
+		for _, i := range all {
+			ids = append(ids, i.SessionID)
 		}
-		ids := func() string {
-			all, _ := s.Sessions(t.Context(), None{})
-			var b strings.Builder
-			for _, i := range all {
-				b.WriteString(i.SessionID)
-			}
-			return b.String()
-		}
-		open("a")
-		time.Sleep(30 * time.Minute)
-		open("b")
-		open("r")
-		run := func(n int) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.sessions["r"].running += n
-		}
-		run(1) // as long as something runs it stays
-		time.Sleep(31 * time.Minute)
-		if got := ids(); got != "br" {
-			t.Errorf("after an hour %q", got)
-		}
-		open("b") // used again
-		time.Sleep(59 * time.Minute)
-		if got := ids(); got != "br" {
-			t.Errorf("after two hours %q", got)
-		}
-		time.Sleep(2 * time.Minute)
-		if got := ids(); got != "r" {
-			t.Errorf("at last %q", got)
-		}
-		run(-1)
-		time.Sleep(2 * time.Hour)
-		if got := ids(); got != "" {
-			t.Errorf("at the end %q", got)
-		}
-		open("c")
-		s.Close()
-	})
+		return ids
+	}
+	testenv.Poll(t, "the idle session expires", func() bool { return !slices.Contains(ids(), "idle") })
+	if got := ids(); !slices.Equal(got, []string{"busy"}) {
+		t.Errorf("got sessions %q, want the one in which a command runs", got)
+	}
+	if _, err := s.Kill(t.Context(), KillIn{SessionID: "busy", CommandID: &long, Signal: "KILL"}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the other one expires when its command has ended", func() bool { return len(ids()) == 0 })
 }
 
 func TestSnapshot(t *testing.T) {
@@ -383,8 +356,8 @@ cd /
 echo noise`)
 	call := &op.Call{}
 	created, err := s.CreateSession(op.WithCall(t.Context(), call), CreateSessionIn{SessionID: new("s"), SnapshotPath: full})
-	if err != nil || created.WorkingDir != s.Home || call.Hint != "The snapshot wrote: noise" {
-		t.Fatalf("%+v %v %q", created, err, call.Hint)
+	if err != nil || created.WorkingDir != s.Home || call.Hint != "Output of the snapshot: noise" {
+		t.Fatalf(`got %+v %v %q, want created.WorkingDir %v, call.Hint "Output of the snapshot: noise"`, created, err, call.Hint, s.Home)
 	}
 	for _, c := range []struct {
 		command, want string
@@ -400,16 +373,16 @@ echo noise`)
 		{": " + strings.Repeat("x", 200<<10) + "\ngreet long; [ -e /proc/$$/fd/4 ] || echo closed", "greet long: hello\nworld\nclosed\n", nil},
 	} {
 		got := run(t, s, ExecIn{Command: c.command, SessionID: new("s"), Env: c.env})
-		if *got.Stdout != c.want || *got.Stderr != "" {
-			t.Errorf("%.50s: %q %q", c.command, *got.Stdout, *got.Stderr)
+		if *got.Stdout != c.want || got.Stderr != nil {
+			t.Errorf(`%.50s: got %q %q, want *got.Stdout %v, no stderr`, c.command, *got.Stdout, op.Value(got.Stderr), c.want)
 		}
 	}
 	if b, _ := os.ReadFile(count); string(b) != "x\n" {
-		t.Errorf("it was sourced %d times", len(b)/2)
+		t.Errorf(`it was sourced %d times, want string(b) "x\n"`, len(b)/2)
 	}
 	plain := run(t, s, ExecIn{Command: "greet; hi", SessionID: new("other")})
 	if *plain.ExitCode != 127 {
-		t.Errorf("it reached another session: %+v", *plain.Stdout)
+		t.Errorf("it reached another session: %+v, want *plain.ExitCode 127", *plain.Stdout)
 	}
 	for _, c := range []struct {
 		name string
@@ -419,23 +392,23 @@ echo noise`)
 	}{
 		{"missing", new("/no/such"), op.NotFound, "no such file"},
 		{"folder", &s.Home, op.Invalid, "not a regular file"},
-		{"exits", file("exits", "echo why; exit 3"), op.Invalid, "(exit code 3) before its environment could be read; it must not call exit. It wrote: why"},
+		{"exits", file("exits", "echo why; exit 3"), op.Invalid, "exited (code 3) before its environment could be read; it must not call exit. Its output: why"},
 		{"fails with -e", file("fails", "set -e\nls /no/such/thing\n"), op.Invalid, "No such file"},
 		{"too large", file("large", "export A=$(printf '%0100000d' 1) B=$A; for i in {1..30}; do eval \"f$i() { : $(printf '%0100000d' 1); }\"; done"), op.TooLarge, "make it smaller"},
 		{"zero byte", new("a\x00b"), op.Invalid, "snapshot_path"},
 	} {
 		_, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("bad"), SnapshotPath: c.path})
-		refused(t, err, c.code, c.says)
+		wantError(t, err, c.code, c.says)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = s.CreateSession(ctx, CreateSessionIn{SessionID: new("bad"), SnapshotPath: file("hangs", "sleep 1000")})
-	refused(t, err, op.Canceled, "no session was made")
+	wantError(t, err, op.Canceled, "no session was created")
 	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("half"), SnapshotPath: file("half", "export A=1\nsyntax(\n")}); err != nil {
 		t.Error(err)
 	}
 	if got := run(t, s, ExecIn{Command: "echo $A", SessionID: new("half")}); *got.Stdout != "1\n" {
-		t.Errorf("%q", *got.Stdout)
+		t.Errorf(`got %q, want "1\n"`, *got.Stdout)
 	}
 }
 
@@ -447,8 +420,8 @@ func FuzzSnapshot(f *testing.F) {
 		shot, err := parseSnapshot(out)
 		if err == nil {
 			shot.restore([]string{"PWD=/"})
-			if v, ok := lookup(shot.env, "PWD"); !ok || v != "/" {
-				t.Error("PWD is not restored")
+			if v, ok := environ.Lookup(shot.env, "PWD"); !ok || v != "/" {
+				t.Errorf(`PWD is not restored, want ok, v "/"`)
 			}
 		}
 	})
@@ -457,7 +430,7 @@ func FuzzSnapshot(f *testing.F) {
 func TestSignalNames(t *testing.T) {
 	for name, want := range map[string]syscall.Signal{"SIGTERM": 15, "term": 15, " INT ": 2, "10": 10, "SigUsr2": 12, "SIGWINCH": 28} {
 		if got, err := signalOf(name); err != nil || got != want {
-			t.Errorf("%q: %v %v", name, got, err)
+			t.Errorf("%q: got %v %v, want %v", name, got, err, want)
 		}
 	}
 }

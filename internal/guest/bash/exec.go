@@ -14,40 +14,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
 // ExecIn is a command to run.
 type ExecIn struct {
-	SessionID       *string            `json:"session_id" doc:"Session whose directory and environment it gets; one that does not exist is made, and a new one when missing"`
+	SessionID       *string            `json:"session_id" doc:"Session whose working directory and environment to use; created if it does not exist. Default: a new session"`
 	Command         string             `json:"command" doc:"Command line for bash"`
-	ExecDir         *string            `json:"exec_dir" doc:"Directory to run in, from now on the session's directory"`
-	Env             map[string]*string `json:"env" nullable:"true" doc:"Environment variables for this command only; null takes one away"`
-	AsyncMode       bool               `json:"async_mode" default:"false" doc:"Answer at once, while the command runs"`
-	Timeout         *float64           `json:"timeout" doc:"Seconds after which the answer comes even if the command still runs; it goes on. Without it the answer comes when the command has ended"`
-	HardTimeout     *float64           `json:"hard_timeout" doc:"Seconds after which the command and its process group are ended; 0 or none for never"`
-	MaxOutputLength int                `json:"max_output_length" default:"50000" doc:"Most characters of each stream in the answer: the middle of longer output is left out, and bash_output has it. 0 for no limit"`
+	ExecDir         *string            `json:"exec_dir" doc:"Directory to run in; it becomes the session's working directory"`
+	Env             map[string]*string `json:"env" nullable:"true" doc:"Environment variables for this command only; null unsets one"`
+	AsyncMode       bool               `json:"async_mode" default:"false" doc:"Return immediately while the command runs"`
+	Timeout         *float64           `json:"timeout" doc:"Seconds after which the call returns even if the command still runs; the command continues. Default: wait until it exits"`
+	HardTimeout     *float64           `json:"hard_timeout" doc:"Seconds after which the command and its process group are killed. Default: 0, never"`
+	MaxOutputLength int                `json:"max_output_length" default:"50000" doc:"Maximum number of characters of each stream in the reply; the middle of longer output is omitted, and bash_output returns it. 0 means no limit"`
 }
 
 // ExecResult is how far the command has got.
 type ExecResult struct {
-	SessionID    string  `json:"session_id" doc:"Session it runs in"`
-	CommandID    string  `json:"command_id" doc:"Name of the command"`
-	Command      string  `json:"command" doc:"What was run"`
-	Status       string  `json:"status" enum:"pending,running,completed,timed_out,killed" doc:"How far it is"`
-	Stdout       *string `json:"stdout" doc:"What it wrote to stdout so far"`
-	Stderr       *string `json:"stderr" doc:"What it wrote to stderr so far"`
-	ExitCode     *int    `json:"exit_code" doc:"Its exit code once it has ended; 128 plus the number of the signal that ended it"`
-	Offset       int64   `json:"offset" default:"0" doc:"Where bash_output goes on reading stdout"`
-	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Where bash_output goes on reading stderr"`
+	SessionID    string  `json:"session_id" doc:"Session of the command"`
+	CommandID    string  `json:"command_id" doc:"ID of the command"`
+	Command      string  `json:"command" doc:"The command line"`
+	Status       string  `json:"status" enum:"pending,running,completed,timed_out,killed" doc:"State of the command"`
+	Stdout       *string `json:"stdout" doc:"Standard output so far"`
+	Stderr       *string `json:"stderr" doc:"Standard error so far; null if it is empty"`
+	ExitCode     *int    `json:"exit_code" doc:"Exit code; null while the command runs, 128 + n if signal n killed it"`
+	Offset       int64   `json:"offset" default:"0" doc:"Offset at which bash_output continues to read stdout"`
+	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Offset at which bash_output continues to read stderr"`
 }
 
 // Exec runs a command and waits for its end as long as it was told to.
 func (s *Service) Exec(ctx context.Context, in ExecIn) (ExecResult, error) {
 	// Nobody learns the name of this command before it has ended, so nobody can
 	// write to it: it finds the end of its input instead of waiting for ever.
-	alone := value(in.SessionID) == "" && !in.AsyncMode && in.Timeout == nil
+	alone := op.Value(in.SessionID) == "" && !in.AsyncMode && in.Timeout == nil
 	c, err := s.launch(in, !alone)
 	if err != nil {
 		return ExecResult{}, err
@@ -55,9 +56,9 @@ func (s *Service) Exec(ctx context.Context, in ExecIn) (ExecResult, error) {
 	defer s.release(c)
 	if in.AsyncMode {
 		s.watch(c)
-		op.Hint(ctx, "The command runs; read its output with bash_output and command_id %s", c.id)
+		op.Hint(ctx, "The command is running; read its output with bash_output and command_id %s", c.id)
 		i := c.info()
-		return ExecResult{SessionID: c.session.id, CommandID: c.id, Command: c.text, Status: i.Status, ExitCode: i.ExitCode, Stdout: new(""), Stderr: new("")}, nil
+		return ExecResult{SessionID: c.session.ID, CommandID: c.id, Command: c.text, Status: i.Status, ExitCode: i.ExitCode, Stdout: new("")}, nil
 	}
 	if err := s.await(ctx, c, in.Timeout); err != nil {
 		return ExecResult{}, err
@@ -66,7 +67,8 @@ func (s *Service) Exec(ctx context.Context, in ExecIn) (ExecResult, error) {
 }
 
 // await waits for the end of a command: at most for the soft timeout, and no
-// longer than the caller does. The command goes on in either case.
+// longer than the caller does. The command goes on in either case, unless it
+// belongs to the call.
 func (s *Service) await(ctx context.Context, c *command, timeout *float64) error {
 	var soft <-chan time.Time
 	if timeout != nil {
@@ -83,7 +85,11 @@ func (s *Service) await(ctx context.Context, c *command, timeout *float64) error
 		s.watch(c)
 	case <-ctx.Done():
 		s.watch(c)
-		return op.Errorf(op.Canceled, "nobody waits for command %s of session %s any more; it goes on, and bash_output reads what it writes", c.id, c.session.id)
+		if op.CallOf(ctx).Owned {
+			c.stop()
+			return op.Errorf(op.Canceled, "the call was canceled, and its command was terminated")
+		}
+		return op.Errorf(op.Canceled, "the request was canceled; command %s of session %s is still running, and bash_output reads its output", c.id, c.session.ID)
 	}
 	return nil
 }
@@ -101,30 +107,34 @@ func (c *command) result(ctx context.Context, limit int) ExecResult {
 	errs, nextErr, cutErr := c.err.excerpt(limit, final)
 	switch {
 	case cut || cutErr:
-		op.Hint(ctx, "Some output is left out; bash_output with command_id %s and offset 0 has what is kept", c.id)
+		op.Hint(ctx, "Some output was omitted; bash_output with command_id %s and offset 0 returns all that is kept", c.id)
 	case !final:
-		op.Hint(ctx, "The command still runs; bash_output with command_id %s, offset %d and stderr_offset %d reads on", c.id, next, nextErr)
+		op.Hint(ctx, "The command is still running; continue with bash_output, command_id %s, offset %d and stderr_offset %d", c.id, next, nextErr)
 	}
-	return ExecResult{
-		SessionID: c.session.id, CommandID: c.id, Command: c.text, Status: i.Status, ExitCode: i.ExitCode,
-		Stdout: &out, Stderr: &errs, Offset: next, StderrOffset: nextErr,
+	r := ExecResult{
+		SessionID: c.session.ID, CommandID: c.id, Command: c.text, Status: i.Status, ExitCode: i.ExitCode,
+		Stdout: &out, Offset: next, StderrOffset: nextErr,
 	}
+	if errs != "" {
+		r.Stderr = &errs
+	}
+	return r
 }
 
 // launch starts a command in its session. Its output is held for the caller, who
 // releases it, and who settles or watches it.
 func (s *Service) launch(in ExecIn, input bool) (*command, error) {
 	if strings.IndexByte(in.Command, 0) >= 0 {
-		return nil, op.Errorf(op.Invalid, "the command holds a zero byte, which no command line can; write it as \\0 or \\x00 where a program understands that")
+		return nil, op.Errorf(op.Invalid, "the command contains a zero byte; use an escape such as \\0 or \\x00 instead")
 	}
 	if err := checkEnv(in.Env); err != nil {
 		return nil, err
 	}
-	dir, err := s.directory(in.ExecDir)
+	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	if err != nil {
 		return nil, err
 	}
-	c, start, shot, err := s.register(value(in.SessionID), dir, in.Command)
+	c, start, shot, err := s.register(op.Value(in.SessionID), dir, in.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +143,7 @@ func (s *Service) launch(in ExecIn, input bool) (*command, error) {
 	}
 	if err != nil {
 		s.withdraw(c)
-		return nil, refusal(start, err)
+		return nil, startError(start, err)
 	}
 	if in.HardTimeout != nil && *in.HardTimeout > 0 {
 		s.expireAfter(c, seconds(*in.HardTimeout))
@@ -151,11 +161,9 @@ func (s *Service) register(id, dir, text string) (*command, proc.Command, *snaps
 	if err != nil {
 		return nil, none, nil, err
 	}
-	ss := s.sessions[id]
-	if ss == nil {
-		if ss, err = s.open(id, dir); err != nil {
-			return nil, none, nil, err
-		}
+	ss, _, err := s.open(id, dir)
+	if err != nil {
+		return nil, none, nil, err
 	}
 	if err := s.makeRoom(ss); err != nil {
 		return nil, none, nil, err
@@ -163,9 +171,8 @@ func (s *Service) register(id, dir, text string) (*command, proc.Command, *snaps
 	ss.dir = cmp.Or(dir, ss.dir)
 	c := s.newCommand(ss, text)
 	ss.order = append(ss.order, c)
-	ss.used = s.now()
 	ss.count++
-	ss.running++
+	ss.Enter()
 	s.tasks.Add(1)
 	return c, proc.Command{Path: shell, Argv0: "bash", Dir: ss.dir, Grace: grace, Stdout: c.out, Stderr: c.err}, ss.shot, nil
 }
@@ -175,7 +182,7 @@ func (s *Service) bash() (string, error) {
 	if s.shell == "" {
 		path, ok := s.Runner.Look("bash")
 		if !ok {
-			return "", op.Errorf(op.Unavailable, "bash is not installed; install the package bash")
+			return "", op.Errorf(op.Unavailable, "bash is not installed; install the bash package")
 		}
 		s.shell = path
 	}
@@ -183,7 +190,7 @@ func (s *Service) bash() (string, error) {
 }
 
 // makeRoom forgets the oldest command that has ended when a session is full.
-func (s *Service) makeRoom(ss *session) error {
+func (s *Service) makeRoom(ss *Session) error {
 	if len(ss.order) < maxRecords {
 		return nil
 	}
@@ -194,7 +201,7 @@ func (s *Service) makeRoom(ss *session) error {
 			return nil
 		}
 	}
-	return op.Errorf(op.Exhausted, "%d commands run in session %q, which is the most; wait for some, kill them, or use another session", ss.running, ss.id)
+	return op.Errorf(op.Exhausted, "%d commands are running in session %q, the maximum; wait for some, kill some, or use another session", ss.Calls(), ss.ID)
 }
 
 // withdraw takes back a command that could not be started, and the session that
@@ -203,13 +210,13 @@ func (s *Service) withdraw(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ss := c.session
-	ss.running--
+	ss.Leave()
 	ss.drop(c)
 	if c.holders = 0; !c.forgotten {
 		s.forget(c)
 	}
-	if ss.auto && len(ss.order) == 0 && s.sessions[ss.id] == ss {
-		s.remove(ss)
+	if ss.Auto && len(ss.order) == 0 {
+		s.sessions.Remove(ss)
 	}
 	close(c.ended)
 	s.tasks.Done()
@@ -233,7 +240,7 @@ func (s *Service) start(c *command, start proc.Command, input bool) error {
 	}()
 	start.Args = []string{"-c", "--", c.text}
 	if len(c.text) >= maxArgument {
-		f, err := hidden(c.text)
+		f, err := memoryFile(c.text)
 		if err != nil {
 			return err
 		}
@@ -264,36 +271,36 @@ func (s *Service) start(c *command, start proc.Command, input bool) error {
 	return nil
 }
 
-// hidden is a file in memory that holds a text.
-func hidden(text string) (*os.File, error) {
+// memoryFile is a file in memory that holds a text.
+func memoryFile(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bash", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("create file in memory: %w", err)
+		return nil, fmt.Errorf("create in-memory file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "bash")
 	if _, err := f.WriteString(text); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("write file in memory: %w", err)
+		return nil, fmt.Errorf("write in-memory file: %w", err)
 	}
 	return f, nil
 }
 
-// refusal says why a command could not be started and what to do. What is nobody
+// startError says why a command could not be started and what to do. What is nobody
 // else's fault stays an error of ours.
-func refusal(start proc.Command, err error) error {
+func startError(start proc.Command, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrClosed):
-		return op.Errorf(op.Unavailable, "the sandbox is stopping; no command can be started")
+		return session.ErrStopping()
 	case errors.Is(err, proc.ErrNotFound):
-		return op.Errorf(op.Unavailable, "bash is no longer at %s: %w", start.Path, err)
+		return op.Errorf(op.Unavailable, "bash is no longer at %q: %w", start.Path, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return op.Errorf(op.NotFound, "the directory %s is gone; send an exec_dir that exists", start.Dir)
+		return op.Errorf(op.NotFound, "working directory %q no longer exists; send an exec_dir that does", start.Dir)
 	case errors.Is(err, fs.ErrPermission):
-		return op.Errorf(op.Denied, "the directory %s cannot be entered, or bash not be run: %w", start.Dir, err)
+		return op.Errorf(op.Denied, "cannot run bash in %q: %w", start.Dir, err)
 	case errors.Is(err, syscall.E2BIG):
-		return op.Errorf(op.TooLarge, "the environment is too large for the kernel; write large values to a file and pass its name")
+		return op.Errorf(op.TooLarge, "the environment is too large; write large values to a file and pass its path")
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return op.Errorf(op.Exhausted, "no more processes can be started now (%w); end some first", err)
+		return op.Errorf(op.Exhausted, "cannot start more processes (%w); end some first", err)
 	}
 	return err
 }

@@ -20,8 +20,8 @@ const killTime = 250 * time.Millisecond
 // KillIn names a command and a signal.
 type KillIn struct {
 	SessionID string  `json:"session_id" doc:"Session of the command"`
-	CommandID *string `json:"command_id" doc:"Command to signal, also one that has ended and left processes behind; the one started last among those that run when missing"`
-	Signal    string  `json:"signal" default:"SIGTERM" doc:"Name of the signal, with or without SIG, or its number"`
+	CommandID *string `json:"command_id" doc:"Command to signal; it may have exited and left processes behind. Default: the running command that was started last"`
+	Signal    string  `json:"signal" default:"SIGTERM" doc:"Signal name, with or without SIG, or number"`
 }
 
 // KillResult tells what became of the command.
@@ -54,7 +54,7 @@ func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
 	case <-ctx.Done():
 	}
 	i := c.info()
-	op.Say(ctx, "%s sent to command %s, which is %s", unix.SignalName(sig), c.id, i.Status)
+	op.Say(ctx, "Sent %s to command %s; its status is %s", unix.SignalName(sig), c.id, i.Status)
 	return KillResult{SessionID: in.SessionID, CommandID: c.id, Signal: unix.SignalName(sig), Status: i.Status, ExitCode: i.ExitCode}, nil
 }
 
@@ -65,13 +65,13 @@ func (c *command) signal(sig syscall.Signal) error {
 	c.sent |= 1 << sig
 	c.mu.Unlock()
 	if p == nil {
-		return op.Errorf(op.Conflict, "command %s is just being started; try again", c.id)
+		return op.Errorf(op.Conflict, "command %s is still starting; try again", c.id)
 	}
 	switch err := p.Signal(sig); {
 	case errors.Is(err, os.ErrProcessDone):
-		return op.Errorf(op.Conflict, "command %s has ended, and nothing is left of its process group", c.id)
+		return op.Errorf(op.Conflict, "command %s has exited, and no process of its group is left", c.id)
 	case errors.Is(err, os.ErrPermission):
-		return op.Errorf(op.Denied, "command %s runs as another user, who cannot be signalled; use sudo kill", c.id)
+		return op.Errorf(op.Denied, "command %s runs as another user; use sudo kill", c.id)
 	default:
 		return err
 	}
@@ -87,5 +87,5 @@ func signalOf(name string) (syscall.Signal, error) {
 	} else if sig := unix.SignalNum("SIG" + strings.TrimPrefix(text, "SIG")); sig != 0 {
 		return sig, nil
 	}
-	return 0, op.Errorf(op.Invalid, "there is no signal %q; use a name like SIGTERM, SIGINT, SIGKILL, SIGHUP, SIGSTOP, SIGCONT", name)
+	return 0, op.Errorf(op.Invalid, "no such signal: %q; use a name such as SIGTERM, SIGINT, SIGKILL, SIGHUP, SIGSTOP or SIGCONT", name)
 }

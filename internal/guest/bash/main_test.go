@@ -18,13 +18,13 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-func environ(home string) []string {
+func testEnv(home string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8"}
 }
 
-// guarded ends also what has left its process group.
-func guarded(c *Config) {
-	c.Runner = proc.New(proc.Config{Env: environ(c.Home), Guard: []string{"/proc/self/exe", "guard"}})
+// withGuard ends also what has left its process group.
+func withGuard(c *Config) {
+	c.Runner = proc.New(proc.Config{Env: testEnv(c.Home), Guard: []string{"/proc/self/exe", "guard"}})
 }
 
 // newService has a real bash and folders of its own.
@@ -33,7 +33,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 	testenv.Need(t, "bash")
 	dir := t.TempDir()
 	c := Config{
-		Runner: proc.New(proc.Config{Env: environ(dir)}),
+		Runner: proc.New(proc.Config{Env: testEnv(dir)}),
 		Home:   dir, Workspace: dir, State: dir + "/state",
 	}
 	for _, f := range change {
@@ -45,10 +45,10 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		c.Runner.Close()
 		if left := s.store.memory.used.Load(); left != 0 {
-			t.Errorf("%d bytes of memory are still accounted for", left)
+			t.Errorf("got %d bytes of memory are still accounted for, want 0", left)
 		}
 		if left := s.store.disk.used.Load(); left != 0 {
-			t.Errorf("%d bytes of disk are still accounted for", left)
+			t.Errorf("got %d bytes of disk are still accounted for, want 0", left)
 		}
 	})
 	return s
@@ -97,35 +97,25 @@ func await(t testing.TB, s *Service, session, id string, limit int) OutputResult
 	}
 }
 
-// waitFor reads until stdout holds a text.
-func waitFor(t testing.TB, s *Service, session, id, text string) string {
+// waitForOutput reads until stdout holds a text.
+func waitForOutput(t testing.TB, s *Service, session, id, text string) string {
 	t.Helper()
 	got, at := "", OutputResult{}
 	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(got, text); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%q never came; only %q", text, got)
+			t.Fatalf("got stdout %q after 30 seconds, want %q in it", got, text)
 		}
 		at = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: at.Offset, StderrOffset: at.StderrOffset, Wait: true, WaitTimeout: 5})
 		got += at.Stdout
 		if at.Command.ExitCode != nil && !strings.Contains(got, text) {
-			t.Fatalf("%q never came; the command ended with %q and %q", text, got, at.Stderr)
+			t.Fatalf("the command ended with stdout %q and stderr %q, want %q in stdout", got, at.Stderr, text)
 		}
 	}
 	return got
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
-}
-
-// refused wants an error of this kind whose message says this.
-func refused(t testing.TB, err error, code op.Code, says string) {
+// wantError wants an error of this kind whose message says this.
+func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)
 	if !ok || e.Code != code || !strings.Contains(e.Msg, says) {

@@ -10,42 +10,42 @@ import (
 // OutputIn says what to read.
 type OutputIn struct {
 	SessionID    string  `json:"session_id" doc:"Session of the command"`
-	CommandID    *string `json:"command_id" doc:"Command to read from; the session's latest when missing"`
-	Offset       int64   `json:"offset" default:"0" doc:"Byte of stdout to read from: 0, or the offset of the reply before"`
-	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Byte of stderr to read from: 0, or the stderr_offset of the reply before"`
-	Wait         bool    `json:"wait" default:"false" doc:"Answer only when there is something new or the command has ended"`
-	WaitTimeout  float64 `json:"wait_timeout" default:"30" doc:"Most seconds to wait"`
-	Limit        *int    `json:"limit" minimum:"16" doc:"Most bytes of each stream in this answer; the rest follows from the new offsets on"`
+	CommandID    *string `json:"command_id" doc:"Command to read from. Default: the last one of the session"`
+	Offset       int64   `json:"offset" default:"0" doc:"Byte offset in stdout: 0, or the offset of the previous reply"`
+	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Byte offset in stderr: 0, or the stderr_offset of the previous reply"`
+	Wait         bool    `json:"wait" default:"false" doc:"Wait until there is new output or the command exits"`
+	WaitTimeout  float64 `json:"wait_timeout" default:"30" doc:"Maximum number of seconds to wait"`
+	Limit        *int    `json:"limit" minimum:"16" doc:"Maximum number of bytes of each stream in the reply; the rest follows at the returned offsets"`
 }
 
 // OutputResult is what was read.
 type OutputResult struct {
 	SessionID     string       `json:"session_id" doc:"Session of the command"`
-	Stdout        string       `json:"stdout" default:"" doc:"Text of stdout from offset on; bytes that are not UTF-8 are replaced"`
-	Stderr        string       `json:"stderr" default:"" doc:"Text of stderr from stderr_offset on"`
-	Offset        int64        `json:"offset" default:"0" doc:"Where the next call goes on reading stdout"`
-	StderrOffset  int64        `json:"stderr_offset" default:"0" doc:"Where the next call goes on reading stderr"`
-	Command       *CommandInfo `json:"command" doc:"The command; null when the session has none"`
-	Dropped       int64        `json:"dropped" doc:"Bytes of stdout from the asked offset on that are no longer kept"`
-	StderrDropped int64        `json:"stderr_dropped" doc:"Bytes of stderr from the asked offset on that are no longer kept"`
-	More          bool         `json:"more" doc:"Whether more output is kept behind the new offsets"`
+	Stdout        string       `json:"stdout" default:"" doc:"Standard output from offset; invalid UTF-8 is replaced"`
+	Stderr        string       `json:"stderr" default:"" doc:"Standard error from stderr_offset; invalid UTF-8 is replaced"`
+	Offset        int64        `json:"offset" default:"0" doc:"Offset for the next call"`
+	StderrOffset  int64        `json:"stderr_offset" default:"0" doc:"stderr_offset for the next call"`
+	Command       *CommandInfo `json:"command" doc:"The command; null if the session has none"`
+	Dropped       int64        `json:"dropped" doc:"Number of bytes of stdout after the requested offset that are no longer kept"`
+	StderrDropped int64        `json:"stderr_dropped" doc:"Number of bytes of stderr after the requested offset that are no longer kept"`
+	More          bool         `json:"more" doc:"Whether more output is available at the returned offsets"`
 }
 
 // Output reads what a command wrote.
 func (s *Service) Output(ctx context.Context, in OutputIn) (OutputResult, error) {
 	if in.Offset < 0 || in.StderrOffset < 0 {
-		return OutputResult{}, op.Errorf(op.Invalid, "offset and stderr_offset count bytes from 0 on; they cannot be negative")
+		return OutputResult{}, op.Errorf(op.Invalid, "offset and stderr_offset must not be negative")
 	}
 	c, err := s.hold(in.SessionID, in.CommandID)
 	if err != nil {
 		return OutputResult{}, err
 	}
 	if c == nil {
-		op.Hint(ctx, "Session %s remembers no command; bash_exec runs one", in.SessionID)
+		op.Hint(ctx, "Session %s has no commands; run one with bash_exec", in.SessionID)
 		return OutputResult{SessionID: in.SessionID}, nil
 	}
 	defer s.release(c)
-	if err := c.reaches(in.Offset, in.StderrOffset); err != nil {
+	if err := c.checkOffsets(in.Offset, in.StderrOffset); err != nil {
 		return OutputResult{}, err
 	}
 	limit := maxReply
@@ -63,7 +63,7 @@ func (s *Service) Output(ctx context.Context, in OutputIn) (OutputResult, error)
 		out := c.output(in.Offset, in.StderrOffset, limit)
 		idle := out.Offset == in.Offset && out.StderrOffset == in.StderrOffset
 		if !in.Wait || !idle || out.Command.ExitCode != nil {
-			out.tell(ctx)
+			out.addHint(ctx)
 			return out, nil
 		}
 		select {
@@ -74,7 +74,7 @@ func (s *Service) Output(ctx context.Context, in OutputIn) (OutputResult, error)
 		case <-timeout:
 			in.Wait = false
 		case <-ctx.Done():
-			return OutputResult{}, op.Errorf(op.Canceled, "nobody waits for output any more")
+			return OutputResult{}, op.Errorf(op.Canceled, "wait for output: canceled")
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (s *Service) hold(session string, id *string) (*command, error) {
 		return nil, err
 	}
 	c := ss.last()
-	if value(id) != "" {
+	if op.Value(id) != "" {
 		if c, err = ss.command(*id); err != nil {
 			return nil, err
 		}
@@ -100,16 +100,16 @@ func (s *Service) hold(session string, id *string) (*command, error) {
 	return c, nil
 }
 
-// reaches refuses offsets that nobody was given.
-func (c *command) reaches(offset, stderrOffset int64) error {
+// checkOffsets refuses offsets that nobody was given.
+func (c *command) checkOffsets(offset, stderrOffset int64) error {
 	for _, stream := range []struct {
 		name, field string
 		from        int64
 		sp          *spool
 	}{{"stdout", "offset", offset, c.out}, {"stderr", "stderr_offset", stderrOffset, c.err}} {
 		if _, total := stream.sp.extent(); stream.from > total {
-			return op.Errorf(op.Invalid, "%s %d is behind the end: command %s has written %d bytes to %s. Every command counts from 0; use the offsets of its last reply",
-				stream.field, stream.from, c.id, total, stream.name)
+			return op.Errorf(op.Invalid, "%s %d is past the end of %s (%d bytes) of command %s; each command starts at 0, so use the offsets of its last reply",
+				stream.field, stream.from, stream.name, total, c.id)
 		}
 	}
 	return nil
@@ -118,19 +118,19 @@ func (c *command) reaches(offset, stderrOffset int64) error {
 func (c *command) output(offset, stderrOffset int64, limit int) OutputResult {
 	i := c.info() // before the output is read: all of it is there once it has ended
 	final := i.ExitCode != nil
-	out := OutputResult{SessionID: c.session.id, Command: &i}
+	out := OutputResult{SessionID: c.session.ID, Command: &i}
 	out.Stdout, out.Offset, out.Dropped = c.out.read(offset, limit, final)
 	out.Stderr, out.StderrOffset, out.StderrDropped = c.err.read(stderrOffset, limit, final)
 	out.More = c.out.more(out.Offset, final) || c.err.more(out.StderrOffset, final)
 	return out
 }
 
-// tell says what a client that knows only the contract's fields would not notice.
-func (out *OutputResult) tell(ctx context.Context) {
+// addHint says what a client that knows only the contract's fields would not notice.
+func (out *OutputResult) addHint(ctx context.Context) {
 	switch {
 	case out.Dropped+out.StderrDropped > 0:
-		op.Hint(ctx, "%d bytes of stdout and %d of stderr at the asked offsets are no longer kept, since the command wrote more than is kept of it", out.Dropped, out.StderrDropped)
+		op.Hint(ctx, "%d bytes of stdout and %d bytes of stderr at the requested offsets are no longer kept; the command wrote more than the limit", out.Dropped, out.StderrDropped)
 	case out.More:
-		op.Hint(ctx, "There is more: read on with offset %d and stderr_offset %d", out.Offset, out.StderrOffset)
+		op.Hint(ctx, "There is more output: continue with offset %d and stderr_offset %d", out.Offset, out.StderrOffset)
 	}
 }

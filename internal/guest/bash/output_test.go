@@ -18,10 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // Characters that are cut in half by a read boundary arrive whole, and offsets
-// tell how far the text goes.
+// addHint how far the text goes.
 func TestSplitCharactersAreHeldBack(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -46,7 +47,7 @@ func TestSplitCharactersAreHeldBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "bytes written", func() bool { _, total := c.out.extent(); return total == n })
+		testenv.Poll(t, "bytes written", func() bool { _, total := c.out.extent(); return total == n })
 	}
 	for n := int64(1); n < 4; n++ {
 		written(n)
@@ -58,7 +59,7 @@ func TestSplitCharactersAreHeldBack(t *testing.T) {
 	step("😀!", 5, true)
 	end := await(t, s, "a", id, 16)
 	if end.Stdout != "😀!\ufffd\ufffd" || end.Offset != 7 {
-		t.Errorf("at the end %q up to %d", end.Stdout, end.Offset)
+		t.Errorf(`at the end %q up to %d, want end.Stdout "😀!\ufffd\ufffd", end.Offset 7`, end.Stdout, end.Offset)
 	}
 }
 
@@ -103,7 +104,7 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					text, next, dropped := sp.read(at, 4+r.IntN(300), final)
 					raw := whole[at:next]
 					if dropped != 0 || clean(raw) != text || valid && unfinished(raw) != 0 {
-						t.Errorf("seed %d: read %q for %q, dropped %d", seed, text, raw, dropped)
+						t.Errorf("seed %d: read %q for %q, dropped %d, want dropped 0, clean(raw) %v, not valid && unfinished(raw) != 0", seed, text, raw, dropped, text)
 						return
 					}
 					got.WriteString(text)
@@ -116,17 +117,17 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					}
 				}
 				if got.String() != clean(whole) {
-					t.Errorf("seed %d: the pieces are not the whole", seed)
+					t.Errorf("seed %d: the pieces are not the whole, want got.String() clean(whole)", seed)
 				}
 			})
 		}
 		wait.Wait()
 		sp.drop()
 		if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-			t.Errorf("seed %d: %d of memory and %d of disk not given back", seed, m, d)
+			t.Errorf("seed %d: %d of memory and %d of disk not given back, want m 0, d 0", seed, m, d)
 		}
 		if left, _ := os.ReadDir(log); len(left) != 0 {
-			t.Errorf("files left: %v", left)
+			t.Errorf("files left: %v, want len(left) 0", left)
 		}
 	}
 }
@@ -216,15 +217,15 @@ func TestOldestPartIsDropped(t *testing.T) {
 			}
 			note, _, cut := sp.excerpt(0, true)
 			if !cut || !strings.HasPrefix(note, fmt.Sprintf("[... the first %d bytes were dropped ...]\n", total-c.keep)) {
-				t.Errorf("excerpt %.80q", note)
+				t.Errorf(`excerpt %.80q, want cut, strings.HasPrefix(note, fmt.Sprintf("[... the first %%d bytes were dropped ...]\n", total-c.keep))`, note)
 			}
 			sp.drop()
 			sp.Write([]byte("late"))
 			if text, next, dropped := sp.read(total, 100, true); text != "" || next != total+4 || dropped != 4 {
-				t.Errorf("after drop %q %d %d", text, next, dropped)
+				t.Errorf(`after drop %q %d %d, want text "", next total+4, dropped 4`, text, next, dropped)
 			}
 			if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-				t.Errorf("%d of memory and %d of disk not given back", m, d)
+				t.Errorf("got %d of memory and %d of disk not given back, want m 0, d 0", m, d)
 			}
 		})
 	}
@@ -250,11 +251,11 @@ func TestDiskFails(t *testing.T) {
 	}
 	text, next, dropped := sp.read(0, 1000, true)
 	if next != 800 || dropped != 800-64 || !strings.HasPrefix(text, "184\n") || !strings.HasSuffix(text, "199\n") {
-		t.Errorf("%q %d %d", text, next, dropped)
+		t.Errorf(`got %q %d %d, want next 800, dropped 800-64, strings.HasPrefix(text, "184\n"), strings.HasSuffix(text, "199\n")`, text, next, dropped)
 	}
 	sp.drop()
 	if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-		t.Errorf("%d of memory and %d of disk not given back", m, d)
+		t.Errorf("got %d of memory and %d of disk not given back, want m 0, d 0", m, d)
 	}
 }
 
@@ -287,23 +288,23 @@ func TestLargeOutput(t *testing.T) {
 		io.WriteString(want, block[:min(left, 1<<20)])
 	}
 	if last.Offset != size || last.StderrOffset != 5 || string(hash.Sum(nil)) != string(want.Sum(nil)) {
-		t.Errorf("read %d bytes, or others than were written", last.Offset)
+		t.Errorf("read %d bytes, or others than were written, want last.Offset %v, last.StderrOffset 5, string(hash.Sum(nil)) string(want.Sum(nil))", last.Offset, size)
 	}
 	if peak > 64<<20 {
-		t.Errorf("heap grew to %d MB", peak>>20)
+		t.Errorf("heap grew to %d MB, want peak at most 64<<20", peak>>20)
 	}
 	if used := s.store.memory.used.Load(); used > 1<<20 {
-		t.Errorf("%d bytes are kept in memory", used)
+		t.Errorf("got %d bytes are kept in memory, want at most 1<<20", used)
 	}
 	if files, _ := filepath.Glob(s.State + "/bash/*"); len(files) != 0 {
-		t.Errorf("files with names: %v", files)
+		t.Errorf("files with names: %v, want len(files) 0", files)
 	}
 	if info, err := os.Stat(s.State + "/bash"); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("got %v %v, want info.Mode().Perm() 0o700", info, err)
 	}
 	again := output(t, s, OutputIn{SessionID: "big", CommandID: &id, Offset: size - 10, StderrOffset: 2})
 	if again.Stdout != "xxxxxxxxxx" || again.Stderr != "ne\n" {
-		t.Errorf("again: %q %q", again.Stdout, again.Stderr)
+		t.Errorf(`again: %q %q, want again.Stdout "xxxxxxxxxx", again.Stderr "ne\n"`, again.Stdout, again.Stderr)
 	}
 }
 
@@ -331,25 +332,25 @@ func TestLongPoll(t *testing.T) {
 	gone, cancel := poll(0, 0)
 	cancel()
 	if out := <-gone; out.Command != nil {
-		t.Errorf("the one who went away got %+v", out)
+		t.Errorf("the one who went away got %+v, want out.Command nil", out)
 	}
 	answer("one\n")
 	if out := <-first; out.Stdout != "one\n" || out.Command.Status != running {
-		t.Errorf("%+v", out)
+		t.Errorf(`got %+v, want out.Stdout "one\n", out.Command.Status %v`, out, running)
 	}
 	second, _ := poll(4, 0)
 	answer("two\n")
 	if out := <-second; out.Stderr != "two\n" || out.StderrOffset != 4 || out.Offset != 4 {
-		t.Errorf("%+v", out)
+		t.Errorf(`got %+v, want out.Stderr "two\n", out.StderrOffset 4, out.Offset 4`, out)
 	}
 	third, _ := poll(4, 4)
 	answer("\n")
 	if out := <-third; out.Stdout+out.Stderr != "" || out.Command.Status != completed || *out.Command.ExitCode != 0 {
-		t.Errorf("%+v", out)
+		t.Errorf(`got %+v, want out.Stdout+out.Stderr "", out.Command.Status %v, *out.Command.ExitCode 0`, out, completed)
 	}
 	short := background(t, s, "p", "sleep 1000")
 	if out := output(t, s, OutputIn{SessionID: "p", Wait: true, WaitTimeout: 0.01}); out.Command.CommandID != short || out.Command.Status != running {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want out.Command.CommandID %v, out.Command.Status %v", out, short, running)
 	}
 }
 
@@ -369,13 +370,13 @@ func TestRefusedOutput(t *testing.T) {
 		says string
 	}{
 		{OutputIn{SessionID: "none"}, op.NotFound, `no bash session "none"`},
-		{OutputIn{SessionID: "new", CommandID: new("x")}, op.NotFound, `knows no command "x"`},
+		{OutputIn{SessionID: "new", CommandID: new("x")}, op.NotFound, `no command "x" in session "new"`},
 		{OutputIn{SessionID: "new", Offset: -1}, op.Invalid, "negative"},
-		{OutputIn{SessionID: "new", Offset: 5}, op.Invalid, "offset 5 is behind the end: command " + ran.CommandID + " has written 4 bytes to stdout"},
+		{OutputIn{SessionID: "new", Offset: 5}, op.Invalid, "offset 5 is past the end of stdout (4 bytes) of command " + ran.CommandID},
 		{OutputIn{SessionID: "new", StderrOffset: 1}, op.Invalid, "stderr_offset 1"},
 	} {
 		_, err := s.Output(t.Context(), c.in)
-		refused(t, err, c.code, c.says)
+		wantError(t, err, c.code, c.says)
 	}
 }
 
@@ -393,31 +394,31 @@ func TestOldCommandsAreForgotten(t *testing.T) {
 	known := func(id string) bool {
 		_, err := s.Output(t.Context(), OutputIn{SessionID: "m", CommandID: &id})
 		if err != nil {
-			refused(t, err, op.NotFound, "was forgotten to make room")
+			wantError(t, err, op.NotFound, "was discarded")
 		}
 		return err == nil
 	}
 	for i, id := range ids {
 		if known(id) != (i >= 2) {
-			t.Errorf("command %d: known %v", i, known(id))
+			t.Errorf("command %d: known %v, want (i >= 2)", i, known(id))
 		}
 	}
 	for range 4 {
 		ids = append(ids, run(t, s, ExecIn{Command: "printf '%01100d' 1", SessionID: new("m")}).CommandID)
 	}
 	if n := s.store.disk.used.Load(); n != 64<<10 {
-		t.Errorf("%d bytes of disk", n)
+		t.Errorf("got %d bytes of disk, want 64<<10", n)
 	}
 	last := len(ids) - 1
 	if known(ids[last-2]) || !known(ids[last-1]) || !known(ids[last]) {
-		t.Error("not the oldest file was forgotten")
+		t.Errorf("not the oldest file was forgotten, want not known(ids[last-2]), known(ids[last-1]), known(ids[last])")
 	}
 	for range maxRecords + 3 {
 		run(t, s, ExecIn{Command: ":", SessionID: new("r")})
 	}
-	all, _ := s.Sessions(t.Context(), None{})
-	if ss := s.sessions["r"]; len(ss.order) > maxRecords || all[1].CommandCount != maxRecords+3 {
-		t.Errorf("%d are remembered of %d", len(ss.order), all[1].CommandCount)
+	all, _ := s.Sessions(t.Context(), op.None{})
+	if ss, _ := s.sessions.Get("r"); len(ss.order) > maxRecords || all[1].CommandCount != maxRecords+3 {
+		t.Errorf("got %d are remembered of %d, want len(ss.order) at most %v, all[1].CommandCount maxRecords+3", len(ss.order), all[1].CommandCount, maxRecords)
 	}
 }
 
@@ -430,7 +431,7 @@ func TestDaemonWritesOn(t *testing.T) {
 	script := `mkfifo fifo; bash -c 'while :; do read x <fifo && echo "$x" && echo "$x" >>log; done' & echo $!`
 	ran := run(t, s, ExecIn{Command: script, SessionID: new("d")})
 	if ran.Status != completed || *ran.ExitCode != 0 {
-		t.Fatalf("%+v", ran)
+		t.Fatalf("got %+v, want ran.Status %v, *ran.ExitCode 0", ran, completed)
 	}
 	say := func(text string) {
 		if err := os.WriteFile(fifo, []byte(text+"\n"), 0); err != nil {
@@ -438,19 +439,19 @@ func TestDaemonWritesOn(t *testing.T) {
 		}
 	}
 	say("later")
-	eventually(t, "later output", func() bool {
+	testenv.Poll(t, "later output", func() bool {
 		return output(t, s, OutputIn{SessionID: "d", Offset: ran.Offset}).Stdout == "later\n"
 	})
 	closed, err := s.CloseSession(t.Context(), CloseSessionIn{"d"})
 	if err != nil || closed.Killed != 0 {
-		t.Fatalf("%+v %v", closed, err)
+		t.Fatalf("got %+v %v, want closed.Killed 0", closed, err)
 	}
 	pid := strings.TrimSpace(*ran.Stdout)
 	if !alive(pid) {
-		t.Fatal("the daemon was ended with the session")
+		t.Fatalf("the daemon was ended with the session, want alive(pid)")
 	}
 	say("unheard")
-	eventually(t, "the daemon goes on", func() bool {
+	testenv.Poll(t, "the daemon goes on", func() bool {
 		b, _ := os.ReadFile(s.Home + "/log")
 		return string(b) == "later\nunheard\n"
 	})

@@ -3,46 +3,38 @@ package bash
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
-	"io/fs"
-	"os"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// session is what commands share. It is guarded by the service's lock.
-type session struct {
-	id      string
-	auto    bool // made by a command that named none
-	dir     string
-	shot    *snapshot // nil: the runner's environment
-	created time.Time
-	used    time.Time
-	count   int // commands ever started
-	running int
-	order   []*command // remembered, oldest first
+// Session is what commands share. It is guarded by the service's lock; the calls in
+// it are the commands that run.
+type Session struct {
+	session.Entry
+	dir   string
+	shot  *snapshot  // nil: the runner's environment
+	count int        // commands ever started
+	order []*command // remembered, oldest first
 }
 
-// SessionInfo tells about a session.
+// SessionInfo describes a session.
 type SessionInfo struct {
-	SessionID      string    `json:"session_id" doc:"Name of the session"`
-	Status         string    `json:"status" enum:"ready,closed" doc:"Whether it takes commands"`
-	WorkingDir     string    `json:"working_dir" doc:"Directory in which its commands start"`
+	SessionID      string    `json:"session_id" doc:"ID of the session"`
+	Status         string    `json:"status" enum:"ready,closed" doc:"Whether the session accepts commands"`
+	WorkingDir     string    `json:"working_dir" doc:"Working directory of its commands"`
 	CreatedAt      time.Time `json:"created_at"`
 	LastUsedAt     time.Time `json:"last_used_at"`
-	CurrentCommand *string   `json:"current_command" doc:"The command started last among those that run"`
-	CommandCount   int       `json:"command_count" default:"0" doc:"How many commands were started in it"`
+	CurrentCommand *string   `json:"current_command" doc:"The running command that was started last"`
+	CommandCount   int       `json:"command_count" default:"0" doc:"Number of commands started in the session"`
 }
 
-func (ss *session) info() SessionInfo {
+func (ss *Session) info() SessionInfo {
 	i := SessionInfo{
-		SessionID: ss.id, Status: "ready", WorkingDir: ss.dir, CommandCount: ss.count,
-		CreatedAt: wire(ss.created), LastUsedAt: wire(ss.used),
+		SessionID: ss.ID, Status: "ready", WorkingDir: ss.dir, CommandCount: ss.count,
+		CreatedAt: wireTime(ss.Created), LastUsedAt: wireTime(ss.LastUsed()),
 	}
 	if c := ss.current(); c != nil {
 		i.CurrentCommand = &c.text
@@ -50,20 +42,20 @@ func (ss *session) info() SessionInfo {
 	return i
 }
 
-// wire is a time as replies carry it: clients in Python know microseconds.
-func wire(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// wireTime is a time as replies carry it: clients in Python know microseconds.
+func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // current is the command started last among those that run.
-func (ss *session) current() *command {
+func (ss *Session) current() *command {
 	for _, c := range slices.Backward(ss.order) {
-		if !c.over() {
+		if !c.hasEnded() {
 			return c
 		}
 	}
 	return nil
 }
 
-func (ss *session) last() *command {
+func (ss *Session) last() *command {
 	if len(ss.order) == 0 {
 		return nil
 	}
@@ -71,164 +63,78 @@ func (ss *session) last() *command {
 }
 
 // command finds one by id.
-func (ss *session) command(id string) (*command, error) {
+func (ss *Session) command(id string) (*command, error) {
 	for _, c := range ss.order {
 		if c.id == id {
 			return c, nil
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "session %q knows no command %q: it was started elsewhere, or it ended and was forgotten to make room for newer ones; run it again", ss.id, id)
+	return nil, op.Errorf(op.NotFound, "no command %q in session %q: it belongs to another session, or was discarded after its end to make room; run it again", id, ss.ID)
 }
 
 // session finds one by id and marks it as used. The lock is held.
-func (s *Service) session(id string) (*session, error) {
-	ss := s.sessions[id]
-	if ss == nil {
-		return nil, op.Errorf(op.NotFound, "there is no bash session %q: it was never made, was closed, or expired; GET /v1/bash/sessions lists them", id)
+func (s *Service) session(id string) (*Session, error) {
+	ss, err := s.sessions.Find(id)
+	if err == nil {
+		ss.Touch()
 	}
-	ss.used = s.now()
-	return ss, nil
+	return ss, err
 }
 
-// open makes a session; an empty id asks for a new name. The lock is held.
-func (s *Service) open(id, dir string) (*session, error) {
-	if s.closed {
-		return nil, op.Errorf(op.Unavailable, "the sandbox is stopping; no command can be started")
-	}
-	if err := checkID(id); err != nil {
-		return nil, err
-	}
-	if len(s.sessions) >= s.MaxSessions && !s.evict() {
-		return nil, op.Errorf(op.Exhausted, "there are already %d bash sessions, which is the most; reuse one by its session_id, or close one with POST /v1/bash/sessions/{session_id}/close", len(s.sessions))
-	}
-	now := s.now()
-	ss := &session{id: id, auto: id == "", dir: dir, created: now, used: now}
-	if ss.auto {
-		ss.id = newID()
-	}
-	if dir == "" {
-		ss.dir = s.Workspace
-	}
-	s.sessions[ss.id] = ss
-	if s.Idle > 0 && s.sweeper == nil {
-		s.sweeper = time.AfterFunc(s.Idle, s.sweep)
-	}
-	return ss, nil
+// open finds or creates a session. The lock is held.
+func (s *Service) open(id, dir string) (ss *Session, created bool, err error) {
+	return s.sessions.Open(id, func() *Session { return &Session{dir: cmp.Or(dir, s.Workspace)} })
 }
 
-func newID() string { return strings.ToLower(rand.Text()[:16]) }
-
-func checkID(id string) error {
-	bad := func(r rune) bool { return r == '/' || !unicode.IsPrint(r) }
-	if len(id) > 128 || strings.ContainsFunc(id, bad) {
-		return op.Errorf(op.Invalid, "session_id must have at most 128 printable characters and no slash")
-	}
-	return nil
-}
-
-// evict makes room by forgetting the session that nobody asked for by name and
-// that was unused for longest, if nothing runs in it.
-func (s *Service) evict() bool {
-	var oldest *session
-	for _, ss := range s.sessions {
-		if ss.auto && ss.running == 0 && (oldest == nil || ss.used.Before(oldest.used)) {
-			oldest = ss
-		}
-	}
-	if oldest == nil {
-		return false
-	}
-	s.remove(oldest)
-	return true
-}
-
-// sweep forgets sessions that were idle for too long and comes back when the
-// next one may be.
-func (s *Service) sweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	now := s.now()
-	next := now.Add(s.Idle)
-	for _, ss := range s.sessions {
-		switch due := ss.used.Add(s.Idle); {
-		case ss.running > 0:
-		case !due.After(now):
-			s.remove(ss)
-			s.Log.Debug("bash session expired", "session", ss.id)
-		case due.Before(next):
-			next = due
-		}
-	}
-	s.sweeper = nil
-	if len(s.sessions) > 0 {
-		s.sweeper = time.AfterFunc(next.Sub(now), s.sweep)
-	}
-}
-
-// remove forgets a session and what its commands wrote. The lock is held.
-func (s *Service) remove(ss *session) {
-	delete(s.sessions, ss.id)
+// forgetSession forgets what the commands of a session wrote, and returns what ends
+// those that run. When the service closes, what the others have left in the background
+// is ended too. The lock is held.
+func (s *Service) forgetSession(ss *Session) func() {
+	var all []*command
 	for _, c := range ss.order {
+		if s.sessions.Closed() || !c.hasEnded() {
+			all = append(all, c)
+		}
 		s.forget(c)
 	}
 	ss.order = nil
-}
-
-// directory checks the directory that a caller asks for; none is "".
-func (s *Service) directory(path *string) (string, error) {
-	if path == nil || *path == "" {
-		return "", nil
+	if len(all) == 0 {
+		return nil
 	}
-	dir, err := s.base.Resolve(*path)
-	if err != nil {
-		return "", op.Errorf(op.Invalid, "exec_dir: %w", err)
-	}
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", op.Errorf(op.NotFound, "exec_dir %s does not exist; create it first, or leave it out", dir)
-	case err != nil:
-		return "", op.Errorf(op.Denied, "exec_dir %s cannot be used: %w", dir, err)
-	case !info.IsDir():
-		return "", op.Errorf(op.Invalid, "exec_dir %s is not a directory", dir)
-	}
-	return dir, nil
+	return func() { stop(all) }
 }
 
 // CreateSessionIn describes a new session.
 type CreateSessionIn struct {
-	SessionID    *string `json:"session_id" doc:"Name of the session; made up when missing"`
-	ExecDir      *string `json:"exec_dir" doc:"Directory in which its commands start; the workspace when missing"`
-	SnapshotPath *string `json:"snapshot_path" doc:"Shell script that is sourced once, now; its environment, functions, aliases and shell options are those of the session's commands"`
+	SessionID    *string `json:"session_id" doc:"ID of the session. Default: a generated one"`
+	ExecDir      *string `json:"exec_dir" doc:"Working directory of its commands. Default: the workspace"`
+	SnapshotPath *string `json:"snapshot_path" doc:"Shell script to source once, now; the session's commands get its environment, functions, aliases and shell options"`
 }
 
 // CreateSession makes a session, or brings an existing one up to date.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (SessionInfo, error) {
-	dir, err := s.directory(in.ExecDir)
+	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	if err != nil {
 		return SessionInfo{}, err
 	}
 	var shot *snapshot
 	if in.SnapshotPath != nil && *in.SnapshotPath != "" {
-		if shot, err = s.take(ctx, *in.SnapshotPath, cmp.Or(dir, s.Workspace)); err != nil {
+		if shot, err = s.takeSnapshot(ctx, *in.SnapshotPath, cmp.Or(dir, s.Workspace)); err != nil {
 			return SessionInfo{}, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := value(in.SessionID)
-	ss := s.sessions[id]
-	if ss == nil {
-		if ss, err = s.open(id, dir); err != nil {
-			return SessionInfo{}, err
-		}
-		ss.auto = false // whoever asked for it keeps it until it is closed or idle
+	id := op.Value(in.SessionID)
+	ss, created, err := s.open(id, dir)
+	if err != nil {
+		return SessionInfo{}, err
+	}
+	if created {
+		ss.Auto = false // whoever asked for it keeps it until it is closed or idle
 	} else {
 		op.Say(ctx, "Session %s exists already", id)
-		ss.used = s.now()
+		ss.Touch()
 		ss.dir = cmp.Or(dir, ss.dir)
 	}
 	if shot != nil {
@@ -237,22 +143,12 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Sessio
 	return ss.info(), nil
 }
 
-func value(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
-}
-
-// None is the input of an operation that needs none.
-type None struct{}
-
 // Sessions lists them, oldest first.
-func (s *Service) Sessions(context.Context, None) ([]SessionInfo, error) {
+func (s *Service) Sessions(context.Context, op.None) ([]SessionInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]SessionInfo, 0, len(s.sessions))
-	for _, ss := range s.sessions {
+	all := make([]SessionInfo, 0, s.sessions.Len())
+	for ss := range s.sessions.All() {
 		all = append(all, ss.info())
 	}
 	slices.SortFunc(all, func(a, b SessionInfo) int {
@@ -263,14 +159,14 @@ func (s *Service) Sessions(context.Context, None) ([]SessionInfo, error) {
 
 // CloseSessionIn names the session.
 type CloseSessionIn struct {
-	SessionID string `path:"session_id" doc:"Name of the session"`
+	SessionID string `path:"session_id" doc:"ID of the session"`
 }
 
 // Closed tells what was ended.
 type Closed struct {
 	SessionID string `json:"session_id"`
 	Status    string `json:"status" enum:"ready,closed"`
-	Killed    int    `json:"killed" doc:"How many running commands were ended"`
+	Killed    int    `json:"killed" doc:"Number of running commands that were killed"`
 }
 
 // CloseSession ends what runs in a session and forgets it. What commands that
@@ -282,15 +178,10 @@ func (s *Service) CloseSession(ctx context.Context, in CloseSessionIn) (Closed, 
 		s.mu.Unlock()
 		return Closed{}, err
 	}
-	var running []*command
-	for _, c := range ss.order {
-		if !c.over() {
-			running = append(running, c)
-		}
-	}
-	s.remove(ss)
+	killed := ss.Calls()
+	ended := s.sessions.Remove(ss)
 	s.mu.Unlock()
-	stop(running)
-	op.Say(ctx, "Session %s closed", ss.id)
-	return Closed{SessionID: ss.id, Status: "closed", Killed: len(running)}, nil
+	<-ended
+	op.Say(ctx, "Session %s closed", ss.ID)
+	return Closed{SessionID: ss.ID, Status: "closed", Killed: killed}, nil
 }

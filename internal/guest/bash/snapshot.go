@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
@@ -19,10 +20,10 @@ const (
 	snapshotSize = 2 << 20
 )
 
-// takeSnapshot sources $1 and prints, each ended by a zero byte: the shell options
+// snapshotScript sources $1 and prints, each ended by a zero byte: the shell options
 // before and after, functions, aliases, and every variable of the environment.
 // $0 is the program env, found before the script could change where to look.
-const takeSnapshot = `shopt -p
+const snapshotScript = `shopt -p
 printf '\0'
 . "$1" >&2
 set +eu
@@ -49,16 +50,16 @@ const preludePath = "/proc/self/fd/3"
 // the command's own bash.
 const preludeHead = "exec 3<&-\nunset BASH_ENV\n"
 
-// take runs a snapshot script.
-func (s *Service) take(ctx context.Context, path, dir string) (*snapshot, error) {
+// takeSnapshot runs a snapshot script.
+func (s *Service) takeSnapshot(ctx context.Context, path, dir string) (*snapshot, error) {
 	path, err := s.base.Resolve(path)
 	if err != nil {
 		return nil, op.Errorf(op.Invalid, "snapshot_path: %w", err)
 	}
 	if info, err := os.Stat(path); err != nil {
-		return nil, op.Errorf(op.NotFound, "snapshot_path cannot be read: %w", err)
+		return nil, op.Errorf(op.NotFound, "cannot read snapshot_path: %w", err)
 	} else if !info.Mode().IsRegular() {
-		return nil, op.Errorf(op.Invalid, "snapshot_path %s is not a regular file", path)
+		return nil, op.Errorf(op.Invalid, "snapshot_path %q is not a regular file", path)
 	}
 	s.mu.Lock()
 	shell, err := s.bash()
@@ -68,39 +69,39 @@ func (s *Service) take(ctx context.Context, path, dir string) (*snapshot, error)
 	}
 	env, ok := s.Runner.Look("env")
 	if !ok {
-		return nil, op.Errorf(op.Unavailable, "the program env, which reads the snapshot's environment, is not installed; install the package coreutils")
+		return nil, op.Errorf(op.Unavailable, "the program env is not installed, which a snapshot needs; install the coreutils package")
 	}
 	limited, cancel := context.WithTimeout(ctx, snapshotTime)
 	defer cancel()
-	cmd := proc.Command{Path: shell, Argv0: "bash", Args: []string{"-c", takeSnapshot, env, path}, Dir: dir, Grace: grace, Limit: snapshotSize}
+	cmd := proc.Command{Path: shell, Argv0: "bash", Args: []string{"-c", snapshotScript, env, path}, Dir: dir, Grace: grace, Limit: snapshotSize}
 	res, err := s.Runner.Run(limited, cmd)
 	said := clean(firstRunes(strings.TrimSpace(string(res.Stderr)), 2000))
 	switch {
 	case ctx.Err() != nil:
-		return nil, op.Errorf(op.Canceled, "nobody waits for the snapshot any more; no session was made")
+		return nil, op.Errorf(op.Canceled, "take snapshot: canceled; no session was created")
 	case limited.Err() != nil:
-		return nil, op.Errorf(op.Invalid, "the snapshot %s did not end within %v; it must not wait for anything. It wrote: %s", path, snapshotTime, said)
+		return nil, op.Errorf(op.Invalid, "snapshot %q timed out after %v; it must not wait for anything. Its output: %s", path, snapshotTime, said)
 	case err != nil:
-		return nil, refusal(cmd, err)
+		return nil, startError(cmd, err)
 	case res.DroppedStdout > 0:
-		return nil, op.Errorf(op.TooLarge, "the snapshot %s leaves more than %d bytes of environment and functions; make it smaller", path, snapshotSize)
+		return nil, op.Errorf(op.TooLarge, "snapshot %q defines more than %d bytes of environment and functions; make it smaller", path, snapshotSize)
 	}
 	shot, err := parseSnapshot(string(res.Stdout))
 	if err != nil {
-		return nil, op.Errorf(op.Invalid, "the snapshot %s ended the shell (exit code %d) before its environment could be read; it must not call exit. It wrote: %s", path, res.Exit.Code, said)
+		return nil, op.Errorf(op.Invalid, "snapshot %q exited (code %d) before its environment could be read; it must not call exit. Its output: %s", path, res.Exit.Code, said)
 	}
 	if said != "" {
-		op.Hint(ctx, "The snapshot wrote: %s", said)
+		op.Hint(ctx, "Output of the snapshot: %s", said)
 	}
 	shot.restore(s.Runner.Environ())
 	return shot, nil
 }
 
-// parseSnapshot reads what takeSnapshot prints.
+// parseSnapshot reads what snapshotScript prints.
 func parseSnapshot(out string) (*snapshot, error) {
 	parts := strings.Split(out, "\x00")
 	if len(parts) < 6 || parts[len(parts)-1] != "" {
-		return nil, errors.New("the snapshot is cut off")
+		return nil, errors.New("the snapshot is incomplete")
 	}
 	before := strings.Split(parts[0], "\n")
 	var b strings.Builder
@@ -122,11 +123,11 @@ func (sh *snapshot) restore(base []string) {
 	own := map[string]*string{}
 	for _, name := range []string{"PWD", "OLDPWD", "SHLVL", "_"} {
 		own[name] = nil
-		if v, ok := lookup(base, name); ok {
+		if v, ok := environ.Lookup(base, name); ok {
 			own[name] = &v
 		}
 	}
-	sh.env = with(sh.env, own)
+	sh.env = environ.Merge(sh.env, own)
 }
 
 // environ is the environment of a command, nil for the runner's own, and the file
@@ -137,13 +138,13 @@ func (sh *snapshot) environ(r *proc.Runner, changes map[string]*string) ([]strin
 		if len(changes) == 0 {
 			return nil, nil, nil
 		}
-		return with(r.Environ(), changes), nil, nil
+		return environ.Merge(r.Environ(), changes), nil, nil
 	}
-	env := with(sh.env, changes)
-	if _, taken := lookup(env, "BASH_ENV"); taken || sh.prelude == "" {
+	env := environ.Merge(sh.env, changes)
+	if _, taken := environ.Lookup(env, "BASH_ENV"); taken || sh.prelude == "" {
 		return env, nil, nil
 	}
-	f, err := hidden(preludeHead + sh.prelude)
+	f, err := memoryFile(preludeHead + sh.prelude)
 	if err != nil {
 		return nil, nil, err
 	}

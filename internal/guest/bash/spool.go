@@ -216,12 +216,12 @@ func (sp *spool) spill() bool {
 // and reserves its first piece.
 func (st *store) create() (*os.File, error) {
 	if !st.reserve(&st.disk, st.piece) {
-		return nil, errors.New("the space for output of commands is used up by commands that run")
+		return nil, errors.New("running commands use all the space for output")
 	}
 	f, err := st.temp()
 	if err != nil {
 		st.disk.give(int(st.piece))
-		return nil, fmt.Errorf("create file for output: %w", err)
+		return nil, fmt.Errorf("create output file: %w", err)
 	}
 	return f, nil
 }

@@ -16,11 +16,11 @@ type ExecEvent struct {
 	SessionID    string `json:"session_id,omitempty" doc:"In start and exit"`
 	CommandID    string `json:"command_id,omitempty" doc:"In start and exit"`
 	Data         string `json:"data,omitempty" doc:"In stdout and stderr: the text"`
-	Dropped      int64  `json:"dropped,omitempty" doc:"In stdout and stderr: bytes before the text that came faster than they were read and are no longer kept"`
+	Dropped      int64  `json:"dropped,omitempty" doc:"In stdout and stderr: number of bytes before the text that were discarded because they were not read in time"`
 	Status       string `json:"status,omitempty" doc:"In start, exit and timeout"`
 	ExitCode     *int   `json:"exit_code,omitempty" doc:"In exit"`
-	Offset       *int64 `json:"offset,omitempty" doc:"Where bash_output would go on reading stdout"`
-	StderrOffset *int64 `json:"stderr_offset,omitempty" doc:"Where bash_output would go on reading stderr"`
+	Offset       *int64 `json:"offset,omitempty" doc:"Offset at which bash_output continues to read stdout"`
+	StderrOffset *int64 `json:"stderr_offset,omitempty" doc:"Offset at which bash_output continues to read stderr"`
 }
 
 // ExecStream runs a command and sends its output as it comes. A reader who is
@@ -38,7 +38,7 @@ func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event)
 		defer timer.Stop()
 		soft = timer.C
 	}
-	if err := send(op.Event{Name: "start", Data: ExecEvent{SessionID: c.session.id, CommandID: c.id, Status: running}}); err != nil {
+	if err := send(op.Event{Name: "start", Data: ExecEvent{SessionID: c.session.ID, CommandID: c.id, Status: running}}); err != nil {
 		return err
 	}
 	var offset, stderrOffset int64
@@ -49,9 +49,9 @@ func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event)
 			return err
 		}
 		offset, stderrOffset = out.Offset, out.StderrOffset
-		last := ExecEvent{SessionID: c.session.id, CommandID: c.id, Status: out.Command.Status, ExitCode: out.Command.ExitCode, Offset: &out.Offset, StderrOffset: &out.StderrOffset}
+		last := ExecEvent{SessionID: c.session.ID, CommandID: c.id, Status: out.Command.Status, ExitCode: out.Command.ExitCode, Offset: &out.Offset, StderrOffset: &out.StderrOffset}
 		switch {
-		case out.Command.ExitCode != nil && (!out.More || c.shown(offset, stderrOffset)):
+		case out.Command.ExitCode != nil && (!out.More || c.hasSent(offset, stderrOffset)):
 			return send(op.Event{Name: "exit", Data: last})
 		case out.More:
 			continue
@@ -82,9 +82,9 @@ func (out *OutputResult) send(offset, stderrOffset int64, send func(op.Event) er
 	return nil
 }
 
-// shown is true when everything up to the command's end was read. What it left in
+// hasSent is true when everything up to the command's end was read. What it left in
 // the background may go on writing for ever.
-func (c *command) shown(offset, stderrOffset int64) bool {
+func (c *command) hasSent(offset, stderrOffset int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return offset >= c.ends[0] && stderrOffset >= c.ends[1]

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // A session that is closed while a command is being started ends that command.
@@ -21,16 +22,16 @@ func TestClosedWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := c.info(); i.Status != pending {
-		t.Errorf("%+v", i)
+		t.Errorf("got %+v, want i.Status %v", i, pending)
 	}
 	for _, err := range []error{
 		second(s.Kill(t.Context(), KillIn{SessionID: "x", Signal: "TERM"})),
 		second(s.Write(t.Context(), WriteIn{SessionID: "x", Input: "x"})),
 	} {
-		refused(t, err, op.Conflict, "just being started")
+		wantError(t, err, op.Conflict, "still starting")
 	}
 	if got, err := s.CloseSession(t.Context(), CloseSessionIn{"x"}); err != nil || got.Killed != 1 {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("got %+v %v, want got.Killed 1", got, err)
 	}
 	if err := s.start(c, start, true); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func TestClosedWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.result(t.Context(), 0); got.Status != killed {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got.Status %v", got, killed)
 	}
 	s.release(c)
 }
@@ -83,12 +84,12 @@ func TestEverythingAtOnce(t *testing.T) {
 					continue
 				}
 				ran.Add(1)
-				if out.Status == completed && *out.Stderr != "e\n" || strings.Trim(*out.Stdout, "0") != "7" && out.Status == completed && n <= 3000 {
-					t.Errorf("%s: %.100q %q", out.Status, *out.Stdout, *out.Stderr)
+				if out.Status == completed && op.Value(out.Stderr) != "e\n" || strings.Trim(*out.Stdout, "0") != "7" && out.Status == completed && n <= 3000 {
+					t.Errorf(`got %s with stdout %.100q and stderr %q, want zeros around a 7 and "e\n" if it completed`, out.Status, *out.Stdout, op.Value(out.Stderr))
 				}
 				got, err := s.Output(t.Context(), OutputIn{SessionID: out.SessionID, CommandID: &out.CommandID, Wait: true, WaitTimeout: 0.02})
 				if err == nil && got.Offset < got.Dropped {
-					t.Errorf("%+v", got)
+					t.Errorf("got %+v, want an offset of at least what was dropped", got)
 				}
 				if in.AsyncMode {
 					s.Kill(t.Context(), KillIn{SessionID: out.SessionID, CommandID: &out.CommandID, Signal: "KILL"})
@@ -98,14 +99,14 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	if n := ran.Load(); n < 40 {
-		t.Errorf("only %d commands ran", n)
+		t.Errorf("only %d commands ran, want at least 40", n)
 	}
-	eventually(t, "all sessions expire", func() bool {
-		all, _ := s.Sessions(t.Context(), None{})
+	testenv.Poll(t, "all sessions expire", func() bool {
+		all, _ := s.Sessions(t.Context(), op.None{})
 		return len(all) == 0
 	})
 	s.Close()
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v", living)
+		t.Errorf("still there: %v, want len(living) 0", living)
 	}
 }

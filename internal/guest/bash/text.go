@@ -104,7 +104,7 @@ func (sp *spool) excerpt(limit int, final bool) (text string, next int64, cut bo
 			return lost + clean(s), at + int64(len(s)), start > 0
 		}
 		head, tail := firstRunes(s, headRunes), lastRunes(s, tailRunes)
-		return lost + joined(head, tail, at, at+int64(len(s))), at + int64(len(s)), true
+		return lost + joinEnds(head, tail, at, at+int64(len(s))), at + int64(len(s)), true
 	}
 	head, at := sp.slice(start, room-room/2)
 	tail, tailAt := sp.slice(total-int64(room/2), room/2)
@@ -115,12 +115,12 @@ func (sp *spool) excerpt(limit int, final bool) (text string, next int64, cut bo
 	}
 	head = firstRunes(head[:len(head)-unfinished(head)], headRunes)
 	tail = lastRunes(tail[orphans(tail):], tailRunes)
-	return lost + joined(head, tail, at, end), end, true
+	return lost + joinEnds(head, tail, at, end), end, true
 }
 
-// joined is the beginning and the end of output between two offsets, with a note
+// joinEnds is the beginning and the end of output between two offsets, with a note
 // of what is not shown.
-func joined(head, tail string, from, to int64) string {
+func joinEnds(head, tail string, from, to int64) string {
 	left := to - from - int64(len(head)) - int64(len(tail))
 	return fmt.Sprintf("%s\n[... %d bytes left out; bash_output has them from offset %d on ...]\n%s",
 		clean(head), left, from+int64(len(head)), clean(tail))

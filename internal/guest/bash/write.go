@@ -23,8 +23,8 @@ type input struct {
 // WriteIn is text for a command.
 type WriteIn struct {
 	SessionID string  `json:"session_id" doc:"Session of the command"`
-	CommandID *string `json:"command_id" doc:"Command to write to; the one started last among those that run when missing"`
-	Input     string  `json:"input" doc:"Text for its standard input, passed on as it is; may be empty with eof"`
+	CommandID *string `json:"command_id" doc:"Command to write to. Default: the running command that was started last"`
+	Input     string  `json:"input" doc:"Text for its standard input, sent unchanged; may be empty with eof"`
 	EOF       bool    `json:"eof" default:"false" doc:"Close its standard input afterwards"`
 }
 
@@ -32,8 +32,8 @@ type WriteIn struct {
 type WriteResult struct {
 	SessionID string `json:"session_id"`
 	CommandID string `json:"command_id"`
-	Written   int    `json:"written" doc:"Bytes that were passed on"`
-	Closed    bool   `json:"closed" doc:"Whether its standard input is closed now"`
+	Written   int    `json:"written" doc:"Number of bytes written"`
+	Closed    bool   `json:"closed" doc:"Whether its standard input is now closed"`
 }
 
 // Write passes text to a running command.
@@ -48,15 +48,15 @@ func (s *Service) Write(ctx context.Context, in WriteIn) (WriteResult, error) {
 	c.mu.Unlock()
 	switch {
 	case status == pending:
-		return out, op.Errorf(op.Conflict, "command %s is just being started; try again", c.id)
+		return out, op.Errorf(op.Conflict, "command %s is still starting; try again", c.id)
 	case status != running:
-		return out, op.Errorf(op.Conflict, "command %s has ended (%s); nothing can be written to it", c.id, status)
+		return out, op.Errorf(op.Conflict, "command %s has exited (%s); it takes no more input", c.id, status)
 	case pipe == nil:
-		return out, op.Errorf(op.Conflict, "command %s was started with an empty input, since its caller waits for its end and gave no session_id; run it with a session_id, async_mode or timeout", c.id)
+		return out, op.Errorf(op.Conflict, "command %s has an empty standard input, because it was started without session_id, async_mode or timeout; start it with one of them", c.id)
 	}
 	out.Written, err = pipe.write(ctx, in.Input, in.EOF)
 	out.Closed = in.EOF && err == nil
-	return out, explain(ctx, err, out, len(in.Input))
+	return out, writeError(ctx, err, out, len(in.Input))
 }
 
 // write passes text on, one caller after the other, and closes the input if asked.
@@ -82,24 +82,24 @@ func (in *input) write(ctx context.Context, text string, eof bool) (n int, err e
 	return n, err
 }
 
-// explain says why a write failed and what became of it.
-func explain(ctx context.Context, err error, out WriteResult, n int) error {
+// writeError says why a write failed and what became of it.
+func writeError(ctx context.Context, err error, out WriteResult, n int) error {
 	var e *op.Error
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		e = &op.Error{Code: op.Canceled, Msg: "nobody waits for the write any more"}
+		e = &op.Error{Code: op.Canceled, Msg: "write to the command: canceled"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		e = &op.Error{Code: op.Conflict, Msg: "the command does not read its input", Hint: "Write the rest when it reads again"}
 	case errors.Is(err, syscall.EPIPE):
-		e = &op.Error{Code: op.Conflict, Msg: "the command has closed its input or has ended"}
+		e = &op.Error{Code: op.Conflict, Msg: "the command has closed its input or exited"}
 	case errors.Is(err, os.ErrClosed):
-		e = &op.Error{Code: op.Conflict, Msg: "the input of the command was closed before, or it has ended"}
+		e = &op.Error{Code: op.Conflict, Msg: "the input of the command is already closed, or it has exited"}
 	default:
 		return err
 	}
-	failed := op.Errorf(e.Code, "%s; %d of %d bytes were written", e.Msg, out.Written, n)
+	failed := op.Errorf(e.Code, "%s; wrote %d of %d bytes", e.Msg, out.Written, n)
 	e.Msg, e.Data, e.Err = failed.Error(), out, err
 	return e
 }
@@ -113,11 +113,11 @@ func (s *Service) target(session string, id *string) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	if value(id) != "" {
+	if op.Value(id) != "" {
 		return ss.command(*id)
 	}
 	if c := ss.current(); c != nil {
 		return c, nil
 	}
-	return nil, op.Errorf(op.Conflict, "no command runs in session %q; start one with bash_exec, in async_mode or with a timeout", session)
+	return nil, op.Errorf(op.Conflict, "no command is running in session %q; start one with bash_exec and async_mode or timeout", session)
 }

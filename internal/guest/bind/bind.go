@@ -1,11 +1,10 @@
-// Package bind is the one call that makes a waiting sandbox somebody's: its
-// environment, its files and its folder.
+// Package bind assigns a warm sandbox to its owner: it sets the environment, files
+// and working directory.
 //
-// A sandbox that was started ahead, for nobody yet, knows nothing of who will
-// get it; whoever hands it out tells it once, before anything runs in it. The
-// package owns the check and the writing of files, and that it happens once. It
-// refuses a sandbox that does not wait, and it keeps, logs and repeats nothing
-// of what it was told.
+// A sandbox from a warm pool starts before its owner is known; the hub initializes
+// it once, before anything runs in it. The package validates the request, writes the
+// files and makes sure that it happens only once. It refuses a sandbox that is not
+// waiting, and it stores, logs and returns nothing of the request.
 package bind
 
 import (
@@ -20,40 +19,40 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 )
 
 const (
-	// maxEnv is what the kernel gives a new process room for, with some to spare.
+	// maxEnv is below the kernel's limit for the environment of a process.
 	maxEnv = 1 << 20
 	// maxPair is the kernel's limit for one variable.
 	maxPair = 128<<10 - 1
 )
 
-// Settings are what a sandbox is told about the processes in it.
+// Settings apply to all processes of a sandbox.
 type Settings struct {
 	Env     map[string]string
 	Unset   []string
-	Workdir string // empty: as it was
+	Workdir string // empty: unchanged
 }
 
-// Commit puts prepared settings into effect, or fails and changes nothing.
+// Commit applies prepared settings, or fails and changes nothing.
 type Commit func() (ready bool, err error)
 
 // Config of the service.
 type Config struct {
-	// Home is what ~ in paths stands for.
+	// Home replaces ~ in paths.
 	Home string
-	// Prepare checks the settings and makes everything ready that they change; commit
-	// puts it into effect and tells whether the sandbox is ready to be used.
-	// Nil: the sandbox does not wait, and the call is refused.
+	// Prepare validates the settings and prepares their changes; commit applies them
+	// and returns whether the sandbox is ready. Nil: the sandbox is not waiting, and
+	// the call is refused.
 	Prepare func(Settings) (commit Commit, err error)
-	// Bound: it was told already.
+	// Bound means that the sandbox is already initialized.
 	Bound bool
 }
 
-// Service takes the call.
+// Service initializes the sandbox.
 type Service struct {
 	cfg Config
 
@@ -64,43 +63,43 @@ type Service struct {
 // New returns the service.
 func New(cfg Config) *Service { return &Service{cfg: cfg, done: cfg.Bound} }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "sandbox_init", Route: "POST /v1/sandbox/init", Tag: "sandbox", Style: op.Resource, NoTool: true, NoVerb: true, NoDoc: true,
-			Doc: "Tell a waiting sandbox its environment, files and folder. It is done once, by who hands the sandbox out, before anything else."}, s.Init),
+			Doc: "Set the environment, files and working directory of a waiting sandbox. The hub calls it once, before anything runs."}, s.Init),
 	}
 }
 
-// Close has nothing to end.
+// Close does nothing.
 func (s *Service) Close() error { return nil }
 
-// InitIn is what the sandbox becomes.
+// InitIn is the environment, files and working directory.
 type InitIn struct {
-	Env     map[string]string `json:"env" nullable:"true" doc:"Variables of everything that runs from now on; settings of the sandbox are among them"`
-	Unset   []string          `json:"unset" nullable:"true" maxItems:"4096" doc:"Variables to take away"`
+	Env     map[string]string `json:"env" nullable:"true" doc:"Environment variables of all new processes, including settings of the sandbox"`
+	Unset   []string          `json:"unset" nullable:"true" maxItems:"4096" doc:"Environment variables to remove"`
 	Files   []File            `json:"files" nullable:"true" maxItems:"4096" doc:"Files to write before anything runs"`
-	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Folder that new sessions start in; it is made if need be"`
+	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Working directory of new sessions; created if missing"`
 }
 
-// File is one to write.
+// File is a file to write.
 type File struct {
-	Path    string `json:"path" doc:"Absolute, or below the home as ~/name; missing folders are made" minLength:"1" maxLength:"4096"`
-	Content string `json:"content" default:"" doc:"Content as base64"`
-	Mode    string `json:"mode" default:"0600" pattern:"^0?[0-7]{3}$" doc:"Rights in octal"`
+	Path    string `json:"path" doc:"Absolute path, or ~/name; missing folders are created" minLength:"1" maxLength:"4096"`
+	Content string `json:"content" default:"" doc:"Content in base64"`
+	Mode    string `json:"mode" default:"0600" pattern:"^0?[0-7]{3}$" doc:"File mode in octal"`
 }
 
-// InitOut is the answer.
+// InitOut is the result.
 type InitOut struct {
-	Ready bool `json:"ready" doc:"Whether it can be used; if not, its start hooks run, and /readyz tells when"`
+	Ready bool `json:"ready" doc:"Whether the sandbox is ready; if not, its start hooks are still running and /readyz reports when they are done"`
 }
 
-// Init binds the sandbox. Unless it succeeds the sandbox waits on.
+// Init initializes the sandbox. If it fails, the sandbox keeps waiting.
 func (s *Service) Init(_ context.Context, in InitIn) (InitOut, error) {
-	if err := check(in); err != nil {
+	if err := checkEnv(in); err != nil {
 		return InitOut{}, err
 	}
-	files, err := s.files(in.Files)
+	files, err := s.parseFiles(in.Files)
 	if err != nil {
 		return InitOut{}, err
 	}
@@ -114,9 +113,9 @@ func (s *Service) Init(_ context.Context, in InitIn) (InitOut, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.done:
-		return InitOut{}, op.Errorf(op.Conflict, "the sandbox was initialised already; that is done once")
+		return InitOut{}, op.Errorf(op.Conflict, "the sandbox is already initialized")
 	case s.cfg.Prepare == nil:
-		return InitOut{}, op.Errorf(op.Conflict, "the sandbox does not wait to be initialised; start its server with the setting init for that")
+		return InitOut{}, op.Errorf(op.Conflict, "the sandbox is not waiting for initialization; start its server with the setting init")
 	}
 	commit, err := s.cfg.Prepare(Settings{Env: in.Env, Unset: in.Unset, Workdir: work})
 	if err != nil {
@@ -124,12 +123,12 @@ func (s *Service) Init(_ context.Context, in InitIn) (InitOut, error) {
 	}
 	if work != "" {
 		if err := os.MkdirAll(work, 0o755); err != nil {
-			return InitOut{}, op.Errorf(op.Invalid, "make the folder: %w", err)
+			return InitOut{}, op.Errorf(op.Invalid, "create the working directory: %w", err)
 		}
 	}
 	for _, f := range files {
 		if err := f.write(); err != nil {
-			return InitOut{}, op.Errorf(op.Invalid, "write a file: %w", err)
+			return InitOut{}, op.Errorf(op.Invalid, "write file: %w", err)
 		}
 	}
 	ready, err := commit()
@@ -140,28 +139,29 @@ func (s *Service) Init(_ context.Context, in InitIn) (InitOut, error) {
 	return InitOut{Ready: ready}, nil
 }
 
-// check refuses what no process could be started with. It quotes no value.
-func check(in InitIn) error {
+// checkEnv refuses an environment that no process could be started with. Its errors
+// contain no value.
+func checkEnv(in InitIn) error {
 	size := 0
 	for k, v := range in.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
-			return op.Errorf(op.Invalid, "variable %.60q: its name must not be empty or hold =, and neither name nor value a zero byte", k)
+			return op.Errorf(op.Invalid, "invalid variable %.60q: the name must not be empty or contain =, and neither name nor value may contain a zero byte", k)
 		}
 		if len(k)+len(v)+2 > maxPair {
-			return op.Errorf(op.Invalid, "variable %.60q is larger than %d bytes; give it as a file", k, maxPair)
+			return op.Errorf(op.Invalid, "variable %.60q exceeds %d bytes; use a file instead", k, maxPair)
 		}
 		size += len(k) + len(v) + 2
 	}
 	if size > maxEnv {
-		return op.Errorf(op.Invalid, "the environment is %d bytes, more than %d; give some of it as files", size, maxEnv)
+		return op.Errorf(op.Invalid, "the environment has %d bytes (limit %d); use files instead", size, maxEnv)
 	}
 	return nil
 }
 
-// resolve makes a path absolute. There is no folder yet that another could be relative to.
+// resolve makes a path absolute. There is no working directory yet for relative paths.
 func (s *Service) resolve(path string) (string, error) {
 	if path[0] != '/' && path != "~" && !strings.HasPrefix(path, "~/") {
-		return "", op.Errorf(op.Invalid, "path %.80q: begin it with / or ~/", path)
+		return "", op.Errorf(op.Invalid, "path %.80q must begin with / or ~/", path)
 	}
 	path, err := pathname.Base{Home: s.cfg.Home}.Resolve(path)
 	if err != nil {
@@ -170,14 +170,14 @@ func (s *Service) resolve(path string) (string, error) {
 	return path, nil
 }
 
-// file is one to write, checked.
+// file is a validated file.
 type file struct {
 	path    string
 	content []byte
 	mode    fs.FileMode
 }
 
-func (s *Service) files(list []File) ([]file, error) {
+func (s *Service) parseFiles(list []File) ([]file, error) {
 	out := make([]file, 0, len(list))
 	for _, in := range list {
 		path, err := s.resolve(in.Path)
@@ -186,19 +186,19 @@ func (s *Service) files(list []File) ([]file, error) {
 		}
 		content, err := base64.StdEncoding.DecodeString(in.Content)
 		if err != nil {
-			return nil, op.Errorf(op.Invalid, "the content of %.80q is not base64", in.Path)
+			return nil, op.Errorf(op.Invalid, "the content of %.80q is not valid base64", in.Path)
 		}
 		mode, err := strconv.ParseUint(in.Mode, 8, 32)
 		if err != nil {
-			return nil, op.Errorf(op.Invalid, "mode %q of %.80q is not octal, such as 0600", in.Mode, in.Path)
+			return nil, op.Errorf(op.Invalid, "invalid mode %q for %.80q; use an octal number such as 0600", in.Mode, in.Path)
 		}
 		out = append(out, file{path, content, fs.FileMode(mode)})
 	}
 	return out, nil
 }
 
-// write puts the file there whole. The server has no more rights than the
-// sandbox's user, so what that user may not write it cannot.
+// write replaces the file atomically. The server has no more permissions than the
+// sandbox's user.
 func (f file) write() error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
@@ -214,13 +214,13 @@ func (f file) write() error {
 	if err != nil {
 		return err
 	}
-	// A replaced file has kept the old one's mode.
+	// Replace keeps the mode of an existing file.
 	return os.Chmod(path, f.mode)
 }
 
 var _ fmt.Stringer = InitIn{}
 
-// String shows nothing of what may be secret, should the input ever meet a log.
+// String shows no values, in case the input is ever logged.
 func (in InitIn) String() string {
 	return fmt.Sprintf("%d variables, %d files", len(in.Env), len(in.Files))
 }

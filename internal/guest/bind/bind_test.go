@@ -52,7 +52,7 @@ func TestInit(t *testing.T) {
 		return func() (bool, error) {
 			for name, want := range map[string]string{"old": "new", "a/b/c": "deep"} {
 				if b, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(b) != want {
-					t.Errorf("%s is not there yet: %q %v", name, b, err)
+					t.Errorf("%s is not there yet: %q %v, want %v", name, b, err, want)
 				}
 			}
 			told = in
@@ -63,22 +63,22 @@ func TestInit(t *testing.T) {
 		{Path: "~/old", Content: encode("new"), Mode: "0600"}, {Path: filepath.Join(home, "a/b/c"), Content: encode("deep"), Mode: "755"},
 	}})
 	if err != nil || !out.Ready {
-		t.Fatal(out, err)
+		t.Fatalf("got %+v, %v, want it ready", out, err)
 	}
 	if diff := cmp.Diff(bind.Settings{Env: map[string]string{"A": "b"}, Unset: []string{"C"}, Workdir: filepath.Join(home, "work")}, told); diff != "" {
 		t.Error(diff)
 	}
 	for name, want := range map[string]fs.FileMode{"old": 0o600, "a/b/c": 0o755, "work": fs.ModeDir | 0o755} {
 		if info, err := os.Stat(filepath.Join(home, name)); err != nil || info.Mode() != want {
-			t.Errorf("%s: %v %v", name, info.Mode(), err)
+			t.Errorf("%s: %v %v, want Mode %v", name, info.Mode(), err, want)
 		}
 	}
 	if _, err := s.Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
-		t.Errorf("a second time: %v", err)
+		t.Errorf("a second time: %v, want code %q", err, op.Conflict)
 	}
 	for _, c := range []bind.Config{{}, {Bound: true}} {
 		if _, err := bind.New(c).Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("%+v: %v, want code %q", c, err, op.Conflict)
 		}
 	}
 }
@@ -105,17 +105,17 @@ func TestRefused(t *testing.T) {
 	} {
 		_, err := s.Init(t.Context(), in)
 		if code(err) != op.Invalid || strings.Contains(err.Error(), secret) || len(err.Error()) > 400 {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want code %q and a short text without the secret", name, err, op.Invalid)
 		}
 		if shown := fmt.Sprintf("%v %+v", in, in); strings.Contains(shown, secret) {
-			t.Errorf("%s shows: %s", name, shown)
+			t.Errorf("%s shows: %s, want shown without %q", name, shown, secret)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 || told.Env != nil {
-		t.Errorf("left %v %v", left, told)
+		t.Errorf("left %v %v, want none, Env nil", left, told)
 	}
 	if _, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}}); err != nil || told.Env["A"] != "b" {
-		t.Errorf("%v %v", err, told)
+		t.Errorf("got %v, %v, want A=b", told, err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestPrepareFails(t *testing.T) {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 {
-		t.Errorf("left %v", left)
+		t.Errorf("left %v, want none", left)
 	}
 }
 
@@ -149,13 +149,13 @@ func TestOnce(t *testing.T) {
 				won.Add(1)
 			case http.StatusConflict:
 			default:
-				t.Errorf("%d %s", w.Code, w.Body)
+				t.Errorf("got status %d: %s, want 200 or 409", w.Code, w.Body)
 			}
 		})
 	}
 	wait.Wait()
 	if done.Load() != 1 || won.Load() != 1 {
-		t.Errorf("%d done, %d told so", done.Load(), won.Load())
+		t.Errorf("%d done, %d told so, want Load 1, Load 1", done.Load(), won.Load())
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -1,84 +1,97 @@
 // Package browser is the sandbox's Chromium: one browser with a real window, one profile, its downloads in the home.
 //
-// It owns the process and everything that makes it this sandbox's browser: switches, preferences, policies, the tab that is
-// always there, and the door through which Playwright and the like drive it from outside. Chromium starts on first need,
-// is replaced when it dies or hangs, and stops when nobody has used it for a while; its tabs come back. The package needs a
-// display and declares what it asks of one. It refuses to run without Chromium's own sandbox unless that cannot work here.
+// It owns the process and its setup: switches, preferences, policies, a tab that is always open, and the DevTools endpoint
+// for Playwright and similar clients. Chromium starts on first use, is replaced when it crashes or hangs, and stops when
+// idle; its tabs are restored. The package needs a display and declares what it requires of one. It turns Chromium's own
+// sandbox off only where that cannot work.
 package browser
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
-// Display is where the browser's windows are.
+// Display shows the browser's windows.
 type Display interface {
-	// Hold keeps the display running until release. env tells programs how to find it; done is closed if it dies.
+	// Hold keeps the display running until release. env tells programs how to find it; done is closed if it ends.
 	Hold(ctx context.Context) (env []string, done <-chan struct{}, release func(), err error)
-	// Size is the display's in pixels.
+	// Size is the size of the display in pixels.
 	Size(ctx context.Context) (width, height int, err error)
 }
 
-// Config of the service. A duration of 0 is the default, an Idle of 0 means never.
+// Config of the service. A duration of 0 selects the default; an Idle of 0 means never.
 type Config struct {
 	Runner  *proc.Runner
 	Display Display
-	Home    string // Downloads is below it
-	State   string // the profile is below it
-	Program string // the browser's path; empty: Chromium or Chrome as found in PATH
+	Home    string // contains Downloads, unless the next field names another folder
+	Folder  string // for downloads; empty: Downloads in the home
+	State   string // contains the profile
+	Program string // path of the browser; empty: Chromium or Chrome from PATH
 
-	Homepage    string   // opened at a fresh start; empty: a blank page
-	Lang        string   // languages that pages are asked for, best first, comma separated
+	Homepage    string   // first page of a fresh start; empty: a blank page
+	Lang        string   // preferred languages of pages, comma separated
 	UILang      string   // language of menus; empty: the first of Lang
 	UserAgent   string   // empty: the browser's own
-	ExtraArgs   []string // further switches
-	FileDialogs bool     // pages may open the dialog that picks a file
-	DoH         []string // templates of DNS-over-HTTPS servers
+	ExtraArgs   []string // additional switches
+	FileDialogs bool     // pages may open file dialogs
+	DoH         []string // URL templates of DNS-over-HTTPS servers
+	Block       []string // URLs to block until a restart says otherwise
+	Allow       []string // exceptions from Block
+	Cookies     string   // that the first browser gets: JSON, or the path of a file; see package cookie
 	Proxy       Proxy
+	Trust       func() []string // switches by which the browser trusts the proxy; nil: none
 
-	// Policies is the folder that the browser reads managed policies from; empty: the one that the program was built with.
-	// Where it cannot be written to, the rules are enforced over the DevTools protocol instead.
+	// Output receives what the browser prints; nil: only the end of it is kept, to explain a failure.
+	Output io.Writer
+	// Policies is the folder of the browser's managed policies; empty: the browser's default. If it is not writable, the
+	// rules are enforced over the DevTools protocol.
 	Policies string
-	// Ticket makes a one-time ticket for an address in a reply, if the caller signed in with one; otherwise it is empty.
+	// Ticket returns a one-time ticket for a URL in a reply if the caller authenticated with a ticket, otherwise nothing.
 	Ticket func(ctx context.Context) (string, error)
 
-	Idle time.Duration // how long a browser that nobody uses stays
-	Hang time.Duration // how long it may take to answer before it counts as hung
+	Idle time.Duration // an unused browser stops after this time
+	Hang time.Duration // the browser counts as hung when it does not respond for this time
 	Log  *slog.Logger
 }
 
 // Service is the browser.
 type Service struct {
-	cfg     Config
-	chrome  *proc.Component[*chrome]
-	gate    *http.Transport // to the browser's own port
-	restart chan struct{}   // held while settings change
+	cfg       Config
+	chrome    *proc.Component[*chrome]
+	transport *http.Transport // to the browser's DevTools port
+	lists     *http.Transport // likewise, for the list of tabs that every page operation reads
+	restart   chan struct{}   // held while settings change
 
 	mu        sync.Mutex
-	last      *chrome // the latest one, also when it is gone
-	demand    demand  // of the next start
-	noSandbox string  // why Chromium's own sandbox cannot work here
-	news      string  // what the next reply must tell
+	last      *chrome   // the latest browser, even after its end
+	next      startMode // of the next start
+	prepared  bool      // the configured cookies were set
+	noSandbox string    // why Chromium's own sandbox cannot work here
+	restarted string    // why the browser was restarted, for the next reply
 }
 
-// demand says how a start was asked for.
-type demand int
+// startMode says why a browser starts and with which tabs.
+type startMode int
 
 const (
-	noDemand demand = iota // the browser is needed: the tabs that it had come back
-	oldTabs                // a soft restart
-	freshTab               // a hard one, or the first start
+	startOnUse   startMode = iota // the browser is needed; its tabs are restored
+	startRestore                  // a soft restart
+	startFresh                    // a hard restart, or the first start
 )
 
-// New makes the service. It touches nothing.
+// New returns the service. It has no side effects.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -92,7 +105,8 @@ func New(c Config) *Service {
 	if c.Ticket == nil {
 		c.Ticket = func(context.Context) (string, error) { return "", nil }
 	}
-	s := &Service{cfg: c, gate: &http.Transport{DisableCompression: true, DisableKeepAlives: true}, restart: make(chan struct{}, 1), demand: freshTab}
+	s := &Service{cfg: c, transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}, restart: make(chan struct{}, 1), next: startFresh}
+	s.lists = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}
 	s.chrome = proc.NewComponent(proc.ComponentConfig[*chrome]{
 		Name: "the browser", Start: s.start, Idle: c.Idle, Installed: s.installed, Log: c.Log,
 		Restart: proc.Policy{Tries: 8, Window: time.Minute, Backoff: 50 * time.Millisecond, MaxBackoff: 5 * time.Second},
@@ -100,42 +114,43 @@ func New(c Config) *Service {
 	return s
 }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "browser_info", Route: "GET /v1/browser/info", Tag: "browser", SDK: "browser.get_info", ReadOnly: true,
-			Doc: "Tell how to reach the browser: the address for Playwright, Puppeteer and other DevTools clients, the page for people, and the sizes of display and page. It is started if need be."}, s.Info),
+			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the page to watch it, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
 		op.New(op.Spec{Name: "browser_restart", Route: "POST /v1/browser/restart", Tag: "browser", SDK: "browser.restart", Destructive: true,
-			Doc: "Restart the browser: soft brings the open tabs back, hard begins with one fresh tab. Cookies and logins stay. Lists of addresses to block or allow, file dialogs and the language can be changed with it; what is not sent stays as it was."}, s.Restart),
+			Doc: "Restart the browser: soft restores the open tabs, hard starts with one new tab. Cookies and logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings stay as they are."}, s.Restart),
 		op.New(op.Spec{Name: "browser_proxy_pac", Route: "GET /v1/browser/proxy.pac", Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
-			Doc: "Give the script by which the browser chooses its proxy."}, s.PAC),
+			Doc: "Return the proxy auto-configuration (PAC) script of the browser."}, s.PAC),
 		op.Handle(op.Spec{Name: "cdp", Route: "/cdp/{path...}", Also: []string{"/cdp", "/json", "/json/{path...}", "/devtools/{path...}"}, Tag: "browser",
-			Doc: "The DevTools protocol of the browser: discovery as JSON, with addresses that the caller can use, and its WebSockets."}, http.HandlerFunc(s.serveCDP)),
+			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and its WebSockets."}, http.HandlerFunc(s.serveCDP)),
 	}
 }
 
-// Close ends the browser and takes its policies back.
+// Close stops the browser and removes its policies.
 func (s *Service) Close() error {
 	s.chrome.Stop()
-	s.gate.CloseIdleConnections()
+	s.transport.CloseIdleConnections()
+	s.lists.CloseIdleConnections()
 	return s.dropPolicy()
 }
 
-// State is for readiness: absent, idle, starting, ready or failed, and why; also that the browser runs without its sandbox.
+// State reports readiness: absent, idle, starting, ready or failed, and why; also that the browser runs without its sandbox.
 func (s *Service) State() (state, why string) {
 	st := s.chrome.State()
 	switch st.Phase {
 	case proc.Stopping:
 		st.Phase = proc.Idle
 	case proc.Ready:
-		if reason := s.unsandboxed(); reason != "" {
+		if reason := s.sandboxOffReason(); reason != "" {
 			st.Why = "Chromium's own sandbox is off: " + reason
 		}
 	}
 	return string(st.Phase), st.Why
 }
 
-// Hold keeps the browser running until release, with its window painted. done is closed if it ends all the same.
+// Hold keeps the browser running until release, with its window drawn. done is closed if the browser ends anyway.
 func (s *Service) Hold(ctx context.Context) (done <-chan struct{}, release func(), err error) {
 	c, release, err := s.hold(ctx)
 	if err != nil {
@@ -145,7 +160,7 @@ func (s *Service) Hold(ctx context.Context) (done <-chan struct{}, release func(
 	return c.Done(), release, nil
 }
 
-// Connect returns a connection to the browser that all share, for operations on its pages, until release.
+// Connect returns the shared connection to the browser, for operations on its pages, until release.
 func (s *Service) Connect(ctx context.Context) (client *cdp.Client, release func(), err error) {
 	c, release, err := s.hold(ctx)
 	if err != nil {
@@ -154,11 +169,33 @@ func (s *Service) Connect(ctx context.Context) (client *cdp.Client, release func
 	return c.client, release, nil
 }
 
-// Ports are the loopback ports that the browser listens on, which no preview may lead to.
+// Reach keeps the browser running until release, for a connection of the caller's own. address is its WebSocket, recent are the
+// ids of its tabs, most recently used first.
+func (s *Service) Reach(ctx context.Context) (address string, recent []string, release func(), err error) {
+	c, release, err := s.chrome.AcquireWorking(ctx, func(c *chrome) error {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.Hang)
+		defer cancel()
+		tabs, err := c.pages(ctx)
+		recent = recent[:0]
+		for _, t := range tabs {
+			recent = append(recent, t.ID)
+		}
+		if err != nil && ctx.Err() != nil && c.client.Err() == nil {
+			c.End(hung(ctx.Err()))
+		}
+		return err
+	})
+	if err != nil {
+		return "", nil, nil, toOpError(ctx, err)
+	}
+	return "ws://" + c.host() + c.path, recent, release, nil
+}
+
+// Ports are the loopback ports that the browser listens on. Previews must not reach them.
 func (s *Service) Ports() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last == nil || s.last.over() {
+	if s.last == nil || s.last.Ended() {
 		return nil
 	}
 	return []int{s.last.port}
@@ -166,5 +203,20 @@ func (s *Service) Ports() []int {
 
 func (s *Service) dir(name string) string { return filepath.Join(s.cfg.State, "browser", name) }
 
-// Downloads is where the browser puts files.
-func (s *Service) Downloads() string { return filepath.Join(s.cfg.Home, "Downloads") }
+// Downloads is the folder of downloaded files.
+func (s *Service) Downloads() string {
+	return cmp.Or(s.cfg.Folder, filepath.Join(s.cfg.Home, "Downloads"))
+}
+
+// CheckConfig validates the lists of URLs and the cookies.
+func (s *Service) CheckConfig() error {
+	if _, err := cookie.Parse(s.cfg.Cookies); err != nil {
+		return fmt.Errorf("BROWSER_INIT_COOKIES: %w", err)
+	}
+	for _, list := range [][]string{s.cfg.Block, s.cfg.Allow} {
+		if err := checkRules(list); err != nil {
+			return fmt.Errorf("URL lists of the browser: %w", err)
+		}
+	}
+	return nil
+}

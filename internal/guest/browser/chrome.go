@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"strconv"
@@ -13,16 +14,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
 const (
-	// startTime bounds a start, which takes about a second on a machine that is not overloaded.
+	// startTime bounds a start, which takes about a second on an idle machine.
 	startTime = 60 * time.Second
-	// closeTime is how long the browser may take to save its tabs and cookies when it is asked to end.
+	// closeTime is how long the browser may take to save its tabs and cookies.
 	closeTime = 5 * time.Second
-	// paintTime is how long a first look waits for the window.
+	// paintTime is how long the first call waits for the window.
 	paintTime = 5 * time.Second
 )
 
@@ -36,21 +38,20 @@ type chrome struct {
 	path    string // of the browser's own WebSocket there
 	release func() // of the display
 	began   time.Time
-	keeper  string // who keeps the rules
-	tabs    bool   // it was started with the tabs of the last one
-	healed  bool   // it took the place of one that had died
 
-	agent   string        // how it calls itself to servers
-	painted chan struct{} // closed when the first page was drawn, or did not want to be
+	enforcedBy string // what enforces the rules
+	tabs       bool   // the tabs of the previous browser were restored
+	healed     bool   // it replaces one that crashed
 
-	end   context.CancelFunc
-	parts sync.WaitGroup // the goroutines
-	once  sync.Once
-	done  chan struct{}
-	why   error // set before done is closed; nil when it was asked to stop
+	agent   string        // its user agent
+	painted chan struct{} // closed when the first page was drawn, or will not be
+
+	*proc.Lifetime
+	cancel context.CancelFunc
+	loops  sync.WaitGroup // its goroutines
 }
 
-// programs are the names that a browser of ours goes by, best first.
+// programs are the names of supported browsers in order of preference.
 var programs = []string{"chromium", "chromium-browser", "google-chrome-stable", "google-chrome"}
 
 // program finds the browser.
@@ -66,12 +67,12 @@ func (s *Service) installed() error {
 		return nil
 	}
 	if s.cfg.Program != "" {
-		return fmt.Errorf("there is no program %s; correct the path or install the package chromium", s.cfg.Program)
+		return fmt.Errorf("no program at %q; correct the path or install the package chromium", s.cfg.Program)
 	}
 	return errors.New("install the package chromium")
 }
 
-// start brings up a browser. Whatever fails, nothing of it is left.
+// start starts a browser. If that fails, nothing of it is left.
 func (s *Service) start(ctx context.Context) (*chrome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
@@ -80,19 +81,19 @@ func (s *Service) start(ctx context.Context) (*chrome, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	last, demand := s.last, s.demand
+	last, mode := s.last, s.next
 	s.mu.Unlock()
-	tabs := demand != freshTab
-	healing := demand == noDemand && last != nil && last.why != nil
-	// Tabs that bring the browser down at once must not do so for ever.
+	tabs := mode != startFresh
+	healing := mode == startOnUse && last != nil && last.Err() != nil
+	// Tabs that crash the browser must not do so forever.
 	if healing && last.healed && time.Since(last.began) < time.Minute {
 		tabs = false
 	}
 	c, err := s.launch(ctx, set, tabs)
-	if said, ok := errors.AsType[*sandboxError](err); ok && s.unsandboxed() == "" {
-		s.cfg.Log.Warn("chromium's own sandbox does not work here and is turned off", "reason", said.line)
+	if failed, ok := errors.AsType[*sandboxError](err); ok && s.sandboxOffReason() == "" {
+		s.cfg.Log.Warn("chromium sandbox does not work here and is turned off", "reason", failed.line)
 		s.mu.Lock()
-		s.noSandbox = said.line
+		s.noSandbox = failed.line
 		s.mu.Unlock()
 		c, err = s.launch(ctx, set, tabs)
 	}
@@ -102,48 +103,48 @@ func (s *Service) start(ctx context.Context) (*chrome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.healed = healing
-	if last != nil && demand == noDemand { // one that was restarted on demand needs no explanation
-		s.news = news(last, c.tabs)
+	if last != nil && mode == startOnUse { // a requested restart needs no explanation
+		s.restarted = describeRestart(last, c.tabs)
 	}
-	s.last, s.demand = c, noDemand
+	s.last, s.next = c, startOnUse
 	return c, nil
 }
 
-// news is what to say about a browser that replaces another.
-func news(last *chrome, tabs bool) string {
-	what := "its tabs were opened again"
+// describeRestart says why a browser replaces another one.
+func describeRestart(last *chrome, tabs bool) string {
+	what := "its tabs were restored"
 	if !tabs {
-		what = "it begins with one fresh tab"
+		what = "it has one new tab"
 	}
-	if last.why == nil {
-		return "The browser had been stopped, since nobody used it, and was started again; " + what + "."
+	if last.Err() == nil {
+		return "The browser was stopped because it was idle, and has been restarted; " + what + "."
 	}
-	return fmt.Sprintf("The browser had ended (%v) and was started anew; %s.", last.why, what)
+	return fmt.Sprintf("The browser ended (%v) and was restarted; %s.", last.Err(), what)
 }
 
-// unsandboxed is why Chromium's own sandbox is off, or empty.
-func (s *Service) unsandboxed() string {
+// sandboxOffReason is why Chromium's own sandbox is off, or empty.
+func (s *Service) sandboxOffReason() string {
 	if os.Geteuid() == 0 {
-		return "it cannot be used by root; run the sandbox as another user"
+		return "root cannot use it; run the sandbox as another user"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.noSandbox
 }
 
-// launch starts the process and connects to it. The profile is made ready while the display starts.
+// launch starts the process and connects to it. The profile is prepared while the display starts.
 func (s *Service) launch(ctx context.Context, set settings, tabs bool) (*chrome, error) {
-	c := &chrome{s: s, began: time.Now(), tabs: tabs, painted: make(chan struct{}), done: make(chan struct{}), end: func() {}, release: func() {}}
-	if err := c.begin(ctx, set); err != nil {
+	c := &chrome{s: s, began: time.Now(), tabs: tabs, painted: make(chan struct{}), Lifetime: proc.NewLifetime(), cancel: func() {}, release: func() {}}
+	if err := c.start(ctx, set); err != nil {
 		c.Stop()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *chrome) begin(ctx context.Context, set settings) error {
+func (c *chrome) start(ctx context.Context, set settings) error {
 	ready := make(chan error, 1)
-	go func() { ready <- c.prepare(ctx, set) }()
+	go func() { ready <- c.prepareProfile(ctx, set) }()
 	env, lost, release, err := c.s.cfg.Display.Hold(ctx)
 	if perr := <-ready; err == nil && perr != nil {
 		release()
@@ -153,7 +154,7 @@ func (c *chrome) begin(ctx context.Context, set settings) error {
 		return err
 	}
 	c.release = release
-	address, err := c.run(ctx, env, set)
+	address, err := c.startProcess(ctx, env, set)
 	if err != nil {
 		return err
 	}
@@ -163,56 +164,84 @@ func (c *chrome) begin(ctx context.Context, set settings) error {
 	if c.agent, err = c.userAgent(ctx); err != nil {
 		return err
 	}
-	life, end := context.WithCancel(context.Background())
-	c.end = end
-	if err := c.guardRules(ctx, life, set); err != nil {
+	life, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	if err := c.enforceRules(ctx, life, set); err != nil {
 		return err
 	}
+	c.s.setCookies(ctx, c.client)
 	tabs, err := c.watchTabs(ctx)
 	if err != nil {
 		return err
 	}
-	c.parts.Go(func() { c.keepTab(life, tabs) })
-	c.parts.Go(func() { c.watch(life, lost) })
-	c.parts.Go(func() { c.paint(life) })
+	c.loops.Go(func() { c.keepTab(life, tabs) })
+	c.loops.Go(func() { c.watch(life, lost) })
+	c.loops.Go(func() { c.awaitFirstPaint(life) })
 	return nil
 }
 
-// run starts the process and waits until it says where its DevTools are. Nobody but our own child can say so on its
-// standard error, and nobody but it knows the path.
-func (c *chrome) run(ctx context.Context, env []string, set settings) (address string, err error) {
+// setCookies gives the configured cookies to the first browser. It is of use without them, so a
+// failure is only logged.
+func (s *Service) setCookies(ctx context.Context, client *cdp.Client) {
+	s.mu.Lock()
+	done := s.prepared || s.cfg.Cookies == ""
+	s.prepared = true
+	s.mu.Unlock()
+	if done {
+		return
+	}
+	list, err := cookie.Parse(s.cfg.Cookies)
+	if err == nil {
+		err = cookie.Send(ctx, client, map[string]any{}, list)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("cannot set the configured cookies", "error", err)
+	}
+}
+
+// tee copies the browser's output to Output.
+func (s *Service) tee(w io.Writer) io.Writer {
+	if s.cfg.Output == nil {
+		return w
+	}
+	return io.MultiWriter(w, s.cfg.Output)
+}
+
+// startProcess starts the process and waits until it reports the address of its DevTools. Only our own child can write to
+// its standard error, and nobody else knows the path.
+func (c *chrome) startProcess(ctx context.Context, env []string, set settings) (address string, err error) {
 	program, ok := c.s.program()
 	if !ok {
 		return "", c.s.installed()
 	}
-	said := newListener()
+	output := newOutputScanner()
 	c.process, err = c.s.cfg.Runner.Start(proc.Command{
 		Path: program, Args: c.s.switches(set, c.tabs), Dir: c.s.cfg.Home, Env: append(c.s.environ(set), env...),
-		Stdout: said, Stderr: said, Session: true,
+		Stdout: c.s.tee(output), Stderr: c.s.tee(output), Session: true,
 	})
 	if err != nil {
 		return "", err
 	}
 	select {
-	case address = <-said.address:
+	case address = <-output.address:
 	case <-c.process.Done():
-		return "", explainEnd(c.process.Exit(), said)
+		return "", explainExit(c.process.Exit(), output)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", fmt.Errorf("read the address of DevTools: %w", err)
+		return "", fmt.Errorf("parse the address of DevTools: %w", err)
 	}
 	c.path = u.Path
 	c.port, err = strconv.Atoi(u.Port())
 	return address, err
 }
 
-// host is where its DevTools listen.
+// host is the address of its DevTools.
 func (c *chrome) host() string { return "127.0.0.1:" + strconv.Itoa(c.port) }
 
-// watch notices that the browser has died, or hangs.
+// watch ends the browser when its process, its display or our connection has ended, or it hangs.
 func (c *chrome) watch(life context.Context, display <-chan struct{}) {
 	tick := time.NewTicker(max(c.s.cfg.Hang/3, time.Second))
 	defer tick.Stop()
@@ -221,25 +250,25 @@ func (c *chrome) watch(life context.Context, display <-chan struct{}) {
 		case <-life.Done():
 			return
 		case <-c.process.Done():
-			c.fail(fmt.Errorf("it %v", c.process.Exit()))
+			c.End(fmt.Errorf("it %v", c.process.Exit()))
 			return
 		case <-display:
-			c.fail(errors.New("the display died"))
+			c.End(errors.New("the display ended"))
 			return
 		case <-c.client.Done():
-			c.fail(c.lost(life))
+			c.End(c.connectionLost(life))
 			return
 		case <-tick.C:
 			if err := c.ping(life); err != nil && life.Err() == nil && c.client.Err() == nil {
-				c.fail(hung(err))
+				c.End(hung(err))
 				return
 			}
 		}
 	}
 }
 
-// lost tells why the connection ended. The process's own end tells more, and is known a moment later.
-func (c *chrome) lost(life context.Context) error {
+// connectionLost returns why the connection ended. The exit of the process says more, and is known a moment later.
+func (c *chrome) connectionLost(life context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
 	select {
@@ -251,47 +280,19 @@ func (c *chrome) lost(life context.Context) error {
 	return c.client.Err()
 }
 
-// fail declares the browser dead; it is stopped and replaced by whoever manages it.
-func (c *chrome) fail(why error) {
-	c.once.Do(func() {
-		c.why = why
-		close(c.done)
-	})
-}
-
-// Done is closed when the browser is dead.
-func (c *chrome) Done() <-chan struct{} { return c.done }
-
-func (c *chrome) over() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// Err tells why it is dead.
-func (c *chrome) Err() error {
-	if !c.over() {
-		return nil
-	}
-	return c.why
-}
-
-// Stop ends the browser, gently if it still listens, and returns when no process of it is left.
+// Stop stops the browser, gracefully if it still responds, and returns when none of its processes is left.
 func (c *chrome) Stop() {
-	c.fail(nil)
-	c.end()
-	c.parts.Wait()
+	c.End(nil)
+	c.cancel()
+	c.loops.Wait()
 	if c.client != nil {
-		if c.why == nil {
-			c.leave()
+		if c.Err() == nil {
+			c.closeGracefully()
 		}
 		c.client.Close()
 	}
 	if c.process != nil {
-		if c.why == nil {
+		if c.Err() == nil {
 			c.process.Stop()
 		} else {
 			c.process.Kill()
@@ -305,27 +306,27 @@ func (c *chrome) Stop() {
 	}
 }
 
-// leave lets the browser save its tabs and cookies.
-func (c *chrome) leave() {
+// closeGracefully lets the browser save its tabs and cookies.
+func (c *chrome) closeGracefully() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	// An error means that it is gone already, or will not go, and then it is killed.
+	// An error means that it has ended or does not respond; then it is killed.
 	_ = c.client.Call(ctx, cdp.Browser, "Browser.close", nil, nil)
 	_, _ = c.process.Wait(ctx)
 }
 
-// claim makes the profile ours alone: two servers with one state folder must not share it.
-func (c *chrome) claim() error {
+// lockProfile locks the profile: two servers with one state folder must not share it.
+func (c *chrome) lockProfile() error {
 	if err := os.MkdirAll(c.s.dir("profile"), 0o700); err != nil {
-		return fmt.Errorf("make the browser's profile: %w", err)
+		return fmt.Errorf("create the browser's profile: %w", err)
 	}
 	lock, err := os.OpenFile(c.s.dir("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("claim the browser's profile: %w", err)
+		return fmt.Errorf("lock the browser's profile: %w", err)
 	}
 	c.lock = lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another sandbox uses the browser profile in %s: give this one a state folder of its own", c.s.dir(""))
+		return fmt.Errorf("another sandbox uses the browser profile in %q; give each sandbox its own state folder", c.s.dir(""))
 	}
 	return nil
 }
@@ -333,11 +334,11 @@ func (c *chrome) claim() error {
 // sandboxError is a start that failed because Chromium's own sandbox does not work here.
 type sandboxError struct{ line string }
 
-func (e *sandboxError) Error() string { return "chromium's own sandbox does not work: " + e.line }
+func (e *sandboxError) Error() string { return "chromium's sandbox does not work: " + e.line }
 
-// explainEnd tells why a browser ended before it was ready.
-func explainEnd(exit proc.Exit, said *listener) error {
-	lines := said.lines()
+// explainExit says why a browser ended before it was ready.
+func explainExit(exit proc.Exit, output *outputScanner) error {
+	lines := output.lines()
 	for _, line := range lines {
 		low := strings.ToLower(line)
 		for _, mark := range []string{"no usable sandbox", "without --no-sandbox", "failed to move to new namespace", "setuid sandbox"} {
@@ -346,7 +347,7 @@ func explainEnd(exit proc.Exit, said *listener) error {
 			}
 		}
 	}
-	last := "it said nothing"
+	last := "it printed nothing"
 	if len(lines) > 0 {
 		last = lines[len(lines)-1]
 	}

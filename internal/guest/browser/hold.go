@@ -5,40 +5,24 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// maxTries is how many browsers in a row may turn out dead before a call gives up.
-const maxTries = 3
-
-// hold returns a browser that has just answered, and keeps it until release.
+// hold returns a browser that responds, and keeps it running until release.
 func (s *Service) hold(ctx context.Context) (*chrome, func(), error) {
-	for try := 1; ; try++ {
-		c, release, err := s.chrome.Acquire(ctx)
-		if err != nil {
-			return nil, nil, s.explain(ctx, err)
+	c, release, err := s.chrome.AcquireWorking(ctx, func(c *chrome) error {
+		err := c.ping(ctx)
+		// A browser that was killed a moment ago ends by itself.
+		if err != nil && ctx.Err() == nil && !errors.Is(err, cdp.ErrClosed) {
+			c.End(hung(err))
 		}
-		if err = c.ping(ctx); err == nil {
-			return c, release, nil
-		}
-		release()
-		if ctx.Err() != nil || try == maxTries {
-			return nil, nil, s.explain(ctx, err)
-		}
-		// Killed a moment ago, which is being noticed, or hung: either way the next round waits for another.
-		if errors.Is(err, cdp.ErrClosed) {
-			select {
-			case <-c.Done():
-			case <-ctx.Done():
-			}
-		} else {
-			c.fail(hung(err))
-		}
-	}
+		return err
+	})
+	return c, release, toOpError(ctx, err)
 }
 
-// ping asks the browser for a sign of life.
+// ping checks that the browser responds.
 func (c *chrome) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.Hang)
 	defer cancel()
@@ -53,31 +37,34 @@ func (c *chrome) userAgent(ctx context.Context) (string, error) {
 	return v.UserAgent, err
 }
 
-// hung says why a browser that failed a ping is given up.
+// hung is why a browser that failed a ping is stopped.
 func hung(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("it hung: it did not answer any more")
+		return errors.New("it hung: it stopped responding")
 	}
-	return fmt.Errorf("it does not answer: %w", err)
+	return fmt.Errorf("it does not respond: %w", err)
 }
 
-// tell lets the reply carry what happened to the browser since the last one.
-func (s *Service) tell(ctx context.Context) {
+// HintRestart adds to the reply that the browser was restarted since the last one.
+func (s *Service) HintRestart(ctx context.Context) { s.hintRestart(ctx) }
+
+// hintRestart adds to the reply that the browser was restarted since the last one.
+func (s *Service) hintRestart(ctx context.Context) {
 	s.mu.Lock()
-	news := s.news
-	s.news = ""
+	text := s.restarted
+	s.restarted = ""
 	s.mu.Unlock()
-	if news == "" {
+	if text == "" {
 		return
 	}
-	if said := op.CallOf(ctx).Hint; said != "" {
-		news = said + " " + news
+	if hint := op.CallOf(ctx).Hint; hint != "" {
+		text = hint + " " + text
 	}
-	op.Hint(ctx, "%s", news)
+	op.Hint(ctx, "%s", text)
 }
 
-// explain turns an error of the browser into one for the caller.
-func (s *Service) explain(ctx context.Context, err error) error {
+// toOpError turns an error of the browser into one for the caller.
+func toOpError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -85,7 +72,7 @@ func (s *Service) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, cdp.ErrClosed) {
-		return op.Errorf(op.Unavailable, "the browser ended in the middle of this; the next call has a new one: try again")
+		return op.Errorf(op.Unavailable, "the browser crashed during this call; try again, the next call starts a new one")
 	}
 	return op.Errorf(op.Unavailable, "%w", err)
 }

@@ -6,12 +6,9 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/op"
 )
-
-// None is an input without fields.
-type None struct{}
 
 // Viewport is a size in pixels.
 type Viewport struct {
@@ -19,31 +16,31 @@ type Viewport struct {
 	Height int `json:"height"`
 }
 
-// Info tells how to reach the browser.
+// Info says how to reach the browser.
 type Info struct {
 	UserAgent string    `json:"user_agent"`
-	CDP       string    `json:"cdp_url" doc:"WebSocket for DevTools clients, as the caller reaches it"`
-	VNC       string    `json:"vnc_url" doc:"Page to watch and take over, as the caller reaches it"`
-	CDPUI     *string   `json:"cdp_ui_url" doc:"DevTools of the current tab, as the caller reaches them"`
+	CDP       string    `json:"cdp_url" doc:"WebSocket URL for DevTools clients, reachable by the caller"`
+	VNC       string    `json:"vnc_url" doc:"URL of the page to watch and control the display, reachable by the caller"`
+	CDPUI     *string   `json:"cdp_ui_url" doc:"URL of the DevTools of the current tab, reachable by the caller"`
 	Viewport  Viewport  `json:"viewport" doc:"Size of the display"`
-	Page      *Viewport `json:"page_viewport" doc:"Size of the page in the current tab; less than the display, which shows the browser's own bars too"`
+	Page      *Viewport `json:"page_viewport" doc:"Size of the page in the current tab, without the browser's own toolbars"`
 	Sandbox   bool      `json:"sandbox" doc:"Whether Chromium's own sandbox is on"`
-	Reason    string    `json:"sandbox_off_reason,omitempty" doc:"Why it is off"`
+	Reason    string    `json:"sandbox_off_reason,omitempty" doc:"Why the sandbox is off"`
 }
 
-// viewportTime is how long a page may take to tell its size; a busy one has none for now.
+// viewportTime is how long a page may take to report its size; a busy page has none for now.
 const viewportTime = 2 * time.Second
 
-// Info starts the browser if need be and tells where it is.
-func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
+// Info starts the browser if necessary and returns its URLs.
+func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	info, err := s.info(ctx)
-	if errors.Is(err, cdp.ErrClosed) { // asking changes nothing, so it can be done again
+	if errors.Is(err, cdp.ErrClosed) { // a query changes nothing, so it can be repeated
 		info, err = s.info(ctx)
 	}
 	if err != nil {
-		return Info{}, s.explain(ctx, err)
+		return Info{}, toOpError(ctx, err)
 	}
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	return info, nil
 }
 
@@ -58,25 +55,25 @@ func (s *Service) info(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	call := op.CallOf(ctx)
-	signed, err := s.signed(ctx)
+	query, err := s.ticketQuery(ctx)
 	if err != nil {
 		return Info{}, err
 	}
 	viewer := url.Values{"autoconnect": {"true"}}
-	if signed.Has("ticket") {
-		viewer.Set("ticket", signed.Get("ticket"))
+	if query.Has("ticket") {
+		viewer.Set("ticket", query.Get("ticket"))
 	}
-	// Each address is good for one sign-in of its own.
-	if signed, err = s.signed(ctx); err != nil {
+	// A ticket is valid once, so each URL needs its own.
+	if query, err = s.ticketQuery(ctx); err != nil {
 		return Info{}, err
 	}
 	out := Info{
 		UserAgent: c.agent, Viewport: Viewport{width, height},
-		CDP: call.URL("ws", "/cdp"+c.path, signed.Encode()), VNC: call.URL("http", "/vnc/index.html", viewer.Encode()),
-		Reason: s.unsandboxed(),
+		CDP: call.URL("ws", "/cdp"+c.path, query.Encode()), VNC: call.URL("http", "/vnc/index.html", viewer.Encode()),
+		Reason: s.sandboxOffReason(),
 	}
 	out.Sandbox = out.Reason == ""
-	c.awaitPainted(ctx) // until then the page does not have its size
+	c.awaitPainted(ctx) // before that the page does not have its final size
 	if tabs, err := c.pages(ctx); err == nil && len(tabs) > 0 {
 		out.CDPUI = s.inspector(ctx, tabs[0].ID)
 		out.Page = c.viewport(ctx, tabs[0].ID)
@@ -84,8 +81,8 @@ func (s *Service) info(ctx context.Context) (Info, error) {
 	return out, nil
 }
 
-// signed is the query that lets an address in a reply be used by a caller who signed in with a ticket.
-func (s *Service) signed(ctx context.Context) (url.Values, error) {
+// ticketQuery is the query that authenticates a URL in a reply to a caller who used a ticket.
+func (s *Service) ticketQuery(ctx context.Context) (url.Values, error) {
 	ticket, err := s.cfg.Ticket(ctx)
 	if err != nil || ticket == "" {
 		return url.Values{}, err
@@ -93,7 +90,7 @@ func (s *Service) signed(ctx context.Context) (url.Values, error) {
 	return url.Values{"ticket": {ticket}}, nil
 }
 
-// inspector is the page of DevTools that comes with the browser.
+// inspector is the URL of the browser's own DevTools page.
 func (s *Service) inspector(ctx context.Context, tab string) *string {
 	call := op.CallOf(ctx)
 	if call.Base == nil {
@@ -108,7 +105,7 @@ func (s *Service) inspector(ctx context.Context, tab string) *string {
 	return &address
 }
 
-// viewport asks a page for its size.
+// viewport returns the size of a page, or nil.
 func (c *chrome) viewport(ctx context.Context, tab string) *Viewport {
 	ctx, cancel := context.WithTimeout(ctx, viewportTime)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
 	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
@@ -71,27 +71,14 @@ func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 		r.Close()
 		r.display.Close()
 		if left := r.runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %+v", left)
+			t.Errorf("processes are left: %+v, want none", left)
 		}
 		r.runner.Close()
-		for _, left := range processesOf(r.dir) {
+		for _, left := range testenv.ProcessesOf(r.dir) {
 			t.Errorf("a process is left: %s", left)
 		}
 	})
 	return r
-}
-
-// processesOf lists the processes that have something to do with a folder, zombies included.
-func processesOf(dir string) []string {
-	var found []string
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range all {
-		line, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(line), dir) && filepath.Base(filepath.Dir(path)) != fmt.Sprint(os.Getpid()) {
-			found = append(found, filepath.Base(filepath.Dir(path))+" "+strings.ReplaceAll(string(line), "\x00", " "))
-		}
-	}
-	return found
 }
 
 // pidOf finds a process of the room by its program's name.
@@ -113,7 +100,7 @@ func (r *room) pidOf(t testing.TB, program string) int {
 func (r *room) info(t testing.TB) (browser.Info, string) {
 	t.Helper()
 	call := &op.Call{Base: &url.URL{Scheme: "http", Host: "sandbox"}}
-	info, err := r.Info(op.WithCall(testContext(t), call), browser.None{})
+	info, err := r.Info(op.WithCall(testContext(t), call), op.None{})
 	must(t, err)
 	return info, call.Hint
 }
@@ -239,13 +226,13 @@ func getJSON[T any](t testing.TB, address string) T {
 	status, _, body := get(t, "GET", address)
 	var v T
 	if err := json.Unmarshal([]byte(body), &v); err != nil || status != 200 {
-		t.Fatalf("%s: status %d, %v: %s", address, status, err, body)
+		t.Fatalf("%s: status %d, %v: %s, want status 200", address, status, err, body)
 	}
 	return v
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

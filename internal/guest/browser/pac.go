@@ -12,11 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// Proxy is how the browser reaches the outside.
+// Proxy is the browser's outbound proxy.
 type Proxy struct {
-	Server  string   // host:port, or with http://, https:// or socks5://; empty: directly
-	Exclude []string // hosts that are reached directly: names, with or without *., addresses
-	Include []string // if there are any, only these hosts use the proxy
+	Server  string   // host:port, optionally with http://, https:// or socks5://; empty: no proxy
+	Exclude []string // hosts that bypass the proxy: names, *.names, addresses
+	Include []string // if not empty, only these hosts use the proxy
 }
 
 // direct is the script of a browser without a proxy.
@@ -25,16 +25,16 @@ const direct = `function FindProxyForURL(url, host) {
 }
 `
 
-// script is the proxy configuration as the browser reads it, or empty without a proxy.
+// script is the PAC script, or empty without a proxy.
 func (p Proxy) script() string {
-	way := p.way()
-	if way == "" {
+	directive := p.directive()
+	if directive == "" {
 		return ""
 	}
 	list := func(names []string) string {
 		b, err := json.Marshal(append([]string{}, names...))
 		if err != nil {
-			panic(err) // strings can always be written
+			panic(err) // strings can always be encoded
 		}
 		return string(b)
 	}
@@ -55,19 +55,19 @@ func (p Proxy) script() string {
   if (include.length > 0 && !listed(include)) return "DIRECT";
   return %s;
 }
-`, list(p.Exclude), list(p.Include), quoted(way))
+`, list(p.Exclude), list(p.Include), quoted(directive))
 }
 
 func quoted(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a string can always be written
+		panic(err) // a string can always be encoded
 	}
 	return string(b)
 }
 
-// way is the proxy in the words of the script. Credentials have no place there.
-func (p Proxy) way() string {
+// directive is the proxy in PAC syntax, which has no credentials.
+func (p Proxy) directive() string {
 	if p.Server == "" {
 		return ""
 	}
@@ -96,8 +96,8 @@ func (p Proxy) way() string {
 	return kind + " " + host
 }
 
-// PAC gives the script.
-func (s *Service) PAC(context.Context, None) (*op.Blob, error) {
+// PAC returns the script.
+func (s *Service) PAC(context.Context, op.None) (*op.Blob, error) {
 	text := s.cfg.Proxy.script()
 	if text == "" {
 		text = direct

@@ -16,14 +16,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
 
-// Who keeps the rules.
+// What enforces the rules.
 const (
 	byNobody   = ""
 	byPolicy   = "policy"
 	byDevtools = "devtools"
 )
 
-// policyFolder is where the browser reads policies that a person cannot change.
+// policyFolder is the folder of policies that the user cannot change.
 func (s *Service) policyFolder() string {
 	if s.cfg.Policies != "" {
 		return s.cfg.Policies
@@ -34,27 +34,27 @@ func (s *Service) policyFolder() string {
 	return "/etc/chromium/policies/managed"
 }
 
-// policyFile is ours alone: another sandbox on the same machine has its own.
+// policyFile is this sandbox's own file: other sandboxes may share the folder.
 func (s *Service) policyFile() string {
 	sum := sha256.Sum256([]byte(s.cfg.State))
 	return filepath.Join(s.policyFolder(), "aio-"+hex.EncodeToString(sum[:6])+".json")
 }
 
-// enforce puts the rules into the browser's policy folder before a start, and tells who keeps them: where the folder cannot
-// be written to, this server does.
-func (s *Service) enforce(set settings) (keeper string, err error) {
-	if len(set.Block) == 0 && s.dialogs(set) {
+// installPolicy writes the rules to the browser's policy folder before a start, and returns what enforces them: this server
+// if the folder is not writable.
+func (s *Service) installPolicy(set settings) (enforcedBy string, err error) {
+	if len(set.Block) == 0 && s.fileDialogs(set) {
 		return byNobody, s.dropPolicy()
 	}
 	if err := s.writePolicy(set); err != nil {
-		s.cfg.Log.Info("rules for the browser are kept over the devtools protocol", "reason", err)
+		s.cfg.Log.Info("browser rules are enforced over the devtools protocol", "reason", err)
 		return byDevtools, s.dropPolicy()
 	}
 	return byPolicy, nil
 }
 
 func (s *Service) writePolicy(set settings) error {
-	policy := map[string]any{"AllowFileSelectionDialogs": s.dialogs(set)}
+	policy := map[string]any{"AllowFileSelectionDialogs": s.fileDialogs(set)}
 	if len(set.Block) > 0 {
 		policy["URLBlocklist"], policy["URLAllowlist"] = set.Block, append([]string{}, set.Allow...)
 	}
@@ -63,7 +63,7 @@ func (s *Service) writePolicy(set settings) error {
 		return err
 	}
 	if err := os.MkdirAll(s.policyFolder(), 0o755); err != nil {
-		return fmt.Errorf("make the browser's policy folder: %w", err)
+		return fmt.Errorf("create the browser's policy folder: %w", err)
 	}
 	err = atomicfile.Replace(s.policyFile(), atomicfile.Options{Perm: 0o644}, func(f *os.File) error {
 		_, err := f.Write(b)
@@ -75,7 +75,7 @@ func (s *Service) writePolicy(set settings) error {
 	return nil
 }
 
-// dropPolicy takes our rules back: the folder serves every browser on the machine.
+// dropPolicy removes the rules: the folder serves every browser on the machine.
 func (s *Service) dropPolicy() error {
 	err := os.Remove(s.policyFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EROFS) {

@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
 	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -55,13 +55,13 @@ func testRules(t *testing.T, r *room, keeper string) {
 	at := func(name, path string) string { return "http://" + name + ".localhost:" + port + path }
 	call := &op.Call{}
 	out, err := r.Restart(op.WithCall(testContext(t), call), browser.RestartIn{
-		Mode: "hard", Dialogs: new(false),
+		Mode: "hard", Dialogs: browser.Dialogs{Sent: true, Allow: new(false)},
 		Block: &[]string{"bad-" + keeper + ".localhost", "file://*", "chrome://settings", at("some", "/private")},
 		Allow: &[]string{"good.bad-" + keeper + ".localhost"},
 	})
 	must(t, err)
 	if out.Enforced != keeper || (keeper == "devtools") != strings.Contains(call.Hint, "DevTools") || out.Dialogs {
-		t.Fatalf("%+v, hint %q", out, call.Hint)
+		t.Fatalf("got %+v, hint %q, want Enforced %q, no dialogs, and a hint about DevTools only there", out, call.Hint, keeper)
 	}
 	c := r.connect(t)
 	bad, good := at("bad-"+keeper, "/x"), at("good.bad-"+keeper, "/x")
@@ -99,7 +99,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 	})
 	for _, line := range shown {
 		if line == bad+" /x" {
-			t.Errorf("a window shows what is blocked: %q", shown)
+			t.Errorf("a window shows what is blocked: %q, want line other than %v", shown, bad+" /x")
 		}
 	}
 	if opensDialog(t, r) {
@@ -205,10 +205,10 @@ func testRulesAreKept(t *testing.T, r *room, keeper, bad string) {
 	if opens(t, r.connect(t), bad) {
 		t.Error("the rules were forgotten")
 	}
-	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{}, Dialogs: new(true)})
+	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{}, Dialogs: browser.Dialogs{Sent: true}})
 	must(t, err)
 	if out.Enforced != "" || !opens(t, r.connect(t), bad) {
-		t.Errorf("the rules were not taken back: %+v", out)
+		t.Errorf("after the rules were dropped: %+v, want Enforced \"\" and %s to open", out, bad)
 	}
 	if !opensDialog(t, r) {
 		t.Error("the file dialog does not open any more")
@@ -219,17 +219,17 @@ func TestRulesAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	for _, bad := range []string{"", "*.example.com", "a b"} {
-		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil || !strings.Contains(err.Error(), "cannot be a rule") {
-			t.Errorf("%q: %v", bad, err)
+		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil || !strings.Contains(err.Error(), "invalid rule") {
+			t.Errorf("%q: %v, want an error containing \"invalid rule\"", bad, err)
 		}
 	}
 	if n := len(r.runner.Living()); n != 0 {
-		t.Errorf("%d processes were started for nothing", n)
+		t.Errorf("%d processes were started for nothing, want 0", n)
 	}
 	must(t, os.MkdirAll(filepath.Join(r.dir, "browser"), 0o700))
 	must(t, os.WriteFile(filepath.Join(r.dir, "browser", "settings.json"), []byte(`{"url_block`), 0o600))
-	if _, err := r.Info(testContext(t), browser.None{}); err == nil || !strings.Contains(err.Error(), "settings") {
-		t.Errorf("with settings that cannot be read: %v", err)
+	if _, err := r.Info(testContext(t), op.None{}); err == nil || !strings.Contains(err.Error(), "settings") {
+		t.Errorf("with settings that cannot be read: %v, want an error containing \"settings\"", err)
 	}
 }
 
@@ -250,16 +250,16 @@ func TestProxyIsUsed(t *testing.T) {
 	})
 	c := r.connect(t)
 	if title := eval[string](t, r.open(t, c, "http://outside.example/"), `document.title`); title != "through the proxy" || proxied.Load() == 0 {
-		t.Errorf("outside: %q", title)
+		t.Errorf("outside: %q, want title \"through the proxy\", Load other than 0", title)
 	}
 	if title := eval[string](t, r.open(t, c, local.URL+"/"), `document.title`); title != "direct" || direct.Load() == 0 {
-		t.Errorf("loopback: %q", title)
+		t.Errorf("loopback: %q, want title \"direct\", Load other than 0", title)
 	}
 	if info, _ := r.info(t); info.UserAgent != "Mozilla/5.0 test" {
-		t.Errorf("user agent %q", info.UserAgent)
+		t.Errorf("user agent %q, want UserAgent \"Mozilla/5.0 test\"", info.UserAgent)
 	}
 	status, h, body := get(t, "GET", r.url+"/v1/browser/proxy.pac")
 	if status != 200 || h.Get("Content-Type") != "application/x-ns-proxy-autoconfig" || !strings.Contains(body, "FindProxyForURL") || !strings.Contains(body, strings.TrimPrefix(proxy.URL, "http://")) {
-		t.Errorf("the script: %d %v %s", status, h, body)
+		t.Errorf("the script: %d %v %s, want status 200, Content-Type \"application/x-ns-proxy-autoconfig\", containing \"FindProxyForURL\", containing %q", status, h, body, strings.TrimPrefix(proxy.URL, "http://"))
 	}
 }

@@ -16,32 +16,33 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
 
-// prepare makes the profile ready for a start: nobody else's, with our preferences, and with the policies in place.
-func (c *chrome) prepare(ctx context.Context, set settings) error {
-	if err := c.claim(); err != nil {
+// prepareProfile locks the profile and writes preferences and policies before a start.
+func (c *chrome) prepareProfile(ctx context.Context, set settings) error {
+	if err := c.lockProfile(); err != nil {
 		return err
 	}
-	if err := c.unlock(ctx); err != nil {
+	if err := c.removeSingleton(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(c.s.Downloads(), 0o755); err != nil {
-		return fmt.Errorf("make the downloads folder: %w", err)
+		return fmt.Errorf("create the downloads folder: %w", err)
 	}
 	if err := c.s.writePreferences(set); err != nil {
 		return err
 	}
 	var err error
-	c.keeper, err = c.s.enforce(set)
+	c.enforcedBy, err = c.s.installPolicy(set)
 	return err
 }
 
-// unlock removes the mark by which Chromium keeps a second one from its profile. The mark names host and process: after a
-// kill, or when a container comes back under another name, Chromium would believe that a browser elsewhere uses the profile
-// and refuse to start. The profile is ours, so only a browser that a killed server left can use it, and that is ending.
-func (c *chrome) unlock(ctx context.Context) error {
-	mark := filepath.Join(c.s.dir("profile"), "SingletonLock")
+// removeSingleton removes the link by which Chromium keeps a second instance from its profile. The link names host and
+// process: after a kill, or when a container gets a new host name, Chromium would assume that another machine uses the
+// profile and refuse to start. We hold the lock of the profile, so only a browser left by a killed server can use it, and
+// that one is ending.
+func (c *chrome) removeSingleton(ctx context.Context) error {
+	link := filepath.Join(c.s.dir("profile"), "SingletonLock")
 	for {
-		target, err := os.Readlink(mark)
+		target, err := os.Readlink(link)
 		if err != nil {
 			break
 		}
@@ -51,19 +52,19 @@ func (c *chrome) unlock(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d still uses the browser's profile: end it", pid)
+			return fmt.Errorf("process %d still uses the browser's profile; end it", pid)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	for _, name := range []string{"SingletonLock", "SingletonSocket", "SingletonCookie"} {
 		if err := os.Remove(filepath.Join(c.s.dir("profile"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("free the browser's profile: %w", err)
+			return fmt.Errorf("remove the browser's singleton link: %w", err)
 		}
 	}
 	return nil
 }
 
-// usesProfile tells whether a process is a living browser with this profile.
+// usesProfile reports whether a process is a running browser with this profile.
 func usesProfile(pid int, profile string) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -72,7 +73,7 @@ func usesProfile(pid int, profile string) bool {
 	return err == nil && strings.Contains(string(line), "--user-data-dir="+profile+"\x00")
 }
 
-// writePreferences sets what has no switch. All other preferences, the person's own, stay.
+// writePreferences sets what has no switch. All other preferences are kept.
 func (s *Service) writePreferences(set settings) error {
 	err := merge(filepath.Join(s.dir("profile"), "Default", "Preferences"), map[string]any{
 		"download.default_directory":       s.Downloads(),
@@ -94,13 +95,12 @@ func (s *Service) writePreferences(set settings) error {
 	return merge(filepath.Join(s.dir("profile"), "Local State"), dns)
 }
 
-// merge sets values, named by dotted paths, in a JSON file. A file that cannot be read as JSON is begun anew, as Chromium
-// itself does.
+// merge sets values, named by dotted paths, in a JSON file. It replaces a file that is not JSON, as Chromium does.
 func merge(path string, values map[string]any) error {
 	tree := map[string]any{}
 	if f, err := os.Open(path); err == nil {
 		dec := json.NewDecoder(f)
-		dec.UseNumber() // times are larger than what a float keeps
+		dec.UseNumber() // timestamps exceed the precision of a float
 		if dec.Decode(&tree) != nil || tree == nil {
 			tree = map[string]any{}
 		}

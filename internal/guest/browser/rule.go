@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// rule is one address of a list, read as Chromium reads its URLBlocklist and URLAllowlist policies:
-// [scheme://][.]host[:port][/path][?query]. A host stands for everything below it unless a dot leads it; * stands for any.
+// rule is one entry of a list in the format of Chromium's URLBlocklist and URLAllowlist policies:
+// [scheme://][.]host[:port][/path][?query]. A host includes its subdomains unless a dot precedes it; * matches anything.
 type rule struct {
 	scheme string // empty: any
 	host   string // empty: any
-	exact  bool   // not what is below the host
+	exact  bool   // without its subdomains
 	port   string // empty: any
 	path   string // prefix
 	query  []string
 }
 
-// maxRule bounds one address.
+// maxRule bounds a rule.
 const maxRule = 2 << 10
 
-// parseRule reads an address of a list.
+// parseRule parses an entry of a list.
 func parseRule(text string) (rule, error) {
 	var r rule
 	switch {
@@ -31,7 +31,7 @@ func parseRule(text string) (rule, error) {
 	case len(text) > maxRule:
 		return r, fmt.Errorf("it is longer than %d bytes", maxRule)
 	case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-		return r, errors.New("it holds white space")
+		return r, errors.New("it contains white space")
 	case text == "*":
 		return r, nil
 	}
@@ -45,7 +45,7 @@ func parseRule(text string) (rule, error) {
 		r.scheme = ""
 	}
 	if r.scheme != "" && strings.Trim(r.scheme, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
-		return r, fmt.Errorf("%q is no scheme", r.scheme)
+		return r, fmt.Errorf("%q is not a scheme", r.scheme)
 	}
 	if at := strings.IndexByte(rest, '?'); at >= 0 {
 		r.query, rest = strings.Split(rest[at+1:], "&"), rest[:at]
@@ -61,7 +61,7 @@ func (r *rule) setHost(text string) error {
 	if at := strings.LastIndexByte(host, ':'); at >= 0 && !strings.HasSuffix(host, "]") {
 		port := host[at+1:]
 		if n, err := strconv.Atoi(port); port != "*" && (err != nil || n < 1 || n > 65535) {
-			return fmt.Errorf("%q is no port", port)
+			return fmt.Errorf("%q is not a port", port)
 		}
 		if host = host[:at]; port != "*" {
 			r.port = port
@@ -72,13 +72,13 @@ func (r *rule) setHost(text string) error {
 	}
 	host, r.exact = strings.CutPrefix(host, ".")
 	if host == "" || strings.ContainsAny(host, "*@\\") {
-		return fmt.Errorf("%q is no host; everything below a host is meant by its name alone", text)
+		return fmt.Errorf("%q is not a host; a host name includes its subdomains", text)
 	}
 	r.host = strings.TrimSuffix(host, ".")
 	return nil
 }
 
-// matches tells whether the rule is about an address.
+// matches reports whether the rule applies to a URL.
 func (r rule) matches(u *url.URL) bool {
 	if r.scheme != "" && r.scheme != u.Scheme {
 		return false
@@ -106,7 +106,7 @@ func (r rule) matches(u *url.URL) bool {
 	return r.matchesQuery(u.RawQuery)
 }
 
-// matchesQuery wants every part of the rule's query; a part that ends in * is a beginning.
+// matchesQuery requires every part of the rule's query; a part that ends in * is a prefix.
 func (r rule) matchesQuery(query string) bool {
 	have := strings.Split(query, "&")
 	for _, want := range r.query {
@@ -129,8 +129,8 @@ func portOf(u *url.URL) string {
 	return map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}[u.Scheme]
 }
 
-// narrower tells whether r is more specific than other: the more specific rule decides.
-func (r rule) narrower(other rule) bool {
+// moreSpecific reports whether r is more specific than other: the more specific rule decides.
+func (r rule) moreSpecific(other rule) bool {
 	if (r.host != "" && r.exact) != (other.host != "" && other.exact) {
 		return r.host != "" && r.exact
 	}
@@ -145,7 +145,7 @@ func (r rule) narrower(other rule) bool {
 // rules are the lists of a browser.
 type rules struct{ block, allow []rule }
 
-// newRules reads lists that were checked when they were kept.
+// newRules parses lists that were validated when they were stored.
 func newRules(set settings) (rules, error) {
 	var out rules
 	for _, list := range []struct {
@@ -163,14 +163,14 @@ func newRules(set settings) (rules, error) {
 	return out, nil
 }
 
-// blocks tells whether a page may not be opened from an address. Pages that a page makes itself are not addresses unless a
-// rule names their scheme.
+// blocks reports whether a URL is blocked. URLs that a page makes itself, such as blob:, are blocked only by a rule that names
+// their scheme.
 func (l rules) blocks(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
-		return len(l.block) > 0 // what cannot be understood cannot be allowed
+		return len(l.block) > 0 // deny what cannot be parsed
 	}
-	block, found := narrowest(l.block, u)
+	block, found := mostSpecific(l.block, u)
 	if !found {
 		return false
 	}
@@ -180,14 +180,14 @@ func (l rules) blocks(address string) bool {
 			return false
 		}
 	}
-	allow, found := narrowest(l.allow, u)
-	return !found || block.narrower(allow)
+	allow, found := mostSpecific(l.allow, u)
+	return !found || block.moreSpecific(allow)
 }
 
-// narrowest is the most specific rule about an address.
-func narrowest(list []rule, u *url.URL) (best rule, found bool) {
+// mostSpecific returns the most specific rule that matches a URL.
+func mostSpecific(list []rule, u *url.URL) (best rule, found bool) {
 	for _, r := range list {
-		if r.matches(u) && (!found || r.narrower(best)) {
+		if r.matches(u) && (!found || r.moreSpecific(best)) {
 			best, found = r, true
 		}
 	}

@@ -32,21 +32,21 @@ func TestSwitches(t *testing.T) {
 		case strings.HasPrefix(a, "--disable-features="):
 			features++
 			if !strings.Contains(a, "Translate") || !strings.Contains(a, "Mine") {
-				t.Errorf("features: %s", a)
+				t.Errorf("features: %s, want a containing \"Translate\", a containing \"Mine\"", a)
 			}
 		case strings.Contains(a, "elsewhere") || a == "--remote-debugging-port=1" || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
 			t.Errorf("%s should not be there", a)
 		}
 	}
 	if features != 1 {
-		t.Errorf("%d lists of features", features)
+		t.Errorf("%d lists of features, want features 1", features)
 	}
 	args = s.switches(settings{Locale: "fr-FR"}, true)
 	if !slices.Contains(args, "--restore-last-session") || slices.Contains(args, "http://home/") || !slices.Contains(args, "--lang=fr-FR") || !slices.Contains(args, "--accept-lang=fr-FR") {
-		t.Errorf("with the old tabs: %q", args)
+		t.Errorf("with the old tabs: %q, want --restore-last-session and fr-FR, and no homepage", args)
 	}
 	if env := s.environ(settings{Locale: "fr-FR"}); !slices.Contains(env, "LANGUAGE=fr_FR:fr") {
-		t.Errorf("environment %q", env)
+		t.Errorf("environment %q, want env containing \"LANGUAGE=fr_FR:fr\"", env)
 	}
 }
 
@@ -75,15 +75,15 @@ func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
 	}
 	d := read(path)["download"].(map[string]any)
 	if d["own"] != 1.0 || d["default_directory"] != "/home/gem/Downloads" || d["prompt_for_download"] != false {
-		t.Errorf("download: %v", d)
+		t.Errorf("download: %v, want own 1, /home/gem/Downloads, no prompt", d)
 	}
 	if b, _ := os.ReadFile(path); !strings.Contains(string(b), "9007199254740993") {
-		t.Errorf("a large number was changed: %s", b)
+		t.Errorf("a large number was changed: %s, want containing \"9007199254740993\"", b)
 	}
 	local := filepath.Join(s.dir("profile"), "Local State")
 	dns := read(local)["dns_over_https"].(map[string]any)
 	if dns["mode"] != "secure" || dns["templates"] != "https://a/dns{?dns} https://b/dns" {
-		t.Errorf("dns: %v", dns)
+		t.Errorf("dns: %v, want mode secure with both templates", dns)
 	}
 	if err := os.WriteFile(local, []byte(`{"cut`), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,14 +98,14 @@ func TestListener(t *testing.T) {
 	t.Parallel()
 	text := "noise\n" + strings.Repeat("x", 3*maxLine) + "\n\nDevTools listening on ws://127.0.0.1:1/devtools/browser/a\r\nDevTools listening on ws://evil/\nmore"
 	for size := 1; size < len(text); size += 7 {
-		l := newListener()
+		l := newOutputScanner()
 		for piece := range slices.Chunk([]byte(text), size) {
 			if n, err := l.Write(piece); n != len(piece) || err != nil {
-				t.Fatal(n, err)
+				t.Fatalf("wrote %d bytes, %v, want %d", n, err, len(piece))
 			}
 		}
 		if got := <-l.address; got != "ws://127.0.0.1:1/devtools/browser/a" || len(l.address) != 0 {
-			t.Errorf("in pieces of %d: %q", size, got)
+			t.Errorf("in pieces of %d: %q, want \"ws://127.0.0.1:1/devtools/browser/a\", no address", size, got)
 		}
 	}
 }
@@ -116,12 +116,12 @@ func TestProxyScript(t *testing.T) {
 		"proxy:3128": "PROXY proxy:3128", "http://proxy": "PROXY proxy:80", "https://proxy": "HTTPS proxy:443",
 		"socks5://u:p@proxy:1080": "SOCKS5 proxy:1080", "http://[::1]:8080": "PROXY [::1]:8080", "": "", "http://": "",
 	} {
-		if got := (Proxy{Server: server}).way(); got != want {
+		if got := (Proxy{Server: server}).directive(); got != want {
 			t.Errorf("%q: %q, want %q", server, got, want)
 		}
 	}
 	nasty := Proxy{Server: "p:1", Exclude: []string{`"];alert(1)//</script>`}}.script()
 	if !strings.Contains(nasty, `["\"];alert`) {
-		t.Errorf("a host breaks out of its quotes: %s", nasty)
+		t.Errorf("a host breaks out of its quotes: %s, want nasty containing %q", nasty, `["\"];alert`)
 	}
 }

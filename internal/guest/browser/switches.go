@@ -8,30 +8,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quiet are features that talk to servers of the maker, or come between the agent and the page.
-var quiet = []string{"Translate", "MediaRouter", "OptimizationHints", "DialMediaRouteProvider", "InterestFeedContentSuggestions"}
+// disabledFeatures contact the vendor's servers, or get between the agent and the page.
+var disabledFeatures = []string{
+	"Translate", "MediaRouter", "OptimizationHints", "DialMediaRouteProvider", "InterestFeedContentSuggestions",
+	// These drop input to a page that has not been drawn yet.
+	"PaintHolding", "DropInputEventsBeforeFirstPaint", "DropInputEventsWhilePaintHolding",
+}
 
-// smallMemory is below what pages with video or large canvases need of /dev/shm.
+// smallMemory is too little /dev/shm for pages with video or large canvases.
 const smallMemory = 256 << 20
 
-// owned are the switches that make the browser ours; a caller's would break it.
-var owned = []string{"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--user-data-dir", "--profile-directory", "--headless"}
+// reserved switches are set here; other values would break the service.
+var reserved = []string{"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--user-data-dir", "--profile-directory", "--headless"}
 
-// switches is the command line of a start.
+// switches returns the command line arguments of a start.
 func (s *Service) switches(set settings, tabs bool) []string {
 	args := []string{
 		"--user-data-dir=" + s.dir("profile"),
 		"--remote-debugging-address=127.0.0.1", "--remote-debugging-port=0",
 		"--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-sync", "--disable-component-update",
 		"--disable-default-apps", "--disable-breakpad", "--disable-gpu", "--password-store=basic", "--use-mock-keychain",
-		"--noerrdialogs", "--hide-crash-restore-bubble", "--disable-search-engine-choice-screen",
-		// Whoever closes the last window, a client from outside or a person, must not end the browser for all others.
+		"--noerrdialogs", "--disable-hang-monitor", "--hide-crash-restore-bubble", "--disable-search-engine-choice-screen",
+		// A client or a person that closes the last window must not end the browser for the others.
 		"--keep-alive-for-test",
 		"--start-maximized", "--ozone-platform=x11",
+		// A page that comes back as it was left would have lost what was attached to it.
+		"--disable-back-forward-cache",
+		"--allow-pre-commit-input",
+		// Pages behind other windows must run as those in front do.
+		"--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
 		"--lang=" + s.menuLanguage(set), "--accept-lang=" + s.languages(set),
 	}
-	if s.unsandboxed() != "" {
-		// The second keeps away a bar that warns of the first and takes room from the page.
+	if s.sandboxOffReason() != "" {
+		// The second switch hides a warning about the first, which would take space from the page.
 		args = append(args, "--no-sandbox", "--test-type")
 	}
 	if s.cfg.UserAgent != "" {
@@ -39,6 +48,9 @@ func (s *Service) switches(set settings, tabs bool) []string {
 	}
 	if pac := s.cfg.Proxy.script(); pac != "" {
 		args = append(args, "--proxy-pac-url=data:application/x-ns-proxy-autoconfig;base64,"+base64.StdEncoding.EncodeToString([]byte(pac)))
+	}
+	if s.cfg.Trust != nil && s.cfg.Proxy.script() != "" {
+		args = append(args, s.cfg.Trust()...)
 	}
 	if memory := new(unix.Statfs_t); unix.Statfs("/dev/shm", memory) != nil || int64(memory.Blocks)*memory.Bsize < smallMemory {
 		args = append(args, "--disable-dev-shm-usage")
@@ -53,18 +65,18 @@ func (s *Service) switches(set settings, tabs bool) []string {
 	return append(args, "about:blank")
 }
 
-// extraArgs are the configured switches, without those that are ours. Lists of features are joined with our own, because of
-// several such switches Chromium heeds only the last.
+// extraArgs returns the configured switches without reserved ones. It merges lists of disabled features, because Chromium
+// applies only the last.
 func (s *Service) extraArgs() []string {
-	off := slices.Clone(quiet)
+	off := slices.Clone(disabledFeatures)
 	var args []string
 	for _, arg := range s.cfg.ExtraArgs {
 		name, value, _ := strings.Cut(arg, "=")
 		switch {
 		case name == "--disable-features":
 			off = append(off, strings.Split(value, ",")...)
-		case slices.Contains(owned, name) || !strings.HasPrefix(name, "--"):
-			s.cfg.Log.Warn("switch for the browser is left out: it is the sandbox's own", "switch", name)
+		case slices.Contains(reserved, name) || !strings.HasPrefix(name, "--"):
+			s.cfg.Log.Warn("reserved browser switch ignored", "switch", name)
 		default:
 			args = append(args, arg)
 		}
@@ -72,7 +84,7 @@ func (s *Service) extraArgs() []string {
 	return append(args, "--disable-features="+strings.Join(off, ","))
 }
 
-// languages are what pages are asked for.
+// languages are the preferred languages of pages.
 func (s *Service) languages(set settings) string {
 	if set.Locale != "" {
 		return set.Locale
@@ -80,7 +92,7 @@ func (s *Service) languages(set settings) string {
 	return s.cfg.Lang
 }
 
-// menuLanguage is the browser's own.
+// menuLanguage is the language of the browser itself.
 func (s *Service) menuLanguage(set settings) string {
 	if set.Locale == "" && s.cfg.UILang != "" {
 		return s.cfg.UILang
@@ -89,7 +101,7 @@ func (s *Service) menuLanguage(set settings) string {
 	return strings.TrimSpace(first)
 }
 
-// environ is what the browser inherits. Menus follow LANGUAGE, not the switch.
+// environ is the browser's environment. Menus follow LANGUAGE, not the switch.
 func (s *Service) environ(set settings) []string {
 	locale := strings.ReplaceAll(s.menuLanguage(set), "-", "_")
 	language, _, _ := strings.Cut(locale, "_")

@@ -8,26 +8,26 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// page is a tab as the browser lists it.
+// page is a tab in the browser's list.
 type page struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
 	URL  string `json:"url"`
 }
 
-// maxList bounds the browser's answer about its tabs; addresses can be long.
+// maxList bounds the list of tabs; URLs can be long.
 const maxList = 64 << 20
 
-// pages lists the tabs, the one that was used last first. Only this list comes in that order.
+// pages lists the tabs, most recently used first. Only this list has that order.
 func (c *chrome) pages(ctx context.Context) ([]page, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host()+"/json/list", nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.s.gate.RoundTrip(req)
+	resp, err := c.s.lists.RoundTrip(req)
 	if err != nil {
 		return nil, fmt.Errorf("list tabs: %w", err)
 	}
@@ -44,7 +44,7 @@ func (c *chrome) pages(ctx context.Context) ([]page, error) {
 	return tabs, nil
 }
 
-// watchTabs asks to be told when tabs come and go.
+// watchTabs subscribes to the closing of tabs.
 func (c *chrome) watchTabs(ctx context.Context) (*cdp.Subscription, error) {
 	events := c.client.Subscribe(cdp.Filter{Session: cdp.Browser, Methods: []string{"Target.targetDestroyed"}, MaxEvents: 16})
 	err := c.client.Call(ctx, cdp.Browser, "Target.setDiscoverTargets", map[string]any{"discover": true}, nil)
@@ -55,22 +55,21 @@ func (c *chrome) watchTabs(ctx context.Context) (*cdp.Subscription, error) {
 	return events, nil
 }
 
-// keepTab opens a blank tab when the last one was closed: a browser without any has no window, and clients that look for a
-// page find none.
+// keepTab opens a blank tab when the last one was closed: a browser without a tab has no window, and clients find no page.
 func (c *chrome) keepTab(life context.Context, events *cdp.Subscription) {
 	defer events.Close()
 	for {
 		if _, err := events.Next(life); err != nil {
 			return
 		}
-		if c.tabless(life) && c.settled(life) && c.tabless(life) {
-			// It fails when the browser is going too, and then it does not matter.
+		if c.hasNoTab(life) && c.pause(life) && c.hasNoTab(life) {
+			// This fails only when the browser is ending, too.
 			_, _ = c.client.CreateTarget(life, cdp.NewTarget{})
 		}
 	}
 }
 
-func (c *chrome) tabless(ctx context.Context) bool {
+func (c *chrome) hasNoTab(ctx context.Context) bool {
 	targets, err := c.client.Targets(ctx)
 	if err != nil {
 		return false
@@ -83,9 +82,9 @@ func (c *chrome) tabless(ctx context.Context) bool {
 	return true
 }
 
-// settled waits a moment: when the browser itself is being closed, or its client is just about to open the next tab, there
-// is nothing to do.
-func (c *chrome) settled(life context.Context) bool {
+// pause waits a moment and reports whether the browser still runs. The browser may be closing, or its client about to open
+// another tab; then there is nothing to do.
+func (c *chrome) pause(life context.Context) bool {
 	select {
 	case <-time.After(150 * time.Millisecond):
 		return true
@@ -95,7 +94,7 @@ func (c *chrome) settled(life context.Context) bool {
 	return false
 }
 
-// awaitPainted waits until the first look at the display shows the browser.
+// awaitPainted waits until the display shows the browser.
 func (c *chrome) awaitPainted(ctx context.Context) {
 	select {
 	case <-c.painted:
@@ -104,8 +103,8 @@ func (c *chrome) awaitPainted(ctx context.Context) {
 	}
 }
 
-// paint waits until the first tab has been drawn.
-func (c *chrome) paint(life context.Context) {
+// awaitFirstPaint waits until the first tab has been drawn.
+func (c *chrome) awaitFirstPaint(life context.Context) {
 	defer close(c.painted)
 	ctx, cancel := context.WithTimeout(life, paintTime)
 	defer cancel()
@@ -115,8 +114,8 @@ func (c *chrome) paint(life context.Context) {
 			return
 		}
 		if len(tabs) > 0 {
-			// A page that does not want to be drawn keeps nobody from looking.
-			_ = c.drawn(ctx, tabs[0].ID)
+			// A page that is never drawn must not block callers.
+			_ = c.awaitDrawn(ctx, tabs[0].ID)
 			return
 		}
 		select {
@@ -127,30 +126,30 @@ func (c *chrome) paint(life context.Context) {
 	}
 }
 
-// drawn waits until the window manager has given the tab's window its place, and the page was drawn at that size.
-func (c *chrome) drawn(ctx context.Context, id string) error {
+// awaitDrawn waits until the window manager has placed the tab's window, and the page was drawn at that size.
+func (c *chrome) awaitDrawn(ctx context.Context, id string) error {
 	session, err := c.client.Attach(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer c.detach(session)
-	if err := c.maximised(ctx, id); err != nil {
+	if err := c.awaitMaximized(ctx, id); err != nil {
 		return err
 	}
 	return c.client.Evaluate(ctx, session, drawnTwice, nil)
 }
 
-// drawnTwice resolves when the page was drawn, or is behind another tab and will not be.
+// drawnTwice resolves when the page was drawn, or is hidden behind another tab.
 const drawnTwice = `new Promise(done => {
 	if (document.hidden) done();
 	document.addEventListener("visibilitychange", done, {once: true});
 	requestAnimationFrame(() => requestAnimationFrame(done));
 }).then(() => true)`
 
-// placeTime is how long the window manager may take; without one the window stays as it is.
+// placeTime is how long the window manager may take to maximize a window.
 const placeTime = time.Second
 
-func (c *chrome) maximised(ctx context.Context, id string) error {
+func (c *chrome) awaitMaximized(ctx context.Context, id string) error {
 	var w struct {
 		Bounds struct {
 			State string `json:"windowState"`
@@ -170,7 +169,7 @@ func (c *chrome) maximised(ctx context.Context, id string) error {
 	return nil
 }
 
-// detach ends a session, also after its caller's time is up.
+// detach ends a session, even after its caller's context has ended.
 func (c *chrome) detach(session cdp.SessionID) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

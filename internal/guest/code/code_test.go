@@ -39,7 +39,7 @@ func newService(t testing.TB) (*Service, *proc.Runner) {
 		p.Close()
 		n.Close()
 		if left := r.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v", left)
+			t.Errorf("processes are left: %v, want len(left) at most 0", left)
 		}
 		r.Close()
 	})
@@ -58,7 +58,7 @@ func wire(t testing.TB, out ExecuteOut) string {
 		t.Fatal(err)
 	}
 	if len(v) != 9 {
-		t.Errorf("fields: %s", b)
+		t.Errorf("fields: %s, want len(v) 9", b)
 	}
 	for _, key := range []string{"language", "code", "session_id", "traceback"} {
 		delete(v, key)
@@ -105,10 +105,10 @@ func TestBothLanguages(t *testing.T) {
 				t.Errorf("%s in %s:\n%s", c.name, language, diff)
 			}
 			if out.Language != language || out.Code != code || *out.SessionID != "s" || (out.Traceback != nil) != (c.name == "error") {
-				t.Errorf("%s in %s: %+v", c.name, language, out)
+				t.Errorf(`got %s in %s: %+v, want out.Language %v, out.Code %v, *out.SessionID "s", (out.Traceback != nil) (c.name == "error")`, c.name, language, out, language, code)
 			}
 			if out.Traceback != nil && !strings.Contains(strings.Join(*out.Traceback, "\n"), "TypeError: t") {
-				t.Errorf("%s in %s: %q", c.name, language, *out.Traceback)
+				t.Errorf("%s in %s: got traceback %q, want TypeError: t in it", c.name, language, *out.Traceback)
 			}
 		}
 	}
@@ -120,20 +120,20 @@ func TestSessionsAndTimeouts(t *testing.T) {
 	for language, loop := range map[string]string{"python": "while True: pass", "javascript": "while (true) {}"} {
 		alone, err := s.Execute(t.Context(), ExecuteIn{Language: language, Code: "globalThing = 1"})
 		if err != nil || alone.SessionID != nil || alone.Status != "ok" {
-			t.Errorf("%s: %v, %+v", language, err, alone)
+			t.Errorf(`%s: got %v, %+v, want alone.SessionID nil, alone.Status "ok"`, language, err, alone)
 		}
 		first, err := s.Execute(t.Context(), ExecuteIn{Language: language, Code: "globalThing", Stateful: true})
 		if err != nil || first.SessionID == nil || first.Status != "error" || *first.ExitCode != 1 {
-			t.Fatalf("%s: %v, %+v", language, err, first)
+			t.Fatalf(`%s: got %v, %+v, want first.SessionID other than nil, first.Status "error", *first.ExitCode 1`, language, err, first)
 		}
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Language: language, Code: "kept = 5\n" + loop, SessionID: first.SessionID, Timeout: new(1)})
 		if err != nil || out.Status != "timeout" || *out.ExitCode != 124 || !strings.Contains(call.Message, "variables are kept") {
-			t.Errorf("%s: %q, %v, %+v", language, call.Message, err, out)
+			t.Errorf(`%s: got %q, %v, %+v, want out.Status "timeout", *out.ExitCode 124, strings.Contains(call.Message, "variables are kept")`, language, call.Message, err, out)
 		}
 		out, err = s.Execute(t.Context(), ExecuteIn{Language: language, Code: "kept", SessionID: first.SessionID, Stateful: true})
 		if err != nil || out.Status != "ok" || out.Outputs[0].Data["text/plain"] != "5" || *out.SessionID != *first.SessionID {
-			t.Errorf("%s: %v, %+v", language, err, out)
+			t.Errorf(`%s: got %v, %+v, want out.Status "ok", out.Outputs[0].Data["text/plain"] "5", *out.SessionID %v`, language, err, out, *first.SessionID)
 		}
 		var events []string
 		err = s.ExecuteStream(t.Context(), ExecuteIn{Language: language, Code: "kept + 1", SessionID: first.SessionID}, func(e op.Event) error {
@@ -142,7 +142,7 @@ func TestSessionsAndTimeouts(t *testing.T) {
 			return err
 		})
 		if err != nil || len(events) != 2 || !strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) || !strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
-			t.Errorf("%s: %v, %q", language, err, events)
+			t.Errorf("%s: got %v, %q, want len(events) 2, strings.HasPrefix(events[0], `output{\"output\":{\"output_type\":\"execute_result\",\"data\":{\"text/plain\":\"6\"}`), strings.HasPrefix(events[1], `result{\"result\":{\"language\":\"`+language)", language, err, events)
 		}
 	}
 	_, err := s.Execute(t.Context(), ExecuteIn{Language: "python", Code: "1", Cwd: new("none")})
@@ -158,23 +158,23 @@ func TestSessionsAndTimeouts(t *testing.T) {
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	s, r := newService(t)
-	i, err := s.Info(t.Context(), None{})
+	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || len(i.Languages) != 2 {
-		t.Fatalf("%v, %+v", err, i)
+		t.Fatalf("got %v, %+v, want len(i.Languages) 2", err, i)
 	}
 	for _, l := range i.Languages {
 		if l.RuntimeVersion == nil || !strings.Contains(*l.RuntimeVersion, ".") || l.DefaultTimeout != 30 || l.MaxTimeout != 300 || l.Details["max_sessions"] != 16 {
-			t.Errorf("%+v", l)
+			t.Errorf(`got %+v, want l.RuntimeVersion other than nil, strings.Contains(*l.RuntimeVersion, "."), l.DefaultTimeout 30, l.MaxTimeout 300, l.Details["max_sessions"] 16`, l)
 		}
 	}
 	bare := proc.New(proc.Config{Env: []string{"PATH=" + t.TempDir()}})
 	defer bare.Close()
 	s.Node = node.New(node.Config{Runner: bare})
-	if i, err = s.Info(t.Context(), None{}); err != nil || i.Languages[1].RuntimeVersion != nil || !strings.Contains(i.Languages[1].Description, "apt-get install nodejs") {
-		t.Errorf("%v, %+v", err, i)
+	if i, err = s.Info(t.Context(), op.None{}); err != nil || i.Languages[1].RuntimeVersion != nil || !strings.Contains(i.Languages[1].Description, "apt-get install nodejs") {
+		t.Errorf(`got %v, %+v, want i.Languages[1].RuntimeVersion nil, strings.Contains(i.Languages[1].Description, "apt-get install nodejs")`, err, i)
 	}
 	if len(r.Living()) > 0 {
-		t.Errorf("asking started something that stays: %v", r.Living())
+		t.Errorf("asking started something that stays: %v, want len(r.Living()) at most 0", r.Living())
 	}
 	if _, err := s.language("x"); !errors.As(err, new(*op.Error)) {
 		t.Error(err)
@@ -187,7 +187,7 @@ func TestOpsAreSound(t *testing.T) {
 	defer n.Close()
 	table := op.NewTable(j.Ops(), n.Ops(), New(Config{Python: j, Node: n}).Ops())
 	if got := len(table.All()); got != 15 {
-		t.Errorf("%d operations", got)
+		t.Errorf("got %d operations, want 15", got)
 	}
 	// The document needs every type.
 	if _, err := json.Marshal(rest.OpenAPI("", "", table, rest.Guest)); err != nil {

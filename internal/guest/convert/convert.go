@@ -1,15 +1,14 @@
-// Package convert turns documents into Markdown: web pages, Office files, PDF,
-// tables, notebooks, pictures' metadata, text; from the web, from files, and from
-// data URIs.
+// Package convert converts documents to Markdown: web pages, Office files, PDF, tables,
+// notebooks, image metadata and text, from the web, from files and from data URIs.
 //
-// It owns the choice of converter and the fetching, which obeys the outbound proxy
-// and never reaches the sandbox's own internals. HTML is converted by aio-markdown
-// (see package markdown), Office files and PDF by Microsoft's markitdown, or, when
-// that is not installed, by our own plainer reader; both programs in processes of
-// their own. It refuses anything without a bound on size and time.
+// It owns the choice of converter and the fetching, which respects the outbound proxy and
+// never reaches the sandbox's own internals. HTML is converted by aio-markdown (see package
+// markdown), Office files and PDF by Microsoft's markitdown or, if that is not installed, by
+// our own plainer reader. Both programs run in their own processes, bounded in size and time.
 package convert
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -20,35 +19,34 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// Config of the service. A limit of 0 is the default.
+// Config of the service. A limit of 0 means the default.
 type Config struct {
 	Home      string
 	Workspace string
-	Venv      string // Python environment that has markitdown
-	Markdown  string // the program aio-markdown; empty: HTML cannot be converted
+	Venv      string // Python environment with markitdown
+	Markdown  string // path of aio-markdown; empty: HTML and Excel files cannot be read
 	Runner    *proc.Runner
 	Log       *slog.Logger
 
-	// Proxy says which outbound proxy a request goes through, as in http.Transport.
-	// Nil means none.
+	// Proxy selects the outbound proxy of a request, as in http.Transport. Nil: none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Deny names the addresses of the sandbox's own internals. Nil means none.
+	// Deny reports whether an address belongs to the sandbox's own internals. Nil: none does.
 	Deny func(netip.AddrPort) bool
 
-	MaxBytes int64         // of a document
-	MaxText  int           // of the Markdown
-	Timeout  time.Duration // of one conversion, fetching included
-	MaxJobs  int           // at a time
+	MaxBytes int64         // size of a document
+	MaxText  int           // bytes of Markdown
+	Timeout  time.Duration // of one conversion, including the download
+	MaxJobs  int           // concurrent conversions
 }
 
-// Service converts.
+// Service converts documents.
 type Service struct {
 	cfg  Config
 	base pathname.Base
@@ -57,35 +55,28 @@ type Service struct {
 	web  *fetcher
 }
 
-// New makes the service. It touches nothing.
+// New returns the service. It has no side effects.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	set(&c.MaxBytes, 64<<20)
-	set(&c.MaxText, 8<<20)
-	set(&c.Timeout, 2*time.Minute)
-	set(&c.MaxJobs, 4)
-	return &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, docs: document.Reader{Runner: c.Runner},
+	c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
+	c.MaxText = cmp.Or(c.MaxText, 8<<20)
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Minute)
+	c.MaxJobs = cmp.Or(c.MaxJobs, 4)
+	return &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, docs: document.Reader{Runner: c.Runner, Helper: document.Helper{Runner: c.Runner, Program: c.Markdown}},
 		jobs: make(chan struct{}, c.MaxJobs), web: newFetcher(c)}
 }
 
-func set[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
-		*v = to
-	}
-}
-
-// Ops lists what the service offers.
+// Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "util_convert_to_markdown", Route: "POST /v1/util/convert_to_markdown", Tag: "util", SDK: "util.convert_to_markdown", Verb: "util convert", ReadOnly: true, MaxBody: 96 << 20,
-			Doc: "Convert a document to Markdown. Takes http, https, file and data URIs of HTML, PDF, Word, PowerPoint, Excel, CSV, JSON, notebooks, images (their metadata) and text."}, s.Convert),
+			Doc: "Convert a document to Markdown. Accepts http, https, file and data URIs of HTML, PDF, Word, PowerPoint, Excel, CSV, JSON, notebooks, images (metadata only) and text."}, s.Convert),
 	}
 }
 
-// Close lets connections go. A conversion ends with its call.
+// Close closes idle connections. Conversions end with their calls.
 func (s *Service) Close() error {
 	s.web.close()
 	return nil
@@ -96,7 +87,7 @@ func (s *Service) View(ctx context.Context, path string, q document.Query) (docu
 	return s.docs.View(ctx, path, q)
 }
 
-// ConvertIn is a document.
+// ConvertIn names a document.
 type ConvertIn struct {
 	URI string `json:"uri" doc:"http:, https:, file: or data: URI, or a path"`
 }
@@ -109,28 +100,28 @@ func (s *Service) Convert(ctx context.Context, in ConvertIn) (string, error) {
 	case s.jobs <- struct{}{}:
 		defer func() { <-s.jobs }()
 	case <-ctx.Done():
-		return "", op.Errorf(op.Unavailable, "there are already %d conversions; try again later", s.cfg.MaxJobs)
+		return "", op.Errorf(op.Unavailable, "conversion limit reached (%d); retry later", s.cfg.MaxJobs)
 	}
 	src, err := s.open(ctx, strings.TrimSpace(in.URI))
 	if err != nil {
-		return "", s.inTime(ctx, err)
+		return "", s.explainTimeout(ctx, err)
 	}
 	defer src.close()
 	text, err := s.markdown(ctx, src)
 	if err != nil {
-		return "", s.inTime(ctx, err)
+		return "", s.explainTimeout(ctx, err)
 	}
 	if len(text) > s.cfg.MaxText {
 		text = strings.ToValidUTF8(text[:s.cfg.MaxText], "") + "\n\n[cut here]\n"
-		op.Hint(ctx, "the Markdown was cut after %d bytes", s.cfg.MaxText)
+		op.Hint(ctx, "the Markdown was truncated after %d bytes", s.cfg.MaxText)
 	}
 	return text, nil
 }
 
-// inTime makes the end of the time a failure that says so.
-func (s *Service) inTime(ctx context.Context, err error) error {
+// explainTimeout turns an exceeded deadline into an error that says so.
+func (s *Service) explainTimeout(ctx context.Context, err error) error {
 	if _, ok := op.AsError(err); !ok && ctx.Err() == context.DeadlineExceeded {
-		return op.Errorf(op.Unavailable, "the conversion took longer than %v; try a smaller document: %w", s.cfg.Timeout, err)
+		return op.Errorf(op.Unavailable, "the conversion took longer than %v and was canceled; try a smaller document: %w", s.cfg.Timeout, err)
 	}
 	return err
 }
@@ -140,18 +131,18 @@ type source struct {
 	path  string
 	media string   // as declared, without parameters; may be empty
 	full  string   // as declared, with parameters
-	name  string   // what it calls itself
-	page  *url.URL // where it came from, for links; nil unless from the web
-	temp  bool     // to be removed
+	name  string   // file name
+	page  *url.URL // its URL, for links; nil unless from the web
+	temp  bool     // path is to be removed
 }
 
 func (s *source) close() {
 	if s.temp {
-		_ = os.Remove(s.path) // a temporary file that stays hurts nobody
+		_ = os.Remove(s.path) // a leftover temporary file does no harm
 	}
 }
 
-// open brings a document to the disk.
+// open downloads or locates a document.
 func (s *Service) open(ctx context.Context, uri string) (*source, error) {
 	scheme, rest, ok := strings.Cut(uri, ":")
 	switch {
@@ -164,7 +155,7 @@ func (s *Service) open(ctx context.Context, uri string) (*source, error) {
 	case ok && strings.EqualFold(scheme, "file"):
 		return s.file(uri)
 	case ok && !strings.Contains(scheme, "/") && strings.HasPrefix(rest, "//"):
-		return nil, op.Errorf(op.Invalid, "%s URIs cannot be converted; send an http, https, file or data URI", scheme)
+		return nil, op.Errorf(op.Invalid, "unsupported URI scheme %q; send an http, https, file or data URI", scheme)
 	}
 	return s.local(uri)
 }
@@ -172,10 +163,10 @@ func (s *Service) open(ctx context.Context, uri string) (*source, error) {
 func (s *Service) file(uri string) (*source, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
-		return nil, op.Errorf(op.Invalid, "the uri cannot be read: %w", err)
+		return nil, op.Errorf(op.Invalid, "invalid uri: %w", err)
 	}
 	if u.Host != "" && u.Host != "localhost" {
-		return nil, op.Errorf(op.Invalid, "%s names the host %q; a file URI has three slashes, as in file:///home/x", uri, u.Host)
+		return nil, op.Errorf(op.Invalid, "%s has the host %q; a file URI starts with three slashes, such as file:///home/x", uri, u.Host)
 	}
 	path := u.Path
 	if path == "" {
@@ -194,7 +185,7 @@ func (s *Service) local(path string) (*source, error) {
 		return nil, pyerr.From("convert", full, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, pyerr.New("convert", full, pyerr.Spec{Kind: pyerr.Target}, "convert %s: it is not a regular file", full)
+		return nil, pyerr.New("convert", full, pyerr.Spec{Kind: pyerr.Target}, "convert %s: not a regular file", full)
 	}
 	if info.Size() > s.cfg.MaxBytes {
 		return nil, tooLarge(full, s.cfg.MaxBytes)
@@ -203,5 +194,5 @@ func (s *Service) local(path string) (*source, error) {
 }
 
 func tooLarge(what string, limit int64) error {
-	return op.Errorf(op.TooLarge, "%s is larger than %d MiB, too large to convert", what, limit>>20)
+	return op.Errorf(op.TooLarge, "%s is too large to convert: the limit is %d MiB", what, limit>>20)
 }

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
 	"github.com/cove-sandbox/cove/internal/markdown"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
@@ -81,7 +81,7 @@ func convert(t testing.TB, s *Service, uri string) string {
 	t.Helper()
 	text, err := s.Convert(t.Context(), ConvertIn{uri})
 	if err != nil {
-		t.Fatalf("%.80s: %v", uri, err)
+		t.Fatalf("%.80s: got %v, want no error", uri, err)
 	}
 	return text
 }
@@ -142,7 +142,7 @@ func documents(t testing.TB) string {
 		office("xlsx", "data.csv"),
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v: %s", args, err, out)
+			t.Fatalf("%q: got %v: %s, want no error", args, err, out)
 		}
 	}
 	return dir
@@ -181,7 +181,7 @@ func TestRealDocuments(t *testing.T) {
 		must(t, err)
 		has(t, v.Text, "## Page 1 of 1", "Sales grew", "North")
 		if v.Metadata["page_count"] != 1 || v.Metadata["file_type"] != "pdf" {
-			t.Errorf("%v", v.Metadata)
+			t.Errorf("got %v, want v.Metadata[\"page_count\"] == 1 and v.Metadata[\"file_type\"] == \"pdf\"", v.Metadata)
 		}
 		if _, err := with.View(t.Context(), dir+"/report.pdf", document.Query{Pages: []int{2, 3}}); err == nil {
 			t.Error("a page that is not there was shown")
@@ -190,7 +190,7 @@ func TestRealDocuments(t *testing.T) {
 		must(t, err)
 		has(t, v.Text, "| 2 | Apples | 3 |")
 		if strings.Contains(v.Text, "Pears") {
-			t.Errorf("%s", v.Text)
+			t.Errorf("got %s, want !strings.Contains(v.Text, \"Pears\")", v.Text)
 		}
 	})
 }
@@ -248,7 +248,7 @@ func TestFiles(t *testing.T) {
 		has(t, convert(t, s, uri), "# As it is\n")
 	}
 	if text := convert(t, s, "~/t.txt"); !strings.HasSuffix(text, "é\n\n[cut here]\n") || len(text) > 70 {
-		t.Errorf("%q", text)
+		t.Errorf("got %q, want strings.HasSuffix(text, \"é\\n\\n[cut here]\\n\") and len(text) <= 70", text)
 	}
 	refused(t, s, "file:///none", op.NotFound, "none")
 	refused(t, s, "file://elsewhere/x", op.Invalid, "elsewhere")
@@ -297,14 +297,14 @@ func TestWeb(t *testing.T) {
 	text := convert(t, s, srv.URL+"/some/page")
 	has(t, text, "# The page\n", "Text with [a link]("+srv.URL+"/link).")
 	if strings.Contains(text, "evil") {
-		t.Errorf("%s", text)
+		t.Errorf("got %s, want !strings.Contains(text, \"evil\")", text)
 	}
 	sentence := "<p>" + strings.Repeat("This is a long sentence of an article, with commas, that somebody wrote. ", 12) + "</p>"
 	article := page(t, "text/html", "<html><head><title>Story - Site</title></head><body><div class='sidebar'><ul><li><a href='/x'>unrelated teaser</a></li></ul></div><article><h1>Story</h1>"+strings.Repeat(sentence, 6)+"</article><footer>imprint</footer></body></html>")
 	text = convert(t, s, article.URL)
 	has(t, text, "This is a long sentence")
 	if strings.Contains(text, "unrelated teaser") {
-		t.Errorf("what is not to be read is there:\n%.500s", text)
+		t.Errorf("what is not to be read is there:\n%.500s, want !strings.Contains(text, \"unrelated teaser\")", text)
 	}
 	has(t, convert(t, s, page(t, "text/markdown", "# as it is").URL), "# as it is")
 	has(t, convert(t, s, page(t, "application/octet-stream", "a,b\n1,2\n").URL+"/t.csv"), "| a | b |")
@@ -340,7 +340,7 @@ func TestInternalsAreDenied(t *testing.T) {
 		uri := fmt.Sprintf("http://%s:%d/", host, port)
 		for name, s := range map[string]*Service{"direct": s, "through the proxy": proxied} {
 			if _, err := s.Convert(t.Context(), ConvertIn{uri}); err == nil {
-				t.Errorf("%s %s: no failure", name, uri)
+				t.Errorf("%s %s: no failure, want an error", name, uri)
 			}
 		}
 		refused(t, s, open.URL+"/to?u="+url.QueryEscape(uri), map[bool]op.Code{true: op.Denied, false: op.Unavailable}[!strings.HasPrefix(host, "2") && host != "127.1"], "")
@@ -389,7 +389,7 @@ func TestProxyIsObeyed(t *testing.T) {
 	srv := page(t, "text/plain", "open")
 	has(t, convert(t, s, srv.URL), "open through the proxy")
 	if text := convert(t, s, srv.URL+"/direct"); text != "open" {
-		t.Errorf("%q", text)
+		t.Errorf("got %q, want text == \"open\"", text)
 	}
 }
 
@@ -401,14 +401,14 @@ func TestConversionsAreBounded(t *testing.T) {
 	defer cancel()
 	_, err := s.Convert(ctx, ConvertIn{"data:,x"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Unavailable {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Unavailable", err)
 	}
 	<-s.jobs
 	if text := convert(t, s, "data:,x"); text != "x" {
-		t.Errorf("%q", text)
+		t.Errorf("got %q, want text == \"x\"", text)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "convert-*")); len(left) > 20 {
-		t.Errorf("temporary files stay: %d", len(left))
+		t.Errorf("temporary files stay: got %d, want len(left) <= 20", len(left))
 	}
 }
 

@@ -20,19 +20,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// fetcher gets documents from the web.
+// fetcher downloads documents.
 type fetcher struct {
 	cfg     Config
-	direct  *http.Transport // dials what it is asked for, unless denied
+	direct  *http.Transport // dials every address that is not denied
 	proxied *http.Transport // dials only the proxy
 }
 
-var errDenied = errors.New("this address belongs to the sandbox itself")
+var errDenied = errors.New("the address belongs to the sandbox itself")
 
 func newFetcher(c Config) *fetcher {
 	f := &fetcher{cfg: c}
-	// Every connection is checked right before it is made, so that a name that
-	// resolves to something else the second time does not help.
+	// Every address is checked right before the connection, so that a name that resolves
+	// to something else the second time does not help.
 	guarded := &net.Dialer{Timeout: 15 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil || f.denied(ap) {
@@ -56,13 +56,13 @@ func (f *fetcher) close() {
 	f.proxied.CloseIdleConnections()
 }
 
-// denied asks about an address in every form that leads to it.
+// denied checks an address in every form that leads to it.
 func (f *fetcher) denied(ap netip.AddrPort) bool {
 	if f.cfg.Deny == nil {
 		return false
 	}
 	addr := ap.Addr().Unmap().WithZone("")
-	if addr.IsUnspecified() { // which connects to this machine
+	if addr.IsUnspecified() { // connects to this machine
 		for _, local := range []string{"127.0.0.1", "::1"} {
 			if f.cfg.Deny(netip.AddrPortFrom(netip.MustParseAddr(local), ap.Port())) {
 				return true
@@ -75,7 +75,7 @@ func (f *fetcher) denied(ap netip.AddrPort) bool {
 // RoundTrip sends one request of a chain of redirects.
 func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "http" && r.URL.Scheme != "https" {
-		return nil, fmt.Errorf("it leads to a %s URI", r.URL.Scheme)
+		return nil, fmt.Errorf("redirected to a %s URI", r.URL.Scheme)
 	}
 	if f.cfg.Proxy != nil {
 		via, err := f.cfg.Proxy(r)
@@ -92,8 +92,8 @@ func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.direct.RoundTrip(r)
 }
 
-// checkName holds a target that a proxy will dial against the denied addresses.
-// A name that does not resolve here is the proxy's to resolve, elsewhere.
+// checkName checks a host that a proxy will dial. A name that does not resolve here is resolved
+// by the proxy, elsewhere.
 func (f *fetcher) checkName(ctx context.Context, u *url.URL) error {
 	port := u.Port()
 	if port == "" {
@@ -120,7 +120,7 @@ func (f *fetcher) checkName(ctx context.Context, u *url.URL) error {
 func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
 	if err != nil || req.URL.Host == "" {
-		return nil, op.Errorf(op.Invalid, "the uri %q cannot be fetched; write it as https://host/path", uri)
+		return nil, op.Errorf(op.Invalid, "the uri %q cannot be fetched; send one such as https://host/path", uri)
 	}
 	req.Header.Set("Accept", "text/markdown, text/html;q=0.9, */*;q=0.8")
 	req.Header.Set("User-Agent", "Mozilla/5.0 (compatible; Cove)")
@@ -135,7 +135,7 @@ func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
 		if res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone {
 			code = op.NotFound
 		}
-		return nil, op.Errorf(code, "%s was answered with %s", uri, res.Status)
+		return nil, op.Errorf(code, "%s: the server responded with %s", uri, res.Status)
 	}
 	if res.ContentLength > f.cfg.MaxBytes {
 		return nil, tooLarge(uri, f.cfg.MaxBytes)
@@ -148,10 +148,10 @@ func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
 	return src, nil
 }
 
-// explain says why a fetch failed.
+// explain turns a failed request into an error for the caller.
 func (f *fetcher) explain(uri string, err error) error {
 	if errors.Is(err, errDenied) {
-		return op.Errorf(op.Denied, "%s is refused: %w", uri, errDenied)
+		return op.Errorf(op.Denied, "%s cannot be fetched: %w", uri, errDenied)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -159,7 +159,7 @@ func (f *fetcher) explain(uri string, err error) error {
 	return op.Errorf(op.Unavailable, "%s cannot be fetched: %w", uri, err)
 }
 
-// fileName is what the reply calls itself.
+// fileName is the name that the server gives a document.
 func fileName(res *http.Response) string {
 	if _, params, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && params["filename"] != "" {
 		return path.Base(params["filename"])
@@ -167,11 +167,11 @@ func fileName(res *http.Response) string {
 	return path.Base(res.Request.URL.Path)
 }
 
-// spool writes a document to a temporary file.
+// spool saves a document to a temporary file.
 func (s *source) spool(r io.Reader, what string, limit int64) error {
 	temp, err := os.CreateTemp("", "convert-*")
 	if err != nil {
-		return fmt.Errorf("keep the document: %w", err)
+		return fmt.Errorf("save the document: %w", err)
 	}
 	s.path, s.temp = temp.Name(), true
 	n, err := io.Copy(temp, io.LimitReader(r, limit+1))
@@ -182,7 +182,7 @@ func (s *source) spool(r io.Reader, what string, limit int64) error {
 	case err == nil && n > limit:
 		err = tooLarge(what, limit)
 	case err != nil:
-		err = op.Errorf(op.Unavailable, "%s broke off: %w", what, err)
+		err = op.Errorf(op.Unavailable, "reading %s was interrupted: %w", what, err)
 	}
 	if err != nil {
 		s.close()
@@ -190,11 +190,11 @@ func (s *source) spool(r io.Reader, what string, limit int64) error {
 	return err
 }
 
-// inline reads a data URI, without its scheme.
+// inline decodes a data URI, without its scheme.
 func (s *Service) inline(rest string) (*source, error) {
 	head, data, ok := strings.Cut(rest, ",")
 	if !ok {
-		return nil, op.Errorf(op.Invalid, "the data URI has no comma; write it as data:text/html;base64,…")
+		return nil, op.Errorf(op.Invalid, "the data URI has no comma; send one such as data:text/html;base64,…")
 	}
 	media, isBase64 := head, false
 	if i := strings.LastIndexByte(head, ';'); i >= 0 && strings.EqualFold(strings.TrimSpace(head[i+1:]), "base64") {
@@ -202,13 +202,13 @@ func (s *Service) inline(rest string) (*source, error) {
 	}
 	raw, err := url.PathUnescape(data)
 	if err != nil {
-		return nil, op.Errorf(op.Invalid, "the data URI is not escaped rightly: %w", err)
+		return nil, op.Errorf(op.Invalid, "invalid percent-encoding in data URI: %w", err)
 	}
 	if isBase64 {
 		plain := strings.NewReplacer("-", "+", "_", "/", "\n", "", "\r", "", " ", "").Replace(strings.TrimRight(raw, "= \n\r"))
 		b, err := base64.RawStdEncoding.DecodeString(plain)
 		if err != nil {
-			return nil, op.Errorf(op.Invalid, "the data URI is not base64: %w", err)
+			return nil, op.Errorf(op.Invalid, "invalid base64 in data URI: %w", err)
 		}
 		raw = string(b)
 	}
@@ -219,7 +219,7 @@ func (s *Service) inline(rest string) (*source, error) {
 	}
 	src := &source{full: media}
 	if src.media, _, err = mime.ParseMediaType(media); err != nil {
-		return nil, op.Errorf(op.Invalid, "the data URI has the media type %q: %w", media, err)
+		return nil, op.Errorf(op.Invalid, "invalid media type %q in data URI: %w", media, err)
 	}
 	return src, src.spool(strings.NewReader(raw), "the data URI", s.cfg.MaxBytes)
 }

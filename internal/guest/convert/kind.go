@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// mediaKinds are the kinds that media types stand for. A kind is written as the
-// usual extension.
+// mediaKinds maps media types to kinds. A kind is named by its usual extension.
 var mediaKinds = map[string]string{
 	"text/html": ".html", "application/xhtml+xml": ".html",
 	"text/markdown": ".md", "text/x-markdown": ".md",
@@ -27,16 +26,16 @@ var mediaKinds = map[string]string{
 	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/bmp": ".bmp", "image/tiff": ".tiff",
 }
 
-// extensions that stand for a kind by themselves.
+// extensions maps file extensions to kinds.
 var extensions = map[string]string{
 	".html": ".html", ".htm": ".html", ".xhtml": ".html", ".md": ".md", ".markdown": ".md", ".pdf": ".pdf", ".docx": ".docx", ".pptx": ".pptx",
 	".xlsx": ".xlsx", ".xlsm": ".xlsx", ".xls": ".xls", ".epub": ".epub", ".csv": ".csv", ".tsv": ".tsv", ".json": ".json", ".ipynb": ".ipynb", ".xml": ".xml",
 	".png": ".png", ".jpg": ".jpg", ".jpeg": ".jpg", ".gif": ".gif", ".webp": ".webp", ".bmp": ".bmp", ".tif": ".tiff", ".tiff": ".tiff",
 }
 
-// kind tells what a document is: by what it declares, by its name, then by how it
-// begins. Servers that do not know say octet-stream or text/plain, which tells
-// nothing. "" is something unknown, ".txt" is text.
+// kind determines the kind of a document: by its declared media type, by its name, then by
+// its content. octet-stream and text/plain are what servers say that do not know. An empty
+// kind is unknown, ".txt" is text.
 func (s *source) kind() (string, error) {
 	if k := mediaKinds[s.media]; k != "" {
 		if k == ".json" && extensions[strings.ToLower(filepath.Ext(s.name))] == ".ipynb" {
@@ -62,7 +61,7 @@ func (s *source) sniff() (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && n == 0 {
-		return ".txt", nil // empty, or not to be read, which the next step tells
+		return ".txt", nil // empty, or unreadable, which the next step reports
 	}
 	head = head[:n]
 	if bytes.HasPrefix(head, []byte("PK\x03\x04")) {
@@ -78,7 +77,7 @@ func (s *source) sniff() (string, error) {
 	return "", nil
 }
 
-// zipKind tells Office files apart by what is in them.
+// zipKind identifies an Office file by its content.
 func zipKind(path string) string {
 	z, err := zip.OpenReader(path)
 	if err != nil {

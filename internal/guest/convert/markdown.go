@@ -11,13 +11,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// markdown converts a document by its kind.
+// markdown converts a document according to its kind.
 func (s *Service) markdown(ctx context.Context, src *source) (string, error) {
 	kind, err := src.kind()
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Service) markdown(ctx context.Context, src *source) (string, error) {
 	case ".csv", ".tsv", ".ipynb", ".png", ".jpg", ".gif", ".webp", ".bmp", ".tiff":
 		return s.read(ctx, src, kind)
 	}
-	return "", op.Errorf(op.Invalid, "%s is of no kind that can be converted; it may be HTML, PDF, DOCX, PPTX, XLSX, CSV, JSON, a notebook, an image or text", src.title())
+	return "", op.Errorf(op.Invalid, "%s has an unsupported format; supported are HTML, PDF, DOCX, PPTX, XLSX, CSV, JSON, notebooks, images and text", src.title())
 }
 
 func (s *source) title() string {
@@ -45,18 +44,18 @@ func (s *source) title() string {
 	return "the document"
 }
 
-// read converts with our own reader, which goes by the file's extension.
+// read converts with our own reader, which depends on the file's extension.
 func (s *Service) read(ctx context.Context, src *source, kind string) (string, error) {
 	path := src.path
 	if strings.ToLower(filepath.Ext(path)) != kind {
 		dir, err := os.MkdirTemp("", "convert-*")
 		if err != nil {
-			return "", fmt.Errorf("name the document: %w", err)
+			return "", fmt.Errorf("link the document: %w", err)
 		}
 		defer os.RemoveAll(dir)
 		path = filepath.Join(dir, "document"+kind)
 		if err := os.Symlink(src.path, path); err != nil {
-			return "", fmt.Errorf("name the document: %w", err)
+			return "", fmt.Errorf("link the document: %w", err)
 		}
 	}
 	v, err := s.docs.View(ctx, path, document.Query{})
@@ -66,7 +65,7 @@ func (s *Service) read(ctx context.Context, src *source, kind string) (string, e
 	return strings.TrimPrefix(v.Text, "document"+kind+": "), nil
 }
 
-// load reads a document as UTF-8, whatever its encoding.
+// load reads a document of any encoding as UTF-8.
 func (s *Service) load(ctx context.Context, src *source) (string, error) {
 	f, err := os.Open(src.path)
 	if err != nil {
@@ -80,7 +79,7 @@ func (s *Service) load(ctx context.Context, src *source) (string, error) {
 	if b = bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF")); utf8.Valid(b) {
 		return string(b), nil
 	}
-	return s.reader(ctx, src, "-text")
+	return s.runHelper(ctx, src, "-text")
 }
 
 func (s *Service) text(ctx context.Context, src *source) (string, error) {
@@ -89,7 +88,7 @@ func (s *Service) text(ctx context.Context, src *source) (string, error) {
 		return "", err
 	}
 	if strings.ContainsRune(text, 0) {
-		return "", op.Errorf(op.Invalid, "%s is not text; download it instead", src.title())
+		return "", op.Errorf(op.Invalid, "%s is binary; download it instead", src.title())
 	}
 	return text, nil
 }
@@ -106,7 +105,7 @@ func (s *Service) json(ctx context.Context, src *source) (string, error) {
 	return fence(text, "json"), nil
 }
 
-// fence encloses code with more back quotes than it has in a row itself.
+// fence encloses code in more backquotes than it contains in a row.
 func fence(text, language string) string {
 	marks := "```"
 	for strings.Contains(text, marks) {
@@ -115,7 +114,7 @@ func fence(text, language string) string {
 	return marks + language + "\n" + strings.TrimRight(text, "\n") + "\n" + marks + "\n"
 }
 
-// maxHTML bounds a page: read, it takes many times its size.
+// maxHTML bounds a page: parsed, it takes many times its size.
 const maxHTML = 16 << 20
 
 // html converts a page.
@@ -131,34 +130,17 @@ func (s *Service) html(ctx context.Context, src *source) (string, error) {
 	if src.page != nil {
 		args = []string{"-page", src.page.String()}
 	}
-	return s.reader(ctx, src, args...)
+	return s.runHelper(ctx, src, args...)
 }
 
-// reader has a page or a text read by aio-markdown, in a process of its own.
-func (s *Service) reader(ctx context.Context, src *source, args ...string) (string, error) {
-	if s.cfg.Markdown == "" || s.cfg.Runner == nil {
-		return "", op.Errorf(op.Unavailable, "converting %s needs the program aio-markdown, which is not in the folder of aio; build it there", src.title())
-	}
+// runHelper converts a page or a text with aio-markdown.
+func (s *Service) runHelper(ctx context.Context, src *source, args ...string) (string, error) {
 	f, err := os.Open(src.path)
 	if err != nil {
 		return "", pyerr.From("convert", src.path, err)
 	}
 	defer f.Close()
-	// A little more than is returned: the caller sees that it was cut.
-	out := proc.NewCapture(s.cfg.MaxText+1, 0)
-	res, err := s.cfg.Runner.Run(ctx, proc.Command{Path: s.cfg.Markdown, Args: append([]string{"-type", src.full}, args...), Stdin: f, Stdout: out, Limit: 64 << 10, Grace: -1})
-	if err != nil {
-		return "", fmt.Errorf("run aio-markdown: %w", err)
-	}
-	if res.Exit.Code != 0 {
-		s.cfg.Log.Info("aio-markdown failed", "document", src.title(), "exit", res.Exit.String())
-		return "", op.Errorf(op.Invalid, "%s cannot be converted: %s", src.title(), firstLine(string(res.Stderr)))
-	}
-	return strings.ToValidUTF8(string(out.Head()), ""), nil
-}
-
-// firstLine of what a program says is what went wrong; the rest is where.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return fmt.Sprintf("%.300s", line)
+	// One byte more than is returned shows that the text was cut.
+	out, err := s.docs.Helper.Run(ctx, "convert "+src.title(), document.Job{Args: append([]string{"-type", src.full}, args...), Stdin: f, MaxOutput: s.cfg.MaxText + 1})
+	return strings.ToValidUTF8(string(out), ""), err
 }

@@ -9,13 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// bootstrap runs markitdown with bounds on memory and time: documents come from
-// anywhere.
+// bootstrap runs markitdown with limits on memory and time, since documents are untrusted.
 const bootstrap = `
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
@@ -25,10 +24,10 @@ sys.argv = ["markitdown"] + sys.argv[3:]
 runpy.run_module("markitdown", run_name="__main__")
 `
 
-// maxMemory is the address space of one conversion.
+// maxMemory bounds the address space of one conversion.
 const maxMemory = 4 << 30
 
-// office converts with markitdown, or plainer without it.
+// office converts with markitdown if it is installed, otherwise with our own reader.
 func (s *Service) office(ctx context.Context, src *source, kind string) (string, error) {
 	if err := src.check(kind); err != nil {
 		return "", err
@@ -40,12 +39,12 @@ func (s *Service) office(ctx context.Context, src *source, kind string) (string,
 		}
 		return text, err
 	}
-	const how = "install it with: pip install 'markitdown[pdf,docx,pptx,xlsx]' in the sandbox's Python environment"
+	const how = "install it in the sandbox's Python environment with: pip install 'markitdown[pdf,docx,pptx,xlsx]'"
 	switch kind {
 	case ".xls", ".epub":
 		return "", op.Errorf(op.Unavailable, "converting %s needs markitdown, which is not installed; %s", kind, how)
 	}
-	op.Hint(ctx, "markitdown is not installed, so the result is plainer; %s", how)
+	op.Hint(ctx, "markitdown is not installed, so the result has less formatting; %s", how)
 	if kind == ".pdf" {
 		text, _, err := s.docs.PDFMarkdown(ctx, src.path)
 		return text, err
@@ -53,8 +52,7 @@ func (s *Service) office(ctx context.Context, src *source, kind string) (string,
 	return s.read(ctx, src, kind)
 }
 
-// check holds a document against its kind: markitdown takes anything else, and
-// what is damaged, for text.
+// check checks that a document is of its kind: markitdown would treat anything else as text.
 func (s *source) check(kind string) error {
 	var ok bool
 	switch kind {
@@ -65,7 +63,7 @@ func (s *source) check(kind string) error {
 		}
 		defer f.Close()
 		head := make([]byte, 1024)
-		n, _ := io.ReadFull(f, head) // a short one is not it
+		n, _ := io.ReadFull(f, head) // a file too short is not of the kind
 		if head = head[:n]; kind == ".pdf" {
 			ok = bytes.Contains(head, []byte("%PDF-"))
 		} else {
@@ -75,13 +73,13 @@ func (s *source) check(kind string) error {
 		ok = zipKind(s.path) == kind
 	}
 	if !ok {
-		return op.Errorf(op.Invalid, "%s cannot be converted: it is not what %s files are, it may be damaged", s.title(), kind)
+		return op.Errorf(op.Invalid, "%s cannot be converted: not a valid %s file, it may be damaged", s.title(), kind)
 	}
 	return nil
 }
 
-// withTables prefers our own reading of a PDF when it finds tables that markitdown
-// does not see: those without lines.
+// withTables prefers our own reader for a PDF if it finds tables that markitdown misses:
+// those without lines.
 func (s *Service) withTables(ctx context.Context, src *source, text string) string {
 	if strings.Contains(text, "| --") {
 		return text
@@ -92,7 +90,7 @@ func (s *Service) withTables(ctx context.Context, src *source, text string) stri
 	return text
 }
 
-// markitdown is the command that runs it, if it is installed.
+// markitdown returns the command that runs it, if it is installed.
 func (s *Service) markitdown() (argv []string, ok bool) {
 	if s.cfg.Runner == nil {
 		return nil, false
@@ -124,12 +122,12 @@ func (s *Service) run(ctx context.Context, argv []string, src *source, kind stri
 	}
 	text := strings.TrimSpace(strings.ToValidUTF8(string(out.Head()), "\uFFFD"))
 	if text == "" {
-		op.Hint(ctx, "the document holds no text; it may consist of pictures")
+		op.Hint(ctx, "the document contains no text; it may consist of images")
 	}
 	return text + "\n", nil
 }
 
-// lastLine of a traceback is what went wrong.
+// lastLine returns the last line of a traceback, which is the error.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return fmt.Sprintf("%.300s", strings.TrimSpace(lines[len(lines)-1]))

@@ -7,10 +7,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// ActionIn is one of the kinds of input below.
+// ActionIn is one of the actions below.
 type ActionIn struct{ op.OneOf }
 
-// Union lists the kinds.
+// Union lists the actions.
 func (ActionIn) Union() (string, []any) {
 	return "action_type", []any{
 		MoveTo{}, MoveRel{}, Click{}, MouseDown{}, MouseUp{}, RightClick{}, DoubleClick{}, DragTo{}, DragRel{},
@@ -18,105 +18,106 @@ func (ActionIn) Union() (string, []any) {
 	}
 }
 
-// MoveTo puts the pointer somewhere.
+// MoveTo moves the pointer to a position.
 type MoveTo struct {
 	Kind string  `json:"action_type" const:"MOVE_TO"`
-	X    float64 `json:"x" doc:"Pixels from the left edge of the display"`
-	Y    float64 `json:"y" doc:"Pixels from the top edge of the display"`
+	X    float64 `json:"x" doc:"Horizontal position in pixels from the left edge of the display"`
+	Y    float64 `json:"y" doc:"Vertical position in pixels from the top edge of the display"`
 }
 
-// MoveRel moves the pointer from where it is.
+// MoveRel moves the pointer by an offset.
 type MoveRel struct {
 	Kind string  `json:"action_type" const:"MOVE_REL"`
-	X    float64 `json:"x_offset" doc:"Pixels to the right; negative: to the left"`
-	Y    float64 `json:"y_offset" doc:"Pixels down; negative: up"`
+	X    float64 `json:"x_offset" doc:"Pixels to the right; negative values move left"`
+	Y    float64 `json:"y_offset" doc:"Pixels down; negative values move up"`
 }
 
-// Click presses and releases a button, once or more often.
+// Click presses and releases a button once or several times.
 type Click struct {
 	Kind   string   `json:"action_type" const:"CLICK"`
-	X      *float64 `json:"x" doc:"Where; missing: where the pointer is"`
-	Y      *float64 `json:"y" doc:"Where; missing: where the pointer is"`
-	Button string   `json:"button" doc:"Which button" enum:"left,right,middle" default:"left"`
-	Clicks int      `json:"num_clicks" doc:"How often" enum:"1,2,3" default:"1"`
+	X      *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
+	Y      *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
+	Button string   `json:"button" doc:"Mouse button" enum:"left,right,middle" default:"left"`
+	Clicks int      `json:"num_clicks" doc:"Number of clicks" enum:"1,2,3" default:"1"`
 }
 
-// MouseDown presses a button and leaves it down.
+// MouseDown presses a button and keeps it down.
 type MouseDown struct {
 	Kind   string `json:"action_type" const:"MOUSE_DOWN"`
-	Button string `json:"button" doc:"Which button" enum:"left,right,middle" default:"left"`
+	Button string `json:"button" doc:"Mouse button" enum:"left,right,middle" default:"left"`
 }
 
 // MouseUp releases a button.
 type MouseUp struct {
 	Kind   string `json:"action_type" const:"MOUSE_UP"`
-	Button string `json:"button" doc:"Which button" enum:"left,right,middle" default:"left"`
+	Button string `json:"button" doc:"Mouse button" enum:"left,right,middle" default:"left"`
 }
 
 // RightClick clicks with the right button.
 type RightClick struct {
 	Kind string   `json:"action_type" const:"RIGHT_CLICK"`
-	X    *float64 `json:"x" doc:"Where; missing: where the pointer is"`
-	Y    *float64 `json:"y" doc:"Where; missing: where the pointer is"`
+	X    *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
+	Y    *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
 }
 
 // DoubleClick clicks twice with the left button.
 type DoubleClick struct {
 	Kind string   `json:"action_type" const:"DOUBLE_CLICK"`
-	X    *float64 `json:"x" doc:"Where; missing: where the pointer is"`
-	Y    *float64 `json:"y" doc:"Where; missing: where the pointer is"`
+	X    *float64 `json:"x" doc:"Horizontal position; default: the pointer's"`
+	Y    *float64 `json:"y" doc:"Vertical position; default: the pointer's"`
 }
 
-// DragTo holds the left button from where the pointer is to somewhere.
+// DragTo drags from the pointer's position to another one with the left button.
 type DragTo struct {
 	Kind string  `json:"action_type" const:"DRAG_TO"`
-	X    float64 `json:"x" doc:"Where to, in pixels from the left edge"`
-	Y    float64 `json:"y" doc:"Where to, in pixels from the top edge"`
+	X    float64 `json:"x" doc:"Target in pixels from the left edge"`
+	Y    float64 `json:"y" doc:"Target in pixels from the top edge"`
 }
 
-// DragRel holds the left button over a distance.
+// DragRel drags by an offset with the left button.
 type DragRel struct {
 	Kind string  `json:"action_type" const:"DRAG_REL"`
-	X    float64 `json:"x_offset" doc:"Pixels to the right; negative: to the left"`
-	Y    float64 `json:"y_offset" doc:"Pixels down; negative: up"`
+	X    float64 `json:"x_offset" doc:"Pixels to the right; negative values move left"`
+	Y    float64 `json:"y_offset" doc:"Pixels down; negative values move up"`
 }
 
-// Scroll turns the wheel, with pyautogui's signs.
+// Scroll turns the wheel. Clients send either pixels, as computer-use models do, or a few
+// steps of the wheel.
 type Scroll struct {
 	Kind string `json:"action_type" const:"SCROLL"`
-	DX   int    `json:"dx" doc:"Steps of the wheel to the right; negative: to the left" default:"0"`
-	DY   int    `json:"dy" doc:"Steps of the wheel up; negative: down" default:"0"`
+	DX   int    `json:"dx" doc:"Distance to the right; negative values scroll left. Up to 10 it is wheel steps, above that pixels" default:"0"`
+	DY   int    `json:"dy" doc:"Distance down; negative values scroll up. Up to 10 it is wheel steps, above that pixels" default:"0"`
 }
 
-// Typing enters a text.
+// Typing enters text.
 type Typing struct {
 	Kind      string `json:"action_type" const:"TYPING"`
-	Text      string `json:"text" doc:"Text to enter into what has the focus" minLength:"1"`
-	Clipboard *bool  `json:"use_clipboard" doc:"Paste it at once, and put back what the clipboard held; false: key by key" default:"true"`
+	Text      string `json:"text" doc:"Text to enter into the focused element" minLength:"1"`
+	Clipboard *bool  `json:"use_clipboard" doc:"Paste the text and then restore the clipboard; false: type it key by key" default:"true"`
 }
 
 // Press presses and releases a key.
 type Press struct {
 	Kind string `json:"action_type" const:"PRESS"`
-	Key  string `json:"key" doc:"Name of the key, such as enter, pagedown, f5, or a character"`
+	Key  string `json:"key" doc:"Key name, such as enter, pagedown or f5, or a single character"`
 }
 
-// KeyDown presses a key and leaves it down.
+// KeyDown presses a key and keeps it down.
 type KeyDown struct {
 	Kind string `json:"action_type" const:"KEY_DOWN"`
-	Key  string `json:"key" doc:"Name of the key, such as shift"`
+	Key  string `json:"key" doc:"Key name, such as shift"`
 }
 
 // KeyUp releases a key.
 type KeyUp struct {
 	Kind string `json:"action_type" const:"KEY_UP"`
-	Key  string `json:"key" doc:"Name of the key, such as shift"`
+	Key  string `json:"key" doc:"Key name, such as shift"`
 }
 
-// Hotkey presses keys one after the other and releases them in reverse.
+// Hotkey presses keys in order and releases them in reverse order.
 type Hotkey struct {
 	Kind string   `json:"action_type" const:"HOTKEY"`
-	Keys []string `json:"keys" doc:"Names of the keys, such as ctrl and c" minItems:"1"`
+	Keys []string `json:"keys" doc:"Key names, such as ctrl and c" minItems:"1"`
 }
 
 // Wait lets time pass.
@@ -125,10 +126,10 @@ type Wait struct {
 	Seconds float64 `json:"duration" doc:"Seconds to wait" exclusiveMinimum:"0"`
 }
 
-// ActionData says what was done.
+// ActionData is the result of an action.
 type ActionData struct {
 	Status string `json:"status" doc:"Always success"`
-	Action string `json:"action_performed" doc:"Kind of the action"`
+	Action string `json:"action_performed" doc:"Action type"`
 }
 
 // ActionOut is the reply; older clients read the two fields at its top level.
@@ -136,34 +137,34 @@ type ActionOut struct {
 	op.Envelope
 	Data   ActionData `json:"data"`
 	Status string     `json:"status" doc:"Always success"`
-	Action string     `json:"action_performed" doc:"Kind of the action"`
+	Action string     `json:"action_performed" doc:"Action type"`
 }
 
-// action is one kind of input.
+// action is one type of input.
 type action interface {
 	kind() string
 	perform(ctx context.Context, p *player) error
 }
 
-// Act performs an action. Actions take turns: the input of one is never mixed with that of another.
+// Act performs an action. Actions run one at a time, so that their input never mixes.
 func (s *Service) Act(ctx context.Context, in ActionIn) (ActionOut, error) {
 	a, ok := in.Value.(action)
 	if !ok {
-		return ActionOut{}, op.Errorf(op.Invalid, "action_type names no kind of action")
+		return ActionOut{}, op.Errorf(op.Invalid, "action_type is missing or unknown")
 	}
 	if err := s.act(ctx, a); err != nil {
 		return ActionOut{}, err
 	}
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	data := ActionData{Status: "success", Action: a.kind()}
-	return ActionOut{Envelope: op.Sealed(ctx), Data: data, Status: data.Status, Action: data.Action}, nil
+	return ActionOut{Envelope: op.SuccessEnvelope(ctx), Data: data, Status: data.Status, Action: data.Action}, nil
 }
 
 func (s *Service) act(ctx context.Context, a action) error {
-	if w, ok := a.(*Wait); ok { // holds nobody up
+	if w, ok := a.(*Wait); ok { // blocks no other action
 		return sleep(ctx, time.Duration(min(w.Seconds, maxWait.Seconds())*float64(time.Second)))
 	}
-	defer s.present(ctx)()
+	defer s.holdBrowser(ctx)()
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -175,10 +176,10 @@ func (s *Service) act(ctx context.Context, a action) error {
 		return err
 	}
 	defer release()
-	return s.explain(ctx, a.perform(ctx, &player{d.conn}))
+	return toOpError(ctx, a.perform(ctx, &player{d.conn}))
 }
 
-// maxWait is longer than any connection lives; it keeps the sum of nanoseconds in range.
+// maxWait is longer than any connection lives; it keeps the number of nanoseconds in range.
 const maxWait = 30 * 24 * time.Hour
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/testenv"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
 // stage is a page in a real browser on a real display that writes down what happens to it.
@@ -60,7 +60,8 @@ func (s *stage) reset(t *testing.T) {
 	s.loaded(t)
 }
 
-// loaded waits until the page is there in its full size. Chromium drops input to a page that it has not painted yet.
+// loaded waits until the page is there in its full size and at its place. Chromium drops input to a page that it has not
+// shown yet, which only input can tell.
 func (s *stage) loaded(t *testing.T) {
 	t.Helper()
 	testenv.Poll(t, "the page is drawn", func() bool {
@@ -69,6 +70,15 @@ func (s *stage) loaded(t *testing.T) {
 			d(!window.old && !!window.at && document.readyState === "complete" && innerWidth > 1000 && scrollX + scrollY === 0 &&
 				performance.getEntriesByType("paint").length > 0)))`, &ready)
 		return err == nil && ready
+	})
+	shift := 0
+	testenv.Poll(t, "the page sees the pointer", func() bool {
+		x, y := s.at(t, "pad")
+		shift = 1 - shift // a move to where the pointer is says nothing
+		s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x+shift, y))
+		return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool {
+			return e.Type == "mousemove" && e.ID == "pad" && (e.X == x || e.X == x+1) && e.Y == y
+		})
 	})
 }
 
@@ -96,7 +106,7 @@ func (s *stage) try(t *testing.T, body string) *op.Call {
 		t.Fatalf("%s: %v", body, err)
 	}
 	if !strings.Contains(body, `"`+out.Action+`"`) || out.Status != "success" || out.Data.Action != out.Action || !out.Success {
-		t.Fatalf("%s is answered with %+v", body, out)
+		t.Fatalf("%s is answered with %+v, want containing %q, Status \"success\", Action %v, Success true", body, out, `"`+out.Action+`"`, out.Action)
 	}
 	return call
 }
@@ -140,6 +150,51 @@ func (s *stage) take(t *testing.T, types ...string) []event {
 	return wanted
 }
 
+// await waits until the page has seen an event that matches, and returns it.
+func (s *stage) await(t *testing.T, what string, match func(event) bool) event {
+	t.Helper()
+	var seen []event
+	defer func() {
+		if t.Failed() {
+			t.Logf("waited for %s, the page saw %+v", what, seen)
+		}
+	}()
+	var found event
+	testenv.Poll(t, "the page sees "+what, func() bool {
+		for _, e := range eval[[]event](t, s, `seen.splice(0)`) {
+			seen = append(seen, e)
+			if found.Type == "" && match(e) {
+				found = e
+			}
+		}
+		return found.Type != ""
+	})
+	return found
+}
+
+// awaitText waits until the page's field holds a text.
+func (s *stage) awaitText(t *testing.T, want string) {
+	t.Helper()
+	got := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("the field holds %.200q, want %.200q", got, want)
+		}
+	}()
+	testenv.Poll(t, "the text arrives", func() bool {
+		got = eval[string](t, s, `document.getElementById("text").value`)
+		return got == want
+	})
+}
+
+// focusText clicks the page's field.
+func (s *stage) focusText(t *testing.T) {
+	t.Helper()
+	x, y := s.at(t, "text")
+	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
+	s.await(t, "a click into the field", func(e event) bool { return e.Type == "click" && e.ID == "text" })
+}
+
 // at is the middle of an element on the display.
 func (s *stage) at(t *testing.T, id string) (x, y int) {
 	t.Helper()
@@ -176,16 +231,15 @@ func TestActionsReachAPage(t *testing.T) {
 func testPointer(t *testing.T, s *stage) {
 	x, y := s.at(t, "pad")
 	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d.4,"y":%d.6}`, x, y))
-	if got := s.take(t, "mousemove"); last(got).X != x || last(got).Y != y+1 {
-		t.Errorf("moved to %d.4,%d.6, the page saw %+v", x, y, last(got))
+	movedTo := func(x, y int) func(event) bool {
+		return func(e event) bool { return e.Type == "mousemove" && e.X == x && e.Y == y }
 	}
+	s.await(t, fmt.Sprintf("a move to %d,%d", x, y+1), movedTo(x, y+1))
 	s.do(t, `{"action_type":"MOVE_REL","x_offset":-30,"y_offset":12}`)
-	if got := s.take(t, "mousemove"); last(got).X != x-30 || last(got).Y != y+13 {
-		t.Errorf("moved by -30,12 from %d,%d, the page saw %+v", x, y+1, last(got))
-	}
+	s.await(t, fmt.Sprintf("a move to %d,%d", x-30, y+13), movedTo(x-30, y+13))
 	call := s.try(t, `{"action_type":"MOVE_TO","x":99999,"y":-5}`)
 	if !strings.Contains(call.Hint, "outside") {
-		t.Errorf("a position outside is hinted at with %q", call.Hint)
+		t.Errorf("a position outside is hinted at with %q, want Hint containing \"outside\"", call.Hint)
 	}
 }
 
@@ -208,9 +262,7 @@ func testClicks(t *testing.T, s *stage) {
 	} {
 		// Clicks at one place within half a second belong together: begin elsewhere.
 		s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x+200, y+100))
-		testenv.Poll(t, "the click elsewhere", func() bool { // not one of before
-			return slices.ContainsFunc(s.take(t, "click"), func(e event) bool { return e.X == x+200 })
-		})
+		s.await(t, "the click elsewhere", func(e event) bool { return e.Type == "click" && e.X == x+200 })
 		if strings.Contains(c.action, "null") {
 			s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y))
 		}
@@ -225,7 +277,7 @@ func testClicks(t *testing.T, s *stage) {
 		}
 		for i, e := range presses {
 			if e.Button != c.button || e.Detail != c.detail[i] || e.X != x || e.Y != y || e.ID != "pad" {
-				t.Errorf("%s: press %d is %+v", c.action, i, e)
+				t.Errorf("%s: press %d is %+v, want Button %v, Detail %v, X %v, Y %v, ID \"pad\"", c.action, i, e, c.button, c.detail[i], x, y)
 			}
 		}
 	}
@@ -236,62 +288,57 @@ func testHeld(t *testing.T, s *stage) {
 	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"MOUSE_DOWN"}`, `{"action_type":"MOVE_REL","x_offset":40,"y_offset":0}`)
 	s.take(t, "mousedown")
 	s.do(t, `{"action_type":"MOVE_REL","x_offset":0,"y_offset":5}`)
-	if e := last(s.take(t, "mousemove")); e.Buttons != 1 || e.Y != y+5 && e.X != x+40 {
-		t.Errorf("moved with the button down: %+v", e)
-	}
+	s.await(t, "a move with the button down", func(e event) bool {
+		return e.Type == "mousemove" && e.Buttons == 1 && e.X == x+40 && e.Y == y+5
+	})
 	s.do(t, `{"action_type":"MOUSE_UP"}`)
 	s.take(t, "mouseup")
 	s.do(t, `{"action_type":"KEY_DOWN","key":"shift"}`, `{"action_type":"KEY_DOWN","key":"ctrl"}`,
 		fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"KEY_UP","key":"ctrl"}`, `{"action_type":"KEY_UP","key":"shift"}`)
 	if e := last(s.take(t, "click")); !e.Shift || !e.Ctrl || e.Alt || e.Meta {
-		t.Errorf("click with shift and ctrl: %+v", e)
+		t.Errorf("click with shift and ctrl: %+v, want Shift true, Ctrl true, Alt false, Meta false", e)
 	}
 	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
 	if e := last(s.take(t, "click")); e.Shift || e.Ctrl {
-		t.Errorf("keys stayed down: %+v", e)
+		t.Errorf("keys stayed down: %+v, want Shift false, Ctrl false", e)
 	}
 }
 
 func testDrag(t *testing.T, s *stage) {
 	x, y := s.at(t, "from")
 	tx, ty := s.at(t, "to")
-	var events []event
-	for try := 0; try < 4 && last(append([]event{{}}, events...)).Type != "drop"; try++ {
-		// A page that stands still for seconds, on a machine that is overloaded, drops nothing: drag again.
-		s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), fmt.Sprintf(`{"action_type":"DRAG_TO","x":%d,"y":%d}`, tx, ty))
-		for end := time.Now().Add(7 * time.Second); time.Now().Before(end) && last(append([]event{{}}, events...)).Type != "drop"; time.Sleep(20 * time.Millisecond) {
-			events = append(events, slices.DeleteFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool {
-				return !slices.Contains([]string{"dragstart", "dragover", "drop"}, e.Type)
-			})...)
-		}
-	}
-	if e := last(events); e.Type != "drop" || e.ID != "to" || e.Data != "carried" || len(events) < 4 {
-		t.Errorf("dropped: %+v after %d events", e, len(events))
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), fmt.Sprintf(`{"action_type":"DRAG_TO","x":%d,"y":%d}`, tx, ty))
+	events := s.take(t, "dragstart", "dragover", "drop", "dragend")
+	drop := slices.IndexFunc(events, func(e event) bool { return e.Type == "drop" })
+	if drop < 3 || events[drop].ID != "to" || events[drop].Data != "carried" {
+		t.Errorf("the page saw %+v, want dragstart, dragover and a drop of \"carried\" on \"to\"", events)
 	}
 	lx, ly := s.at(t, "line")
 	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, lx-299, ly), `{"action_type":"DRAG_REL","x_offset":180,"y_offset":0}`)
 	s.take(t, "mouseup")
 	if text := eval[string](t, s, `getSelection().toString()`); !strings.HasPrefix(text, "some words") {
-		t.Errorf("the drag marked %q", text)
+		t.Errorf("the drag marked %q, want beginning with \"some words\"", text)
 	}
 }
 
 func testWheel(t *testing.T, s *stage) {
 	x, y := s.at(t, "pad")
-	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"SCROLL","dy":-1}`)
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"SCROLL","dy":1}`)
 	step := last(s.take(t, "wheel")).DY
 	if step <= 0 {
-		t.Fatalf("one step down turned by %v", step)
+		t.Fatalf("one step down turned by %v, want step more than 0", step)
 	}
 	for _, c := range []struct {
 		action string
 		dx, dy float64 // steps
 	}{
-		{`{"action_type":"SCROLL","dy":-3}`, 0, 3},
-		{`{"action_type":"SCROLL","dy":2}`, 0, -2},
+		{`{"action_type":"SCROLL","dy":3}`, 0, 3},
+		{`{"action_type":"SCROLL","dy":-2}`, 0, -2},
+		{`{"action_type":"SCROLL","dy":100}`, 0, 1}, // pixels
+		{`{"action_type":"SCROLL","dy":-250}`, 0, -2},
 		{`{"action_type":"SCROLL","dx":4}`, 4, 0},
 		{`{"action_type":"SCROLL","dx":-1,"dy":0}`, -1, 0},
-		{`{"action_type":"SCROLL","dx":9,"dy":-9}`, 9, 9},
+		{`{"action_type":"SCROLL","dx":9,"dy":9}`, 9, 9},
 	} {
 		s.do(t, c.action)
 		var dx, dy float64
@@ -308,40 +355,25 @@ func testWheel(t *testing.T, s *stage) {
 const greeting = "Grüße, 世界 🎉"
 
 func testTyping(t *testing.T, s *stage) {
-	x, y := s.at(t, "text")
-	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
-	s.take(t, "click")
+	s.focusText(t)
 	for _, option := range []string{``, `,"use_clipboard":true`, `,"use_clipboard":null`, `,"use_clipboard":false`} {
 		_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{Text: "kept"})
 		must(t, err)
-		action := `{"action_type":"TYPING","text":"` + greeting + `\n\ttwo"` + option + `}`
-		call := s.try(t, action)
-		for range 3 {
-			if !strings.Contains(call.Hint, "No program has taken the text") {
-				break
-			}
-			call = s.try(t, action) // the page stood still for seconds, on a machine that is overloaded; nothing was typed
-		}
+		call := s.try(t, `{"action_type":"TYPING","text":"`+greeting+`\n\ttwo"`+option+`}`)
 		want := greeting + "\n\ttwo"
 		if strings.Contains(option, "false") {
 			want = greeting + "\n" // the tab key leaves the field
 		}
-		got := ""
-		testenv.Poll(t, "the text arrives", func() bool {
-			got = eval[string](t, s, `document.getElementById("text").value`)
-			return len(got) >= len(want)
-		})
-		if got != want || call.Hint != "" {
-			t.Errorf("typed%s: %q, hint %q", option, got, call.Hint)
+		if call.Hint != "" {
+			t.Errorf("typed%s: hint %q, want none", option, call.Hint)
 		}
+		s.awaitText(t, want)
 		if strings.Contains(option, "false") {
 			// What was typed behind the field must not get into it after all.
-			testenv.Poll(t, "the rest arrives", func() bool {
-				return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool { return e.Type == "keyup" && e.Key == "o" })
-			})
+			s.await(t, "the rest", func(e event) bool { return e.Type == "keyup" && e.Key == "o" })
 		}
-		if c, err := s.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "kept" {
-			t.Errorf("typed%s: the clipboard holds %q, %v", option, c.Text, err)
+		if c, err := s.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "kept" {
+			t.Errorf("typed%s: the clipboard holds %q, %v, want Text \"kept\"", option, c.Text, err)
 		}
 		eval[any](t, s, `document.getElementById("text").value = "", document.getElementById("text").focus(), null`)
 	}
@@ -350,11 +382,9 @@ func testTyping(t *testing.T, s *stage) {
 	must(t, err)
 	long := strings.Repeat("0123456789abcdef", 1<<15)
 	s.do(t, `{"action_type":"TYPING","text":"`+long+`"}`)
-	testenv.Poll(t, "the long text arrives", func() bool {
-		return eval[int](t, s, `document.getElementById("text").value.length`) == len(long)
-	})
-	if c, err := s.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "" {
-		t.Errorf("the clipboard holds %d bytes, %v", len(c.Text), err)
+	s.awaitText(t, long)
+	if c, err := s.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "" {
+		t.Errorf("the clipboard holds %d bytes, %v, want Text \"\"", len(c.Text), err)
 	}
 }
 
@@ -362,32 +392,30 @@ func testTyping(t *testing.T, s *stage) {
 func testPasteWhileWatched(t *testing.T, s *stage) {
 	v := watch(t, s.Service, display.ViewIn{})
 	v.greet(t, false)
-	x, y := s.at(t, "text")
-	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
-	s.take(t, "click")
+	s.focusText(t)
 	want := ""
 	for i := range 10 {
 		word := fmt.Sprintf("word%d ", i)
-		s.do(t, `{"action_type":"TYPING","text":"`+word+`"}`)
+		if call := s.try(t, `{"action_type":"TYPING","text":"`+word+`"}`); call.Hint != "" {
+			t.Errorf("typed %q: hint %q, want none", word, call.Hint)
+		}
 		want += word
 	}
-	testenv.Poll(t, "the words arrive", func() bool { return eval[string](t, s, `document.getElementById("text").value`) == want })
+	s.awaitText(t, want)
 }
 
 func testShortcuts(t *testing.T, s *stage) {
-	x, y := s.at(t, "text")
-	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"TYPING","text":"copy me","use_clipboard":false}`,
+	s.focusText(t)
+	s.do(t, `{"action_type":"TYPING","text":"copy me","use_clipboard":false}`,
 		`{"action_type":"HOTKEY","keys":["ctrl","a"]}`, `{"action_type":"HOTKEY","keys":["ctrl","c"]}`)
 	testenv.Poll(t, "the page's text is in the clipboard", func() bool {
-		c, err := s.GetClipboard(testContext(t), display.None{})
+		c, err := s.GetClipboard(testContext(t), op.None{})
 		return err == nil && c.Text == "copy me"
 	})
 	_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{Text: greeting})
 	must(t, err)
 	s.do(t, `{"action_type":"HOTKEY","keys":["CTRL","A"]}`, `{"action_type":"PRESS","key":"delete"}`, `{"action_type":"HOTKEY","keys":["ctrl","v"]}`)
-	testenv.Poll(t, "the clipboard's text is in the page", func() bool {
-		return eval[string](t, s, `document.getElementById("text").value`) == greeting
-	})
+	s.awaitText(t, greeting)
 }
 
 // testKeys presses every key that has a name and looks at what the page calls it.
@@ -426,9 +454,7 @@ func testKeys(t *testing.T, s *stage) {
 	s.do(t, `{"action_type":"PRESS","key":"numlock"}`)
 	s.take(t, "keyup")
 	s.do(t, `{"action_type":"PRESS","key":"num5"}`)
-	testenv.Poll(t, "the keypad's digit arrives without the lock", func() bool {
-		return slices.ContainsFunc(eval[[]event](t, s, `seen.splice(0)`), func(e event) bool { return e.Type == "keydown" && e.Key == "5" && e.Code == "Numpad5" })
-	})
+	s.await(t, "the keypad's digit without the lock", func(e event) bool { return e.Type == "keydown" && e.Key == "5" && e.Code == "Numpad5" })
 }
 
 func testRefusals(t *testing.T, s *stage) {
@@ -442,18 +468,18 @@ func testRefusals(t *testing.T, s *stage) {
 		`{"action_type":"CLICK","button":"side"}`:                        "button",
 		`{"action_type":"TYPING","text":""}`:                             "text",
 		`{"action_type":"WAIT","duration":0}`:                            "duration",
-		`{"action_type":"SCROLL","dy":1000000}`:                          "at most",
+		`{"action_type":"SCROLL","dy":10000000}`:                         "limit",
 		`{"action_type":"TYPING","text":"\u0001","use_clipboard":false}`: "",
 	} {
 		if _, err := act(testContext(t), s.Service, body); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("%s: %v, want an error containing %q", body, err, want)
 		}
 	}
 	// A chord that failed half way leaves no key down.
 	x, y := s.at(t, "pad")
 	s.do(t, fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y))
 	if e := last(s.take(t, "click")); e.Ctrl {
-		t.Errorf("ctrl stayed down: %+v", e)
+		t.Errorf("ctrl stayed down: %+v, want Ctrl false", e)
 	}
 }
 
@@ -461,7 +487,7 @@ func testWait(t *testing.T, s *stage) {
 	begin := time.Now()
 	s.do(t, `{"action_type":"WAIT","duration":0.05}`)
 	if took := time.Since(begin); took < 50*time.Millisecond {
-		t.Errorf("waited %v", took)
+		t.Errorf("waited %v, want at least %v", took, 50*time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()

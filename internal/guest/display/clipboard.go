@@ -4,53 +4,50 @@ import (
 	"context"
 	"errors"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
-// None is an input without fields.
-type None struct{}
-
-// Clipboard is what was copied.
+// Clipboard is the content of the clipboard.
 type Clipboard struct {
-	Text string `json:"text" doc:"The text; empty when there is none"`
+	Text string `json:"text" doc:"Text on the clipboard; empty if there is none"`
 }
 
 // GetClipboard reads the clipboard.
-func (s *Service) GetClipboard(ctx context.Context, _ None) (Clipboard, error) {
+func (s *Service) GetClipboard(ctx context.Context, _ op.None) (Clipboard, error) {
 	d, release, err := s.hold(ctx)
 	if err != nil {
 		return Clipboard{}, err
 	}
 	defer release()
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	text, err := d.conn.SelectionText(ctx, x11.Clipboard)
 	if errors.Is(err, x11.ErrNoContent) {
 		return Clipboard{}, nil
 	}
-	return Clipboard{Text: text}, s.explain(ctx, err)
+	return Clipboard{Text: text}, toOpError(ctx, err)
 }
 
-// SetClipboardIn is what to copy.
+// SetClipboardIn is the new content.
 type SetClipboardIn struct {
-	Text string `json:"text" doc:"Text to put there; empty empties the clipboard"`
+	Text string `json:"text" doc:"New text; empty text clears the clipboard"`
 }
 
-// SetClipboard fills or empties the clipboard.
+// SetClipboard sets or clears the clipboard.
 func (s *Service) SetClipboard(ctx context.Context, in SetClipboardIn) (Clipboard, error) {
 	d, release, err := s.hold(ctx)
 	if err != nil {
 		return Clipboard{}, err
 	}
 	defer release()
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	if in.Text == "" {
 		err = d.conn.ClearSelection(ctx, x11.Clipboard)
 	} else {
 		_, err = d.conn.SetSelection(ctx, x11.Clipboard, x11.Text(in.Text))
 	}
 	if err != nil {
-		return Clipboard{}, s.explain(ctx, err)
+		return Clipboard{}, toOpError(ctx, err)
 	}
 	op.Say(ctx, "Clipboard set: %d bytes", len(in.Text))
 	return Clipboard(in), nil

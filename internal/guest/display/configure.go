@@ -13,25 +13,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// The sizes that are of use: below, windows do not fit; above, one picture alone takes 130 MB.
+// Limits of the size. Windows do not fit a smaller display; a single screenshot of the largest takes 130 MB.
 const (
 	minSide   = 64
 	maxWidth  = 7680
 	maxHeight = 4320
 )
 
-// ConfigureIn is what may be changed.
+// ConfigureIn is what to change.
 type ConfigureIn struct {
-	Resolution *Resolution `json:"resolution" doc:"New size of the display: {width, height}, or a text such as 1280x720"`
+	Resolution *Resolution `json:"resolution" doc:"New display size: {width, height}, or a string such as 1280x720"`
 }
 
-// Resolution is a size, as an object or as a text.
+// Resolution is a display size, as an object or a string.
 type Resolution struct {
 	Width  int `json:"width"`
 	Height int `json:"height"`
 }
 
-// DecodeOp takes {"width":W,"height":H} and "WxH".
+// DecodeOp accepts {"width":W,"height":H} and "WxH".
 func (r *Resolution) DecodeOp(v any) error {
 	switch v := v.(type) {
 	case string:
@@ -59,7 +59,7 @@ func (r *Resolution) DecodeOp(v any) error {
 	return nil
 }
 
-// SchemaOp describes the object; the text is an extra.
+// SchemaOp describes the object form only.
 func (Resolution) SchemaOp() *jsonschema.Schema {
 	side := func() *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "integer", ExclusiveMinimum: new(0.0)}
@@ -70,7 +70,7 @@ func (Resolution) SchemaOp() *jsonschema.Schema {
 	}
 }
 
-// Configured tells how things stand now.
+// Configured is the current configuration.
 type Configured struct {
 	Resolution Resolution `json:"resolution" doc:"Size of the display"`
 }
@@ -82,22 +82,22 @@ func (s *Service) Configure(ctx context.Context, in ConfigureIn) (Configured, er
 		return Configured{}, err
 	}
 	defer release()
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	if in.Resolution == nil {
 		size, err := d.conn.Size(ctx)
-		return Configured{Resolution{size.X, size.Y}}, s.explain(ctx, err)
+		return Configured{Resolution{size.X, size.Y}}, toOpError(ctx, err)
 	}
 	want := *in.Resolution
 	if min(want.Width, want.Height) < minSide || want.Width > maxWidth || want.Height > maxHeight {
-		return Configured{}, op.Errorf(op.Invalid, "the display cannot be %dx%d; choose from %dx%d to %dx%d", want.Width, want.Height, minSide, minSide, maxWidth, maxHeight)
+		return Configured{}, op.Errorf(op.Invalid, "display size %dx%d is out of range; choose from %dx%d to %dx%d", want.Width, want.Height, minSide, minSide, maxWidth, maxHeight)
 	}
-	if err := s.record.fits(want); err != nil {
+	if err := s.record.checkFits(want); err != nil {
 		return Configured{}, err
 	}
 	if err := d.conn.Resize(ctx, want.Width, want.Height); err != nil {
-		return Configured{}, s.explain(ctx, err)
+		return Configured{}, toOpError(ctx, err)
 	}
-	s.resized(image.Pt(want.Width, want.Height))
-	op.Say(ctx, "The display is %dx%d now", want.Width, want.Height)
+	s.rememberSize(image.Pt(want.Width, want.Height))
+	op.Say(ctx, "Display resized to %dx%d", want.Width, want.Height)
 	return Configured{want}, nil
 }

@@ -2,7 +2,6 @@ package display
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -18,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
 // sockets is where X keeps its sockets. Only root's X server makes the folder itself.
@@ -44,11 +43,9 @@ type desktop struct {
 	env    []string // for programs on it
 	rfb    string   // the VNC socket
 
-	end   context.CancelFunc
-	parts sync.WaitGroup // the goroutines
-	once  sync.Once
-	done  chan struct{}
-	why   error // set before done is closed; nil when it was asked to stop
+	*proc.Lifetime
+	cancel context.CancelFunc
+	loops  sync.WaitGroup // its goroutines
 }
 
 func (s *Service) installed() error {
@@ -64,29 +61,29 @@ func (s *Service) installed() error {
 	return nil
 }
 
-// startTime bounds a start, which takes a tenth of a second on a machine that is not overloaded.
+// startTime bounds a start, which takes a tenth of a second on an idle machine.
 const startTime = 30 * time.Second
 
-// start brings up a display. Whatever fails, nothing of it is left.
+// start starts a display. If that fails, nothing of it is left.
 func (s *Service) start(ctx context.Context) (*desktop, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
-	d := &desktop{s: s, dir: filepath.Join(s.cfg.State, "display"), done: make(chan struct{}), end: func() {}}
-	if err := d.begin(ctx); err != nil {
+	d := &desktop{s: s, dir: filepath.Join(s.cfg.State, "display"), Lifetime: proc.NewLifetime(), cancel: func() {}}
+	if err := d.start(ctx); err != nil {
 		d.Stop()
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.last != nil && s.last.why != nil {
-		s.news = fmt.Sprintf("The display had ended (%v) and was started anew: windows that were open on it are gone.", s.last.why)
+	if s.last != nil && s.last.Err() != nil {
+		s.restarted = fmt.Sprintf("The display ended (%v) and was restarted; windows that were open on it are gone.", s.last.Err())
 	}
 	s.last = d
 	s.mu.Unlock()
 	return d, nil
 }
 
-func (d *desktop) begin(ctx context.Context) error {
-	if err := d.prepare(); err != nil {
+func (d *desktop) start(ctx context.Context) error {
+	if err := d.prepareFolder(); err != nil {
 		return err
 	}
 	cookie := x11.NewCookie()
@@ -94,7 +91,7 @@ func (d *desktop) begin(ctx context.Context) error {
 	if err := x11.WriteAuthority(authority, 0, cookie); err != nil {
 		return err
 	}
-	if err := d.serve(ctx, authority); err != nil {
+	if err := d.startServer(ctx, authority); err != nil {
 		return err
 	}
 	if err := x11.WriteAuthority(authority, d.number, cookie); err != nil {
@@ -110,29 +107,29 @@ func (d *desktop) begin(ctx context.Context) error {
 	if err := conn.Chord(ctx, "numlock"); err != nil {
 		return err
 	}
-	life, end := context.WithCancel(context.Background())
-	d.end = end
-	d.parts.Go(func() { d.manage(life) })
-	d.parts.Go(func() { d.watch(life) })
+	life, cancel := context.WithCancel(context.Background())
+	d.cancel = cancel
+	d.loops.Go(func() { d.runWindowManager(life) })
+	d.loops.Go(func() { d.watchServer(life) })
 	return nil
 }
 
-// prepare makes the folder and claims it: two servers with one state folder must not share a display's files.
-func (d *desktop) prepare() error {
+// prepareFolder creates and locks the display's folder: two servers with one state folder must not share its files.
+func (d *desktop) prepareFolder() error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return fmt.Errorf("make the display's folder: %w", err)
+		return fmt.Errorf("create the display's folder: %w", err)
 	}
 	d.rfb = filepath.Join(d.dir, "rfb")
 	if len(d.rfb) > maxSocket {
-		return fmt.Errorf("the path %s is too long for a socket (at most %d bytes): choose a shorter state folder", d.rfb, maxSocket)
+		return fmt.Errorf("socket path %q is too long (limit %d bytes); choose a shorter state folder", d.rfb, maxSocket)
 	}
 	lock, err := os.OpenFile(filepath.Join(d.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("claim the display's folder: %w", err)
+		return fmt.Errorf("lock the display's folder: %w", err)
 	}
 	d.lock = lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another sandbox has its display in %s: give this one a state folder of its own", d.dir)
+		return fmt.Errorf("another sandbox uses the display in %q; give each sandbox its own state folder", d.dir)
 	}
 	if err := os.Remove(d.rfb); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the old VNC socket: %w", err)
@@ -143,11 +140,11 @@ func (d *desktop) prepare() error {
 	if os.Mkdir(sockets, 0o700) == nil {
 		return os.Chmod(sockets, 0o777|os.ModeSticky)
 	}
-	return nil // it exists, or the server will say why it cannot be used
+	return nil // it exists, or the server reports why it cannot be used
 }
 
-// serve starts the X server and waits until it says which display it is.
-func (d *desktop) serve(ctx context.Context, authority string) error {
+// startServer starts the X server and waits until it reports its display number.
+func (d *desktop) startServer(ctx context.Context, authority string) error {
 	ready, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -180,32 +177,16 @@ func (d *desktop) serve(ctx context.Context, authority string) error {
 		d.number, err = strconv.Atoi(strings.TrimSpace(line))
 	}
 	if err != nil {
-		return fmt.Errorf("start the X server: %w: %s", d.gone(), lastLine(said.Bytes()))
+		return fmt.Errorf("start the X server: it %v: %s", d.server.Stop(), proc.LastLine(said.Bytes()))
 	}
 	return nil
 }
 
-// gone tells how the server ended, which it must have.
-func (d *desktop) gone() error {
-	return fmt.Errorf("it %v", d.server.Stop())
-}
-
-// lastLine is what a program said last, which is usually why it ended.
-func lastLine(said []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(said), []byte("\n"))
-	for i := len(lines) - 1; i >= 0; i-- {
-		if line := strings.TrimSpace(string(lines[i])); line != "" {
-			return strings.ToValidUTF8(line, "?")
-		}
-	}
-	return "it said nothing"
-}
-
 func (d *desktop) socket() string { return fmt.Sprintf("%s/X%d", sockets, d.number) }
 
-// manage keeps a window manager on the display. One that dies takes nothing with it and is replaced at once; one that dies
-// again and again is replaced less and less often.
-func (d *desktop) manage(life context.Context) {
+// runWindowManager keeps a window manager on the display. One that dies takes nothing with it and is replaced at once; one
+// that keeps dying is replaced less and less often.
+func (d *desktop) runWindowManager(life context.Context) {
 	const calm, most = 10 * time.Second, 5 * time.Second
 	pause := time.Duration(0)
 	for {
@@ -215,7 +196,7 @@ func (d *desktop) manage(life context.Context) {
 			Env: append(d.s.cfg.Runner.Environ(), d.env...), Grace: time.Second,
 		})
 		if err != nil {
-			d.s.cfg.Log.Warn("window manager does not start", "error", err)
+			d.s.cfg.Log.Warn("window manager failed to start", "error", err)
 		} else {
 			select {
 			case <-p.Done():
@@ -235,78 +216,52 @@ func (d *desktop) manage(life context.Context) {
 	}
 }
 
-// watch notices the death of the display.
-func (d *desktop) watch(life context.Context) {
+// watchServer ends the display when its server or our connection to it has ended.
+func (d *desktop) watchServer(life context.Context) {
 	select {
 	case <-d.server.Done():
-		d.fail(fmt.Errorf("the X server %v", d.server.Exit()))
+		d.End(fmt.Errorf("the X server %v", d.server.Exit()))
 	case <-d.conn.Done():
-		// The server's own end tells more, and is known a moment later.
+		// The exit of the server says more, and is known a moment later.
 		timer := time.NewTimer(time.Second)
 		defer timer.Stop()
 		select {
 		case <-d.server.Done():
-			d.fail(fmt.Errorf("the X server %v", d.server.Exit()))
+			d.End(fmt.Errorf("the X server %v", d.server.Exit()))
 		case <-timer.C:
-			d.fail(d.conn.Err())
+			d.End(d.conn.Err())
 		case <-life.Done():
 		}
 	case <-life.Done():
 	}
 }
 
-// fail declares the display dead; it is stopped and replaced by whoever manages it.
-func (d *desktop) fail(why error) {
-	d.once.Do(func() {
-		d.why = why
-		close(d.done)
-	})
-}
-
-// Done is closed when the display is dead.
-func (d *desktop) Done() <-chan struct{} { return d.done }
-
-func (d *desktop) over() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// Err tells why it is dead.
-func (d *desktop) Err() error {
-	if !d.over() {
-		return nil
-	}
-	return d.why
-}
-
-// Stop ends it and removes what it left. It serves a display that came up only half, too.
+// Stop ends the display and removes its files. It also cleans up after a start that failed.
 func (d *desktop) Stop() {
-	d.fail(nil)
-	d.end()
-	d.parts.Wait()
+	d.End(nil)
+	d.cancel()
+	d.loops.Wait()
 	if d.conn != nil {
 		d.conn.Close()
 	}
 	if d.server != nil {
-		if d.why == nil {
+		if d.Err() == nil {
 			d.server.Stop()
 		} else {
 			d.server.Kill()
 		}
-		d.sweep()
+		d.removeServerFiles()
 	}
 	if d.lock != nil {
 		os.Remove(d.rfb)
+		// A child that is just being started may hold the file for a moment longer.
+		unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 		d.lock.Close()
 	}
 }
 
-// sweep removes the files of a server that was killed, if they are still its own: the next one may have the number.
-func (d *desktop) sweep() {
+// removeServerFiles removes what a killed server left, unless the next one has its number by now.
+func (d *desktop) removeServerFiles() {
 	lock := fmt.Sprintf("/tmp/.X%d-lock", d.number)
 	if pid, err := os.ReadFile(lock); err == nil && strings.TrimSpace(string(pid)) == strconv.Itoa(d.server.PID()) {
 		os.Remove(d.socket())
@@ -314,8 +269,8 @@ func (d *desktop) sweep() {
 	}
 }
 
-// resized remembers the size for the next display.
-func (s *Service) resized(size image.Point) {
+// rememberSize sets the size of the next display.
+func (s *Service) rememberSize(size image.Point) {
 	s.mu.Lock()
 	s.size = size
 	s.mu.Unlock()

@@ -2,10 +2,8 @@ package display_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +37,7 @@ func newDesk(t testing.TB, change ...func(*display.Config)) *desk {
 		Env:   []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"},
 		Guard: []string{"/proc/self/exe", "guard"},
 	})
-	c := display.Config{Runner: d.runner, State: dir, Home: dir, Workspace: dir, Width: 1024, Height: 768, Pages: os.DirFS("../../../web")}
+	c := display.Config{Runner: d.runner, State: dir, Home: dir, Workspace: dir, Width: 1024, Height: 768, Recordings: filepath.Join(dir, "recordings"), Pages: os.DirFS("../../../web")}
 	for _, f := range change {
 		f(&c)
 	}
@@ -58,10 +56,10 @@ func newDesk(t testing.TB, change ...func(*display.Config)) *desk {
 		d.Close()
 		d.Close()
 		if left := d.runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %+v", left)
+			t.Errorf("processes are left: %+v, want none", left)
 		}
 		d.runner.Close()
-		for _, left := range processesOf(dir) {
+		for _, left := range testenv.ProcessesOf(dir) {
 			t.Errorf("a process is left: %s", left)
 		}
 	})
@@ -71,19 +69,6 @@ func newDesk(t testing.TB, change ...func(*display.Config)) *desk {
 // withBrowser puts a real Chromium on the display.
 func withBrowser(c *display.Config) {
 	c.Browser = func(context.Context) (<-chan struct{}, func(), error) { return nil, nil, nil } // replaced
-}
-
-// processesOf lists the processes that have something to do with a folder.
-func processesOf(dir string) []string {
-	var found []string
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range all {
-		line, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(line), dir) && filepath.Base(filepath.Dir(path)) != fmt.Sprint(os.Getpid()) {
-			found = append(found, filepath.Base(filepath.Dir(path))+" "+strings.ReplaceAll(string(line), "\x00", " "))
-		}
-	}
-	return found
 }
 
 // pidOf finds the process of a desk by its program's name.
@@ -102,7 +87,7 @@ func (d *desk) pidOf(t testing.TB, program string) int {
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -9,31 +9,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
-// A drag is as slow as this because programs take a press, a jump and a release for a click: they must see the button go
-// down, the pointer leave its place little by little, and arrive, before it goes up.
-const (
-	dragSteps = 20
-	dragPause = 12 * time.Millisecond
-	dragHold  = 60 * time.Millisecond
-)
-
-// clickPause is between the clicks of a double click: the server's clock counts milliseconds, and programs take two presses
-// in the same one for the same press.
+// clickPause is the time between the clicks of a double click. The server's clock counts milliseconds, and programs ignore a
+// second press within the same one.
 const clickPause = 15 * time.Millisecond
 
 const (
-	// pasteTime is how long a program may take to ask for a text that is being pasted.
-	pasteTime = 3 * time.Second
-	// pasteQuiet is how long it must have stopped asking before the clipboard may change again.
+	// pasteTime is how long a program may take to request the pasted text.
+	pasteTime = 5 * time.Second
+	// maxPasteTime is how long it may take on an overloaded machine.
+	maxPasteTime = 20 * time.Second
+	// pasteQuiet is how long there must be no requests before the clipboard may change again.
 	pasteQuiet = 100 * time.Millisecond
 )
 
 const (
-	// maxSteps bounds one turn of the wheel.
+	// maxSteps bounds one scroll.
 	maxSteps = 10_000
 	// maxKeys bounds a shortcut.
 	maxKeys = 16
@@ -96,10 +90,29 @@ func (a *DragRel) perform(ctx context.Context, p *player) error {
 }
 
 func (a *Scroll) perform(ctx context.Context, p *player) error {
-	if max(a.DX, -a.DX, a.DY, -a.DY) > maxSteps {
-		return op.Errorf(op.Invalid, "dx and dy are steps of the wheel; at most %d at once", maxSteps)
+	dx, dy := wheelSteps(a.DX), wheelSteps(a.DY)
+	if max(dx, -dx, dy, -dy) > maxSteps {
+		return op.Errorf(op.Invalid, "dx and dy exceed the limit of %d pixels", maxSteps*stepPixels)
 	}
-	return p.Conn.Scroll(ctx, a.DX, -a.DY)
+	return p.Conn.Scroll(ctx, dx, dy)
+}
+
+const (
+	// stepPixels is how far a page moves by one step of the wheel.
+	stepPixels = 120
+	// fewSteps is the largest distance that is a number of steps: nobody scrolls by so few pixels.
+	fewSteps = 10
+)
+
+// wheelSteps converts a distance to steps of the wheel, at least one.
+func wheelSteps(distance int) int {
+	switch {
+	case distance >= -fewSteps && distance <= fewSteps:
+		return distance
+	case distance < 0:
+		return -wheelSteps(-distance)
+	}
+	return max(1, (distance+stepPixels/2)/stepPixels)
 }
 
 func (a *Typing) perform(ctx context.Context, p *player) error {
@@ -123,11 +136,11 @@ func (a *KeyUp) perform(ctx context.Context, p *player) error {
 
 func (a *Hotkey) perform(ctx context.Context, p *player) error {
 	if len(a.Keys) > maxKeys {
-		return op.Errorf(op.Invalid, "a shortcut has at most %d keys; use TYPING for text", maxKeys)
+		return op.Errorf(op.Invalid, "too many keys in a shortcut (limit %d); use TYPING for text", maxKeys)
 	}
 	keys := slices.Clone(a.Keys)
 	for i, key := range keys {
-		// Ctrl+A is what keyboards call ctrl and a; who wants shift as well names it.
+		// Ctrl+A means ctrl and a; callers who want shift name it.
 		if len(keys) > 1 && len(key) == 1 {
 			keys[i] = strings.ToLower(key)
 		}
@@ -138,7 +151,7 @@ func (a *Hotkey) perform(ctx context.Context, p *player) error {
 func (a *Wait) perform(context.Context, *player) error { return nil }
 
 func point(x, y float64) image.Point {
-	// Far outside is as good as at the edge, and cannot overflow.
+	// Positions far outside mean the edge; the bound prevents an overflow.
 	clamp := func(v float64) int { return int(math.Round(min(max(v, -1e5), 1e5))) }
 	return image.Pt(clamp(x), clamp(y))
 }
@@ -153,7 +166,7 @@ func button(name string) x11.Button {
 	return x11.Left
 }
 
-// moveTo moves to a position of which either coordinate may be missing, and says when it lies outside.
+// moveTo moves the pointer. Either coordinate may be missing. A position outside of the display gets a hint.
 func (p *player) moveTo(ctx context.Context, x, y *float64) error {
 	if x == nil && y == nil {
 		return nil
@@ -173,7 +186,7 @@ func (p *player) moveTo(ctx context.Context, x, y *float64) error {
 		return err
 	}
 	if !at.In(image.Rectangle{Max: size}) {
-		hintf(ctx, "The position %d,%d lies outside of the %dx%d display; the pointer stopped at its edge.", at.X, at.Y, size.X, size.Y)
+		addHint(ctx, "Position %d,%d is outside the %dx%d display; the pointer stopped at the edge.", at.X, at.Y, size.X, size.Y)
 	}
 	return p.Move(ctx, at)
 }
@@ -198,51 +211,14 @@ func (p *player) click(ctx context.Context, x, y *float64, b x11.Button, times i
 	return nil
 }
 
-// release lets go of a button even if the caller has left meanwhile: one that stays down spoils every later action.
+// release releases a button even if the caller has left meanwhile: one that stays down breaks every later action.
 func (p *player) release(ctx context.Context, b x11.Button) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return p.Release(ctx, b)
 }
 
-// drag holds the left button from where the pointer is to where to says. Programs begin a drag some time after they saw the
-// pointer leave, and miss its end if that comes first; so it goes as fast as they answer.
-func (p *player) drag(ctx context.Context, to func(from image.Point) image.Point) (err error) {
-	from, err := p.Pointer(ctx)
-	if err != nil {
-		return err
-	}
-	way := to(from).Sub(from)
-	if err := p.Conn.Press(ctx, x11.Left); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.release(ctx, x11.Left)) }()
-	slow, err := p.latency(ctx)
-	if err != nil {
-		return err
-	}
-	if err := sleep(ctx, max(dragHold, 2*slow)); err != nil {
-		return err
-	}
-	for i := 1; i <= dragSteps; i++ {
-		if err := p.Move(ctx, from.Add(image.Pt(way.X*i/dragSteps, way.Y*i/dragSteps))); err != nil {
-			return err
-		}
-		pause := max(dragPause, slow/4)
-		if i == dragSteps/4 { // the drag begins about now
-			pause = max(dragHold, 4*slow)
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
-	}
-	if slow, err = p.latency(ctx); err != nil {
-		return err
-	}
-	return sleep(ctx, max(dragHold, 4*slow))
-}
-
-// latency is how long the program with the focus takes to handle what it was sent, within reason.
+// latency is how long the focused program takes to handle its pending events; it waits for a second at most.
 func (p *player) latency(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	short, cancel := context.WithTimeout(ctx, time.Second)
@@ -253,15 +229,15 @@ func (p *player) latency(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// selections are the two places that programs paste from.
+// selections are those that programs paste from.
 var selections = []x11.Selection{x11.Clipboard, x11.Primary}
 
-// paste offers the text, presses the shortcut that browsers and terminals alike paste on, waits until the text was fetched,
-// and puts back what was there before.
+// paste offers the text, presses the shortcut that pastes in browsers and terminals alike, waits until a program has
+// fetched the text, and restores the previous content.
 func (p *player) paste(ctx context.Context, text string) (err error) {
 	before := map[x11.Selection]x11.Content{}
 	for _, sel := range selections {
-		if before[sel], err = p.keep(ctx, sel); err != nil {
+		if before[sel], err = p.save(ctx, sel); err != nil {
 			return err
 		}
 	}
@@ -277,41 +253,56 @@ func (p *player) paste(ctx context.Context, text string) (err error) {
 	if err := p.Chord(ctx, "shift", "insert"); err != nil {
 		return err
 	}
-	if !fetched(ctx, offers) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		hintf(ctx, "No program has taken the text: click into a field that takes text first, or send use_clipboard false.")
+	fetched, err := p.awaitFetch(ctx, offers)
+	if err != nil {
+		return err
+	}
+	if !fetched {
+		addHint(ctx, "No program accepted the text. Click a text field first, or set use_clipboard to false.")
 		return nil
 	}
+	slow, err := p.latency(ctx)
+	if err != nil {
+		return err
+	}
 	for _, o := range offers {
-		if err := o.WaitQuiet(ctx, pasteQuiet); err != nil {
+		if err := o.WaitQuiet(ctx, pasteQuiet, slow); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fetched waits until a program has read one of the offers.
-func fetched(ctx context.Context, offers []*x11.Offer) bool {
-	ctx, cancel := context.WithTimeout(ctx, pasteTime)
+// awaitFetch reports whether a program reads one of the offers. A program that is slow to handle its events gets more time.
+func (p *player) awaitFetch(ctx context.Context, offers []*x11.Offer) (bool, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	read := make(chan bool, len(offers))
+	read := make(chan error, len(offers))
 	for _, o := range offers {
-		go func() { read <- o.WaitRead(ctx, 0) == nil }()
+		go func() { read <- o.WaitRead(ctx, 0) }()
 	}
-	any := false
-	for range offers {
-		if <-read {
-			any = true
-			cancel()
+	began := time.Now()
+	limit := pasteTime
+	for pending := len(offers); pending > 0 && time.Since(began) < limit; {
+		select {
+		case err := <-read:
+			if err == nil {
+				return true, nil
+			}
+			pending--
+		case <-time.After(pasteTime / 8):
+			slow, err := p.latency(ctx)
+			if err != nil {
+				return false, err
+			}
+			limit = max(limit, min(40*slow, maxPasteTime))
 		}
 	}
-	return any
+	return false, ctx.Err()
 }
 
-// keep reads what a selection holds. An owner that does not answer must not keep a text from being typed.
-func (p *player) keep(ctx context.Context, sel x11.Selection) (x11.Content, error) {
+// save reads the content of a selection. An owner that does not respond must not prevent text from being typed.
+func (p *player) save(ctx context.Context, sel x11.Selection) (x11.Content, error) {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	content, err := p.SelectionContent(short, sel)
@@ -338,7 +329,7 @@ func (p *player) restore(ctx context.Context, before map[x11.Selection]x11.Conte
 	return errors.Join(errs...)
 }
 
-// unknownKey turns the error about a name that no key has into one that says which there are.
+// unknownKey adds the list of valid names to an error about an unknown key.
 func unknownKey(err error) error {
 	unknown, ok := errors.AsType[*x11.UnknownKeyError](err)
 	if !ok {

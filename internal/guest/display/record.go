@@ -1,6 +1,7 @@
 package display
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,59 +14,60 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
-// RecordIn says what to do.
+// RecordIn starts, stops or describes a recording.
 type RecordIn struct {
-	Action      string  `json:"action" doc:"Start or stop the recording, or tell how it goes" enum:"start,stop,status"`
-	SavePath    *string `json:"save_path" doc:"File for the video; missing: a new one in Videos below the home folder"`
-	FPS         int     `json:"fps" doc:"Pictures a second" exclusiveMinimum:"0" maximum:"30" default:"5"`
-	CRF         int     `json:"crf" doc:"Compression of H.264: 0 loses nothing, 51 is the smallest" minimum:"0" maximum:"51" default:"28"`
-	MaxDuration float64 `json:"max_duration" doc:"Seconds after which it stops by itself" exclusiveMinimum:"0" default:"600"`
-	Width       *int    `json:"width" doc:"Width of the video; missing: as the display, or in proportion to the height" exclusiveMinimum:"0"`
-	Height      *int    `json:"height" doc:"Height of the video; missing: as the display, or in proportion to the width" exclusiveMinimum:"0"`
+	Action      string  `json:"action" doc:"Start or stop the recording, or show its status" enum:"start,stop,status"`
+	SavePath    *string `json:"save_path" doc:"Path of the video; default: a new file in /tmp/recordings"`
+	FPS         int     `json:"fps" doc:"Frames per second" exclusiveMinimum:"0" maximum:"30" default:"5"`
+	CRF         int     `json:"crf" doc:"H.264 constant rate factor: 0 is lossless, 51 gives the smallest file" minimum:"0" maximum:"51" default:"28"`
+	MaxDuration float64 `json:"max_duration" doc:"Seconds after which the recording stops" exclusiveMinimum:"0" default:"600"`
+	Width       *int    `json:"width" doc:"Width of the video; default: that of the display, or in proportion to the height" exclusiveMinimum:"0"`
+	Height      *int    `json:"height" doc:"Height of the video; default: that of the display, or in proportion to the width" exclusiveMinimum:"0"`
 }
 
-// Recording tells how a recording stands.
+// Recording is the status of a recording.
 type Recording struct {
 	Status   string  `json:"status" doc:"idle, recording or stopped"`
-	SavePath *string `json:"save_path" doc:"File of the video"`
+	SavePath *string `json:"save_path" doc:"Path of the video"`
 	Duration float64 `json:"duration" doc:"Seconds recorded so far"`
-	Size     *int64  `json:"file_size_bytes" doc:"Size of the file"`
+	Size     *int64  `json:"file_size_bytes" doc:"Size of the file in bytes"`
 }
 
 // Bounds of a recording.
 const (
 	maxRecording = 24 * time.Hour
-	maxSide      = 8192             // of a video: H.264 knows no larger one at any level that players take
-	firstFrame   = 15 * time.Second // how long the recorder may take to write the first picture
+	maxSide      = 8192             // players support no larger H.264 video
+	firstFrame   = 30 * time.Second // how long the recorder may take to write the first frame
 	lastFrame    = 10 * time.Second // how long it may take to write the last one
 )
 
-// recorder holds the one recording that may run, and the last that did.
+// recorder holds the current recording, or the last one.
 type recorder struct {
-	turn sync.Mutex // held by start and stop, which take their time
+	turn sync.Mutex // held by start and stop, which take a while
 
-	mu   sync.Mutex // guards the rest
-	take *take
-	over bool
+	mu      sync.Mutex // guards the rest
+	current *recording
+	closed  bool
 }
 
-// take is one recording.
-type take struct {
+// recording is one run of the recorder.
+type recording struct {
 	path    string
-	area    image.Point // what is filmed
+	area    image.Point // of the display
 	limit   time.Duration
-	began   atomic.Int64 // when the first picture was taken, in Unix nanoseconds
+	filmed  progress
 	process *proc.Process
-	said    *proc.Capture
+	output  *proc.Capture
 	release func()
-	asked   bool // guarded by recorder.mu
+	stopped bool // it was asked to stop; guarded by recorder.mu
 	ended   chan struct{}
-	length  time.Duration // set before ended is closed
-	why     error         // why it ended by itself before its time; the same
+	why     error // why it ended early; set before ended is closed
 }
 
 // Record starts, stops or describes the recording.
@@ -76,31 +78,58 @@ func (s *Service) Record(ctx context.Context, in RecordIn) (Recording, error) {
 	case "stop":
 		return s.stopRecording(ctx)
 	}
-	t := s.record.current()
+	t := s.record.latest()
 	if t == nil {
 		return Recording{Status: "idle"}, nil
 	}
 	return t.describe(ctx), nil
 }
 
-func (r *recorder) current() *take {
+func (r *recorder) latest() *recording {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.take
+	return r.current
 }
 
-// running is the recording that goes on, or nil.
-func (r *recorder) running() *take {
-	t := r.current()
-	if t == nil || t.over() {
+// running is the current recording, or nil.
+func (r *recorder) running() *recording {
+	t := r.latest()
+	if t == nil || t.hasEnded() {
 		return nil
 	}
 	return t
 }
 
-func (t *take) age() time.Duration { return time.Since(time.Unix(0, t.began.Load())) }
+// progress reads the recorder's reports and keeps the length of the video so far. The clock would be wrong: on a busy
+// machine frames reach the file late.
+type progress struct {
+	length atomic.Int64 // microseconds
+	rest   []byte       // begin of a line
+}
 
-func (t *take) over() bool {
+// Write takes lines of the form key=value, cut anywhere.
+func (p *progress) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, complete := bytes.Cut(p.rest, []byte("\n"))
+		if !complete {
+			p.rest = append([]byte(nil), line[:min(len(line), 1<<10)]...)
+			return len(b), nil
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("out_time_us=")); ok {
+			if n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64); err == nil {
+				p.length.Store(n)
+			}
+		}
+		p.rest = rest
+	}
+}
+
+func (p *progress) duration() time.Duration {
+	return time.Duration(p.length.Load()) * time.Microsecond
+}
+
+func (t *recording) hasEnded() bool {
 	select {
 	case <-t.ended:
 		return true
@@ -109,10 +138,10 @@ func (t *take) over() bool {
 	}
 }
 
-// fits refuses a display that is smaller than the area that is being filmed: the recorder would fail.
-func (r *recorder) fits(size Resolution) error {
+// checkFits rejects a display size smaller than the recorded area: the recorder would fail.
+func (r *recorder) checkFits(size Resolution) error {
 	if t := r.running(); t != nil && (size.Width < t.area.X || size.Height < t.area.Y) {
-		return op.Errorf(op.Conflict, "a recording of %dx%d is running, and the display cannot become smaller than that: stop the recording first", t.area.X, t.area.Y)
+		return op.Errorf(op.Conflict, "a %dx%d recording is running and the display cannot become smaller; stop the recording first", t.area.X, t.area.Y)
 	}
 	return nil
 }
@@ -123,10 +152,10 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (Recording, e
 	defer r.turn.Unlock()
 	if t := r.running(); t != nil {
 		return Recording{}, &op.Error{Code: op.Conflict, Data: t.describe(ctx),
-			Msg: fmt.Sprintf("a recording to %s is running since %.0f seconds; stop it first", t.path, t.age().Seconds())}
+			Msg: fmt.Sprintf("a recording to %q has been running for %.0f seconds; stop it first", t.path, t.filmed.duration().Seconds())}
 	}
 	if _, ok := s.cfg.Runner.Look("ffmpeg"); !ok {
-		return Recording{}, op.Errorf(op.Unavailable, "recording needs ffmpeg, which is not installed; install the package ffmpeg")
+		return Recording{}, op.Errorf(op.Unavailable, "ffmpeg is not installed; install the package ffmpeg")
 	}
 	path, err := s.videoPath(in.SavePath)
 	if err != nil {
@@ -136,11 +165,11 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (Recording, e
 	if err != nil {
 		return Recording{}, err
 	}
-	s.tell(ctx)
+	s.hintRestart(ctx)
 	size, err := d.conn.Size(ctx)
 	if err != nil {
 		release()
-		return Recording{}, s.explain(ctx, err)
+		return Recording{}, toOpError(ctx, err)
 	}
 	video, err := videoSize(in, size)
 	if err != nil {
@@ -148,48 +177,60 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (Recording, e
 		return Recording{}, err
 	}
 	limit := time.Duration(min(in.MaxDuration, maxRecording.Seconds()) * float64(time.Second))
-	t, err := s.film(d, in, path, size, video, limit)
+	began := time.Now()
+	t, err := s.startRecorder(d, in, path, size, video, limit)
 	if err != nil {
 		release()
 		return Recording{}, err
 	}
 	t.release = release
 	r.mu.Lock()
-	r.take = t
-	closed := r.over
+	r.current = t
+	closed := r.closed
 	r.mu.Unlock()
-	go r.follow(t)
+	go r.awaitExit(t)
 	if closed {
-		r.end(t)
+		r.stop(t)
 	}
-	if err := t.firstPicture(ctx); err != nil {
-		r.end(t)
+	if err := t.awaitFirstFrame(ctx, began); err != nil {
+		r.stop(t)
 		return Recording{}, err
 	}
 	op.Say(ctx, "Recording %dx%d to %s", video.X, video.Y, path)
 	return t.describe(ctx), nil
 }
 
-// videoPath is where the video goes; the folder is made.
+// recordings returns the folder of videos without a path. Clients of the public image look
+// for them there; if another user has taken the name, it is a folder in the home.
+func (s *Service) recordings() string {
+	var st unix.Stat_t
+	err := unix.Lstat(s.cfg.Recordings, &st)
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid()) {
+		return "~/Videos"
+	}
+	return s.cfg.Recordings
+}
+
+// videoPath returns the path of the video and creates its folder.
 func (s *Service) videoPath(given *string) (string, error) {
-	name := "~/Videos/recording-" + time.Now().Format("20060102-150405.000") + ".mp4"
+	name := filepath.Join(s.recordings(), "recording_"+time.Now().Format("20060102_150405.000")+".mp4")
 	if given != nil && *given != "" {
 		name = *given
 	}
 	path, err := s.base.Resolve(name)
 	if err != nil {
-		return "", op.Errorf(op.Invalid, "save_path cannot be used: %w", err)
+		return "", op.Errorf(op.Invalid, "invalid save_path: %w", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return "", op.Errorf(op.Invalid, "save_path %s is no file; name one for the video, such as %s", path, filepath.Join(path, "recording.mp4"))
+		return "", op.Errorf(op.Invalid, "save_path %q is not a regular file; choose a path such as %q", path, filepath.Join(path, "recording.mp4"))
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", op.Errorf(op.Denied, "the folder for the video cannot be made: %w", err)
+		return "", op.Errorf(op.Denied, "cannot create the folder for the video: %w", err)
 	}
 	return path, nil
 }
 
-// videoSize fills in what was not said, and rounds to the even numbers that H.264 needs.
+// videoSize fills in missing sides and rounds to even numbers, as H.264 requires.
 func videoSize(in RecordIn, screen image.Point) (image.Point, error) {
 	size := screen
 	switch {
@@ -202,19 +243,17 @@ func videoSize(in RecordIn, screen image.Point) (image.Point, error) {
 	}
 	size = image.Pt(size.X&^1, size.Y&^1)
 	if min(size.X, size.Y) < 16 || max(size.X, size.Y) > maxSide {
-		return size, op.Errorf(op.Invalid, "a video of %dx%d cannot be made; choose sides from 16 to %d", size.X, size.Y, maxSide)
+		return size, op.Errorf(op.Invalid, "video size %dx%d is out of range; choose sides from 16 to %d", size.X, size.Y, maxSide)
 	}
 	return size, nil
 }
 
-// film starts the recorder. Pictures are grouped into seconds, each written as a whole: whatever happens, all but the last
-// one can be played.
-func (s *Service) film(d *desktop, in RecordIn, path string, area, video image.Point, limit time.Duration) (*take, error) {
+// startRecorder starts the recorder. It writes one fragment per second: whatever happens, all but the last are playable.
+func (s *Service) startRecorder(d *desktop, in RecordIn, path string, area, video image.Point, limit time.Duration) (*recording, error) {
 	fps := strconv.Itoa(in.FPS)
-	t := &take{path: path, area: area, limit: limit, said: proc.NewCapture(1<<10, 4<<10), ended: make(chan struct{})}
-	t.began.Store(time.Now().UnixNano())
+	t := &recording{path: path, area: area, limit: limit, output: proc.NewCapture(1<<10, 4<<10), ended: make(chan struct{})}
 	args := []string{
-		"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
+		"-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-progress", "pipe:1", "-stats_period", "0.2",
 		"-f", "x11grab", "-framerate", fps, "-draw_mouse", "1", "-video_size", fmt.Sprintf("%dx%d", area.X, area.Y), "-i", d.display(),
 		"-vf", fmt.Sprintf("scale=%d:%d", video.X, video.Y), "-r", fps,
 		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-crf", strconv.Itoa(in.CRF), "-pix_fmt", "yuv420p",
@@ -222,10 +261,10 @@ func (s *Service) film(d *desktop, in RecordIn, path string, area, video image.P
 		"-t", strconv.FormatFloat(limit.Seconds(), 'f', 3, 64), "-f", "mp4", "file:" + path,
 	}
 	p, err := s.cfg.Runner.Start(proc.Command{
-		Path: "ffmpeg", Args: args, Env: append(s.cfg.Runner.Environ(), d.env...), Stdout: t.said, Stderr: t.said,
+		Path: "ffmpeg", Args: args, Env: append(s.cfg.Runner.Environ(), d.env...), Stdout: &t.filmed, Stderr: t.output,
 	})
 	if err != nil {
-		return nil, op.Errorf(op.Unavailable, "ffmpeg does not start: %w", err)
+		return nil, op.Errorf(op.Unavailable, "cannot start ffmpeg: %w", err)
 	}
 	t.process = p
 	return t, nil
@@ -233,65 +272,63 @@ func (s *Service) film(d *desktop, in RecordIn, path string, area, video image.P
 
 func (d *desktop) display() string { return ":" + strconv.Itoa(d.number) }
 
-// firstPicture waits until the file has begun, so that a start that is answered is one that films.
-func (t *take) firstPicture(ctx context.Context) error {
+// awaitFirstFrame waits until the file has content, so that a successful start means that frames are recorded.
+func (t *recording) awaitFirstFrame(ctx context.Context, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, firstFrame)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	began := time.Unix(0, t.began.Load()).Add(-50 * time.Millisecond) // the clock of files is coarse
+	began = began.Add(-50 * time.Millisecond) // file timestamps are coarse
 	for {
 		if info, err := os.Stat(t.path); err == nil && info.Size() > 0 && !info.ModTime().Before(began) {
-			t.began.Store(time.Now().UnixNano())
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-t.ended:
-			return op.Errorf(op.Unavailable, "the recording did not start: %s", lastLine(t.said.Bytes()))
+			return op.Errorf(op.Unavailable, "the recorder failed to start: %s", proc.LastLine(t.output.Bytes()))
 		case <-ctx.Done():
-			return op.Errorf(op.Unavailable, "the recorder wrote nothing within %v; the machine may be overloaded: try again", firstFrame)
+			return op.Errorf(op.Unavailable, "the recorder wrote nothing within %v; the machine may be overloaded, try again", firstFrame)
 		}
 	}
 }
 
-// follow waits for the end of a recording. The recorder keeps the time itself; one that does not is told at the limit.
-func (r *recorder) follow(t *take) {
+// awaitExit waits for the end of a recording. The recorder stops itself after the limit; one that does not is asked to.
+func (r *recorder) awaitExit(t *recording) {
 	defer close(t.ended)
-	timer := time.AfterFunc(t.limit+firstFrame, func() { r.ask(t) })
+	timer := time.AfterFunc(t.limit+firstFrame, func() { r.requestStop(t) })
 	defer timer.Stop()
 	<-t.process.Done()
-	t.length = t.age()
 	t.process.Stop()
 	t.release()
 	r.mu.Lock()
-	asked := t.asked
+	stopped := t.stopped
 	r.mu.Unlock()
-	// A recorder that loses its display ends as if it had been asked.
-	if !asked && (t.process.Exit().Code != 0 || t.length < t.limit-time.Second) {
-		t.why = fmt.Errorf("the recorder %v: %s", t.process.Exit(), lastLine(t.said.Bytes()))
+	// A recorder that loses its display exits as if it had been asked to.
+	if !stopped && (t.process.Exit().Code != 0 || t.filmed.duration() < t.limit-time.Second) {
+		t.why = fmt.Errorf("the recorder %v: %s", t.process.Exit(), proc.LastLine(t.output.Bytes()))
 	}
 }
 
-// ask tells the recorder to finish the file.
-func (r *recorder) ask(t *take) {
+// requestStop asks the recorder to finish the file.
+func (r *recorder) requestStop(t *recording) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !t.asked {
-		t.asked = true
-		// It may have ended by itself just now, which is as good.
+	if !t.stopped {
+		t.stopped = true
+		// An error means that it has ended by itself.
 		_ = t.process.Signal(syscall.SIGINT)
 	}
 }
 
-// end stops a recording and waits until its file is complete.
-func (r *recorder) end(t *take) {
-	r.ask(t)
+// stop stops a recording and waits until its file is complete.
+func (r *recorder) stop(t *recording) {
+	r.requestStop(t)
 	timer := time.NewTimer(lastFrame)
 	defer timer.Stop()
 	select {
 	case <-t.ended:
-	case <-timer.C: // the file is good without its end
+	case <-timer.C: // the file is playable without its end
 		t.process.Kill()
 		<-t.ended
 	}
@@ -301,44 +338,44 @@ func (s *Service) stopRecording(ctx context.Context) (Recording, error) {
 	r := &s.record
 	r.turn.Lock()
 	defer r.turn.Unlock()
-	t := r.current()
+	t := r.latest()
 	if t == nil {
-		return Recording{}, op.Errorf(op.Conflict, "nothing is being recorded; start a recording first")
+		return Recording{}, op.Errorf(op.Conflict, "no recording is running; start a recording first")
 	}
-	again := t.over()
-	r.end(t)
+	ended := t.hasEnded()
+	r.stop(t)
 	d := t.describe(ctx)
-	if again {
-		op.Say(ctx, "The recording had ended already")
+	if ended {
+		op.Say(ctx, "The recording had already ended")
 	} else {
 		op.Say(ctx, "Recorded %.1f seconds to %s", d.Duration, t.path)
 	}
 	return d, nil
 }
 
-func (t *take) describe(ctx context.Context) Recording {
-	out := Recording{Status: "recording", SavePath: &t.path, Duration: t.age().Seconds()}
-	if t.over() {
-		out.Status, out.Duration = "stopped", t.length.Seconds()
+func (t *recording) describe(ctx context.Context) Recording {
+	out := Recording{Status: "recording", SavePath: &t.path, Duration: t.filmed.duration().Seconds()}
+	if t.hasEnded() {
+		out.Status = "stopped"
 		if t.why != nil {
-			hintf(ctx, "The recording ended before its time: %v. What was recorded until then can be played.", t.why)
+			addHint(ctx, "The recording ended early: %v. The part recorded so far is playable.", t.why)
 		}
 	}
 	if info, err := os.Stat(t.path); err == nil {
 		out.Size = new(info.Size())
 	} else if errors.Is(err, os.ErrNotExist) && out.Status == "stopped" {
-		hintf(ctx, "The file of the recording was removed.")
+		addHint(ctx, "The video file was removed.")
 	}
 	return out
 }
 
-// close ends the recording for good.
+// close stops the recording and prevents others.
 func (r *recorder) close() {
 	r.mu.Lock()
-	r.over = true
-	t := r.take
+	r.closed = true
+	t := r.current
 	r.mu.Unlock()
 	if t != nil {
-		r.end(t)
+		r.stop(t)
 	}
 }

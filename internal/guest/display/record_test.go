@@ -59,7 +59,7 @@ func probe(t testing.TB, path string) film {
 	}
 	must(t, json.Unmarshal(out, &p))
 	if len(p.Streams) != 1 {
-		t.Fatalf("ffprobe %s: %s", path, out)
+		t.Fatalf("ffprobe %s: %s, want len(Streams) 1", path, out)
 	}
 	v := p.Streams[0]
 	f := film{size: image.Pt(v.Width, v.Height), codec: v.Codec}
@@ -73,23 +73,23 @@ func TestRecording(t *testing.T) {
 	testenv.Need(t, "ffmpeg", "ffprobe")
 	d := newDesk(t)
 	if r, _, err := record(t, d.Service, `{"action":"status"}`); err != nil || r.Status != "idle" || r.SavePath != nil {
-		t.Errorf("before anything was recorded: %+v, %v", r, err)
+		t.Errorf("before anything was recorded: %+v, %v, want Status \"idle\", SavePath nil", r, err)
 	}
 	if _, _, err := record(t, d.Service, `{"action":"stop"}`); err == nil || !strings.Contains(err.Error(), "start a recording first") {
-		t.Errorf("stop without a recording: %v", err)
+		t.Errorf("stop without a recording: %v, want an error containing \"start a recording first\"", err)
 	}
 	r, _, err := record(t, d.Service, `{"action":"start","save_path":"sub/film.mp4","fps":10}`)
 	must(t, err)
 	path := filepath.Join(d.dir, "sub", "film.mp4")
 	if r.Status != "recording" || r.SavePath == nil || *r.SavePath != path {
-		t.Errorf("started: %+v", r)
+		t.Errorf("started: %+v, want Status \"recording\", SavePath %v", r, path)
 	}
 	_, _, err = record(t, d.Service, `{"action":"start"}`)
 	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !strings.Contains(e.Msg, path) || !strings.Contains(e.Msg, "stop it first") {
-		t.Errorf("a second recording: %v", err)
+		t.Errorf("a second recording: %v, want Code op.Conflict, an error containing %q and \"stop it first\"", err, path)
 	}
 	if _, err := d.Configure(testContext(t), display.ConfigureIn{Resolution: &display.Resolution{Width: 640, Height: 480}}); err == nil || !strings.Contains(err.Error(), "stop the recording") {
-		t.Errorf("a smaller display while it is recorded: %v", err)
+		t.Errorf("a smaller display while it is recorded: %v, want an error containing \"stop the recording\"", err)
 	}
 	testenv.Poll(t, "two seconds are recorded", func() bool {
 		r, _, err := record(t, d.Service, `{"action":"status"}`)
@@ -99,13 +99,13 @@ func TestRecording(t *testing.T) {
 	must(t, err)
 	f := probe(t, path)
 	if r.Status != "stopped" || r.Size == nil || *r.Size < 1000 || f.size != image.Pt(1024, 768) || f.codec != "h264" {
-		t.Errorf("stopped: %+v, the film is %+v", r, f)
+		t.Errorf("stopped: %+v, the film is %+v, want Status \"stopped\", Size at least 1000, size %v, codec \"h264\"", r, f, image.Pt(1024, 768))
 	}
-	if math.Abs(f.duration-r.Duration) > 1.5 || f.duration < 1.5 || math.Abs(float64(f.frames)-10*f.duration) > 8 {
-		t.Errorf("%v seconds were recorded, the film is %+v", r.Duration, f)
+	if math.Abs(f.duration-r.Duration) > 0.2 || f.duration < 1.5 || math.Abs(float64(f.frames)-10*f.duration) > 2 {
+		t.Errorf("the film is %+v, want about %v seconds at 10 frames per second", f, r.Duration)
 	}
 	if r, _, err := record(t, d.Service, `{"action":"stop"}`); err != nil || r.Status != "stopped" {
-		t.Errorf("stop again: %+v, %v", r, err)
+		t.Errorf("stop again: %+v, %v, want Status \"stopped\"", r, err)
 	}
 	_, err = d.Configure(testContext(t), display.ConfigureIn{Resolution: &display.Resolution{Width: 801, Height: 601}})
 	must(t, err)
@@ -117,18 +117,18 @@ func TestRecordingEndsByItself(t *testing.T) {
 	d := newDesk(t, func(c *display.Config) { c.Width, c.Height = 641, 481 })
 	r, _, err := record(t, d.Service, `{"action":"start","max_duration":1.2,"width":320,"crf":40,"fps":5}`)
 	must(t, err)
-	if !strings.HasPrefix(*r.SavePath, filepath.Join(d.dir, "Videos", "recording-")) {
-		t.Errorf("it goes to %s", *r.SavePath)
+	if !strings.HasPrefix(*r.SavePath, filepath.Join(d.dir, "recordings", "recording_")) {
+		t.Errorf("it goes to %s, want SavePath beginning with %q", *r.SavePath, filepath.Join(d.dir, "recordings", "recording_"))
 	}
 	testenv.Poll(t, "the time is up", func() bool {
 		r, call, err := record(t, d.Service, `{"action":"status"}`)
 		if call.Hint != "" {
-			t.Errorf("hint %q", call.Hint)
+			t.Errorf("hint %q, want Hint \"\"", call.Hint)
 		}
 		return err == nil && r.Status == "stopped"
 	})
 	if f := probe(t, *r.SavePath); f.size != image.Pt(320, 240) || math.Abs(f.duration-1.2) > 0.3 {
-		t.Errorf("the film is %+v", f)
+		t.Errorf("the film is %+v, want size 320x240, duration 1.2", f)
 	}
 }
 
@@ -152,11 +152,11 @@ func TestRecordingSurvivesAKill(t *testing.T) {
 				r, call, err = record(t, d.Service, `{"action":"status"}`)
 				return err == nil && r.Status == "stopped"
 			})
-			if !strings.Contains(call.Hint, "before its time") {
-				t.Errorf("hint %q", call.Hint)
+			if !strings.Contains(call.Hint, "ended early") {
+				t.Errorf("hint %q, want Hint containing \"ended early\"", call.Hint)
 			}
 			if f := probe(t, *r.SavePath); f.size != image.Pt(640, 480) || f.duration < 1 || f.frames < 10 {
-				t.Errorf("the film is %+v after %+v", f, r)
+				t.Errorf("the film is %+v after %+v, want size %v, duration at least 1, frames at least 10", f, r, image.Pt(640, 480))
 			}
 			if _, _, err := record(t, d.Service, `{"action":"start"}`); err != nil {
 				t.Errorf("the next recording: %v", err)
@@ -178,16 +178,16 @@ func TestRecordingRefusals(t *testing.T) {
 		`{"action":"start","crf":52}`:                      "crf",
 		`{"action":"start","max_duration":0}`:              "max_duration",
 		`{"action":"start","width":100000}`:                "choose sides",
-		`{"action":"start","save_path":"."}`:               "is no file",
+		`{"action":"start","save_path":"."}`:               "not a regular file",
 		`{"action":"start","save_path":"file/film.mp4"}`:   "folder",
 		`{"action":"start","save_path":"/proc/nope/film"}`: "folder",
 	} {
 		if _, _, err := record(t, d.Service, body); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("%s: %v, want an error containing %q", body, err, want)
 		}
 	}
 	if left := d.runner.Living(); len(left) > 2 {
-		t.Errorf("recorders are left: %+v", left)
+		t.Errorf("recorders are left: %+v, want len(left) at most 2", left)
 	}
 }
 
@@ -205,10 +205,10 @@ func TestRecordingWithoutRecorder(t *testing.T) {
 	s := display.New(display.Config{Runner: runner, State: t.TempDir(), Home: bin, Workspace: bin})
 	defer s.Close()
 	if _, _, err := record(t, s, `{"action":"start"}`); err == nil || !strings.Contains(err.Error(), "install the package ffmpeg") {
-		t.Errorf("without ffmpeg: %v", err)
+		t.Errorf("without ffmpeg: %v, want an error containing \"install the package ffmpeg\"", err)
 	}
 	if n := len(runner.Living()); n != 0 {
-		t.Errorf("%d processes were started for nothing", n)
+		t.Errorf("%d processes were started for nothing, want 0", n)
 	}
 }
 
@@ -221,6 +221,6 @@ func TestCloseEndsTheRecording(t *testing.T) {
 	must(t, err)
 	must(t, d.Close())
 	if f := probe(t, "file:"+*r.SavePath); f.size != image.Pt(320, 240) || f.frames < 1 {
-		t.Errorf("the film is %+v", f)
+		t.Errorf("the film is %+v, want size %v, frames at least 1", f, image.Pt(320, 240))
 	}
 }

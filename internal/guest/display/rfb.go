@@ -5,43 +5,42 @@ import (
 	"fmt"
 )
 
-// watcher understands what a VNC viewer sends, far enough to leave out everything that would change the display. A viewer's
-// bytes come in pieces of any size.
-type watcher struct {
-	rest    []byte // the beginning of a message that is not complete
-	greeted bool   // the greeting has passed
-	skip    int    // bytes of a message that is being left out
-	pass    int    // bytes of a message that is being passed on
-	list    int    // encodings of a list that is being passed on after that
+// viewOnlyFilter parses what a VNC viewer sends, and drops every message that would change the display. A viewer's bytes
+// arrive in chunks of any size.
+type viewOnlyFilter struct {
+	rest    []byte // start of an incomplete message
+	greeted bool   // the handshake is over
+	skip    int    // bytes of the current message to drop
+	pass    int    // bytes of the current message to forward
+	list    int    // encodings of the current list to forward after that
 }
 
 // versionSize is the length of the protocol version that a viewer begins with.
 const versionSize = 12
 
-// encodings is the type of the message that lists them.
+// encodings is the type of the SetEncodings message.
 const encodings = 2
 
-// maxHead is the longest part of a message that tells its length and nature.
+// maxHead is how much of a message determines its length and effect.
 const maxHead = 9
 
-// Encodings that a viewer says it takes.
+// Encodings that a viewer announces.
 const (
-	// richClipboard makes the server hand over what is copied unasked. noVNC loses its place in the stream when that happens
-	// while it only watches.
-	richClipboard = 0xc0a1e5ce
-	// noEncoding is none that a server knows.
+	// extendedClipboard makes the server send the clipboard unasked, which breaks noVNC's parser in view-only mode.
+	extendedClipboard = 0xc0a1e5ce
+	// noEncoding is unknown to servers.
 	noEncoding = 0x7fffffff
 )
 
-// filter returns the part of msg that may go on to the display.
-func (w *watcher) filter(msg []byte) ([]byte, error) {
+// filter returns the part of msg to forward to the display.
+func (w *viewOnlyFilter) filter(msg []byte) ([]byte, error) {
 	out := make([]byte, 0, len(msg)+len(w.rest))
 	data := append(w.rest, msg...)
 	w.rest = nil
 	for len(data) > 0 {
 		switch {
 		case !w.greeted:
-			size, err := greeting(data)
+			size, err := handshakeSize(data)
 			if err != nil {
 				return nil, err
 			}
@@ -63,7 +62,7 @@ func (w *watcher) filter(msg []byte) ([]byte, error) {
 				return out, nil
 			}
 			encoding := binary.BigEndian.Uint32(data)
-			if encoding == richClipboard {
+			if encoding == extendedClipboard {
 				encoding = noEncoding
 			}
 			out = binary.BigEndian.AppendUint32(out, encoding)
@@ -90,9 +89,9 @@ func (w *watcher) filter(msg []byte) ([]byte, error) {
 	return out, nil
 }
 
-// greeting tells how long the greeting is: the version, from 3.7 on the choice of a security type, and whether to share. A
-// version that the server might read in another way would let input slip through.
-func greeting(data []byte) (size int, err error) {
+// handshakeSize returns the length of the handshake: the version, from 3.7 on the security type, and the shared flag. It
+// refuses versions that the server might parse differently, because input could slip through.
+func handshakeSize(data []byte) (size int, err error) {
 	if len(data) < versionSize {
 		return 0, nil
 	}
@@ -102,12 +101,12 @@ func greeting(data []byte) (size int, err error) {
 	case "RFB 003.007\n", "RFB 003.008\n":
 		return versionSize + 2, nil
 	default:
-		return 0, fmt.Errorf("protocol version %q", version)
+		return 0, fmt.Errorf("unsupported protocol version %q", version)
 	}
 }
 
-// measure tells how long the message is that data begins with, and whether it leaves the display alone. A size of 0 means
-// that more must be seen first.
+// measure returns the length of the message that data begins with, and whether it leaves the display unchanged. A size of 0
+// means that more data is needed.
 func measure(data []byte) (size int, harmless bool, err error) {
 	if len(data) > maxHead {
 		data = data[:maxHead]
@@ -122,11 +121,11 @@ func measure(data []byte) (size int, harmless bool, err error) {
 			return 0, false, nil
 		}
 		return 4 + 4*u16(2), true, nil
-	case 3: // ask for a picture
+	case 3: // request a picture
 		return 10, true, nil
 	case 4: // key
 		return 8, false, nil
-	case 5: // pointer; a marked one names more buttons
+	case 5: // pointer; the high bit announces more buttons
 		if !need(2) {
 			return 0, false, nil
 		}
@@ -156,10 +155,10 @@ func measure(data []byte) (size int, harmless bool, err error) {
 			return 0, false, nil
 		}
 		if data[1] != 0 {
-			return 0, false, fmt.Errorf("message type 255.%d", data[1])
+			return 0, false, fmt.Errorf("unknown message type 255.%d", data[1])
 		}
 		return 12, false, nil
 	default:
-		return 0, false, fmt.Errorf("message type %d", kind)
+		return 0, false, fmt.Errorf("unknown message type %d", kind)
 	}
 }

@@ -32,7 +32,7 @@ var said = []struct {
 	{"\xff" + string(make([]byte, 11)), false},                                  // key with its code
 }
 
-func TestWatcherPassesOnlyWhatChangesNothing(t *testing.T) {
+func TestViewOnlyFilterDropsInput(t *testing.T) {
 	t.Parallel()
 	all, want := hello, hello
 	for _, s := range said {
@@ -42,7 +42,7 @@ func TestWatcherPassesOnlyWhatChangesNothing(t *testing.T) {
 		}
 	}
 	for size := 1; size <= len(all); size++ {
-		w := &watcher{}
+		w := &viewOnlyFilter{}
 		var got []byte
 		for piece := range slices.Chunk([]byte(all), size) {
 			out, err := w.filter(piece)
@@ -56,25 +56,25 @@ func TestWatcherPassesOnlyWhatChangesNothing(t *testing.T) {
 		}
 	}
 	list := hello + "\x02\x00\x00\x03\x00\x00\x00\x07%s\xff\xff\xff\x11"
-	got, err := (&watcher{}).filter(fmt.Appendf(nil, list, "\xc0\xa1\xe5\xce"))
+	got, err := (&viewOnlyFilter{}).filter(fmt.Appendf(nil, list, "\xc0\xa1\xe5\xce"))
 	if want := fmt.Sprintf(list, "\x7f\xff\xff\xff"); err != nil || string(got) != want {
 		t.Errorf("the list of encodings became %q, %v, want %q", got, err, want)
 	}
 	for _, bad := range []string{"RFB 003.005\n", "RFB 004.000\n", "GET / HTTP/1.1\r\n", hello + "\x07", hello + "\xff\x01"} {
-		if _, err := (&watcher{}).filter([]byte(bad)); err == nil {
-			t.Errorf("%q is taken", bad)
+		if _, err := (&viewOnlyFilter{}).filter([]byte(bad)); err == nil {
+			t.Errorf("%q is taken, want an error", bad)
 		}
 	}
 }
 
-// FuzzWatcher: however a viewer cuts its bytes, the same ones pass, and none that begin a message which changes something.
-func FuzzWatcher(f *testing.F) {
+// FuzzViewOnlyFilter: however a viewer cuts its bytes, the same ones pass, and none that begin a message which changes something.
+func FuzzViewOnlyFilter(f *testing.F) {
 	for _, s := range said {
 		f.Add([]byte(hello+s.msg), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
-		whole, errWhole := (&watcher{}).filter(data)
-		w := &watcher{}
+		whole, errWhole := (&viewOnlyFilter{}).filter(data)
+		w := &viewOnlyFilter{}
 		var pieces []byte
 		var err error
 		for piece := range slices.Chunk(data, int(cut)+1) {
@@ -85,10 +85,10 @@ func FuzzWatcher(f *testing.F) {
 			pieces = append(pieces, out...)
 		}
 		if (errWhole == nil) != (err == nil) || err == nil && !bytes.Equal(whole, pieces) {
-			t.Fatalf("whole: %q, %v; in pieces: %q, %v", whole, errWhole, pieces, err)
+			t.Fatalf("in pieces: got %q, %v, want as in one: %q, %v", pieces, err, whole, errWhole)
 		}
 		if len(w.rest) > versionSize {
-			t.Fatalf("%d bytes are kept", len(w.rest))
+			t.Fatalf("%d bytes are kept, want len(rest) at most %v", len(w.rest), versionSize)
 		}
 		if err != nil || len(whole) < versionSize {
 			return
@@ -99,7 +99,7 @@ func FuzzWatcher(f *testing.F) {
 
 // checkPassed reads what passed as the display would.
 func checkPassed(t *testing.T, data []byte) {
-	size, err := greeting(data)
+	size, err := handshakeSize(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func checkPassed(t *testing.T, data []byte) {
 			}
 			n = 9 + int(data[8])
 		default:
-			t.Fatalf("a message of type %d passed", data[0])
+			t.Fatalf("a message of type %d passed, want 0, 2, 3, 150 or 248", data[0])
 		}
 		data = data[min(n, len(data)):]
 	}

@@ -7,27 +7,27 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
-// jpegQuality is used where the caller names none.
+// jpegQuality is the default quality.
 const jpegQuality = 80
 
-// ScreenshotIn says how the picture is to come.
+// ScreenshotIn selects the format.
 type ScreenshotIn struct {
-	Format  string `query:"format" doc:"File format of the picture" enum:"png,jpg,jpeg" default:"png"`
-	Quality *int   `query:"quality" doc:"Quality of a JPEG; 80 when missing" minimum:"0" maximum:"100"`
+	Format  string `query:"format" doc:"Image format" enum:"png,jpg,jpeg" default:"png"`
+	Quality *int   `query:"quality" doc:"JPEG quality; default 80" minimum:"0" maximum:"100"`
 }
 
-// Screenshot takes a picture of the display.
+// Screenshot captures the display.
 func (s *Service) Screenshot(ctx context.Context, in ScreenshotIn) (*op.Blob, error) {
-	defer s.present(ctx)()
+	defer s.holdBrowser(ctx)()
 	blob, err := s.shoot(ctx, in)
-	if errors.Is(err, x11.ErrLost) { // looking changes nothing, so it can be done again
+	if errors.Is(err, x11.ErrLost) { // a screenshot changes nothing, so it can be repeated
 		blob, err = s.shoot(ctx, in)
 	}
-	return blob, s.explain(ctx, err)
+	return blob, toOpError(ctx, err)
 }
 
 func (s *Service) shoot(ctx context.Context, in ScreenshotIn) (*op.Blob, error) {

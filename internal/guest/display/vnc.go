@@ -16,17 +16,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// viewerTime is how long a viewer may leave what it was sent unread before it is let go. The X server notices that nothing
-// more can be sent long before and skips pictures, so nothing piles up meanwhile.
+// viewerTime is how long a viewer may stop reading before it is disconnected. The X server skips pictures for a viewer that
+// is behind, so nothing piles up meanwhile.
 const viewerTime = time.Minute
 
-// ViewIn says what a viewer may do.
+// ViewIn is a viewer's permissions.
 type ViewIn struct {
-	ViewOnly bool `query:"view_only" doc:"Refuse mouse, keyboard, clipboard and resizing from this viewer" default:"false"`
+	ViewOnly bool   `query:"view_only" doc:"Ignore mouse, keyboard, clipboard and resize requests of this viewer" default:"false"`
+	TakeOver string `query:"take_over" doc:"Name of this viewer. While it is connected, only it has mouse and keyboard: other viewers watch, and actions of agents are refused" maxLength:"64" default:""`
 }
 
-// View joins a viewer's WebSocket with the display's VNC socket. Viewers share the display; as long as one watches, display
-// and browser stay.
+// View connects a viewer's WebSocket to the display's VNC socket. Viewers share the display; display and browser keep
+// running while one is connected.
 func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
 	d, release, err := s.hold(ctx)
 	if err != nil {
@@ -36,30 +37,32 @@ func (s *Service) View(ctx context.Context, in ViewIn, c op.Conn) error {
 	var dialer net.Dialer
 	vnc, err := dialer.DialContext(ctx, "unix", d.rfb)
 	if err != nil {
-		return op.Errorf(op.Unavailable, "the display takes no viewers: %w; try again", err)
+		return op.Errorf(op.Unavailable, "cannot connect to the display's VNC server: %w; try again", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { vnc.Close() })()
 	defer vnc.Close()
 
+	v := s.control.join(in, cancel)
+	defer s.control.leave(v)
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
 	parts.Go(func() { s.keepBrowser(ctx) })
 	parts.Go(func() {
 		defer cancel()
-		toViewer(ctx, c, vnc)
+		forwardToViewer(ctx, c, vnc)
 	})
-	err = fromViewer(ctx, c, vnc, in.ViewOnly)
-	if _, told := op.AsError(err); told {
+	err = forwardFromViewer(ctx, c, vnc, v.watches)
+	if _, ok := op.AsError(err); ok {
 		return err
 	}
-	return nil // who left first does not matter
+	return nil // it does not matter which side closed first
 }
 
-// toViewer sends what the display says. It reads no further before the viewer's side has taken it.
-func toViewer(ctx context.Context, c op.Conn, vnc io.Reader) {
+// forwardToViewer sends the display's output to the viewer, no faster than the viewer reads.
+func forwardToViewer(ctx context.Context, c op.Conn, vnc io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := vnc.Read(buf)
@@ -77,17 +80,17 @@ func toViewer(ctx context.Context, c op.Conn, vnc io.Reader) {
 	}
 }
 
-// fromViewer passes on what the viewer says, or only what leaves the display alone.
-func fromViewer(ctx context.Context, c op.Conn, vnc io.Writer, viewOnly bool) error {
-	watch := &watcher{}
+// forwardFromViewer sends the viewer's messages to the display, for a view-only viewer only those that change nothing.
+func forwardFromViewer(ctx context.Context, c op.Conn, vnc io.Writer, viewOnly bool) error {
+	var filter viewOnlyFilter
 	for {
 		msg, _, err := c.Read(ctx)
 		if err != nil {
 			return err
 		}
 		if viewOnly {
-			if msg, err = watch.filter(msg); err != nil {
-				return op.Errorf(op.Invalid, "this viewer may only watch, and it sent what cannot be understood: %w", err)
+			if msg, err = filter.filter(msg); err != nil {
+				return op.Errorf(op.Invalid, "cannot parse the message of a view-only viewer: %w", err)
 			}
 		}
 		if _, err := vnc.Write(msg); err != nil {
@@ -96,7 +99,7 @@ func fromViewer(ctx context.Context, c op.Conn, vnc io.Writer, viewOnly bool) er
 	}
 }
 
-// keepBrowser has the browser on the display as long as somebody watches, also after a person has closed its window.
+// keepBrowser keeps the browser on the display while a viewer is connected, even after a person has closed its window.
 func (s *Service) keepBrowser(ctx context.Context) {
 	if s.cfg.Browser == nil {
 		return
@@ -105,7 +108,7 @@ func (s *Service) keepBrowser(ctx context.Context) {
 		done, release, err := s.cfg.Browser(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.cfg.Log.Warn("no browser for the viewer", "error", err)
+				s.cfg.Log.Warn("cannot start a browser for the viewer", "error", err)
 			}
 			return
 		}
@@ -117,16 +120,16 @@ func (s *Service) keepBrowser(ctx context.Context) {
 	}
 }
 
-// policy of the page: nothing comes from elsewhere. Who may show it in a frame is the sign-in's to decide.
+// policy is the page's content security policy: nothing comes from other hosts. Authentication decides who may frame it.
 const policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self' ws: wss:"
 
-// page serves the viewer's page. It goes by the names that people know from noVNC, too.
+// page serves the viewer's page, also under the names of noVNC's own pages.
 func (s *Service) page() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(path.Clean("/"+r.PathValue("file")), "/")
 		switch {
 		case r.URL.Path == "/vnc":
-			// Relative, so that it is right behind any prefix.
+			// Relative, so that it works below any prefix.
 			w.Header().Set("Location", withQuery("vnc/index.html", r.URL.RawQuery))
 			w.WriteHeader(http.StatusFound)
 			return
@@ -158,11 +161,11 @@ func (s *Service) page() http.Handler {
 	})
 }
 
-// serveIndex writes the page itself: http.ServeFileFS would redirect from index.html to the folder.
+// serveIndex writes the page: http.ServeFileFS would redirect from index.html to the folder.
 func serveIndex(w http.ResponseWriter, pages fs.FS) {
 	b, err := fs.ReadFile(pages, "index.html")
 	if err != nil {
-		http.Error(w, "the page cannot be read", http.StatusInternalServerError)
+		http.Error(w, "cannot read the page", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/testenv"
-	"github.com/cove-sandbox/cove/internal/x11"
 )
 
 // viewer is a VNC client at the other end of the WebSocket, which here are two pipes.
@@ -101,14 +101,14 @@ func (v *viewer) send(t testing.TB, b ...byte) {
 func (v *viewer) greet(t testing.TB, keep bool) (width, height int) {
 	t.Helper()
 	if hello := string(v.read(t, 12)); hello != "RFB 003.008\n" {
-		t.Fatalf("the display says %q", hello)
+		t.Fatalf("the display says %q, want hello %q", hello, "RFB 003.008\n")
 	}
 	v.send(t, []byte("RFB 003.008\n")...)
 	n := v.read(t, 1)[0]
 	v.read(t, int(n))
 	v.send(t, 1)
 	if result := binary.BigEndian.Uint32(v.read(t, 4)); result != 0 {
-		t.Fatalf("the display refuses: %d", result)
+		t.Fatalf("the display refuses: %d, want result 0", result)
 	}
 	v.send(t, 1)
 	init := v.read(t, 24)
@@ -147,7 +147,7 @@ func (v *viewer) picture(t testing.TB, width, height int) []byte {
 		case 3:
 			v.read(t, int(binary.BigEndian.Uint32(v.read(t, 7)[3:])))
 		default:
-			t.Fatalf("message %d", kind)
+			t.Fatalf("got message type %d, want 0 or 3", kind)
 		}
 	}
 	return pixels
@@ -167,7 +167,7 @@ func TestViewersSeeTheDisplay(t *testing.T) {
 	for i := range viewers {
 		viewers[i] = watch(t, d.Service, display.ViewIn{})
 		if w, h := viewers[i].greet(t, true); w != 320 || h != 200 {
-			t.Errorf("the viewer sees %dx%d", w, h)
+			t.Errorf("the viewer sees %dx%d, want w 320, h 200", w, h)
 		}
 	}
 	// What the window manager still paints reaches one before the other.
@@ -205,20 +205,20 @@ func TestViewersMoveThePointerUnlessTheyOnlyWatch(t *testing.T) {
 	eyes.send(t, make([]byte, 16)...)
 	hands.click(t, 100, 200)
 	testenv.Poll(t, "the pointer moves", func() bool { return where() == image.Pt(100, 200) })
-	if c, err := d.GetClipboard(testContext(t), display.None{}); err != nil || c.Text != "" {
-		t.Errorf("a viewer who only watches has put %q into the clipboard, %v", c.Text, err)
+	if c, err := d.GetClipboard(testContext(t), op.None{}); err != nil || c.Text != "" {
+		t.Errorf("a viewer who only watches has put %q into the clipboard, %v, want Text \"\"", c.Text, err)
 	}
 	hands.send(t, 6, 0, 0, 0, 0, 0, 0, 3, 'a', 'b', 'c')
 	testenv.Poll(t, "the viewer's clipboard arrives", func() bool {
-		c, err := d.GetClipboard(testContext(t), display.None{})
+		c, err := d.GetClipboard(testContext(t), op.None{})
 		return err == nil && c.Text == "abc"
 	})
 	if w, h, err := d.Size(testContext(t)); err != nil || w != 1024 || h != 768 {
-		t.Errorf("the display is %dx%d, %v", w, h, err)
+		t.Errorf("the display is %dx%d, %v, want w 1024, h 768", w, h, err)
 	}
 	eyes.send(t, 77)
-	if err := <-eyes.ended; err == nil || !strings.Contains(err.Error(), "may only watch") {
-		t.Errorf("nonsense from a viewer who only watches: %v", err)
+	if err := <-eyes.ended; err == nil || !strings.Contains(err.Error(), "view-only viewer") {
+		t.Errorf("nonsense from a viewer who only watches: %v, want an error containing \"view-only viewer\"", err)
 	}
 	eyes.ended <- nil
 }
@@ -288,7 +288,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 		if w.Code == 200 && !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'self'") {
-			t.Errorf("%s has no policy", path)
+			t.Errorf("%s: policy %q, want default-src 'self'", path, w.Header().Get("Content-Security-Policy"))
 		}
 	}
 }

@@ -2,221 +2,186 @@ package file
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"io/fs"
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
+	"github.com/cove-sandbox/cove/internal/op"
 )
 
-func (s *Service) strReplace(ctx context.Context, path string, in EditIn) (out EditOut, err error) {
-	if in.OldStr == nil || *in.OldStr == "" {
-		return out, refuse("str_replace", path, "old_str is missing; send the text to replace, with enough around it to be unique")
+// EditIn is one command of the editor.
+type EditIn struct {
+	Command        string  `json:"command" enum:"view,create,str_replace,insert,undo_edit" doc:"Command to run"`
+	Path           string  `json:"path" doc:"Path of the file; view also accepts a folder"`
+	FileText       *string `json:"file_text" doc:"create: content of the file"`
+	OldStr         *string `json:"old_str" doc:"str_replace: exact text to replace; must be unique unless replace_mode is set"`
+	NewStr         *string `json:"new_str" doc:"str_replace: replacement, empty to delete; insert: lines to insert"`
+	InsertLine     *int    `json:"insert_line" doc:"insert: line to insert after; 0 is the beginning of the file"`
+	ViewRange      []int   `json:"view_range" default:"[]" nullable:"true" doc:"view: first and last line, from 1; -1 as the last is the end"`
+	ReplaceMode    *string `json:"replace_mode" enum:"ALL,FIRST,LAST" doc:"str_replace: which of several occurrences to replace"`
+	PageRange      []int   `json:"page_range" nullable:"true" doc:"view of PDF and Word: first and last page"`
+	SheetName      *string `json:"sheet_name" doc:"view of Excel: name of the sheet"`
+	RowRange       []int   `json:"row_range" nullable:"true" doc:"view of Excel, CSV and notebooks: first and last row or cell"`
+	SlideRange     []int   `json:"slide_range" nullable:"true" doc:"view of PowerPoint: first and last slide"`
+	EnableMetadata bool    `json:"enable_metadata" default:"false" nullable:"true" doc:"view: also return metadata such as title, author and counts"`
+}
+
+// EditOut is the result of a command.
+type EditOut struct {
+	Output     string         `json:"output" doc:"Result in readable form"`
+	Content    string         `json:"content" doc:"The same as output"`
+	Error      *string        `json:"error" doc:"Always null; errors are reported by the envelope"`
+	Path       string         `json:"path" doc:"Absolute path"`
+	PrevExist  bool           `json:"prev_exist" doc:"Whether the file existed before"`
+	OldContent *string        `json:"old_content" doc:"Previous content; null if there was none or it is very long"`
+	NewContent *string        `json:"new_content" doc:"New content; null if there is none or it is very long"`
+	Metadata   map[string]any `json:"metadata" doc:"Metadata of the document"`
+}
+
+// maxEcho bounds the content that a reply repeats.
+const maxEcho = 1 << 20
+
+// Edit runs one command of the editor.
+func (s *Service) Edit(ctx context.Context, in EditIn) (EditOut, error) {
+	path, err := s.resolve(in.Command, in.Path)
+	if err != nil {
+		return EditOut{}, err
 	}
-	replacement := ""
-	if in.NewStr != nil {
-		replacement = *in.NewStr
+	var out EditOut
+	switch in.Command {
+	case "view":
+		out, err = s.view(ctx, path, in)
+	case "create":
+		out, err = s.create(ctx, path, in)
+	case "str_replace":
+		out, err = s.strReplace(ctx, path, in)
+	case "insert":
+		out, err = s.insert(ctx, path, in)
+	case "undo_edit":
+		out, err = s.undo(ctx, path)
 	}
-	mode := ""
-	if in.ReplaceMode != nil {
-		mode = *in.ReplaceMode
+	if err != nil {
+		err = pyerr.From(in.Command, path, err)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Clients of the public image look for these words.
+			err = pyerr.Say(err, "%s %s: the path does not exist; check it, or view its folder", in.Command, pathname.Show(path))
+		}
+		return EditOut{}, err
 	}
-	err = s.locked(ctx, path, func(target string) error {
-		old, err := s.text(ctx, "str_replace", target)
-		if err != nil {
+	out.Path, out.Content = pathname.Show(path), out.Output
+	return out, nil
+}
+
+// refuse returns an error that the request has caused, not the file system.
+func refuse(command, path, format string, args ...any) error {
+	return pyerr.New(command, path, pyerr.Spec{Kind: pyerr.Target}, "%s %s: %w", command, path, fmt.Errorf(format, args...))
+}
+
+// text loads a file for editing.
+func (s *Service) text(ctx context.Context, command, path string) (string, error) {
+	b, err := s.load(ctx, command, path, false)
+	if err != nil {
+		return "", err
+	}
+	if err := checkText(command, path, b); err != nil {
+		return "", err
+	}
+	return string(b), nil
+}
+
+// change replaces a file's content and keeps the old content for undo.
+func (s *Service) change(target string, old []byte, existed bool, content string) error {
+	forget := func() {}
+	if s.history != nil {
+		var err error
+		if forget, err = s.history.push(target, old, existed); err != nil {
+			return fmt.Errorf("save the old content for undo: %w", err)
+		}
+	}
+	if err := writeFile(target, []byte(content)); err != nil {
+		forget()
+		return err
+	}
+	return nil
+}
+
+func echo(s string) *string {
+	if len(s) > maxEcho {
+		return nil
+	}
+	return &s
+}
+
+func (s *Service) create(ctx context.Context, path string, in EditIn) (out EditOut, err error) {
+	if in.FileText == nil {
+		return out, refuse("create", path, "file_text is missing; send the content of the file, which may be empty")
+	}
+	err = s.withLock(ctx, path, func(target string) error {
+		old, err := s.load(ctx, "create", target, false)
+		out.PrevExist = err == nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		find, put := lineEnds(old, *in.OldStr, replacement)
-		at, err := occurrences(path, old, find, mode)
-		if err != nil {
+		if err := s.change(target, old, out.PrevExist, *in.FileText); err != nil {
 			return err
 		}
-		if find == put {
-			return refuse("str_replace", path, "old_str and new_str are the same; nothing was changed")
+		out.NewContent = echo(*in.FileText)
+		if out.Output = path + " was created."; out.PrevExist {
+			out.Output = path + " existed and was overwritten; undo_edit restores the old content."
+			if checkText("create", path, old) == nil {
+				out.OldContent = echo(string(old))
+			}
 		}
-		changed := substitute(old, find, put, at)
-		if err := s.change(target, []byte(old), true, changed); err != nil {
-			return err
-		}
-		first := strings.Count(old[:at[0]], "\n")
-		out = EditOut{PrevExist: true, OldContent: echo(old), NewContent: echo(changed)}
-		out.Output = fmt.Sprintf("%s was edited (%s). Around the first change it now reads:\n%s", path, times(len(at)), excerpt(changed, first, strings.Count(put, "\n")+1))
 		return nil
 	})
+	if err == nil {
+		op.Say(ctx, "%s", out.Output)
+	}
 	return out, err
 }
 
-func times(n int) string {
-	if n == 1 {
-		return "1 replacement"
+func (s *Service) undo(ctx context.Context, path string) (out EditOut, err error) {
+	if s.history == nil {
+		return out, refuse("undo_edit", path, "undo history is disabled; configure a state folder")
 	}
-	return fmt.Sprint(n, " replacements")
-}
-
-// lineEnds lets a text with plain line ends match a file with Windows ones: those
-// who edit see lines, not what ends them.
-func lineEnds(content, find, put string) (string, string) {
-	if strings.Contains(find, "\r") || !strings.Contains(content, "\r\n") {
-		return find, put
-	}
-	if strings.Contains(find, "\n") && strings.Contains(content, find) {
-		return find, put
-	}
-	crlf := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n") }
-	return crlf(find), crlf(put)
-}
-
-// occurrences finds where to replace. Without a mode there must be one place.
-func occurrences(path, content, find, mode string) ([]int, error) {
-	var at []int
-	for from := 0; ; {
-		i := strings.Index(content[from:], find)
-		if i < 0 {
-			break
+	err = s.withLock(ctx, path, func(target string) error {
+		content, existed, forget, err := s.history.last(target)
+		if errors.Is(err, errNoEdit) {
+			return refuse("undo_edit", path, "no edit of this file is left to undo")
 		}
-		at = append(at, from+i)
-		from += i + len(find)
-	}
-	switch {
-	case len(at) == 0:
-		return nil, refuse("str_replace", path, "old_str does not occur in the file%s; view the file and copy the text exactly", nearMiss(content, find))
-	case mode == "ALL":
-		return at, nil
-	case mode == "FIRST":
-		return at[:1], nil
-	case mode == "LAST":
-		return at[len(at)-1:], nil
-	case len(at) > 1:
-		return nil, refuse("str_replace", path, "old_str occurs %d times, on lines %s; add text around it, or set replace_mode to ALL, FIRST or LAST", len(at), lineList(content, at))
-	}
-	return at, nil
-}
-
-// nearMiss says where the text would be found if white space did not count.
-func nearMiss(content, find string) string {
-	first := strings.TrimSpace(find)
-	if i := strings.IndexByte(first, '\n'); i >= 0 {
-		first = strings.TrimSpace(first[:i])
-	}
-	if first == "" {
-		return ""
-	}
-	if i := strings.Index(content, first); i >= 0 {
-		return fmt.Sprintf(", but its beginning does on line %d: check indentation and line breaks", strings.Count(content[:i], "\n")+1)
-	}
-	return ""
-}
-
-func lineList(content string, at []int) string {
-	var lines []string
-	for _, i := range at[:min(len(at), 20)] {
-		lines = append(lines, fmt.Sprint(strings.Count(content[:i], "\n")+1))
-	}
-	if len(at) > 20 {
-		lines = append(lines, "…")
-	}
-	return strings.Join(lines, ", ")
-}
-
-func substitute(content, find, put string, at []int) string {
-	var b strings.Builder
-	b.Grow(len(content) + len(at)*(len(put)-len(find)))
-	from := 0
-	for _, i := range at {
-		b.WriteString(content[from:i])
-		b.WriteString(put)
-		from = i + len(find)
-	}
-	b.WriteString(content[from:])
-	return b.String()
-}
-
-func (s *Service) insert(ctx context.Context, path string, in EditIn) (out EditOut, err error) {
-	if in.InsertLine == nil {
-		return out, refuse("insert", path, "insert_line is missing; say behind which line, 0 is the beginning")
-	}
-	if in.NewStr == nil {
-		return out, refuse("insert", path, "new_str is missing; send the lines to insert")
-	}
-	err = s.locked(ctx, path, func(target string) error {
-		old, err := s.text(ctx, "insert", target)
 		if err != nil {
 			return err
 		}
-		changed, ok := insertLines(old, *in.InsertLine, *in.NewStr)
-		if !ok {
-			return refuse("insert", path, "insert_line %d does not fit: the file has lines 1 to %d, and 0 is the beginning", *in.InsertLine, countLines(old))
-		}
-		if err := s.change(target, []byte(old), true, changed); err != nil {
+		now, err := s.load(ctx, "undo_edit", target, false)
+		out.PrevExist = err == nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		out = EditOut{PrevExist: true, OldContent: echo(old), NewContent: echo(changed)}
-		out.Output = fmt.Sprintf("%s was edited. Around the change it now reads:\n%s", path, excerpt(changed, *in.InsertLine, countLines(*in.NewStr)))
-		return nil
-	})
-	return out, err
-}
-
-func countLines(s string) int {
-	n := strings.Count(s, "\n")
-	if s != "" && !strings.HasSuffix(s, "\n") {
-		n++
-	}
-	return n
-}
-
-// insertLines puts text behind the nth line. It stays apart from its neighbours
-// by line ends of the file's kind; a last line without one keeps the file so.
-func insertLines(content string, n int, text string) (string, bool) {
-	if n < 0 || n > countLines(content) {
-		return "", false
-	}
-	end := "\n"
-	if strings.Contains(content, "\r\n") {
-		end = "\r\n"
-		text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", end)
-	}
-	at := 0
-	for range n {
-		i := strings.IndexByte(content[at:], '\n')
-		if i < 0 {
-			at = len(content)
-			break
+		if checkText("undo_edit", path, now) == nil && out.PrevExist {
+			out.OldContent = echo(string(now))
 		}
-		at += i + 1
+		if existed {
+			err = writeFile(target, content)
+			out.Output = "The last edit of " + path + " was undone."
+			if checkText("undo_edit", path, content) == nil {
+				out.NewContent = echo(string(content))
+			}
+		} else {
+			if err = os.Remove(target); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			out.Output = "The creation of " + path + " was undone: the file was deleted."
+		}
+		if err == nil {
+			forget()
+		}
+		return err
+	})
+	if err == nil {
+		op.Say(ctx, "%s", out.Output)
 	}
-	before, after := content[:at], content[at:]
-	switch {
-	case before != "" && !strings.HasSuffix(before, "\n"):
-		return before + end + text, true
-	case after != "" && !strings.HasSuffix(text, "\n"):
-		text += end
-	case after == "" && before != "" && !strings.HasSuffix(text, "\n"):
-		text += end
-	}
-	return before + text + after, true
-}
-
-// around is how many lines an excerpt shows before and after a change.
-const around = 4
-
-// excerpt numbers the lines around those that changed, first of which is the
-// nth from 0.
-func excerpt(content string, n, changed int) string {
-	lines := strings.SplitAfter(content, "\n")
-	if lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	from := max(0, n-around)
-	to := min(len(lines), n+min(changed, 40)+around)
-	if from >= to {
-		return ""
-	}
-	return number(lines[from:to], from+1)
-}
-
-// number writes lines as cat -n does.
-func number(lines []string, first int) string {
-	var b strings.Builder
-	for i, l := range lines {
-		fmt.Fprintf(&b, "%6d\t%s\n", first+i, strings.TrimRight(l, "\r\n"))
-	}
-	return b.String()
+	return out, err
 }

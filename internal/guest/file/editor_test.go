@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/pyerr"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 )
 
 func edit(s *sandbox, command, path string, in args) (EditOut, error) {
@@ -26,10 +26,10 @@ func mustEdit(s *sandbox, command, path string, in args) EditOut {
 	s.t.Helper()
 	out, err := edit(s, command, path, in)
 	if err != nil {
-		s.t.Fatalf("%s %s %v: %v", command, path, in, err)
+		s.t.Fatalf("%s %s %v: got %v, want no error", command, path, in, err)
 	}
 	if out.Output == "" || out.Content != out.Output || out.Error != nil || !filepath.IsAbs(out.Path) {
-		s.t.Errorf("%s: %+v", command, out)
+		s.t.Errorf("%s: got %+v, want out.Output != \"\" and out.Content == out.Output and out.Error == nil and filepath.IsAbs(out.Path)", command, out)
 	}
 	return out
 }
@@ -39,19 +39,19 @@ func TestEditorCreateAndUndo(t *testing.T) {
 	s := newSandbox(t)
 	out := mustEdit(s, "create", "new/f", args{"file_text": "one\n"})
 	if out.PrevExist || out.OldContent != nil || *out.NewContent != "one\n" || s.get("new/f") != "one\n" {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want !out.PrevExist and out.OldContent == nil and *out.NewContent == \"one\\n\" and s.get(\"new/f\") == \"one\\n\"", out)
 	}
 	out = mustEdit(s, "create", "new/f", args{"file_text": "two\n"})
 	if !out.PrevExist || *out.OldContent != "one\n" || !strings.Contains(out.Output, "overwritten") {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want out.PrevExist and *out.OldContent == \"one\\n\" and strings.Contains(out.Output, \"overwritten\")", out)
 	}
 	mustEdit(s, "undo_edit", "new/f", nil)
 	if s.get("new/f") != "one\n" {
-		t.Errorf("%q", s.get("new/f"))
+		t.Errorf("got %q, want s.get(\"new/f\") == \"one\\n\"", s.get("new/f"))
 	}
 	out = mustEdit(s, "undo_edit", "new/f", nil)
 	if _, err := os.Stat(s.dir + "/new/f"); err == nil || out.NewContent != nil || *out.OldContent != "one\n" {
-		t.Errorf("the file is still there: %+v", out)
+		t.Errorf("the file is still there: got %+v, want an error and out.NewContent == nil and *out.OldContent == \"one\\n\"", out)
 	}
 	_, err := edit(s, "undo_edit", "new/f", nil)
 	fails(t, err, pyerr.Target, "ValueError")
@@ -80,11 +80,11 @@ func TestEditorStrReplace(t *testing.T) {
 		{args{"old_str": "three", "new_str": "3"}, strings.Replace(text, "three", "3", 1), ""},
 		{args{"old_str": "one two\nthree"}, strings.Replace(text, "one two\nthree", "", 1), ""},
 		{args{"old_str": "last", "new_str": "first\nlast\n"}, strings.Replace(text, "last", "first\nlast\n", 1), ""},
-		{args{"old_str": "two", "new_str": "2"}, "", "2 times, on lines 1, 2"},
+		{args{"old_str": "two", "new_str": "2"}, "", "old_str is not unique: it occurs 2 times, on lines 1, 2"},
 		{args{"old_str": "two", "new_str": "2", "replace_mode": "ALL"}, strings.ReplaceAll(text, "two", "2"), ""},
 		{args{"old_str": "two", "new_str": "2", "replace_mode": "FIRST"}, strings.Replace(text, "two", "2", 1), ""},
 		{args{"old_str": "two", "new_str": "2", "replace_mode": "LAST"}, "one two\nthree 2\n  indented\nlast", ""},
-		{args{"old_str": "four", "new_str": "4"}, "", "does not occur"},
+		{args{"old_str": "four", "new_str": "4"}, "", "no replacement was made: old_str did not appear"},
 		{args{"old_str": "    indented\n", "new_str": "4"}, "", "line 3: check indentation"},
 		{args{"old_str": "last", "new_str": "last"}, "", "the same"},
 		{args{"old_str": "", "new_str": "4"}, "", "old_str is missing"},
@@ -94,22 +94,22 @@ func TestEditorStrReplace(t *testing.T) {
 		if c.says != "" {
 			fails(t, err, pyerr.Target, "ValueError")
 			if err != nil && !strings.Contains(err.Error(), c.says) || s.get("f") != text {
-				t.Errorf("%v: %v", c.in, err)
+				t.Errorf("%v: got %v, want not (err != nil && !strings.Contains(err.Error(), c.says)) and s.get(\"f\") == text", c.in, err)
 			}
 			continue
 		}
 		if err != nil || s.get("f") != c.want || *out.OldContent != text || *out.NewContent != c.want || !out.PrevExist {
-			t.Errorf("%v: %q %v", c.in, s.get("f"), err)
+			t.Errorf("%v: got %q %v, want no error and s.get(\"f\") == c.want and *out.OldContent == text and *out.NewContent == c.want and out.PrevExist", c.in, s.get("f"), err)
 		}
 	}
 	s.put(map[string]string{"win": "a\r\nb\r\nc\r\n"})
 	mustEdit(s, "str_replace", "win", args{"old_str": "a\nb\n", "new_str": "x\ny\nz\n"})
 	mustEdit(s, "insert", "win", args{"insert_line": 1, "new_str": "n"})
 	if got := s.get("win"); got != "x\r\nn\r\ny\r\nz\r\nc\r\n" {
-		t.Errorf("Windows line ends: %q", got)
+		t.Errorf("Windows line ends: got %q, want \"x\\r\\nn\\r\\ny\\r\\nz\\r\\nc\\r\\n\"", got)
 	}
 	if out := mustEdit(s, "str_replace", "win", args{"old_str": "c", "new_str": "d"}); !strings.Contains(out.Output, "     5\td\n") {
-		t.Errorf("%q", out.Output)
+		t.Errorf("got %q, want strings.Contains(out.Output, \"     5\\td\\n\")", out.Output)
 	}
 }
 
@@ -149,11 +149,11 @@ func TestEditorView(t *testing.T) {
 	s := newSandbox(t)
 	s.put(map[string]string{"f": "one\ntwo\nthree\n", "dir/sub/deep/x": "", "dir/sub/y": "", "dir/.hidden": "", "empty": "", "t.csv": "a,b\n1,2\n"})
 	if out := mustEdit(s, "view", "f", nil); !strings.HasSuffix(out.Output, "\n     1\tone\n     2\ttwo\n     3\tthree\n") {
-		t.Errorf("%q", out.Output)
+		t.Errorf("got %q, want strings.HasSuffix(out.Output, \"\\n     1\\tone\\n     2\\ttwo\\n     3\\tthree\\n\")", out.Output)
 	}
 	for _, r := range [][]int{{2, 3}, {2, -1}, {2, 99}} {
 		if out := mustEdit(s, "view", "f", args{"view_range": r}); !strings.HasSuffix(out.Output, ":\n     2\ttwo\n     3\tthree\n") {
-			t.Errorf("%v: %q", r, out.Output)
+			t.Errorf("%v: got %q, want strings.HasSuffix(out.Output, \":\\n     2\\ttwo\\n     3\\tthree\\n\")", r, out.Output)
 		}
 	}
 	for _, r := range [][]int{{0, 1}, {3, 2}, {1}, {9, 10}, {1, 2, 3}} {
@@ -167,17 +167,17 @@ func TestEditorView(t *testing.T) {
 	}
 	mustEdit(s, "view", "empty", nil)
 	if out := mustEdit(s, "view", "f", args{"enable_metadata": true}); out.Metadata["file_size"] != int64(14) {
-		t.Errorf("%+v", out.Metadata)
+		t.Errorf("got %+v, want out.Metadata[\"file_size\"] == int64(14)", out.Metadata)
 	}
 	if out := mustEdit(s, "view", "t.csv", nil); !strings.Contains(out.Output, "     2\t1,2\n") {
-		t.Errorf("as text: %q", out.Output)
+		t.Errorf("as text: got %q, want strings.Contains(out.Output, \"     2\\t1,2\\n\")", out.Output)
 	}
 	if out := mustEdit(s, "view", "t.csv", args{"row_range": []int{2, 2}, "enable_metadata": true}); !strings.Contains(out.Output, "| a | b |\n") || out.Metadata["row_count"] != 2 {
-		t.Errorf("as a table: %q %v", out.Output, out.Metadata)
+		t.Errorf("as a table: got %q %v, want strings.Contains(out.Output, \"| a | b |\\n\") and out.Metadata[\"row_count\"] == 2", out.Output, out.Metadata)
 	}
 	s.put(map[string]string{"long": strings.Repeat(strings.Repeat("x", 99)+"\n", 20_000)})
 	if out := mustEdit(s, "view", "long", nil); len(out.Output) > 2*maxView || !strings.Contains(out.Output[len(out.Output)-100:], "use view_range") {
-		t.Errorf("%d bytes", len(out.Output))
+		t.Errorf("got %d bytes, want len(out.Output) <= 2*maxView and strings.Contains(out.Output[len(out.Output)-100:], \"use view_range\")", len(out.Output))
 	}
 }
 
@@ -331,14 +331,14 @@ func TestHistoryIsBounded(t *testing.T) {
 		undone++
 	}
 	if undone != maxUndo || s.get("small") != "19" {
-		t.Errorf("%d undone, then %q", undone, s.get("small"))
+		t.Errorf("got %d undone, then %q, want undone == maxUndo and s.get(\"small\") == \"19\"", undone, s.get("small"))
 	}
 	big := strings.Repeat("x", 3000)
 	for i := range 20 {
 		mustEdit(s, "create", fmt.Sprint("f", i%5), args{"file_text": fmt.Sprint(i, big)})
 	}
 	if s.history.bytes > 10_000 {
-		t.Errorf("%d bytes are kept", s.history.bytes)
+		t.Errorf("got %d bytes are kept, want s.history.bytes <= 10_000", s.history.bytes)
 	}
 	var onDisk int64
 	must(t, filepath.Walk(s.cfg.State, func(_ string, info os.FileInfo, err error) error {
@@ -348,13 +348,26 @@ func TestHistoryIsBounded(t *testing.T) {
 		return err
 	}))
 	if onDisk != s.history.bytes {
-		t.Errorf("%d bytes on the disk, %d known", onDisk, s.history.bytes)
+		t.Errorf("got %d bytes on the disk, %d known, want onDisk == s.history.bytes", onDisk, s.history.bytes)
 	}
 	mustEdit(s, "undo_edit", "f4", nil)
 	if !strings.HasPrefix(s.get("f4"), "14x") {
-		t.Errorf("%.10q", s.get("f4"))
+		t.Errorf("got %.10q, want strings.HasPrefix(s.get(\"f4\"), \"14x\")", s.get("f4"))
 	}
 	if again := New(s.cfg); again.history.load() != nil || again.history.bytes != s.history.bytes {
-		t.Errorf("after a restart %d bytes are known, before %d", again.history.bytes, s.history.bytes)
+		t.Errorf("after a restart %d bytes are known, before %d, want again.history.load() == nil and again.history.bytes == s.history.bytes", again.history.bytes, s.history.bytes)
+	}
+}
+
+// TestEditorSaysWhatIsMissing in the words that clients of the public image look for.
+func TestEditorSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	for _, command := range []string{"view", "str_replace", "insert"} {
+		_, err := edit(s, command, "none", args{"old_str": "a", "new_str": "b", "insert_line": 0})
+		fails(t, err, pyerr.NotFound, "FileNotFoundError")
+		if err == nil || !strings.Contains(err.Error(), "does not exist") {
+			t.Errorf("%s: got %v, want does not exist", command, err)
+		}
 	}
 }

@@ -1,75 +1,75 @@
-// Package file is the sandbox's files: reading, writing, editing, searching,
-// moving them, and carrying them in and out.
+// Package file reads, writes, edits, searches, moves and transfers the sandbox's files.
 //
-// It owns the rules of all that: paths are resolved the same way everywhere, a
-// write is seen as a whole or not at all, writers to one file take turns, edits
-// can be undone, and every failure tells its kind, errno and Python's name for
-// it. It refuses what is no regular file where it would have to read it, and
-// anything without a bound.
+// It owns the rules: paths are resolved the same way everywhere, writes are atomic,
+// writers to one file take turns, edits can be undone, and every error carries its kind,
+// its errno and Python's name for it. It reads only regular files, and nothing without
+// a limit.
 package file
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/archive"
-	"github.com/cove-sandbox/cove/internal/document"
-	"github.com/cove-sandbox/cove/internal/grep"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/grep"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// Viewer shows documents that are not text.
+// Viewer shows documents that are not plain text.
 type Viewer interface {
 	View(ctx context.Context, path string, q document.Query) (document.View, error)
 }
 
-// Config of the service. A limit of 0 is the default.
+// Config of the service. A limit of 0 means the default.
 type Config struct {
 	Home      string
 	Workspace string
-	State     string // where undo history and spooled uploads are kept
+	State     string // folder for undo history and spooled uploads
 	Runner    *proc.Runner
 	Log       *slog.Logger
-	Viewer    Viewer // nil: documents are only text
+	Viewer    Viewer // nil: documents cannot be viewed
 
-	MaxRead    int64         // bytes that one read, edit or view holds in memory
+	MaxRead    int64         // bytes that one read, edit or view may hold in memory
 	MaxHistory int64         // bytes of undo history
-	SearchTime time.Duration // of one search, grep, glob, list
+	SearchTime time.Duration // limit of one search, grep, glob or list
 	Unpack     archive.Limits
 }
 
-// Service works on files.
+// Service implements the file operations.
 type Service struct {
 	cfg     Config
 	base    pathname.Base
 	locks   locks
 	history *history
-	isRoot  bool // sudo is not needed
+	isRoot  bool // so sudo is not needed
 
-	// Streams that outlive their call, such as an archive being downloaded.
+	// For streams that outlive their call, such as the download of an archive.
 	life context.Context
 	end  context.CancelFunc
 	live sync.WaitGroup
 }
 
-// New makes the service. It touches nothing.
+// New returns the service. It has no side effects.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	set(&c.MaxRead, 32<<20)
-	set(&c.MaxHistory, 256<<20)
-	set(&c.SearchTime, 30*time.Second)
-	set(&c.Unpack.Entries, 500_000)
-	set(&c.Unpack.Bytes, 16<<30)
-	set(&c.Unpack.Packed, 4<<30)
+	c.MaxRead = cmp.Or(c.MaxRead, 32<<20)
+	c.MaxHistory = cmp.Or(c.MaxHistory, 256<<20)
+	c.SearchTime = cmp.Or(c.SearchTime, 30*time.Second)
+	c.Unpack.Entries = cmp.Or(c.Unpack.Entries, 500_000)
+	c.Unpack.Bytes = cmp.Or(c.Unpack.Bytes, 16<<30)
+	c.Unpack.Packed = cmp.Or(c.Unpack.Packed, 4<<30)
 	s := &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, isRoot: os.Geteuid() == 0}
 	if c.State != "" {
 		s.history = &history{dir: filepath.Join(c.State, "undo"), maxBytes: c.MaxHistory}
@@ -78,17 +78,10 @@ func New(c Config) *Service {
 	return s
 }
 
-func set[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
-		*v = to
-	}
-}
-
-// maxBody is how much text a request may carry.
+// maxBody bounds the body of a request that carries text.
 const maxBody = 96 << 20
 
-// Ops lists what the service offers.
+// Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return append(s.contentOps(), append(s.treeOps(), s.transferOps()...)...)
 }
@@ -96,119 +89,80 @@ func (s *Service) Ops() []op.Op {
 func (s *Service) contentOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "file_read", Route: "POST /v1/file/read", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.read_file", ReadOnly: true,
-			Doc: "Read a text file, or a range of its lines. Lines count from 0 and the end is not included; negative numbers count from the end."}, s.Read),
+			Doc: "Read a text file or a range of its lines. Lines are numbered from 0 and end_line is exclusive; negative numbers count from the end."}, s.Read),
 		op.New(op.Spec{Name: "file_write", Route: "POST /v1/file/write", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.write_file", Destructive: true, MaxBody: maxBody,
-			Doc: "Write or append to a file. Folders on the way are made; the new content appears as a whole, with the old mode and owner."}, s.Write),
+			Doc: "Write or append to a file. Parent folders are created. The write is atomic and keeps the mode and owner of an existing file."}, s.Write),
 		op.New(op.Spec{Name: "file_replace", Route: "POST /v1/file/replace", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.replace_in_file", Destructive: true, MaxBody: maxBody,
-			Doc: "Replace every occurrence of a text in a file. The answer tells how many there were."}, s.Replace),
+			Doc: "Replace every occurrence of a string in a file. Returns the number of replacements."}, s.Replace),
 		op.New(op.Spec{Name: "file_search", Route: "POST /v1/file/search", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.search_in_file", ReadOnly: true,
-			Doc: "Find the lines of one file that match a Python-style regular expression. Line numbers count from 0, as in read."}, s.Search),
+			Doc: "Find the lines of one file that match a Python-style regular expression. Lines are numbered from 0, as in read."}, s.Search),
 		op.New(op.Spec{Name: "file_str_replace_editor", Route: "POST /v1/file/str_replace_editor", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.str_replace_editor", Verb: "file edit", Destructive: true, MaxBody: maxBody,
-			Doc: "View and edit a file by command: view, create, str_replace, insert, undo_edit. Lines count from 1. Edits can be undone one by one, even after a restart. PDF, Office files, notebooks and images are shown by their own ranges."}, s.Edit),
+			Doc: "View and edit a file by command: view, create, str_replace, insert, undo_edit. Lines are numbered from 1. Edits can be undone one by one, even after a restart. PDF, Office files, notebooks and images have ranges of their own."}, s.Edit),
 	}
 }
 
 func (s *Service) treeOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "file_find", Route: "POST /v1/file/find", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.find_files", ReadOnly: true,
-			Doc: "Find files by a simple glob below a folder. Use ** to search deeper."}, s.Find),
+			Doc: "Find files below a folder by a simple glob. Use ** to match any depth."}, s.Find),
 		op.New(op.Spec{Name: "file_grep", Route: "POST /v1/file/grep", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.grep_files", ReadOnly: true,
-			Doc: "Search the contents of a tree as ripgrep does. Binary and hidden files are skipped; .gitignore is heeded only if asked."}, s.Grep),
+			Doc: "Search file contents with ripgrep. Skips binary and hidden files by default; .gitignore is respected only on request."}, s.Grep),
 		op.New(op.Spec{Name: "file_glob", Route: "POST /v1/file/glob", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.glob_files", ReadOnly: true,
-			Doc: "Find files by a glob with ** and braces, sorted, with size and time."}, s.Glob),
+			Doc: "Find files by a glob with ** and braces, sorted, with size and modification time."}, s.Glob),
 		op.New(op.Spec{Name: "file_list", Route: "POST /v1/file/list", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.list_path", ReadOnly: true,
-			Doc: "List a folder, or a tree to a depth, with sizes and counts."}, s.List),
+			Doc: "List a folder, or a tree up to a depth, with sizes and counts."}, s.List),
 		op.New(op.Spec{Name: "file_stat", Route: "POST /v1/file/stat", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true,
-			Doc: "Tell what a path is: kind, size, mode, owner, times, and where a link points."}, s.Stat),
+			Doc: "Show the type, size, mode, owner and times of a path, and the target of a link."}, s.Stat),
 		op.New(op.Spec{Name: "file_mkdir", Route: "POST /v1/file/mkdir", Tag: "file", Failure: pyerr.Failure{},
-			Doc: "Make a folder. Folders on the way are made too."}, s.Mkdir),
+			Doc: "Create a folder, including its parent folders."}, s.Mkdir),
 		op.New(op.Spec{Name: "file_move", Route: "POST /v1/file/move", Tag: "file", Failure: pyerr.Failure{}, Destructive: true,
-			Doc: "Move or rename a file or folder, also between file systems."}, s.Move),
+			Doc: "Move or rename a file or folder, also across file systems."}, s.Move),
 		op.New(op.Spec{Name: "file_copy", Route: "POST /v1/file/copy", Tag: "file", Failure: pyerr.Failure{},
-			Doc: "Copy a file or a whole folder. Links are copied as links."}, s.Copy),
+			Doc: "Copy a file or folder. Symbolic links are copied as links."}, s.Copy),
 		op.New(op.Spec{Name: "file_chmod", Route: "POST /v1/file/chmod", Tag: "file", Failure: pyerr.Failure{},
-			Doc: "Change the mode of a file, or of a tree. Takes octal or symbolic modes such as u+x,go-w."}, s.Chmod),
+			Doc: "Change the mode of a file or tree. Accepts octal modes and symbolic modes such as u+x,go-w."}, s.Chmod),
 		op.New(op.Spec{Name: "file_delete", Route: "POST /v1/file/delete", Tag: "file", Failure: pyerr.Failure{}, Destructive: true,
-			Doc: "Delete a file, a link or an empty folder, or with recursive a whole tree. Links are not followed."}, s.Delete),
+			Doc: "Delete a file, a link or an empty folder; with recursive, a whole tree. Links are not followed."}, s.Delete),
 	}
 }
 
 func (s *Service) transferOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "file_upload", Route: "POST /v1/file/upload", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.upload_file", Destructive: true, MaxBody: -1,
-			Doc: "Upload a file. It is streamed to the disk and appears only when it is complete."}, s.Upload),
-		op.New(op.Spec{Name: "file_download", Route: "GET /v1/file/download", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.download_file", ReadOnly: true, Style: op.Resource,
-			Doc: "Download a file. It is streamed; ranges and ETags are served."}, s.Download),
+			Doc: "Upload a file. It is streamed to disk and appears only when it is complete."}, s.Upload),
+		op.New(op.Spec{Name: "file_download", Access: op.AccessRead, Route: "GET /v1/file/download", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.download_file", ReadOnly: true, Style: op.Resource, Statuses: []int{http.StatusConflict},
+			Doc: "Download a file. The response is streamed and supports ranges and ETags."}, s.Download),
+		op.New(op.Spec{Name: "file_preview", Route: "GET /v1/file/preview", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true, NoTool: true, Style: op.Resource, Produces: "text/html, image/jpeg",
+			Doc: "Show an HTML file, or a page of a PDF as a picture, in a browser. Nothing of it runs: scripts are blocked and nothing else is loaded."}, s.Preview),
 		op.New(op.Spec{Name: "file_archive", Route: "GET /v1/file/archive", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true, Style: op.Resource,
-			Doc: "Download a folder as one archive. It is packed while it is sent; sockets, FIFOs and devices are left out."}, s.Archive),
+			Doc: "Download a folder as an archive, packed while it is sent. Sockets, FIFOs and devices are skipped."}, s.Archive),
 		op.New(op.Spec{Name: "file_unpack", Route: "POST /v1/file/unpack", Tag: "file", Failure: pyerr.Failure{}, Destructive: true, MaxBody: -1,
-			Doc: "Upload an archive and unpack it into a folder. Takes tar, tar.gz, tar.bz2, tar.zst and zip; nothing is ever written outside the folder."}, s.Unpack),
+			Doc: "Upload an archive and unpack it into a folder. Accepts tar, tar.gz, tar.bz2, tar.zst and zip. Nothing is ever written outside the folder."}, s.Unpack),
 	}
 }
 
-// Close ends what is still streaming. It may be called more than once.
+// Close ends all streams. It is idempotent.
 func (s *Service) Close() error {
 	s.end()
 	s.live.Wait()
 	return nil
 }
 
-// grepEngine is ripgrep where it is installed.
+// grepEngine is ripgrep if it is installed.
 func (s *Service) grepEngine() grep.Engine {
 	if s.cfg.Runner != nil {
 		if program, ok := s.cfg.Runner.Look("rg"); ok {
 			return grep.Ripgrep{Runner: s.cfg.Runner, Program: program}
 		}
 	}
-	return grep.Native{}
+	return grep.Fallback{}
 }
 
-// resolve turns a path of the caller into an absolute one, as a failure of the
-// operation when it cannot be one.
+// resolve turns a caller's path into an absolute one.
 func (s *Service) resolve(operation, path string) (string, error) {
 	full, err := s.base.Resolve(path)
 	if err != nil {
 		return "", pyerr.From(operation, path, err)
 	}
 	return full, nil
-}
-
-// locks lets writers to one file take turns.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]*turn
-}
-
-type turn struct {
-	ch    chan struct{} // holds one token while the file is taken
-	users int
-}
-
-// take waits for the file's turn. The returned function gives it back.
-func (l *locks) take(ctx context.Context, path string) (release func(), err error) {
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[string]*turn{}
-	}
-	t := l.held[path]
-	if t == nil {
-		t = &turn{ch: make(chan struct{}, 1)}
-		l.held[path] = t
-	}
-	t.users++
-	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(l.held, path)
-		}
-	}
-	select {
-	case t.ch <- struct{}{}:
-		return func() { <-t.ch; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

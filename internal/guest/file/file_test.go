@@ -13,10 +13,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
@@ -112,7 +112,7 @@ func want[Out any](s *sandbox, name string, in args) Out {
 	s.t.Helper()
 	out, err := do[Out](s, name, in)
 	if err != nil {
-		s.t.Fatalf("%s %v: %v", name, in, err)
+		s.t.Fatalf("%s %v: got %v, want no error", name, in, err)
 	}
 	return out
 }
@@ -129,7 +129,7 @@ func failure(t testing.TB, err error) pyerr.Failure {
 		t.Fatalf("%v has the data %v", err, e.Data)
 	}
 	if f.Message == "" || f.Operation == "" || f.Exception == nil || e.Msg != f.Message {
-		t.Errorf("incomplete: %+v", f)
+		t.Errorf("incomplete: got %+v, want f.Message != \"\" and f.Operation != \"\" and f.Exception != nil and e.Msg == f.Message", f)
 	}
 	return f
 }
@@ -160,14 +160,14 @@ func TestInputs(t *testing.T) {
 	} {
 		for _, body := range bodies {
 			if _, err := ops[name].Bind(op.Input{JSON: []byte(body)}); err != nil {
-				t.Errorf("%s %s: %v", name, body, err)
+				t.Errorf("%s %s: got %v, want no error", name, body, err)
 			}
 		}
 	}
 	in, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":null}`)})
 	must(t, err)
 	if g := in.(*GrepIn); g.MaxResults != 500 || g.MaxFileSize != "1M" || !g.Recursive {
-		t.Errorf("defaults: %+v", g)
+		t.Errorf("defaults: got %+v, want g.MaxResults == 500 and g.MaxFileSize == \"1M\" and g.Recursive", g)
 	}
 	if _, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":10001}`)}); err == nil {
 		t.Error("a limit was not held")
@@ -178,12 +178,12 @@ func TestNewTouchesNothing(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "none")
 	s := New(Config{Home: dir, Workspace: dir, State: dir})
-	if op.NewTable(s.Ops()); len(s.Ops()) != 19 {
-		t.Errorf("%d operations", len(s.Ops()))
+	if op.NewTable(s.Ops()); len(s.Ops()) != 20 {
+		t.Errorf("got %d operations, want len(s.Ops()) == 20", len(s.Ops()))
 	}
 	must(t, s.Close())
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("something was made: %v", err)
+		t.Errorf("something was made: got %v, want os.ErrNotExist", err)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestStrangeFiles(t *testing.T) {
 			want[WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
 			want[ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
 			if out := want[ReadOut](s, "file_read", args{"file": name}); out.Content != "bye\n" {
-				t.Errorf("%q", out.Content)
+				t.Errorf("got %q, want out.Content == \"bye\\n\"", out.Content)
 			}
 			want[DeleteOut](s, "file_delete", args{"path": name})
 		})
@@ -264,10 +264,10 @@ func TestProcFiles(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
-		t.Errorf("%q", out.Content)
+		t.Errorf("got %q, want strings.Contains(out.Content, \"\\nPid:\")", out.Content)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0, "end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
-		t.Errorf("%q", out.Content)
+		t.Errorf("got %q, want strings.HasPrefix(out.Content, \"Name:\") and !strings.Contains(out.Content, \"\\n\")", out.Content)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {
 		t.Error("nothing from the end")
@@ -275,11 +275,11 @@ func TestProcFiles(t *testing.T) {
 	blob := want[*op.Blob](s, "file_download", args{"path": "/proc/self/status"})
 	b := make([]byte, 5)
 	if n, err := blob.Body.Read(b); err != nil || string(b[:n]) != "Name:" || blob.Size != -1 {
-		t.Errorf("%q %v size %d", b, err, blob.Size)
+		t.Errorf("got %q %v size %d, want no error and string(b[:n]) == \"Name:\" and blob.Size == -1", b, err, blob.Size)
 	}
 	must(t, blob.Body.Close())
 	if out := want[SearchOut](s, "file_search", args{"file": "/proc/self/status", "regex": "^Pid:"}); len(out.Matches) != 1 {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want len(out.Matches) == 1", out)
 	}
 	if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/self/mem"}); err == nil {
 		t.Error("the memory of a process cannot be read from its start")
@@ -302,10 +302,10 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	}
 	shown := want[ListOut](s, "file_list", args{"path": "."}).Files[0].Path
 	if out := want[ReadOut](s, "file_read", args{"file": shown}); out.Content != "found\n" {
-		t.Errorf("%q", out.Content)
+		t.Errorf("got %q, want out.Content == \"found\\n\"", out.Content)
 	}
 	if out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": "found"}); len(out.Matches) != 1 || out.Matches[0].File != shown {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want len(out.Matches) == 1 and out.Matches[0].File == shown", out)
 	}
 	want[WriteOut](s, "file_write", args{"file": shown, "content": "again\n"})
 	if s.get(odd) != "again\n" {
@@ -323,10 +323,10 @@ func TestCanceledCallsEnd(t *testing.T) {
 	must(t, err)
 	cancel()
 	if _, err := s.Write(ctx, WriteIn{File: "a", Content: "y"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	release()
 	if len(s.locks.held) != 0 {
-		t.Errorf("left: %v", s.locks.held)
+		t.Errorf("left: got %v, want len(s.locks.held) == 0", s.locks.held)
 	}
 }

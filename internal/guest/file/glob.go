@@ -10,25 +10,25 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// GlobIn is a folder and a pattern.
+// GlobIn names a folder and a pattern.
 type GlobIn struct {
-	Path            string   `json:"path" doc:"Folder to look in"`
-	Pattern         string   `json:"pattern" doc:"Glob relative to the folder; ** goes deeper, {a,b} are alternatives"`
-	Exclude         []string `json:"exclude" nullable:"true" doc:"Globs to leave out; one without a slash is held against names"`
-	IncludeHidden   bool     `json:"include_hidden" default:"false" nullable:"true" doc:"Also names with a leading dot"`
-	FilesOnly       bool     `json:"files_only" default:"true" nullable:"true" doc:"Leave out folders"`
-	IncludeMetadata bool     `json:"include_metadata" default:"true" nullable:"true" doc:"Tell size and time"`
-	MaxResults      int      `json:"max_results" default:"5000" minimum:"1" maximum:"50000" nullable:"true" doc:"How many to show"`
-	SortBy          string   `json:"sort_by" default:"path" nullable:"true" doc:"path, name, size, modified or type"`
-	SortDesc        bool     `json:"sort_desc" default:"false" nullable:"true" doc:"Turn the order around"`
+	Path            string   `json:"path" doc:"Folder to search"`
+	Pattern         string   `json:"pattern" doc:"Glob relative to the folder; ** matches any depth, {a,b} either alternative"`
+	Exclude         []string `json:"exclude" nullable:"true" doc:"Globs to exclude; one without a slash matches names"`
+	IncludeHidden   bool     `json:"include_hidden" default:"false" nullable:"true" doc:"Include names with a leading dot"`
+	FilesOnly       bool     `json:"files_only" default:"true" nullable:"true" doc:"Exclude folders"`
+	IncludeMetadata bool     `json:"include_metadata" default:"true" nullable:"true" doc:"Include size and modification time"`
+	MaxResults      int      `json:"max_results" default:"5000" minimum:"1" maximum:"50000" nullable:"true" doc:"Maximum number of results"`
+	SortBy          string   `json:"sort_by" default:"path" nullable:"true" doc:"Sort key: path, name, size, modified or type"`
+	SortDesc        bool     `json:"sort_desc" default:"false" nullable:"true" doc:"Sort in descending order"`
 }
 
-// GlobFile is one file found.
+// GlobFile is one match.
 type GlobFile struct {
 	Path         string  `json:"path"`
 	Name         string  `json:"name"`
@@ -37,12 +37,12 @@ type GlobFile struct {
 	ModifiedTime *string `json:"modified_time"`
 }
 
-// GlobOut is the files found.
+// GlobOut is the matches.
 type GlobOut struct {
 	Path       string     `json:"path" doc:"Absolute path of the folder"`
 	Pattern    string     `json:"pattern"`
 	Files      []GlobFile `json:"files"`
-	TotalCount int        `json:"total_count" doc:"How many match, shown or not"`
+	TotalCount int        `json:"total_count" doc:"Number of matches, whether shown or not"`
 	Truncated  bool       `json:"truncated"`
 }
 
@@ -68,26 +68,26 @@ func (s *Service) Glob(ctx context.Context, in GlobIn) (GlobOut, error) {
 		out.Files = append(out.Files, g)
 	}
 	if !known {
-		op.Hint(ctx, "sort_by %q is not known; sorted by path. Use path, name, size, modified or type", in.SortBy)
+		op.Hint(ctx, "unknown sort_by %q, sorted by path; use path, name, size, modified or type", in.SortBy)
 	}
 	return out, nil
 }
 
-// match walks the part of the tree that a pattern can match.
-func (s *Service) match(ctx context.Context, operation, path string, in GlobIn) (found *best[listed], known, truncated bool, err error) {
+// match walks the part of a tree that a pattern can match.
+func (s *Service) match(ctx context.Context, operation, path string, in GlobIn) (found *top[listed], known, truncated bool, err error) {
 	p, err := newPattern(operation, path, in)
 	if err != nil {
 		return nil, false, false, err
 	}
 	order, known := ordering(in.SortBy, in.SortDesc)
-	found = &best[listed]{limit: in.MaxResults, order: func(a, b listed) int { return order(a.sortable, b.sortable) }}
+	found = &top[listed]{limit: in.MaxResults, order: func(a, b listed) int { return order(a.sortable, b.sortable) }}
 	if info, err := os.Stat(path); err != nil {
 		return nil, false, false, pyerr.From(operation, path, err)
 	} else if !info.IsDir() {
 		return nil, false, false, pyerr.From(operation, path, syscall.ENOTDIR)
 	}
 	if info, err := os.Stat(p.root); err != nil || !info.IsDir() {
-		return found, known, false, nil // the pattern's own folder is not there
+		return found, known, false, nil // the pattern's own folder does not exist
 	}
 	limit, cancel := context.WithTimeout(ctx, s.cfg.SearchTime)
 	defer cancel()
@@ -107,24 +107,24 @@ func (s *Service) match(ctx context.Context, operation, path string, in GlobIn) 
 	if err != nil && !timedOut {
 		return nil, false, false, pyerr.From(operation, p.root, err)
 	}
-	w.tell(ctx, min(found.total, in.MaxResults), found.total, timedOut)
+	w.hintOmissions(ctx, min(found.total, in.MaxResults), found.total, timedOut)
 	return found, known, timedOut || found.total > in.MaxResults, nil
 }
 
 // pattern is a glob, prepared for a walk.
 type pattern struct {
-	root    string // where the part without wildcards leads
+	root    string // folder of the part without wildcards
 	base    string // that part
 	glob    string // the rest
-	depth   int    // how deep it can match; 0: no limit
+	depth   int    // maximum depth of a match; 0: no limit
 	hidden  bool
-	dots    []string // parts of the glob that ask for a leading dot
+	dots    []string // parts of the glob with a leading dot
 	exclude []string
 }
 
 func newPattern(operation, path string, in GlobIn) (pattern, error) {
 	refuse := func(glob string) error {
-		return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Path}, "%s %s: the pattern %q is not valid; close every [ and {", operation, path, glob)
+		return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Path}, "%s %s: invalid pattern %q; close every [ and {", operation, path, glob)
 	}
 	if in.Pattern == "" || !doublestar.ValidatePattern(in.Pattern) {
 		return pattern{}, refuse(in.Pattern)
@@ -155,8 +155,7 @@ func (p pattern) matches(rel string) bool {
 	return err == nil && ok && p.enters(rel)
 }
 
-// enters tells whether a name passes the rules that also hold for folders on the
-// way.
+// enters reports whether a name passes the rules that also apply to parent folders.
 func (p pattern) enters(rel string) bool {
 	name := filepath.Base(rel)
 	if strings.HasPrefix(name, ".") && !p.hidden && !anyMatch(p.dots, name) {
@@ -183,19 +182,19 @@ func anyMatch(globs []string, name string) bool {
 	return false
 }
 
-// FindIn is a folder and a simple glob.
+// FindIn names a folder and a simple glob.
 type FindIn struct {
-	Path string `json:"path" doc:"Folder to look in"`
+	Path string `json:"path" doc:"Folder to search"`
 	Glob string `json:"glob" doc:"Glob relative to the folder, such as *.py or **/*.py"`
 }
 
-// FindOut is the paths found.
+// FindOut is the matching paths.
 type FindOut struct {
 	Path  string   `json:"path" doc:"Absolute path of the folder"`
 	Files []string `json:"files" doc:"Absolute paths, sorted"`
 }
 
-// maxFind is how many paths one find shows.
+// maxFind bounds the paths of one reply.
 const maxFind = 10_000
 
 // Find finds files and folders by a simple glob.

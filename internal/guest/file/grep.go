@@ -8,30 +8,30 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/grep"
+	"github.com/cove-sandbox/cove/internal/guest/internal/grep"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// GrepIn is what to look for, and where.
+// GrepIn is what to search for, and where.
 type GrepIn struct {
 	Path            string   `json:"path" doc:"File or folder to search"`
-	Pattern         string   `json:"pattern" doc:"Regular expression of ripgrep's kind"`
-	Include         []string `json:"include" nullable:"true" doc:"Globs of files to search, such as *.py; as in .gitignore"`
-	Exclude         []string `json:"exclude" nullable:"true" doc:"Globs of files and folders to leave out"`
-	CaseInsensitive bool     `json:"case_insensitive" default:"false" nullable:"true" doc:"Take upper and lower case for the same"`
-	FixedStrings    bool     `json:"fixed_strings" default:"false" nullable:"true" doc:"Take the pattern literally"`
-	ContextBefore   int      `json:"context_before" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Lines to show before each match"`
-	ContextAfter    int      `json:"context_after" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Lines to show after each match"`
-	MaxResults      int      `json:"max_results" default:"500" minimum:"1" maximum:"10000" nullable:"true" doc:"How many matches to show"`
-	MaxFileSize     string   `json:"max_file_size" default:"1M" nullable:"true" doc:"Skip larger files of a folder; a number with K, M or G"`
-	Multiline       bool     `json:"multiline" default:"false" nullable:"true" doc:"Let a match span lines; . still stops at a line's end unless the pattern says (?s)"`
-	Offset          int      `json:"offset" default:"0" minimum:"0" nullable:"true" doc:"Matches to skip, for the next page"`
-	Type            *string  `json:"type" doc:"File type by ripgrep's name, such as py or js; several with commas"`
-	Recursive       bool     `json:"recursive" default:"true" nullable:"true" doc:"Search folders below too"`
-	IncludeHidden   bool     `json:"include_hidden" default:"false" nullable:"true" doc:"Also names with a leading dot"`
-	Gitignore       bool     `json:"respect_gitignore" default:"false" nullable:"true" doc:"Leave out what the tree's .gitignore and .ignore files name"`
+	Pattern         string   `json:"pattern" doc:"Regular expression in ripgrep syntax"`
+	Include         []string `json:"include" nullable:"true" doc:"Globs of files to search, such as *.py, in .gitignore syntax"`
+	Exclude         []string `json:"exclude" nullable:"true" doc:"Globs of files and folders to exclude"`
+	CaseInsensitive bool     `json:"case_insensitive" default:"false" nullable:"true" doc:"Ignore case"`
+	FixedStrings    bool     `json:"fixed_strings" default:"false" nullable:"true" doc:"Treat the pattern as a literal string"`
+	ContextBefore   int      `json:"context_before" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Number of lines to show before each match"`
+	ContextAfter    int      `json:"context_after" default:"0" minimum:"0" maximum:"20" nullable:"true" doc:"Number of lines to show after each match"`
+	MaxResults      int      `json:"max_results" default:"500" minimum:"1" maximum:"10000" nullable:"true" doc:"Maximum number of matches"`
+	MaxFileSize     string   `json:"max_file_size" default:"1M" nullable:"true" doc:"Skip larger files of a folder; a number with K, M or G, such as 10M"`
+	Multiline       bool     `json:"multiline" default:"false" nullable:"true" doc:"Let a match span lines; . does not match a line break unless the pattern has (?s)"`
+	Offset          int      `json:"offset" default:"0" minimum:"0" nullable:"true" doc:"Number of matches to skip, for paging"`
+	Type            *string  `json:"type" doc:"File type as named by ripgrep, such as py or js; several separated by commas"`
+	Recursive       bool     `json:"recursive" default:"true" nullable:"true" doc:"Search subfolders"`
+	IncludeHidden   bool     `json:"include_hidden" default:"false" nullable:"true" doc:"Include names with a leading dot"`
+	Gitignore       bool     `json:"respect_gitignore" default:"false" nullable:"true" doc:"Respect the .gitignore and .ignore files of the tree"`
 }
 
 // GrepMatch is one match.
@@ -39,27 +39,26 @@ type GrepMatch struct {
 	File          string   `json:"file" doc:"Absolute path"`
 	LineNumber    int      `json:"line_number" doc:"From 1"`
 	LineContent   string   `json:"line_content"`
-	Line          string   `json:"line" doc:"The same as line_content"`
+	Line          string   `json:"line" doc:"Same as line_content"`
 	ContextBefore []string `json:"context_before"`
 	ContextAfter  []string `json:"context_after"`
 }
 
-// GrepOut is one page of matches, in the order of their paths.
+// GrepOut is one page of matches, ordered by path.
 type GrepOut struct {
 	Path          string      `json:"path" doc:"Absolute path"`
 	Pattern       string      `json:"pattern"`
 	Matches       []GrepMatch `json:"matches"`
-	MatchCount    int         `json:"match_count" doc:"Matches on this page"`
-	FilesSearched *int        `json:"files_searched" doc:"Null: ripgrep does not tell"`
-	FilesMatched  *int        `json:"files_matched" doc:"Files on this page"`
-	Truncated     bool        `json:"truncated" doc:"Whether there are more; ask again with a larger offset"`
+	MatchCount    int         `json:"match_count" doc:"Number of matches on this page"`
+	FilesSearched *int        `json:"files_searched" doc:"Always null: ripgrep does not report it"`
+	FilesMatched  *int        `json:"files_matched" doc:"Number of files on this page"`
+	Truncated     bool        `json:"truncated" doc:"Whether there are more matches; continue with a larger offset"`
 }
 
-// maxGrepFile is the largest file size a caller may ask for: a line of it must
-// fit into memory.
+// maxGrepFile bounds max_file_size: a line of the file must fit into memory.
 const maxGrepFile = 64 << 20
 
-// Grep searches contents.
+// Grep searches file contents.
 func (s *Service) Grep(ctx context.Context, in GrepIn) (GrepOut, error) {
 	path, err := s.resolve("grep", in.Path)
 	if err != nil {
@@ -74,11 +73,11 @@ func (s *Service) Grep(ctx context.Context, in GrepIn) (GrepOut, error) {
 	}
 	size, ok := parseSize(in.MaxFileSize)
 	if !ok {
-		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target}, "grep %s: max_file_size %q is no size; write a number with K, M or G, such as 10M", path, in.MaxFileSize)
+		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target}, "grep %s: invalid max_file_size %q; send a number with K, M or G, such as 10M", path, in.MaxFileSize)
 	}
 	if size > maxGrepFile {
 		size = maxGrepFile
-		op.Hint(ctx, "max_file_size can be at most 64M; larger files were skipped")
+		op.Hint(ctx, "max_file_size is limited to 64M; larger files were skipped")
 	}
 	q := grep.Query{
 		Root: path, Pattern: in.Pattern, Include: in.Include, Exclude: in.Exclude,
@@ -97,7 +96,7 @@ func (s *Service) Grep(ctx context.Context, in GrepIn) (GrepOut, error) {
 		return GrepOut{}, pyerr.From("grep", path, err)
 	}
 	if res.TimedOut {
-		op.Hint(ctx, "the search stopped after %v; choose a deeper folder or a narrower include", s.cfg.SearchTime)
+		op.Hint(ctx, "the search timed out after %v; choose a deeper folder or a narrower include", s.cfg.SearchTime)
 	}
 	return grepOut(path, in.Pattern, res), nil
 }
@@ -116,7 +115,7 @@ func grepOut(path, pattern string, res grep.Result) GrepOut {
 	return out
 }
 
-// parseSize reads a number with an optional unit of 1024.
+// parseSize parses a number with an optional unit, K, M or G, of powers of 1024.
 func parseSize(s string) (int64, bool) {
 	s = strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B")
 	unit := int64(1)

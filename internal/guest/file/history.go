@@ -17,21 +17,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
 
-// history keeps what files were before they were edited, so that it survives a
-// restart: a folder per edited file, and in it one file per edit, numbered. The
-// oldest go first when a bound is reached.
+// history keeps the content of files before each edit, and survives a restart: a folder
+// per edited file, with one numbered file per edit. The oldest are evicted first.
 type history struct {
 	dir      string
 	maxBytes int64
 
 	mu      sync.Mutex
-	known   bool // the two below have been read from the disk
-	entries []kept
+	loaded  bool // entries and bytes have been read from the disk
+	entries []savedEdit
 	bytes   int64
 }
 
-// kept is one edit in the history.
-type kept struct {
+// savedEdit is one edit in the history.
+type savedEdit struct {
 	file string
 	size int64
 	when time.Time
@@ -41,19 +40,18 @@ const (
 	maxUndo    = 50     // edits of one file
 	maxEntries = 20_000 // edits of all files
 
-	oldContent = ".old" // what the file was
+	oldContent = ".old" // holds the old content
 	wasAbsent  = ".new" // there was no file
 )
 
-// folder of a file's history. The name says nothing about the file, whose path
-// may be longer than a name can be.
+// folder is where a file's history is kept. Its name is a hash, since a path may be longer
+// than a name can be.
 func (h *history) folder(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(h.dir, hex.EncodeToString(sum[:16]))
 }
 
-// push notes what a file was; nil content means that there was none. It returns
-// the way to forget it again.
+// push saves the old content of a file. The returned function forgets it again.
 func (h *history) push(path string, content []byte, existed bool) (forget func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +81,7 @@ func (h *history) push(path string, content []byte, existed bool) (forget func()
 	if err != nil {
 		return nil, err
 	}
-	h.add(kept{entry, int64(len(content)), time.Now()})
+	h.add(savedEdit{entry, int64(len(content)), time.Now()})
 	for i := 0; i <= len(numbers)-maxUndo; i++ {
 		h.drop(filepath.Join(dir, numbers[i].name))
 	}
@@ -95,7 +93,7 @@ func (h *history) push(path string, content []byte, existed bool) (forget func()
 	}, nil
 }
 
-// last is the newest edit of a file; forget takes it out of the history.
+// last returns the newest edit of a file; forget removes it from the history.
 func (h *history) last(path string) (content []byte, existed bool, forget func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +118,7 @@ func (h *history) last(path string) (content []byte, existed bool, forget func()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.drop(entry)
-		_ = os.Remove(dir) // only when it is empty
+		_ = os.Remove(dir) // succeeds only if it is empty
 	}, nil
 }
 
@@ -152,9 +150,9 @@ func edits(dir string) ([]numbered, error) {
 	return out, nil
 }
 
-// load reads which edits there are from earlier runs.
+// load finds the edits of earlier runs.
 func (h *history) load() error {
-	if h.known {
+	if h.loaded {
 		return nil
 	}
 	err := filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
@@ -162,22 +160,22 @@ func (h *history) load() error {
 			return err
 		}
 		if atomicfile.IsTemp(d.Name()) {
-			return os.Remove(path) // of a run that was killed
+			return os.Remove(path) // left by a run that was killed
 		}
 		if info, err := d.Info(); err == nil {
-			h.add(kept{path, info.Size(), info.ModTime()})
+			h.add(savedEdit{path, info.Size(), info.ModTime()})
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	slices.SortStableFunc(h.entries, func(a, b kept) int { return a.when.Compare(b.when) })
-	h.known = true
+	slices.SortStableFunc(h.entries, func(a, b savedEdit) int { return a.when.Compare(b.when) })
+	h.loaded = true
 	return nil
 }
 
-func (h *history) add(k kept) {
+func (h *history) add(k savedEdit) {
 	h.entries = append(h.entries, k)
 	h.bytes += k.size
 }
@@ -190,11 +188,11 @@ func (h *history) drop(file string) {
 			break
 		}
 	}
-	_ = os.Remove(file) // one that stays is dropped with the next run's oldest
+	_ = os.Remove(file) // if it stays, the next run evicts it
 }
 
-// trim drops the oldest edits of any file until the bounds hold. The newest is
-// kept whatever its size: an edit that was just made can be undone.
+// trim evicts the oldest edits of any file until the limits hold. It keeps the newest
+// whatever its size: an edit that was just made can be undone.
 func (h *history) trim(newest string) {
 	for len(h.entries) > maxEntries || h.bytes > h.maxBytes && len(h.entries) > 1 {
 		oldest := h.entries[0].file
@@ -202,6 +200,6 @@ func (h *history) trim(newest string) {
 			return
 		}
 		h.drop(oldest)
-		_ = os.Remove(filepath.Dir(oldest)) // only when it is empty
+		_ = os.Remove(filepath.Dir(oldest)) // succeeds only if it is empty
 	}
 }

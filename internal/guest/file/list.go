@@ -10,22 +10,22 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// ListIn is a folder and how to list it.
+// ListIn names a folder and how to list it.
 type ListIn struct {
 	Path               string   `json:"path" doc:"Path of the folder"`
-	Recursive          bool     `json:"recursive" default:"false" nullable:"true" doc:"Also list what is in folders below"`
-	ShowHidden         bool     `json:"show_hidden" default:"true" nullable:"true" doc:"Also names with a leading dot"`
-	FileTypes          []string `json:"file_types" nullable:"true" doc:"Extensions to keep, such as .py; folders are always kept"`
-	MaxDepth           *int     `json:"max_depth" doc:"How deep to go when recursive; 1 is the folder itself"`
-	IncludeSize        bool     `json:"include_size" default:"true" nullable:"true" doc:"Tell sizes"`
-	IncludePermissions bool     `json:"include_permissions" default:"false" nullable:"true" doc:"Tell permissions, as in -rw-r--r--"`
-	SortBy             string   `json:"sort_by" default:"name" nullable:"true" doc:"name, path, size, modified or type"`
-	SortDesc           bool     `json:"sort_desc" default:"false" nullable:"true" doc:"Turn the order around"`
+	Recursive          bool     `json:"recursive" default:"false" nullable:"true" doc:"Include subfolders"`
+	ShowHidden         bool     `json:"show_hidden" default:"true" nullable:"true" doc:"Include names with a leading dot"`
+	FileTypes          []string `json:"file_types" nullable:"true" doc:"Only files with these extensions, such as .py; folders are always listed"`
+	MaxDepth           *int     `json:"max_depth" doc:"Maximum depth when recursive; 1 is the folder itself"`
+	IncludeSize        bool     `json:"include_size" default:"true" nullable:"true" doc:"Include sizes"`
+	IncludePermissions bool     `json:"include_permissions" default:"false" nullable:"true" doc:"Include permissions, such as -rw-r--r--"`
+	SortBy             string   `json:"sort_by" default:"name" nullable:"true" doc:"Sort key: name, path, size, modified or type"`
+	SortDesc           bool     `json:"sort_desc" default:"false" nullable:"true" doc:"Sort in descending order"`
 }
 
 // Info is one entry of a list.
@@ -40,17 +40,17 @@ type Info struct {
 	Extension    *string `json:"extension" doc:"With its dot"`
 }
 
-// ListOut is a list with counts of everything found, shown or not.
+// ListOut is a list with counts of everything found, whether shown or not.
 type ListOut struct {
 	Path           string `json:"path" doc:"Absolute path"`
 	Files          []Info `json:"files"`
 	TotalCount     int    `json:"total_count"`
 	DirectoryCount int    `json:"directory_count"`
 	FileCount      int    `json:"file_count"`
-	Truncated      bool   `json:"truncated" doc:"Whether there are more than are shown"`
+	Truncated      bool   `json:"truncated" doc:"Whether there are more entries than are shown"`
 }
 
-// maxList is how many entries one reply shows.
+// maxList bounds the entries of one reply.
 const maxList = 50_000
 
 // List lists a folder.
@@ -65,7 +65,7 @@ func (s *Service) List(ctx context.Context, in ListIn) (ListOut, error) {
 		return ListOut{}, pyerr.From("list", path, syscall.ENOTDIR)
 	}
 	order, known := ordering(in.SortBy, in.SortDesc)
-	found := best[listed]{limit: maxList, order: func(a, b listed) int { return order(a.sortable, b.sortable) }}
+	found := top[listed]{limit: maxList, order: func(a, b listed) int { return order(a.sortable, b.sortable) }}
 	out := ListOut{Path: path}
 	types := extensions(in.FileTypes)
 	limit, cancel := context.WithTimeout(ctx, s.cfg.SearchTime)
@@ -97,9 +97,9 @@ func (s *Service) List(ctx context.Context, in ListIn) (ListOut, error) {
 		out.Files = append(out.Files, l.info(in))
 	}
 	out.TotalCount, out.Truncated = found.total, timedOut || found.total > maxList
-	w.tell(ctx, len(out.Files), found.total, timedOut)
+	w.hintOmissions(ctx, len(out.Files), found.total, timedOut)
 	if !known {
-		op.Hint(ctx, "sort_by %q is not known; sorted by path. Use name, path, size, modified or type", in.SortBy)
+		op.Hint(ctx, "unknown sort_by %q, sorted by path; use name, path, size, modified or type", in.SortBy)
 	}
 	return out, nil
 }
@@ -118,7 +118,7 @@ func depth(in ListIn) int {
 
 func hidden(rel string) bool { return strings.HasPrefix(filepath.Base(rel), ".") }
 
-// extensions are given with or without their dot.
+// extensions normalizes extensions, which may come without their dot.
 func extensions(types []string) []string {
 	var out []string
 	for _, t := range types {
@@ -131,14 +131,14 @@ func extensions(types []string) []string {
 	return out
 }
 
-// listed is what a list knows of a file.
+// listed is an entry of a list.
 type listed struct {
 	sortable
 	mode fs.FileMode
 	link bool
 }
 
-// describe looks at an entry; ok is false when it is gone.
+// describe stats an entry; ok is false if it is gone.
 func describe(root, rel string, d fs.DirEntry) (l listed, ok bool) {
 	info, err := d.Info()
 	if err != nil {
@@ -148,7 +148,7 @@ func describe(root, rel string, d fs.DirEntry) (l listed, ok bool) {
 	l.link = info.Mode()&fs.ModeSymlink != 0
 	l.mode = info.Mode()
 	if l.link {
-		if to, err := os.Stat(path); err == nil { // a link to nowhere is shown as itself
+		if to, err := os.Stat(path); err == nil { // a dangling link is shown as itself
 			info = to
 		}
 	}
@@ -168,42 +168,4 @@ func (l listed) info(in ListIn) Info {
 		i.Permissions = new(permissions(l.mode))
 	}
 	return i
-}
-
-// permissions are written as ls does.
-func permissions(m fs.FileMode) string {
-	b := []byte("-rwxrwxrwx")
-	switch {
-	case m.IsDir():
-		b[0] = 'd'
-	case m&fs.ModeSymlink != 0:
-		b[0] = 'l'
-	case m&fs.ModeNamedPipe != 0:
-		b[0] = 'p'
-	case m&fs.ModeSocket != 0:
-		b[0] = 's'
-	case m&fs.ModeCharDevice != 0:
-		b[0] = 'c'
-	case m&fs.ModeDevice != 0:
-		b[0] = 'b'
-	}
-	for i := range 9 {
-		if m&(1<<(8-i)) == 0 {
-			b[i+1] = '-'
-		}
-	}
-	special := func(bit fs.FileMode, at int, with, without byte) {
-		if m&bit == 0 {
-			return
-		}
-		if b[at] == '-' {
-			b[at] = without
-		} else {
-			b[at] = with
-		}
-	}
-	special(fs.ModeSetuid, 3, 's', 'S')
-	special(fs.ModeSetgid, 6, 's', 'S')
-	special(fs.ModeSticky, 9, 't', 'T')
-	return string(b)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// compile reads an expression as Python does. The engine is of .NET's kind, which
-// writes a few things in another way.
+// compile compiles a Python regular expression. The engine has the syntax of .NET, which
+// differs in a few places.
 func compile(expr string) (*regexp2.Regexp, error) {
 	return regexp2.Compile(translate(expr), regexp2.OptionMaintainCaptureOrder())
 }
@@ -27,7 +27,7 @@ func translate(expr string) string {
 			i++
 		case inClass:
 			if rest[0] == '[' {
-				out.WriteByte('\\') // which would begin a subtraction
+				out.WriteByte('\\') // which would start a subtraction
 			}
 			inClass = rest[0] != ']'
 			out.WriteByte(rest[0])
@@ -57,8 +57,8 @@ func translate(expr string) string {
 	return out.String()
 }
 
-// classHead is the length of a class's opening: a bracket right behind it stands
-// for itself.
+// classHead is the length of the opening of a character class: a bracket right after it is
+// a literal.
 func classHead(s string) int {
 	n := 1
 	if strings.HasPrefix(s[n:], "^") {

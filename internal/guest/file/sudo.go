@@ -11,13 +11,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pyerr"
 )
 
-// The scripts that run as root. What they work on comes as arguments, never as
-// part of their text. Exit codes from errnoBase on carry an errno.
+// The scripts that run as root. Paths are passed as arguments, never as part of the script.
+// Exit codes above errnoBase carry an errno.
 const (
 	readScript = `
 [ -d "$1" ] && exit 221
@@ -48,14 +48,14 @@ trap - EXIT`
 	sudoTime  = 60 * time.Second
 )
 
-// asRoot checks that sudo is there and lets us, since its own refusals cannot
-// be told from those of what it runs.
-func (s *Service) asRoot(ctx context.Context) error {
+// checkSudo checks that sudo is installed and allowed, since its own errors cannot be
+// distinguished from those of what it runs.
+func (s *Service) checkSudo(ctx context.Context) error {
 	if s.cfg.Runner == nil {
-		return deniedSudo("no programs can be started here")
+		return deniedSudo("programs cannot be started here")
 	}
 	if _, ok := s.cfg.Runner.Look("sudo"); !ok {
-		return deniedSudo("sudo is not installed (Debian package sudo)")
+		return deniedSudo("sudo is not installed; install the Debian package sudo")
 	}
 	res, err := s.cfg.Runner.Run(ctx, s.sudoCommand("true"))
 	if err != nil {
@@ -72,10 +72,10 @@ type sudoError string
 func (e sudoError) Error() string { return string(e) }
 
 func deniedSudo(why string) error {
-	return sudoError("the sandbox user may not use sudo here: " + why + "; ask without sudo, or let the user run sudo without a password")
+	return sudoError("the sandbox user cannot use sudo: " + why + "; retry without sudo, or allow the user to run sudo without a password")
 }
 
-// explainSudo makes a refusal of sudo a failure of the operation.
+// explainSudo turns a denial by sudo into an error of the operation.
 func explainSudo(operation, path string, err error) error {
 	if why, ok := errors.AsType[sudoError](err); ok {
 		return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Denied, Errno: syscall.EPERM}, "%s %s: %s", operation, path, string(why))
@@ -84,22 +84,21 @@ func explainSudo(operation, path string, err error) error {
 }
 
 func (s *Service) sudoCommand(args ...string) proc.Command {
-	// The messages of the programs are read for their errno, so they must be in
-	// the one language that is everywhere.
+	// The programs' messages are parsed for their errno, so they must be in English.
 	env := append(s.cfg.Runner.Environ(), "LC_ALL=C")
 	return proc.Command{Path: "sudo", Args: append([]string{"-n", "--"}, args...), Env: env}
 }
 
 // sudoRead streams a file that only root can read.
 func (s *Service) sudoRead(ctx context.Context, path string) (io.ReadCloser, error) {
-	if err := s.asRoot(ctx); err != nil {
+	if err := s.checkSudo(ctx); err != nil {
 		return nil, explainSudo("read", path, err)
 	}
 	in, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	r := &rootReader{File: in, stderr: proc.NewCapture(4<<10, 0)}
+	r := &sudoReader{File: in, stderr: proc.NewCapture(4<<10, 0)}
 	c := s.sudoCommand("sh", "-c", readScript, "sh", path)
 	c.Stdout, c.Stderr, c.Grace = out, r.stderr, -1
 	r.proc, err = s.cfg.Runner.Start(c)
@@ -112,8 +111,8 @@ func (s *Service) sudoRead(ctx context.Context, path string) (io.ReadCloser, err
 	return r, nil
 }
 
-// rootReader is the output of a program that runs as root.
-type rootReader struct {
+// sudoReader is the output of a program that runs as root.
+type sudoReader struct {
 	*os.File
 	proc   *proc.Process
 	stderr *proc.Capture
@@ -122,7 +121,7 @@ type rootReader struct {
 	closed bool
 }
 
-func (r *rootReader) Read(b []byte) (int, error) {
+func (r *sudoReader) Read(b []byte) (int, error) {
 	n, err := r.File.Read(b)
 	if errors.Is(err, io.EOF) {
 		r.ended = true
@@ -130,8 +129,8 @@ func (r *rootReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the program. When everything was read it tells how that ended.
-func (r *rootReader) Close() error {
+// Close ends the program. If everything was read, it returns the program's error.
+func (r *sudoReader) Close() error {
 	if r.closed {
 		return nil
 	}
@@ -143,12 +142,12 @@ func (r *rootReader) Close() error {
 		return nil
 	}
 	<-r.proc.Done()
-	return rootError(r.proc.Exit(), r.stderr.String())
+	return sudoExitError(r.proc.Exit(), r.stderr.String())
 }
 
-// sudoWrite writes a file as root, whole or not at all.
+// sudoWrite writes a file as root, atomically.
 func (s *Service) sudoWrite(ctx context.Context, path string, content []byte, appending bool) error {
-	if err := s.asRoot(ctx); err != nil {
+	if err := s.checkSudo(ctx); err != nil {
 		return explainSudo("write", path, err)
 	}
 	how := "replace"
@@ -163,14 +162,14 @@ func (s *Service) sudoWrite(ctx context.Context, path string, content []byte, ap
 	if err != nil {
 		return err
 	}
-	return rootError(res.Exit, string(res.Stderr))
+	return sudoExitError(res.Exit, string(res.Stderr))
 }
 
-// rootErrnos are those that a program's last words can tell.
-var rootErrnos = []syscall.Errno{syscall.ENOSPC, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EISDIR,
+// sudoErrnos are those that a program's error message can carry.
+var sudoErrnos = []syscall.Errno{syscall.ENOSPC, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EISDIR,
 	syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EDQUOT, syscall.EBUSY, syscall.EIO}
 
-func rootError(exit proc.Exit, stderr string) error {
+func sudoExitError(exit proc.Exit, stderr string) error {
 	if exit.Code == 0 {
 		return nil
 	}
@@ -178,10 +177,10 @@ func rootError(exit proc.Exit, stderr string) error {
 		return syscall.Errno(exit.Code - errnoBase)
 	}
 	text := strings.TrimSpace(stderr)
-	for _, e := range rootErrnos {
+	for _, e := range sudoErrnos {
 		if strings.HasSuffix(strings.ToLower(text), ": "+e.Error()) {
 			return e
 		}
 	}
-	return op.Errorf(op.Unavailable, "the command that ran as root failed (%v): %s", exit, fmt.Sprintf("%.500s", text))
+	return op.Errorf(op.Unavailable, "the command run as root failed (%v): %s", exit, fmt.Sprintf("%.500s", text))
 }

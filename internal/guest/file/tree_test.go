@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cove-sandbox/cove/internal/pyerr"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 )
 
 func (s *sandbox) tree() {
@@ -74,11 +74,11 @@ func TestGlobAndFind(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	if out := want[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "a.py", "include_metadata": false}); out.Files[0].Size != nil || out.Files[0].ModifiedTime != nil {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want out.Files[0].Size == nil and out.Files[0].ModifiedTime == nil", out)
 	}
 	found := want[FindOut](s, "file_find", args{"path": s.dir, "glob": "src*"})
 	if !cmp.Equal(rels(s, found.Files), []string{"src"}) {
-		t.Errorf("%+v", found)
+		t.Errorf("got %+v, want cmp.Equal(rels(s, found.Files), []string{\"src\"})", found)
 	}
 	_, err := do[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "[a"})
 	fails(t, err, pyerr.Path, "ValueError")
@@ -114,13 +114,13 @@ func TestList(t *testing.T) {
 			paths = append(paths, f.Path)
 		}
 		if got := rels(s, paths); c.want != nil && !cmp.Equal(got, c.want) {
-			t.Errorf("%v: %s", c.in, cmp.Diff(c.want, got))
+			t.Errorf("%v: got %s, want not (c.want != nil && !cmp.Equal(got, c.want))", c.in, cmp.Diff(c.want, got))
 		}
 		if out.TotalCount != out.FileCount+out.DirectoryCount || out.TotalCount != len(out.Files) {
-			t.Errorf("%v: counts %d %d %d", c.in, out.TotalCount, out.FileCount, out.DirectoryCount)
+			t.Errorf("%v: counts %d %d %d, want out.TotalCount == out.FileCount+out.DirectoryCount and out.TotalCount == len(out.Files)", c.in, out.TotalCount, out.FileCount, out.DirectoryCount)
 		}
 		if c.want == nil && paths[0] != s.dir+"/b.txt" {
-			t.Errorf("by time: %q", paths)
+			t.Errorf("by time: got %q, want not (c.want == nil && paths[0] != s.dir+\"/b.txt\")", paths)
 		}
 	}
 	out := want[ListOut](s, "file_list", args{"path": ".", "include_permissions": true, "include_size": false})
@@ -128,11 +128,11 @@ func TestList(t *testing.T) {
 		switch f.Name {
 		case "b.txt":
 			if f.Size != nil || *f.Permissions != "-rw-r--r--" || *f.Extension != ".txt" || *f.ModifiedTime != "2001-02-03T04:05:06Z" {
-				t.Errorf("%+v", f)
+				t.Errorf("got %+v, want f.Size == nil and *f.Permissions == \"-rw-r--r--\" and *f.Extension == \".txt\" and *f.ModifiedTime == \"2001-02-03T04:05:06Z\"", f)
 			}
 		case "src":
 			if *f.Permissions != "drwxr-xr-x" || !f.IsDirectory || f.Extension != nil {
-				t.Errorf("%+v", f)
+				t.Errorf("got %+v, want *f.Permissions == \"drwxr-xr-x\" and f.IsDirectory and f.Extension == nil", f)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestGrepOperation(t *testing.T) {
 	s.tree()
 	out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": `(import|def) \w+`, "type": "py", "context_after": 1})
 	if out.MatchCount != 2 || *out.FilesMatched != 2 || out.FilesSearched != nil || out.Truncated {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want out.MatchCount == 2 and *out.FilesMatched == 2 and out.FilesSearched == nil and !out.Truncated", out)
 	}
 	m := out.Matches[1]
 	if m.File != s.dir+"/src/main.py" || m.LineNumber != 1 || m.LineContent != "def main():" || m.Line != m.LineContent || !cmp.Equal(m.ContextAfter, []string{"    pass"}) || m.ContextBefore == nil {
@@ -163,7 +163,7 @@ func TestGrepOperation(t *testing.T) {
 	}
 	for text, want := range map[string]int64{"1": 1, "2k": 2 << 10, "1M": 1 << 20, "3 GB": 3 << 30, "": 0, "-1": 0, "x": 0, "1T": 0} {
 		if n, ok := parseSize(text); n != want || ok != (want > 0) {
-			t.Errorf("%q is %d", text, n)
+			t.Errorf("got %q is %d, want n == want and ok == (want > 0)", text, n)
 		}
 	}
 }
@@ -191,11 +191,11 @@ func TestLargeTree(t *testing.T) {
 	}
 	glob := want[GlobOut](s, "file_glob", args{"path": dir, "pattern": "**/*9.txt", "max_results": 10, "sort_desc": true})
 	if glob.TotalCount != folders*each/10 || len(glob.Files) != 10 || glob.Files[0].Path != dir+"/d199/f0999.txt" {
-		t.Errorf("glob: total %d, %+v", glob.TotalCount, glob.Files)
+		t.Errorf("glob: total %d, %+v, want glob.TotalCount == folders*each/10 and len(glob.Files) == 10 and glob.Files[0].Path == dir+\"/d199/f0999.txt\"", glob.TotalCount, glob.Files)
 	}
 	rare := want[GrepOut](s, "file_grep", args{"path": dir, "pattern": "needle"})
 	if rare.MatchCount != 1 || rare.Truncated || rare.Matches[0].File != dir+"/d150/needle.txt" {
-		t.Errorf("grep: %+v", rare)
+		t.Errorf("grep: got %+v, want rare.MatchCount == 1 and !rare.Truncated and rare.Matches[0].File == dir+\"/d150/needle.txt\"", rare)
 	}
 	common := want[GrepOut](s, "file_grep", args{"path": dir, "pattern": "hay", "max_results": 10, "offset": 1995})
 	if common.MatchCount != 10 || !common.Truncated || common.Matches[0].File != dir+"/d001/f0995.txt" || common.Matches[9].File != dir+"/d002/f0004.txt" {
@@ -203,7 +203,7 @@ func TestLargeTree(t *testing.T) {
 	}
 	page := want[FindOut](s, "file_find", args{"path": dir, "glob": "**/f0000.txt"})
 	if len(page.Files) != folders {
-		t.Errorf("find: %d", len(page.Files))
+		t.Errorf("find: got %d, want len(page.Files) == folders", len(page.Files))
 	}
 	_, err := do[DeleteOut](s, "file_delete", args{"path": dir + "/d000"})
 	fails(t, err, pyerr.Target, "OSError")

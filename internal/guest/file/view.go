@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/document"
-	"github.com/cove-sandbox/cove/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/document"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 )
 
 const (
-	maxView  = 1 << 20 // text of one view
-	maxShown = 2000    // entries of one view of a folder
+	maxView  = 1 << 20 // bytes of text
+	maxShown = 2000    // entries of a folder
 )
 
 func (s *Service) view(ctx context.Context, path string, in EditIn) (EditOut, error) {
@@ -24,7 +24,7 @@ func (s *Service) view(ctx context.Context, path string, in EditIn) (EditOut, er
 	}
 	if info.IsDir() {
 		if len(in.ViewRange) > 0 {
-			return EditOut{}, refuse("view", path, "view_range is for files; leave it out for a folder")
+			return EditOut{}, refuse("view", path, "view_range applies to files only; omit it for a folder")
 		}
 		return s.viewFolder(path)
 	}
@@ -34,8 +34,8 @@ func (s *Service) view(ctx context.Context, path string, in EditIn) (EditOut, er
 	return s.viewText(path, info, in)
 }
 
-// asDocument decides between a document and its text: what can be edited here is
-// shown as the text it is, unless a part of the document is asked for.
+// asDocument chooses between document and text: what can be edited as text is shown as
+// text, unless a part of the document is asked for.
 func asDocument(path string, in EditIn) bool {
 	if !document.Known(path) || len(in.ViewRange) > 0 {
 		return false
@@ -49,7 +49,7 @@ func asDocument(path string, in EditIn) bool {
 
 func (s *Service) viewDocument(ctx context.Context, path string, in EditIn) (EditOut, error) {
 	if s.cfg.Viewer == nil {
-		return EditOut{}, refuse("view", path, "documents cannot be shown here; download the file")
+		return EditOut{}, refuse("view", path, "documents cannot be viewed here; download the file")
 	}
 	q := document.Query{Pages: in.PageRange, Rows: in.RowRange, Slides: in.SlideRange, Metadata: in.EnableMetadata}
 	if in.SheetName != nil {
@@ -67,7 +67,7 @@ func (s *Service) viewText(path string, info os.FileInfo, in EditIn) (EditOut, e
 	switch r := in.ViewRange; {
 	case len(r) == 0:
 	case len(r) != 2 || r[0] < 1 || r[1] != -1 && r[1] < r[0]:
-		return EditOut{}, refuse("view", path, "view_range %v does not fit; send [first, last] with lines from 1, and -1 for the end", r)
+		return EditOut{}, refuse("view", path, "invalid view_range %v; send [first, last] with lines from 1, and -1 for the end", r)
 	default:
 		if first = r[0]; r[1] != -1 {
 			count = r[1] - r[0] + 1
@@ -78,18 +78,18 @@ func (s *Service) viewText(path string, info os.FileInfo, in EditIn) (EditOut, e
 		return EditOut{}, err
 	}
 	defer f.Close()
-	text, cut, err := forward(f, first-1, count, maxView)
+	text, cut, err := readLines(f, first-1, count, maxView)
 	if err != nil {
 		return EditOut{}, err
 	}
 	if cut {
-		text = wholeLines(text)
+		text = trimPartialLine(text)
 	}
 	if err := checkText("view", path, text); err != nil {
 		return EditOut{}, err
 	}
 	if len(text) == 0 && first > 1 {
-		return EditOut{}, refuse("view", path, "view_range begins at line %d, behind the end of the file", first)
+		return EditOut{}, refuse("view", path, "view_range starts at line %d, past the end of the file", first)
 	}
 	lines := strings.Split(string(text), "\n")
 	if len(text) == 0 {
@@ -105,22 +105,22 @@ func (s *Service) viewText(path string, info os.FileInfo, in EditIn) (EditOut, e
 	return out, nil
 }
 
-// wholeLines leaves out a last line that was cut, unless it is the only one.
-func wholeLines(b []byte) []byte {
+// trimPartialLine drops a last line that was cut, unless it is the only one.
+func trimPartialLine(b []byte) []byte {
 	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
 		return chomp(b[:i+1])
 	}
-	return []byte(whole(b))
+	return []byte(trimPartialRune(b))
 }
 
-// viewFolder shows a folder two levels deep, without hidden names.
+// viewFolder lists a folder two levels deep, without hidden names.
 func (s *Service) viewFolder(path string) (EditOut, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return EditOut{}, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, two levels deep, without hidden names:\n", pathname.Show(path))
+	fmt.Fprintf(&b, "%s, up to two levels deep, without hidden names:\n", pathname.Show(path))
 	shown, hiddenCount := 0, 0
 	show := func(rel string, dir bool) {
 		if shown++; shown > maxShown {
@@ -143,7 +143,7 @@ func (s *Service) viewFolder(path string) (EditOut, error) {
 		}
 		below, err := os.ReadDir(filepath.Join(path, e.Name()))
 		if err != nil {
-			continue // the folder itself is shown
+			continue // the folder itself is listed
 		}
 		for _, c := range below {
 			if !hidden(c.Name()) {

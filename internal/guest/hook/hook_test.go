@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestShutdownHooksRunByPriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(string(b)); strings.Join(got, " ") != "first mid began last" {
-		t.Errorf("ran %v", got)
+		t.Errorf("ran %v, want first mid began last", got)
 	}
 }
 
@@ -58,11 +59,11 @@ func TestRegisterListRemove(t *testing.T) {
 	ctx := op.WithCall(t.Context(), call)
 	register(t, s, "x", "true", 100, 10)
 	if _, err := s.Register(ctx, RegisterIn{Name: "x", Event: "shutdown", Command: "false", Timeout: 1}); err != nil || call.Message != "Hook x replaced" {
-		t.Errorf("%q %v", call.Message, err)
+		t.Errorf("%q %v, want Message \"Hook x replaced\"", call.Message, err)
 	}
 	list, err := s.List(ctx, ListIn{Event: "shutdown"})
 	if err != nil || len(list) != 1 || list[0].Command != "false" || list[0].Source != "api" {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("%+v %v, want len(list) 1, Command \"false\", Source \"api\"", list, err)
 	}
 	if _, err := s.Remove(ctx, RemoveIn{"x"}); err != nil {
 		t.Error(err)
@@ -105,7 +106,7 @@ func TestBeginWaitsForPorts(t *testing.T) {
 	l.Close()
 	s := newService(t, Config{Init: "echo init >> log", PreServices: "echo pre >> log", PostReady: "echo post >> log", WaitPorts: []int{port}})
 	if state, _ := s.State(); state != "starting" {
-		t.Errorf("state %s before the start", state)
+		t.Errorf("state %s before the start, want state \"starting\"", state)
 	}
 	done := make(chan struct{})
 	go func() { s.Begin(t.Context()); close(done) }()
@@ -117,24 +118,65 @@ func TestBeginWaitsForPorts(t *testing.T) {
 	defer l.Close()
 	<-done
 	if state, why := s.State(); state != "ready" || why != "" {
-		t.Errorf("%s %s", state, why)
+		t.Errorf("%s %s, want state \"ready\", why \"\"", state, why)
 	}
 	if b, _ := os.ReadFile(filepath.Join(s.Dir, "log")); string(b) != "init\npre\npost\n" {
-		t.Errorf("log %q", b)
+		t.Errorf("log %q, want %q", b, "init\npre\npost\n")
 	}
 }
 
 func TestFailedStartIsSaid(t *testing.T) {
 	for name, c := range map[string]Config{
-		"hook fails":   {Init: "exit 4"},
+		"hook fails":   {Init: "exit 4", Strict: true},
 		"port is shut": {WaitPorts: []int{1}, WaitTimeout: 10 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, c)
 			s.Begin(t.Context())
 			if state, why := s.State(); state != "failed" || why == "" {
-				t.Errorf("%s %s", state, why)
+				t.Errorf("%s %s, want state \"failed\", why other than \"\"", state, why)
 			}
 		})
+	}
+}
+
+// TestHookFailsAndTheStartContinues unless RUN_HOOKS_STRICT says otherwise.
+func TestHookFailsAndTheStartContinues(t *testing.T) {
+	t.Parallel()
+	s := newService(t, Config{Init: "exit 4"})
+	s.Begin(t.Context())
+	if state, why := s.State(); state != "ready" {
+		t.Errorf("got %s: %s, want ready", state, why)
+	}
+}
+
+func TestShutdownHooksOfTheSettings(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":          "[]",
+		"echo a; b": "[{env-1 shutdown echo a; b 30 100 env}]",
+		`["a", {"name":"n","command":"b","timeout":2,"priority":1}]`: "[{env-1 shutdown a 30 100 env} {n shutdown b 2 1 env}]",
+		`[{"name":"n"}]`: "error", `["a`: "error", `[1]`: "error", `[{"command":"a","timeout":-1}]`: "error",
+	} {
+		list, err := ParseShutdown(text, 30*time.Second)
+		got := fmt.Sprint(list)
+		if err != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%s: got %s (%v), want %s", text, got, err, want)
+		}
+	}
+	list, _ := ParseShutdown("echo of the settings >> log", time.Minute)
+	s := newService(t, Config{AtShutdown: list})
+	if _, err := s.Remove(t.Context(), RemoveIn{"env-1"}); err == nil {
+		t.Error("removed a hook of the settings, want an error")
+	}
+	if _, err := s.Register(t.Context(), RegisterIn{Name: "env-1", Event: "shutdown", Command: "true", Timeout: 1}); err == nil {
+		t.Error("replaced a hook of the settings, want an error")
+	}
+	s.Shutdown(t.Context())
+	if b, err := os.ReadFile(filepath.Join(s.Dir, "log")); string(b) != "of the settings\n" {
+		t.Errorf("got %q and %v, want that it ran", b, err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package info tells what computer this is: system, runtimes, tools, packages. It
-// reads the machine at each question and remembers only versions of programs that
-// have not changed since. It changes nothing.
+// Package info describes the sandbox: system, runtimes, tools, packages. It reads the
+// machine for every request and caches only the versions of programs whose files
+// have not changed. It changes nothing.
 package info
 
 import (
@@ -26,7 +26,7 @@ type Config struct {
 	Runner    *proc.Runner
 }
 
-// Service answers questions about the machine.
+// Service describes the machine.
 type Service struct {
 	Config
 	mu       sync.Mutex
@@ -36,11 +36,11 @@ type Service struct {
 // New returns the service.
 func New(c Config) *Service { return &Service{Config: c, versions: map[string]version{}} }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "sandbox_get_context", Route: "GET /v1/sandbox", Tag: "sandbox", SDK: "sandbox.get_context", Style: op.Own, ReadOnly: true, Verb: "sandbox info",
-			Doc: "Tell what computer this is: system, user, folders, occupied ports, runtimes and tools, as text and as structure."}, s.Context),
+		op.New(op.Spec{Name: "sandbox_get_context", Access: op.AccessRead, Route: "GET /v1/sandbox", Tag: "sandbox", SDK: "sandbox.get_context", Style: op.Own, ReadOnly: true, Verb: "sandbox info",
+			Doc: "Describe the sandbox: system, user, folders, listening ports, runtimes and tools, as text and as structured data."}, s.Context),
 		op.New(op.Spec{Name: "sandbox_get_python_packages", Route: "GET /v1/sandbox/packages/python", Tag: "sandbox", SDK: "sandbox.get_python_packages", ReadOnly: true, Verb: "sandbox packages-python",
 			Doc: "List the installed Python packages with their versions."}, s.Python),
 		op.New(op.Spec{Name: "sandbox_get_nodejs_packages", Route: "GET /v1/sandbox/packages/nodejs", Tag: "sandbox", SDK: "sandbox.get_nodejs_packages", ReadOnly: true, Verb: "sandbox packages-nodejs",
@@ -48,13 +48,10 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// Close has nothing to end.
+// Close does nothing.
 func (s *Service) Close() error { return nil }
 
-// None is an input without fields.
-type None struct{}
-
-// Context is the reply of GET /v1/sandbox: the envelope and more beside it.
+// Context is the reply of GET /v1/sandbox: the envelope with additional fields.
 type Context struct {
 	op.Envelope
 	Data      string  `json:"data"`
@@ -64,7 +61,7 @@ type Context struct {
 	Detail    Detail  `json:"detail"`
 }
 
-// Detail is the context as structure.
+// Detail is the context as structured data.
 type Detail struct {
 	System  System     `json:"system"`
 	Runtime Runtime    `json:"runtime"`
@@ -109,12 +106,12 @@ type Available struct {
 }
 
 // Context reads the machine.
-func (s *Service) Context(ctx context.Context, _ None) (Context, error) {
-	ports, err := occupied()
+func (s *Service) Context(ctx context.Context, _ op.None) (Context, error) {
+	ports, err := listeningPorts()
 	if err != nil {
-		return Context{}, fmt.Errorf("read the listening ports: %w", err)
+		return Context{}, fmt.Errorf("read listening ports: %w", err)
 	}
-	name, version := release()
+	name, version := osRelease()
 	workspace := s.workspace()
 	system := System{
 		OS: name, OSVersion: version, Arch: arch(), User: s.User, HomeDir: s.Home,
@@ -127,7 +124,7 @@ func (s *Service) Context(ctx context.Context, _ None) (Context, error) {
 	wait.Wait()
 	detail := Detail{System: system, Runtime: run, Utils: s.tools()}
 	return Context{
-		Envelope: op.Sealed(ctx), HomeDir: s.Home, Workspace: workspace,
+		Envelope: op.SuccessEnvelope(ctx), HomeDir: s.Home, Workspace: workspace,
 		Version: Version(s.Version), Detail: detail, Data: text(Version(s.Version), detail),
 	}, nil
 }
@@ -146,8 +143,8 @@ func arch() string {
 	return runtime.GOARCH
 }
 
-// Version in the four-part form that clients expect: v1.2.3.0; a build after a
-// release counts its commits in the last part.
+// Version returns the four-part version that clients expect, such as v1.2.3.0; the
+// last part counts the commits since the release.
 func Version(v string) string {
 	parts := strings.FieldsFunc(strings.TrimPrefix(v, "v"), func(r rune) bool { return r == '.' || r == '-' || r == '+' })
 	out := []string{}
@@ -163,7 +160,7 @@ func Version(v string) string {
 	return "v" + strings.Join(out[:4], ".")
 }
 
-// text is the detail for a reader.
+// text is the detail as text.
 func text(version string, d Detail) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -33,19 +34,19 @@ func TestContextIsReadFromTheMachine(t *testing.T) {
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	s := newService(t, "/usr/bin:/bin")
 	for range 2 { // the second answer comes from remembered versions
-		c, err := s.Context(t.Context(), None{})
+		c, err := s.Context(t.Context(), op.None{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.Version != "v1.2.3.4" || c.HomeDir != "/home/gem" || *c.Workspace != "/w" || !c.Success {
-			t.Errorf("%+v", c)
+			t.Errorf("%+v, want Version \"v1.2.3.4\", HomeDir \"/home/gem\", Workspace \"/w\", Success true", c)
 		}
 		d := c.Detail
 		if !slices.Contains(d.System.OccupiedPorts, port) || d.System.Timezone != "Europe/Berlin" || d.System.OS == "" {
-			t.Errorf("%+v", d.System)
+			t.Errorf("%+v, want OccupiedPorts containing %v, Timezone \"Europe/Berlin\", OS other than \"\"", d.System, port)
 		}
 		if len(d.Runtime.Python) == 0 || !strings.HasPrefix(*d.Runtime.Python[0].Ver, "3.") || len(d.Runtime.NodeJS) == 0 {
-			t.Errorf("%+v", d.Runtime)
+			t.Errorf("got %+v, want Python 3 and Node.js", d.Runtime)
 		}
 		for _, want := range []string{"Sandbox v1.2.3.4", "User: gem, home /home/gem", port, *d.Runtime.Python[0].Ver, "tar"} {
 			if !strings.Contains(c.Data, want) {
@@ -57,16 +58,16 @@ func TestContextIsReadFromTheMachine(t *testing.T) {
 
 func TestAnEmptyMachine(t *testing.T) {
 	s := newService(t, t.TempDir())
-	c, err := s.Context(t.Context(), None{})
+	c, err := s.Context(t.Context(), op.None{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Detail.Runtime.Python)+len(c.Detail.Runtime.NodeJS)+len(c.Detail.Utils) != 0 || !strings.Contains(c.Data, "not installed") {
-		t.Errorf("%+v", c.Detail)
+		t.Errorf("%+v, want no Utils, Data containing \"not installed\"", c.Detail)
 	}
-	for name, f := range map[string]func(context.Context, None) ([]Package, error){"python": s.Python, "node": s.Node} {
-		if _, err := f(t.Context(), None{}); err == nil || !strings.Contains(err.Error(), "apt-get install") {
-			t.Errorf("%s: %v", name, err)
+	for name, f := range map[string]func(context.Context, op.None) ([]Package, error){"python": s.Python, "node": s.Node} {
+		if _, err := f(t.Context(), op.None{}); err == nil || !strings.Contains(err.Error(), "apt-get install") {
+			t.Errorf("%s: %v, want an error containing \"apt-get install\"", name, err)
 		}
 	}
 }
@@ -74,13 +75,13 @@ func TestAnEmptyMachine(t *testing.T) {
 func TestPackages(t *testing.T) {
 	testenv.Need(t, "python3", "node")
 	s := newService(t, "/usr/bin:/bin")
-	list, err := s.Node(t.Context(), None{})
+	list, err := s.Node(t.Context(), op.None{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range list {
 		if p.Name == "" || p.Version == "" {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v, want Name other than \"\", Version other than \"\"", p)
 		}
 	}
 	// A virtual environment of our own with one made-up package.
@@ -97,13 +98,11 @@ func TestPackages(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(venv, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(venv, "bin/python"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, filepath.Join(venv, "bin/python"), []byte(script))
 	s.Venv = venv
-	list, err = s.Python(t.Context(), None{})
+	list, err = s.Python(t.Context(), op.None{})
 	if err != nil || !slices.Contains(list, Package{"Toy", "1.5"}) {
-		t.Errorf("%v %v", list, err)
+		t.Errorf("%v %v, want list containing %v", list, err, Package{"Toy", "1.5"})
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// release reads the name and version of the system from os-release.
-func release() (name, version string) {
+// osRelease reads the name and version of the system.
+func osRelease() (name, version string) {
 	for _, path := range []string{"/etc/os-release", "/usr/lib/os-release"} {
 		f, err := os.Open(path)
 		if err != nil {
@@ -34,7 +34,7 @@ func release() (name, version string) {
 	return "Linux", ""
 }
 
-// zone is the configured zone, or the machine's.
+// zone is the configured time zone, or the machine's.
 func (s *Service) zone() string {
 	if s.TZ != "" {
 		return s.TZ
@@ -53,8 +53,8 @@ func (s *Service) zone() string {
 	return name
 }
 
-// occupied lists the TCP ports that something listens on, in order.
-func occupied() ([]string, error) {
+// listeningPorts lists the TCP ports that are listened on, in order.
+func listeningPorts() ([]string, error) {
 	seen := map[int]bool{}
 	found := false
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -67,14 +67,14 @@ func occupied() ([]string, error) {
 		}
 		found = true
 		for scan := bufio.NewScanner(f); scan.Scan(); {
-			if port, ok := listening(scan.Text()); ok {
+			if port, ok := parseListening(scan.Text()); ok {
 				seen[port] = true
 			}
 		}
 		f.Close()
 	}
 	if !found {
-		return nil, errors.New("/proc/net/tcp is not there")
+		return nil, errors.New("/proc/net/tcp does not exist")
 	}
 	ports := make([]int, 0, len(seen))
 	for p := range seen {
@@ -88,8 +88,8 @@ func occupied() ([]string, error) {
 	return out, nil
 }
 
-// listening reads one line of /proc/net/tcp: local address in hex, state 0A.
-func listening(line string) (int, bool) {
+// parseListening parses a line of /proc/net/tcp: local address in hex, state 0A.
+func parseListening(line string) (int, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 4 || fields[3] != "0A" {
 		return 0, false

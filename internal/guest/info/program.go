@@ -17,16 +17,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
-// version of a program, as long as its file stays the same.
+// version is the cached version of a program, valid while its file is unchanged.
 type version struct {
 	modified time.Time
 	text     string
 }
 
-// ask bounds a question to another program.
-const ask = 20 * time.Second
+// queryTime bounds a call of another program.
+const queryTime = 20 * time.Second
 
-// path returns the folders that programs are looked for in.
+// path returns the folders that are searched for programs.
 func (s *Service) path() []string {
 	for _, pair := range s.Runner.Environ() {
 		if list, ok := strings.CutPrefix(pair, "PATH="); ok {
@@ -51,7 +51,7 @@ func (s *Service) pythons() map[string][]string {
 
 func (s *Service) nodes() map[string][]string { return find(s.path(), nodeName()) }
 
-// find lists programs by their real file, each with the names it goes by.
+// find lists programs by their real file, each with its names.
 func find(dirs []string, name *regexp.Regexp) map[string][]string {
 	out := map[string][]string{}
 	for _, dir := range dirs {
@@ -74,8 +74,8 @@ func find(dirs []string, name *regexp.Regexp) map[string][]string {
 	return out
 }
 
-// identity of a program: the real file, but of a virtual environment its own
-// link, since it has packages of its own.
+// identity is the real file of a program, but the folder of a virtual environment,
+// since that has its own packages.
 func identity(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
@@ -92,9 +92,9 @@ func identity(path string) string {
 	return target
 }
 
-// interpreters asks each program for its version, all at once.
+// interpreters queries the version of each program, concurrently.
 func (s *Service) interpreters(ctx context.Context, found map[string][]string) []Tool {
-	ctx, cancel := context.WithTimeout(ctx, ask)
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	var mu sync.Mutex
 	var out []Tool
@@ -115,8 +115,8 @@ func (s *Service) interpreters(ctx context.Context, found map[string][]string) [
 	return merge(out)
 }
 
-// merge joins neighbours of one folder and version: the wrappers of a version
-// manager are different files for one interpreter.
+// merge combines programs of the same folder and version: the wrappers of a version
+// manager are different files of one interpreter.
 func merge(list []Tool) []Tool {
 	var out []Tool
 	for _, t := range list {
@@ -146,8 +146,8 @@ func (s *Service) version(ctx context.Context, path string) string {
 	if ctx.Err() != nil {
 		return ""
 	}
-	// One that does not work is remembered too: the wrappers of a version manager
-	// take long to say that there is nothing behind them.
+	// Failures are cached, too: the wrappers of a version manager take long to report
+	// that there is no interpreter.
 	found := ""
 	if err == nil && res.Exit.Code == 0 {
 		found = versionText().FindString(string(res.Stdout) + string(res.Stderr))
@@ -158,7 +158,7 @@ func (s *Service) version(ctx context.Context, path string) string {
 	return found
 }
 
-// catalogue is what is worth telling an agent about, when it is installed.
+// catalogue lists the tools that an agent should know of if they are installed.
 var catalogue = []struct {
 	category string
 	tools    []Available
@@ -201,32 +201,32 @@ const listPython = `import importlib.metadata as m, json
 print(json.dumps([{"name": d.metadata["Name"], "version": d.version} for d in m.distributions() if d.metadata["Name"]]))`
 
 // Python asks the interpreter that code runs in for its packages.
-func (s *Service) Python(ctx context.Context, _ None) ([]Package, error) {
+func (s *Service) Python(ctx context.Context, _ op.None) ([]Package, error) {
 	python := filepath.Join(s.Venv, "bin", "python")
 	if _, err := os.Stat(python); s.Venv == "" || err != nil {
 		var ok bool
 		if python, ok = s.Runner.Look("python3", "python"); !ok {
-			return nil, op.Errorf(op.Unavailable, "no Python is installed; on Debian or Ubuntu: apt-get install python3")
+			return nil, op.Errorf(op.Unavailable, "Python is not installed; on Debian or Ubuntu run apt-get install python3")
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ask)
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	res, err := s.Runner.Run(ctx, proc.Command{Path: python, Args: []string{"-c", listPython}, Limit: 8 << 20})
 	if err != nil {
-		return nil, op.Errorf(op.Unavailable, "ask %s for its packages: %w", python, err)
+		return nil, op.Errorf(op.Unavailable, "list the packages of %q: %w", python, err)
 	}
 	var list []Package
 	if res.Exit.Code != 0 || json.Unmarshal(res.Stdout, &list) != nil {
-		return nil, op.Errorf(op.Unavailable, "%s did not list its packages (exit code %d): %s", python, res.Exit.Code, lastLine(res.Stderr))
+		return nil, op.Errorf(op.Unavailable, "list the packages of %q: exit code %d: %s", python, res.Exit.Code, proc.LastLine(res.Stderr))
 	}
 	return sorted(list), nil
 }
 
 // Node reads the global package folders of the Node that is found first.
-func (s *Service) Node(_ context.Context, _ None) ([]Package, error) {
+func (s *Service) Node(_ context.Context, _ op.None) ([]Package, error) {
 	node, ok := s.Runner.Look("node", "nodejs")
 	if !ok {
-		return nil, op.Errorf(op.Unavailable, "no Node.js is installed; on Debian or Ubuntu: apt-get install nodejs npm")
+		return nil, op.Errorf(op.Unavailable, "Node.js is not installed; on Debian or Ubuntu run apt-get install nodejs npm")
 	}
 	prefix := filepath.Dir(filepath.Dir(node))
 	if real, err := filepath.EvalSymlinks(node); err == nil {
@@ -271,9 +271,4 @@ func sorted(list []Package) []Package {
 		return cmp.Or(cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), cmp.Compare(a.Version, b.Version))
 	})
 	return slices.Compact(list)
-}
-
-func lastLine(b []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[len(lines)-1]
 }

@@ -52,7 +52,7 @@ func peer(b *testing.B) (run func(n int) []float64) {
 	return func(n int) []float64 {
 		fmt.Fprintln(in, n)
 		if !lines.Scan() {
-			b.Fatal("jupyter_client said nothing: ", lines.Err())
+			b.Fatalf("got %v %v, want lines.Scan()", "jupyter_client said nothing: ", lines.Err())
 		}
 		var times []float64
 		for field := range strings.FieldsSeq(lines.Text()) {
@@ -70,13 +70,13 @@ func peer(b *testing.B) (run func(n int) []float64) {
 // trip, in turns, so that both see the same machine.
 func BenchmarkWarmExecute(b *testing.B) {
 	s := newService(b)
-	in(b, s, "s", "n = 0; n")
+	runIn(b, s, "s", "n = 0; n")
 	run := peer(b)
 	for b.Loop() {
 		var ours, theirs []float64
 		for range 10 {
 			for range 30 {
-				ours = append(ours, timed(func() { in(b, s, "s", "n += 1; n") }))
+				ours = append(ours, timed(func() { runIn(b, s, "s", "n += 1; n") }))
 			}
 			theirs = append(theirs, run(30)...)
 		}
@@ -95,7 +95,7 @@ func BenchmarkFirstCell(b *testing.B) {
 		var times []float64
 		for i := range 7 {
 			ready()
-			times = append(times, timed(func() { in(b, s, strconv.Itoa(i), "1") }))
+			times = append(times, timed(func() { runIn(b, s, strconv.Itoa(i), "1") }))
 		}
 		ready()
 		alone := timed(func() { execute(b, s, ExecuteIn{Code: "1"}) })

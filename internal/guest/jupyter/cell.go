@@ -5,13 +5,15 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// inSession runs a cell in a session, which it makes if there is none.
-func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
-	ss, made, err := s.enter(ctx, value(in.SessionID), value(in.KernelName), dir)
+// runInSession runs a cell in a session, which it creates if it does not exist.
+func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+	ss, made, err := s.enter(ctx, op.Value(in.SessionID), op.Value(in.KernelName), dir)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -22,98 +24,99 @@ func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, limit
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other cells for %s, so nothing was run; try again, or use another session", ss.id, seconds(limit))
+		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other cells for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
 	}
-	k, err := s.kernelOf(ctx, ss)
+	k, err := s.ensureKernel(ctx, ss)
 	if err != nil {
 		if made {
-			s.withdraw(ss)
+			s.remove(ss)
 		}
 		return outcome{}, err
 	}
 	if dir != "" && !made {
-		if err := move(ctx, k, dir); err != nil {
+		if err := changeDir(ctx, k, dir); err != nil {
 			return outcome{}, err
 		}
 		ss.dir = dir
 	}
 	if lost := ss.lost; lost != "" {
 		ss.lost = ""
-		op.Hint(ctx, "This is a new kernel without the variables of the one before: %s", lost)
+		op.Hint(ctx, "This is a new kernel without the variables of the previous one: %s", lost)
 	}
-	if !s.occupy(ss, true) {
-		return outcome{}, s.abandoned(ss)
+	if !s.setBusy(ss, true) {
+		return outcome{}, s.abandonedError(ss)
 	}
-	o, err := s.cell(ctx, k, in.Code, limit, emit)
-	s.occupy(ss, false)
-	o.kernel, o.session = ss.spec.Name, ss.id
+	o, err := s.runCell(ctx, k, in.Code, limit, emit)
+	s.setBusy(ss, false)
+	o.kernel, o.session = ss.spec.Name, ss.ID
 	if errors.Is(err, kernel.ErrClosed) {
-		err = s.abandoned(ss)
+		err = s.abandonedError(ss)
 	}
 	switch {
 	case o.fate != "":
-		op.Say(ctx, "%s: its variables are lost, and the next call starts a new one", o.fate)
-	case o.status == timedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", seconds(limit))
+		op.Say(ctx, "%s. Its variables are lost, and the next call starts a new one", o.fate)
+	case o.status == cell.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", cell.Seconds(limit))
 	}
 	if k.Err() != nil || o.reply.Exit {
-		s.detach(ss, k)
+		s.dropKernel(ss, k)
 		if err != nil {
-			ss.lost = "it did not let itself be interrupted" // the caller who could be told is gone
+			ss.lost = "it ignored the interrupt" // the next caller is told, as this one is gone
 		}
 	}
 	return o, err
 }
 
-// occupy marks that a cell runs, unless the session was deleted meanwhile.
-func (s *Service) occupy(ss *session, busy bool) bool {
+// setBusy records whether a cell runs, and reports whether the session still exists.
+func (s *Service) setBusy(ss *Session, busy bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ss.busy = busy
-	return !ss.removed
+	return !ss.Removed()
 }
 
-// detach lets go of a kernel that has ended or will.
-func (s *Service) detach(ss *session, k *kernel.Kernel) {
+// dropKernel detaches a kernel that has exited or is about to.
+func (s *Service) dropKernel(ss *Session, k *kernel.Kernel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ss.k == k && !ss.removed {
+	if ss.k == k && !ss.Removed() {
 		ss.k = nil
 		s.tasks.Go(func() { k.Shutdown(s.life) })
 	}
 }
 
-// abandoned says why a session's kernel is gone that we ended.
-func (s *Service) abandoned(ss *session) error {
+// abandonedError says why we ended a session's kernel.
+func (s *Service) abandonedError(ss *Session) error {
 	if s.stopping() {
-		return errStopping()
+		return session.ErrStopping()
 	}
-	return op.Errorf(op.Conflict, "session %q was deleted while a cell ran in it or waited to; its kernel was ended", ss.id)
+	return op.Errorf(op.Conflict, "session %q was deleted while a cell ran in it or waited for its turn", ss.ID)
 }
 
-// kernelOf is that of a session, started if need be. The caller has the turn.
-func (s *Service) kernelOf(ctx context.Context, ss *session) (*kernel.Kernel, error) {
+// ensureKernel returns the kernel of a session and starts it if necessary. The caller
+// has the turn.
+func (s *Service) ensureKernel(ctx context.Context, ss *Session) (*kernel.Kernel, error) {
 	s.mu.Lock()
-	k, removed := ss.k, ss.removed
+	k, removed := ss.k, ss.Removed()
 	s.mu.Unlock()
 	switch {
 	case removed:
-		return nil, s.abandoned(ss)
+		return nil, s.abandonedError(ss)
 	case k != nil && k.Err() == nil:
 		return k, nil
 	case k != nil:
 		ss.lost = k.Err().Error()
-		s.detach(ss, k)
+		s.dropKernel(ss, k)
 	}
-	k, err := s.take(ctx, ss.spec, ss.dir)
+	k, err := s.takeKernel(ctx, ss.spec, ss.dir)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	if ss.removed {
+	if ss.Removed() {
 		s.mu.Unlock()
 		k.Close()
-		return nil, s.abandoned(ss)
+		return nil, s.abandonedError(ss)
 	}
 	defer s.mu.Unlock()
 	ss.k = k

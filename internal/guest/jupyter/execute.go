@@ -5,123 +5,93 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
 // ExecuteIn is a cell to run.
 type ExecuteIn struct {
-	Code       string  `json:"code" doc:"What to run"`
+	Code       string  `json:"code" doc:"Code to run"`
 	Timeout    int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds after which the cell is interrupted"`
-	KernelName *string `json:"kernel_name" doc:"Kernel to run it in; Python when missing"`
-	SessionID  *string `json:"session_id" doc:"Session to run it in, made if there is none of this name; without one it has a kernel of its own"`
-	Cwd        *string `json:"cwd" doc:"Working directory, which a session keeps; the workspace when missing"`
+	KernelName *string `json:"kernel_name" doc:"Kernel to run in. Default: Python"`
+	SessionID  *string `json:"session_id" doc:"Session to run in; created if it does not exist. Default: a kernel used only for this call"`
+	Cwd        *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
 }
 
-// ExecuteOut is what became of the cell.
+// ExecuteOut is the result of a cell.
 type ExecuteOut struct {
-	KernelName     string   `json:"kernel_name" doc:"Kernel it ran in"`
-	SessionID      *string  `json:"session_id" doc:"Session it ran in"`
-	Status         string   `json:"status" enum:"ok,error,timeout" doc:"How it ended"`
-	ExecutionCount *int     `json:"execution_count" doc:"Its number in the kernel"`
-	Outputs        []Output `json:"outputs" doc:"Its outputs, as a notebook keeps them"`
-	Code           string   `json:"code" doc:"What was run"`
-	MsgID          *string  `json:"msg_id" doc:"The protocol's name for the request"`
+	KernelName     string   `json:"kernel_name" doc:"Kernel that ran the code"`
+	SessionID      *string  `json:"session_id" doc:"Session that ran the code"`
+	Status         string   `json:"status" enum:"ok,error,timeout" doc:"How the code ended"`
+	ExecutionCount *int     `json:"execution_count" doc:"Number of the cell in its kernel"`
+	Outputs        []Output `json:"outputs" doc:"Outputs in notebook format"`
+	Code           string   `json:"code" doc:"The code"`
+	MsgID          *string  `json:"msg_id" doc:"ID of the request in the Jupyter protocol"`
 }
 
-// ExecuteEvent is what the events of a streamed cell hold.
+// ExecuteEvent is the data of an event of a streamed cell.
 type ExecuteEvent struct {
-	Output *Output     `json:"output,omitempty" doc:"In output: the next one. Beside the kinds of a notebook there are clear_output and update_display_data, which change outputs sent before"`
-	Result *ExecuteOut `json:"result,omitempty" doc:"In result: the reply as it is without stream, all outputs included"`
+	Output *Output     `json:"output,omitempty" doc:"In output events: the next output. Besides the notebook's output types there are clear_output and update_display_data, which change earlier outputs"`
+	Result *ExecuteOut `json:"result,omitempty" doc:"In result events: the reply as without stream, with all outputs"`
 }
 
 // Execute runs a cell.
 func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error) {
 	o, err := s.execute(ctx, in, false, nil)
-	return o.wire(in.Code), err
+	return o.render(in.Code), err
 }
 
-// ExecuteStream runs a cell and sends its outputs as they come. A reader who goes
-// away interrupts it.
+// ExecuteStream runs a cell and sends its outputs as they are produced. It is interrupted
+// if the reader goes away.
 func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.Event) error) error {
 	o, err := s.execute(ctx, in, false, func(o kernel.Output) error {
-		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: new(wire(o))}})
+		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: new(newOutput(o))}})
 	})
 	if err != nil {
 		return err
 	}
-	return send(op.Event{Name: "result", Data: ExecuteEvent{Result: new(o.wire(in.Code))}})
+	return send(op.Event{Name: "result", Data: ExecuteEvent{Result: new(o.render(in.Code))}})
 }
 
-// Cell is code to run, in words that any language understands.
-type Cell = struct {
-	Code     string
-	Session  string // empty: none, unless Stateful
-	Stateful bool
-	Dir      string // empty: the usual one
-	Timeout  time.Duration
-}
-
-// Result is what became of a Cell.
-type Result = struct {
-	Status   string // ok, error, timeout
-	Session  string // empty: none
-	ExitCode int
-	Outputs  []kernel.Output
-}
-
-// Run runs a cell of Python. Outputs are handed to emit, which may be nil, as they come.
-func (s *Service) Run(ctx context.Context, c Cell, emit func(kernel.Output) error) (Result, error) {
+// Run runs a cell of Python and calls emit, which may be nil, for each output.
+func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
 	o, err := s.execute(ctx, in, c.Stateful, emit)
-	exit := map[string]int{okay: 0, failed: 1, timedOut: timeoutCode}[o.status]
-	return Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
+	exit := map[string]int{cell.OK: 0, cell.Failed: 1, cell.TimedOut: cell.TimeoutCode}[o.status]
+	return cell.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
 }
 
-const (
-	okay     = "ok"
-	failed   = "error"
-	timedOut = "timeout"
-
-	timeoutCode = 124 // what the program timeout answers
-)
-
-// errTimeout is why a cell is interrupted whose time is up.
-var errTimeout = errors.New("the time is up")
-
-// outcome is what became of a cell.
+// outcome is the result of a cell.
 type outcome struct {
 	status  string
 	kernel  string
 	session string
-	fate    string // what became of the kernel, if it did not survive the cell
+	fate    string // why the kernel did not survive the cell; empty: it did
 	reply   kernel.Reply
 	outputs []kernel.Output
 }
 
 func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit func(kernel.Output) error) (outcome, error) {
-	limit := time.Duration(in.Timeout) * time.Second
-	if limit <= 0 {
-		limit = defaultTimeout
-	}
-	dir, err := s.directory(in.Cwd)
+	limit := cell.Timeout(in.Timeout)
+	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return outcome{}, err
 	}
-	if stateful || value(in.SessionID) != "" {
-		return s.inSession(ctx, in, dir, limit, emit)
+	if stateful || op.Value(in.SessionID) != "" {
+		return s.runInSession(ctx, in, dir, limit, emit)
 	}
-	return s.once(ctx, in, dir, limit, emit)
+	return s.runOnce(ctx, in, dir, limit, emit)
 }
 
-// once runs a cell in a kernel that nobody has used and nobody will.
-func (s *Service) once(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
-	spec, err := s.kernelSpec(ctx, value(in.KernelName))
+// runOnce runs a cell in a kernel that is used for nothing else.
+func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+	spec, err := s.kernelSpec(ctx, op.Value(in.KernelName))
 	if err != nil {
 		return outcome{}, err
 	}
@@ -130,56 +100,56 @@ func (s *Service) once(ctx context.Context, in ExecuteIn, dir string, limit time
 	select {
 	case s.turns <- struct{}{}:
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Exhausted, "%d other cells run in kernels of their own and none ended in time; try again later, or use a session", cap(s.turns))
+		return outcome{}, op.Errorf(op.Exhausted, "%d cells without a session are running, the maximum, and none ended in time; try again later, or use a session", cap(s.turns))
 	}
 	if dir == "" {
 		dir = s.Workspace
 	}
-	k, err := s.take(ctx, spec, dir)
-	if err == nil && !s.claim(k) {
+	k, err := s.takeKernel(ctx, spec, dir)
+	if err == nil && !s.adoptKernel(k) {
 		k.Close()
-		err = errStopping()
+		err = session.ErrStopping()
 	}
 	if err != nil {
 		<-s.turns
 		return outcome{}, err
 	}
-	o, err := s.cell(ctx, k, in.Code, limit, emit)
+	o, err := s.runCell(ctx, k, in.Code, limit, emit)
 	o.kernel = spec.Name
-	if k.Err() == nil && err == nil && o.status != timedOut {
-		s.settle(k)
+	if k.Err() == nil && err == nil && o.status != cell.TimedOut {
+		s.clearNamespace(k)
 	}
-	s.disclaim(k)
+	s.releaseKernel(k)
 	switch {
 	case errors.Is(err, kernel.ErrClosed):
-		err = errStopping()
-	case err == nil && o.status == timedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted", seconds(limit))
+		err = session.ErrStopping()
+	case err == nil && o.status == cell.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted", cell.Seconds(limit))
 	case err == nil && o.fate != "":
 		op.Say(ctx, "%s", o.fate)
 	}
 	return o, err
 }
 
-// claim makes the kernel of a call without a session the service's to end.
-func (s *Service) claim(k *kernel.Kernel) bool {
+// adoptKernel registers the kernel of a call without a session, so that Close ends it.
+func (s *Service) adoptKernel(k *kernel.Kernel) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.sessions.Closed() {
 		return false
 	}
-	s.used = s.now()
-	s.schedule()
-	s.alone[k] = struct{}{}
+	s.runtime.Used = true
+	s.pool.touch()
+	s.oneShot[k] = struct{}{}
 	return true
 }
 
-// disclaim ends such a kernel and, once it is gone, lets another call have its turn.
-func (s *Service) disclaim(k *kernel.Kernel) {
+// releaseKernel ends such a kernel and then gives its turn to another call.
+func (s *Service) releaseKernel(k *kernel.Kernel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.alone, k)
-	if s.closed { // nobody waits for tasks any more
+	delete(s.oneShot, k)
+	if s.sessions.Closed() { // Close no longer waits for tasks
 		k.Close()
 		<-s.turns
 		return
@@ -191,15 +161,15 @@ func (s *Service) disclaim(k *kernel.Kernel) {
 }
 
 const (
-	// settleTime bounds the farewell of a kernel that is used once.
-	settleTime = time.Second
-	// moveTime bounds a change of directory.
-	moveTime = 10 * time.Second
+	// clearTime limits how long clearNamespace may take.
+	clearTime = time.Second
+	// changeDirTime limits a change of directory.
+	changeDirTime = 10 * time.Second
 )
 
-// letGo forgets all results and variables. IPython's own reset also looks for
+// clearScript drops all results and variables. IPython's own reset also collects
 // garbage, which takes a tenth of a second.
-const letGo = `
+const clearScript = `
 _s = get_ipython()
 _s.user_ns.get("_oh", {}).clear()
 _s.displayhook._ = _s.displayhook.__ = _s.displayhook.___ = None
@@ -207,19 +177,19 @@ for _n in [n for n in _s.user_ns if n not in _s.user_ns_hidden]:
     if _n != "_s": _s.user_ns.pop(_n, None)
 `
 
-// settle lets go of what a cell has left, so that its files are written and closed
-// when its caller has the answer. The kernel ends later.
-func (s *Service) settle(k *kernel.Kernel) {
+// clearNamespace drops the variables of a cell, so that its files are flushed and closed
+// before its caller gets the reply. The kernel ends later.
+func (s *Service) clearNamespace(k *kernel.Kernel) {
 	if k.Info().Implementation != "ipython" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.life, settleTime)
+	ctx, cancel := context.WithTimeout(s.life, clearTime)
 	defer cancel()
-	_, _ = k.Execute(ctx, kernel.Request{Code: letGo, Silent: true, Grace: time.Millisecond}, nil)
+	_, _ = k.Execute(ctx, kernel.Request{Code: clearScript, Silent: true, Grace: time.Millisecond}, nil)
 }
 
-// take returns a kernel that nobody has used.
-func (s *Service) take(ctx context.Context, spec kernel.Spec, dir string) (*kernel.Kernel, error) {
+// takeKernel returns an unused kernel.
+func (s *Service) takeKernel(ctx context.Context, spec kernel.Spec, dir string) (*kernel.Kernel, error) {
 	ctx, cancel := context.WithTimeout(ctx, queueTime)
 	defer cancel()
 	first, err := s.kernelSpec(ctx, "")
@@ -227,7 +197,7 @@ func (s *Service) take(ctx context.Context, spec kernel.Spec, dir string) (*kern
 	if err == nil && first.Name == spec.Name {
 		k, err = s.pool.take(ctx, spec)
 		if err == nil && dir != s.Workspace {
-			if err = move(ctx, k, dir); err != nil {
+			if err = changeDir(ctx, k, dir); err != nil {
 				k.Close()
 				return nil, err
 			}
@@ -239,15 +209,15 @@ func (s *Service) take(ctx context.Context, spec kernel.Spec, dir string) (*kern
 	defer s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.fault = ""
+		s.runtime.Fault = ""
 		return k, nil
-	case s.closed, errors.Is(err, proc.ErrClosed):
-		return nil, errStopping()
+	case s.sessions.Closed(), errors.Is(err, proc.ErrClosed):
+		return nil, session.ErrStopping()
 	case ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded):
-		return nil, op.Errorf(op.Canceled, "nobody waits for the cell any more")
+		return nil, op.Errorf(op.Canceled, "wait for a kernel: canceled")
 	}
-	s.fault = err.Error()
-	return nil, op.Errorf(op.Unavailable, "the kernel %s did not start: %w", spec.Name, err)
+	s.runtime.Fault = err.Error()
+	return nil, op.Errorf(op.Unavailable, "kernel %q did not start: %w", spec.Name, err)
 }
 
 // startKernel starts a kernel in a directory.
@@ -255,7 +225,7 @@ func (s *Service) startKernel(ctx context.Context, spec kernel.Spec, dir string)
 	folder := s.folder()
 	if folder != "" {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return nil, fmt.Errorf("make the folder for sockets: %w", err)
+			return nil, fmt.Errorf("create the folder for sockets: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
@@ -263,32 +233,32 @@ func (s *Service) startKernel(ctx context.Context, spec kernel.Spec, dir string)
 	return kernel.Start(ctx, kernel.Config{Runner: s.Runner, Spec: spec, Dir: dir, RuntimeDir: folder, OutputLimit: s.limit, Log: s.Log})
 }
 
-// move changes the working directory of a kernel.
-func move(ctx context.Context, k *kernel.Kernel, dir string) error {
+// changeDir changes the working directory of a kernel.
+func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 	if k.Info().Language != "python" {
-		return op.Errorf(op.Invalid, "the working directory of a %s kernel can only be chosen when its session is made; use another session_id", k.Info().Language)
+		return op.Errorf(op.Invalid, "the working directory of a %s kernel can only be chosen when its session is created; use another session_id", k.Info().Language)
 	}
-	text, err := json.Marshal(dir) // which is a string literal in Python too
+	text, err := json.Marshal(dir) // a string literal in Python, too
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, moveTime)
+	ctx, cancel := context.WithTimeout(ctx, changeDirTime)
 	defer cancel()
 	reply, err := k.Execute(ctx, kernel.Request{Code: `__import__("os").chdir(` + string(text) + `)`, Silent: true}, nil)
 	if err != nil {
-		return op.Errorf(op.Unavailable, "the kernel did not enter the directory %s: %w; try again, or use another session", dir, err)
+		return op.Errorf(op.Unavailable, "change the kernel's directory to %q: %w; try again, or use another session", dir, err)
 	}
-	if reply.Status != okay {
-		return op.Errorf(op.NotFound, "the directory %s cannot be entered: %s", dir, reply.EValue)
+	if reply.Status != cell.OK {
+		return op.Errorf(op.NotFound, "cannot change to directory %q: %s", dir, reply.EValue)
 	}
 	return nil
 }
 
-// cell runs code in a kernel. Only what ends its caller's interest is an error.
-func (s *Service) cell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+// runCell runs code in a kernel. It fails only if nobody is left to get the result.
+func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
 	var all []kernel.Output
-	o := outcome{status: okay}
-	run, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
+	o := outcome{status: cell.OK}
+	run, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
 	defer cancel()
 	reply, err := k.Execute(run, kernel.Request{Code: code, Grace: s.grace}, func(out kernel.Output) error {
 		all = append(all, out)
@@ -301,28 +271,28 @@ func (s *Service) cell(ctx context.Context, k *kernel.Kernel, code string, limit
 	if errors.Is(err, kernel.ErrUnresponsive) {
 		k.Close()
 	}
-	_, died := errors.AsType[*kernel.DeathError](err)
-	timeout, stuck := errors.Is(err, errTimeout), errors.Is(err, kernel.ErrUnresponsive)
+	_, died := errors.AsType[*kernel.ExitError](err)
+	timeout, stuck := errors.Is(err, cell.ErrTimeout), errors.Is(err, kernel.ErrUnresponsive)
 	switch {
-	case err == nil && reply.Status != okay:
-		o.status = failed
+	case err == nil && reply.Status != cell.OK:
+		o.status = cell.Failed
 	case err == nil && reply.Exit:
-		o.fate = "The cell told the kernel to end"
+		o.fate = "The cell told the kernel to exit"
 	case err == nil:
 	case errors.Is(err, kernel.ErrClosed):
 		return o, err
 	case timeout && stuck:
-		o.status, o.fate = timedOut, "The cell ran longer than "+seconds(limit)+" and did not let itself be interrupted, so the kernel was ended"
+		o.status, o.fate = cell.TimedOut, "The cell ran longer than "+cell.Seconds(limit)+" and ignored the interrupt, so the kernel was killed"
 	case timeout:
-		o.status = timedOut
+		o.status = cell.TimedOut
 	case died || stuck && ctx.Err() == nil:
-		o.status, o.fate = failed, "The kernel died while the cell ran"
+		o.status, o.fate = cell.Failed, "The kernel died while the cell ran"
 		if stuck {
-			o.fate = "The kernel stopped answering, so it was ended"
+			o.fate = "The kernel stopped responding and was killed"
 		}
 		all = append(all, kernel.Output{Type: kernel.Error, EName: "DeadKernelError", EValue: err.Error(), Traceback: []string{"DeadKernelError: " + err.Error()}})
 	default:
-		return o, op.Errorf(op.Canceled, "nobody waits for the cell any more, so it was interrupted")
+		return o, op.Errorf(op.Canceled, "the request was canceled, so the cell was interrupted")
 	}
 	o.outputs = kernel.Fold(all)
 	return o, nil
@@ -331,45 +301,5 @@ func (s *Service) cell(ctx context.Context, k *kernel.Kernel, code string, limit
 func (s *Service) stopping() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed
-}
-
-func errStopping() error {
-	return op.Errorf(op.Unavailable, "the sandbox is stopping; no code can be run")
-}
-
-// directory checks the directory that a caller asks for; none is "".
-func (s *Service) directory(path *string) (string, error) {
-	if value(path) == "" {
-		return "", nil
-	}
-	dir, err := s.base.Resolve(*path)
-	if err != nil {
-		return "", op.Errorf(op.Invalid, "cwd: %w", err)
-	}
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", op.Errorf(op.NotFound, "cwd %s does not exist; create it first, or leave it out", dir)
-	case err != nil:
-		return "", op.Errorf(op.Denied, "cwd %s cannot be used: %w", dir, err)
-	case !info.IsDir():
-		return "", op.Errorf(op.Invalid, "cwd %s is not a directory", dir)
-	}
-	return dir, nil
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// seconds writes a duration for people.
-func seconds(d time.Duration) string {
-	if d == time.Second {
-		return "1 second"
-	}
-	return fmt.Sprintf("%g seconds", d.Seconds())
+	return s.sessions.Closed()
 }

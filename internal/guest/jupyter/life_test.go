@@ -20,7 +20,7 @@ import (
 )
 
 func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
-	in(t, s, id, "kept = 1\nimport asyncio, os, subprocess, time")
+	runIn(t, s, id, "kept = 1\nimport asyncio, os, subprocess, time")
 	for _, code := range []string{
 		"print('before')\nwhile True: pass",
 		"print('before')\nsubprocess.run(['sleep', '100'])",
@@ -28,24 +28,24 @@ func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
 	} {
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: &id, Timeout: 1})
-		if err != nil || out.Status != "timeout" || !strings.HasPrefix(brief(out.Outputs), "stdout before⏎") || !strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept") {
-			t.Fatalf("%s: %q, %v, %s", code, call.Message, err, brief(out.Outputs))
+		if err != nil || out.Status != "timeout" || !strings.HasPrefix(summarize(out.Outputs), "stdout before⏎") || !strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept") {
+			t.Fatalf(`%s: got %q, %v, %s, want out.Status "timeout", strings.HasPrefix(brief(out.Outputs), "stdout before⏎"), strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept")`, code, call.Message, err, summarize(out.Outputs))
 		}
 	}
-	if out := in(t, s, id, "kept"); brief(out.Outputs) != "= 1" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, id, "kept"); summarize(out.Outputs) != "= 1" {
+		t.Errorf(`got %v, want "= 1"`, summarize(out.Outputs))
 	}
 }
 
 func timeoutOfWhatIgnoresInterrupts(t *testing.T, s *Service, id string) {
-	in(t, s, id, "lost = 1\nimport signal, time")
+	runIn(t, s, id, "lost = 1\nimport signal, time")
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('before', flush=True)\ntime.sleep(100)", SessionID: &id, Timeout: 1})
-	if err != nil || out.Status != "timeout" || brief(out.Outputs) != "stdout before⏎" || !strings.Contains(call.Message, "variables are lost") {
-		t.Fatalf("%q, %v, %+v", call.Message, err, out)
+	if err != nil || out.Status != "timeout" || summarize(out.Outputs) != "stdout before⏎" || !strings.Contains(call.Message, "variables are lost") {
+		t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", brief(out.Outputs) "stdout before⏎", strings.Contains(call.Message, "variables are lost")`, call.Message, err, out)
 	}
-	if out := in(t, s, id, "lost"); brief(out.Outputs) != "error NameError: name 'lost' is not defined" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, id, "lost"); summarize(out.Outputs) != "error NameError: name 'lost' is not defined" {
+		t.Errorf(`got %v, want "error NameError: name 'lost' is not defined"`, summarize(out.Outputs))
 	}
 }
 
@@ -54,20 +54,20 @@ func TestDeath(t *testing.T) {
 	s := newService(t)
 	for _, c := range []struct{ code, want, says string }{
 		{"import os; os._exit(3)", "error DeadKernelError: the kernel died: it exited with code 3", "died while the cell ran"},
-		{"exit()", "", "told the kernel to end"},
+		{"exit()", "", "told the kernel to exit"},
 	} {
-		in(t, s, "s", "x = 1")
+		runIn(t, s, "s", "x = 1")
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 60})
-		if err != nil || brief(out.Outputs) != c.want || (out.Status == "error") != (c.want != "") || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
-			t.Errorf("%s: %q, %v, %+v %s", c.code, call.Message, err, out, brief(out.Outputs))
+		if err != nil || summarize(out.Outputs) != c.want || (out.Status == "error") != (c.want != "") || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
+			t.Errorf(`%s: got %q, %v, %+v %s, want brief(out.Outputs) %v, (out.Status == "error") (c.want != ""), strings.Contains(call.Message, c.says), strings.Contains(call.Message, "variables are lost")`, c.code, call.Message, err, out, summarize(out.Outputs), c.want)
 		}
-		if out := in(t, s, "s", "x"); brief(out.Outputs) != "error NameError: name 'x' is not defined" {
-			t.Errorf("after %s: %s", c.code, brief(out.Outputs))
+		if out := runIn(t, s, "s", "x"); summarize(out.Outputs) != "error NameError: name 'x' is not defined" {
+			t.Errorf(`after %s: %s, want "error NameError: name 'x' is not defined"`, c.code, summarize(out.Outputs))
 		}
 	}
 	// A death that no cell saw is told to the next.
-	pid, err := strconv.Atoi(strings.TrimPrefix(brief(in(t, s, "s", "import os; os.getpid()").Outputs), "= "))
+	pid, err := strconv.Atoi(strings.TrimPrefix(summarize(runIn(t, s, "s", "import os; os.getpid()").Outputs), "= "))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,18 +75,18 @@ func TestDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Poll(t, "the kernel dies", func() bool {
-		list, err := s.ListSessions(t.Context(), None{})
+		list, err := s.ListSessions(t.Context(), op.None{})
 		return err == nil && list.Sessions["s"].State == "stopped"
 	})
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "1", SessionID: new("s")})
-	if err != nil || brief(out.Outputs) != "= 1" || !strings.Contains(call.Hint, "new kernel") || !strings.Contains(call.Hint, "SIGKILL") {
-		t.Errorf("%q, %v, %+v", call.Hint, err, out)
+	if err != nil || summarize(out.Outputs) != "= 1" || !strings.Contains(call.Hint, "new kernel") || !strings.Contains(call.Hint, "SIGKILL") {
+		t.Errorf(`got %q, %v, %+v, want brief(out.Outputs) "= 1", strings.Contains(call.Hint, "new kernel"), strings.Contains(call.Hint, "SIGKILL")`, call.Hint, err, out)
 	}
 }
 
-// began runs code in a session and returns when it prints; wait gives its reply.
-func began(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
+// startCell runs code in a session and returns when it prints; wait gives its reply.
+func startCell(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
 	t.Helper()
 	var out ExecuteOut
 	var failure error
@@ -128,41 +128,42 @@ func began(t testing.TB, ctx context.Context, s *Service, session, code string) 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func killedFromOutside(t *testing.T, s *Service, id string) {
-	pid, wait := began(t, t.Context(), s, id, "time.sleep(100)")
+	pid, wait := startCell(t, t.Context(), s, id, "time.sleep(100)")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	out, err := wait()
-	if err != nil || out.Status != "error" || !strings.Contains(brief(out.Outputs), "DeadKernelError") {
-		t.Errorf("%v, %+v", err, out)
+	if err != nil || out.Status != "error" || !strings.Contains(summarize(out.Outputs), "DeadKernelError") {
+		t.Errorf(`got %v, %+v, want out.Status "error", strings.Contains(brief(out.Outputs), "DeadKernelError")`, err, out)
 	}
 }
 
 func deleteDuringACell(t *testing.T, s *Service, id string) {
-	pid, wait := began(t, t.Context(), s, id, "time.sleep(100)")
+	pid, wait := startCell(t, t.Context(), s, id, "time.sleep(100)")
 	var second error
 	var queued sync.WaitGroup
 	queued.Go(func() { _, second = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: &id, Timeout: 60}) })
 	testenv.Poll(t, "a call waits in line", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.sessions[id].running == 2
+		ss, ok := s.sessions.Get(id)
+		return ok && ss.Calls() == 2
 	})
 	if out, err := s.DeleteSession(t.Context(), SessionIn{SessionID: id}); err != nil || len(out.Deleted) != 1 || alive(pid) {
-		t.Errorf("%v, %+v, alive: %v", err, out, alive(pid))
+		t.Errorf("got %v, %+v, alive: %v, want len(out.Deleted) 1, not alive(pid)", err, out, alive(pid))
 	}
 	_, err := wait()
-	refused(t, err, op.Conflict, "was deleted while a cell ran in it")
+	wantError(t, err, op.Conflict, "was deleted while a cell ran in it")
 	queued.Wait()
-	refused(t, second, op.Conflict, "was deleted")
+	wantError(t, second, op.Conflict, "was deleted")
 	_, err = s.DeleteSession(t.Context(), SessionIn{SessionID: id})
-	refused(t, err, op.NotFound, "no Jupyter session")
+	wantError(t, err, op.NotFound, "no Jupyter session")
 }
 
 func TestCloseDuringCells(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Warm = 1 })
-	pid, wait := began(t, t.Context(), s, "s", "time.sleep(100)")
+	pid, wait := startCell(t, t.Context(), s, "s", "time.sleep(100)")
 	alone := make(chan error, 1)
 	go func() {
 		_, err := s.Execute(t.Context(), ExecuteIn{Code: "import time; time.sleep(100)", Timeout: 100})
@@ -171,37 +172,37 @@ func TestCloseDuringCells(t *testing.T) {
 	testenv.Poll(t, "the other cell has its kernel", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.alone) == 1
+		return len(s.oneShot) == 1
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v", left)
+		t.Errorf("left: %v, want len(left) at most 0, not alive(pid)", left)
 	}
 	_, err := wait()
-	refused(t, err, op.Unavailable, "stopping")
-	refused(t, <-alone, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
+	wantError(t, <-alone, op.Unavailable, "stopping")
 	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
-	refused(t, err, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
 	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1"})
-	refused(t, err, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
 }
 
 func callerGoesAway(t *testing.T, s *Service, id string) {
-	in(t, s, id, "x = 1")
+	runIn(t, s, id, "x = 1")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, wait := began(t, ctx, s, id, "time.sleep(100)")
+	_, wait := startCell(t, ctx, s, id, "time.sleep(100)")
 	cancel()
 	_, err := wait()
-	refused(t, err, op.Canceled, "was interrupted")
+	wantError(t, err, op.Canceled, "was interrupted")
 	gone := errors.New("client gone")
 	calls := 0
 	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "while True: print(1, flush=True); time.sleep(0.01)", SessionID: &id, Timeout: 60},
 		func(op.Event) error { calls++; return gone })
 	if err == nil || calls != 1 {
-		t.Errorf("%v after %d calls", err, calls)
+		t.Errorf("got %v after %d calls, want err other than nil, calls 1", err, calls)
 	}
-	if out := in(t, s, id, "x"); brief(out.Outputs) != "= 1" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, id, "x"); summarize(out.Outputs) != "= 1" {
+		t.Errorf(`got %v, want "= 1"`, summarize(out.Outputs))
 	}
 }
 
@@ -209,7 +210,7 @@ func callerGoesAway(t *testing.T, s *Service, id string) {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxSessions = 20 })
-	s.grace, s.limit = time.Second, 1<<20
+	s.limit = 1 << 20
 	stayApart(t, s)
 	if t.Failed() {
 		return
@@ -226,8 +227,8 @@ func TestSessions(t *testing.T) {
 			})
 		}
 	})
-	if out, err := s.DeleteSessions(t.Context(), None{}); err != nil || len(out.Deleted) != 19 || len(s.Runner.Living()) > 0 {
-		t.Errorf("%v, %+v, %v", err, out, s.Runner.Living())
+	if out, err := s.DeleteSessions(t.Context(), op.None{}); err != nil || len(out.Deleted) != 19 || len(s.Runner.Living()) > 0 {
+		t.Errorf("got %v, %+v, %v, want len(out.Deleted) 19, len(s.Runner.Living()) at most 0", err, out, s.Runner.Living())
 	}
 }
 
@@ -240,8 +241,8 @@ func stayApart(t *testing.T, s *Service) {
 				code := fmt.Sprintf("mine = globals().get('mine', %d) + 1\nprint(mine)\nmine", i*100)
 				out, err := s.Execute(t.Context(), ExecuteIn{Code: code, SessionID: &name, Timeout: 120})
 				n := i*100 + round + 1
-				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || brief(out.Outputs) != want {
-					t.Errorf("session %d: %v, %s, want %s", i, err, brief(out.Outputs), want)
+				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || summarize(out.Outputs) != want {
+					t.Errorf("session %d: %v, %s, want %s", i, err, summarize(out.Outputs), want)
 					return
 				}
 			}
@@ -249,23 +250,23 @@ func stayApart(t *testing.T, s *Service) {
 	}
 	all.Wait()
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("one more")})
-	refused(t, err, op.Exhausted, "already 20 Jupyter sessions")
+	wantError(t, err, op.Exhausted, "Jupyter session limit reached (20)")
 }
 
 func cellsWaitForEachOther(t *testing.T, s *Service, id string) {
-	in(t, s, id, "n = 0\nimport time")
+	runIn(t, s, id, "n = 0\nimport time")
 	var all sync.WaitGroup
 	for range 10 {
-		all.Go(func() { in(t, s, id, "m = n; time.sleep(0.002); n = m + 1") })
+		all.Go(func() { runIn(t, s, id, "m = n; time.sleep(0.002); n = m + 1") })
 	}
 	all.Wait()
-	if out := in(t, s, id, "n"); brief(out.Outputs) != "= 10" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, id, "n"); summarize(out.Outputs) != "= 10" {
+		t.Errorf(`got %v, want "= 10"`, summarize(out.Outputs))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, wait := began(t, ctx, s, id, "time.sleep(100)")
+	_, wait := startCell(t, ctx, s, id, "time.sleep(100)")
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: &id, Timeout: 1})
-	refused(t, err, op.Conflict, "busy with other cells for 1 second")
+	wantError(t, err, op.Conflict, "busy with other cells for 1 second")
 	cancel()
 	_, _ = wait()
 }
@@ -280,14 +281,14 @@ func TestCallsWithoutASessionShareNothing(t *testing.T) {
 			"seen = [n for n in ('x',) if n in globals()] + [m for m in (sys, builtins, os) if hasattr(m, 'mark')]\n" +
 			"x = sys.mark = builtins.mark = os.mark = os.environ['MARK'] = '1'; os.chdir('/')\n" +
 			"print(os.getpid(), seen)"})
-		pid, seen, _ := strings.Cut(strings.TrimPrefix(brief(out.Outputs), "stdout "), " ")
+		pid, seen, _ := strings.Cut(strings.TrimPrefix(summarize(out.Outputs), "stdout "), " ")
 		if pids[pid] || seen != "[]⏎" || out.Status != "ok" {
-			t.Errorf("%+v %s", out, brief(out.Outputs))
+			t.Errorf(`got %+v %s, want not pids[pid], seen "[]⏎", out.Status "ok"`, out, summarize(out.Outputs))
 		}
 		pids[pid] = true
 		path := filepath.Join(s.Workspace, "unclosed")
 		if b, err := os.ReadFile(path); err != nil || string(b) != "text" {
-			t.Errorf("a file that was not closed: %q, %v", b, err)
+			t.Errorf(`a file that was not closed: %q, %v, want string(b) "text"`, b, err)
 		}
 		os.Remove(path)
 	}
@@ -299,8 +300,8 @@ func TestManyCallsWithoutASessionAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 3 {
 		all.Go(func() {
-			if out := execute(t, s, ExecuteIn{Code: fmt.Sprintf("x = globals().get('x', %d); x", i)}); brief(out.Outputs) != fmt.Sprintf("= %d", i) {
-				t.Error(brief(out.Outputs))
+			if out := execute(t, s, ExecuteIn{Code: fmt.Sprintf("x = globals().get('x', %d); x", i)}); summarize(out.Outputs) != fmt.Sprintf("= %d", i) {
+				t.Errorf(`got %v, want fmt.Sprintf("= %%d", i)`, summarize(out.Outputs))
 			}
 		})
 	}
@@ -311,16 +312,16 @@ func TestWarmKernel(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Warm, c.Idle = 1, time.Hour })
 	warm := func() int {
-		i, err := s.Info(t.Context(), None{})
+		i, err := s.Info(t.Context(), op.None{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return i.WarmKernels
 	}
 	if warm() != 0 || len(s.Runner.Living()) != 0 {
-		t.Error("a kernel was started before the first use")
+		t.Errorf("a kernel was started before the first use, want warm() 0, len(s.Runner.Living()) 0")
 	}
-	in(t, s, "a", "1")
+	runIn(t, s, "a", "1")
 	testenv.Poll(t, "a kernel is kept", func() bool { return warm() == 1 })
 	s.pool.mu.Lock()
 	pid := s.pool.idle[0].PID()
@@ -330,8 +331,8 @@ func TestWarmKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := execute(t, s, ExecuteIn{Code: "import os; print(os.getpid()); print(os.getcwd())", SessionID: new("b"), Cwd: &dir})
-	if want := fmt.Sprintf("stdout %d⏎%s⏎", pid, dir); brief(out.Outputs) != want || *out.ExecutionCount != 1 {
-		t.Errorf("%s, want %s", brief(out.Outputs), want)
+	if want := fmt.Sprintf("stdout %d⏎%s⏎", pid, dir); summarize(out.Outputs) != want || *out.ExecutionCount != 1 {
+		t.Errorf("%s, want %s", summarize(out.Outputs), want)
 	}
 	testenv.Poll(t, "another kernel is kept", func() bool { return warm() == 1 })
 	// A kernel that died while it waited is not handed out.
@@ -342,24 +343,27 @@ func TestWarmKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-k.Done()
-	if out := in(t, s, "c", "1"); brief(out.Outputs) != "= 1" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, "c", "1"); summarize(out.Outputs) != "= 1" {
+		t.Errorf(`got %v, want "= 1"`, summarize(out.Outputs))
 	}
 	testenv.Poll(t, "yet another kernel is kept", func() bool { return warm() == 1 })
 	// What nobody uses for long is ended.
-	s.mu.Lock()
-	s.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-	s.mu.Unlock()
-	s.sweep()
-	testenv.Poll(t, "all kernels end", func() bool { return len(s.Runner.Living()) == 0 })
+	if _, err := s.DeleteSessions(t.Context(), op.None{}); err != nil {
+		t.Fatal(err)
+	}
+	s.pool.mu.Lock()
+	s.pool.keepFor = time.Millisecond
+	s.pool.mu.Unlock()
+	s.pool.touch()
+	testenv.Poll(t, "the kernel that was kept ends", func() bool { return len(s.Runner.Living()) == 0 })
 }
 
 func TestDisabledKeepsNoKernel(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Warm, c.Disabled = 3, true })
-	in(t, s, "a", "1")
+	runIn(t, s, "a", "1")
 	if s.pool.warm != 0 || len(s.Runner.Living()) != 1 {
-		t.Errorf("%d, %v", s.pool.warm, s.Runner.Living())
+		t.Errorf("got %d, %v, want s.pool.warm 0, len(s.Runner.Living()) 1", s.pool.warm, s.Runner.Living())
 	}
 }
 
@@ -371,27 +375,27 @@ func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
 	err := s.ExecuteStream(t.Context(), ExecuteIn{Code: code, SessionID: &id, Timeout: 60}, func(e op.Event) error {
 		ev := e.Data.(ExecuteEvent)
 		if ev.Result != nil {
-			if got := brief(ev.Result.Outputs); got != "= 'end'" || ev.Result.Status != "ok" {
-				t.Errorf("result: %s", got)
+			if got := summarize(ev.Result.Outputs); got != "= 'end'" || ev.Result.Status != "ok" {
+				t.Errorf(`result: %s, want got "= 'end'", ev.Result.Status "ok"`, got)
 			}
 			events = append(events, "result")
 			return nil
 		}
 		events = append(events, ev.Output.Type)
 		if ev.Output.Type == "display_data" && (*ev.Output.Transient)["display_id"] != "d" || ev.Output.Type == "clear_output" && !*ev.Output.Wait {
-			t.Errorf("%+v", ev.Output)
+			t.Errorf(`got %+v, want the display id "d", and wait of clear_output`, ev.Output)
 		}
 		return os.WriteFile(mark, nil, 0o600)
 	})
 	if got := strings.Join(events, " "); err != nil || got != "stream display_data update_display_data clear_output execute_result result" {
-		t.Errorf("%v, %s", err, got)
+		t.Errorf(`got %v, %s, want "stream display_data update_display_data clear_output execute_result result"`, err, got)
 	}
 }
 
 func muchOutputIsBounded(t *testing.T, s *Service, id string) {
-	out := in(t, s, id, "for i in range(30): print('x' * 100_000)\nprint('last')")
+	out := runIn(t, s, id, "for i in range(30): print('x' * 100_000)\nprint('last')")
 	text := *out.Outputs[0].Text
 	if len(text) > 1<<20+1000 || !strings.Contains(text, "left out") || !strings.HasSuffix(text, "last\n") {
-		t.Errorf("%d bytes", len(text))
+		t.Errorf(`got %d bytes, want len(text) at most 1<<20+1000, strings.Contains(text, "left out"), strings.HasSuffix(text, "last\n")`, len(text))
 	}
 }

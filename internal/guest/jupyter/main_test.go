@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/testenv"
@@ -48,11 +48,11 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		s.Close()
 		if left := c.Runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v", left)
+			t.Errorf("processes are left: %v, want len(left) at most 0", left)
 		}
 		c.Runner.Close()
 		if left, _ := os.ReadDir(state + "/jupyter"); len(left) > 0 {
-			t.Errorf("folders are left: %v", left)
+			t.Errorf("folders are left: %v, want len(left) at most 0", left)
 		}
 		os.RemoveAll(state)
 	})
@@ -71,14 +71,14 @@ func execute(t testing.TB, s *Service, in ExecuteIn) ExecuteOut {
 	return out
 }
 
-// in runs a cell in a session.
-func in(t testing.TB, s *Service, session, code string) ExecuteOut {
+// runIn runs a cell in a session.
+func runIn(t testing.TB, s *Service, session, code string) ExecuteOut {
 	t.Helper()
 	return execute(t, s, ExecuteIn{Code: code, SessionID: &session})
 }
 
-// brief writes outputs one a line, so that a table of cells is readable.
-func brief(outputs []Output) string {
+// summarize writes outputs one a line, so that a table of cells is readable.
+func summarize(outputs []Output) string {
 	var lines []string
 	for _, o := range outputs {
 		switch o.Type {
@@ -100,8 +100,8 @@ func brief(outputs []Output) string {
 	return strings.Join(lines, "\n")
 }
 
-// refused wants an error of this kind whose message says this.
-func refused(t testing.TB, err error, code op.Code, says string) {
+// wantError wants an error of this kind whose message says this.
+func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)
 	if !ok || e.Code != code || !strings.Contains(e.Msg, says) {
@@ -116,7 +116,7 @@ func noKernels(s *Service) func(context.Context) ([]kernel.Spec, error) {
 	}
 }
 
-// broken finds a kernel that ends at once.
-func broken(context.Context) ([]kernel.Spec, error) {
+// brokenKernel finds a kernel that ends at once.
+func brokenKernel(context.Context) ([]kernel.Spec, error) {
 	return []kernel.Spec{{Name: "python3", DisplayName: "Python 3", Argv: []string{"/bin/false", "{connection_file}"}}}, nil
 }

@@ -6,16 +6,18 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// pool starts kernels of the default kind and keeps some that nobody has used. Who
-// takes one that is not there gets the next that has started, which may be on its way.
+// pool starts kernels of the default kind in advance. If none is ready, a caller gets the
+// next one that starts.
 type pool struct {
-	warm  int
-	log   *slog.Logger
-	start func(kernel.Spec) (*kernel.Kernel, error)
+	warm    int
+	keepFor time.Duration // how long kernels are kept after the last call; 0: for ever
+	log     *slog.Logger
+	start   func(kernel.Spec) (*kernel.Kernel, error)
 
 	tasks sync.WaitGroup
 
@@ -25,18 +27,19 @@ type pool struct {
 	idle     []*kernel.Kernel
 	starting int
 	waiting  []chan started
+	timer    *time.Timer // drops the kernels that are kept
 }
 
-// started is a kernel or why there is none.
+// started is a kernel, or the error of its start.
 type started struct {
 	k   *kernel.Kernel
 	err error
 }
 
-// starts is how many kernels are started at the same time: more only slow each other down.
-func starts() int { return max(2, runtime.NumCPU()) }
+// maxStarts is how many kernels start at the same time: more would slow each other down.
+func maxStarts() int { return max(2, runtime.NumCPU()) }
 
-// take returns a kernel that nobody has used.
+// take returns an unused kernel.
 func (p *pool) take(ctx context.Context, spec kernel.Spec) (*kernel.Kernel, error) {
 	p.mu.Lock()
 	p.spec = spec
@@ -62,21 +65,21 @@ func (p *pool) take(ctx context.Context, spec kernel.Spec) (*kernel.Kernel, erro
 		defer p.mu.Unlock()
 		if i := slices.Index(p.waiting, mine); i >= 0 {
 			p.waiting = slices.Delete(p.waiting, i, i+1)
-		} else if got := <-mine; got.k != nil { // it came just now
+		} else if got := <-mine; got.k != nil { // it was delivered just now
 			p.keep(got.k)
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// fill starts kernels for those who wait. Only when nobody does are others started:
-// they would delay the ones that are waited for. The lock is held.
+// fill starts kernels for waiting callers. Others are started only when nobody waits,
+// because they would delay the ones in demand. The lock is held.
 func (p *pool) fill() {
 	want := len(p.waiting)
 	if want == 0 {
 		want = p.warm - len(p.idle)
 	}
-	for !p.closed && p.starting < min(want, starts()) {
+	for !p.closed && p.starting < min(want, maxStarts()) {
 		p.starting++
 		spec := p.spec
 		p.tasks.Go(func() { p.deliver(p.start(spec)) })
@@ -87,7 +90,7 @@ func (p *pool) fill() {
 	}
 }
 
-// deliver hands a kernel to who waits longest, or keeps it.
+// deliver gives a kernel to the caller that waits longest, or keeps it.
 func (p *pool) deliver(k *kernel.Kernel, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,17 +101,17 @@ func (p *pool) deliver(k *kernel.Kernel, err error) {
 		p.waiting = p.waiting[1:]
 		p.fill()
 	case err != nil:
-		// The next call tries again and tells its caller.
-		p.log.Warn("no kernel could be started in advance", "error", err)
+		// The next call tries again and reports the error.
+		p.log.Warn("cannot start a kernel in advance", "error", err)
 	default:
 		p.keep(k)
 		p.fill()
 	}
 }
 
-// keep puts a kernel by, unless there are enough. The lock is held.
+// keep adds a kernel to the pool unless it is full. The lock is held.
 func (p *pool) keep(k *kernel.Kernel) {
-	if p.closed { // nobody waits for tasks any more
+	if p.closed { // Close no longer waits for tasks
 		k.Close()
 		return
 	}
@@ -122,7 +125,20 @@ func (p *pool) keep(k *kernel.Kernel) {
 // discard ends a kernel. The lock is held.
 func (p *pool) discard(k *kernel.Kernel) { p.tasks.Go(func() { k.Close() }) }
 
-// drop ends the kernels that are kept; the next use starts others.
+// touch records a call, which postpones the drop of the kernels.
+func (p *pool) touch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed || p.warm == 0 || p.keepFor <= 0:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(p.keepFor, p.drop)
+	default:
+		p.timer.Reset(p.keepFor)
+	}
+}
+
+// drop ends the kernels in the pool; the next use starts others.
 func (p *pool) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,17 +148,20 @@ func (p *pool) drop() {
 	p.idle = nil
 }
 
-// size is how many kernels are kept.
+// size is the number of kernels in the pool.
 func (p *pool) size() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.idle)
 }
 
-// close ends everything. Starts that are on their way must have been canceled.
+// close ends everything. Pending starts must have been canceled.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	p.fill()
 	p.mu.Unlock()
 	p.drop()

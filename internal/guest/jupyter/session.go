@@ -1,49 +1,44 @@
 package jupyter
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// session is a kernel that keeps variables. It is guarded by the service's lock,
-// except what only the call that has the turn touches.
-type session struct {
-	id      string
-	spec    kernel.Spec
-	created time.Time
-	used    time.Time
-	running int // calls that run or wait for their turn
-	removed bool
-	k       *kernel.Kernel // nil: started with the next call
-	busy    bool           // a cell runs in k
+// Session is a kernel that keeps variables. It is guarded by the service's lock,
+// except what only the call with the turn uses.
+type Session struct {
+	session.Entry
+	spec kernel.Spec
+	k    *kernel.Kernel // nil: started with the next call
+	busy bool           // a cell runs in k
 
 	turn chan struct{} // held by the call that runs
-	dir  string        // that was asked for last
-	lost string        // why the kernel before is gone; empty: there was none, or it was told
+	dir  string        // last requested
+	lost string        // why the previous kernel is gone; empty: there was none, or a caller was told
 }
 
-// SessionInfo tells about a session.
+// SessionInfo describes a session.
 type SessionInfo struct {
-	KernelName string  `json:"kernel_name" doc:"Its kernel"`
-	LastUsed   float64 `json:"last_used" doc:"Seconds since 1970"`
-	AgeSeconds int     `json:"age_seconds" doc:"Seconds since it was made"`
-	State      string  `json:"state" enum:"idle,busy,stopped" doc:"Whether a cell runs in it; stopped: its kernel has ended, and the next call starts a new one"`
+	KernelName string  `json:"kernel_name" doc:"Kernel of the session"`
+	LastUsed   float64 `json:"last_used" doc:"Unix time in seconds"`
+	AgeSeconds int     `json:"age_seconds" doc:"Seconds since the session was created"`
+	State      string  `json:"state" enum:"idle,busy,stopped" doc:"busy while a cell runs; stopped if the kernel has exited, and the next call starts a new one"`
 }
 
-func (s *Service) info(ss *session) SessionInfo {
+func (ss *Session) info() SessionInfo {
 	i := SessionInfo{
-		KernelName: ss.spec.Name, LastUsed: float64(ss.used.UnixMicro()) / 1e6,
-		AgeSeconds: int(s.now().Sub(ss.created) / time.Second), State: "idle",
+		KernelName: ss.spec.Name, LastUsed: float64(ss.LastUsed().UnixMicro()) / 1e6,
+		AgeSeconds: int(time.Since(ss.Created) / time.Second), State: "idle",
 	}
 	switch {
-	case ss.running > 0:
+	case ss.Calls() > 0:
 		i.State = "busy"
 	case ss.k == nil || ss.k.Err() != nil:
 		i.State = "stopped"
@@ -51,12 +46,12 @@ func (s *Service) info(ss *session) SessionInfo {
 	return i
 }
 
-// enter finds or makes a session and counts a call in it, which keeps it from
+// enter finds or creates a session and counts a call in it, which keeps it from
 // expiring. An empty id asks for a new name.
-func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *session, made bool, err error) {
+func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *Session, created bool, err error) {
 	var spec kernel.Spec
 	s.mu.Lock()
-	known := s.sessions[id] != nil
+	_, known := s.sessions.Get(id)
 	s.mu.Unlock()
 	if !known || name != "" {
 		if spec, err = s.kernelSpec(ctx, name); err != nil {
@@ -65,214 +60,152 @@ func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *session,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, false, errStopping()
+	if _, ok := s.sessions.Get(id); known && !ok && name == "" && !s.sessions.Closed() {
+		return nil, false, op.Errorf(op.Conflict, "session %q was deleted just now; call again to create a new one", id)
 	}
-	now := s.now()
-	ss = s.sessions[id]
-	switch bad := func(r rune) bool { return r == '/' || !unicode.IsPrint(r) }; {
-	case ss != nil && name != "" && ss.spec.Name != spec.Name:
-		return nil, false, op.Errorf(op.Conflict, "session %q has the kernel %s, not %s; leave kernel_name out, or use another session_id", id, ss.spec.Name, spec.Name)
-	case ss != nil:
-	case known && name == "":
-		return nil, false, op.Errorf(op.Conflict, "session %q was deleted just now; call again to make a new one", id)
-	case len(id) > 128 || strings.ContainsFunc(id, bad):
-		return nil, false, op.Errorf(op.Invalid, "session_id must have at most 128 printable characters and no slash")
-	case len(s.sessions) >= s.MaxSessions:
-		return nil, false, op.Errorf(op.Exhausted, "there are already %d Jupyter sessions, which is the most; reuse one by its session_id, or delete one with DELETE /v1/jupyter/sessions/{session_id}", len(s.sessions))
-	default:
-		if id == "" {
-			id = strings.ToLower(rand.Text()[:16])
-		}
-		if dir == "" {
-			dir = s.Workspace
-		}
-		ss, made = &session{id: id, spec: spec, dir: dir, created: now, turn: make(chan struct{}, 1)}, true
-		s.sessions[id] = ss
-	}
-	ss.running++
-	ss.used, s.used = now, now
-	s.schedule()
-	return ss, made, nil
-}
-
-func (s *Service) leave(ss *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ss.running--
-	ss.used = s.now()
-	if ss.running == 0 {
-		s.schedule()
-	}
-}
-
-// schedule looks again when the first session, or the kernels that wait for one,
-// may have been unused for too long. The lock is held.
-func (s *Service) schedule() {
-	if s.sweeper != nil {
-		s.sweeper.Stop()
-	}
-	if s.closed || s.Idle <= 0 {
-		return
-	}
-	now, wait := s.now(), s.Idle
-	for _, ss := range s.sessions {
-		if ss.running == 0 {
-			wait = min(wait, ss.used.Add(s.Idle).Sub(now))
-		}
-	}
-	s.sweeper = time.AfterFunc(max(wait, time.Millisecond), s.sweep)
-}
-
-// sweep ends what was unused for too long.
-func (s *Service) sweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	for _, ss := range s.sessions {
-		if ss.running == 0 && !ss.used.Add(s.Idle).After(now) {
-			s.remove(ss)
-			s.Log.Debug("jupyter session expired", "session", ss.id)
-		}
-	}
-	if !s.used.Add(s.Idle).After(now) {
-		s.pool.drop()
-		if len(s.sessions) == 0 {
-			return // the next call schedules
-		}
-	}
-	s.schedule()
-}
-
-// remove forgets a session and ends its kernel. It returns what to wait for. The
-// lock is held.
-func (s *Service) remove(ss *session) <-chan struct{} {
-	delete(s.sessions, ss.id)
-	ss.removed = true
-	k, busy := ss.k, ss.busy
-	done := make(chan struct{})
-	s.tasks.Go(func() {
-		defer close(done)
-		switch {
-		case k == nil:
-		case busy:
-			k.Close()
-		default:
-			// So that what the code wants to do at its end is done.
-			ctx, cancel := context.WithTimeout(context.Background(), farewell)
-			defer cancel()
-			k.Shutdown(ctx)
-		}
+	ss, created, err = s.sessions.Open(id, func() *Session {
+		return &Session{spec: spec, dir: cmp.Or(dir, s.Workspace), turn: make(chan struct{}, 1)}
 	})
-	return done
+	switch {
+	case err != nil:
+		return nil, false, err
+	case name != "" && ss.spec.Name != spec.Name:
+		return nil, false, op.Errorf(op.Conflict, "session %q has the kernel %s, not %s; omit kernel_name, or use another session_id", id, ss.spec.Name, spec.Name)
+	}
+	ss.Enter()
+	s.runtime.Used = true
+	s.pool.touch()
+	return ss, created, nil
 }
 
-// withdraw takes back a session whose first start failed.
-func (s *Service) withdraw(ss *session) {
+func (s *Service) leave(ss *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !ss.removed {
-		s.remove(ss)
+	ss.Leave()
+	s.pool.touch()
+}
+
+// endKernel returns what ends the kernel of a session that was removed. The lock is held.
+func endKernel(ss *Session) func() {
+	k, busy := ss.k, ss.busy
+	switch {
+	case k == nil:
+		return nil
+	case busy:
+		return func() { k.Close() }
 	}
+	return func() {
+		// The code's exit handlers run.
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+		defer cancel()
+		k.Shutdown(ctx)
+	}
+}
+
+// remove removes a session and does not wait for its end.
+func (s *Service) remove(ss *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions.Remove(ss)
 }
 
 // ListSessionsOut are sessions by id.
 type ListSessionsOut struct {
-	Sessions map[string]SessionInfo `json:"sessions" doc:"The sessions by their ids"`
+	Sessions map[string]SessionInfo `json:"sessions" doc:"The sessions by ID"`
 }
 
 // ListSessions lists the sessions.
-func (s *Service) ListSessions(context.Context, None) (ListSessionsOut, error) {
+func (s *Service) ListSessions(context.Context, op.None) (ListSessionsOut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := ListSessionsOut{Sessions: map[string]SessionInfo{}}
-	for id, ss := range s.sessions {
-		out.Sessions[id] = s.info(ss)
+	for ss := range s.sessions.All() {
+		out.Sessions[ss.ID] = ss.info()
 	}
 	return out, nil
 }
 
 // Deleted names the sessions that are gone.
 type Deleted struct {
-	Deleted []string `json:"deleted" doc:"The sessions that were ended"`
+	Deleted []string `json:"deleted" doc:"IDs of the deleted sessions"`
 }
 
 // DeleteSessions ends all sessions. Their kernels are gone when it returns.
-func (s *Service) DeleteSessions(ctx context.Context, _ None) (Deleted, error) {
+func (s *Service) DeleteSessions(ctx context.Context, _ op.None) (Deleted, error) {
 	s.mu.Lock()
 	var out Deleted
 	var wait []<-chan struct{}
-	for id, ss := range s.sessions {
-		out.Deleted = append(out.Deleted, id)
-		wait = append(wait, s.remove(ss))
+	for ss := range s.sessions.All() {
+		out.Deleted = append(out.Deleted, ss.ID)
+		wait = append(wait, s.sessions.Remove(ss))
 	}
 	s.mu.Unlock()
 	for _, done := range wait {
 		<-done
 	}
 	slices.Sort(out.Deleted)
-	op.Say(ctx, "%d sessions were deleted", len(out.Deleted))
+	op.Say(ctx, "Deleted %d sessions", len(out.Deleted))
 	return out, nil
 }
 
 // SessionIn names a session.
 type SessionIn struct {
-	SessionID string `path:"session_id" doc:"Name of the session"`
+	SessionID string `path:"session_id" doc:"ID of the session"`
 }
 
 // DeleteSession ends a session. Its kernel is gone when it returns.
 func (s *Service) DeleteSession(ctx context.Context, in SessionIn) (Deleted, error) {
 	s.mu.Lock()
-	ss := s.sessions[in.SessionID]
-	if ss == nil {
+	ss, err := s.sessions.Find(in.SessionID)
+	if err != nil {
 		s.mu.Unlock()
-		return Deleted{}, op.Errorf(op.NotFound, "there is no Jupyter session %q: it was never made, was deleted, or expired; GET /v1/jupyter/sessions lists them", in.SessionID)
+		return Deleted{}, err
 	}
-	done := s.remove(ss)
+	done := s.sessions.Remove(ss)
 	s.mu.Unlock()
 	<-done
-	op.Say(ctx, "The session %s was deleted", in.SessionID)
+	op.Say(ctx, "Deleted session %s", in.SessionID)
 	return Deleted{Deleted: []string{in.SessionID}}, nil
 }
 
 // CreateSessionIn describes a new session.
 type CreateSessionIn struct {
-	SessionID  *string `json:"session_id" doc:"Name of the session; made up when missing"`
-	KernelName *string `json:"kernel_name" doc:"Its kernel; Python when missing"`
-	Cwd        *string `json:"cwd" doc:"Its working directory; the workspace when missing"`
+	SessionID  *string `json:"session_id" doc:"ID of the session. Default: a generated one"`
+	KernelName *string `json:"kernel_name" doc:"Kernel of the session. Default: Python"`
+	Cwd        *string `json:"cwd" doc:"Working directory of the session. Default: the workspace"`
 }
 
-// CreateSessionOut tells about the session.
+// CreateSessionOut describes the session.
 type CreateSessionOut struct {
-	SessionID  string `json:"session_id" doc:"Name of the session"`
-	KernelName string `json:"kernel_name" doc:"Its kernel"`
+	SessionID  string `json:"session_id" doc:"ID of the session"`
+	KernelName string `json:"kernel_name" doc:"Kernel of the session"`
 	Message    string `json:"message" doc:"What happened"`
 }
 
-// CreateSession makes a session and starts its kernel.
+// CreateSession creates a session and starts its kernel.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (CreateSessionOut, error) {
-	dir, err := s.directory(in.Cwd)
+	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return CreateSessionOut{}, err
 	}
-	ss, made, err := s.enter(ctx, value(in.SessionID), value(in.KernelName), dir)
+	ss, made, err := s.enter(ctx, op.Value(in.SessionID), op.Value(in.KernelName), dir)
 	if err != nil {
 		return CreateSessionOut{}, err
 	}
 	defer s.leave(ss)
-	out := CreateSessionOut{SessionID: ss.id, KernelName: ss.spec.Name, Message: "The session exists already"}
+	out := CreateSessionOut{SessionID: ss.ID, KernelName: ss.spec.Name, Message: "The session already exists"}
 	if made {
-		out.Message = "The session was made"
+		out.Message = "The session was created"
 		select {
 		case ss.turn <- struct{}{}:
-			_, err = s.kernelOf(ctx, ss)
+			_, err = s.ensureKernel(ctx, ss)
 			<-ss.turn
-		case <-ctx.Done(): // somebody else who knows its name was faster
-			err = op.Errorf(op.Canceled, "nobody waits for the session any more")
+		case <-ctx.Done(): // another caller with the same id was faster
+			err = op.Errorf(op.Canceled, "create session: canceled")
 		}
 	}
 	if err != nil {
-		s.withdraw(ss)
+		s.remove(ss)
 		return CreateSessionOut{}, err
 	}
 	op.Say(ctx, "%s", out.Message)

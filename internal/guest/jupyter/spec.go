@@ -4,23 +4,24 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// specAge is how old the list of kernels may be that a caller is shown.
+// specAge is the maximum age of the list of kernels in a reply.
 const specAge = 30 * time.Second
 
-// specs remembers which kernels the machine has. To look takes a moment, since
-// interpreters are asked.
+// specs caches which kernels are installed. A search takes a moment, because it runs
+// interpreters.
 type specs struct {
 	find func(context.Context) ([]kernel.Spec, error)
 
-	looking sync.Mutex // held while one looks, so that others wait for its answer
+	looking sync.Mutex // held during a search, so that others wait for its result
 	mu      sync.Mutex
 	list    []kernel.Spec
 	at      time.Time // when it was read; zero: never
@@ -54,48 +55,52 @@ func (c *specs) fresh(age time.Duration) ([]kernel.Spec, error, bool) {
 	return c.list, c.err, ok
 }
 
-// missing is why there is no Python kernel, if one looked and found none.
+// missing is why there is no Python kernel, if a search found none.
 func (c *specs) missing() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// ever is an age for those who only want what was seen once to be there.
-const ever = 24 * 365 * time.Hour
+// anyAge accepts every cached list.
+const anyAge = 24 * 365 * time.Hour
 
 // kernelSpec finds a kernel by name; empty is the default one.
 func (s *Service) kernelSpec(ctx context.Context, name string) (kernel.Spec, error) {
-	for _, age := range []time.Duration{ever, time.Second} { // it may have been installed since
+	for _, age := range []time.Duration{anyAge, time.Second} { // it may have been installed since
 		list, err := s.specs.get(ctx, age)
-		if err != nil && (!errors.Is(err, kernel.ErrNoPython) || python(name)) {
-			if age == ever && errors.Is(err, kernel.ErrNoPython) {
+		if err != nil && (!errors.Is(err, kernel.ErrNoPython) || isPython(name)) {
+			if age == anyAge && errors.Is(err, kernel.ErrNoPython) {
 				continue
 			}
 			return kernel.Spec{}, op.Errorf(op.Unavailable, "%w", err)
 		}
-		if spec, ok := choose(list, name); ok {
+		if spec, ok := chooseKernel(list, name); ok {
 			return spec, nil
 		}
 	}
-	list, _ := s.specs.get(ctx, ever)
-	return kernel.Spec{}, op.Errorf(op.NotFound, "there is no kernel %q; there is: %s", name, strings.Join(names(list), ", "))
+	list, _ := s.specs.get(ctx, anyAge)
+	return kernel.Spec{}, op.Errorf(op.NotFound, "no such kernel: %q; available: %s", name, strings.Join(kernelNames(list), ", "))
 }
 
 var pythonName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:python|python3|python3\.\d+)?$`) })
 
-// python tells whether a name means the default kernel, perhaps with a version.
-func python(name string) bool { return pythonName().MatchString(name) }
+// isPython reports whether a name means the default kernel, perhaps with a version.
+func isPython(name string) bool { return pythonName().MatchString(name) }
 
-// choose picks a kernel. Callers elsewhere name Python by its version, which is
-// right if it is the one there is.
-func choose(list []kernel.Spec, name string) (kernel.Spec, bool) {
+// chooseKernel finds a kernel by name. Python may be named by its version, if that is the
+// installed one. The default kernel has one name, so that its sessions and the kernels started
+// in advance serve those who name it by its version, too.
+func chooseKernel(list []kernel.Spec, name string) (kernel.Spec, bool) {
 	for _, spec := range list {
 		if strings.EqualFold(spec.Name, name) {
+			if slices.Equal(spec.Argv, list[0].Argv) && spec.Dir == list[0].Dir {
+				return list[0], true
+			}
 			return spec, true
 		}
 	}
-	if len(list) == 0 || !python(name) {
+	if len(list) == 0 || !isPython(name) {
 		return kernel.Spec{}, false
 	}
 	version := strings.TrimPrefix(name, "python")
@@ -104,7 +109,7 @@ func choose(list []kernel.Spec, name string) (kernel.Spec, bool) {
 	return list[0], ok
 }
 
-func names(list []kernel.Spec) []string {
+func kernelNames(list []kernel.Spec) []string {
 	var all []string
 	for _, spec := range list {
 		all = append(all, spec.Name)
@@ -112,29 +117,26 @@ func names(list []kernel.Spec) []string {
 	return all
 }
 
-// None is an input without fields.
-type None struct{}
-
-// Info tells about kernels and sessions.
+// Info describes the kernels and sessions.
 type Info struct {
-	DefaultKernel         string   `json:"default_kernel" doc:"Kernel of calls that name none; empty when there is none"`
-	AvailableKernels      []string `json:"available_kernels" doc:"Kernels that are installed"`
+	DefaultKernel         string   `json:"default_kernel" doc:"Default kernel; empty if there is none"`
+	AvailableKernels      []string `json:"available_kernels" doc:"Installed kernels"`
 	ActiveSessions        int      `json:"active_sessions"`
-	SessionTimeoutSeconds int      `json:"session_timeout_seconds" doc:"Seconds that an unused session is kept; 0 for ever"`
+	SessionTimeoutSeconds int      `json:"session_timeout_seconds" doc:"Seconds after which an idle session expires; 0 means never"`
 	MaxSessions           int      `json:"max_sessions"`
 	Description           string   `json:"description"`
-	KernelDetection       string   `json:"kernel_detection" doc:"How the kernels were found, or why there is none for Python"`
-	WarmKernels           int      `json:"warm_kernels" doc:"Kernels that are started and wait to be used"`
+	KernelDetection       string   `json:"kernel_detection" doc:"How the kernels were found, or why there is no Python kernel"`
+	WarmKernels           int      `json:"warm_kernels" doc:"Number of kernels started in advance"`
 }
 
-// Info reads the machine.
-func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
+// Info inspects the machine.
+func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	list, err := s.specs.get(ctx, specAge)
 	if err != nil && !errors.Is(err, kernel.ErrNoPython) {
 		return Info{}, err
 	}
 	i := Info{
-		AvailableKernels: names(list), SessionTimeoutSeconds: int(s.Idle.Seconds()), MaxSessions: s.MaxSessions,
+		AvailableKernels: kernelNames(list), SessionTimeoutSeconds: int(s.Idle.Seconds()), MaxSessions: s.MaxSessions,
 		Description:     "Jupyter kernels: a kernel for each call, or sessions that keep variables, with rich output as in a notebook.",
 		KernelDetection: "kernel specifications in Jupyter's data folders, and Python interpreters that have ipykernel",
 		WarmKernels:     s.pool.size(),
@@ -146,17 +148,17 @@ func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.ActiveSessions = len(s.sessions)
+	i.ActiveSessions = s.sessions.Len()
 	return i, nil
 }
 
-// About tells the version of Python and details for a list of languages.
+// About returns the version of Python and details.
 func (s *Service) About(ctx context.Context) (version string, details map[string]any, err error) {
 	list, err := s.specs.get(ctx, specAge)
 	if err != nil {
 		return "", nil, op.Errorf(op.Unavailable, "%w", err)
 	}
 	return strings.TrimPrefix(list[0].DisplayName, "Python "), map[string]any{
-		"default_kernel": list[0].Name, "available_kernels": names(list), "max_sessions": s.MaxSessions,
+		"default_kernel": list[0].Name, "available_kernels": kernelNames(list), "max_sessions": s.MaxSessions,
 	}, nil
 }

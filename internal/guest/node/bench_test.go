@@ -24,14 +24,14 @@ func p50(b *testing.B, n int, run func()) {
 
 func BenchmarkSessionCall(b *testing.B) {
 	s := newService(b)
-	in(b, s, "s", "let n = 0")
-	p50(b, 300, func() { in(b, s, "s", "console.log(n); ++n") })
+	runIn(b, s, "s", "let n = 0")
+	p50(b, 300, func() { runIn(b, s, "s", "console.log(n); ++n") })
 }
 
 func BenchmarkNewSession(b *testing.B) {
 	s := newService(b)
 	p50(b, 10, func() {
-		in(b, s, "s", "1")
+		runIn(b, s, "s", "1")
 		if _, err := s.DeleteSession(b.Context(), SessionIn{SessionID: "s"}); err != nil {
 			b.Fatal(err)
 		}
@@ -47,6 +47,6 @@ func BenchmarkMuchOutput(b *testing.B) {
 	s := newService(b)
 	b.SetBytes(100e6)
 	for b.Loop() {
-		in(b, s, "s", "for (let i = 0; i < 1000; i++) console.log('x'.repeat(100_000))")
+		runIn(b, s, "s", "for (let i = 0; i < 1000; i++) console.log('x'.repeat(100_000))")
 	}
 }

@@ -5,19 +5,21 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// inSession runs code in a session, which it makes if there is none.
-func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration, emit func(output) error) (outcome, error) {
+// runInSession runs code in a session, which it creates if it does not exist.
+func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration, emit func(output) error) (outcome, error) {
 	s.mu.Lock()
-	ss, made, err := s.open(value(in.SessionID), value(in.Version), longest)
+	ss, made, err := s.open(op.Value(in.SessionID), op.Value(in.Version), maxIdle)
 	if err != nil {
 		s.mu.Unlock()
 		return outcome{}, err
 	}
-	s.enter(ss)
+	ss.Enter()
 	s.mu.Unlock()
 	defer s.leave(ss)
 
@@ -27,86 +29,87 @@ func (s *Service) inSession(ctx context.Context, in ExecuteIn, dir string, files
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other code for %s, so nothing was run; try again, or use another session", ss.id, seconds(limit))
+		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other code for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
 	}
 	s.mu.Lock()
 	ss.move(dir)
 	at := ss.dir
 	s.mu.Unlock()
 	r := &recorder{emit: emit}
-	s.bury(ctx, ss, r)
+	s.reapProcess(ctx, ss, r)
 	var p *process
-	if err = lay(at, files); err == nil {
-		p, err = s.process(ctx, ss)
+	if err = writeFiles(at, files); err == nil {
+		p, err = s.ensureProcess(ctx, ss)
 	}
 	if err != nil {
 		if made {
-			s.withdraw(ss)
+			s.remove(ss)
 		}
 		return outcome{}, err
 	}
-	return s.cell(ctx, ss, p, in, limit, r)
+	return s.runCell(ctx, ss, p, in, limit, r)
 }
 
-// process is that of a session, started if need be. The caller has the turn.
-func (s *Service) process(ctx context.Context, ss *session) (*process, error) {
+// ensureProcess returns the process of a session and starts it if necessary. The caller
+// has the turn.
+func (s *Service) ensureProcess(ctx context.Context, ss *Session) (*process, error) {
 	s.mu.Lock()
 	p, dir := ss.p, ss.dir
 	s.mu.Unlock()
 	if p != nil {
 		return p, nil
 	}
-	p, err := s.begin(ctx, ss.wanted, start{dir: dir})
+	p, err := s.startProcess(ctx, ss.wanted, start{dir: dir})
 	if err != nil {
 		return nil, err
 	}
-	version, err := p.ready(ctx)
+	version, err := p.waitReady(ctx)
 	if err != nil {
 		p.kill()
 		return nil, err
 	}
 	s.mu.Lock()
-	if ss.removed {
+	if ss.Removed() {
 		s.mu.Unlock()
 		p.kill()
-		return nil, s.abandoned(ss)
+		return nil, s.abandonedError(ss)
 	}
 	defer s.mu.Unlock()
 	ss.p, ss.version, ss.moved, ss.count = p, version, false, 0
 	return p, nil
 }
 
-// bury takes leave of a process that ended between two calls, and shows what it
-// said last.
-func (s *Service) bury(ctx context.Context, ss *session, r *recorder) {
+// reapProcess detaches a process that exited between two calls, and records its last
+// output.
+func (s *Service) reapProcess(ctx context.Context, ss *Session, r *recorder) {
 	s.mu.Lock()
 	p := ss.p
-	gone := p != nil && p.over()
-	if gone && !ss.removed {
-		ss.p, ss.lost = nil, death(p.Exit())
+	gone := p != nil && p.hasExited()
+	if gone && !ss.Removed() {
+		ss.p, ss.lost = nil, describeExit(p.Exit())
 	}
 	lost := ss.lost
 	ss.lost = ""
 	s.mu.Unlock()
 	if gone {
 		p.kill()
-		r.record(p.turnOver().finish())
+		r.record(p.nextTranscript().finish())
 	}
 	if lost != "" {
-		op.Hint(ctx, "This is a new process without the variables of the one before: %s", lost)
+		op.Hint(ctx, "This is a new process without the variables of the previous one: %s", lost)
 	}
 }
 
-// abandoned says why a session's process is gone that we ended.
-func (s *Service) abandoned(ss *session) error {
+// abandonedError says why we ended a session's process.
+func (s *Service) abandonedError(ss *Session) error {
 	if s.stopping() {
-		return errStopping()
+		return session.ErrStopping()
 	}
-	return op.Errorf(op.Conflict, "session %q was deleted while code ran in it or waited to; its process was ended", ss.id)
+	return op.Errorf(op.Conflict, "session %q was deleted while code ran in it or waited for its turn", ss.ID)
 }
 
-// cell runs code in a session's process. The caller has the turn.
-func (s *Service) cell(ctx context.Context, ss *session, p *process, in ExecuteIn, limit time.Duration, r *recorder) (outcome, error) {
+// runCell runs code in a session's process. The caller has the turn.
+func (s *Service) runCell(ctx context.Context, ss *Session, p *process, in ExecuteIn, limit time.Duration, r *recorder) (outcome, error) {
 	s.mu.Lock()
 	ss.count++
 	m := message{ID: ss.count, Code: &in.Code, Stdin: in.Stdin}
@@ -114,82 +117,82 @@ func (s *Service) cell(ctx context.Context, ss *session, p *process, in ExecuteI
 		m.Cwd, ss.moved = ss.dir, false
 	}
 	s.mu.Unlock()
-	r.record(p.transcript().take()) // what came since the last cell is not of this one
+	r.record(p.transcript().take()) // output since the last cell is not of this one
 	before := len(r.all)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
 	defer cancel()
 	w := watch{p: p, id: m.ID, r: r, grace: s.grace}
-	p.tell(m)
+	p.send(m)
 	e, how := w.until(ctx)
 	if how == unresponsive {
 		p.kill()
 	}
-	r.record(p.turnOver().finish())
-	o := outcome{status: okay, session: ss.id, count: m.ID}
-	err := s.settle(ctx, ss, e, how, &o, r, limit)
+	r.record(p.nextTranscript().finish())
+	o := outcome{status: cell.OK, session: ss.ID, count: m.ID}
+	err := s.resolveOutcome(ctx, ss, e, how, &o, r, limit)
 	for _, out := range r.all[before:] {
-		if out.Type == kernel.Error && o.status == okay {
-			o.status, o.exit = failed, max(o.exit, 1)
+		if out.Type == kernel.Error && o.status == cell.OK {
+			o.status, o.exit = cell.Failed, max(o.exit, 1)
 		}
 	}
 	o.outputs = fold(r.all)
 	return o, err
 }
 
-// settle says how a cell ended.
-func (s *Service) settle(ctx context.Context, ss *session, e ending, how how, o *outcome, r *recorder, limit time.Duration) error {
+// resolveOutcome determines how a cell ended.
+func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e ending, how how, o *outcome, r *recorder, limit time.Duration) error {
 	s.mu.Lock()
 	if how == ended && e.Cwd != "" && !ss.moved {
 		ss.dir = e.Cwd
 	}
-	p, removed := ss.p, ss.removed
+	p, removed := ss.p, ss.Removed()
 	if how != ended && !removed {
 		ss.p = nil
 	}
 	s.mu.Unlock()
-	timeout := errors.Is(context.Cause(ctx), errTimeout)
+	timeout := errors.Is(context.Cause(ctx), cell.ErrTimeout)
 	switch {
 	case how != ended && (removed || s.stopping()):
-		return s.abandoned(ss)
+		return s.abandonedError(ss)
 	case how == died:
 		p.kill()
-		s.tellDeath(ctx, p, o, r)
+		s.reportExit(ctx, p, o, r)
 		return nil
 	case !timeout && (how == unresponsive || e.Status == interrupted || e.Status == waiting):
 		if how == unresponsive {
-			ss.lost = "it did not let itself be interrupted" // the caller who could be told is gone
+			ss.lost = "it ignored the interrupt" // the next caller is told, as this one is gone
 		}
-		return op.Errorf(op.Canceled, "nobody waits for the code any more, so it was interrupted")
+		return op.Errorf(op.Canceled, "the request was canceled, so the code was interrupted")
 	case how == unresponsive:
-		o.status, o.exit = timedOut, timeoutCode
-		op.Say(ctx, "The code ran longer than %s and did not let itself be interrupted, so the session's process was ended: its variables are lost, and the next call starts a new one", seconds(limit))
+		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s and ignored the interrupt, so the session's process was killed. Its variables are lost, and the next call starts a new one", cell.Seconds(limit))
 	case e.Status == interrupted:
-		o.status, o.exit = timedOut, timeoutCode
-		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", seconds(limit))
+		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", cell.Seconds(limit))
 	case e.Status == waiting:
-		o.status, o.exit = timedOut, timeoutCode
-		op.Say(ctx, "The code was still waiting for something after %s, so it is waited for no longer; the session and its variables are kept, and what it has started goes on in the background", seconds(limit))
-	case e.Status == failed:
-		o.status, o.exit = failed, 1
+		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+		op.Say(ctx, "The code was still waiting for something after %s. The session and its variables are kept, and what the code started continues in the background", cell.Seconds(limit))
+	case e.Status == cell.Failed:
+		o.status, o.exit = cell.Failed, 1
 	}
 	return nil
 }
 
-// tellDeath reports that the code ended its process, or something else did.
-func (s *Service) tellDeath(ctx context.Context, p *process, o *outcome, r *recorder) {
+// reportExit reports that the code ended its process, or something else did.
+func (s *Service) reportExit(ctx context.Context, p *process, o *outcome, r *recorder) {
 	exit := p.Exit()
 	o.exit = exit.Code
 	if exit.Code != 0 {
-		o.status = failed
+		o.status = cell.Failed
 	}
 	if exit.Signal != 0 {
-		r.record([]output{failure("ProcessDied", death(exit))})
+		r.record([]output{failure("ProcessDied", describeExit(exit))})
 	}
-	op.Say(ctx, "The session's process is gone: %s. Its variables are lost, and the next call starts a new one", death(exit))
+	op.Say(ctx, "The session's process has ended: %s. Its variables are lost, and the next call starts a new one", describeExit(exit))
 }
 
-// How a cell ends whose time is up: it was stopped where it was, or it was waiting
-// for something, and goes on once that happens.
+// How a cell ends that timed out: it was stopped, or it was waiting for something and
+// continues once that happens.
 const (
 	interrupted = "interrupted"
 	waiting     = "waiting"
@@ -204,7 +207,7 @@ const (
 	unresponsive
 )
 
-// watch waits for the end of a cell.
+// watch is the wait for the end of a cell.
 type watch struct {
 	p     *process
 	id    int
@@ -212,11 +215,11 @@ type watch struct {
 	grace time.Duration
 }
 
-// until returns when the cell has ended. When ctx ends or nobody takes its outputs,
-// it is interrupted: first its worker is asked, which answers if the code only waits
-// for something; then the code is stopped where it is; then the programs it waits for
-// are interrupted. The steps are repeated, for one may come when it has no effect.
-// The grace begins when the code has been struck: on a busy machine that takes a while.
+// until returns when the cell has ended. When ctx ends or nobody takes its outputs, the
+// cell is interrupted: first the worker is asked, which replies if the code only waits for
+// something; then the code is stopped; then the programs it waits for are interrupted. The
+// steps are repeated, because a single one may come too early. The grace period starts
+// when the code was struck, which takes a while on a busy machine.
 func (w watch) until(ctx context.Context) (ending, how) {
 	out := w.p.transcript()
 	done := ctx.Done()
@@ -224,7 +227,7 @@ func (w watch) until(ctx context.Context) (ending, how) {
 	var next, over <-chan time.Time
 	begin := func() {
 		select {
-		case <-w.p.struck: // by the interrupt of a cell before
+		case <-w.p.struck: // by the interrupt of a previous cell
 		default:
 		}
 		done, struck = nil, w.p.struck
@@ -255,14 +258,14 @@ func (w watch) until(ctx context.Context) (ending, how) {
 	}
 }
 
-// patience is how many times the grace we wait for the code to be struck.
+// patience is how many grace periods we wait for the code to be struck.
 const patience = 4
 
-// interrupt takes one of the steps and says how long to wait for its effect.
+// interrupt takes one of the steps and returns how long to wait for its effect.
 func (w watch) interrupt(step int) time.Duration {
 	switch step % 3 {
 	case 0:
-		w.p.tell(message{Interrupt: w.id})
+		w.p.send(message{Interrupt: w.id})
 		return 100 * time.Millisecond
 	case 1:
 		w.p.terminate()

@@ -109,8 +109,8 @@ var cells = []struct{ name, code, want string }{
 	{"forked child", "await new Promise(r => require('child_process').fork('./lib/child.js').on('message', r))", "= { hello: 'child' }"},
 	{"thread", "await new Promise(r => new (require('worker_threads').Worker)('console.log(\"in thread\")', { eval: true }).on('exit', r))", "stdout in thread⏎\n= 0"},
 	{"descriptor", "require('fs').writeSync(1, 'raw\\n'); console.log('cooked')", "stdout raw⏎cooked⏎"},
-	{"timer outlives the cell", "globalThis.ticks = 0; setTimeout(() => { ticks++; console.log('tick') }, 20); ticks", "= 0"},
-	{"its output is the next cell's", "while (!ticks) await new Promise(r => setTimeout(r, 5)); ticks", "stdout tick⏎\n= 1"},
+	{"timer outlives the cell", "globalThis.ticks = 0; globalThis.go = false; { const timer = setInterval(() => { if (!go) return; clearInterval(timer); ticks++; console.log('tick') }, 5) } ticks", "= 0"},
+	{"its output is the next cell's", "go = true; while (!ticks) await new Promise(r => setTimeout(r, 5)); ticks", "stdout tick⏎\n= 1"},
 	{"own stack format", "const keep = Error.prepareStackTrace; Error.prepareStackTrace = (e, s) => s.length > 0; const ok = new Error().stack; Error.prepareStackTrace = keep; ok", "= true"},
 	{"inspected", "({ [Symbol.for('nodejs.util.inspect.custom')]: () => 'mine' })", "= mine"},
 	{"inspection fails", "({ [Symbol.for('nodejs.util.inspect.custom')]() { throw new Error('no') } })", "error Error: no"},
@@ -147,17 +147,17 @@ func TestCells(t *testing.T) {
 	workspace(t, s.Workspace)
 	number := regexp.MustCompile(`\bcell\d+:`)
 	for i, c := range cells {
-		out := in(t, s, "s", c.code)
-		got := number.ReplaceAllString(brief(out.Outputs), "CELL:")
+		out := runIn(t, s, "s", c.code)
+		got := number.ReplaceAllString(summarize(out.Outputs), "CELL:")
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s:\n%s", c.name, diff)
 		}
 		bad := strings.HasPrefix(got, "error ") || strings.Contains(got, "\nerror ")
 		if (out.Status == "error") != bad || (out.ExitCode == 1) != bad || *out.ExecutionCount != i+1 || out.Code != c.code || *out.SessionID != "s" {
-			t.Errorf("%s: %+v", c.name, out)
+			t.Errorf(`%s: got %+v, want (out.Status == "error") %v, (out.ExitCode == 1) %v, *out.ExecutionCount i+1, out.Code %v, *out.SessionID "s"`, c.name, out, bad, bad, c.code)
 		}
 		if strings.Contains(out.Stderr, "cove:") || strings.Contains(out.Stderr, "node:inspector") || strings.Contains(out.Stderr, "imp\u00f8rt") {
-			t.Errorf("%s: the stack shows our frames: %s", c.name, out.Stderr)
+			t.Errorf(`%s: got the stack shows our frames: %s, want not strings.Contains(out.Stderr, "cove:"), not strings.Contains(out.Stderr, "node:inspector"), not strings.Contains(out.Stderr, "imp\u00f8rt")`, c.name, out.Stderr)
 		}
 	}
 }
@@ -174,10 +174,10 @@ func TestTracebacks(t *testing.T) {
 	} {
 		out := execute(t, s, ExecuteIn{Code: code})
 		if out.Stderr != want || out.ExitCode != 1 || out.Status != "error" {
-			t.Errorf("%s: %q, %+v", code, out.Stderr, out)
+			t.Errorf(`%s: got %q, %+v, want out.Stderr %v, out.ExitCode 1, out.Status "error"`, code, out.Stderr, out, want)
 		}
 		if got := strings.Join(*out.Outputs[0].Traceback, "\n") + "\n"; got != want {
-			t.Errorf("%s: traceback %q", code, got)
+			t.Errorf("%s: got traceback %q, want %v", code, got, want)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestCallsOfTheirOwn(t *testing.T) {
 		"exit handler":      {ExecuteIn{Code: "process.on('exit', c => console.log('bye', c)); 1"}, "= 1\nstdout bye 0⏎", 0},
 		"never settles":     {ExecuteIn{Code: "await new Promise(() => {})"}, "error Error: the code awaits a promise that nothing is left to settle", 13},
 		"pending value":     {ExecuteIn{Code: "new Promise(() => {})"}, "= Promise { <pending> }", 0},
-		"killed":            {ExecuteIn{Code: "process.kill(process.pid, 'SIGKILL'); await new Promise(r => setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the memory ran out", 137},
+		"killed":            {ExecuteIn{Code: "process.kill(process.pid, 'SIGKILL'); await new Promise(r => setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", 137},
 		"aborted":           {ExecuteIn{Code: "process.kill(process.pid, 'SIGSEGV'); await new Promise(r => setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGSEGV", 139},
 		"stdin":             {ExecuteIn{Code: "for await (const l of require('readline').createInterface(process.stdin)) console.log('got', l)", Stdin: new("a\nb\n")}, "stdout got a⏎got b⏎", 0},
 		"stdin descriptor":  {ExecuteIn{Code: "require('fs').readFileSync(0, 'utf8')", Stdin: new("ä")}, "= 'ä'", 0},
@@ -219,12 +219,12 @@ func TestCallsOfTheirOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := execute(t, s, c.in)
-			got := brief(out.Outputs)
+			got := summarize(out.Outputs)
 			if diff := cmp.Diff(c.want, got); diff != "" || out.ExitCode != c.exit || out.SessionID != nil || out.ExecutionCount != nil {
-				t.Errorf("%s\n%+v", diff, out)
+				t.Errorf("got %s\n%+v, want out.ExitCode %v, out.SessionID nil, out.ExecutionCount nil", diff, out, c.exit)
 			}
 			if want := map[bool]string{true: "ok", false: "error"}[c.exit == 0]; out.Status != want {
-				t.Errorf("status %s", out.Status)
+				t.Errorf("status %s, want %v", out.Status, want)
 			}
 		})
 	}

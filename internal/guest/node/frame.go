@@ -12,8 +12,8 @@ const (
 	maxFrame = 4096
 )
 
-// newSign makes what frames begin with. Its first byte occurs in no text, and only
-// once in it.
+// newSign returns a random frame prefix. Its first byte occurs in no UTF-8 text, and only
+// once in the prefix.
 func newSign() []byte {
 	sign := make([]byte, signSize)
 	rand.Read(sign)
@@ -24,13 +24,13 @@ func newSign() []byte {
 	return sign
 }
 
-// parser takes frames out of a stream of other bytes.
+// parser extracts frames from a stream of other bytes.
 type parser struct {
 	sign  []byte
 	raw   func([]byte)
 	frame func(kind byte, begins, ends bool, data []byte)
 
-	rest []byte // the beginning of a frame
+	rest []byte // the start of a frame
 }
 
 func (p *parser) feed(b []byte) {
@@ -40,7 +40,7 @@ func (p *parser) feed(b []byte) {
 	for len(b) > 0 {
 		at := bytes.Index(b, p.sign)
 		if at < 0 {
-			at = len(b) - p.begun(b)
+			at = len(b) - p.partialSign(b)
 		}
 		if at > 0 {
 			p.raw(b[:at])
@@ -55,13 +55,13 @@ func (p *parser) feed(b []byte) {
 	p.rest = append([]byte(nil), b...)
 }
 
-// next takes the frame with which b begins, and tells its size, if it is whole.
+// next processes the frame at the start of b and returns its size, if it is complete.
 func (p *parser) next(b []byte) (int, bool) {
 	if len(b) < headSize {
 		return 0, false
 	}
 	end := headSize + int(binary.BigEndian.Uint16(b[signSize+2:]))
-	if end > maxFrame { // not of our making
+	if end > maxFrame { // not one of ours
 		p.raw(b[:signSize])
 		return signSize, true
 	}
@@ -72,15 +72,15 @@ func (p *parser) next(b []byte) (int, bool) {
 	return end, true
 }
 
-// begun is how many bytes at the end of b may be the beginning of a sign.
-func (p *parser) begun(b []byte) int {
+// partialSign is how many bytes at the end of b may be the start of a sign.
+func (p *parser) partialSign(b []byte) int {
 	if i := bytes.LastIndexByte(b, p.sign[0]); i >= 0 && bytes.HasPrefix(p.sign, b[i:]) {
 		return len(b) - i
 	}
 	return 0
 }
 
-// flush hands on the beginning of a frame that does not come.
+// flush emits the start of a frame that was never completed.
 func (p *parser) flush() {
 	if len(p.rest) > 0 {
 		p.raw(p.rest)

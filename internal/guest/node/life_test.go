@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -41,16 +42,16 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
-			in(t, s, "s", "const kept = 1; let n = 0")
+			runIn(t, s, "s", "const kept = 1; let n = 0")
 			call := &op.Call{}
 			out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: new("s"), Timeout: 1})
-			if err != nil || out.Status != "timeout" || out.ExitCode != 124 || !strings.Contains(call.Message, "the session and its variables are kept") {
-				t.Fatalf("%q, %v, %+v", call.Message, err, out)
+			if err != nil || out.Status != "timeout" || out.ExitCode != 124 || !strings.Contains(call.Message, "session and its variables are kept") {
+				t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", out.ExitCode 124, strings.Contains(call.Message, "session and its variables are kept")`, call.Message, err, out)
 			}
 			for i := range 3 { // timers, promises and output work as before
 				code := fmt.Sprintf("n = %d; console.log(await new Promise(r => setTimeout(r, 1, kept)))", i)
-				if out := in(t, s, "s", code); !strings.HasSuffix(out.Stdout, "1\n") || out.Status != "ok" {
-					t.Errorf("after it: %+v", out)
+				if out := runIn(t, s, "s", code); !strings.HasSuffix(out.Stdout, "1\n") || out.Status != "ok" {
+					t.Errorf(`after it: %+v, want strings.HasSuffix(out.Stdout, "1\n"), out.Status "ok"`, out)
 				}
 			}
 		})
@@ -63,10 +64,10 @@ func TestErrorAfterTheTimeout(t *testing.T) {
 	s := newService(t)
 	out := execute(t, s, ExecuteIn{Code: "let fail; await new Promise((r, reject) => { fail = reject })", SessionID: new("s"), Timeout: 1})
 	if out.Status != "timeout" {
-		t.Fatalf("%+v", out)
+		t.Fatalf(`got %+v, want out.Status "timeout"`, out)
 	}
-	if out := in(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'"); brief(out.Outputs) != "error Error: late\n= 'on'" {
-		t.Error(brief(out.Outputs))
+	if out := runIn(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'"); summarize(out.Outputs) != "error Error: late\n= 'on'" {
+		t.Errorf(`got %v, want "error Error: late\n= 'on'"`, summarize(out.Outputs))
 	}
 }
 
@@ -74,7 +75,7 @@ func TestErrorAfterTheTimeout(t *testing.T) {
 func TestManyInterrupts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	in(t, s, "s", "const kept = 1; const { setTimeout: sleep } = require('timers/promises')")
+	runIn(t, s, "s", "const kept = 1; const { setTimeout: sleep } = require('timers/promises')")
 	loops := []string{
 		"for (let i = 0; ; i++) console.log('line', { i })",
 		"for (;;) { await null; console.error('e') }",
@@ -84,13 +85,13 @@ func TestManyInterrupts(t *testing.T) {
 	for round := range 4 {
 		for _, code := range loops {
 			ctx, cancel := context.WithCancel(t.Context())
-			_, wait := began(t, ctx, s, "s", code)
+			_, wait := startCell(t, ctx, s, "s", code)
 			cancel()
 			_, err := wait()
-			refused(t, err, op.Canceled, "interrupted")
-			out := in(t, s, "s", "console.log('on', await sleep(1, kept)); 'v'")
-			if got := brief(out.Outputs); !strings.Contains(out.Stdout, "on 1\n") || !strings.HasSuffix(got, "= 'v'") {
-				t.Fatalf("round %d, after %s: %.300s", round, code, got)
+			wantError(t, err, op.Canceled, "interrupted")
+			out := runIn(t, s, "s", "console.log('on', await sleep(1, kept)); 'v'")
+			if got := summarize(out.Outputs); !strings.Contains(out.Stdout, "on 1\n") || !strings.HasSuffix(got, "= 'v'") {
+				t.Fatalf(`round %d, after %s: %.300s, want strings.Contains(out.Stdout, "on 1\n"), strings.HasSuffix(got, "= 'v'")`, round, code, got)
 			}
 		}
 	}
@@ -100,15 +101,15 @@ func TestTimeoutOfWhatCannotBeInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.grace = time.Second
-	in(t, s, "s", "const lost = 1")
+	runIn(t, s, "s", "const lost = 1")
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{
 		Code: "console.log('before'); require('child_process').execSync('trap \"\" INT; sleep 100 & wait; sleep 100')", SessionID: new("s"), Timeout: 1})
 	if err != nil || out.Status != "timeout" || out.Stdout != "before\n" || !strings.Contains(call.Message, "variables are lost") {
-		t.Fatalf("%q, %v, %+v", call.Message, err, out)
+		t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", out.Stdout "before\n", strings.Contains(call.Message, "variables are lost")`, call.Message, err, out)
 	}
-	if out := in(t, s, "s", "typeof lost"); brief(out.Outputs) != "= 'undefined'" || *out.ExecutionCount != 1 {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "typeof lost"); summarize(out.Outputs) != "= 'undefined'" || *out.ExecutionCount != 1 {
+		t.Errorf(`got %+v, want brief(out.Outputs) "= 'undefined'", *out.ExecutionCount 1`, out)
 	}
 }
 
@@ -118,7 +119,7 @@ func TestTimeoutOfACallOfItsOwn(t *testing.T) {
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "console.log('a'); while (true) {}", Timeout: 1})
 	if err != nil || out.Status != "timeout" || out.ExitCode != 124 || out.Stdout != "a\n" || !strings.Contains(call.Message, "longer than 1 second") {
-		t.Errorf("%q, %v, %+v", call.Message, err, out)
+		t.Errorf(`got %q, %v, %+v, want out.Status "timeout", out.ExitCode 124, out.Stdout "a\n", strings.Contains(call.Message, "longer than 1 second")`, call.Message, err, out)
 	}
 }
 
@@ -133,17 +134,17 @@ func TestDeathInASession(t *testing.T) {
 		{"console.log('a'); process.exit(0)", "stdout a⏎", "ok", 0, "exited with code 0"},
 		{"console.log('a'); process.exit(7)", "stdout a⏎", "error", 7, "exited with code 7"},
 		{"setTimeout(() => process.exit(2), 5); await new Promise(() => {})", "", "error", 2, "exited with code 2"},
-		{"process.kill(process.pid, 'SIGKILL'); while (true) {}", "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the memory ran out", "error", 137, "SIGKILL"},
+		{"process.kill(process.pid, 'SIGKILL'); while (true) {}", "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", "error", 137, "SIGKILL"},
 		{"process.abort()", "error ProcessDied: the process was killed by SIGABRT", "error", 134, "SIGABRT"},
 	} {
-		in(t, s, "s", "var x = 1")
+		runIn(t, s, "s", "var x = 1")
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 30})
-		if err != nil || brief(out.Outputs) != c.want && c.exit != 134 || out.Status != c.status || out.ExitCode != c.exit || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
-			t.Errorf("%s: %q, %v, %+v", c.code, call.Message, err, out)
+		if err != nil || summarize(out.Outputs) != c.want && c.exit != 134 || out.Status != c.status || out.ExitCode != c.exit || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
+			t.Errorf(`%s: got %q, %v, %+v, want output %q, status %s, exit code %d, a message with %q and "variables are lost"`, c.code, call.Message, err, out, c.want, c.status, c.exit, c.says)
 		}
-		if out := in(t, s, "s", "typeof x"); brief(out.Outputs) != "= 'undefined'" {
-			t.Errorf("after %s: %+v", c.code, out)
+		if out := runIn(t, s, "s", "typeof x"); summarize(out.Outputs) != "= 'undefined'" {
+			t.Errorf(`after %s: %+v, want brief(out.Outputs) "= 'undefined'"`, c.code, out)
 		}
 	}
 }
@@ -151,7 +152,7 @@ func TestDeathInASession(t *testing.T) {
 func TestDeathBetweenCells(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	pid, err := strconv.Atoi(strings.TrimPrefix(brief(in(t, s, "s", "process.on('SIGUSR2', () => { console.log('last words'); process.exit(5) }); process.pid").Outputs), "= "))
+	pid, err := strconv.Atoi(strings.TrimPrefix(summarize(runIn(t, s, "s", "process.on('SIGUSR2', () => { console.log('last words'); process.exit(5) }); process.pid").Outputs), "= "))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,17 +161,17 @@ func TestDeathBetweenCells(t *testing.T) {
 	}
 	testenv.Poll(t, "the session stops", func() bool {
 		i, err := s.GetSession(t.Context(), SessionIn{SessionID: "s"})
-		return err == nil && i.Session.State == "stopped"
+		return err == nil && !i.Session.Alive
 	})
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "1", SessionID: new("s")})
-	if err != nil || brief(out.Outputs) != "stdout last words⏎\n= 1" || !strings.Contains(call.Hint, "exited with code 5") {
-		t.Errorf("%q, %v, %+v", call.Hint, err, out)
+	if err != nil || summarize(out.Outputs) != "stdout last words⏎\n= 1" || !strings.Contains(call.Hint, "exited with code 5") {
+		t.Errorf(`got %q, %v, %+v, want brief(out.Outputs) "stdout last words⏎\n= 1", strings.Contains(call.Hint, "exited with code 5")`, call.Hint, err, out)
 	}
 }
 
-// began runs code in a session and returns when it prints; wait gives its reply.
-func began(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
+// startCell runs code in a session and returns when it prints; wait gives its reply.
+func startCell(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
 	t.Helper()
 	var out ExecuteOut
 	var failure error
@@ -215,43 +216,44 @@ func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 func TestKilledFromOutside(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	pid, wait := began(t, t.Context(), s, "s", "require('child_process').execSync('sleep 100')")
+	pid, wait := startCell(t, t.Context(), s, "s", "require('child_process').execSync('sleep 100')")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	out, err := wait()
-	if err != nil || out.Status != "error" || out.ExitCode != 137 || !strings.Contains(brief(out.Outputs), "ProcessDied") {
-		t.Errorf("%v, %+v", err, out)
+	if err != nil || out.Status != "error" || out.ExitCode != 137 || !strings.Contains(summarize(out.Outputs), "ProcessDied") {
+		t.Errorf(`got %v, %+v, want out.Status "error", out.ExitCode 137, strings.Contains(brief(out.Outputs), "ProcessDied")`, err, out)
 	}
 }
 
 func TestDeleteDuringACell(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	pid, wait := began(t, t.Context(), s, "s", "while (true) {}")
+	pid, wait := startCell(t, t.Context(), s, "s", "while (true) {}")
 	var second error
 	var queued sync.WaitGroup
 	queued.Go(func() { _, second = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s"), Timeout: 60}) })
 	testenv.Poll(t, "a call waits in line", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.sessions["s"].running == 2
+		ss, ok := s.sessions.Get("s")
+		return ok && ss.Calls() == 2
 	})
 	if out, err := s.DeleteSession(t.Context(), SessionIn{SessionID: "s"}); err != nil || !out.Deleted || alive(pid) {
-		t.Errorf("%v, %+v, alive: %v", err, out, alive(pid))
+		t.Errorf("got %v, %+v, alive: %v, want out.Deleted, not alive(pid)", err, out, alive(pid))
 	}
 	_, err := wait()
-	refused(t, err, op.Conflict, "was deleted while code ran in it")
+	wantError(t, err, op.Conflict, "was deleted while code ran in it")
 	queued.Wait()
-	refused(t, second, op.Conflict, "was deleted")
+	wantError(t, second, op.Conflict, "was deleted")
 	_, err = s.DeleteSession(t.Context(), SessionIn{SessionID: "s"})
-	refused(t, err, op.NotFound, "no Node.js session")
+	wantError(t, err, op.NotFound, "no Node.js session")
 }
 
 func TestCloseDuringCells(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	pid, wait := began(t, t.Context(), s, "s", "while (true) {}")
+	pid, wait := startCell(t, t.Context(), s, "s", "while (true) {}")
 	alone := make(chan error, 1)
 	go func() {
 		_, err := s.Execute(t.Context(), ExecuteIn{Code: "while (true) {}", Timeout: 60})
@@ -260,39 +262,39 @@ func TestCloseDuringCells(t *testing.T) {
 	testenv.Poll(t, "the other call runs", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.calls) == 1
+		return len(s.oneShot) == 1
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v", left)
+		t.Errorf("left: %v, want len(left) at most 0, not alive(pid)", left)
 	}
 	_, err := wait()
-	refused(t, err, op.Unavailable, "stopping")
-	refused(t, <-alone, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
+	wantError(t, <-alone, op.Unavailable, "stopping")
 	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
-	refused(t, err, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
 	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1"})
-	refused(t, err, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
 }
 
 func TestCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	in(t, s, "s", "var x = 1")
+	runIn(t, s, "s", "var x = 1")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, wait := began(t, ctx, s, "s", "while (true) {}")
+	_, wait := startCell(t, ctx, s, "s", "while (true) {}")
 	cancel()
 	_, err := wait()
-	refused(t, err, op.Canceled, "was interrupted")
+	wantError(t, err, op.Canceled, "was interrupted")
 	gone := errors.New("client gone")
 	calls := 0
 	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
 		func(op.Event) error { calls++; return gone })
 	if err == nil || calls > 2 {
-		t.Errorf("%v after %d calls", err, calls)
+		t.Errorf("got %v after %d calls, want err other than nil, calls at most 2", err, calls)
 	}
-	if out := in(t, s, "s", "x"); !strings.Contains(brief(out.Outputs), "= 1") {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "x"); !strings.Contains(summarize(out.Outputs), "= 1") {
+		t.Errorf(`got %+v, want strings.Contains(brief(out.Outputs), "= 1")`, out)
 	}
 }
 
@@ -307,35 +309,35 @@ func TestSessionsStayApart(t *testing.T) {
 				code := fmt.Sprintf("var mine = (globalThis.mine ?? %d * 100) + 1; console.log(mine); mine", i)
 				out, err := s.Execute(t.Context(), ExecuteIn{Code: code, SessionID: &name, Timeout: 120})
 				n := i*100 + round + 1
-				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || brief(out.Outputs) != want {
-					t.Errorf("session %d: %v, %s, want %s", i, err, brief(out.Outputs), want)
+				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || summarize(out.Outputs) != want {
+					t.Errorf("session %d: %v, %s, want %s", i, err, summarize(out.Outputs), want)
 				}
 			}
 		})
 	}
 	all.Wait()
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("one more")})
-	refused(t, err, op.Exhausted, "already 20 Node.js sessions")
+	wantError(t, err, op.Exhausted, "Node.js session limit reached (20)")
 }
 
 func TestCellsOfASessionWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	in(t, s, "s", "let n = 0")
+	runIn(t, s, "s", "let n = 0")
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			in(t, s, "s", "{ const m = n; await new Promise(r => setTimeout(r, 1)); n = m + 1 }")
+			runIn(t, s, "s", "{ const m = n; await new Promise(r => setTimeout(r, 1)); n = m + 1 }")
 		})
 	}
 	all.Wait()
-	if out := in(t, s, "s", "n"); brief(out.Outputs) != "= 10" {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "n"); summarize(out.Outputs) != "= 10" {
+		t.Errorf(`got %+v, want brief(out.Outputs) "= 10"`, out)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, wait := began(t, ctx, s, "s", "await new Promise(() => {})")
+	_, wait := startCell(t, ctx, s, "s", "await new Promise(() => {})")
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s"), Timeout: 1})
-	refused(t, err, op.Conflict, "busy with other code for 1 second")
+	wantError(t, err, op.Conflict, "busy with other code for 1 second")
 	cancel()
 	_, _ = wait()
 }
@@ -355,15 +357,15 @@ func TestMuchOutputIsBounded(t *testing.T) {
 			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'", SessionID: &session, Timeout: 120})
 			got := out.Stdout
 			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
-				t.Errorf("%s: %s, %d bytes: %.30q … %q", name, out.Status, len(got), got, got[max(0, len(got)-30):])
+				t.Errorf(`%s: got %s, %d bytes: %.30q … %q, want out.Status "ok", len(got) at most limit+1000, strings.HasPrefix(got, "first\n"), strings.HasSuffix(got, "last\n"), strings.Contains(got, "bytes of output left out")`, name, out.Status, len(got), got, got[max(0, len(got)-30):])
 			}
 			if last := out.Outputs[len(out.Outputs)-1]; last.Data == nil {
-				t.Errorf("%s: the value is missing", name)
+				t.Errorf("%s: got the value is missing, want last.Data other than nil", name)
 			}
 		}
 	}
-	if out := in(t, s, "s", "'v'.repeat(10_000_000)"); len((*out.Outputs[0].Data)["text/plain"].(string)) > maxMessage+100 {
-		t.Error("a long value is not bounded")
+	if out := runIn(t, s, "s", "'v'.repeat(10_000_000)"); len((*out.Outputs[0].Data)["text/plain"].(string)) > maxMessage+100 {
+		t.Errorf(`a long value is not bounded, want len((*out.Outputs[0].Data)["text/plain"].(string)) at most maxMessage+100`)
 	}
 }
 
@@ -377,15 +379,15 @@ func TestOutputsComeWhileTheCodeRuns(t *testing.T) {
 		err := s.ExecuteStream(t.Context(), ExecuteIn{Code: code, SessionID: &session, Timeout: 60}, func(e op.Event) error {
 			events = append(events, e.Name)
 			if ev := e.Data.(ExecuteEvent); ev.Result != nil {
-				if got := brief(ev.Result.Outputs); got != "stdout first⏎\n= 'end'" {
-					t.Errorf("result: %s", got)
+				if got := summarize(ev.Result.Outputs); got != "stdout first⏎\n= 'end'" {
+					t.Errorf(`result: %s, want "stdout first⏎\n= 'end'"`, got)
 				}
 				return nil
 			}
 			return os.WriteFile(mark, nil, 0o600)
 		})
 		if got := strings.Join(events, " "); err != nil || got != "output output result" {
-			t.Errorf("%v, %s", err, got)
+			t.Errorf(`got %v, %s, want "output output result"`, err, got)
 		}
 		if err := os.Remove(mark); err != nil {
 			t.Fatal(err)
@@ -416,16 +418,16 @@ func FuzzFrames(f *testing.F) {
 			t.Fatal(err)
 		}
 		var raw []byte
-		p.frames = parser{sign: sign, raw: func(b []byte) { raw = append(raw, b...) }, frame: p.take}
+		p.frames = parser{sign: sign, raw: func(b []byte) { raw = append(raw, b...) }, frame: p.handleFrame}
 		for b := range slices.Chunk([]byte(text), max(1, piece)) {
 			p.frames.feed(b)
 		}
 		p.frames.flush()
 		if !bytes.Contains([]byte(text), sign) && string(raw) != text {
-			t.Errorf("%q became %q", text, raw)
+			t.Errorf("got %q, want the text %q unchanged", raw, text)
 		}
-		if stdout, stderr := streams(fold(p.turnOver().finish())); len(stdout)+len(stderr) > 3*len(text)+1000 {
-			t.Errorf("%d bytes became %d", len(text), len(stdout)+len(stderr))
+		if stdout, stderr := cell.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
+			t.Errorf("got %d bytes became %d, want at most 3*len(text)+1000", len(text), len(stdout)+len(stderr))
 		}
 	})
 }

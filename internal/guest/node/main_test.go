@@ -29,11 +29,11 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		s.Close()
 		if left := c.Runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v", left)
+			t.Errorf("processes are left: %v, want len(left) at most 0", left)
 		}
 		c.Runner.Close()
 		if left, _ := os.ReadDir(dir + "/state/nodejs"); len(left) > 0 {
-			t.Errorf("folders are left: %v", left)
+			t.Errorf("folders are left: %v, want len(left) at most 0", left)
 		}
 	})
 	return s
@@ -51,14 +51,14 @@ func execute(t testing.TB, s *Service, in ExecuteIn) ExecuteOut {
 	return out
 }
 
-// in runs code in a session.
-func in(t testing.TB, s *Service, session, code string) ExecuteOut {
+// runIn runs code in a session.
+func runIn(t testing.TB, s *Service, session, code string) ExecuteOut {
 	t.Helper()
 	return execute(t, s, ExecuteIn{Code: code, SessionID: &session})
 }
 
-// brief writes outputs one a line, so that a table of cells is readable.
-func brief(outputs []Output) string {
+// summarize writes outputs one a line, so that a table of cells is readable.
+func summarize(outputs []Output) string {
 	var lines []string
 	for _, o := range outputs {
 		switch o.Type {
@@ -73,8 +73,8 @@ func brief(outputs []Output) string {
 	return strings.Join(lines, "\n")
 }
 
-// refused wants an error of this kind whose message says this.
-func refused(t testing.TB, err error, code op.Code, says string) {
+// wantError wants an error of this kind whose message says this.
+func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)
 	if !ok || e.Code != code || !strings.Contains(e.Msg, says) {

@@ -1,12 +1,10 @@
-// Package node runs JavaScript in Node.js: each call in a process of its own, or
-// in a session, which is a process that lives on and keeps its variables.
+// Package node runs JavaScript in Node.js: each call in a new process, or in a session,
+// which is a process that keeps its variables.
 //
-// It owns the sessions with their processes, and the folders in which the files of
-// a call lie. It keeps a bounded part of what code prints, however much that is. A
-// cell that takes too long is interrupted and its session kept; only if it does not
-// let itself be interrupted is its process ended, and the reply says that the
-// variables are lost. It installs nothing: which versions and packages of Node.js
-// there are is the machine's affair.
+// It owns the sessions with their processes, and the folders for the files of a call. It
+// keeps a bounded part of the output. A cell that times out is interrupted and its session
+// kept; only if the cell ignores the interrupt is the process killed, and the reply says
+// that the variables are lost. It installs no versions or packages of Node.js.
 package node
 
 import (
@@ -14,8 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -24,42 +24,37 @@ type Config struct {
 	Runner      *proc.Runner
 	Home        string
 	Workspace   string        // where code runs; empty: the home
-	State       string        // where the files of a call are laid; empty: the system's folder for temporary files
+	State       string        // folder for the files of a call; empty: the temporary folder
+	Version     string        // of code that asks for none, if it is installed; empty: the first in PATH
 	MaxSessions int           // 0: 16
-	Idle        time.Duration // the longest that an unused session is kept; 0: as long as it asks for
+	Idle        time.Duration // upper limit of a session's idle timeout; 0: none
 	Log         *slog.Logger
 }
 
 const (
-	// outputLimit is how many bytes of one cell's outputs are kept.
+	// outputLimit is how many bytes of a cell's output are kept.
 	outputLimit = 16 << 20
-	// startTime bounds the start of a session's process.
+	// startTime limits the start of a session's process.
 	startTime = 30 * time.Second
-	// stopGrace is how long a process may take to end when its time is up.
+	// stopGrace is how long a process may take to exit after a timeout.
 	stopGrace = 500 * time.Millisecond
-	// defaultTimeout is for callers that name none.
-	defaultTimeout = 30 * time.Second
 )
 
 // Service runs JavaScript.
 type Service struct {
 	Config
 	base  pathname.Base
-	now   func() time.Time
 	grace time.Duration // how long an interrupted cell may take to end
-	limit int64         // bytes of output that are kept of a cell
+	limit int64         // bytes of a cell's output that are kept
 
-	turns chan struct{}  // taken by calls in processes of their own
+	turns chan struct{}  // limits the calls without a session
 	tasks sync.WaitGroup // processes that are being ended
 
-	mu       sync.Mutex // guards what follows and all sessions
-	closed   bool
-	calls    map[*process]struct{} // those of no session
-	sessions map[string]*session
-	sweeper  *time.Timer
-	fault    string // why the last start failed
-	used     bool
-	versions map[string]known
+	mu       sync.Mutex            // guards what follows and all sessions
+	oneShot  map[*process]struct{} // processes of calls without a session
+	sessions *session.Table[*Session]
+	runtime  cell.Readiness
+	versions map[string]cachedVersion
 }
 
 // New returns the service; nothing is started or touched before the first call.
@@ -73,74 +68,66 @@ func New(c Config) *Service {
 	if c.Workspace == "" {
 		c.Workspace = c.Home
 	}
-	return &Service{
+	s := &Service{
 		Config:   c,
 		base:     pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		now:      time.Now,
 		grace:    5 * time.Second,
 		limit:    outputLimit,
 		turns:    make(chan struct{}, c.MaxSessions),
-		calls:    map[*process]struct{}{},
-		sessions: map[string]*session{},
-		versions: map[string]known{},
+		oneShot:  map[*process]struct{}{},
+		versions: map[string]cachedVersion{},
 	}
+	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
+		Name: "Node.js", Field: "session_id", List: "GET /v1/nodejs/sessions", End: "DELETE /v1/nodejs/sessions/{session_id}",
+		Max: c.MaxSessions, Log: c.Log, OnEnd: killProcess,
+	})
+	return s
 }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	const tag = "nodejs"
 	execute := op.New(op.Spec{Name: "nodejs_execute", Route: "POST /v1/nodejs/execute", Tag: tag, SDK: "nodejs.execute_code",
-		Doc: "Run JavaScript in Node.js. Without a session the code has a process of its own; with session_id or stateful it runs in a process that keeps variables, where const, let and class may be declared again. " +
+		Doc: "Run JavaScript in Node.js. Without a session the code runs in a new process; with session_id or stateful it runs in a process that keeps variables, where const, let and class may be redeclared. " +
 			"Top-level await, require, import and import() work in both; the value of the last expression is among the outputs, awaited if it is a promise. " +
-			"With stream=true the outputs come as events while they are made: output, then result."}, s.Execute)
+			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "nodejs_info", Route: "GET /v1/nodejs/info", Tag: tag, SDK: "nodejs.get_info", ReadOnly: true,
-			Doc: "Tell which versions of Node.js are installed, and which packages code can require."}, s.Info),
+			Doc: "List the installed versions of Node.js and the packages that code can require."}, s.Info),
 		op.New(op.Spec{Name: "nodejs_create_session", Route: "POST /v1/nodejs/sessions", Tag: tag, SDK: "nodejs.create_session",
-			Doc: "Start a session: a Node.js process that keeps variables between calls. A session that exists already is returned as it is."}, s.CreateSession),
+			Doc: "Create a session: a Node.js process that keeps variables between calls. An existing session is returned unchanged."}, s.CreateSession),
 		op.New(op.Spec{Name: "nodejs_list_sessions", Route: "GET /v1/nodejs/sessions", Tag: tag, SDK: "nodejs.list_sessions", ReadOnly: true,
-			Doc: "List the sessions by their ids."}, s.ListSessions),
+			Doc: "List the sessions by ID."}, s.ListSessions),
 		op.New(op.Spec{Name: "nodejs_get_session", Route: "GET /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.get_session", ReadOnly: true,
-			Doc: "Tell about one session."}, s.GetSession),
+			Doc: "Show one session."}, s.GetSession),
 		op.New(op.Spec{Name: "nodejs_update_session", Route: "PATCH /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.update_session",
-			Doc: "Change the working directory of a session or how long it is kept unused. A directory takes effect with the next call."}, s.UpdateSession),
+			Doc: "Change the working directory or the idle timeout of a session. A new directory takes effect with the next call."}, s.UpdateSession),
 		op.New(op.Spec{Name: "nodejs_delete_session", Route: "DELETE /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.delete_session", Destructive: true,
-			Doc: "End a session's process, even while code runs in it, and forget its variables."}, s.DeleteSession),
+			Doc: "Delete a session and its variables, even while code runs in it."}, s.DeleteSession),
 	}
 }
 
-// State for readiness: idle before the first call, absent without Node.js, failed
-// if it did not start the last time, ready otherwise.
+// State is the readiness: absent without Node.js, idle before the first call, failed if
+// the last start failed, otherwise ready.
 func (s *Service) State() (state, why string) {
 	if _, ok := s.Runner.Look("node", "nodejs"); !ok {
-		return "absent", absent
+		return "absent", notInstalled
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.fault != "":
-		return "failed", s.fault
-	case !s.used:
-		return "idle", "starts with the first call"
-	}
-	return "ready", ""
+	return s.runtime.State()
 }
 
 // Close ends every process.
 func (s *Service) Close() error {
 	s.mu.Lock()
-	s.closed = true
-	if s.sweeper != nil {
-		s.sweeper.Stop()
-	}
-	for _, ss := range s.sessions {
-		s.remove(ss)
-	}
-	for p := range s.calls {
+	s.sessions.Shut()
+	for p := range s.oneShot {
 		s.tasks.Go(p.kill)
 	}
 	s.mu.Unlock()
 	s.tasks.Wait()
+	s.sessions.Wait()
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -18,29 +18,28 @@ import (
 var worker string
 
 const (
-	// nudgeTime is how long an interrupt may take to be handed over.
+	// nudgeTime is how long it may take to send an interrupt.
 	nudgeTime = 250 * time.Millisecond
-	// maxMessage bounds a value or an error.
+	// maxMessage limits a value or an error.
 	maxMessage = 4 << 20
 )
 
-// bootstrap reads the worker from descriptor 3 and calls it: no file of ours lies
-// about that somebody could change. An import belongs to the script in which it is
-// written, and here it works.
+// bootstrap reads the worker from descriptor 3 and calls it, so that there is no file that
+// someone could change. It passes import, which works only in the script that contains it.
 const bootstrap = `{const fs=require("fs"),b=Buffer.alloc(%d);for(let n=0;n<b.length;)n+=fs.readSync(3,b,n,b.length-n,null);` +
 	`require("vm").runInThisContext(b.toString(),{filename:"cove:worker"})(%t,"%x",(n,o)=>o?import(n,o):import(n))}`
 
-// start says how a process begins.
+// start is how to start a process.
 type start struct {
 	path  string // of Node.js
 	dir   string
 	env   []string
 	once  bool
 	stdin io.Reader // nil: none
-	limit int64     // bytes of output that are kept of a cell
+	limit int64     // bytes of a cell's output that are kept
 }
 
-// message is what a process is told.
+// message is sent to a process.
 type message struct {
 	ID        int     `json:"id,omitempty"`
 	Code      *string `json:"code,omitempty"`
@@ -65,12 +64,12 @@ type process struct {
 	stdout        *tap     // with the worker's frames in it
 	stderr        *tap
 	frames        parser
-	message       []byte // what has come of one that needs several frames
+	message       []byte // the start of one that needs several frames
 	queue         chan message
 	version       chan string // has an element once the worker runs
 	ended         chan ending
 	struck        chan struct{} // has an element once the code was told to stop
-	gone          chan struct{} // closed when it has ended and all it said was read
+	gone          chan struct{} // closed when it has exited and all its output was read
 	helpers       sync.WaitGroup
 	limit         int64
 
@@ -84,12 +83,12 @@ func launch(r *proc.Runner, c start) (*process, error) {
 		queue: make(chan message, 8), version: make(chan string, 1), ended: make(chan ending, 1), struck: make(chan struct{}, 1),
 		gone: make(chan struct{}), out: newTranscript(c.limit), limit: c.limit,
 	}
-	p.frames = parser{sign: newSign(), raw: func(b []byte) { p.print(0, 2, b) }, frame: p.take}
+	p.frames = parser{sign: newSign(), raw: func(b []byte) { p.addText(0, 2, b) }, frame: p.handleFrame}
 	command := proc.Command{
 		Path: c.path, Args: []string{"--no-force-async-hooks-checks", "-e", fmt.Sprintf(bootstrap, len(worker), c.once, p.frames.sign)},
 		Dir: c.dir, Env: c.env, Stdin: c.stdin, Grace: stopGrace, Session: true,
 	}
-	var l plumbing
+	var l pipes
 	err := p.connect(&command, &l)
 	if err == nil {
 		p.Process, err = r.Start(command)
@@ -103,17 +102,17 @@ func launch(r *proc.Runner, c start) (*process, error) {
 		}
 		return nil, err
 	}
-	p.begin(c.once, l.ours)
+	p.serve(c.once, l.ours)
 	return p, nil
 }
 
 // connect opens the pipes of a process.
-func (p *process) connect(c *proc.Command, l *plumbing) error {
+func (p *process) connect(c *proc.Command, l *pipes) error {
 	stdout, out, err := l.pipe(true)
 	if err != nil {
 		return err
 	}
-	frames, err := l.again(stdout)
+	frames, err := l.reopen(stdout)
 	if err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (p *process) connect(c *proc.Command, l *plumbing) error {
 	if p.stdout, err = newTap(out, p.frames.feed); err != nil {
 		return err
 	}
-	if p.stderr, err = newTap(errs, func(b []byte) { p.print(1, 3, b) }); err != nil {
+	if p.stderr, err = newTap(errs, func(b []byte) { p.addText(1, 3, b) }); err != nil {
 		return err
 	}
 	cells, own, err := l.pipe(false)
@@ -141,8 +140,8 @@ func (p *process) connect(c *proc.Command, l *plumbing) error {
 	return nil
 }
 
-// begin starts the goroutines of a process and sees to its end.
-func (p *process) begin(once bool, files []*os.File) {
+// serve starts the goroutines of a process, which end with it.
+func (p *process) serve(once bool, files []*os.File) {
 	p.helpers.Go(p.stdout.listen)
 	p.helpers.Go(p.stderr.listen)
 	p.helpers.Go(func() { p.write(once) })
@@ -163,7 +162,7 @@ func (p *process) begin(once bool, files []*os.File) {
 	}()
 }
 
-// write passes messages on.
+// write sends the queued messages.
 func (p *process) write(once bool) {
 	if _, err := io.WriteString(p.cells, worker); err != nil {
 		return
@@ -188,46 +187,46 @@ func (p *process) write(once bool) {
 	}
 }
 
-// tell queues a message. A process that takes none for long is one that will be
-// ended, so it may be lost.
-func (p *process) tell(m message) {
+// send queues a message. If the process does not read for long, it will be killed, so the
+// message may be lost.
+func (p *process) send(m message) {
 	select {
 	case p.queue <- m:
 	default:
 	}
 }
 
-// terminate makes the thread beside the code stop what that does.
+// terminate makes the thread beside the code stop the code.
 func (p *process) terminate() {
 	// A full pipe holds enough of them.
 	_ = p.nudges.SetWriteDeadline(time.Now().Add(nudgeTime))
 	_, _ = p.nudges.Write([]byte{'!'})
 }
 
-// kill ends the process with all that it started, and returns when its last words
-// were read.
+// kill kills the process with all that it started, and returns when its last output was
+// read.
 func (p *process) kill() {
 	p.Kill()
 	<-p.gone
 	p.helpers.Wait()
 }
 
-// stop is kill after it was asked to end.
+// stop asks the process to exit, then kills it.
 func (p *process) stop() {
 	p.Stop()
 	p.kill()
 }
 
-// take takes in a frame.
-func (p *process) take(kind byte, begins, ends bool, data []byte) {
+// handleFrame processes a frame.
+func (p *process) handleFrame(kind byte, begins, ends bool, data []byte) {
 	if kind == 'o' {
-		p.print(0, 0, data)
+		p.addText(0, 0, data)
 		return
 	}
-	// What a program wrote to stderr that has ended by now comes before.
+	// What a program that has exited wrote to stderr comes first.
 	p.stderr.drain()
 	if kind == 'e' {
-		p.print(1, 1, data)
+		p.addText(1, 1, data)
 		return
 	}
 	if begins {
@@ -237,12 +236,12 @@ func (p *process) take(kind byte, begins, ends bool, data []byte) {
 		p.message = append(p.message, data...)
 	}
 	if ends {
-		p.hear(kind, p.message)
+		p.handleMessage(kind, p.message)
 	}
 }
 
-// hear takes in a whole message.
-func (p *process) hear(kind byte, b []byte) {
+// handleMessage processes a complete message.
+func (p *process) handleMessage(kind byte, b []byte) {
 	switch kind {
 	case 'r':
 		select {
@@ -257,9 +256,9 @@ func (p *process) hear(kind byte, b []byte) {
 	case 'v':
 		text := string(b)
 		if len(b) >= maxMessage {
-			text = string(headOf(b, maxMessage)) + "\n[... the rest of the value is left out ...]"
+			text = string(firstBytes(b, maxMessage)) + "\n[... the rest of the value is left out ...]"
 		}
-		p.say(result(text))
+		p.addOutput(result(text))
 	case 'x':
 		var e struct {
 			Name      string   `json:"ename"`
@@ -267,51 +266,51 @@ func (p *process) hear(kind byte, b []byte) {
 			Traceback []string `json:"traceback"`
 		}
 		if json.Unmarshal(b, &e) != nil {
-			p.say(failure("Error", "an error was thrown whose description is too long to be shown"))
+			p.addOutput(failure("Error", "an error was thrown whose description is too long to be shown"))
 			return
 		}
-		p.say(output{Type: kernel.Error, EName: e.Name, EValue: e.Value, Traceback: e.Traceback})
+		p.addOutput(output{Type: kernel.Error, EName: e.Name, EValue: e.Value, Traceback: e.Traceback})
 	case 'd':
 		var e ending
 		if json.Unmarshal(b, &e) == nil {
 			select {
 			case p.ended <- e:
-			default: // nobody waits for a cell that was given up
+			default: // nobody waits for an abandoned cell
 			}
 		}
 	}
 }
 
-// print takes in text of a stream, read from one of two sources.
-func (p *process) print(which, source int, b []byte) {
+// addText adds text of a stream, read from one of two sources.
+func (p *process) addText(which, source int, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.add(which, p.texts[source].text(b))
 }
 
-// add keeps a stream's text. The lock is held.
+// add adds text of a stream. The lock is held.
 func (p *process) add(which int, text string) {
 	if text != "" {
 		p.out.add(stream([]string{"stdout", "stderr"}[which], text))
 	}
 }
 
-func (p *process) say(o output) {
+func (p *process) addOutput(o output) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.out.add(o)
 }
 
-// transcript is that of the cell that begins: what was said since the last one,
-// which nobody has seen, is in it.
+// transcript returns that of the cell that starts. It includes output since the last one,
+// which nobody has seen.
 func (p *process) transcript() *transcript {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out
 }
 
-// turnOver ends a cell's transcript and begins the next one's.
-func (p *process) turnOver() *transcript {
+// nextTranscript returns a cell's transcript and starts the next one.
+func (p *process) nextTranscript() *transcript {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.out
@@ -319,8 +318,8 @@ func (p *process) turnOver() *transcript {
 	return old
 }
 
-// over tells whether the process has ended.
-func (p *process) over() bool {
+// hasExited reports whether the process has exited.
+func (p *process) hasExited() bool {
 	select {
 	case <-p.Done():
 		return true
@@ -329,6 +328,6 @@ func (p *process) over() bool {
 	}
 }
 
-// interrupt signals the programs that the code started and waits for. The process
-// itself takes no notice.
+// interrupt signals the programs that the code started and waits for. The process itself
+// ignores the signal.
 func (p *process) interrupt() { _ = p.Signal(syscall.SIGINT) }

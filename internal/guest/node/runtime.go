@@ -15,32 +15,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
 const (
-	absent = "Node.js is not installed; on Debian or Ubuntu: apt-get install nodejs npm"
-	// askTime bounds the question for a version.
+	notInstalled = "Node.js is not installed; on Debian or Ubuntu: apt-get install nodejs npm"
+	// askTime limits a query for the version.
 	askTime = 10 * time.Second
-	// maxManifest bounds a package.json.
+	// maxManifest limits the size of a package.json.
 	maxManifest = 1 << 20
-	// maxPackages bounds a list of packages.
+	// maxPackages limits a list of packages.
 	maxPackages = 2000
 )
 
-// known is what a program said of itself, as long as it does not change.
-type known struct {
+// cachedVersion is the version of a program, valid until its file changes.
+type cachedVersion struct {
 	modified time.Time
 	size     int64
 	version  string
 }
 
-// program is one Node.js.
+// program is one installed Node.js.
 type program struct{ path, version string }
 
-// places are where version managers put Node.js, below the home or the root.
-var places = []string{
+// installPatterns are where version managers install Node.js.
+var installPatterns = []string{
 	"~/.nvm/versions/node/*/bin/node",
 	"~/.local/share/fnm/node-versions/*/installation/bin/node",
 	"~/.fnm/node-versions/*/installation/bin/node",
@@ -60,7 +61,7 @@ func (s *Service) candidates() []string {
 	if path, ok := s.Runner.Look("node", "nodejs"); ok {
 		paths = append(paths, path)
 	}
-	for _, dir := range filepath.SplitList(lookup(s.Runner.Environ(), "PATH")) {
+	for _, dir := range filepath.SplitList(environ.Get(s.Runner.Environ(), "PATH")) {
 		entries, err := os.ReadDir(dir)
 		if err != nil || !filepath.IsAbs(dir) {
 			continue
@@ -71,7 +72,7 @@ func (s *Service) candidates() []string {
 			}
 		}
 	}
-	for _, pattern := range places {
+	for _, pattern := range installPatterns {
 		if rest, ok := strings.CutPrefix(pattern, "~"); ok {
 			if pattern = s.Home + rest; s.Home == "" {
 				continue
@@ -92,27 +93,41 @@ func (s *Service) candidates() []string {
 	return distinct
 }
 
-// programs asks each candidate for its version. The default is the first; after it
-// come the newest.
+// programs queries the version of each candidate. The default comes first, then the newest.
 func (s *Service) programs(ctx context.Context) []program {
 	paths := s.candidates()
 	found := make([]program, len(paths))
 	var wait sync.WaitGroup
 	for i, path := range paths {
-		wait.Go(func() { found[i] = program{path, s.ask(ctx, path)} })
+		wait.Go(func() { found[i] = program{path, s.queryVersion(ctx, path)} })
 	}
 	wait.Wait()
 	found = slices.DeleteFunc(found, func(p program) bool { return p.version == "" })
 	if len(found) > 1 {
 		slices.SortStableFunc(found[1:], func(a, b program) int { return compare(b.version, a.version) })
 	}
+	return s.preferVersion(found)
+}
+
+// preferVersion moves the newest program of the configured version to the front.
+func (s *Service) preferVersion(found []program) []program {
+	best := -1
+	for i, p := range found {
+		if s.Version != "" && (s.Version == "latest" || matches(p.version, s.Version)) && (best < 0 || compare(p.version, found[best].version) > 0) {
+			best = i
+		}
+	}
+	if best > 0 {
+		chosen := found[best]
+		found = slices.Insert(slices.Delete(found, best, best+1), 0, chosen)
+	}
 	return found
 }
 
 var versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^v(\d+\.\d+\.\d+\S*)\s*$`) })
 
-// ask returns the version of a program; empty if it has none to tell.
-func (s *Service) ask(ctx context.Context, path string) string {
+// queryVersion returns the version of a program, or "" if it is not Node.js.
+func (s *Service) queryVersion(ctx context.Context, path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return ""
@@ -135,22 +150,18 @@ func (s *Service) ask(ctx context.Context, path string) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.versions[path] = known{info.ModTime(), info.Size(), m[1]}
+	s.versions[path] = cachedVersion{info.ModTime(), info.Size(), m[1]}
 	return m[1]
 }
 
-// pick returns the path of a version; the default one when it is empty.
-func (s *Service) pick(ctx context.Context, version string) (string, error) {
+// findVersion returns the path of a version; empty means the default one.
+func (s *Service) findVersion(ctx context.Context, version string) (string, error) {
 	if version == "" || version == "default" {
-		path, ok := s.Runner.Look("node", "nodejs")
-		if !ok {
-			return "", op.Errorf(op.Unavailable, "%s", absent)
-		}
-		return path, nil
+		return s.findDefault(ctx)
 	}
 	all := s.programs(ctx)
 	if len(all) == 0 {
-		return "", op.Errorf(op.Unavailable, "%s", absent)
+		return "", op.Errorf(op.Unavailable, "%s", notInstalled)
 	}
 	best := program{}
 	var names []string
@@ -161,14 +172,32 @@ func (s *Service) pick(ctx context.Context, version string) (string, error) {
 		}
 	}
 	if best.path == "" {
-		return "", op.Errorf(op.NotFound, "Node.js %s is not installed; there is: %s", version, strings.Join(names, ", "))
+		return "", op.Errorf(op.NotFound, "Node.js %s is not installed; available: %s", version, strings.Join(names, ", "))
 	}
 	return best.path, nil
 }
 
-// matches tells whether a version is the one asked for: 20 asks for 20.11.1 too.
+// findDefault returns the path of the configured version or, if there is none, the first in PATH.
+func (s *Service) findDefault(ctx context.Context) (string, error) {
+	if s.Version != "" && s.Version != "default" {
+		path, err := s.findVersion(ctx, s.Version)
+		if err == nil {
+			return path, nil
+		}
+		op.Hint(ctx, "%v; the default is used instead. The setting node_version (NODE_CODE_EXEC_VERSION) asks for it.", err)
+	}
+	path, ok := s.Runner.Look("node", "nodejs")
+	if !ok {
+		return "", op.Errorf(op.Unavailable, "%s", notInstalled)
+	}
+	return path, nil
+}
+
+// matches reports whether a version matches a request: 20 matches 20.11.1.
 func matches(version, asked string) bool {
-	bare := func(s string) string { return strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(s), "node"), "v") }
+	bare := func(s string) string {
+		return strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(s), "node"), "js"), "v-")
+	}
 	version, asked = bare(version), bare(asked)
 	return version == asked || strings.HasPrefix(version, asked+".")
 }
@@ -189,47 +218,29 @@ func compare(a, b string) int {
 	return cmp.Compare(len(x), len(y))
 }
 
-// environ is the environment of code: packages of the workspace and global ones are
-// found from everywhere, and the programs it starts by name are of its version.
+// environ is the environment of code. It finds the packages of the workspace and the
+// global ones from everywhere, and the programs of its own version of Node.js.
 func (s *Service) environ(path string) []string {
 	env := s.Runner.Environ()
-	dirs := filepath.SplitList(lookup(env, "NODE_PATH"))
+	dirs := filepath.SplitList(environ.Get(env, "NODE_PATH"))
 	if s.Workspace != "" {
 		dirs = append(dirs, filepath.Join(s.Workspace, "node_modules"))
 	}
-	dirs = append(dirs, global(path))
-	env = set(env, "NODE_PATH", strings.Join(dirs, string(os.PathListSeparator)))
+	dirs = append(dirs, globalModules(path))
+	env = environ.Set(env, "NODE_PATH", strings.Join(dirs, string(os.PathListSeparator)))
 	if first, ok := s.Runner.Look("node"); !ok || first != path {
-		env = set(env, "PATH", filepath.Dir(path)+string(os.PathListSeparator)+lookup(env, "PATH"))
+		env = environ.Set(env, "PATH", filepath.Dir(path)+string(os.PathListSeparator)+environ.Get(env, "PATH"))
 	}
 	return env
 }
 
-// global is the folder of the packages that were installed for all of a Node.js.
-func global(path string) string {
+// globalModules is the folder of the global packages of a Node.js.
+func globalModules(path string) string {
 	if file, err := filepath.EvalSymlinks(path); err == nil {
 		path = file
 	}
 	return filepath.Join(filepath.Dir(filepath.Dir(path)), "lib/node_modules")
 }
-
-func lookup(env []string, name string) string {
-	found := ""
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			found = v
-		}
-	}
-	return found
-}
-
-func set(env []string, name, value string) []string {
-	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
-	return append(env, name+"="+value)
-}
-
-// None is an input without fields.
-type None struct{}
 
 // Package is one installed package.
 type Package struct {
@@ -237,23 +248,23 @@ type Package struct {
 	Version string `json:"version"`
 }
 
-// Info tells about Node.js on this machine.
+// Info describes Node.js on this machine.
 type Info struct {
-	NodeVersion        string    `json:"node_version" doc:"Version that runs code unless a call names another; empty when there is none"`
-	NpmVersion         string    `json:"npm_version" doc:"Version of npm beside it; empty when there is none"`
+	NodeVersion        string    `json:"node_version" doc:"Default version; empty if there is none"`
+	NpmVersion         string    `json:"npm_version" doc:"Version of npm; empty if there is none"`
 	SupportedLanguages []string  `json:"supported_languages"`
 	Description        string    `json:"description"`
-	RuntimeDirectory   *string   `json:"runtime_directory" doc:"Where code runs"`
-	GlobalNpmDirectory *string   `json:"global_npm_directory" doc:"Where global packages are"`
-	RuntimePackages    []Package `json:"runtime_packages" default:"[]" doc:"Packages installed where code runs"`
-	GlobalPackages     []Package `json:"global_packages" default:"[]" doc:"Packages installed for all"`
-	Error              *string   `json:"error" doc:"Why no code can run"`
-	AvailableVersions  []string  `json:"available_versions" default:"[]" doc:"All versions that are installed"`
-	CurrentVersion     *string   `json:"current_version" doc:"The same as node_version"`
+	RuntimeDirectory   *string   `json:"runtime_directory" doc:"Directory in which code runs"`
+	GlobalNpmDirectory *string   `json:"global_npm_directory" doc:"Directory of the global packages"`
+	RuntimePackages    []Package `json:"runtime_packages" default:"[]" doc:"Packages in the runtime directory"`
+	GlobalPackages     []Package `json:"global_packages" default:"[]" doc:"Global packages"`
+	Error              *string   `json:"error" doc:"Why code cannot run"`
+	AvailableVersions  []string  `json:"available_versions" default:"[]" doc:"Installed versions"`
+	CurrentVersion     *string   `json:"current_version" doc:"Same as node_version"`
 }
 
-// Info reads the machine.
-func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
+// Info inspects the machine.
+func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	i := Info{
 		SupportedLanguages: []string{"javascript"},
 		Description:        "JavaScript in Node.js: a process for each call, or sessions that keep variables, with top-level await, require and import.",
@@ -262,10 +273,10 @@ func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
 	}
 	all := s.programs(ctx)
 	if len(all) == 0 {
-		i.Error = new(absent)
+		i.Error = new(notInstalled)
 		return i, nil
 	}
-	first, dir := all[0], global(all[0].path)
+	first, dir := all[0], globalModules(all[0].path)
 	i.NodeVersion, i.CurrentVersion, i.GlobalNpmDirectory = first.version, &first.version, &dir
 	i.GlobalPackages = packages(dir)
 	for _, p := range i.GlobalPackages {
@@ -281,11 +292,11 @@ func (s *Service) Info(ctx context.Context, _ None) (Info, error) {
 	return i, nil
 }
 
-// About tells a version and details for a list of languages.
+// About returns the default version and details.
 func (s *Service) About(ctx context.Context) (version string, details map[string]any, err error) {
 	all := s.programs(ctx)
 	if len(all) == 0 {
-		return "", nil, op.Errorf(op.Unavailable, "%s", absent)
+		return "", nil, op.Errorf(op.Unavailable, "%s", notInstalled)
 	}
 	var versions []string
 	for _, p := range all {

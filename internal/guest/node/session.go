@@ -3,110 +3,96 @@ package node
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"math"
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// longest is how long a session is kept unused unless somebody says less.
-const longest = 24 * time.Hour
+// maxIdle is the default idle timeout of a session.
+const maxIdle = 24 * time.Hour
 
-// session is a process that keeps variables. It is guarded by the service's lock,
-// except what only the cell that has the turn touches.
-type session struct {
-	id      string
-	wanted  string // version that was asked for; empty: the default one
-	version string // version that it has, once that is known
+// Session is a process that keeps variables. It is guarded by the service's lock,
+// except what only the call with the turn uses.
+type Session struct {
+	session.Entry
+	wanted  string // requested version; empty: the default one
+	version string // actual version; empty: not known yet
 	dir     string
-	created time.Time
-	used    time.Time
-	idle    time.Duration
-	running int // calls that run or wait for their turn
-	removed bool
 	p       *process // nil: started with the next call
 
 	turn  chan struct{} // held by the call that runs
 	moved bool          // dir is not the process's yet
 	count int           // cells that ran in the process
-	lost  string        // why the process before is gone; empty: there was none, or it was told
+	lost  string        // why the previous process is gone; empty: there was none, or a caller was told
 }
 
-// SessionInfo tells about a session.
+// SessionInfo describes a session.
 type SessionInfo struct {
-	SessionID   string  `json:"session_id" doc:"Name of the session"`
-	Cwd         string  `json:"cwd" doc:"Its working directory"`
-	CreatedAt   float64 `json:"created_at" doc:"Seconds since 1970"`
-	LastUsed    float64 `json:"last_used" doc:"Seconds since 1970"`
-	MaxIdleTime int     `json:"max_idle_time" doc:"Seconds that it is kept unused"`
-	AgeSeconds  int     `json:"age_seconds" doc:"Seconds since it was made"`
-	State       string  `json:"state" enum:"idle,busy,stopped" doc:"Whether code runs in it; stopped: its process has ended, and the next call starts a new one"`
-	Version     string  `json:"version" doc:"Version of Node.js; empty before its first start"`
+	SessionID   string  `json:"session_id" doc:"ID of the session"`
+	Cwd         string  `json:"cwd" doc:"Working directory of the session"`
+	CreatedAt   float64 `json:"created_at" doc:"Unix time in milliseconds"`
+	LastUsed    float64 `json:"last_used" doc:"Unix time in milliseconds"`
+	MaxIdleTime int     `json:"max_idle_time" doc:"Milliseconds after which the session expires when idle"`
+	AgeSeconds  int     `json:"age_seconds" doc:"Seconds since the session was last used"`
+	State       string  `json:"state" enum:"IDLE,EXECUTING" doc:"EXECUTING while code runs"`
+	Alive       bool    `json:"alive" doc:"Whether the process runs; if not, the next call starts a new one"`
+	Version     string  `json:"version" doc:"Version of Node.js; empty before the first start"`
 }
 
-func epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// The states of a session.
+const (
+	Idle      = "IDLE"
+	Executing = "EXECUTING"
+)
 
-func (s *Service) info(ss *session) SessionInfo {
+func milliseconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
+
+func (ss *Session) info() SessionInfo {
 	i := SessionInfo{
-		SessionID: ss.id, Cwd: ss.dir, CreatedAt: epoch(ss.created), LastUsed: epoch(ss.used),
-		MaxIdleTime: int(math.Ceil(ss.idle.Seconds())), AgeSeconds: int(s.now().Sub(ss.created) / time.Second), State: "idle", Version: ss.version,
+		SessionID: ss.ID, Cwd: ss.dir, CreatedAt: milliseconds(ss.Created), LastUsed: milliseconds(ss.LastUsed()),
+		MaxIdleTime: int(math.Ceil(ss.Idle().Seconds() * 1000)), AgeSeconds: int(time.Since(ss.LastUsed()) / time.Second), State: Idle, Version: ss.version,
+		Alive: ss.p != nil && !ss.p.hasExited(),
 	}
-	switch {
-	case ss.running > 0:
-		i.State = "busy"
-	case ss.p == nil || ss.p.over():
-		i.State = "stopped"
+	if ss.Calls() > 0 {
+		i.State = Executing
 	}
 	return i
 }
 
 // find returns a session by id and, if that is given, version. The lock is held.
-func (s *Service) find(id string, version *string) (*session, error) {
-	ss := s.sessions[id]
-	if ss == nil || !ss.is(value(version)) {
-		return nil, op.Errorf(op.NotFound, "there is no Node.js session %q: it was never made, was deleted, or expired; GET /v1/nodejs/sessions lists them", id)
+func (s *Service) find(id string, version *string) (*Session, error) {
+	ss, ok := s.sessions.Get(id)
+	if ok && ss.hasVersion(op.Value(version)) {
+		return ss, nil
 	}
-	return ss, nil
+	return nil, s.sessions.NotFound(id)
 }
 
-// is tells whether the session has a version.
-func (ss *session) is(version string) bool {
+// hasVersion reports whether the session has a version.
+func (ss *Session) hasVersion(version string) bool {
 	return version == "" || matches(cmp.Or(ss.version, ss.wanted), version)
 }
 
-// open finds or makes a session; an empty id asks for a new name. The lock is held.
-func (s *Service) open(id, version string, idle time.Duration) (ss *session, made bool, err error) {
-	if s.closed {
-		return nil, false, errStopping()
+// open finds or creates a session; an empty id asks for a new name. The lock is held.
+func (s *Service) open(id, version string, idle time.Duration) (ss *Session, created bool, err error) {
+	ss, created, err = s.sessions.Open(id, func() *Session {
+		return &Session{wanted: version, dir: s.Workspace, turn: make(chan struct{}, 1)}
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case created:
+		s.sessions.SetIdle(ss, s.capIdle(idle))
+	case !ss.hasVersion(version):
+		return nil, false, op.Errorf(op.Conflict, "session %q runs Node.js %s, not %s; omit version, or use another session_id", id, cmp.Or(ss.version, ss.wanted, "of the default version"), version)
 	}
-	if ss := s.sessions[id]; ss != nil {
-		if !ss.is(version) {
-			return nil, false, op.Errorf(op.Conflict, "session %q runs Node.js %s, not %s; leave version out, or use another session_id", id, cmp.Or(ss.version, ss.wanted, "of the default version"), version)
-		}
-		return ss, false, nil
-	}
-	bad := func(r rune) bool { return r == '/' || !unicode.IsPrint(r) }
-	if len(id) > 128 || strings.ContainsFunc(id, bad) {
-		return nil, false, op.Errorf(op.Invalid, "session_id must have at most 128 printable characters and no slash")
-	}
-	if len(s.sessions) >= s.MaxSessions {
-		return nil, false, op.Errorf(op.Exhausted, "there are already %d Node.js sessions, which is the most; reuse one by its session_id, or delete one with DELETE /v1/nodejs/sessions/{session_id}", len(s.sessions))
-	}
-	if id == "" {
-		id = strings.ToLower(rand.Text()[:16])
-	}
-	now := s.now()
-	ss = &session{id: id, wanted: version, dir: s.Workspace, created: now, used: now, idle: s.capped(idle), turn: make(chan struct{}, 1)}
-	s.sessions[id] = ss
-	s.schedule()
-	return ss, true, nil
+	return ss, created, nil
 }
 
-// capped is how long a session may stay unused that asks for idle.
-func (s *Service) capped(idle time.Duration) time.Duration {
+// capIdle applies the upper limit to an idle timeout.
+func (s *Service) capIdle(idle time.Duration) time.Duration {
 	if s.Idle > 0 {
 		return min(idle, s.Idle)
 	}
@@ -114,156 +100,106 @@ func (s *Service) capped(idle time.Duration) time.Duration {
 }
 
 // move sets the directory of a session. The lock is held.
-func (ss *session) move(dir string) {
+func (ss *Session) move(dir string) {
 	if dir != "" {
 		ss.dir, ss.moved = dir, true
 	}
 }
 
-// schedule looks at the sessions again when the first of them may have expired.
-// The lock is held.
-func (s *Service) schedule() {
-	if s.sweeper != nil {
-		s.sweeper.Stop()
+// killProcess returns what ends the process of a session that was removed. The lock
+// is held.
+func killProcess(ss *Session) func() {
+	if ss.p == nil {
+		return nil
 	}
-	if s.closed || len(s.sessions) == 0 {
-		return
-	}
-	now, wait := s.now(), longest
-	for _, ss := range s.sessions {
-		if ss.running == 0 {
-			wait = min(wait, ss.used.Add(ss.idle).Sub(now))
-		}
-	}
-	s.sweeper = time.AfterFunc(max(wait, time.Millisecond), s.sweep)
+	return ss.p.kill
 }
 
-// sweep ends the sessions that were unused for too long.
-func (s *Service) sweep() {
+// remove removes a session and does not wait for its end.
+func (s *Service) remove(ss *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	for _, ss := range s.sessions {
-		if ss.running == 0 && !ss.used.Add(ss.idle).After(now) {
-			s.remove(ss)
-			s.Log.Debug("node session expired", "session", ss.id)
-		}
-	}
-	s.schedule()
+	s.sessions.Remove(ss)
 }
 
-// remove forgets a session and ends its process. It returns what to wait for. The
-// lock is held.
-func (s *Service) remove(ss *session) <-chan struct{} {
-	delete(s.sessions, ss.id)
-	ss.removed = true
-	p, done := ss.p, make(chan struct{})
-	s.tasks.Go(func() {
-		defer close(done)
-		if p != nil {
-			p.kill()
-		}
-	})
-	return done
-}
-
-// withdraw takes back a session whose first start failed.
-func (s *Service) withdraw(ss *session) {
+func (s *Service) leave(ss *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !ss.removed {
-		s.remove(ss)
-	}
-}
-
-// enter counts a call in a session, which keeps it from expiring.
-func (s *Service) enter(ss *session) {
-	ss.running++
-	ss.used = s.now()
-}
-
-func (s *Service) leave(ss *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ss.running--
-	ss.used = s.now()
-	if ss.running == 0 && !ss.removed {
-		s.schedule()
-	}
+	ss.Leave()
 }
 
 // CreateSessionIn describes a new session.
 type CreateSessionIn struct {
-	SessionID   *string `json:"session_id" doc:"Name of the session; made up when missing"`
-	Cwd         *string `json:"cwd" doc:"Its working directory; the workspace when missing"`
-	MaxIdleTime int     `json:"max_idle_time" default:"86400" minimum:"60" maximum:"86400" nullable:"true" doc:"Seconds after which it is ended if it is not used"`
-	Version     *string `query:"version" doc:"Version of Node.js, such as 20; the default one when missing"`
+	SessionID   *string `json:"session_id" doc:"ID of the session. Default: a generated one"`
+	Cwd         *string `json:"cwd" doc:"Working directory of the session. Default: the workspace"`
+	MaxIdleTime int     `json:"max_idle_time" default:"86400" minimum:"60" maximum:"86400" nullable:"true" doc:"Seconds after which the session expires when idle"`
+	Version     *string `query:"version" doc:"Version of Node.js, such as 20. Default: the default version"`
 }
 
-// CreateSessionOut tells about the session.
+// CreateSessionOut describes the session.
 type CreateSessionOut struct {
-	SessionID string       `json:"session_id" doc:"Name of the session"`
-	Created   bool         `json:"created" doc:"False if it existed already"`
+	SessionID string       `json:"session_id" doc:"ID of the session"`
+	Created   bool         `json:"created" doc:"False if the session already existed"`
 	Message   *string      `json:"message" doc:"What happened"`
 	Session   *SessionInfo `json:"session" doc:"The session"`
 }
 
-// CreateSession makes a session and starts its process.
+// CreateSession creates a session and starts its process.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (CreateSessionOut, error) {
-	dir, err := s.directory(in.Cwd)
+	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return CreateSessionOut{}, err
 	}
 	s.mu.Lock()
-	ss, made, err := s.open(value(in.SessionID), value(in.Version), time.Duration(in.MaxIdleTime)*time.Second)
+	ss, made, err := s.open(op.Value(in.SessionID), op.Value(in.Version), time.Duration(in.MaxIdleTime)*time.Second)
 	if err != nil {
 		s.mu.Unlock()
 		return CreateSessionOut{}, err
 	}
-	said := "The session exists already"
+	said := "The session already exists"
 	if made {
 		ss.move(dir)
-		said = "The session was made"
+		said = "The session was created"
 	}
-	s.enter(ss)
+	ss.Enter()
 	s.mu.Unlock()
 	defer s.leave(ss)
 	if made {
 		if err := s.start(ctx, ss); err != nil {
-			s.withdraw(ss)
+			s.remove(ss)
 			return CreateSessionOut{}, err
 		}
 	}
 	op.Say(ctx, "%s", said)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.info(ss)
-	if ss.running == 1 {
-		i.State = "idle" // what runs is this call
+	i := ss.info()
+	if ss.Calls() == 1 {
+		i.State = Idle // the running call is this one
 	}
-	return CreateSessionOut{SessionID: ss.id, Created: made, Message: &said, Session: &i}, nil
+	return CreateSessionOut{SessionID: ss.ID, Created: made, Message: &said, Session: &i}, nil
 }
 
 // start starts the process of a session.
-func (s *Service) start(ctx context.Context, ss *session) error {
+func (s *Service) start(ctx context.Context, ss *Session) error {
 	select {
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
-	case <-ctx.Done(): // somebody else who knows its name was faster
-		return op.Errorf(op.Canceled, "nobody waits for the session any more")
+	case <-ctx.Done(): // another caller with the same id was faster
+		return op.Errorf(op.Canceled, "create session: canceled")
 	}
-	_, err := s.process(ctx, ss)
+	_, err := s.ensureProcess(ctx, ss)
 	return err
 }
 
 // ListSessionsIn says which sessions.
 type ListSessionsIn struct {
-	Version *string `query:"version" doc:"Only sessions of this version of Node.js"`
+	Version *string `query:"version" doc:"List only sessions of this version of Node.js"`
 }
 
 // ListSessionsOut are sessions by id.
 type ListSessionsOut struct {
-	Sessions map[string]SessionInfo `json:"sessions" default:"{}" doc:"The sessions by their ids"`
+	Sessions map[string]SessionInfo `json:"sessions" default:"{}" doc:"The sessions by ID"`
 }
 
 // ListSessions lists the sessions.
@@ -271,9 +207,9 @@ func (s *Service) ListSessions(_ context.Context, in ListSessionsIn) (ListSessio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := ListSessionsOut{Sessions: map[string]SessionInfo{}}
-	for id, ss := range s.sessions {
-		if ss.is(value(in.Version)) {
-			out.Sessions[id] = s.info(ss)
+	for ss := range s.sessions.All() {
+		if ss.hasVersion(op.Value(in.Version)) {
+			out.Sessions[ss.ID] = ss.info()
 		}
 	}
 	return out, nil
@@ -281,8 +217,8 @@ func (s *Service) ListSessions(_ context.Context, in ListSessionsIn) (ListSessio
 
 // SessionIn names a session.
 type SessionIn struct {
-	SessionID string  `path:"session_id" doc:"Name of the session"`
-	Version   *string `query:"version" doc:"Version of Node.js that it must have"`
+	SessionID string  `path:"session_id" doc:"ID of the session"`
+	Version   *string `query:"version" doc:"Version of Node.js that the session must have"`
 }
 
 // SessionOut is one session.
@@ -290,7 +226,7 @@ type SessionOut struct {
 	Session SessionInfo `json:"session" doc:"The session"`
 }
 
-// GetSession tells about a session.
+// GetSession describes a session.
 func (s *Service) GetSession(_ context.Context, in SessionIn) (SessionOut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,15 +234,15 @@ func (s *Service) GetSession(_ context.Context, in SessionIn) (SessionOut, error
 	if err != nil {
 		return SessionOut{}, err
 	}
-	return SessionOut{Session: s.info(ss)}, nil
+	return SessionOut{Session: ss.info()}, nil
 }
 
 // UpdateSessionIn is what to change.
 type UpdateSessionIn struct {
-	SessionID   string  `path:"session_id" doc:"Name of the session"`
-	Version     *string `query:"version" doc:"Version of Node.js that it must have"`
-	MaxIdleTime *int    `json:"max_idle_time" minimum:"60" maximum:"86400" doc:"Seconds after which it is ended if it is not used"`
-	Cwd         *string `json:"cwd" doc:"Working directory from the next call on"`
+	SessionID   string  `path:"session_id" doc:"ID of the session"`
+	Version     *string `query:"version" doc:"Version of Node.js that the session must have"`
+	MaxIdleTime *int    `json:"max_idle_time" minimum:"60" maximum:"86400" doc:"Seconds after which the session expires when idle"`
+	Cwd         *string `json:"cwd" doc:"New working directory, from the next call on"`
 }
 
 // UpdateSessionOut is the session after the change.
@@ -317,7 +253,7 @@ type UpdateSessionOut struct {
 
 // UpdateSession changes a session.
 func (s *Service) UpdateSession(_ context.Context, in UpdateSessionIn) (UpdateSessionOut, error) {
-	dir, err := s.directory(in.Cwd)
+	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return UpdateSessionOut{}, err
 	}
@@ -327,16 +263,15 @@ func (s *Service) UpdateSession(_ context.Context, in UpdateSessionIn) (UpdateSe
 	if err != nil {
 		return UpdateSessionOut{}, err
 	}
-	ss.used = s.now()
+	ss.Touch()
 	ss.move(dir)
 	if in.MaxIdleTime != nil {
-		ss.idle = s.capped(time.Duration(*in.MaxIdleTime) * time.Second)
+		s.sessions.SetIdle(ss, s.capIdle(time.Duration(*in.MaxIdleTime)*time.Second))
 	}
-	s.schedule()
-	return UpdateSessionOut{Updated: dir != "" || in.MaxIdleTime != nil, Session: s.info(ss)}, nil
+	return UpdateSessionOut{Updated: dir != "" || in.MaxIdleTime != nil, Session: ss.info()}, nil
 }
 
-// DeleteSessionOut tells that it is gone.
+// DeleteSessionOut confirms the deletion.
 type DeleteSessionOut struct {
 	Deleted bool `json:"deleted" doc:"Whether it was deleted"`
 }
@@ -349,9 +284,9 @@ func (s *Service) DeleteSession(ctx context.Context, in SessionIn) (DeleteSessio
 		s.mu.Unlock()
 		return DeleteSessionOut{}, err
 	}
-	done := s.remove(ss)
+	done := s.sessions.Remove(ss)
 	s.mu.Unlock()
 	<-done
-	op.Say(ctx, "The session was deleted")
+	op.Say(ctx, "Deleted the session")
 	return DeleteSessionOut{Deleted: true}, nil
 }

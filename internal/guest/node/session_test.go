@@ -24,42 +24,42 @@ func TestSessionLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), Cwd: new("sub"), MaxIdleTime: 600})
-	if err != nil || !made.Created || made.SessionID != "s" || made.Session.Cwd != sub || made.Session.State != "idle" || made.Session.MaxIdleTime != 600 || made.Session.Version == "" {
-		t.Fatalf("%v, %+v, %+v", err, made, made.Session)
+	if err != nil || !made.Created || made.SessionID != "s" || made.Session.Cwd != sub || made.Session.State != Idle || made.Session.MaxIdleTime != 600_000 || made.Session.Version == "" {
+		t.Fatalf(`got %v, %+v, %+v, want made.Created, made.SessionID "s", made.Session.Cwd %v, made.Session.State IDLE, made.Session.MaxIdleTime 600, made.Session.Version other than ""`, err, made, made.Session, sub)
 	}
-	in(t, s, "s", "const x = 5")
+	runIn(t, s, "s", "const x = 5")
 	again, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), MaxIdleTime: 86400})
-	if err != nil || again.Created || again.Session.MaxIdleTime != 600 {
-		t.Errorf("%v, %+v", err, again)
+	if err != nil || again.Created || again.Session.MaxIdleTime != 600_000 {
+		t.Errorf("got %v, %+v, want not again.Created, again.Session.MaxIdleTime 600", err, again)
 	}
-	if out := in(t, s, "s", "[x, process.cwd()]"); brief(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", sub) {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "[x, process.cwd()]"); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", sub) {
+		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= [ 5, '%%s' ]", sub)`, out)
 	}
 	changed, err := s.UpdateSession(ctx, UpdateSessionIn{SessionID: "s", Cwd: new("~"), MaxIdleTime: new(60)})
-	if err != nil || !changed.Updated || changed.Session.Cwd != s.Home || changed.Session.MaxIdleTime != 60 {
-		t.Errorf("%v, %+v", err, changed)
+	if err != nil || !changed.Updated || changed.Session.Cwd != s.Home || changed.Session.MaxIdleTime != 60_000 {
+		t.Errorf("got %v, %+v, want changed.Updated, changed.Session.Cwd %v, changed.Session.MaxIdleTime 60", err, changed, s.Home)
 	}
-	if out := in(t, s, "s", "process.cwd()"); brief(out.Outputs) != fmt.Sprintf("= '%s'", s.Home) {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "process.cwd()"); summarize(out.Outputs) != fmt.Sprintf("= '%s'", s.Home) {
+		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= '%%s'", s.Home)`, out)
 	}
-	in(t, s, "s", "process.chdir('sub')")
+	runIn(t, s, "s", "process.chdir('sub')")
 	if got, err := s.GetSession(ctx, SessionIn{SessionID: "s"}); err != nil || got.Session.Cwd != sub {
-		t.Errorf("%v, %+v", err, got)
+		t.Errorf("got %v, %+v, want got.Session.Cwd %v", err, got, sub)
 	}
-	if out := execute(t, s, ExecuteIn{Code: "[x, __dirname]", SessionID: new("s"), Cwd: &s.Workspace}); brief(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", s.Workspace) {
-		t.Errorf("%+v", out)
+	if out := execute(t, s, ExecuteIn{Code: "[x, __dirname]", SessionID: new("s"), Cwd: &s.Workspace}); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", s.Workspace) {
+		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= [ 5, '%%s' ]", s.Workspace)`, out)
 	}
 	named := execute(t, s, ExecuteIn{Code: "1", Stateful: true})
 	if named.SessionID == nil || len(*named.SessionID) != 16 {
-		t.Errorf("%+v", named)
+		t.Errorf("got %+v, want named.SessionID other than nil, len(*named.SessionID) 16", named)
 	}
 	list, err := s.ListSessions(ctx, ListSessionsIn{})
-	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].State != "idle" {
-		t.Errorf("%v, %+v", err, list)
+	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].State != Idle {
+		t.Errorf(`got %v, %+v, want len(list.Sessions) 2, list.Sessions["s"].State IDLE`, err, list)
 	}
 	for version, want := range map[string]int{made.Session.Version: 2, "v" + strings.Split(made.Session.Version, ".")[0]: 2, "1": 0} {
 		if list, _ := s.ListSessions(ctx, ListSessionsIn{Version: &version}); len(list.Sessions) != want {
-			t.Errorf("version %s: %+v", version, list)
+			t.Errorf("version %s: %+v, want len(list.Sessions) %v", version, list, want)
 		}
 	}
 }
@@ -67,31 +67,22 @@ func TestSessionLife(t *testing.T) {
 func TestSessionExpires(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Idle = time.Hour })
-	in(t, s, "old", "1")
-	in(t, s, "new", "1")
+	runIn(t, s, "old", "1")
+	runIn(t, s, "new", "1")
 	i, err := s.GetSession(t.Context(), SessionIn{SessionID: "old"})
-	if err != nil || i.Session.MaxIdleTime != 3600 {
-		t.Fatalf("%v, %+v", err, i)
+	if err != nil || i.Session.MaxIdleTime != 3_600_000 {
+		t.Fatalf("got %v, %+v, want i.Session.MaxIdleTime 3600", err, i)
 	}
 	s.mu.Lock()
-	p := s.sessions["old"].p
-	s.sessions["old"].used = s.now().Add(-time.Hour)
+	old, _ := s.sessions.Get("old")
+	p := old.p
+	s.sessions.SetIdle(old, time.Millisecond)
 	s.mu.Unlock()
-	s.sweep()
 	<-p.gone
 	list, err := s.ListSessions(t.Context(), ListSessionsIn{})
 	if err != nil || len(list.Sessions) != 1 || list.Sessions["new"].SessionID != "new" {
-		t.Errorf("%v, %+v", err, list)
+		t.Errorf("got %v, %+v; want the session \"new\" alone", err, list)
 	}
-	// The timer does the same by itself.
-	s.mu.Lock()
-	s.sessions["new"].idle = time.Millisecond
-	s.schedule()
-	s.mu.Unlock()
-	testenv.Poll(t, "the session expires", func() bool {
-		list, err := s.ListSessions(t.Context(), ListSessionsIn{})
-		return err == nil && len(list.Sessions) == 0
-	})
 }
 
 func TestStdinAndFilesOfASession(t *testing.T) {
@@ -101,11 +92,11 @@ func TestStdinAndFilesOfASession(t *testing.T) {
 		Code: "let all = ''; for await (const c of process.stdin) all += c; [all, require('./a/b.js')]", SessionID: new("s"), Stdin: new("typed"),
 		Files: &map[string]string{"a/b.js": "module.exports = 'laid'"},
 	})
-	if brief(out.Outputs) != "= [ 'typed', 'laid' ]" {
-		t.Errorf("%+v", out)
+	if summarize(out.Outputs) != "= [ 'typed', 'laid' ]" {
+		t.Errorf(`got %+v, want brief(out.Outputs) "= [ 'typed', 'laid' ]"`, out)
 	}
-	if out := in(t, s, "s", "let none = ''; for await (const c of process.stdin) none += c; none"); brief(out.Outputs) != "= ''" {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "let none = ''; for await (const c of process.stdin) none += c; none"); summarize(out.Outputs) != "= ''" {
+		t.Errorf(`got %+v, want brief(out.Outputs) "= ''"`, out)
 	}
 }
 
@@ -131,21 +122,21 @@ func TestBadInput(t *testing.T) {
 		"no such directory": {ExecuteIn{Cwd: new("none")}, op.NotFound, "does not exist"},
 		"file as directory": {ExecuteIn{Cwd: new("file")}, op.Invalid, "not a directory"},
 		"zero byte":         {ExecuteIn{Cwd: new("a\x00")}, op.Invalid, "zero byte"},
-		"file above":        {ExecuteIn{Files: &map[string]string{"../x": ""}}, op.Invalid, "not a relative name"},
-		"absolute file":     {ExecuteIn{Files: &map[string]string{"/etc/x": ""}}, op.Invalid, "not a relative name"},
-		"nameless file":     {ExecuteIn{Files: &map[string]string{"": ""}}, op.Invalid, "not a relative name"},
-		"file behind link":  {ExecuteIn{SessionID: new("s"), Files: &map[string]string{"out/x": ""}}, op.Invalid, "cannot be written"},
-		"file below file":   {ExecuteIn{Files: &map[string]string{"a": "", "a/b": ""}}, op.Invalid, "cannot be written"},
+		"file above":        {ExecuteIn{Files: &map[string]string{"../x": ""}}, op.Invalid, "not a relative path"},
+		"absolute file":     {ExecuteIn{Files: &map[string]string{"/etc/x": ""}}, op.Invalid, "not a relative path"},
+		"nameless file":     {ExecuteIn{Files: &map[string]string{"": ""}}, op.Invalid, "not a relative path"},
+		"file behind link":  {ExecuteIn{SessionID: new("s"), Files: &map[string]string{"out/x": ""}}, op.Invalid, "cannot write"},
+		"file below file":   {ExecuteIn{Files: &map[string]string{"a": "", "a/b": ""}}, op.Invalid, "cannot write"},
 		"many files":        {ExecuteIn{Files: &many}, op.Invalid, "at most 1000"},
 		"session's name":    {ExecuteIn{SessionID: new("a/b")}, op.Invalid, "no slash"},
-		"version":           {ExecuteIn{Version: new("4")}, op.NotFound, "Node.js 4 is not installed; there is: "},
+		"version":           {ExecuteIn{Version: new("4")}, op.NotFound, "Node.js 4 is not installed; available: "},
 		"session's version": {ExecuteIn{SessionID: new("v"), Version: new("4")}, op.NotFound, "Node.js 4 is not installed"},
 	} {
 		c.in.Code = "1"
 		_, err := s.Execute(ctx, c.in)
-		refused(t, err, c.code, c.says)
+		wantError(t, err, c.code, c.says)
 		if t.Failed() {
-			t.Fatal(name)
+			t.Fatalf("got %v, want not t.Failed()", name)
 		}
 	}
 	for _, call := range []func(SessionIn) error{
@@ -156,18 +147,18 @@ func TestBadInput(t *testing.T) {
 			return err
 		},
 	} {
-		refused(t, call(SessionIn{SessionID: "none"}), op.NotFound, "no Node.js session")
+		wantError(t, call(SessionIn{SessionID: "none"}), op.NotFound, "no Node.js session")
 	}
-	in(t, s, "s", "1")
-	refused(t, func() error { _, err := s.GetSession(ctx, SessionIn{SessionID: "s", Version: new("4")}); return err }(), op.NotFound, "no Node.js session")
+	runIn(t, s, "s", "1")
+	wantError(t, func() error { _, err := s.GetSession(ctx, SessionIn{SessionID: "s", Version: new("4")}); return err }(), op.NotFound, "no Node.js session")
 	_, err := s.Execute(ctx, ExecuteIn{Code: "1", SessionID: new("s"), Version: new("4")})
-	refused(t, err, op.Conflict, "leave version out")
+	wantError(t, err, op.Conflict, "omit version")
 	_, err = s.CreateSession(ctx, CreateSessionIn{Cwd: new("none")})
-	refused(t, err, op.NotFound, "does not exist")
+	wantError(t, err, op.NotFound, "does not exist")
 	_, err = s.CreateSession(ctx, CreateSessionIn{Version: new("4")})
-	refused(t, err, op.NotFound, "is not installed")
+	wantError(t, err, op.NotFound, "is not installed")
 	if list, err := s.ListSessions(ctx, ListSessionsIn{}); err != nil || len(list.Sessions) != 1 {
-		t.Errorf("sessions that never started are kept: %v, %+v", err, list)
+		t.Errorf("sessions that never started are kept: %v, %+v, want len(list.Sessions) 1", err, list)
 	}
 }
 
@@ -182,14 +173,14 @@ func TestDirectoryOfASessionIsRemoved(t *testing.T) {
 	if err := os.Remove(sub); err != nil {
 		t.Fatal(err)
 	}
-	if out := in(t, s, "s", "1"); out.Status != "ok" {
-		t.Errorf("%+v", out)
+	if out := runIn(t, s, "s", "1"); out.Status != "ok" {
+		t.Errorf(`got %+v, want out.Status "ok"`, out)
 	}
-	in(t, s, "s", "process.exit()")
+	runIn(t, s, "s", "process.exit()")
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
-	refused(t, err, op.NotFound, "is gone; send a cwd that exists")
+	wantError(t, err, op.NotFound, "no longer exists; send a cwd that does")
 	if out := execute(t, s, ExecuteIn{Code: "1", SessionID: new("s"), Cwd: &s.Workspace}); out.Status != "ok" {
-		t.Errorf("%+v", out)
+		t.Errorf(`got %+v, want out.Status "ok"`, out)
 	}
 }
 
@@ -201,9 +192,7 @@ func install(t testing.TB, home, version string) {
 		t.Fatal(err)
 	}
 	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo v%s; exit; fi\nexport FAKE=%s\nexec %s \"$@\"\n", version, version, realNode(t))
-	if err := os.WriteFile(filepath.Join(dir, "node"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.WriteProgram(t, filepath.Join(dir, "node"), []byte(script))
 }
 
 func realNode(t testing.TB) string {
@@ -212,7 +201,7 @@ func realNode(t testing.TB) string {
 	defer r.Close()
 	path, ok := r.Look("node")
 	if !ok {
-		t.Fatal("no node")
+		t.Fatalf("no node, want ok")
 	}
 	return path
 }
@@ -223,17 +212,17 @@ func TestVersions(t *testing.T) {
 	for _, v := range []string{"9.1.0", "9.10.0", "8.0.0"} {
 		install(t, s.Home, v)
 	}
-	i, err := s.Info(t.Context(), None{})
+	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || len(i.AvailableVersions) != 4 || strings.Join(i.AvailableVersions[1:], " ") != "9.10.0 9.1.0 8.0.0" || *i.CurrentVersion != i.NodeVersion || i.AvailableVersions[0] != i.NodeVersion {
-		t.Fatalf("%v, %+v", err, i)
+		t.Fatalf(`got %v, %+v, want len(i.AvailableVersions) 4, strings.Join(i.AvailableVersions[1:], " ") "9.10.0 9.1.0 8.0.0", *i.CurrentVersion %v, i.AvailableVersions[0] %v`, err, i, i.NodeVersion, i.NodeVersion)
 	}
 	for asked, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'", "": "undefined", "default": "undefined", i.NodeVersion: "undefined"} {
 		code := "process.env.FAKE + ' ' + require('child_process').execSync('which node').toString().includes('.nvm')"
 		want = strings.Trim(want, "'") + map[bool]string{true: " true", false: " false"}[want != "undefined"]
 		for _, session := range []string{"", "s" + asked} {
 			out := execute(t, s, ExecuteIn{Code: code, Version: &asked, SessionID: &session})
-			if brief(out.Outputs) != "= '"+want+"'" {
-				t.Errorf("%q in %q: %+v", asked, session, out)
+			if summarize(out.Outputs) != "= '"+want+"'" {
+				t.Errorf(`%q in %q: got %+v, want brief(out.Outputs) "= '"+want+"'"`, asked, session, out)
 			}
 		}
 	}
@@ -243,18 +232,18 @@ func TestInfo(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspace(t, s.Workspace)
-	i, err := s.Info(t.Context(), None{})
+	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || i.NodeVersion == "" || i.Error != nil || *i.RuntimeDirectory != s.Workspace {
-		t.Fatalf("%v, %+v", err, i)
+		t.Fatalf(`got %v, %+v, want i.NodeVersion other than "", i.Error nil, *i.RuntimeDirectory %v`, err, i, s.Workspace)
 	}
 	if diff := cmp.Diff([]Package{{"pkg", "1.2.3"}}, i.RuntimePackages); diff != "" {
 		t.Error(diff)
 	}
-	if out := execute(t, s, ExecuteIn{Code: "process.versions.node"}); brief(out.Outputs) != "= '"+i.NodeVersion+"'" {
-		t.Errorf("%+v, %s", out, i.NodeVersion)
+	if out := execute(t, s, ExecuteIn{Code: "process.versions.node"}); summarize(out.Outputs) != "= '"+i.NodeVersion+"'" {
+		t.Errorf(`got %+v, %s, want brief(out.Outputs) "= '"+i.NodeVersion+"'"`, out, i.NodeVersion)
 	}
 	if version, details, err := s.About(t.Context()); err != nil || version != i.NodeVersion || details["max_sessions"] != 16 {
-		t.Errorf("%s, %v, %v", version, details, err)
+		t.Errorf(`got %s, %v, %v, want version %v, details["max_sessions"] 16`, version, details, err, i.NodeVersion)
 	}
 }
 
@@ -262,14 +251,14 @@ func TestWithoutNode(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Runner = proc.New(proc.Config{Env: []string{"PATH=" + c.Home}}) })
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1"})
-	refused(t, err, op.Unavailable, "apt-get install nodejs")
+	wantError(t, err, op.Unavailable, "apt-get install nodejs")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
-	refused(t, err, op.Unavailable, "apt-get install nodejs")
-	if i, err := s.Info(t.Context(), None{}); err != nil || i.Error == nil || i.NodeVersion != "" {
-		t.Errorf("%v, %+v", err, i)
+	wantError(t, err, op.Unavailable, "apt-get install nodejs")
+	if i, err := s.Info(t.Context(), op.None{}); err != nil || i.Error == nil || i.NodeVersion != "" {
+		t.Errorf(`got %v, %+v, want i.Error other than nil, i.NodeVersion ""`, err, i)
 	}
-	if state, why := s.State(); state != "absent" || why != absent {
-		t.Errorf("%s %s", state, why)
+	if state, why := s.State(); state != "absent" || why != notInstalled {
+		t.Errorf(`got %s %s, want state "absent", why %v`, state, why, notInstalled)
 	}
 }
 
@@ -277,22 +266,20 @@ func TestState(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	if state, _ := s.State(); state != "idle" {
-		t.Error(state)
+		t.Errorf(`got %v, want "idle"`, state)
 	}
 	execute(t, s, ExecuteIn{Code: "1"})
 	if state, _ := s.State(); state != "ready" {
-		t.Error(state)
+		t.Errorf(`got %v, want "ready"`, state)
 	}
 	broken := newService(t, func(c *Config) {
-		if err := os.WriteFile(c.Home+"/node", []byte("#!/no/such/program\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.WriteProgram(t, c.Home+"/node", []byte("#!/no/such/program\n"))
 		c.Runner = proc.New(proc.Config{Env: []string{"PATH=" + c.Home}})
 	})
 	if _, err := broken.Execute(t.Context(), ExecuteIn{Code: "1"}); err == nil {
-		t.Error("it ran")
+		t.Errorf("it ran, want err other than nil")
 	}
 	if state, why := broken.State(); state != "failed" || why == "" {
-		t.Errorf("%s %s", state, why)
+		t.Errorf(`got %s %s, want state "failed", why other than ""`, state, why)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// tap reads one of a process's own streams, to which the programs that it starts
-// write. It can be emptied at any moment, so that what is in it comes before what
-// is known to have happened later.
+// tap reads one of a process's own streams, to which the programs that it starts write. It
+// can be drained at any time, so that its content comes before later events.
 type tap struct {
 	f    *os.File
 	conn syscall.RawConn
@@ -31,11 +30,11 @@ func newTap(f *os.File, emit func([]byte)) (*tap, error) {
 // listen reads until the stream ends or is closed.
 func (t *tap) listen() { _ = t.conn.Read(func(fd uintptr) bool { return t.take(int(fd)) }) }
 
-// drain reads what is there.
+// drain reads what is available.
 func (t *tap) drain() { _ = t.conn.Control(func(fd uintptr) { t.take(int(fd)) }) }
 
-// take reads until nothing is there, and tells whether the stream has ended. The
-// descriptor does not block.
+// take reads what is available and reports whether the stream has ended. The descriptor
+// does not block.
 func (t *tap) take(fd int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,10 +58,10 @@ func (t *tap) with(f func()) {
 	f()
 }
 
-// plumbing is the ends of the pipes of a process.
-type plumbing struct{ theirs, ours []*os.File }
+// pipes are the pipe ends of a process.
+type pipes struct{ theirs, ours []*os.File }
 
-func (l *plumbing) pipe(theyWrite bool) (theirs, own *os.File, err error) {
+func (l *pipes) pipe(theyWrite bool) (theirs, own *os.File, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -75,9 +74,9 @@ func (l *plumbing) pipe(theyWrite bool) (theirs, own *os.File, err error) {
 	return theirs, own, nil
 }
 
-// again opens the end of a pipe once more: what somebody does to the one, such as
-// making it non-blocking, does not affect the other.
-func (l *plumbing) again(f *os.File) (*os.File, error) {
+// reopen opens the end of a pipe again: a change to one, such as making it non-blocking,
+// does not affect the other.
+func (l *pipes) reopen(f *os.File) (*os.File, error) {
 	other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
@@ -86,10 +85,10 @@ func (l *plumbing) again(f *os.File) (*os.File, error) {
 	return other, nil
 }
 
-// decoder makes text of bytes that come in pieces.
+// decoder converts bytes that come in pieces to text.
 type decoder struct{ rest []byte }
 
-// text gives the characters that are whole. Bytes that are no UTF-8 become U+FFFD.
+// text returns the complete characters. Invalid UTF-8 becomes U+FFFD.
 func (d *decoder) text(b []byte) string {
 	if len(d.rest) > 0 {
 		b = append(d.rest, b...)
@@ -110,7 +109,7 @@ func (d *decoder) text(b []byte) string {
 	return string([]rune(string(b)))
 }
 
-// end gives what is left of a character that was never finished.
+// end returns the replacement of an incomplete character.
 func (d *decoder) end() string {
 	if len(d.rest) == 0 {
 		return ""

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// overhead is charged for each output beside its text, so that a million short ones
-// are bounded too.
+// overhead is charged for each output besides its text, so that a million short ones are
+// limited, too.
 const overhead = 64
 
 // output is one output of a cell.
@@ -27,16 +27,15 @@ func size(o output) int64 {
 	return n
 }
 
-// transcript holds the outputs of one cell between those who read them from the
-// process, who must not wait, and the caller, who may. It takes in any amount and
-// keeps a bounded part: the first half is handed out as it comes, of the rest the
-// last half when the cell is over.
+// transcript buffers the outputs of one cell between the readers of the process, which must
+// not block, and the caller, who may. It accepts any amount and keeps a bounded part: the
+// first half is delivered at once, the last half of the rest at the end of the cell.
 type transcript struct {
-	ready chan struct{} // has an element when take has something to give
+	ready chan struct{} // has an element when take would return something
 
 	mu      sync.Mutex
 	first   []output // not yet taken
-	room    int64    // what first may still take in
+	room    int64    // left for first
 	full    bool     // room was not enough once: everything goes to last
 	last    []output
 	held    int64 // size of last
@@ -74,7 +73,7 @@ func (t *transcript) add(o output) {
 	t.last = t.last[gone:]
 }
 
-// take hands out what may be shown already.
+// take returns what can be delivered at once.
 func (t *transcript) take() []output {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +82,7 @@ func (t *transcript) take() []output {
 	return first
 }
 
-// finish hands out the rest, with a note in place of what is missing.
+// finish returns the rest, with a note in place of what was dropped.
 func (t *transcript) finish() []output {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +107,7 @@ func failure(name, value string) output {
 	return output{Type: kernel.Error, EName: name, EValue: value, Traceback: []string{name + ": " + value}}
 }
 
-// fold joins neighbours of one stream.
+// fold joins adjacent text of one stream.
 func fold(outputs []output) []output {
 	var all []output
 	var text strings.Builder
@@ -127,25 +126,8 @@ func fold(outputs []output) []output {
 	return all
 }
 
-// streams gives what was written to stdout and to stderr. Errors belong to stderr,
-// as where a script ends with one.
-func streams(outputs []output) (stdout, stderr string) {
-	var out, errs strings.Builder
-	for _, o := range outputs {
-		switch {
-		case o.Type == kernel.Stream && o.Name == "stdout":
-			out.WriteString(o.Text)
-		case o.Type == kernel.Stream:
-			errs.WriteString(o.Text)
-		case o.Type == kernel.Error:
-			errs.WriteString(strings.Join(o.Traceback, "\n") + "\n")
-		}
-	}
-	return out.String(), errs.String()
-}
-
-// headOf gives the first n bytes of s, or some less, not to cut a character.
-func headOf(s []byte, n int) []byte {
+// firstBytes returns at most n bytes of s without splitting a character.
+func firstBytes(s []byte, n int) []byte {
 	if n >= len(s) {
 		return s
 	}

@@ -428,11 +428,13 @@
     socket.setEncoding("utf8");
     socket.on("data", (piece) => pieces.push(piece));
     socket.on("end", () => run(parse(pieces.join(""))));
+    let drained = false; // nothing is left to do; process.exit() does not announce itself so
+    process.on("beforeExit", () => { drained = true; });
     process.on("exit", (code) => {
       if (!current) return;
       // Nothing is left that could settle what it waits for.
       if (current.evaluated) show(current.value);
-      else if (code === 0 && !current.thrown) {
+      else if (drained && code === 0 && !current.thrown) {
         process.exitCode = 13;
         send("x", stringify(describe(new Error("the code awaits a promise that nothing is left to settle"))));
       }

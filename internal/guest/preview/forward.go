@@ -10,24 +10,23 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// trip is one request on its way to a service.
-type trip struct {
+// forwarding is one request on its way to a service.
+type forwarding struct {
 	route
-	base *url.URL // the sandbox as the caller reaches it; never nil
+	base *url.URL // the URL of the sandbox as the caller sees it; never nil
 }
 
-// at is where the caller sees the service: the prefix with all before it.
-func (t *trip) at() string { return t.base.Path + t.prefix }
+// at is the path where the caller sees the service.
+func (t *forwarding) at() string { return t.base.Path + t.prefix }
 
-type tripKey struct{}
+type forwardingKey struct{}
 
-// ServeHTTP passes a request on to its port.
+// ServeHTTP forwards a request to its port.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, ok := routeOf(r)
 	switch {
@@ -38,37 +37,33 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusBadRequest, to.fault)
 		return
 	case to.port == ownPort(r) || s.cfg.Deny(to.port):
-		refuse(w, r, http.StatusForbidden, fmt.Sprintf("port %d is the sandbox's own and has no preview; run your service on another port", to.port))
+		refuse(w, r, http.StatusForbidden, fmt.Sprintf("port %d is reserved for the sandbox; run your service on another port", to.port))
 		return
 	case to.strip && to.path == "":
-		slashed(w, r, to.port)
+		redirectToSlash(w, r, to.port)
 		return
 	}
 	if !s.begin() {
 		w.Header().Set("Retry-After", "1")
-		refuse(w, r, http.StatusServiceUnavailable, "too many previews are open at once, or the sandbox is stopping; close some and try again")
+		refuse(w, r, http.StatusServiceUnavailable, "too many concurrent preview requests, or the sandbox is stopping; retry later")
 		return
 	}
 	defer s.done()
-	base := op.CallOf(r.Context()).Base
-	if base == nil {
-		base = &url.URL{Scheme: "http", Host: r.Host}
-	}
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), tripKey{}, &trip{to, base}))
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), forwardingKey{}, &forwarding{to, baseOf(r)}))
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
-	// Otherwise an answer that begins before the request has ended would wait for it.
+	// Otherwise a response that starts before the request ends would wait for it.
 	http.NewResponseController(w).EnableFullDuplex()
 	h := w.Header()
-	// The page is the service's, not ours: it says itself what it holds.
+	// The service itself says what its page holds.
 	h.Del("X-Content-Type-Options")
-	h["Content-Type"] = nil // the server guesses none
+	h["Content-Type"] = nil // so that the server does not guess it
 	s.reverse.ServeHTTP(&writer{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }
 
-// slashed sends a browser to the folder, below which its relative links lead.
-// The address is relative, and so right behind any prefix.
-func slashed(w http.ResponseWriter, r *http.Request, port int) {
+// redirectToSlash adds the slash at the end of the prefix, so that relative links work. The
+// location is relative, and so right behind any proxy.
+func redirectToSlash(w http.ResponseWriter, r *http.Request, port int) {
 	to := strconv.Itoa(port) + "/"
 	if r.URL.RawQuery != "" {
 		to += "?" + r.URL.RawQuery
@@ -77,8 +72,8 @@ func slashed(w http.ResponseWriter, r *http.Request, port int) {
 	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
-// writer closes a connection that became a WebSocket when the request's context ends:
-// a client that neither reads nor writes would hold it for ever.
+// writer closes a WebSocket connection when the request's context ends: a client that neither
+// reads nor writes would keep it open forever.
 type writer struct {
 	http.ResponseWriter
 	ctx context.Context
@@ -94,14 +89,14 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rw, err
 }
 
-// unreached is a failure to connect.
-type unreached struct{ err error }
+// dialError is a failure to connect.
+type dialError struct{ err error }
 
-func (e *unreached) Error() string { return e.err.Error() }
-func (e *unreached) Unwrap() error { return e.err }
+func (e *dialError) Error() string { return e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }
 
-// dial connects to a port on loopback, whatever host is asked for: services listen on
-// 127.0.0.1, on ::1 or on both.
+// dial connects to a port on loopback, whatever the host: services listen on 127.0.0.1, on ::1
+// or on both.
 func dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -116,22 +111,40 @@ func dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err6 == nil {
 		return c, nil
 	}
-	return nil, &unreached{err4}
+	return nil, &dialError{err4}
 }
 
-// broken answers a request that did not get through.
-func (s *Service) broken(w http.ResponseWriter, r *http.Request, err error) {
-	t := r.Context().Value(tripKey{}).(*trip)
-	if _, ok := errors.AsType[*unreached](err); ok && r.Context().Err() == nil {
-		refuse(w, r, http.StatusBadGateway, fmt.Sprintf("nothing answers on port %d in the sandbox; start the service and have it listen on 127.0.0.1, ::1 or all addresses", t.port))
+// openPorts tells which ports answer.
+func (s *Service) openPorts() string {
+	if s.cfg.Open == nil {
+		return ""
+	}
+	const most = 20
+	var list []string
+	for _, port := range slices.Compact(slices.Sorted(slices.Values(s.cfg.Open()))) {
+		if list = append(list, strconv.Itoa(port)); len(list) == most {
+			break
+		}
+	}
+	if len(list) == 0 {
+		return ". No port is open"
+	}
+	return ". Open ports: " + strings.Join(list, ", ")
+}
+
+// handleError responds to a request that could not be forwarded.
+func (s *Service) handleError(w http.ResponseWriter, r *http.Request, err error) {
+	t := r.Context().Value(forwardingKey{}).(*forwarding)
+	if _, ok := errors.AsType[*dialError](err); ok && r.Context().Err() == nil {
+		refuse(w, r, http.StatusBadGateway, fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service and let it listen on 127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
 		return
 	}
 	if r.Context().Err() != nil {
-		w.WriteHeader(http.StatusServiceUnavailable) // nobody is there to read more, or the sandbox is stopping
+		w.WriteHeader(http.StatusServiceUnavailable) // the client is gone, or the sandbox is stopping
 		return
 	}
 	s.cfg.Log.Debug("preview failed", "port", t.port, "error", err)
-	refuse(w, r, http.StatusBadGateway, fmt.Sprintf("the service on port %d broke off or gave no proper HTTP answer (%v); see its own log", t.port, err))
+	refuse(w, r, http.StatusBadGateway, fmt.Sprintf("the service on port %d sent no valid HTTP response (%v); check its log", t.port, err))
 }
 
 const pageText = `<!doctype html>
@@ -141,8 +154,8 @@ const pageText = `<!doctype html>
 </head><body><h1>%[1]s</h1><p>%[2]s.</p></body></html>
 `
 
-// refuse answers in the service's stead: with a page for people, otherwise in the
-// form that the server's other refusals have.
+// refuse responds with an error: as a page for people, otherwise in the form of the server's
+// other errors.
 func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -1,12 +1,11 @@
-// Package preview shows what listens on a port inside the sandbox to callers
-// outside, through the sandbox's one port: HTTP, event streams and WebSockets.
+// Package preview forwards requests to services on ports inside the sandbox, through the
+// sandbox's one port: HTTP, event streams and WebSockets.
 //
-// A port is chosen by path (/proxy/{port}/…, /absproxy/{port}/…), by header or by
-// host name. The package owns what is changed on the way so that a page works where
-// its caller sees it: addresses, cookies, the forwarded headers. It reaches
-// nothing but loopback, refuses the ports that the sandbox keeps to itself, and
-// hands no service the credentials of the sandbox: those were taken out by the
-// sign-in, which sees every request first.
+// A port is chosen by path (/proxy/{port}/…, /absproxy/{port}/…), by header or by host name.
+// The package owns what must be rewritten so that a page works where its caller sees it:
+// addresses, cookies and forwarded headers. It connects only to loopback, refuses the ports
+// that the sandbox reserves, and passes no credentials of the sandbox to a service: the
+// authentication, which handles every request first, removes them.
 package preview
 
 import (
@@ -22,33 +21,37 @@ import (
 
 // Config of the service.
 type Config struct {
-	// Deny tells the ports that nobody may look at: the sandbox's own server and
-	// what it runs for itself, such as the browser's DevTools. It is asked for each
-	// request, since such ports come and go. Nil: none beside the one that the
-	// request came in by.
+	// Deny reports whether a port is reserved: that of the sandbox's server, and those of
+	// what it runs for itself, such as the browser's DevTools. It is called for each
+	// request, since such ports change. Nil: only the port of the request itself is.
 	Deny func(port int) bool
-	// MaxOpen is how many requests may be on their way at once; 0: 1024.
+	// Own reports whether paths that start with this segment are the sandbox's. All others may
+	// be absolute paths of a page below /proxy/{port}/. Nil: all are the sandbox's.
+	Own func(segment string) bool
+	// Open lists the ports that services listen on, for the error when nothing answers.
+	Open func() []int
+	// MaxOpen is the maximum number of concurrent requests; 0: 1024.
 	MaxOpen int
 	Log     *slog.Logger
 }
 
 const (
 	maxOpen = 1024
-	// dialTimeout is long for loopback: only a service with a full backlog needs it.
+	// dialTimeout matters only for a service with a full backlog.
 	dialTimeout = 5 * time.Second
-	// idleTime is shorter than that of any common server (Node's has 5 s): no
-	// connection is used again just when its server closes it.
+	// idleTime is shorter than that of any common server (Node's has 5 s), so that no
+	// connection is reused just when its server closes it.
 	idleTime = 2 * time.Second
 	copySize = 64 << 10
 )
 
-// Service forwards requests to ports inside.
+// Service forwards requests to ports of the sandbox.
 type Service struct {
-	cfg     Config
-	reverse *httputil.ReverseProxy
-	wire    *http.Transport
-	life    context.Context
-	end     context.CancelFunc
+	cfg       Config
+	reverse   *httputil.ReverseProxy
+	transport *http.Transport
+	life      context.Context
+	end       context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
@@ -56,7 +59,7 @@ type Service struct {
 	work   sync.WaitGroup
 }
 
-// New returns the service. It starts nothing.
+// New returns the service. It has no side effects.
 func New(cfg Config) *Service {
 	if cfg.Deny == nil {
 		cfg.Deny = func(int) bool { return false }
@@ -69,7 +72,7 @@ func New(cfg Config) *Service {
 	}
 	s := &Service{cfg: cfg}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.wire = &http.Transport{
+	s.transport = &http.Transport{
 		DialContext:            dial,
 		MaxIdleConns:           64,
 		MaxIdleConnsPerHost:    16,
@@ -80,38 +83,38 @@ func New(cfg Config) *Service {
 	s.reverse = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		ModifyResponse: restore,
-		Transport:      s.wire,
+		Transport:      s.transport,
 		FlushInterval:  -1,
 		BufferPool:     &buffers{},
-		ErrorHandler:   s.broken,
+		ErrorHandler:   s.handleError,
 		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	return s
 }
 
-// Ops lists what it offers. Requests reach them through Front, which alone knows the
-// ways that are not a path.
+// Ops lists the operations. Requests reach them through Front, which also selects ports by
+// header and host name.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.Handle(op.Spec{Name: "preview_proxy", Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
-			Doc: "Show the service on a port inside; the prefix is taken off. The header X-Aio-Proxy-Port and host names of the form {port}-{anything} do the same with the whole path."}, s),
-		op.Handle(op.Spec{Name: "preview_absproxy", Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
-			Doc: "Show the service on a port inside, which sees the whole path: for pages that were built for this prefix."}, s),
+		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
+			Doc: "Forward to the service on a port of the sandbox, without the prefix. The header X-Aio-Proxy-Port and host names of the form {port}-{anything} do the same with the whole path."}, s),
+		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
+			Doc: "Forward to the service on a port of the sandbox with the whole path, for pages built for this prefix."}, s),
 	}
 }
 
-// Close ends everything that is on its way, and waits for it.
+// Close ends all requests and waits for them.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.end()
 	s.work.Wait()
-	s.wire.CloseIdleConnections()
+	s.transport.CloseIdleConnections()
 	return nil
 }
 
-// begin joins a request to the service's life.
+// begin counts a request; false if the service is closed or at its limit.
 func (s *Service) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +133,7 @@ func (s *Service) done() {
 	s.work.Done()
 }
 
-// buffers are for copying bodies.
+// buffers is a pool for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

@@ -114,7 +114,7 @@ func parse(t *testing.T, body string) seen {
 	t.Helper()
 	var s seen
 	if err := json.Unmarshal([]byte(body), &s); err != nil {
-		t.Fatalf("%v in %s", err, body)
+		t.Fatalf("got %v in %s, want no error", err, body)
 	}
 	return s
 }
@@ -145,11 +145,11 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 			t.Run(c.name+" "+address, func(t *testing.T) {
 				res, body := r.do("POST", c.path, "data", c.header...)
 				if res.StatusCode != 200 {
-					t.Fatalf("%d %s", res.StatusCode, body)
+					t.Fatalf("got %d %s, want res.StatusCode == 200", res.StatusCode, body)
 				}
 				s := parse(t, body)
 				if s.Method != "POST" || s.URI != c.uri || s.Body != "data" || s.Header.Get("X-Forwarded-Prefix") != c.prefix {
-					t.Errorf("got %+v", s)
+					t.Errorf("got %+v, want s.Method == \"POST\" and s.URI == c.uri and s.Body == \"data\" and s.Header.Get(\"X-Forwarded-Prefix\") == c.prefix", s)
 				}
 				if _, ok := s.Header["X-Aio-Proxy-Port"]; ok {
 					t.Error("the service sees the header that chose it")
@@ -160,24 +160,24 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 					}
 				}
 				if s.Header.Get("X-Forwarded-For") != "127.0.0.1" {
-					t.Errorf("forwarded for %q", s.Header.Get("X-Forwarded-For"))
+					t.Errorf("forwarded for %q, want s.Header.Get(\"X-Forwarded-For\") == \"127.0.0.1\"", s.Header.Get("X-Forwarded-For"))
 				}
 			})
 		}
 	}
 	if res, body := r.do("GET", "/v1/own", ""); res.StatusCode != 200 || !strings.Contains(body, "own") {
-		t.Errorf("the sandbox itself is not reached: %d %s", res.StatusCode, body)
+		t.Errorf("the sandbox itself is not reached: got %d %s, want res.StatusCode == 200 and strings.Contains(body, \"own\")", res.StatusCode, body)
 	}
 	own := r.server.Listener.Addr().(*net.TCPAddr).Port
 	if res, body := r.do("GET", "/v1/own", "", "Host", fmt.Sprintf("%d-any.localhost", own)); res.StatusCode != 200 || !strings.Contains(body, "own") {
-		t.Errorf("the name with its own port is not the sandbox's: %d %s", res.StatusCode, body)
+		t.Errorf("the name with its own port is not the sandbox's: got %d %s, want res.StatusCode == 200 and strings.Contains(body, \"own\")", res.StatusCode, body)
 	}
 }
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	closed := service(t, "127.0.0.1:0", nil)
-	r := newRig(t, preview.Config{Deny: func(port int) bool { return port == closed }}, auth.Config{})
+	r := newRig(t, preview.Config{Deny: func(port int) bool { return port == closed }, Open: func() []int { return []int{5173, 3000, 3000} }}, auth.Config{})
 	free := freePort(t)
 	own := strconv.Itoa(r.server.Listener.Addr().(*net.TCPAddr).Port)
 	for _, c := range []struct {
@@ -187,31 +187,32 @@ func TestRefusals(t *testing.T) {
 		says       string
 	}{
 		{"nothing listens", "/proxy/" + free + "/", nil, 502, "nothing answers on port " + free},
+		{"open ports are named", "/proxy/" + free + "/", nil, 502, "Open ports: 3000, 5173"},
 		{"nothing listens, by header", "/", []string{"X-Aio-Proxy-Port", free}, 502, "nothing answers on port " + free},
 		{"a page for people", "/proxy/" + free + "/", []string{"Accept", "text/html,*/*"}, 502, "<p>nothing answers on port " + free},
-		{"own port", "/proxy/" + own + "/v1/own", nil, 403, "port " + own + " is the sandbox's own"},
-		{"own port, prefix kept", "/absproxy/" + own + "/v1/own", nil, 403, "is the sandbox's own"},
-		{"own port by header", "/v1/own", []string{"X-Aio-Proxy-Port", own}, 403, "is the sandbox's own"},
-		{"closed port", "/proxy/" + strconv.Itoa(closed) + "/", nil, 403, "is the sandbox's own"},
-		{"closed port by host", "/", []string{"Host", strconv.Itoa(closed) + "-x.localhost"}, 403, "is the sandbox's own"},
-		{"no number", "/proxy/abc/", nil, 400, "the path names no port"},
-		{"another host", "/proxy/example.com:80/", nil, 400, "the path names no port"},
-		{"user and host", "/proxy/80@example.com/", nil, 400, "the path names no port"},
-		{"too large", "/absproxy/65536/", nil, 400, "the path names no port"},
-		{"zero", "/proxy/0/", nil, 400, "the path names no port"},
-		{"leading zero", "/proxy/080/", nil, 400, "the path names no port"},
-		{"escaped", "/proxy/%38080/", nil, 400, "the path names no port"},
+		{"own port", "/proxy/" + own + "/v1/own", nil, 403, "port " + own + " is reserved for the sandbox"},
+		{"own port, prefix kept", "/absproxy/" + own + "/v1/own", nil, 403, "is reserved for the sandbox"},
+		{"own port by header", "/v1/own", []string{"X-Aio-Proxy-Port", own}, 403, "is reserved for the sandbox"},
+		{"closed port", "/proxy/" + strconv.Itoa(closed) + "/", nil, 403, "is reserved for the sandbox"},
+		{"closed port by host", "/", []string{"Host", strconv.Itoa(closed) + "-x.localhost"}, 403, "is reserved for the sandbox"},
+		{"no number", "/proxy/abc/", nil, 400, "invalid port in path"},
+		{"another host", "/proxy/example.com:80/", nil, 400, "invalid port in path"},
+		{"user and host", "/proxy/80@example.com/", nil, 400, "invalid port in path"},
+		{"too large", "/absproxy/65536/", nil, 400, "invalid port in path"},
+		{"zero", "/proxy/0/", nil, 400, "invalid port in path"},
+		{"leading zero", "/proxy/080/", nil, 400, "invalid port in path"},
+		{"escaped", "/proxy/%38080/", nil, 400, "invalid port in path"},
 		{"header with a space", "/", []string{"X-Aio-Proxy-Port", free + " "}, 502, "nothing answers on port " + free},
-		{"header with sign", "/", []string{"X-Aio-Proxy-Port", "+80"}, 400, "holds no port"},
-		{"header with host", "/", []string{"X-Aio-Proxy-Port", "example.com"}, 400, "holds no port"},
-		{"empty header", "/", []string{"X-Aio-Proxy-Port", ""}, 400, "holds no port"},
-		{"two headers", "/", []string{"X-Aio-Proxy-Port", "80", "X-Aio-Proxy-Port", "81"}, 400, "holds no port"},
+		{"header with sign", "/", []string{"X-Aio-Proxy-Port", "+80"}, 400, "invalid port in header"},
+		{"header with host", "/", []string{"X-Aio-Proxy-Port", "example.com"}, 400, "invalid port in header"},
+		{"empty header", "/", []string{"X-Aio-Proxy-Port", ""}, 400, "invalid port in header"},
+		{"two headers", "/", []string{"X-Aio-Proxy-Port", "80", "X-Aio-Proxy-Port", "81"}, 400, "invalid port in header"},
 		{"no such route", "/proxy", nil, 404, "Not Found"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res, body := r.do("GET", c.path, "", c.header...)
 			if res.StatusCode != c.status || !strings.Contains(body, c.says) {
-				t.Errorf("got %d %s", res.StatusCode, body)
+				t.Errorf("got %d %s, want %d with %q", res.StatusCode, body, c.status, c.says)
 			}
 		})
 	}
@@ -240,13 +241,13 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 	port := strconv.Itoa(service(t, "127.0.0.1:0", nil))
 	r := newRig(t, preview.Config{}, auth.Config{Token: "shared-token", APIKey: "the-api-key"})
 	if res, _ := r.do("GET", "/proxy/"+port+"/", ""); res.StatusCode != 401 {
-		t.Fatalf("without credentials: %d", res.StatusCode)
+		t.Fatalf("without credentials: got %d, want res.StatusCode == 401", res.StatusCode)
 	}
 	if res, _ := r.do("GET", "/", "", "X-Aio-Proxy-Port", port); res.StatusCode != 401 {
-		t.Fatalf("without credentials, by header: %d", res.StatusCode)
+		t.Fatalf("without credentials, by header: got %d, want res.StatusCode == 401", res.StatusCode)
 	}
 	if res, _ := r.do("GET", "/", "", "Host", port+"-x.localhost"); res.StatusCode != 401 {
-		t.Fatalf("without credentials, by host: %d", res.StatusCode)
+		t.Fatalf("without credentials, by host: got %d, want res.StatusCode == 401", res.StatusCode)
 	}
 	res, body := r.do("GET", "/proxy/"+port+"/?a=1", "", "Authorization", "Bearer shared-token", "X-API-Key", "the-api-key",
 		"Cookie", "mine=1; cove_session_0123456789ab=secret-session; other=2")
@@ -255,12 +256,12 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 	if s.Header.Get("Cookie") != "mine=1; other=2" || s.URI != "/?a=1" {
-		t.Errorf("got %+v", s)
+		t.Errorf("got %+v, want s.Header.Get(\"Cookie\") == \"mine=1; other=2\" and s.URI == \"/?a=1\"", s)
 	}
 	// What is not the sandbox's is the service's.
 	_, body = r.do("GET", "/proxy/"+port+"/", "", "X-API-Key", "the-api-key", "Authorization", "Bearer the-service's")
 	if s := parse(t, body); s.Header.Get("Authorization") != "Bearer the-service's" || s.Header.Get("X-Api-Key") != "" {
-		t.Errorf("got %+v", s.Header)
+		t.Errorf("got %+v, want s.Header.Get(\"Authorization\") == \"Bearer the-service's\" and s.Header.Get(\"X-Api-Key\") == \"\"", s.Header)
 	}
 }
 
@@ -274,7 +275,7 @@ func TestCallersInsideHandOverNoSession(t *testing.T) {
 	w := httptest.NewRecorder()
 	svc.ServeHTTP(w, req)
 	if s := parse(t, w.Body.String()); s.Header.Get("Cookie") != "kept=1" {
-		t.Errorf("got %+v", s.Header)
+		t.Errorf("got %+v, want s.Header.Get(\"Cookie\") == \"kept=1\"", s.Header)
 	}
 }
 
@@ -331,7 +332,7 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 			t.Errorf("%s %v: location %s became %s, want %s", c.path, c.header, c.give, got, c.want)
 		}
 		if sw := res.Header.Get("Service-Worker-Allowed"); c.header == nil && sw != strings.TrimSuffix(c.path, "/")+"/" {
-			t.Errorf("%s: service worker %s", c.path, sw)
+			t.Errorf("%s: service worker %s, want not (c.header == nil && sw != strings.TrimSuffix(c.path, \"/\")+\"/\")", c.path, sw)
 		}
 		if _, guessed := res.Header["Content-Type"]; guessed || res.Header.Get("X-Content-Type-Options") != "" || len(res.Header["X-Request-Id"]) != 1 || res.Header.Get("X-Request-Id") == "theirs" {
 			t.Errorf("headers %v", res.Header)
@@ -368,7 +369,7 @@ func TestBarePrefixLeadsToTheFolder(t *testing.T) {
 	r := newRig(t, preview.Config{}, auth.Config{})
 	res, _ := r.do("GET", "/proxy/3000?a=b", "")
 	if res.StatusCode != 308 || res.Header.Get("Location") != "3000/?a=b" {
-		t.Errorf("%d %s", res.StatusCode, res.Header.Get("Location"))
+		t.Errorf("got %d %s, want res.StatusCode == 308 and res.Header.Get(\"Location\") == \"3000/?a=b\"", res.StatusCode, res.Header.Get("Location"))
 	}
 }
 
@@ -394,12 +395,12 @@ func FuzzFind(f *testing.F) {
 				return
 			}
 			if p := inner.URL.Path; !strings.HasPrefix(p, "/proxy/") && !strings.HasPrefix(p, "/absproxy/") || strings.Contains(p, "..") {
-				t.Errorf("%q %q %q leads to %q", path, header, host, p)
+				t.Errorf("got %q %q %q leads to %q, want not (!strings.HasPrefix(p, \"/proxy/\") && !strings.HasPrefix(p, \"/absproxy/\")) and !strings.Contains(p, \"..\")", path, header, host, p)
 			}
 			w := httptest.NewRecorder()
 			svc.ServeHTTP(w, inner)
 			if w.Code != 400 && w.Code != 403 {
-				t.Errorf("%q %q %q: %d", path, header, host, w.Code)
+				t.Errorf("%q %q %q: got %d, want not (w.Code != 400 && w.Code != 403)", path, header, host, w.Code)
 			}
 		})).ServeHTTP(httptest.NewRecorder(), r)
 	})

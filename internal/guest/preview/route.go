@@ -9,27 +9,36 @@ import (
 	"strings"
 )
 
-// headerPort chooses a port without a trace in path or host.
+// headerPort selects a port independently of path and host.
 const headerPort = "X-Aio-Proxy-Port"
 
-// route is where a request leads.
+// route is the destination of a request.
 type route struct {
 	port   int
 	path   string // for the service, as it was sent: escaped, not cleaned
-	prefix string // /proxy/{port}, /absproxy/{port}, or nothing if the whole host is the service's
+	prefix string // /proxy/{port} or /absproxy/{port}; empty if the whole host is the service's
 	strip  bool   // the service does not see the prefix
-	fault  string // why it leads nowhere
+	fault  string // why the route is invalid
 }
 
 type routeKey struct{}
 
-// Front sees signed-in requests before they are routed. It finds those that a
-// header or a host name leads to a port, and saves the path of all from
-// being cleaned: two slashes, dots and escapes mean something to a service. They
-// pass through the table like any other, under a path that routes as it is.
+// Front handles authenticated requests before they are routed. It finds those with a port in
+// header, host name or path, and keeps their paths from being cleaned: double slashes, dots
+// and escapes are significant to a service. It passes them on under a path that is routed
+// unchanged.
 func (s *Service) Front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to, ok := find(r)
+		if !ok && r.Method != http.MethodConnect {
+			var location string
+			if to, location = s.findStray(r); location != "" {
+				w.Header().Set("Location", location)
+				w.WriteHeader(http.StatusTemporaryRedirect)
+				return
+			}
+			ok = to.port != 0
+		}
 		if !ok || r.Method == http.MethodConnect {
 			next.ServeHTTP(w, r)
 			return
@@ -45,7 +54,7 @@ func (s *Service) Front(next http.Handler) http.Handler {
 	})
 }
 
-// routeOf is where a request leads that has come through the table.
+// routeOf is the route of a request that has been routed to the service.
 func routeOf(r *http.Request) (route, bool) {
 	if to, ok := r.Context().Value(routeKey{}).(route); ok {
 		return to, true
@@ -53,28 +62,28 @@ func routeOf(r *http.Request) (route, bool) {
 	return byPath(r.URL.EscapedPath())
 }
 
-// find tells where a request leads, if to a port at all. Who set the header
-// has decided; a front proxy does so while it keeps the host.
+// find finds the route of a request; false if it is not for a port. The header comes first: a
+// proxy in front sets it and keeps the host.
 func find(r *http.Request) (route, bool) {
 	path := r.URL.EscapedPath()
 	if values, ok := r.Header[headerPort]; ok {
 		to := route{path: path}
 		if len(values) == 1 {
-			to.port = number(values[0])
+			to.port = parsePort(values[0])
 		}
 		if to.port == 0 {
-			to.fault = fmt.Sprintf("the header %s holds no port; send one number from 1 to 65535", strings.ToLower(headerPort))
+			to.fault = fmt.Sprintf("invalid port in header %s; send one number from 1 to 65535", strings.ToLower(headerPort))
 		}
 		return to, true
 	}
-	// A name with the server's own port is the server's own name.
+	// A host name with the server's own port is that of the server.
 	if port := byHost(r.Host); port != 0 && port != ownPort(r) {
 		return route{port: port, path: path}, true
 	}
 	return byPath(path)
 }
 
-// byPath takes /proxy/{port}/… and /absproxy/{port}/… apart.
+// byPath parses /proxy/{port}/… and /absproxy/{port}/….
 func byPath(path string) (route, bool) {
 	rest, strip := strings.CutPrefix(path, "/proxy/")
 	if !strip {
@@ -84,9 +93,9 @@ func byPath(path string) (route, bool) {
 		}
 	}
 	digits, _, _ := strings.Cut(rest, "/")
-	to := route{port: number(digits), path: path, prefix: path[:len(path)-len(rest)] + digits, strip: strip}
+	to := route{port: parsePort(digits), path: path, prefix: path[:len(path)-len(rest)] + digits, strip: strip}
 	if to.port == 0 {
-		to.fault = "the path names no port; use a number from 1 to 65535, such as " + path[:len(path)-len(rest)] + "3000/"
+		to.fault = "invalid port in path; use a number from 1 to 65535, such as " + path[:len(path)-len(rest)] + "3000/"
 	}
 	if strip {
 		to.path = rest[len(digits):]
@@ -94,17 +103,17 @@ func byPath(path string) (route, bool) {
 	return to, true
 }
 
-// byHost finds the port in {port}-{anything}; 0: there is none.
+// byHost parses {port}-{anything}; 0: no port.
 func byHost(host string) int {
 	digits, rest, ok := strings.Cut(host, "-")
 	if !ok || rest == "" {
 		return 0
 	}
-	return number(digits)
+	return parsePort(digits)
 }
 
-// number reads a port; 0: it is none.
-func number(digits string) int {
+// parsePort parses a port; 0: invalid.
+func parsePort(digits string) int {
 	if digits == "" || len(digits) > 5 || digits[0] == '0' || strings.Trim(digits, "0123456789") != "" {
 		return 0
 	}
@@ -115,7 +124,7 @@ func number(digits string) int {
 	return n
 }
 
-// ownPort is the one that the request came in by; 0 over a unix socket.
+// ownPort is the port that received the request; 0 for a unix socket.
 func ownPort(r *http.Request) int {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return local.Port

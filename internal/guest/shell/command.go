@@ -6,11 +6,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/internal/vt"
+	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
-// What a command's status can be. As the answer of a wait that was given up,
-// running and noChange say why; the command goes on.
+// The statuses of a command. After a wait that ended early, running and noChange say
+// why; the command continues.
 const (
 	running     = "running"
 	completed   = "completed"
@@ -20,22 +20,22 @@ const (
 )
 
 const (
-	// maxOutput is how many characters of a command's output a reply holds unless
-	// it was asked for all, and a record always.
+	// maxOutput is the maximum number of characters of output in a record, and in a
+	// reply unless the request asks for all.
 	maxOutput = 30_000
-	// keptOutput is how many bytes are kept of what a command prints, half from
-	// the start and half from the end.
+	// keptOutput is how many bytes of a command's output are kept, half from the start
+	// and half from the end.
 	keptOutput = 8 << 20
-	// maxRecords and maxRecorded bound what a session remembers of commands.
+	// maxRecords and maxRecorded limit the records of a session.
 	maxRecords  = 100
 	maxRecorded = 512 << 10
 )
 
-// Record is one command as the console showed it.
+// Record is one command as shown on the console.
 type Record struct {
-	PS1     string `json:"ps1" doc:"The prompt at which it was typed"`
-	Command string `json:"command" doc:"What was run"`
-	Output  string `json:"output" default:"" doc:"What it printed"`
+	PS1     string `json:"ps1" doc:"The prompt before the command"`
+	Command string `json:"command" doc:"The command line"`
+	Output  string `json:"output" default:"" doc:"Output of the command"`
 }
 
 // command is one line that the shell runs, given by a caller or typed by a person.
@@ -44,13 +44,15 @@ type command struct {
 	text  string
 	ps1   string
 	typed bool // by a person
-	full  bool // whoever waits wants all of the output
+	full  bool // the caller wants all of the output
 	dir   string
 	flags string
-	key   string // under which it was given to the shell last
+	key   string // under which it was last passed to the shell
 
 	begun chan struct{} // closed when it runs
 	done  chan struct{} // closed at its end
+
+	followers int // streams that send its output
 
 	reason string // hard_timeout or terminated when we end it
 	limit  *time.Timer
@@ -59,17 +61,18 @@ type command struct {
 	status string
 	exit   *int
 	output string
-	all    string // when full
+	all    string  // when full
+	kept   vt.Text // when it has followers
 }
 
 func newCommand(text string) *command {
 	return &command{text: text, begun: make(chan struct{}), done: make(chan struct{}), status: running}
 }
 
-func (c *command) hasBegun() bool { return closed(c.begun) }
-func (c *command) over() bool     { return closed(c.done) }
+func (c *command) hasStarted() bool { return isClosed(c.begun) }
+func (c *command) hasEnded() bool   { return isClosed(c.done) }
 
-func closed(c chan struct{}) bool {
+func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -78,10 +81,10 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-func (c *command) record() Record { return Record{PS1: c.ps1, Command: c.text, Output: c.output} }
+func (c *command) toRecord() Record { return Record{PS1: c.ps1, Command: c.text, Output: c.output} }
 
-// remember appends a record and forgets the oldest beyond the bounds.
-func (ss *session) remember(r Record) {
+// addRecord appends a record and forgets the oldest beyond the bounds.
+func (ss *Session) addRecord(r Record) {
 	ss.records = append(ss.records, r)
 	ss.recorded += len(r.Command) + len(r.Output)
 	for len(ss.records) > maxRecords || ss.recorded > maxRecorded && len(ss.records) > 1 {
@@ -91,11 +94,11 @@ func (ss *session) remember(r Record) {
 	}
 }
 
-// allOf is all of a text, without the newlines at its end.
-func allOf(x vt.Text) string { return strings.TrimRight(x.String(), "\n") }
+// trimText returns a text without trailing newlines.
+func trimText(x vt.Text) string { return strings.TrimRight(x.String(), "\n") }
 
-// shorten gives at most limit characters of a text without the newlines at its
-// end: head and tail, with a note of how much is missing between them.
+// shorten returns at most limit characters of a text without trailing newlines: head
+// and tail, with a note of how much is omitted between them.
 func shorten(x vt.Text, limit int) string {
 	head, tail := x.Head, strings.TrimRight(x.Tail, "\n")
 	total := x.Dropped + int64(utf8.RuneCountInString(head)) + int64(utf8.RuneCountInString(tail))
@@ -106,7 +109,7 @@ func shorten(x vt.Text, limit int) string {
 		}
 		tail = head
 	}
-	head, tail = firstOf(head, limit/2), lastOf(tail, limit/2)
+	head, tail = firstRunes(head, limit/2), lastRunes(tail, limit/2)
 	missing := total - int64(utf8.RuneCountInString(head)) - int64(utf8.RuneCountInString(tail))
 	nl := "\n"
 	if strings.HasSuffix(head, "\n") {
@@ -115,8 +118,8 @@ func shorten(x vt.Text, limit int) string {
 	return fmt.Sprintf("%s%s[... %d characters are left out here ...]\n%s", head, nl, missing, tail)
 }
 
-// firstOf is the first n characters, up to the end of a line if one ends near there.
-func firstOf(s string, n int) string {
+// firstRunes is the first n characters, up to the end of a line if one ends near there.
+func firstRunes(s string, n int) string {
 	for i := range s {
 		if n == 0 {
 			s = s[:i]
@@ -130,8 +133,8 @@ func firstOf(s string, n int) string {
 	return s
 }
 
-// lastOf is the last n characters, from the start of a line if one starts near there.
-func lastOf(s string, n int) string {
+// lastRunes is the last n characters, from the start of a line if one starts near there.
+func lastRunes(s string, n int) string {
 	i := len(s)
 	for ; n > 0 && i > 0; n-- {
 		_, size := utf8.DecodeLastRuneInString(s[:i])
@@ -146,11 +149,11 @@ func lastOf(s string, n int) string {
 	return s[i:]
 }
 
-// maxEcho bounds how much of a command people see of it.
+// maxEcho limits how much of a command viewers see.
 const maxEcho = 4 << 10
 
-// echo is how a command that nobody typed is shown where a person would have typed it.
-func echo(text string) string {
+// formatEcho returns a command of a caller as if a person had typed it.
+func formatEcho(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if b.Len() > maxEcho {

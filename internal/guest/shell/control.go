@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
@@ -19,17 +20,17 @@ const defaultWait = 60
 
 // ViewIn names the session.
 type ViewIn struct {
-	ID string `json:"id" doc:"Session to look at"`
+	ID string `json:"id" doc:"ID of the session"`
 }
 
 // ViewResult is what a session shows.
 type ViewResult struct {
-	Output    string   `json:"output" doc:"What the running or last command printed; the screen, while a full-screen program runs"`
-	SessionID string   `json:"session_id" doc:"The session"`
-	Console   []Record `json:"console" nullable:"true" doc:"The commands so far, oldest first; the oldest are forgotten"`
-	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"How the running or last command stands"`
+	Output    string   `json:"output" doc:"Output of the running or last command, or the screen of a full-screen program"`
+	SessionID string   `json:"session_id" doc:"ID of the session"`
+	Console   []Record `json:"console" nullable:"true" doc:"The commands so far, oldest first; only recent ones are kept"`
+	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the running or last command"`
 	Command   *string  `json:"command" doc:"The running or last command"`
-	ExitCode  *int     `json:"exit_code" doc:"Exit code of the last command, when none runs"`
+	ExitCode  *int     `json:"exit_code" doc:"Exit code of the last command; null while one runs"`
 }
 
 // View shows a session.
@@ -40,9 +41,9 @@ func (s *Service) View(_ context.Context, in ViewIn) (ViewResult, error) {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	r := ViewResult{SessionID: ss.id, Status: completed, Console: append([]Record{}, ss.records...)}
+	r := ViewResult{SessionID: ss.ID, Status: completed, Console: append([]Record{}, ss.records...)}
 	if c := ss.current(); c != nil {
-		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.visible(c)
+		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.visibleOutput(c)
 		r.Console = append(r.Console, Record{PS1: c.ps1, Command: c.text, Output: r.Output})
 	} else if c := ss.last; c != nil {
 		r.Status, r.Command, r.Output, r.ExitCode = c.status, &c.text, c.output, c.exit
@@ -53,16 +54,16 @@ func (s *Service) View(_ context.Context, in ViewIn) (ViewResult, error) {
 }
 
 // current is the command that runs, nil when none does. The lock is held.
-func (ss *session) current() *command {
+func (ss *Session) current() *command {
 	if ss.terminal == nil {
 		return nil
 	}
-	ss.terminal.settle()
+	ss.terminal.resolveDoubt()
 	return ss.terminal.current
 }
 
 // state is the status of the running or last command.
-func (ss *session) state() string {
+func (ss *Session) state() string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	switch {
@@ -76,14 +77,14 @@ func (ss *session) state() string {
 
 // WaitIn says for which session and how long.
 type WaitIn struct {
-	ID             string `json:"id" doc:"Session to wait for"`
-	Seconds        *int   `json:"seconds" doc:"Seconds to wait at most; 60 when missing"`
-	MaxWaitSeconds *int   `json:"max_wait_seconds" doc:"Upper bound of seconds"`
+	ID             string `json:"id" doc:"ID of the session"`
+	Seconds        *int   `json:"seconds" doc:"Maximum number of seconds to wait. Default: 60"`
+	MaxWaitSeconds *int   `json:"max_wait_seconds" doc:"Upper limit for seconds"`
 }
 
-// Status is how the running or last command stands.
+// Status is the state of the running or last command.
 type Status struct {
-	Status string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"How the running or last command stands"`
+	Status string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the running or last command"`
 }
 
 // Wait waits for the end of the running command.
@@ -121,9 +122,9 @@ func (s *Service) Wait(ctx context.Context, in WaitIn) (Status, error) {
 
 // WriteIn is what to type.
 type WriteIn struct {
-	ID         string `json:"id" doc:"Session in which the program runs"`
+	ID         string `json:"id" doc:"ID of the session"`
 	Input      string `json:"input" doc:"Text to type"`
-	PressEnter bool   `json:"press_enter" doc:"Press Enter after it"`
+	PressEnter bool   `json:"press_enter" doc:"Press Enter after the text"`
 }
 
 // Write types into the running program.
@@ -136,15 +137,15 @@ func (s *Service) Write(_ context.Context, in WriteIn) (Status, error) {
 	t, c := ss.terminal, ss.current()
 	ss.mu.Unlock()
 	if c == nil {
-		return Status{}, op.Errorf(op.Conflict, "no command runs in session %q that could read this; start one with shell_exec", ss.id)
+		return Status{}, op.Errorf(op.Conflict, "no command is running in session %q; start one with shell_exec", ss.ID)
 	}
 	keys := in.Input
 	if in.PressEnter {
 		keys += "\r"
 	}
 	if keys != "" {
-		if err := t.enter(keys, writePatience); errors.Is(err, errEnded) {
-			return Status{}, op.Errorf(op.Conflict, "the shell of session %q has just ended; nothing was typed", ss.id)
+		if err := t.typeInput(keys, writePatience); errors.Is(err, errEnded) {
+			return Status{}, op.Errorf(op.Conflict, "the shell of session %q has exited; nothing was typed", ss.ID)
 		} else if err != nil {
 			return Status{}, err
 		}
@@ -154,14 +155,14 @@ func (s *Service) Write(_ context.Context, in WriteIn) (Status, error) {
 
 // KillIn names the session.
 type KillIn struct {
-	ID string `json:"id" doc:"Session whose command to end"`
+	ID string `json:"id" doc:"ID of the session"`
 }
 
 // KillResult is how the command ended.
 type KillResult struct {
-	Status     string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"How the command stands"`
-	ExitCode   *int   `json:"exit_code" doc:"Its exit code"`
-	ReturnCode *int   `json:"returncode" doc:"The same"`
+	Status     string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the command"`
+	ExitCode   *int   `json:"exit_code" doc:"Exit code of the command"`
+	ReturnCode *int   `json:"returncode" doc:"Same as exit_code"`
 }
 
 // Kill ends the running command.
@@ -178,62 +179,62 @@ func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
 	ss.mu.Unlock()
 	switch {
 	case c == nil:
-		op.Say(ctx, "No command runs in session %s", ss.id)
+		op.Say(ctx, "No command is running in session %s", ss.ID)
 		return KillResult{Status: completed}, nil
-	case c.over():
-		op.Say(ctx, "The command had ended already")
+	case c.hasEnded():
+		op.Say(ctx, "The command had already ended")
 	default:
-		t.end(c, terminated, []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL})
-		op.Say(ctx, "The command was ended")
+		t.endCommand(c, terminated, []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL})
+		op.Say(ctx, "The command was terminated")
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	r := KillResult{Status: terminated, ExitCode: c.exit, ReturnCode: c.exit}
-	if c.over() {
+	if c.hasEnded() {
 		r.Status = c.status
 	}
 	return r, nil
 }
 
-// endAfter ends a command when its hard timeout is over.
-func (t *terminal) endAfter(c *command, d time.Duration) {
+// armHardTimeout ends a command after its hard timeout.
+func (t *terminal) armHardTimeout(c *command, d time.Duration) {
 	s := t.ss.service
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	if c.over() {
+	if c.hasEnded() {
 		return
 	}
 	s.tasks.Add(1)
 	c.limit = time.AfterFunc(d, func() {
 		defer s.tasks.Done()
-		t.end(c, hardTimeout, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL})
+		t.endCommand(c, hardTimeout, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL})
 	})
 }
 
-// A signal is sent repeats times, every step, before the next one is tried. A
-// single one can be lost, since a program is deaf to it while it starts.
+// Each signal is sent several times before the next one is tried: a program that is
+// starting may miss it.
 const (
 	step    = 100 * time.Millisecond
 	repeats = 5
 )
 
-// end ends a command, for the reason that becomes its status, and returns when it
-// has ended. The signals go to the foreground group, one after the other, the last
-// one again and again; a shell that does not come back to its prompt is killed.
-func (t *terminal) end(c *command, reason string, signals []syscall.Signal) {
+// endCommand ends a command and returns when it has ended; the reason becomes its
+// status. The signals go to the foreground group one after the other, the last one
+// repeatedly; a shell that does not return to its prompt is killed.
+func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signal) {
 	t.ss.mu.Lock()
 	if c.reason == "" {
 		c.reason = reason
 	}
 	t.ss.mu.Unlock()
 	for i := range (len(signals) + 2) * repeats {
-		group := t.strike(signals[min(i/repeats, len(signals)-1)])
+		group := t.sendSignals(signals[min(i/repeats, len(signals)-1)])
 		select {
 		case <-c.done:
-			finishOff(group)
+			killGroup(group)
 			return
 		case <-t.done:
-			finishOff(group)
+			killGroup(group)
 			return
 		case <-time.After(step):
 		}
@@ -245,17 +246,17 @@ func (t *terminal) end(c *command, reason string, signals []syscall.Signal) {
 	}
 }
 
-// strike sends a signal to what runs, once, and tells to which group.
-func (t *terminal) strike(sig syscall.Signal) (group int) {
-	// First the shell: while it waits for a program it only takes note, and then
-	// does not go on with the rest of a list or loop.
+// sendSignals signals what runs once and returns the group that it signaled.
+func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
+	// First the shell: while it waits for a program it only remembers the signal, and
+	// then skips the rest of a list or loop.
 	t.p.Signal(syscall.SIGINT)
 	group, err := t.signal(sig)
 	switch {
-	case group == 0 && sig == syscall.SIGTERM: // what it waits for; the shell itself ignores it
+	case group == 0 && sig == syscall.SIGTERM: // for what the shell waits for; the shell ignores it
 		t.p.Signal(sig)
 	case errors.Is(err, syscall.EPERM):
-		// It runs as another user, as below sudo; the terminal may still reach it.
+		// It runs as another user, for example under sudo; the terminal may reach it.
 		t.interrupt(step)
 	case group != 0 && sig != syscall.SIGINT:
 		t.signal(syscall.SIGCONT) // a stopped process cannot react
@@ -264,9 +265,9 @@ func (t *terminal) strike(sig syscall.Signal) (group int) {
 	return group
 }
 
-// finishOff kills what is left of a group whose leader has gone ahead. Its number
-// cannot have become another's as long as it is found at every look.
-func finishOff(group int) {
+// killGroup kills the rest of a group whose leader has exited. The ID cannot be reused
+// as long as every check finds the group.
+func killGroup(group int) {
 	for deadline := time.Now().Add(step); group != 0 && syscall.Kill(-group, 0) == nil; {
 		if time.Now().After(deadline) {
 			syscall.Kill(-group, syscall.SIGKILL)
@@ -278,13 +279,13 @@ func finishOff(group int) {
 
 // TerminalURLIn names the session.
 type TerminalURLIn struct {
-	SessionID *string `query:"session_id" doc:"Session to show; a new one when missing"`
+	SessionID *string `query:"session_id" doc:"Session to show. Default: a new session"`
 }
 
 // TerminalURL is the address of the web terminal.
 func (s *Service) TerminalURL(ctx context.Context, in TerminalURLIn) (string, error) {
-	id := value(in.SessionID)
-	if err := checkID(id); err != nil {
+	id := op.Value(in.SessionID)
+	if err := session.CheckID("session_id", id); err != nil {
 		return "", err
 	}
 	if id == "" {

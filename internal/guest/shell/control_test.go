@@ -12,7 +12,7 @@ import (
 func background(t testing.TB, s *Service, id, text string) {
 	t.Helper()
 	if out := exec(t, s, ExecIn{ID: &id, Command: text, AsyncMode: true, Truncate: true}); out.Status != running || out.ExitCode != nil {
-		t.Fatalf("%q: %s %v", text, out.Status, out.ExitCode)
+		t.Fatalf("%q: got %s %v, want out.Status %v, out.ExitCode nil", text, out.Status, out.ExitCode, running)
 	}
 }
 
@@ -25,8 +25,8 @@ func view(t testing.TB, s *Service, id string) ViewResult {
 	return v
 }
 
-// until looks until the session's output holds a text.
-func until(t testing.TB, s *Service, id, text string) ViewResult {
+// waitForOutput looks until the session's output holds a text.
+func waitForOutput(t testing.TB, s *Service, id, text string) ViewResult {
 	t.Helper()
 	var v ViewResult
 	defer func() {
@@ -51,13 +51,13 @@ func write(t testing.TB, s *Service, id, input string, enter bool) {
 func wait(t testing.TB, s *Service, id string) ViewResult {
 	t.Helper()
 	if st, err := s.Wait(t.Context(), WaitIn{ID: id}); err != nil || st.Status == running {
-		t.Fatalf("%v %v; it shows %q", st, err, view(t, s, id).Output)
+		t.Fatalf("got %v %v; it shows %q, want st.Status other than %v", st, err, view(t, s, id).Output, running)
 	}
 	return view(t, s, id)
 }
 
-// ended wants a command's end to have been seen so.
-func ended(t testing.TB, v ViewResult, output string, code int) {
+// wantEnd wants a command's end to have been seen so.
+func wantEnd(t testing.TB, v ViewResult, output string, code int) {
 	t.Helper()
 	if v.Output != output || v.Status != completed || v.ExitCode == nil || *v.ExitCode != code {
 		t.Errorf("%q, %s with %v; want %q, %d", v.Output, v.Status, v.ExitCode, output, code)
@@ -101,9 +101,9 @@ func TestPrograms(t *testing.T) {
 			}
 			background(t, s, c.name, c.run)
 			for _, step := range c.steps {
-				v := until(t, s, c.name, step.see)
+				v := waitForOutput(t, s, c.name, step.see)
 				if v.Status != running {
-					t.Fatalf("it is %s with %q before %q was seen", v.Status, v.Output, step.see)
+					t.Fatalf("it is %s with %q before %q was seen, want %v", v.Status, v.Output, step.see, running)
 				}
 				write(t, s, c.name, step.input, step.enter)
 			}
@@ -111,8 +111,8 @@ func TestPrograms(t *testing.T) {
 			if c.want == "" {
 				v.Output = ""
 			}
-			ended(t, v, c.want, c.code)
-			same(t, s, c.name, "echo alive", "alive")
+			wantEnd(t, v, c.want, c.code)
+			wantOutput(t, s, c.name, "echo alive", "alive")
 		})
 	}
 }
@@ -124,16 +124,16 @@ func TestFullScreen(t *testing.T) {
 	testenv.Need(t, "vim")
 	s := newService(t)
 	out := exec(t, s, ExecIn{ID: new("v"), Command: "echo before; vim -u NONE -i NONE", Timeout: new(1.0), Truncate: true})
-	if out.Status != running || !strings.HasPrefix(until(t, s, "v", "~\n~").Output, "\n~\n~") {
-		t.Errorf("%s: %q", out.Status, *out.Output)
+	if out.Status != running || !strings.HasPrefix(waitForOutput(t, s, "v", "~\n~").Output, "\n~\n~") {
+		t.Errorf(`%s: got %q, want out.Status %v, strings.HasPrefix(until(t, s, "v", "~\n~").Output, "\n~\n~")`, out.Status, *out.Output, running)
 	}
 	if r, err := s.Kill(t.Context(), KillIn{ID: "v"}); err != nil || r.Status != terminated || *r.ExitCode == 0 {
-		t.Errorf("%+v %v", r, err)
+		t.Errorf("got %+v %v, want r.Status %v, *r.ExitCode other than 0", r, err, terminated)
 	}
 	if v := view(t, s, "v"); !strings.HasPrefix(v.Output, "before") || strings.Contains(v.Output, "~\n~") {
-		t.Errorf("%q", v.Output)
+		t.Errorf(`got %q, want strings.HasPrefix(v.Output, "before"), not strings.Contains(v.Output, "~\n~")`, v.Output)
 	}
-	same(t, s, "v", "echo alive", "alive")
+	wantOutput(t, s, "v", "echo alive", "alive")
 }
 
 func TestKill(t *testing.T) {
@@ -164,22 +164,22 @@ func TestKill(t *testing.T) {
 			t.Parallel()
 			run(t, s, c.name, "kept=yes")
 			background(t, s, c.name, c.run)
-			until(t, s, c.name, "go")
+			waitForOutput(t, s, c.name, "go")
 			r, err := s.Kill(t.Context(), KillIn{ID: c.name})
 			if err != nil || r.Status != terminated || r.ExitCode == nil || c.code >= 0 && *r.ExitCode != c.code || *r.ReturnCode != *r.ExitCode {
-				t.Errorf("%+v %v; code %v", r, err, *r.ExitCode)
+				t.Errorf("got %+v %v; code %v, want r.Status %v, r.ExitCode other than nil, not c.code >= 0 && *r.ExitCode != c.code, *r.ReturnCode %v", r, err, *r.ExitCode, terminated, *r.ExitCode)
 			}
 			v := view(t, s, c.name)
 			if v.Status != terminated || strings.Contains(v.Output, "not reached") {
-				t.Errorf("%s %q", v.Status, v.Output)
+				t.Errorf(`got %s %q, want v.Status %v, not strings.Contains(v.Output, "not reached")`, v.Status, v.Output, terminated)
 			}
 			want := "yes"
 			if c.fresh {
 				want = ""
 			}
-			same(t, s, c.name, "echo $kept", want)
+			wantOutput(t, s, c.name, "echo $kept", want)
 			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != completed || *r.ExitCode != 0 {
-				t.Errorf("killed again: %+v %v", r, err)
+				t.Errorf("killed again: %+v %v, want r.Status %v, *r.ExitCode 0", r, err, completed)
 			}
 		})
 	}
@@ -190,24 +190,24 @@ func TestBusy(t *testing.T) {
 	s := newService(t)
 	background(t, s, "a", "read x; echo got $x")
 	_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "echo second"})
-	refused(t, err, op.Conflict, `"read x; echo got $x" still runs`)
+	wantError(t, err, op.Conflict, `"read x; echo got $x" is still running`)
 	if v := view(t, s, "a"); v.Status != running || *v.Command != "read x; echo got $x" || v.ExitCode != nil || len(v.Console) != 1 {
-		t.Errorf("%+v", v)
+		t.Errorf(`got %+v, want v.Status %v, *v.Command "read x; echo got $x", v.ExitCode nil, len(v.Console) 1`, v, running)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a", Seconds: new(0)}); err != nil || st.Status != running {
-		t.Errorf("%v %v", st, err)
+		t.Errorf("got %v %v, want st.Status %v", st, err, running)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a", Seconds: new(300), MaxWaitSeconds: new(0)}); err != nil || st.Status != running {
-		t.Errorf("%v %v", st, err)
+		t.Errorf("got %v %v, want st.Status %v", st, err, running)
 	}
 	write(t, s, "a", "it", true)
-	ended(t, wait(t, s, "a"), "it\ngot it", 0)
+	wantEnd(t, wait(t, s, "a"), "it\ngot it", 0)
 	_, err = s.Write(t.Context(), WriteIn{ID: "a", Input: "x"})
-	refused(t, err, op.Conflict, "no command runs")
-	same(t, s, "a", "echo third", "third")
+	wantError(t, err, op.Conflict, "no command is running")
+	wantOutput(t, s, "a", "echo third", "third")
 	v := view(t, s, "a")
 	if len(v.Console) != 2 || v.Console[0] != (Record{">", "read x; echo got $x", "it\ngot it"}) || v.Console[1] != (Record{">", "echo third", "third"}) {
-		t.Errorf("%+v", v.Console)
+		t.Errorf(`got %+v, want len(v.Console) 2, v.Console[0] (Record{">", "read x; echo got $x", "it\ngot it"}), v.Console[1] (Record{">", "echo third", "third"})`, v.Console)
 	}
 }
 
@@ -223,6 +223,6 @@ func TestUnknownSession(t *testing.T) {
 		"update":  func() error { _, err := s.UpdateSession(ctx, UpdateSessionIn{ID: "x"}); return err },
 		"cleanup": func() error { _, err := s.Cleanup(ctx, CleanupIn{SessionID: "x"}); return err },
 	} {
-		t.Run(name, func(t *testing.T) { refused(t, f(), op.NotFound, `no shell session "x"`) })
+		t.Run(name, func(t *testing.T) { wantError(t, f(), op.NotFound, `no shell session "x"`) })
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
@@ -14,61 +16,87 @@ const maxCommand = 4 << 20
 
 // ExecIn is a command to run.
 type ExecIn struct {
-	ID               *string  `json:"id" doc:"Session to run it in; one that does not exist is made, and a new one when missing"`
-	ExecDir          *string  `json:"exec_dir" doc:"Directory to change to before; the session stays there"`
+	ID               *string  `json:"id" doc:"Session to run in; created if it does not exist. Default: a new session"`
+	ExecDir          *string  `json:"exec_dir" doc:"Directory to change to first; the session stays there"`
 	Command          string   `json:"command" doc:"Command line for bash, of one or more lines"`
-	AsyncMode        bool     `json:"async_mode" default:"false" doc:"Answer at once, while the command runs"`
-	Timeout          *float64 `json:"timeout" doc:"Seconds after which the answer comes even if the command still runs; it goes on"`
-	Strict           *bool    `json:"strict" doc:"Refuse to run when exec_dir does not exist, instead of staying in the session's directory"`
-	NoChangeTimeout  *int     `json:"no_change_timeout" doc:"Seconds without output after which the answer comes; the command goes on. The session's own (120) when missing, 0 for never"`
-	HardTimeout      *float64 `json:"hard_timeout" doc:"Seconds after which the command and its process group are ended; 0 or none for never"`
+	AsyncMode        bool     `json:"async_mode" alias:"async" default:"false" doc:"Return immediately while the command runs"`
+	Timeout          *float64 `json:"timeout" doc:"Seconds after which the call returns even if the command still runs; the command continues"`
+	Strict           *bool    `json:"strict" doc:"Fail if exec_dir does not exist, instead of staying in the session's directory"`
+	NoChangeTimeout  *int     `json:"no_change_timeout" doc:"Seconds without output after which the call returns; the command continues. 0 means never. Default: the session's setting (120)"`
+	HardTimeout      *float64 `json:"hard_timeout" doc:"Seconds after which the command and its process group are killed. Default: 0, never"`
 	PreserveSymlinks bool     `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Keep symbolic links in exec_dir instead of following them"`
-	Truncate         bool     `json:"truncate" default:"true" doc:"Leave out the middle of output over 30,000 characters"`
+	Truncate         bool     `json:"truncate" default:"true" doc:"Omit the middle of output longer than 30,000 characters"`
 }
 
-// CommandResult is how far a command has got.
+// CommandResult is the state of a command.
 type CommandResult struct {
-	SessionID string   `json:"session_id" doc:"Session it runs in"`
-	Command   string   `json:"command" doc:"What was run"`
-	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"How far it is: running and no_change_timeout say that it goes on; terminated, that it was ended or ended the shell"`
-	Output    *string  `json:"output" doc:"What it printed so far; the screen, while a full-screen program runs"`
+	SessionID string   `json:"session_id" doc:"ID of the session"`
+	Command   string   `json:"command" doc:"The command line"`
+	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the command: with running and no_change_timeout it continues; terminated means that it was killed or that it ended the shell"`
+	Output    *string  `json:"output" doc:"Output so far, or the screen of a full-screen program"`
 	Console   []Record `json:"console" nullable:"true" doc:"The command as the console shows it"`
-	ExitCode  *int     `json:"exit_code" doc:"Its exit code once it has ended"`
+	ExitCode  *int     `json:"exit_code" doc:"Exit code; null while the command runs"`
 }
 
-// Exec runs a command and waits for its end as long as it was told to.
+// Exec runs a command and waits for it as long as the request allows.
 func (s *Service) Exec(ctx context.Context, in ExecIn) (CommandResult, error) {
-	c, limits, err := s.prepare(ctx, in)
+	b, err := s.begin(ctx, in, 0)
 	if err != nil {
 		return CommandResult{}, err
 	}
-	ss, made, err := s.obtain(value(in.ID), false)
+	status := running
+	if !in.AsyncMode {
+		if status, err = b.t.wait(ctx, b.c, b.began, b.limits); err != nil {
+			b.cancel(ctx)
+			return CommandResult{}, err
+		}
+	}
+	return b.t.result(ctx, b.c, status), nil
+}
+
+// begun is a command that a shell has taken.
+type begun struct {
+	t      *terminal
+	c      *command
+	began  time.Time
+	limits limits
+}
+
+// begin starts a command in its session. What it prints is kept for that many followers.
+func (s *Service) begin(ctx context.Context, in ExecIn, followers int) (begun, error) {
+	c, limits, err := s.prepare(ctx, in)
 	if err != nil {
-		return CommandResult{}, err
+		return begun{}, err
+	}
+	c.followers = followers
+	ss, made, err := s.obtain(op.Value(in.ID), false)
+	if err != nil {
+		return begun{}, err
 	}
 	if made && c.dir != "" {
 		ss.mu.Lock()
-		ss.start = physical(c.dir, in.PreserveSymlinks)
+		ss.start = resolveLinks(c.dir, in.PreserveSymlinks)
 		ss.mu.Unlock()
 	}
 	began := time.Now()
 	t, err := ss.run(ctx, c)
 	if err != nil {
-		return CommandResult{}, err
+		return begun{}, err
 	}
 	if limits.hard > 0 {
-		t.endAfter(c, limits.hard-time.Since(began))
+		t.armHardTimeout(c, limits.hard-time.Since(began))
 	}
-	status := running
-	if !in.AsyncMode {
-		if status, err = t.wait(ctx, c, began, limits); err != nil {
-			return CommandResult{}, err
-		}
-	}
-	return t.result(ctx, c, status), nil
+	return begun{t, c, began, limits}, nil
 }
 
-// limits are how long to wait for a command; 0 for ever, and for soft below 0.
+// cancel ends the command of a caller that owns it and has gone.
+func (b begun) cancel(ctx context.Context) {
+	if ctx.Err() != nil && op.CallOf(ctx).Owned {
+		b.t.endCommand(b.c, terminated, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL})
+	}
+}
+
+// limits are how long to wait for a command; no limit is 0, and for soft below 0.
 type limits struct{ soft, hard, noChange time.Duration }
 
 // prepare checks a request.
@@ -76,11 +104,11 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 	l := limits{soft: -1, noChange: -1}
 	switch {
 	case strings.IndexByte(in.Command, 0) >= 0:
-		return nil, l, op.Errorf(op.Invalid, "a command cannot hold a zero byte")
+		return nil, l, op.Errorf(op.Invalid, "the command contains a zero byte; remove it")
 	case len(in.Command) > maxCommand:
-		return nil, l, op.Errorf(op.TooLarge, "the command has %d bytes; the most is %d: write it to a file and run that", len(in.Command), maxCommand)
+		return nil, l, op.Errorf(op.TooLarge, "the command is too long (%d bytes; the limit is %d); write it to a file and run that", len(in.Command), maxCommand)
 	case in.Timeout != nil && *in.Timeout < 0, in.HardTimeout != nil && *in.HardTimeout < 0, in.NoChangeTimeout != nil && *in.NoChangeTimeout < 0:
-		return nil, l, op.Errorf(op.Invalid, "a timeout cannot be negative")
+		return nil, l, op.Errorf(op.Invalid, "a timeout must not be negative")
 	}
 	if in.Timeout != nil {
 		l.soft = seconds(*in.Timeout)
@@ -93,12 +121,12 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 	}
 	c := newCommand(in.Command)
 	c.full = !in.Truncate
-	dir, err := s.directory(in.ExecDir)
+	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	strict := in.Strict != nil && *in.Strict
 	if err != nil && strict {
 		return nil, l, err
 	} else if err != nil {
-		op.Hint(ctx, "%v; the session's directory was kept", err)
+		op.Hint(ctx, "%v; the session stays in its directory", err)
 	}
 	c.dir = dir
 	if strict {
@@ -110,14 +138,7 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 	return c, l, nil
 }
 
-func value(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
-}
-
-// seconds is a number of seconds as a duration, at most the longest one.
+// seconds converts seconds to a duration without overflow.
 func seconds(n float64) time.Duration {
 	if n > math.MaxInt64/float64(time.Second) {
 		return math.MaxInt64
@@ -125,7 +146,7 @@ func seconds(n float64) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// wait waits for the end of a command and tells how it stands.
+// wait waits for the end of a command and returns its status.
 func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limits) (status string, err error) {
 	if l.noChange < 0 {
 		t.ss.mu.Lock()
@@ -139,7 +160,7 @@ func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limi
 		soft = timer.C
 	}
 	for {
-		still, left := t.still(l.noChange)
+		still, left := t.outputStalled(l.noChange)
 		select {
 		case <-c.done:
 			return c.status, nil
@@ -160,8 +181,9 @@ func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limi
 	}
 }
 
-// still tells whether nothing was printed for that long, and else when to ask again.
-func (t *terminal) still(limit time.Duration) (bool, <-chan time.Time) {
+// outputStalled reports whether nothing was printed for that long, and if not, when to
+// check again.
+func (t *terminal) outputStalled(limit time.Duration) (bool, <-chan time.Time) {
 	if limit <= 0 {
 		return false, nil
 	}
@@ -171,18 +193,18 @@ func (t *terminal) still(limit time.Duration) (bool, <-chan time.Time) {
 	return left <= 0, time.After(left)
 }
 
-// result describes a command that stands as status says.
+// result describes a command with this status.
 func (t *terminal) result(ctx context.Context, c *command, status string) CommandResult {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	if c.over() {
+	if c.hasEnded() {
 		status = c.status
 	}
-	r := CommandResult{SessionID: t.ss.id, Command: c.text, Status: status, ExitCode: c.exit}
+	r := CommandResult{SessionID: t.ss.ID, Command: c.text, Status: status, ExitCode: c.exit}
 	output := c.output
 	switch {
-	case !c.over():
-		output = t.visible(c)
+	case !c.hasEnded():
+		output = t.visibleOutput(c)
 	case c.full:
 		output = c.all
 		c.all = ""
@@ -191,23 +213,23 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 	r.Console = []Record{{PS1: c.ps1, Command: c.text, Output: output}}
 	switch {
 	case status == running, status == noChange:
-		op.Hint(ctx, "The command goes on: shell_view shows its output, shell_wait waits for its end, shell_write types into it, shell_kill ends it")
+		op.Hint(ctx, "The command is still running: shell_view shows its output, shell_wait waits for it, shell_write types into it, shell_kill ends it")
 	case status == terminated && t.ss.terminal != t:
-		op.Hint(ctx, "The shell ended with the command, with exit code %d; the next command in session %s starts a new one", *c.exit, t.ss.id)
+		op.Hint(ctx, "The command ended the shell with exit code %d; the next command in session %s starts a new one", *c.exit, t.ss.ID)
 	}
 	return r
 }
 
-// visible is what a running command shows: its text so far, or the screen of a
+// visibleOutput is the output of a running command so far, or the screen of a
 // full-screen program. The lock is held.
-func (t *terminal) visible(c *command) string {
+func (t *terminal) visibleOutput(c *command) string {
 	switch {
 	case t.screen.Alt():
 		return strings.TrimRight(strings.Join(t.screen.Screen(), "\n"), "\n")
-	case !c.hasBegun():
+	case !c.hasStarted():
 		return ""
 	case c.full:
-		return allOf(t.screen.Text())
+		return trimText(t.screen.Text())
 	}
 	return shorten(t.screen.Text(), maxOutput)
 }

@@ -19,8 +19,8 @@ func alive(pid string) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// called runs a command and tells also what it says beside the result.
-func called(t testing.TB, s *Service, in ExecIn) (CommandResult, *op.Call) {
+// execCall runs a command and tells also what it says beside the result.
+func execCall(t testing.TB, s *Service, in ExecIn) (CommandResult, *op.Call) {
 	t.Helper()
 	call := &op.Call{}
 	out, err := s.Exec(op.WithCall(t.Context(), call), in)
@@ -34,14 +34,14 @@ func TestTimeoutBoundsOnlyTheReply(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "true")
-	out, call := called(t, s, ExecIn{ID: new("a"), Command: "echo first; read x; echo got $x", Timeout: new(2.0), Truncate: true})
-	if out.Status != running || out.ExitCode != nil || *out.Output != "first" || !strings.Contains(call.Hint, "goes on") {
-		t.Errorf("%+v %q %q", out, *out.Output, call.Hint)
+	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "echo first; read x; echo got $x", Timeout: new(2.0), Truncate: true})
+	if out.Status != running || out.ExitCode != nil || *out.Output != "first" || !strings.Contains(call.Hint, "is still running") {
+		t.Errorf(`got %+v %q %q, want out.Status %v, out.ExitCode nil, *out.Output "first", strings.Contains(call.Hint, "is still running")`, out, *out.Output, call.Hint, running)
 	}
 	write(t, s, "a", "it", true)
-	ended(t, wait(t, s, "a"), "first\nit\ngot it", 0)
+	wantEnd(t, wait(t, s, "a"), "first\nit\ngot it", 0)
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 300", Timeout: new(0.0)}); out.Status != running {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want out.Status %v", out, running)
 	}
 }
 
@@ -51,28 +51,28 @@ func TestNoChangeTimeout(t *testing.T) {
 	// Output that goes on for longer than the limit is a change each time.
 	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 15); do echo $i; sleep 0.1; done; sleep 300", NoChangeTimeout: new(1), Truncate: true})
 	if out.Status != noChange || *out.Output != numbers(15) || out.ExitCode != nil {
-		t.Errorf("%+v %q", out, *out.Output)
+		t.Errorf("got %+v %q, want out.Status %v, *out.Output numbers(15), out.ExitCode nil", out, *out.Output, noChange)
 	}
 	if _, err := s.Kill(t.Context(), KillIn{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 
 	if r, err := s.UpdateSession(t.Context(), UpdateSessionIn{ID: "a", NoChangeTimeout: new(1)}); err != nil || r.NoChangeTimeout != 1 {
-		t.Fatalf("%+v %v", r, err)
+		t.Fatalf("got %+v %v, want r.NoChangeTimeout 1", r, err)
 	}
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("the session's own: %+v", out)
+		t.Errorf("the session's own: %+v, want out.Status %v", out, noChange)
 	}
 	s.Kill(t.Context(), KillIn{ID: "a"})
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 1.2", NoChangeTimeout: new(0)}); out.Status != completed {
-		t.Errorf("none: %+v", out)
+		t.Errorf("none: %+v, want out.Status %v", out, completed)
 	}
 	created, err := s.CreateSession(t.Context(), CreateSessionIn{NoChangeTimeout: new(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out := exec(t, s, ExecIn{ID: &created.SessionID, Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("from its creation: %+v", out)
+		t.Errorf("from its creation: %+v, want out.Status %v", out, noChange)
 	}
 }
 
@@ -97,24 +97,24 @@ func TestHardTimeout(t *testing.T) {
 			if c.async {
 				wait(t, s, name)
 			} else if out.Status != hardTimeout || out.ExitCode == nil || *out.ExitCode == 0 {
-				t.Errorf("%+v", out)
+				t.Errorf("got %+v, want out.Status %v, out.ExitCode other than nil, *out.ExitCode other than 0", out, hardTimeout)
 			}
 			v := view(t, s, name)
 			pid, _, _ := strings.Cut(v.Output, "\n")
 			if v.Status != hardTimeout || strings.Contains(v.Output, "not reached") {
-				t.Errorf("%+v", v)
+				t.Errorf(`got %+v, want v.Status %v, not strings.Contains(v.Output, "not reached")`, v, hardTimeout)
 			}
 			if _, err := strconv.Atoi(pid); err != nil {
 				t.Errorf("%q is no process", pid)
 			}
 			testenv.Poll(t, "the end of process "+pid, func() bool { return !alive(pid) })
-			same(t, s, name, "echo $kept", "yes")
+			wantOutput(t, s, name, "echo $kept", "yes")
 		})
 	}
 	t.Run("ends before", func(t *testing.T) {
 		t.Parallel()
 		if out := exec(t, s, ExecIn{ID: new("quick"), Command: "echo a", HardTimeout: new(300.0)}); out.Status != completed {
-			t.Errorf("%+v", out)
+			t.Errorf("got %+v, want out.Status %v", out, completed)
 		}
 	})
 }
@@ -129,11 +129,11 @@ func TestCallerGoesAway(t *testing.T) {
 		_, err := s.Exec(ctx, ExecIn{ID: new("a"), Command: "echo on; read x; echo $x"})
 		result <- err
 	}()
-	until(t, s, "a", "on")
+	waitForOutput(t, s, "a", "on")
 	cancel()
-	refused(t, <-result, op.Canceled, "given up")
+	wantError(t, <-result, op.Canceled, "was canceled")
 	write(t, s, "a", "end", true)
-	ended(t, wait(t, s, "a"), "on\nend\nend", 0)
+	wantEnd(t, wait(t, s, "a"), "on\nend\nend", 0)
 }
 
 func TestTruncate(t *testing.T) {
@@ -144,30 +144,30 @@ func TestTruncate(t *testing.T) {
 	out := run(t, s, "a", command)
 	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters are left out here \.\.\.\]\n(.*line 020000)$`).FindStringSubmatch(*out.Output)
 	if m == nil {
-		t.Fatalf("no head, note and tail: %q … %q", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
+		t.Fatalf("no head, note and tail: %q … %q, want m other than nil", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
 	}
 	missing, _ := strconv.Atoi(m[2])
 	if all := len(m[1]) + missing + len(m[3]); all != lines*12-1 {
-		t.Errorf("%d + %d + %d characters are not all", len(m[1]), missing, len(m[3]))
+		t.Errorf("got %d + %d + %d characters are not all, want all lines*12-1", len(m[1]), missing, len(m[3]))
 	}
 	if kept := len(m[1]) + len(m[3]); kept > maxOutput || kept < maxOutput-500 {
-		t.Errorf("%d characters are kept", kept)
+		t.Errorf("got %d characters are kept, want kept at most %v, kept at least maxOutput-500", kept, maxOutput)
 	}
 	if !strings.HasSuffix(m[1], "\n") || !strings.HasPrefix(m[3], "line ") {
-		t.Errorf("cut within a line: %q, %q", m[1][len(m[1])-20:], m[3][:20])
+		t.Errorf(`cut within a line: %q, %q, want strings.HasSuffix(m[1], "\n"), strings.HasPrefix(m[3], "line ")`, m[1][len(m[1])-20:], m[3][:20])
 	}
 	if v := view(t, s, "a"); v.Output != *out.Output || v.Console[0].Output != *out.Output {
-		t.Errorf("the view differs")
+		t.Errorf("the view differs, want v.Output %v, v.Console[0].Output %v", *out.Output, *out.Output)
 	}
 	out = exec(t, s, ExecIn{ID: new("a"), Command: command})
 	if got := strings.Split(*out.Output, "\n"); len(got) != lines || got[lines-1] != "line 020000" {
-		t.Errorf("without truncation %d lines, the last %q", len(got), got[len(got)-1])
+		t.Errorf(`without truncation %d lines, the last %q, want len(got) %v, got[lines-1] "line 020000"`, len(got), got[len(got)-1], lines)
 	}
 	out = run(t, s, "a", "head -c 40000 /dev/zero | tr '\\0' '\\344'; printf 'ä%.0s' $(seq 30000)") // not UTF-8, and two bytes each
 	if len([]rune(*out.Output)) > maxOutput+100 {
-		t.Errorf("%d characters", len([]rune(*out.Output)))
+		t.Errorf("got %d characters, want at most maxOutput+100", len([]rune(*out.Output)))
 	}
-	same(t, s, "a", "printf 'ä%.0s' $(seq 30000)", strings.Repeat("ä", maxOutput))
+	wantOutput(t, s, "a", "printf 'ä%.0s' $(seq 30000)", strings.Repeat("ä", maxOutput))
 }
 
 func TestHundredMegabytes(t *testing.T) {
@@ -188,13 +188,13 @@ func TestHundredMegabytes(t *testing.T) {
 			t.Parallel()
 			out := exec(t, s, ExecIn{ID: &name, Command: command})
 			if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") || len(*out.Output) > keptOutput+keptOutput/8 || len(*out.Output) < keptOutput/2 {
-				t.Errorf("%s, %d bytes, ends with %q", out.Status, len(*out.Output), (*out.Output)[max(0, len(*out.Output)-20):])
+				t.Errorf(`got %s, %d bytes, ends with %q, want out.Status %v, strings.HasSuffix(*out.Output, "\nend"), len(*out.Output) at most keptOutput+keptOutput/8, len(*out.Output) at least keptOutput/2`, out.Status, len(*out.Output), (*out.Output)[max(0, len(*out.Output)-20):], completed)
 			}
 			dropped := regexp.MustCompile(`\[\.\.\. (\d+) characters dropped \.\.\.\]`).FindStringSubmatch(*out.Output)
 			if dropped == nil {
-				t.Error("nothing says how much is missing")
+				t.Errorf("nothing says how much is missing, want dropped other than nil")
 			}
-			same(t, s, name, "echo alive", "alive")
+			wantOutput(t, s, name, "echo alive", "alive")
 		})
 	}
 }
@@ -234,25 +234,25 @@ func TestDirectory(t *testing.T) {
 	pwd(ExecIn{ID: new("new"), ExecDir: &link}, real)
 	pwd(ExecIn{ID: new("new, logical"), ExecDir: &link, PreserveSymlinks: true}, link)
 	pwd(ExecIn{ID: new("new, missing"), ExecDir: new("/nosuch")}, s.Workspace)
-	if _, call := called(t, s, ExecIn{ID: new("a"), Command: "true", ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, "/nosuch does not exist") {
-		t.Errorf("hint %q", call.Hint)
+	if _, call := execCall(t, s, ExecIn{ID: new("a"), Command: "true", ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, `"/nosuch" does not exist`) {
+		t.Errorf("hint %q, want strings.Contains(call.Hint, `\"/nosuch\" does not exist`)", call.Hint)
 	}
 	for dir, says := range map[string]string{"/nosuch": "does not exist", s.Workspace + "/file": "not a directory", "/x\x00y": "zero byte"} {
 		_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "touch ran", ExecDir: &dir, Strict: new(true)})
 		if e, ok := op.AsError(err); !ok || !strings.Contains(e.Msg, says) {
-			t.Errorf("%q: %v", dir, err)
+			t.Errorf("%q: got %v, want ok, strings.Contains(e.Msg, says)", dir, err)
 		}
 	}
 	if os.Geteuid() != 0 {
 		os.Chmod(real, 0)
 		out := exec(t, s, ExecIn{ID: new("a"), Command: "touch ran", ExecDir: &real, Strict: new(true)})
 		if *out.ExitCode != 1 || !strings.Contains(*out.Output, "Permission denied") {
-			t.Errorf("%+v %q", out, *out.Output)
+			t.Errorf(`got %+v %q, want *out.ExitCode 1, strings.Contains(*out.Output, "Permission denied")`, out, *out.Output)
 		}
 		os.Chmod(real, 0o755)
 	}
 	if left, _ := filepath.Glob(s.Workspace + "/*/ran"); len(left) > 0 {
-		t.Errorf("it ran: %v", left)
+		t.Errorf("it ran: %v, want len(left) at most 0", left)
 	}
 }
 
@@ -272,11 +272,11 @@ func TestBadRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.Exec(t.Context(), c.in)
-			refused(t, err, c.code, c.says)
+			wantError(t, err, c.code, c.says)
 		})
 	}
-	if st, err := s.Stats(t.Context(), None{}); err != nil || st.TotalSessions != 0 {
-		t.Errorf("%+v %v", st, err)
+	if st, err := s.Stats(t.Context(), op.None{}); err != nil || st.TotalSessions != 0 {
+		t.Errorf("got %+v %v, want st.TotalSessions 0", st, err)
 	}
 }
 
@@ -286,18 +286,18 @@ func TestBackgroundOutput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "mkfifo f; { read x <f; echo late output; echo done >f; } &")
-	same(t, s, "a", "echo now", "now")
+	wantOutput(t, s, "a", "echo now", "now")
 	if out := run(t, s, "a", "echo go >f; read y <f; echo $y"); !strings.HasPrefix(*out.Output, "late output\ndone") {
-		t.Errorf("%q", *out.Output)
+		t.Errorf(`got %q, want strings.HasPrefix(*out.Output, "late output\ndone")`, *out.Output)
 	}
 	run(t, s, "a", "wait")
 	run(t, s, "a", "{ while :; do echo noise; sleep 0.001; done; } & noise=$!")
 	for range 20 {
 		out := run(t, s, "a", "echo signal")
 		if got := strings.ReplaceAll(*out.Output, "noise\n", ""); strings.TrimSuffix(got, "\nnoise") != "signal" || out.Status != completed {
-			t.Errorf("%q %s", *out.Output, out.Status)
+			t.Errorf(`got %q %s, want strings.TrimSuffix(got, "\nnoise") "signal", out.Status %v`, *out.Output, out.Status, completed)
 		}
 	}
 	run(t, s, "a", "kill $noise; wait $noise")
-	same(t, s, "a", "echo quiet", "quiet")
+	wantOutput(t, s, "a", "echo quiet", "quiet")
 }

@@ -14,7 +14,7 @@ func TestForgery(t *testing.T) {
 	// The key is no secret to the shell itself, but a new one each time.
 	key := *run(t, s, "a", "echo $__cove_n").Output
 	if len(key) < 20 || *run(t, s, "a", "echo $__cove_n").Output == key {
-		t.Fatalf("the key %q is short or stays", key)
+		t.Fatalf(`the key %q is short or stays, want len(key) at least 20, *run(t, s, "a", "echo $__cove_n").Output other than %v`, key, key)
 	}
 	for name, c := range map[string]struct{ run, want string }{
 		"an old key":  {fmt.Sprintf(`printf '\e]5379;%%s\a' 'L;%[1]s' 'R;%[1]s' 'S;%[1]s' 'E;%[1]s;9' 'P;%[1]s;9;x;/' 'B;%[1]s;9;0' '2;%[1]s'; echo after`, key), "after"},
@@ -27,9 +27,9 @@ func TestForgery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", c.run)
 			if *out.Output != c.want || *out.ExitCode != 0 || out.Status != completed {
-				t.Errorf("%q %s %d", *out.Output, out.Status, *out.ExitCode)
+				t.Errorf("got %q %s %d, want *out.Output %v, *out.ExitCode 0, out.Status %v", *out.Output, out.Status, *out.ExitCode, c.want, completed)
 			}
-			same(t, s, "a", "echo next", "next")
+			wantOutput(t, s, "a", "echo next", "next")
 		})
 	}
 	for name, text := range map[string]string{
@@ -45,9 +45,9 @@ func TestForgery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", text+"\necho the end")
 			if !strings.HasSuffix(*out.Output, "the end") || *out.ExitCode != 0 || out.Status != completed {
-				t.Errorf("ends with %q %s %d", clip(*out.Output, 300), out.Status, *out.ExitCode)
+				t.Errorf(`ends with %q %s %d, want strings.HasSuffix(*out.Output, "the end"), *out.ExitCode 0, out.Status %v`, clip(*out.Output, 300), out.Status, *out.ExitCode, completed)
 			}
-			same(t, s, "a", "echo next", "next")
+			wantOutput(t, s, "a", "echo next", "next")
 		})
 	}
 }

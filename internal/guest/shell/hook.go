@@ -7,15 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/vt"
+	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
 // cancel ends whatever sequence a program left unfinished.
 const cancel = "\x18"
 
-// hook obeys what the shell's hooks say, as rc.bash describes it. It is called by
-// the scanner, with the lock held.
-func (t *terminal) hook(body []byte) bool {
+// handleHook processes a message of the shell's hooks, which rc.bash describes. The
+// scanner calls it with the lock held.
+func (t *terminal) handleHook(body []byte) bool {
 	kind, rest, _ := strings.Cut(string(body), ";")
 	key, rest, _ := strings.Cut(rest, ";")
 	switch {
@@ -28,30 +28,32 @@ func (t *terminal) hook(body []byte) bool {
 	}
 	switch kind {
 	case "L":
+		t.mute = true
 	case "S":
 		if c := t.current; c == nil {
-			t.typed()
+			t.startTypedCommand()
 		}
 		t.shown, t.mute = false, t.mute && t.next == ""
 	case "R":
 		if c := t.current; c != nil && c.key == key {
-			t.begin()
+			t.startCommand()
 		}
 	case "E":
 		if c := t.current; c != nil && c.key == key {
 			code, dir, _ := strings.Cut(rest, ";")
-			t.moved(dir)
-			t.finish(c, number(code))
+			t.setDir(dir)
+			t.finishCommand(c, parseInt(code))
 		}
 	case "P":
-		t.prompt(key, rest)
+		t.onPrompt(key, rest)
 	case "B":
 		if !t.mute {
-			t.await(rest)
+			t.onPromptShown(rest)
+			t.mute = t.next != "" // the line editor reads our keys next
 		}
 	case "2":
-		if c := t.current; c == nil || !c.hasBegun() {
-			// Directly after P it is bash's mistake for the first prompt, after set +o emacs.
+		if c := t.current; c == nil || !c.hasStarted() {
+			// Directly after P it stands for the first prompt: a bug of bash after set +o emacs.
 			t.shown, t.more = !t.prompted.IsZero(), t.prompted.IsZero()
 			t.prompted = time.Time{}
 			t.notify()
@@ -69,28 +71,29 @@ func (t *terminal) notify() {
 	t.turn = make(chan struct{})
 }
 
-// typed notes that a line begins to run that a person typed: what the screen shows
-// since the prompt.
-func (t *terminal) typed() {
-	c := newCommand(strings.TrimSpace(allOf(t.screen.Text())))
-	c.typed, c.ps1 = true, t.ps1
+// startTypedCommand records the start of a line that a person typed: the text on the
+// screen since the prompt.
+func (t *terminal) startTypedCommand() {
+	c := newCommand(strings.TrimSpace(trimText(t.screen.Text())))
+	c.typed = true
 	t.current = c
-	t.begin()
+	t.startCommand()
 }
 
-// begin notes that the current command begins to run. It may be told twice.
-func (t *terminal) begin() {
+// startCommand records that the current command runs. It may be called twice.
+func (t *terminal) startCommand() {
 	c := t.current
-	if !c.hasBegun() {
+	c.ps1 = t.ps1
+	if !c.hasStarted() {
 		close(c.begun)
 	}
 	if t.mute {
 		t.mute = false
-		line := echo(c.text)
-		if strings.TrimSpace(allOf(t.screen.Text())) != "" { // somebody was typing
+		line := formatEcho(c.text)
+		if strings.TrimSpace(trimText(t.screen.Text())) != "" { // somebody was typing
 			line = "\r\n" + t.ps1 + " " + line
 		}
-		if t.screen.BracketedPaste() { // the line editor's own goodbye was not shown
+		if t.screen.BracketedPaste() { // the line editor's own reset was muted
 			line += "\x1b[?2004l"
 		}
 		t.show([]byte(line))
@@ -102,17 +105,20 @@ func (t *terminal) begin() {
 	t.notify()
 }
 
-// finish notes the end of the current command.
-func (t *terminal) finish(c *command, code int) {
+// finishCommand records the end of the current command.
+func (t *terminal) finishCommand(c *command, code int) {
 	t.screen.Write([]byte(cancel))
 	text := t.screen.Text()
-	if !c.hasBegun() {
+	if !c.hasStarted() {
 		close(c.begun)
 		text = vt.Text{}
 	}
 	c.output = shorten(text, maxOutput)
 	if c.full {
-		c.all = allOf(text)
+		c.all = trimText(text)
+	}
+	if c.followers > 0 {
+		c.kept = text
 	}
 	c.exit, c.status = &code, completed
 	if c.reason != "" {
@@ -123,23 +129,23 @@ func (t *terminal) finish(c *command, code int) {
 	}
 	t.current, t.doubt = nil, false
 	t.ss.last = c
-	t.ss.used = time.Now()
-	t.ss.remember(c.record())
+	t.ss.Touch()
+	t.ss.addRecord(c.toRecord())
 	close(c.done)
 	t.notify()
 }
 
-// prompt notes that the shell is about to show its prompt: exit code, whether our
-// last command began to run, directory.
-func (t *terminal) prompt(key, rest string) {
+// onPrompt records that the shell is about to show its prompt. The fields are the exit
+// code, whether our last command started, and the directory.
+func (t *terminal) onPrompt(key, rest string) {
 	fields := strings.SplitN(rest, ";", 3)
 	if len(fields) < 3 {
 		return
 	}
-	if c := t.current; c != nil && (c.hasBegun() || c.key == key && fields[1] == "1") {
-		t.finish(c, number(fields[0]))
+	if c := t.current; c != nil && (c.hasStarted() || c.key == key && fields[1] == "1") {
+		t.finishCommand(c, parseInt(fields[0]))
 	}
-	t.moved(fields[2])
+	t.setDir(fields[2])
 	t.mute, t.more = false, false
 	t.prompts++
 	t.prompted = time.Now()
@@ -152,35 +158,35 @@ func (t *terminal) prompt(key, rest string) {
 	t.notify()
 }
 
-// await notes that the prompt was shown: exit code, number of jobs, whether the
-// shell was about to.
-func (t *terminal) await(rest string) {
+// onPromptShown records that the prompt was shown. The fields are the exit code, the
+// number of jobs, and whether the shell was about to show it.
+func (t *terminal) onPromptShown(rest string) {
 	fields := strings.SplitN(rest, ";", 3)
 	if len(fields) < 3 {
 		return
 	}
-	t.code, t.jobs = number(fields[0]), number(fields[1])
-	if c := t.current; c != nil && c.hasBegun() {
-		// A command that prints the prompt, or the shell at a prompt that the hook
-		// before it was taken from.
+	t.code, t.jobs = parseInt(fields[0]), parseInt(fields[1])
+	if c := t.current; c != nil && c.hasStarted() {
+		// Either a command prints the prompt, or the shell is at a prompt whose first
+		// hook was removed.
 		t.doubt = fields[2] != "1"
 		if t.doubt {
 			return
 		}
-		t.finish(c, t.code)
+		t.finishCommand(c, t.code)
 	}
 	t.prompted = time.Time{}
-	t.ps1 = strings.Trim(allOf(t.screen.Text()), " \n")
+	t.ps1 = strings.Trim(trimText(t.screen.Text()), " \n")
 	t.screen.Mark()
 	t.shown, t.more = true, false
 	t.notify()
 }
 
-// settle ends a command whose end was in doubt, once the line editor has the
+// resolveDoubt ends a command whose end was in doubt, once the line editor has the
 // terminal. The lock is held.
-func (t *terminal) settle() {
+func (t *terminal) resolveDoubt() {
 	c := t.current
-	if !t.doubt || c == nil || !c.hasBegun() {
+	if !t.doubt || c == nil || !c.hasStarted() {
 		return
 	}
 	mode, err := t.tty.Mode()
@@ -190,14 +196,14 @@ func (t *terminal) settle() {
 	if group, err := t.tty.Foreground(); err != nil || group != t.p.PID() {
 		return
 	}
-	t.finish(c, t.code)
+	t.finishCommand(c, t.code)
 	t.shown = true
 	t.screen.Mark()
 	t.notify()
 }
 
-// moved notes the shell's directory. One with control characters is not told.
-func (t *terminal) moved(dir string) {
+// setDir records the shell's directory. It is empty if it has control characters.
+func (t *terminal) setDir(dir string) {
 	if dir == "" {
 		dir, _ = os.Readlink("/proc/" + strconv.Itoa(t.p.PID()) + "/cwd")
 	}
@@ -206,13 +212,13 @@ func (t *terminal) moved(dir string) {
 	}
 }
 
-func number(s string) int {
+func parseInt(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n
 }
 
-// handOver is what the shell reads when it is asked to take a command.
-func handOver(key string, c *command) []byte {
+// encodeCommand returns what the shell reads to load a command.
+func encodeCommand(key string, c *command) []byte {
 	var b bytes.Buffer
 	for _, field := range []string{key, c.dir, c.flags, c.text} {
 		b.WriteString(field)

@@ -43,7 +43,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		c.Runner.Close()
 		if left, _ := os.ReadDir(c.State + "/shell"); len(left) > 0 {
-			t.Errorf("%d files are left in the state folder, such as %s", len(left), left[0].Name())
+			t.Errorf("got %d files in the state folder, such as %s, want none", len(left), left[0].Name())
 		}
 	})
 	return s
@@ -67,16 +67,16 @@ func run(t testing.TB, s *Service, id, text string) CommandResult {
 	return exec(t, s, ExecIn{ID: &id, Command: text, Truncate: true, Timeout: new(patience.Seconds())})
 }
 
-// same runs a command and compares what it printed.
-func same(t testing.TB, s *Service, id, text, want string) {
+// wantOutput runs a command and compares what it printed.
+func wantOutput(t testing.TB, s *Service, id, text, want string) {
 	t.Helper()
 	if out := run(t, s, id, text); *out.Output != want || out.Status != completed {
 		t.Errorf("%q printed %q (%s), want %q", text, *out.Output, out.Status, want)
 	}
 }
 
-// refused wants an error of this kind whose message says this.
-func refused(t testing.TB, err error, code op.Code, says string) {
+// wantError wants an error of this kind whose message says this.
+func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)
 	if !ok || e.Code != code || !strings.Contains(e.Msg, says) {

@@ -4,26 +4,27 @@ import (
 	"context"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // CreateSessionIn describes a session.
 type CreateSessionIn struct {
-	ID               string  `json:"id" nullable:"true" doc:"Name of the session; made up when missing"`
-	ExecDir          *string `json:"exec_dir" doc:"Directory in which it starts; the workspace when missing"`
-	NoChangeTimeout  *int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec answers, 0 for never; 120 when missing"`
+	ID               string  `json:"id" nullable:"true" doc:"ID of the session. Default: a generated one"`
+	ExecDir          *string `json:"exec_dir" doc:"Directory in which the shell starts. Default: the workspace"`
+	NoChangeTimeout  *int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never. Default: 120"`
 	PreserveSymlinks bool    `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Keep symbolic links in exec_dir instead of following them"`
 }
 
 // Created is a session that can be used.
 type Created struct {
-	SessionID  string `json:"session_id" doc:"Name of the session"`
-	WorkingDir string `json:"working_dir" doc:"Its directory"`
+	SessionID  string `json:"session_id" doc:"ID of the session"`
+	WorkingDir string `json:"working_dir" doc:"Working directory of the session"`
 }
 
-// CreateSession makes a session, or finds it.
+// CreateSession creates a session or finds it.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Created, error) {
-	dir, err := s.directory(in.ExecDir)
+	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	if err != nil {
 		op.Hint(ctx, "%v; the session starts in the workspace", err)
 	}
@@ -33,34 +34,34 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 	}
 	ss.mu.Lock()
 	if made && dir != "" {
-		ss.start = physical(dir, in.PreserveSymlinks)
+		ss.start = resolveLinks(dir, in.PreserveSymlinks)
 	}
 	if in.NoChangeTimeout != nil {
 		ss.noChange = seconds(float64(max(0, *in.NoChangeTimeout)))
 	}
 	ss.mu.Unlock()
 	if !made {
-		op.Say(ctx, "Session %s exists already", ss.id)
+		op.Say(ctx, "Session %s exists already", ss.ID)
 	}
-	t, err := ss.shell(ctx)
+	t, err := ss.ensureShell(ctx)
 	if err != nil {
 		return Created{}, err
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return Created{SessionID: ss.id, WorkingDir: t.dir}, nil
+	return Created{SessionID: ss.ID, WorkingDir: t.dir}, nil
 }
 
 // UpdateSessionIn is what to change.
 type UpdateSessionIn struct {
-	ID              string `json:"id" doc:"The session"`
-	NoChangeTimeout *int   `json:"no_change_timeout" doc:"Seconds without output after which shell_exec answers, 0 for never; unchanged when missing"`
+	ID              string `json:"id" doc:"ID of the session"`
+	NoChangeTimeout *int   `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never. Default: unchanged"`
 }
 
 // Settings of a session.
 type Settings struct {
-	SessionID       string `json:"session_id" doc:"The session"`
-	NoChangeTimeout int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec answers, 0 for never"`
+	SessionID       string `json:"session_id" doc:"ID of the session"`
+	NoChangeTimeout int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never"`
 }
 
 // UpdateSession changes settings.
@@ -74,28 +75,28 @@ func (s *Service) UpdateSession(_ context.Context, in UpdateSessionIn) (Settings
 	if in.NoChangeTimeout != nil {
 		ss.noChange = seconds(float64(max(0, *in.NoChangeTimeout)))
 	}
-	return Settings{SessionID: ss.id, NoChangeTimeout: int(ss.noChange / time.Second)}, nil
+	return Settings{SessionID: ss.ID, NoChangeTimeout: int(ss.noChange / time.Second)}, nil
 }
 
-// None is the input of an operation that needs none.
-type None struct{}
+// activeFor is how long a session counts as active after its last use.
+const activeFor = 5 * time.Minute
 
 // Stats counts sessions.
 type Stats struct {
-	TotalSessions  int     `json:"total_sessions" doc:"Living sessions"`
-	ActiveSessions int     `json:"active_sessions" doc:"Those in which a command runs"`
-	IdleSessions   int     `json:"idle_sessions" doc:"Those in which none runs"`
-	MaxSessions    int     `json:"max_sessions" doc:"The most that may live at a time"`
-	SessionTimeout int     `json:"session_timeout" doc:"Seconds after which an unused session is ended; 0 for never"`
-	UsageRatio     float64 `json:"usage_ratio" doc:"Living sessions in relation to the most"`
+	TotalSessions  int     `json:"total_sessions" doc:"Number of live sessions"`
+	ActiveSessions int     `json:"active_sessions" doc:"Number of sessions that were used in the last 5 minutes, or in which a command runs"`
+	IdleSessions   int     `json:"idle_sessions" doc:"Number of the other sessions"`
+	MaxSessions    int     `json:"max_sessions" doc:"Maximum number of live sessions"`
+	SessionTimeout int     `json:"session_timeout" doc:"Seconds after which an idle session expires; 0 means never"`
+	UsageRatio     float64 `json:"usage_ratio" doc:"total_sessions divided by max_sessions"`
 }
 
 // Stats counts the sessions.
-func (s *Service) Stats(context.Context, None) (Stats, error) {
+func (s *Service) Stats(context.Context, op.None) (Stats, error) {
 	r := Stats{MaxSessions: s.MaxSessions, SessionTimeout: int(s.Idle / time.Second)}
-	for _, ss := range s.living() {
+	for _, ss := range s.liveSessions() {
 		r.TotalSessions++
-		if ss.state() == running {
+		if isActive(ss.state(), time.Since(ss.LastUsed())) {
 			r.ActiveSessions++
 		}
 	}
@@ -104,50 +105,52 @@ func (s *Service) Stats(context.Context, None) (Stats, error) {
 	return r, nil
 }
 
-func (s *Service) living() []*session {
+func isActive(state string, unused time.Duration) bool { return state == running || unused < activeFor }
+
+func (s *Service) liveSessions() []*Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*session
-	for _, ss := range s.sessions {
-		if ss.live {
+	var all []*Session
+	for ss := range s.sessions.All() {
+		if ss.Live() {
 			all = append(all, ss)
 		}
 	}
 	return all
 }
 
-// Info tells about a session.
+// Info describes a session.
 type Info struct {
-	WorkingDir     string    `json:"working_dir" doc:"Its directory"`
+	WorkingDir     string    `json:"working_dir" doc:"Working directory of the session"`
 	CreatedAt      time.Time `json:"created_at"`
 	LastUsedAt     time.Time `json:"last_used_at"`
-	AgeSeconds     int       `json:"age_seconds" doc:"Seconds since it was made"`
-	Status         string    `json:"status" doc:"active while a command runs, else idle"`
-	CurrentCommand *string   `json:"current_command" doc:"The command that runs"`
+	AgeSeconds     int       `json:"age_seconds" doc:"Seconds since the session was created"`
+	Status         string    `json:"status" doc:"active while a command runs, otherwise idle"`
+	CurrentCommand *string   `json:"current_command" doc:"The running command"`
 }
 
-// Sessions are the living ones.
+// Sessions are the live ones.
 type Sessions struct {
-	Sessions map[string]Info `json:"sessions" doc:"The living sessions by id"`
+	Sessions map[string]Info `json:"sessions" doc:"The live sessions by ID"`
 }
 
-// List lists the living sessions.
-func (s *Service) List(context.Context, None) (Sessions, error) {
+// List lists the live sessions.
+func (s *Service) List(context.Context, op.None) (Sessions, error) {
 	list := Sessions{Sessions: map[string]Info{}}
-	for _, ss := range s.living() {
-		list.Sessions[ss.id] = ss.info()
+	for _, ss := range s.liveSessions() {
+		list.Sessions[ss.ID] = ss.info()
 	}
 	return list, nil
 }
 
-func (ss *session) info() Info {
+func (ss *Session) info() Info {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	// Clients in Python know microseconds.
+	// Clients in Python parse at most microseconds.
 	wire := func(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 	i := Info{
-		WorkingDir: ss.start, CreatedAt: wire(ss.created), LastUsedAt: wire(ss.used),
-		AgeSeconds: int(time.Since(ss.created) / time.Second), Status: "idle",
+		WorkingDir: ss.start, CreatedAt: wire(ss.Created), LastUsedAt: wire(ss.LastUsed()),
+		AgeSeconds: int(time.Since(ss.Created) / time.Second), Status: "idle",
 	}
 	if t := ss.terminal; t != nil {
 		i.WorkingDir = t.dir
@@ -158,21 +161,21 @@ func (ss *session) info() Info {
 	return i
 }
 
-// Cleaned tells how many sessions were ended.
+// Cleaned is how many sessions were ended.
 type Cleaned struct {
-	Cleaned int `json:"cleaned" doc:"How many sessions were ended"`
+	Cleaned int `json:"cleaned" doc:"Number of sessions that were ended"`
 }
 
 // CleanupAll ends all sessions.
-func (s *Service) CleanupAll(ctx context.Context, _ None) (Cleaned, error) {
-	n := s.cleanup(func(*session) bool { return true })
+func (s *Service) CleanupAll(ctx context.Context, _ op.None) (Cleaned, error) {
+	n := s.cleanup(func(*Session) bool { return true })
 	op.Say(ctx, "Sessions ended: %d", n)
 	return Cleaned{n}, nil
 }
 
 // CleanupIn names the session.
 type CleanupIn struct {
-	SessionID string `path:"session_id" doc:"Session to end"`
+	SessionID string `path:"session_id" doc:"ID of the session"`
 }
 
 // Cleanup ends one session.
@@ -180,7 +183,7 @@ func (s *Service) Cleanup(ctx context.Context, in CleanupIn) (Cleaned, error) {
 	if _, err := s.find(in.SessionID); err != nil {
 		return Cleaned{}, err
 	}
-	n := s.cleanup(func(ss *session) bool { return ss.id == in.SessionID })
+	n := s.cleanup(func(ss *Session) bool { return ss.ID == in.SessionID })
 	op.Say(ctx, "Session %s ended", in.SessionID)
 	return Cleaned{n}, nil
 }

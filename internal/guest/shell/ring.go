@@ -8,7 +8,7 @@ import (
 // ringSize is how much recent output a session keeps for those who attach.
 const ringSize = 1 << 20
 
-// ring keeps the last bytes of a stream, each under its number since the start.
+// ring keeps the last bytes of a stream by their offsets.
 // The zero value is ready; it grows as needed.
 type ring struct {
 	buf        []byte
@@ -48,7 +48,7 @@ func (r *ring) grow(need int) {
 	}
 }
 
-// read appends at most limit bytes from number from on, which must be kept.
+// read appends at most limit bytes from an offset that must be kept.
 func (r *ring) read(dst []byte, from int64, limit int) []byte {
 	for limit > 0 && from < r.end {
 		i := int(from % int64(len(r.buf)))
@@ -60,8 +60,8 @@ func (r *ring) read(dst []byte, from int64, limit int) []byte {
 	return dst
 }
 
-// entry is where a viewer can start to read: at the beginning of the stream, or
-// else of a line, if one begins soon, or else of a character.
+// entry is where a viewer can start to read: at the start of the stream, else of a line
+// if one starts soon, else of a character.
 func (r *ring) entry() int64 {
 	if r.start == 0 {
 		return 0
@@ -77,8 +77,8 @@ func (r *ring) entry() int64 {
 	return r.start + int64(i)
 }
 
-// whole is how much of p ends with a complete character.
-func whole(p []byte) int {
+// completePrefix returns the length of p without an incomplete character at its end.
+func completePrefix(p []byte) int {
 	for i := 1; i <= min(len(p), utf8.UTFMax); i++ {
 		if b := p[len(p)-i]; utf8.RuneStart(b) {
 			if !utf8.FullRune(p[len(p)-i:]) {

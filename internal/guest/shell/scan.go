@@ -2,8 +2,8 @@ package shell
 
 import "bytes"
 
-// Bounds on a sequence that is held back until its end has come: longer ones are
-// passed on as they are.
+// Limits of a sequence that is held back until it is complete. Longer ones are passed
+// through.
 const (
 	maxControl = 64
 	maxString  = 8 << 10
@@ -12,15 +12,15 @@ const (
 // hookPrefix starts the sequences of our hooks.
 const hookPrefix = "\x1b]5379;"
 
-// sink takes what a scanner finds, in the order of the stream. The slices are
-// only valid during the call.
+// sink receives what a scanner finds, in stream order. The slices are only valid
+// during the call.
 type sink interface {
 	// text is what programs print.
 	text(b []byte)
-	// query is a sequence that asks the terminal for an answer.
+	// query is a sequence that asks the terminal for a reply.
 	query(b []byte)
-	// hook is the body of a sequence of our hooks; false says that it is forged.
-	hook(body []byte) bool
+	// handleHook takes the body of a hook's sequence; false means that it is forged.
+	handleHook(body []byte) bool
 }
 
 // scanner splits a stream of terminal output. Where the stream is cut between two
@@ -52,17 +52,17 @@ func (s *scanner) feed(p []byte, to sink) {
 			if i > 0 {
 				to.text(p[:i])
 			}
-			s.begin()
+			s.beginEscape()
 			p = p[i+1:]
 			continue
 		}
-		if s.take(p[0], to) {
+		if s.scanByte(p[0], to) {
 			p = p[1:]
 		}
 	}
 }
 
-// flush passes on what is held back, at the end of the stream.
+// flush emits what is held back, at the end of the stream.
 func (s *scanner) flush(to sink) {
 	if len(s.held) > 0 {
 		to.text(s.held)
@@ -70,10 +70,10 @@ func (s *scanner) flush(to sink) {
 	s.held, s.mode = s.held[:0], inText
 }
 
-func (s *scanner) begin() { s.held, s.mode = append(s.held[:0], 0x1b), inEscape }
+func (s *scanner) beginEscape() { s.held, s.mode = append(s.held[:0], 0x1b), inEscape }
 
-// take looks at one byte of a sequence; false says to look at it again.
-func (s *scanner) take(b byte, to sink) bool {
+// scanByte processes one byte of a sequence; false means: process it again.
+func (s *scanner) scanByte(b byte, to sink) bool {
 	switch {
 	case s.mode == inStringEnd && b == '\\':
 		s.held = append(s.held, b)
@@ -82,20 +82,20 @@ func (s *scanner) take(b byte, to sink) bool {
 	case s.mode == inStringEnd: // the escape began another sequence
 		s.held = s.held[:len(s.held)-1]
 		s.flush(to)
-		s.begin()
+		s.beginEscape()
 		return false
 	case b == 0x1b && s.mode == inString:
 		s.held, s.mode = append(s.held, b), inStringEnd
 		return true
 	case b == 0x1b:
 		s.flush(to)
-		s.begin()
+		s.beginEscape()
 		return true
 	}
 	s.held = append(s.held, b)
 	switch s.mode {
 	case inEscape:
-		s.escape(b, to)
+		s.startSequence(b, to)
 	case inControl:
 		switch {
 		case b >= 0x40 && b < 0x7f:
@@ -114,7 +114,7 @@ func (s *scanner) take(b byte, to sink) bool {
 	return true
 }
 
-func (s *scanner) escape(b byte, to sink) {
+func (s *scanner) startSequence(b byte, to sink) {
 	switch b {
 	case '[':
 		s.mode = inControl
@@ -125,8 +125,8 @@ func (s *scanner) escape(b byte, to sink) {
 	}
 }
 
-// endControl passes on a complete control sequence. What the terminal would
-// answer to must not reach viewers, each of which is a terminal.
+// endControl emits a complete control sequence. Queries must not reach viewers, each of
+// which is a terminal and would reply.
 func (s *scanner) endControl(to sink) {
 	body := s.held[2:]
 	final, args := body[len(body)-1], body[:len(body)-1]
@@ -145,13 +145,13 @@ func (s *scanner) endControl(to sink) {
 	case 'u':
 		asks = bytes.HasPrefix(args, []byte("?"))
 	}
-	s.end(asks, to)
+	s.emitSequence(asks, to)
 }
 
-// endString passes on a complete string: a hook's, a question, or any other.
+// endString emits a complete string: a hook, a query, or any other.
 func (s *scanner) endString(to sink) {
 	if bytes.HasPrefix(s.held, []byte(hookPrefix)) && s.held[len(s.held)-1] == 7 {
-		if to.hook(s.held[len(hookPrefix) : len(s.held)-1]) {
+		if to.handleHook(s.held[len(hookPrefix) : len(s.held)-1]) {
 			s.held, s.mode = s.held[:0], inText
 			return
 		}
@@ -159,10 +159,10 @@ func (s *scanner) endString(to sink) {
 	body := bytes.TrimRight(s.held[2:], "\x07\x1b\\")
 	asks := s.held[1] == ']' && bytes.HasSuffix(body, []byte(";?")) ||
 		s.held[1] == 'P' && (bytes.HasPrefix(body, []byte("$q")) || bytes.HasPrefix(body, []byte("+q")))
-	s.end(asks, to)
+	s.emitSequence(asks, to)
 }
 
-func (s *scanner) end(asks bool, to sink) {
+func (s *scanner) emitSequence(asks bool, to sink) {
 	if asks {
 		to.query(s.held)
 	} else {

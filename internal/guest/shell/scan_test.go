@@ -23,7 +23,7 @@ func (f *found) query(b []byte) {
 	fmt.Fprintf(&f.all, "<ask %q>", b[1:])
 }
 
-func (f *found) hook(body []byte) bool {
+func (f *found) handleHook(body []byte) bool {
 	_, rest, _ := strings.Cut(string(body), ";")
 	if key, _, _ := strings.Cut(rest, ";"); key != "good" {
 		return false
@@ -109,15 +109,15 @@ func FuzzScan(f *testing.F) {
 		cut = min(max(cut, 0), len(in))
 		for name, other := range map[string]*found{"cut": scan(in[:cut], in[cut:]), "bytewise": scan(bytewise(in)...)} {
 			if other.all.String() != once.all.String() {
-				t.Fatalf("%s: %q, but at once %q", name, other.all.String(), once.all.String())
+				t.Fatalf("%s: got %q, but at once %q, want once.all.String()", name, other.all.String(), once.all.String())
 			}
 		}
 		hooks := len(in) - once.raw.Len()
 		if genuine := strings.Count(string(in), ";good"); hooks < 0 || genuine == 0 && hooks > 0 {
-			t.Fatalf("%d bytes were taken out of %q", hooks, in)
+			t.Fatalf("got %d bytes were taken out of %q, want hooks at least 0, not genuine == 0 && hooks > 0", hooks, in)
 		}
 		if hooks == 0 && !bytes.Equal(once.raw.Bytes(), in) {
-			t.Fatalf("%q came out as %q", in, once.raw.Bytes())
+			t.Fatalf("got %q, want the input %q unchanged", once.raw.Bytes(), in)
 		}
 	})
 }
@@ -131,28 +131,28 @@ func TestRing(t *testing.T) {
 		r.write(line)
 		all = append(all, line...)
 		if r.end != int64(len(all)) || r.end-r.start > ringSize {
-			t.Fatalf("keeps [%d, %d) of %d", r.start, r.end, len(all))
+			t.Fatalf("keeps [%d, %d) of %d, want r.end int64(len(all)), r.end-r.start at most %v", r.start, r.end, len(all), ringSize)
 		}
 		if i%37 == 0 {
 			if got := r.read(nil, r.start, ringSize); !bytes.Equal(got, all[r.start:]) {
-				t.Fatalf("after %d bytes they differ", len(all))
+				t.Fatalf("after %d bytes they differ, want bytes.Equal(got, all[r.start:])", len(all))
 			}
 			if at := r.entry(); at != 0 && all[at-1] != '\n' {
-				t.Fatalf("starts within a line at %d", at)
+				t.Fatalf("got an entry at %d, want the start of a line", at)
 			}
 		}
 	}
 	r.write(all)
 	if got := r.read(nil, r.start, 1<<30); !bytes.Equal(got, all[len(all)-ringSize:]) {
-		t.Error("after one large write they differ")
+		t.Errorf("after one large write they differ, want bytes.Equal(got, all[len(all)-ringSize:])")
 	}
 	var long ring
 	long.write([]byte(strings.Repeat("世", ringSize/2)))
 	if at := long.entry(); at%3 != 0 {
-		t.Errorf("starts within a character: %d", at)
+		t.Errorf("starts within a character: %d, want at%%3 0", at)
 	}
 	for in, want := range map[string]int{"": 0, "a": 1, "ä": 2, "a\xc3": 1, "a\xe4\xb8": 1, "\xf0\x9f\x98": 0, "a\xff": 2, "\x80\x80\x80\x80\x80": 5} {
-		if got := whole([]byte(in)); got != want {
+		if got := completePrefix([]byte(in)); got != want {
 			t.Errorf("whole(%q) = %d, want %d", in, got, want)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-func living(t testing.TB, s *Service) map[string]Info {
+func listSessions(t testing.TB, s *Service) map[string]Info {
 	t.Helper()
-	list, err := s.List(t.Context(), None{})
+	list, err := s.List(t.Context(), op.None{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,47 +32,47 @@ func TestSessions(t *testing.T) {
 	first := exec(t, s, ExecIn{Command: "cd /usr; echo a"}) // no id: a new one
 	second := exec(t, s, ExecIn{Command: "pwd"})
 	if first.SessionID == second.SessionID || *second.Output != s.Workspace || !regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID) {
-		t.Errorf("%q %q %q", first.SessionID, second.SessionID, *second.Output)
+		t.Errorf("got %q %q %q, want first.SessionID other than %v, *second.Output %v, regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID)", first.SessionID, second.SessionID, *second.Output, second.SessionID, s.Workspace)
 	}
 	created, err := s.CreateSession(ctx, CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
-	if err != nil || created != (Created{"named", physical("/usr/bin", false)}) {
-		t.Errorf("%+v %v", created, err)
+	if err != nil || created != (Created{"named", resolveLinks("/usr/bin", false)}) {
+		t.Errorf(`got %+v %v, want (Created{"named", physical("/usr/bin", false)})`, created, err)
 	}
 	run(t, s, "named", "cd /")
 	call := &op.Call{}
 	again, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
 	if err != nil || again != (Created{"named", "/"}) || call.Message != "Session named exists already" {
-		t.Errorf("%+v %v %q", again, err, call.Message)
+		t.Errorf(`got %+v %v %q, want again (Created{"named", "/"}), call.Message "Session named exists already"`, again, err, call.Message)
 	}
 	call = &op.Call{}
 	if lost, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ExecDir: new("/nosuch")}); err != nil || lost.WorkingDir != s.Workspace || !strings.Contains(call.Hint, "does not exist") {
-		t.Errorf("%+v %v %q", lost, err, call.Hint)
+		t.Errorf(`got %+v %v %q, want lost.WorkingDir %v, strings.Contains(call.Hint, "does not exist")`, lost, err, call.Hint, s.Workspace)
 	}
 
 	background(t, s, "named", "sleep 300")
-	st, err := s.Stats(ctx, None{})
-	if want := (Stats{TotalSessions: 4, ActiveSessions: 1, IdleSessions: 3, MaxSessions: 4, SessionTimeout: 3600, UsageRatio: 1}); err != nil || st != want {
-		t.Errorf("%+v %v", st, err)
+	st, err := s.Stats(ctx, op.None{})
+	if want := (Stats{TotalSessions: 4, ActiveSessions: 4, MaxSessions: 4, SessionTimeout: 3600, UsageRatio: 1}); err != nil || st != want {
+		t.Errorf("got %+v %v, want %v", st, err, want)
 	}
-	list := living(t, s)
+	list := listSessions(t, s)
 	i := list["named"]
 	if len(list) != 4 || i.Status != "active" || *i.CurrentCommand != "sleep 300" || i.WorkingDir != "/" || i.CreatedAt.IsZero() || i.LastUsedAt.Before(i.CreatedAt) {
-		t.Errorf("%+v", list)
+		t.Errorf(`got %+v, want len(list) 4, i.Status "active", *i.CurrentCommand "sleep 300", i.WorkingDir "/", not i.CreatedAt.IsZero(), not i.LastUsedAt.Before(i.CreatedAt)`, list)
 	}
 	if i := list[first.SessionID]; i.Status != "idle" || i.CurrentCommand != nil || i.WorkingDir != "/usr" {
-		t.Errorf("%+v", i)
+		t.Errorf(`got %+v, want i.Status "idle", i.CurrentCommand nil, i.WorkingDir "/usr"`, i)
 	}
 
 	if r, err := s.Cleanup(ctx, CleanupIn{SessionID: "named"}); err != nil || r.Cleaned != 1 {
-		t.Errorf("%+v %v", r, err)
+		t.Errorf("got %+v %v, want r.Cleaned 1", r, err)
 	}
-	if r, err := s.CleanupAll(ctx, None{}); err != nil || r.Cleaned != 3 {
-		t.Errorf("%+v %v", r, err)
+	if r, err := s.CleanupAll(ctx, op.None{}); err != nil || r.Cleaned != 3 {
+		t.Errorf("got %+v %v, want r.Cleaned 3", r, err)
 	}
-	if list := living(t, s); len(list) != 0 || len(s.Runner.Living()) != 0 {
-		t.Errorf("left %v, %v", list, s.Runner.Living())
+	if list := listSessions(t, s); len(list) != 0 || len(s.Runner.Living()) != 0 {
+		t.Errorf("left %v, %v, want len(list) 0, len(s.Runner.Living()) 0", list, s.Runner.Living())
 	}
-	same(t, s, "named", "pwd", s.Workspace)
+	wantOutput(t, s, "named", "pwd", s.Workspace)
 }
 
 func TestTooManySessions(t *testing.T) {
@@ -83,33 +83,47 @@ func TestTooManySessions(t *testing.T) {
 	idle := exec(t, s, ExecIn{Command: "true"}).SessionID
 	// One that nobody asked for by name and in which nothing runs makes room.
 	run(t, s, "b", "true")
-	if list := living(t, s); len(list) != 3 || list[busy].Status == "" || list[idle].Status != "" {
-		t.Errorf("%v", list)
+	if list := listSessions(t, s); len(list) != 3 || list[busy].Status == "" || list[idle].Status != "" {
+		t.Errorf(`got %v, want len(list) 3, list[busy].Status other than "", list[idle].Status ""`, list)
 	}
 	_, err := s.Exec(t.Context(), ExecIn{ID: new("c"), Command: "true"})
-	refused(t, err, op.Exhausted, "already 3 shell sessions")
+	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
-	refused(t, err, op.Exhausted, "already 3 shell sessions")
-	if len(living(t, s)) != 3 {
-		t.Errorf("%v", living(t, s))
+	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
+	if len(listSessions(t, s)) != 3 {
+		t.Errorf("got %v, want len(living(t, s)) 3", listSessions(t, s))
 	}
 	run(t, s, "a", "exit 0")
-	testenv.Poll(t, "the shell's place is free", func() bool { return len(living(t, s)) == 2 })
+	testenv.Poll(t, "the shell's place is free", func() bool { return len(listSessions(t, s)) == 2 })
 	run(t, s, "c", "true")
 	_, err = s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
-	refused(t, err, op.Exhausted, "already 3 shell sessions")
+	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
 	// What is left of ended sessions is bounded too.
 	for i := range 10 {
 		if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "c"}); i == 0 && err != nil {
 			t.Fatal(err)
 		}
 		run(t, s, fmt.Sprint("n", i), "exit 0")
-		testenv.Poll(t, "the shell's place is free", func() bool { return len(living(t, s)) == 2 })
+		testenv.Poll(t, "the shell's place is free", func() bool { return len(listSessions(t, s)) == 2 })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sessions) > 2+3+1 {
-		t.Errorf("%d sessions are remembered", len(s.sessions))
+	if got := s.sessions.Len(); got > 2+3+1 {
+		t.Errorf("got %d sessions that are remembered, want at most 6", got)
+	}
+}
+
+// TestSessionsCountAsActiveFor5Minutes as in the public image.
+func TestSessionsCountAsActiveFor5Minutes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		state  string
+		unused time.Duration
+		want   bool
+	}{{completed, 4 * time.Minute, true}, {completed, 6 * time.Minute, false}, {running, time.Hour, true}} {
+		if got := isActive(row.state, row.unused); got != row.want {
+			t.Errorf("%s, unused for %v: got %v, want %v", row.state, row.unused, got, row.want)
+		}
 	}
 }
 
@@ -118,16 +132,16 @@ func TestIdleSessionsExpire(t *testing.T) {
 	s := newService(t, func(c *Config) { c.Idle = 300 * time.Millisecond })
 	run(t, s, "idle", "true")
 	background(t, s, "busy", "sleep 300")
-	testenv.Poll(t, "the idle session expires", func() bool { _, there := living(t, s)["idle"]; return !there })
-	if len(living(t, s)) != 1 {
-		t.Errorf("%v", living(t, s))
+	testenv.Poll(t, "the idle session expires", func() bool { _, there := listSessions(t, s)["idle"]; return !there })
+	if len(listSessions(t, s)) != 1 {
+		t.Errorf("got %v, want len(living(t, s)) 1", listSessions(t, s))
 	}
 	_, err := s.View(t.Context(), ViewIn{ID: "idle"})
-	refused(t, err, op.NotFound, "expired")
+	wantError(t, err, op.NotFound, "expired")
 	if _, err := s.Kill(t.Context(), KillIn{ID: "busy"}); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, "the other expires when its command has ended", func() bool { return len(living(t, s)) == 0 })
+	testenv.Poll(t, "the other expires when its command has ended", func() bool { return len(listSessions(t, s)) == 0 })
 }
 
 func TestSessionAfterItsShell(t *testing.T) {
@@ -136,19 +150,19 @@ func TestSessionAfterItsShell(t *testing.T) {
 	if _, err := s.CreateSession(t.Context(), CreateSessionIn{ID: "a", ExecDir: new("/usr")}); err != nil {
 		t.Fatal(err)
 	}
-	out, call := called(t, s, ExecIn{ID: new("a"), Command: "cd /; exit 3", Truncate: true})
+	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "cd /; exit 3", Truncate: true})
 	if out.Status != terminated || *out.ExitCode != 3 || !strings.Contains(call.Hint, "starts a new one") {
-		t.Errorf("%+v %q", out, call.Hint)
+		t.Errorf(`got %+v %q, want out.Status %v, *out.ExitCode 3, strings.Contains(call.Hint, "starts a new one")`, out, call.Hint, terminated)
 	}
 	if v := view(t, s, "a"); v.Status != terminated || *v.ExitCode != 3 || *v.Command != "cd /; exit 3" || len(v.Console) != 1 {
-		t.Errorf("%+v", v)
+		t.Errorf(`got %+v, want v.Status %v, *v.ExitCode 3, *v.Command "cd /; exit 3", len(v.Console) 1`, v, terminated)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a"}); err != nil || st.Status != terminated {
-		t.Errorf("%+v %v", st, err)
+		t.Errorf("got %+v %v, want st.Status %v", st, err, terminated)
 	}
-	same(t, s, "a", "pwd", "/usr")
+	wantOutput(t, s, "a", "pwd", "/usr")
 	if v := view(t, s, "a"); len(v.Console) != 2 {
-		t.Errorf("%+v", v.Console)
+		t.Errorf("got %+v, want len(v.Console) 2", v.Console)
 	}
 }
 
@@ -159,13 +173,13 @@ func TestRecordsAreBounded(t *testing.T) {
 		run(t, s, "a", "seq 8000")
 	}
 	if v := view(t, s, "a"); len(v.Console) > 18 || len(v.Console) < 10 {
-		t.Errorf("%d records", len(v.Console))
+		t.Errorf("got %d records, want len(v.Console) at most 18, len(v.Console) at least 10", len(v.Console))
 	}
 	for range maxRecords {
 		run(t, s, "a", "true")
 	}
 	if v := view(t, s, "a"); len(v.Console) != maxRecords {
-		t.Errorf("%d records", len(v.Console))
+		t.Errorf("got %d records, want %v", len(v.Console), maxRecords)
 	}
 }
 
@@ -202,7 +216,7 @@ func TestStartupFiles(t *testing.T) {
 			for range 2 {
 				out := run(t, s, "a", "echo a; echo b")
 				if got := regexp.MustCompile(`t+race .*\n`).ReplaceAllString(*out.Output, ""); got != "a\nb" || out.Status != completed {
-					t.Errorf("%q %s", *out.Output, out.Status)
+					t.Errorf(`got %q %s, want got "a\nb", out.Status %v`, *out.Output, out.Status, completed)
 				}
 			}
 		})
@@ -213,16 +227,16 @@ func TestNoShell(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Shell = "/nosuch/bash" })
 	_, err := s.Exec(t.Context(), ExecIn{Command: "true"})
-	refused(t, err, op.Unavailable, "no shell can be started")
+	wantError(t, err, op.Unavailable, "cannot start a shell")
 	s = newService(t, func(c *Config) { c.Shell = "/bin/false" })
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
-	refused(t, err, op.Unavailable, "did not come to its prompt (ended with code 1)")
-	if len(living(t, s)) != 0 || len(s.sessions) != 0 {
-		t.Errorf("%v", s.sessions)
+	wantError(t, err, op.Unavailable, "did not show its prompt (ended with code 1)")
+	if got := s.sessions.Len(); got != 0 {
+		t.Errorf("got %d sessions after a failed start, want none", got)
 	}
 	s.Close()
 	_, err = s.Exec(t.Context(), ExecIn{Command: "true"})
-	refused(t, err, op.Unavailable, "stopping")
+	wantError(t, err, op.Unavailable, "stopping")
 }
 
 func TestTerminalURL(t *testing.T) {
@@ -231,15 +245,15 @@ func TestTerminalURL(t *testing.T) {
 	ctx := op.WithCall(t.Context(), &op.Call{Base: &url.URL{Scheme: "https", Host: "box.example", Path: "/p"}})
 	u, err := s.TerminalURL(ctx, TerminalURLIn{SessionID: new("my shell")})
 	if err != nil || u != "https://box.example/p/terminal?session_id=my+shell" {
-		t.Errorf("%s %v", u, err)
+		t.Errorf(`got %s %v, want "https://box.example/p/terminal?session_id=my+shell"`, u, err)
 	}
 	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil || !regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
-		t.Errorf("%s %v", u, err)
+		t.Errorf("got %s %v, want regexp.MustCompile(`/terminal\\?session_id=[0-9a-f-]{36}$`).MatchString(u)", u, err)
 	}
 	_, err = s.TerminalURL(ctx, TerminalURLIn{SessionID: new("a/b")})
-	refused(t, err, op.Invalid, "no slash")
-	if len(living(t, s)) != 0 {
-		t.Error("a session was made")
+	wantError(t, err, op.Invalid, "no slash")
+	if len(listSessions(t, s)) != 0 {
+		t.Errorf("a session was made, want len(living(t, s)) 0")
 	}
 }
 
@@ -266,8 +280,8 @@ func TestSameNewSession(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if done == 0 || done+busy != 20 || len(living(t, s)) != 1 {
-		t.Errorf("%d ran, %d were refused, sessions %v", done, busy, living(t, s))
+	if done == 0 || done+busy != 20 || len(listSessions(t, s)) != 1 {
+		t.Errorf("got %d ran, %d were refused, sessions %v, want done other than 0, done+busy 20, len(living(t, s)) 1", done, busy, listSessions(t, s))
 	}
 }
 
@@ -280,7 +294,7 @@ func TestCrowd(t *testing.T) {
 	}
 	s := newService(t, func(c *Config) { c.MaxSessions = sessions })
 	run(t, s, "first", "true")
-	s.CleanupAll(t.Context(), None{})
+	s.CleanupAll(t.Context(), op.None{})
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 
 	var wait sync.WaitGroup
@@ -301,14 +315,14 @@ func TestCrowd(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if st, _ := s.Stats(t.Context(), None{}); st.TotalSessions != sessions {
-		t.Errorf("%+v", st)
+	if st, _ := s.Stats(t.Context(), op.None{}); st.TotalSessions != sessions {
+		t.Errorf("got %+v, want st.TotalSessions %v", st, sessions)
 	}
-	if r, err := s.CleanupAll(t.Context(), None{}); err != nil || r.Cleaned != sessions {
-		t.Errorf("%+v %v", r, err)
+	if r, err := s.CleanupAll(t.Context(), op.None{}); err != nil || r.Cleaned != sessions {
+		t.Errorf("got %+v %v, want r.Cleaned %v", r, err, sessions)
 	}
-	if left := s.Runner.Living(); len(left) != 0 || len(living(t, s)) != 0 {
-		t.Errorf("left %v, %v", left, living(t, s))
+	if left := s.Runner.Living(); len(left) != 0 || len(listSessions(t, s)) != 0 {
+		t.Errorf("left %v, %v, want len(left) 0, len(living(t, s)) 0", left, listSessions(t, s))
 	}
 	testenv.Poll(t, "goroutines and files come back", func() bool {
 		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files

@@ -3,9 +3,9 @@
 // programs that run commands in it and for people who watch and type.
 //
 // It owns the sessions, their shells from start to end, what they printed
-// recently, and the hooks by which a shell tells where a command starts and ends.
-// It refuses a second command while one runs, more sessions than allowed, and to
-// grow with what programs print or with viewers that do not read.
+// recently, and the hooks by which a shell reports where a command starts and ends.
+// It refuses a second command while one runs and more sessions than allowed. Its memory
+// grows neither with what programs print nor with viewers that do not read.
 package shell
 
 import (
@@ -13,8 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -23,7 +24,7 @@ type Config struct {
 	Runner      *proc.Runner
 	Home        string
 	Workspace   string        // where new sessions start; empty: the home
-	State       string        // folder in which commands are handed to the shells
+	State       string        // folder for the files that pass commands to the shells
 	Shell       string        // path of bash; empty: the one in PATH
 	MaxSessions int           // 0: 50
 	Idle        time.Duration // how long an unused session is kept; 0: for ever
@@ -37,10 +38,8 @@ type Service struct {
 
 	tasks sync.WaitGroup // goroutines and armed timers
 
-	mu       sync.Mutex // guards what follows; taken before a session's lock, never after it
-	closed   bool
-	sessions map[string]*session
-	sweeper  *time.Timer
+	mu       sync.Mutex // guards the table; taken before a session's lock, never after it
+	sessions *session.Table[*Session]
 	end      sync.Once
 }
 
@@ -55,57 +54,57 @@ func New(c Config) *Service {
 	if c.Workspace == "" {
 		c.Workspace = c.Home
 	}
-	return &Service{
-		Config:   c,
-		base:     pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		sessions: map[string]*session{},
-	}
+	s := &Service{Config: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}}
+	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
+		Name: "shell", Field: "id", List: "GET /v1/shell/sessions", End: "DELETE /v1/shell/sessions/{id}",
+		Max: c.MaxSessions, Idle: c.Idle, Log: c.Log, NewID: newID,
+		Busy:      func(ss *Session) bool { return !ss.isIdle(true) },
+		Evictable: func(ss *Session) bool { return ss.isIdle(false) },
+		OnEnd:     func(ss *Session) func() { return ss.stop },
+	})
+	return s
 }
 
-// Ops lists what it offers.
+// Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "shell_exec", Route: "POST /v1/shell/exec", Tag: "shell", SDK: "shell.exec_command",
-			Doc: "Run a command in a terminal session and return what it printed. The session keeps its directory, variables and jobs; without an id a new one is made, and an unknown id makes a session of that name. " +
-				"A command that outlives timeout or no_change_timeout goes on: shell_view, shell_wait, shell_write and shell_kill deal with it."}, s.Exec),
-		op.New(op.Spec{Name: "shell_view", Route: "POST /v1/shell/view", Tag: "shell", SDK: "shell.view", ReadOnly: true,
-			Doc: "See what the running or last command of a session printed, or the screen of a full-screen program, and the records of earlier commands."}, s.View),
-		op.New(op.Spec{Name: "shell_wait", Route: "POST /v1/shell/wait", Tag: "shell", SDK: "shell.wait_for_process", ReadOnly: true,
-			Doc: "Wait for the running command of a session to end, for a limited time."}, s.Wait),
-		op.New(op.Spec{Name: "shell_write", Route: "POST /v1/shell/write", Tag: "shell", SDK: "shell.write_to_process",
-			Doc: "Type into the running command of a session, with or without Enter. Control characters are keys: \\u0003 is Ctrl-C."}, s.Write),
-		op.New(op.Spec{Name: "shell_kill", Route: "POST /v1/shell/kill", Tag: "shell", SDK: "shell.kill_process", Destructive: true,
-			Doc: "End the running command of a session; the session stays."}, s.Kill),
+		op.WithStream[ExecIn, StreamEvent](op.New(op.Spec{Name: "shell_exec", Route: "POST /v1/shell/exec", Tag: "shell", SDK: "shell.exec_command",
+			Doc: "Run a command in a terminal session and return its output. The session keeps its working directory, variables and jobs. Without id, or if there is no such session, a new one is created. " +
+				"After timeout or no_change_timeout the command continues; use shell_view, shell_wait, shell_write and shell_kill on it. " +
+				"With Accept: text/event-stream the events are start, output, and at the end exit, or timeout if the command continues."}, s.Exec), s.ExecStream),
+		op.WithStream[ViewIn, StreamEvent](op.New(op.Spec{Name: "shell_view", Missing404: true, Route: "POST /v1/shell/view", Tag: "shell", SDK: "shell.view", ReadOnly: true,
+			Doc: "Show the output of the running or last command of a session, or the screen of a full-screen program, and the records of earlier commands. " +
+				"With Accept: text/event-stream the output of the running command follows until it ends, in the events of shell_exec."}, s.View), s.ViewStream),
+		op.New(op.Spec{Name: "shell_wait", Missing404: true, Route: "POST /v1/shell/wait", Tag: "shell", SDK: "shell.wait_for_process", ReadOnly: true,
+			Doc: "Wait until the running command of a session ends, for a limited time."}, s.Wait),
+		op.New(op.Spec{Name: "shell_write", Missing404: true, Route: "POST /v1/shell/write", Tag: "shell", SDK: "shell.write_to_process",
+			Doc: "Type text into the running command of a session, with or without Enter. Control characters are keys: \\u0003 is Ctrl-C."}, s.Write),
+		op.New(op.Spec{Name: "shell_kill", Missing404: true, Route: "POST /v1/shell/kill", Tag: "shell", SDK: "shell.kill_process", Destructive: true,
+			Doc: "Terminate the running command of a session and keep the session."}, s.Kill),
 		op.New(op.Spec{Name: "shell_create_session", Route: "POST /v1/shell/sessions/create", Tag: "shell", SDK: "shell.create_session",
-			Doc: "Make a session, or find it if it exists."}, s.CreateSession),
-		op.New(op.Spec{Name: "shell_update_session", Route: "POST /v1/shell/sessions/update", Tag: "shell", SDK: "shell.update_session",
+			Doc: "Create a session, or return the existing one."}, s.CreateSession),
+		op.New(op.Spec{Name: "shell_update_session", Missing404: true, Route: "POST /v1/shell/sessions/update", Tag: "shell", SDK: "shell.update_session",
 			Doc: "Change the settings of a session."}, s.UpdateSession),
 		op.New(op.Spec{Name: "shell_get_terminal_url", Route: "GET /v1/shell/terminal-url", Tag: "shell", SDK: "shell.get_terminal_url", ReadOnly: true,
-			Doc: "Get the address of the web terminal for a session, as the caller reaches it. The session is made when the page is opened or a command names it."}, s.TerminalURL),
-		op.New(op.Spec{Name: "shell_get_session_stats", Route: "GET /v1/shell/sessions/stats", Tag: "shell", SDK: "shell.get_session_stats", ReadOnly: true,
-			Doc: "Tell how many sessions there are and may be."}, s.Stats),
-		op.New(op.Spec{Name: "shell_list_sessions", Route: "GET /v1/shell/sessions", Tag: "shell", SDK: "shell.list_sessions", ReadOnly: true,
-			Doc: "List the living sessions by id."}, s.List),
+			Doc: "Get the URL of the web terminal for a session. The session is created when the page is opened or a command names it."}, s.TerminalURL),
+		op.New(op.Spec{Name: "shell_get_session_stats", Access: op.AccessRead, Route: "GET /v1/shell/sessions/stats", Tag: "shell", SDK: "shell.get_session_stats", ReadOnly: true,
+			Doc: "Show how many sessions there are, and the limits."}, s.Stats),
+		op.New(op.Spec{Name: "shell_list_sessions", Access: op.AccessRead, Route: "GET /v1/shell/sessions", Tag: "shell", SDK: "shell.list_sessions", ReadOnly: true,
+			Doc: "List the live sessions by ID."}, s.List),
 		op.New(op.Spec{Name: "shell_cleanup_all_sessions", Route: "DELETE /v1/shell/sessions", Tag: "shell", SDK: "shell.cleanup_all_sessions", Destructive: true,
 			Doc: "End all sessions and everything that runs in them."}, s.CleanupAll),
-		op.New(op.Spec{Name: "shell_cleanup_session", Route: "DELETE /v1/shell/sessions/{session_id}", Tag: "shell", SDK: "shell.cleanup_session", Destructive: true,
+		op.New(op.Spec{Name: "shell_cleanup_session", Missing404: true, Route: "DELETE /v1/shell/sessions/{session_id}", Tag: "shell", SDK: "shell.cleanup_session", Destructive: true,
 			Doc: "End a session and everything that runs in it."}, s.Cleanup),
 		op.Duplex(op.Spec{Name: "shell_ws", Route: "GET /v1/shell/ws", Tag: "shell",
-			Doc: "Attach to a session's terminal. The server sends session_id, ready, output (first what was printed recently), ping and, when the shell has ended, exit with its code; " +
-				"the client sends input, resize (cols, rows) and pong. Without session_id a new session is made."}, s.Talk),
+			Doc: "Attach to a session's terminal. The server sends session_id, ready, output (starting with recent output), ping and, when the shell has ended, exit with its code; " +
+				"the client sends input, resize (cols, rows), ping and pong. Without session_id a new session is created."}, s.Attach),
 	}
 }
 
 // Close ends all sessions and everything that runs in them.
 func (s *Service) Close() error {
 	s.end.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		if s.sweeper != nil && s.sweeper.Stop() {
-			s.tasks.Done()
-		}
-		s.mu.Unlock()
-		s.cleanup(func(*session) bool { return true })
+		s.sessions.Close()
 		s.tasks.Wait()
 	})
 	return nil

@@ -237,9 +237,9 @@ func (c situation) check(t *testing.T, s *Service) {
 	// Capitals after "stty olcuc", more lines from traces and traps.
 	again := run(t, s, c.name, "echo $((6*7))-$0")
 	if got := strings.ToLower(*again.Output); !strings.Contains(got, "42-bash") && c.name != "exec of output" || again.Status != completed {
-		t.Errorf("afterwards: %q %s", *again.Output, again.Status)
+		t.Errorf("afterwards: got %q (%s), want 42-bash in it (%s)", *again.Output, again.Status, completed)
 	}
 	if len(out.Console) != 1 || out.Console[0].Command != c.run || out.Console[0].Output != *out.Output {
-		t.Errorf("record %+v", out.Console)
+		t.Errorf("record %+v, want len(out.Console) 1, out.Console[0].Command %v, out.Console[0].Output %v", out.Console, c.run, *out.Output)
 	}
 }

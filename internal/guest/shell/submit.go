@@ -13,20 +13,23 @@ import (
 )
 
 const (
-	// takeLimit is how long a shell may take to come to its prompt and begin a command.
+	// takeLimit is how long a shell may take to show its prompt and start a command.
 	takeLimit = 30 * time.Second
-	// handLimit is how long it may take to read the keys by which it is given one.
-	handLimit = 5 * time.Second
-	// interruptPause is how long a shell may take to give up half a command.
+	// readLimit is how long it may take to read the keys that load a command.
+	readLimit = 5 * time.Second
+	// interruptPause is how long a shell may take to discard an incomplete command.
 	interruptPause = time.Second
-	// enterPause is how long it may take to do what Enter says.
+	// enterPause is how long it may take to react to Enter.
 	enterPause = time.Second
-	// promptPause is how long after the end of a command its prompt is awaited; it
-	// is never seen when the shell's stderr went elsewhere.
+	// promptPause is how long the prompt is awaited once the line editor may have the
+	// terminal. It never comes when the shell's stderr was redirected.
 	promptPause = 50 * time.Millisecond
+	// promptLimit is how long the prompt is awaited while the line editor does not have
+	// the terminal: it is off, or the shell still computes the prompt.
+	promptLimit = 2 * time.Second
 )
 
-// The keys that hand a command to the line editor, and the line to type when the
+// The keys that load a command into the line editor, and the line to type when the
 // line editor is off.
 const (
 	loadKeys = "\x1b[7001~"
@@ -34,10 +37,10 @@ const (
 )
 
 // run makes the session's shell run a command. Once the shell has taken it, the
-// caller's going away changes nothing.
-func (ss *session) run(ctx context.Context, c *command) (*terminal, error) {
+// command runs even if the caller goes away.
+func (ss *Session) run(ctx context.Context, c *command) (*terminal, error) {
 	for range 3 {
-		t, err := ss.shell(ctx)
+		t, err := ss.ensureShell(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -49,30 +52,30 @@ func (ss *session) run(ctx context.Context, c *command) (*terminal, error) {
 			return t, nil
 		}
 		if ended := t.unclaim(c); ended {
-			return nil, op.Errorf(op.Canceled, "the command was ended before it began")
+			return nil, op.Errorf(op.Canceled, "the command was terminated before it started")
 		}
 		if !errors.Is(err, errEnded) {
 			return nil, err
 		}
-		<-t.done // it ended before it took the command: another one runs it
+		<-t.done // it ended before it took the command: run it in another one
 	}
-	return nil, op.Errorf(op.Unavailable, "the shell of session %q ends as soon as it was started; look at ~/.bashrc", ss.id)
+	return nil, op.Errorf(op.Unavailable, "the shell of session %q exits as soon as it starts; check ~/.bashrc", ss.ID)
 }
 
-// claim makes c the one command of the shell.
+// claim makes c the current command of the shell.
 func (t *terminal) claim(c *command) error {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	t.settle()
+	t.resolveDoubt()
 	if other := t.current; other != nil {
-		return op.Errorf(op.Conflict, "session %q is busy: %q still runs in it; wait for it (shell_wait), type into it (shell_write), end it (shell_kill), or use another session", t.ss.id, clip(other.text, 200))
+		return op.Errorf(op.Conflict, "session %q is busy: %q is still running; wait for it (shell_wait), type into it (shell_write), end it (shell_kill), or use another session", t.ss.ID, clip(other.text, 200))
 	}
 	t.current = c
 	c.ps1 = t.ps1
 	return nil
 }
 
-// clip is the beginning of a text, for messages.
+// clip shortens a text for messages.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -80,8 +83,8 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unclaim gives up a command that the shell did not take, and tells whether
-// somebody wanted it ended.
+// unclaim gives up a command that the shell did not take, and reports whether
+// someone wanted to end it.
 func (t *terminal) unclaim(c *command) (ended bool) {
 	os.Remove(t.path + ".cmd")
 	t.ss.mu.Lock()
@@ -93,38 +96,37 @@ func (t *terminal) unclaim(c *command) (ended bool) {
 	return c.reason != ""
 }
 
-// errEnded says that the shell has ended.
+// errEnded is the error of a shell that has ended.
 var errEnded = errors.New("the shell has ended")
 
-// submit hands a command to the shell and returns when it runs. Only then is the
-// terminal as the command shall find it: what is typed earlier would go to the
-// line editor.
+// submit passes a command to the shell and returns when it runs. Only then may input
+// be typed: before that, it would go to the line editor.
 func (t *terminal) submit(ctx context.Context, c *command) error {
 	wait, cancel := context.WithTimeout(ctx, takeLimit)
 	defer cancel()
 	for {
-		if err := t.ready(wait); err != nil {
-			return t.explain(ctx, err)
+		if err := t.waitForPrompt(wait); err != nil {
+			return t.submitError(ctx, err)
 		}
-		if taken, err := t.hand(wait, c); taken || err != nil {
+		if taken, err := t.passCommand(wait, c); taken || err != nil {
 			os.Remove(t.path + ".cmd")
-			return t.explain(ctx, err)
+			return t.submitError(ctx, err)
 		}
 	}
 }
 
-func (t *terminal) explain(ctx context.Context, err error) error {
+func (t *terminal) submitError(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, errEnded) {
 		return err
 	}
 	if ctx.Err() != nil {
 		return canceled(ctx)
 	}
-	return op.Errorf(op.Unavailable, "the shell of session %q takes no command: its prompt did not come within %v; shell_view shows what is there, shell_kill or DELETE /v1/shell/sessions/{id} ends it", t.ss.id, takeLimit)
+	return op.Errorf(op.Unavailable, "the shell of session %q did not show its prompt within %v; look with shell_view, or end it with shell_kill or DELETE /v1/shell/sessions/{id}", t.ss.ID, takeLimit)
 }
 
-// ready waits until the shell is at its prompt.
-func (t *terminal) ready(ctx context.Context) error {
+// waitForPrompt waits until the shell is at its prompt.
+func (t *terminal) waitForPrompt(ctx context.Context) error {
 	var interrupted time.Time
 	for {
 		t.ss.mu.Lock()
@@ -135,8 +137,8 @@ func (t *terminal) ready(ctx context.Context) error {
 		case ready:
 			return nil
 		case more && time.Since(interrupted) >= interruptPause:
-			// Half a command was typed; it would swallow ours. The shell may miss
-			// this while somebody types on.
+			// Someone typed an incomplete command, which would swallow ours. The
+			// shell may miss the interrupt while they keep typing.
 			interrupted = time.Now()
 			if err := t.interrupt(time.Second); err != nil {
 				return err
@@ -156,30 +158,33 @@ func (t *terminal) ready(ctx context.Context) error {
 	}
 }
 
-// atPrompt tells whether the shell waits for a command, and else when to ask again
-// at the latest. The lock is held.
+// atPrompt reports whether the shell waits for a command, and if not, when to check
+// again at the latest. The lock is held.
 func (t *terminal) atPrompt() (bool, time.Duration) {
 	switch {
 	case t.more:
 	case t.shown:
-		// Somebody pressed Enter: what comes of it is not known yet.
+		// Someone pressed Enter, with an outcome that is not known yet.
 		left := enterPause - time.Since(t.entered)
 		return left <= 0, left
 	case !t.prompted.IsZero():
-		left := promptPause - time.Since(t.prompted)
-		return left <= 0, left
+		age := time.Since(t.prompted)
+		if mode, err := t.tty.Mode(); age >= promptPause && age < promptLimit && (err != nil || mode.Canonical) {
+			return false, promptPause
+		}
+		return age >= promptPause, promptPause - age
 	}
 	return false, interruptPause
 }
 
-// hand gives a command to the shell at its prompt. Nobody else types meanwhile.
-// False says that it is to be tried again.
-func (t *terminal) hand(ctx context.Context, c *command) (taken bool, err error) {
-	t.hands.Lock()
-	defer t.hands.Unlock()
+// passCommand passes a command to the shell at its prompt. Nobody else can type
+// meanwhile. False means: try again.
+func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err error) {
+	t.submitLock.Lock()
+	defer t.submitLock.Unlock()
 	keys := loadKeys
 	if mode, err := t.tty.Mode(); err == nil && mode.Canonical {
-		// The line editor is off, or the shell does something that we do not know of yet.
+		// The line editor is off, or the shell does something we do not know of yet.
 		keys = loadLine
 		select {
 		case <-time.After(promptPause):
@@ -189,102 +194,104 @@ func (t *terminal) hand(ctx context.Context, c *command) (taken bool, err error)
 			return false, nil
 		}
 	}
-	if !t.postprocessed() && !strings.Contains(c.flags, "sane") {
+	if !t.translatesNewlines() && !strings.Contains(c.flags, "sane") {
 		c.flags += " sane"
 	}
 	key := rand.Text()
 	t.ss.mu.Lock()
 	ready, _ := t.atPrompt()
 	if ready {
-		t.next, t.mute, c.key = key, true, key
+		// A prompt that is yet to come is shown first; the kernel's echo is not shown.
+		t.next, t.mute, c.key = key, t.shown || keys == loadLine, key
 	}
 	prompts := t.prompts
 	t.ss.mu.Unlock()
 	if !ready {
 		return false, nil
 	}
-	t.remember(key)
-	if err := os.WriteFile(t.path+".cmd", handOver(key, c), 0o600); err != nil {
-		return false, op.Errorf(op.Unavailable, "the command cannot be handed to the shell: %w", err)
+	t.rememberMark(key)
+	if err := os.WriteFile(t.path+".cmd", encodeCommand(key, c), 0o600); err != nil {
+		return false, op.Errorf(op.Unavailable, "pass the command to the shell: %w", err)
 	}
-	if err := t.press(keys, time.Second); err != nil {
+	if err := t.typeKeys(keys, time.Second); err != nil {
 		return false, err
 	}
-	// From here on the command may run, whoever goes away.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*handLimit)
+	// From here on the command may run, even if the caller goes away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readLimit)
 	defer cancel()
-	taken, err = t.taken(ctx, c, prompts)
+	taken, err = t.waitUntilTaken(ctx, c, prompts)
 	if taken {
 		return true, nil
 	}
 	if t.revoke(key) {
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
-		c.key = "" // that its line has come to its end says nothing of it
-		return c.hasBegun(), err
+		c.key = "" // the end of its line says nothing about it
+		return c.hasStarted(), err
 	}
 	// It was about to run.
 	select {
 	case <-c.begun:
 	case <-t.done:
-		if !c.hasBegun() {
+		if !c.hasStarted() {
 			return false, errEnded
 		}
-	case <-time.After(enterPause): // what it said was lost
+	case <-time.After(enterPause): // its hook was lost
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
-		if t.current == c && !c.hasBegun() {
-			t.begin()
+		if t.current == c && !c.hasStarted() {
+			t.startCommand()
 		}
 	}
 	return true, nil
 }
 
-// revoke makes sure that the shell never runs the command that it was handed with
-// a key. False says that it does already.
+// revoke makes sure that the shell never runs the command with this key. False means
+// that it already does.
 func (t *terminal) revoke(key string) bool {
-	f, err := os.OpenFile(t.mark(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(t.markPath(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return !errors.Is(err, fs.ErrExist)
 	}
 	f.Close()
 	select {
-	case <-t.done: // and has cleared up
+	case <-t.done: // and has removed its files
 		os.Remove(f.Name())
 	default:
 	}
 	return true
 }
 
-// mark is the file that says that the command of a key runs, or never shall.
-func (t *terminal) mark(key string) string { return t.path + ".cmd." + key }
+// markPath is the file whose existence means that the command with this key runs or
+// must never run.
+func (t *terminal) markPath(key string) string { return t.path + ".cmd." + key }
 
-// keptMarks is how many commands back a line is remembered.
+// keptMarks is how many commands keep their marks.
 const keptMarks = 16
 
-// remember keeps the mark of a key for a while: the line it belongs to may be part
-// of a loop.
-func (t *terminal) remember(key string) {
+// rememberMark keeps the mark of a key for a while, because its line may be part of a
+// loop.
+func (t *terminal) rememberMark(key string) {
 	t.marks = append(t.marks, key)
 	if len(t.marks) > keptMarks {
-		os.Remove(t.mark(t.marks[0]))
+		os.Remove(t.markPath(t.marks[0]))
 		t.marks = t.marks[1:]
 	}
 }
 
-// taken waits until the shell runs the command. False says that something else got
-// it or its keys: half a command that somebody was typing, or a program that was
-// started at the same moment.
-func (t *terminal) taken(ctx context.Context, c *command, prompts int) (bool, error) {
-	lost := time.NewTimer(handLimit)
+// waitUntilTaken waits until the shell runs the command. False means that something
+// else got its keys: an incomplete command that someone was typing, or a program that
+// was started at the same moment.
+func (t *terminal) waitUntilTaken(ctx context.Context, c *command, prompts int) (bool, error) {
+	lost := time.NewTimer(readLimit)
 	defer lost.Stop()
 	for {
 		t.ss.mu.Lock()
 		turn, elsewhere := t.turn, t.prompts != prompts || t.more
-		read := t.next == "" // the command was; then only its prompt can follow
+		read := t.next == "" // the command was read; only its prompt can follow
 		t.ss.mu.Unlock()
 		switch {
-		case c.hasBegun():
+		case c.hasStarted():
 			return true, nil
 		case elsewhere && read:
 			return false, nil
@@ -296,12 +303,12 @@ func (t *terminal) taken(ctx context.Context, c *command, prompts int) (bool, er
 				return false, nil
 			}
 		case <-t.done:
-			if c.hasBegun() {
+			if c.hasStarted() {
 				return true, nil
 			}
 			return false, errEnded
 		case <-ctx.Done():
-			if c.hasBegun() {
+			if c.hasStarted() {
 				return true, nil
 			}
 			return false, context.Cause(ctx)

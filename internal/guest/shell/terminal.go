@@ -14,14 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pty"
+	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/pty"
-	"github.com/cove-sandbox/cove/internal/vt"
 )
 
-// The size of a terminal until a viewer says otherwise: wide, since programs cut
-// their lines to it.
+// The size of a terminal until a viewer changes it: wide, because programs cut their
+// lines to it.
 const (
 	startCols = 200
 	startRows = 50
@@ -40,63 +41,64 @@ var rcTemplate string
 
 // terminal is one life of a session's shell.
 type terminal struct {
-	ss   *session
-	p    *proc.Process
-	tty  *pty.PTY
-	path string        // of the files through which the shell gets things, without their endings
-	done chan struct{} // closed when the shell has ended and its last output was taken
-	keys sync.Mutex    // held while typing
+	ss       *Session
+	p        *proc.Process
+	tty      *pty.PTY
+	path     string        // prefix of the files that pass commands to the shell
+	done     chan struct{} // closed when the shell has ended and its last output was read
+	typeLock sync.Mutex    // held while typing
 
-	// hands is held while a command is given to the shell, so that nobody else
+	// submitLock is held while a command is passed to the shell, so that nobody else
 	// types in between.
-	hands sync.Mutex
-	marks []string // the latest keys; guarded by hands
+	submitLock sync.Mutex
+	marks      []string // the latest keys; guarded by submitLock
 
 	// What follows is guarded by the session's lock.
 	screen  *vt.Terminal
 	scan    scanner
 	log     ring
 	viewers map[*viewer]struct{}
-	exit    proc.Exit // from done on
+	bells   map[chan struct{}]struct{} // of followers; each holds a token when there is output
+	exit    proc.Exit                  // from done on
 
-	key, next string        // the key of hooks, and of the command that is being handed over
+	key, next string        // keys of the hooks and of the command that is being passed
 	turn      chan struct{} // closed and replaced when one of the following changes
-	prompts   int           // how often the shell came to its prompt
-	prompted  time.Time     // when, if the prompt was not shown since
+	prompts   int           // number of prompts so far
+	prompted  time.Time     // when the shell was about to show its prompt; zero: it was shown
 	shown     bool          // the shell waits for a command at its prompt
 	more      bool          // the shell waits for the rest of a command
 	entered   time.Time     // when Enter was pressed at the prompt
 	current   *command
 	doubt     bool // a prompt was shown while it ran
 
-	mute    bool      // what comes is the line editor's echo of our keys
-	changed time.Time // when something was printed last
+	mute    bool      // output is the line editor's echo of our keys
+	changed time.Time // time of the last output
 	ps1     string
 	dir     string
 	jobs    int
-	code    int // what the prompt said last
+	code    int // exit code at the last prompt
 }
 
-// launch starts a shell; bare leaves out the user's own startup file.
-func (ss *session) launch(bare bool) (*terminal, error) {
+// startShell starts a shell; bare skips the user's startup file.
+func (ss *Session) startShell(bare bool) (*terminal, error) {
 	s := ss.service
 	folder := filepath.Join(s.State, "shell")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, op.Errorf(op.Unavailable, "no shell can be started: make the state folder: %w", err)
+		return nil, op.Errorf(op.Unavailable, "cannot start a shell: create the state folder: %w", err)
 	}
 	bash, ok := s.Shell, s.Shell != ""
 	if !ok {
 		if bash, ok = s.Runner.Look("bash"); !ok {
-			return nil, op.Errorf(op.Unavailable, "no shell can be started: bash is not installed; install the package bash")
+			return nil, op.Errorf(op.Unavailable, "cannot start a shell: bash is not installed; install the bash package")
 		}
 	}
 	t := &terminal{
 		ss: ss, path: filepath.Join(folder, strings.ToLower(rand.Text())), done: make(chan struct{}),
-		viewers: map[*viewer]struct{}{}, key: rand.Text(), turn: make(chan struct{}), dir: ss.startDir(),
+		viewers: map[*viewer]struct{}{}, bells: map[chan struct{}]struct{}{}, key: rand.Text(), turn: make(chan struct{}), dir: ss.startDir(),
 	}
 	t.screen = vt.New(startCols, startRows, vt.Options{Limit: keptOutput, Reply: t.answer})
-	if err := os.WriteFile(t.path+".rc", t.startup(bare), 0o600); err != nil {
-		return nil, op.Errorf(op.Unavailable, "no shell can be started: write its startup file: %w", err)
+	if err := os.WriteFile(t.path+".rc", t.startupFile(bare), 0o600); err != nil {
+		return nil, op.Errorf(op.Unavailable, "cannot start a shell: write its startup file: %w", err)
 	}
 	if err := t.start(bash); err != nil {
 		t.removeFiles()
@@ -105,8 +107,8 @@ func (ss *session) launch(bare bool) (*terminal, error) {
 	return t, nil
 }
 
-// startup is the startup file.
-func (t *terminal) startup(bare bool) []byte {
+// startupFile returns the text of the startup file.
+func (t *terminal) startupFile(bare bool) []byte {
 	user := "if [[ -f ~/.bashrc ]]; then . ~/.bashrc; fi"
 	if bare {
 		user = ""
@@ -119,7 +121,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 func (t *terminal) start(bash string) error {
 	tty, err := pty.Open(startCols, startRows)
 	if err != nil {
-		return op.Errorf(op.Unavailable, "no shell can be started: %w", err)
+		return op.Errorf(op.Unavailable, "cannot start a shell: %w", err)
 	}
 	t.tty = tty
 	t.setModes()
@@ -130,13 +132,13 @@ func (t *terminal) start(bash string) error {
 	})
 	if err != nil {
 		tty.Close()
-		return op.Errorf(op.Unavailable, "no shell can be started: %w", err)
+		return op.Errorf(op.Unavailable, "cannot start a shell: %w", err)
 	}
 	s.tasks.Go(t.read)
 	s.tasks.Go(func() {
 		<-t.p.Done()
-		// Held until now, so that a shell which closes its streams does not look
-		// as if it had ended. What is left behind in the background may hold it on.
+		// Held until now, so that a shell that closes its streams does not appear to
+		// have ended. Background processes may keep it open.
 		tty.CloseSlave()
 		tty.Master().SetReadDeadline(time.Now().Add(drain))
 	})
@@ -146,30 +148,20 @@ func (t *terminal) start(bash string) error {
 // environ is a shell's environment.
 func (s *Service) environ(dir, bash string) []string {
 	env := s.Runner.Environ()
-	set := func(key, value string, only bool) {
-		for i, pair := range env {
-			if strings.HasPrefix(pair, key+"=") {
-				if !only {
-					env[i] = key + "=" + value
-				}
-				return
-			}
-		}
-		env = append(env, key+"="+value)
-	}
-	set("HOME", s.Home, false)
-	set("PWD", dir, false)
-	set("SHELL", bash, false)
-	set("TERM", "xterm-256color", false)
-	set("COLORTERM", "truecolor", false)
-	// Without it the line editor takes every byte for a character.
-	if !strings.Contains("\n"+strings.Join(env, "\n"), "\nLC_ALL=") {
-		set("LANG", "C.UTF-8", true)
+	env = environ.Set(env, "HOME", s.Home)
+	env = environ.Set(env, "PWD", dir)
+	env = environ.Set(env, "SHELL", bash)
+	env = environ.Set(env, "TERM", "xterm-256color")
+	env = environ.Set(env, "COLORTERM", "truecolor")
+	_, all := environ.Lookup(env, "LC_ALL")
+	_, lang := environ.Lookup(env, "LANG")
+	if !all && !lang { // without it the line editor takes every byte for a character
+		env = environ.Set(env, "LANG", "C.UTF-8")
 	}
 	return env
 }
 
-// read takes what is printed until the shell has ended.
+// read processes output until the shell has ended.
 func (t *terminal) read() {
 	buf := make([]byte, 32<<10)
 	for {
@@ -188,19 +180,19 @@ func (t *terminal) read() {
 	ss.mu.Lock()
 	t.scan.flush(t)
 	t.exit = t.p.Exit()
-	if c := t.current; c != nil && c.hasBegun() {
+	if c := t.current; c != nil && c.hasStarted() {
 		if c.reason == "" {
 			c.reason = terminated
 		}
-		t.finish(c, t.exit.Code)
+		t.finishCommand(c, t.exit.Code)
 	}
 	if ss.terminal == t {
 		ss.terminal = nil
 	}
 	close(t.done)
-	t.ring()
+	t.wakeViewers()
 	ss.mu.Unlock()
-	ss.service.ended(ss, t)
+	ss.service.shellEnded(ss, t)
 }
 
 func (t *terminal) removeFiles() {
@@ -210,16 +202,16 @@ func (t *terminal) removeFiles() {
 	}
 }
 
-// feed takes a piece of what was printed.
+// feed processes a piece of output.
 func (t *terminal) feed(p []byte) {
 	t.ss.mu.Lock()
 	t.scan.feed(p, t)
-	t.ring()
+	t.wakeViewers()
 	t.ss.mu.Unlock()
 	t.pace()
 }
 
-// text, query and hook are called by the scanner; the lock is held.
+// text, query and handleHook are called by the scanner; the lock is held.
 func (t *terminal) text(b []byte) {
 	if !t.mute {
 		t.changed = time.Now()
@@ -233,15 +225,14 @@ func (t *terminal) query(b []byte) {
 	}
 }
 
-// show puts something on the screen and before the viewers.
+// show writes to the screen and to the viewers.
 func (t *terminal) show(b []byte) {
 	t.screen.Write(b)
 	t.log.write(b)
 }
 
-// answer types what the terminal answers to a program's question. It is called
-// with the lock held and never waits: a program that does not read its input
-// loses the answer.
+// answer types the terminal's reply to a query of a program. It is called with the
+// lock held and never blocks: a program that does not read its input loses the reply.
 func (t *terminal) answer(b []byte) {
 	conn, err := t.tty.Master().SyscallConn()
 	if err != nil {
@@ -250,10 +241,10 @@ func (t *terminal) answer(b []byte) {
 	conn.Control(func(fd uintptr) { syscall.Write(int(fd), b) })
 }
 
-// press types keys. It waits while the terminal's input is full.
-func (t *terminal) press(keys string, patience time.Duration) error {
-	t.keys.Lock()
-	defer t.keys.Unlock()
+// typeKeys types keys. It waits while the terminal's input is full.
+func (t *terminal) typeKeys(keys string, patience time.Duration) error {
+	t.typeLock.Lock()
+	defer t.typeLock.Unlock()
 	m := t.tty.Master()
 	m.SetWriteDeadline(time.Now().Add(patience))
 	n, err := t.tty.Write([]byte(keys))
@@ -261,15 +252,15 @@ func (t *terminal) press(keys string, patience time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return op.Errorf(op.Unavailable, "the program does not read what is typed: it took %d of %d bytes; wait until it does, or end it", n, len(keys))
+		return op.Errorf(op.Unavailable, "the program does not read its input: it took %d of %d bytes; wait until it does, or end it", n, len(keys))
 	}
 	return errEnded
 }
 
-// enter types what a person or a caller types.
-func (t *terminal) enter(keys string, patience time.Duration) error {
-	t.hands.Lock()
-	defer t.hands.Unlock()
+// typeInput types the input of a person or a caller.
+func (t *terminal) typeInput(keys string, patience time.Duration) error {
+	t.submitLock.Lock()
+	defer t.submitLock.Unlock()
 	if strings.ContainsAny(keys, "\r\n") {
 		t.ss.mu.Lock()
 		t.entered = time.Now()
@@ -286,20 +277,19 @@ func (t *terminal) enter(keys string, patience time.Duration) error {
 	if keys == "" {
 		return nil
 	}
-	return t.press(keys, patience)
+	return t.typeKeys(keys, patience)
 }
 
-// interrupt presses Ctrl-C, which also takes back what was typed before it and not
-// read yet.
+// interrupt presses Ctrl-C, which also discards input that was not read yet.
 func (t *terminal) interrupt(patience time.Duration) error {
 	t.tty.DropInput()
-	return t.press("\x03", patience)
+	return t.typeKeys("\x03", patience)
 }
 
 // resize sets the terminal's size.
 func (t *terminal) resize(cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > vt.MaxCols || rows > vt.MaxRows {
-		return op.Errorf(op.Invalid, "a terminal has 1 to %d columns and 1 to %d rows, not %d by %d", vt.MaxCols, vt.MaxRows, cols, rows)
+		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d: use 1 to %[1]d columns and 1 to %[2]d rows", vt.MaxCols, vt.MaxRows, cols, rows)
 	}
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
@@ -307,8 +297,8 @@ func (t *terminal) resize(cols, rows int) error {
 	return t.tty.Resize(cols, rows)
 }
 
-// postprocessed is false after "stty raw" and its like: lines then form a staircase.
-func (t *terminal) postprocessed() bool {
+// translatesNewlines is false after "stty raw" and the like: lines then form a staircase.
+func (t *terminal) translatesNewlines() bool {
 	ok := true
 	if conn, err := t.tty.Master().SyscallConn(); err == nil {
 		conn.Control(func(fd uintptr) {
@@ -341,8 +331,8 @@ func (t *terminal) stop() {
 	<-t.done
 }
 
-// signal reaches the group that runs in the foreground and tells its number, which
-// is 0 when the shell itself is there.
+// signal signals the foreground process group and returns its ID, or 0 if the shell
+// itself is in the foreground.
 func (t *terminal) signal(sig syscall.Signal) (group int, err error) {
 	group, err = t.tty.Foreground()
 	if err != nil || group <= 0 || group == t.p.PID() {

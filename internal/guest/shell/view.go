@@ -17,50 +17,50 @@ import (
 const (
 	// maxMessage is how many bytes of output one message carries.
 	maxMessage = 64 << 10
-	// pingEvery is how often a viewer is asked whether it is still there.
+	// pingEvery is the interval of pings to a viewer.
 	pingEvery = 30 * time.Second
 	// viewPatience is how long a viewer may take to receive one message.
 	viewPatience = time.Minute
 	// typePatience is how long a program may take to read what a viewer types.
 	typePatience = 2 * time.Second
-	// paceLimit is how long the reading of output waits for a viewer that has
-	// fallen behind by half of what is kept. It bounds what a slow viewer can cost
-	// the program; a viewer that does not use it is not waited for.
+	// paceLimit is how long the reading of output waits for a viewer that is half of
+	// the kept output behind. It bounds how much a slow viewer delays the program;
+	// one that makes no progress is not waited for again.
 	paceLimit = 25 * time.Millisecond
 )
 
-// Codes of a WebSocket's goodbye.
+// Close codes of a WebSocket.
 const (
 	closeNormal = 1000
 	closeBusy   = 1013
 )
 
-// viewer is one who watches a terminal and types. It holds no output of its own
-// but a place in what the terminal keeps.
+// viewer is a client that watches a terminal and types. It holds no output, only an
+// offset into what the terminal keeps.
 type viewer struct {
-	t     *terminal
-	bell  chan struct{} // holds a token when there may be something to send
-	moved chan struct{} // holds a token when something was sent
-	notes chan string   // complaints about what the viewer sent
+	t      *terminal
+	wakeup chan struct{} // holds a token when there may be something to send
+	moved  chan struct{} // holds a token when something was sent
+	notes  chan message  // replies to messages of the viewer
 
 	// Guarded by the session's lock.
 	at      int64 // what was sent so far
-	stalled bool  // it is not waited for
+	stalled bool  // output does not wait for it
 	intro   []byte
 }
 
-// TalkIn names the session.
-type TalkIn struct {
-	SessionID *string `query:"session_id" doc:"Session to attach to; one that does not exist is made, and a new one when missing"`
+// AttachIn names the session.
+type AttachIn struct {
+	SessionID *string `query:"session_id" doc:"Session to attach to; created if it does not exist. Default: a new session"`
 }
 
-// Talk serves one viewer.
-func (s *Service) Talk(ctx context.Context, in TalkIn, conn op.Conn) error {
-	ss, _, err := s.obtain(value(in.SessionID), true)
+// Attach serves one viewer.
+func (s *Service) Attach(ctx context.Context, in AttachIn, conn op.Conn) error {
+	ss, _, err := s.obtain(op.Value(in.SessionID), true)
 	if err != nil {
 		return err
 	}
-	t, err := ss.shell(ctx)
+	t, err := ss.ensureShell(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,19 +70,19 @@ func (s *Service) Talk(ctx context.Context, in TalkIn, conn op.Conn) error {
 	var listener sync.WaitGroup
 	listener.Go(func() {
 		defer cancel()
-		v.listen(ctx, conn)
+		v.readMessages(ctx, conn)
 	})
 	defer listener.Wait()
 	defer cancel()
-	return v.speak(ctx, conn)
+	return v.sendMessages(ctx, conn)
 }
 
-// attach adds a viewer, who first gets what was printed recently.
+// attach adds a viewer, which first gets the recent output.
 func (t *terminal) attach() *viewer {
-	v := &viewer{t: t, bell: make(chan struct{}, 1), moved: make(chan struct{}, 1), notes: make(chan string, 8)}
+	v := &viewer{t: t, wakeup: make(chan struct{}, 1), moved: make(chan struct{}, 1), notes: make(chan message, 8)}
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	t.ss.used = time.Now()
+	t.ss.Touch()
 	t.viewers[v] = struct{}{}
 	v.resync(0)
 	return v
@@ -91,13 +91,13 @@ func (t *terminal) attach() *viewer {
 func (t *terminal) detach(v *viewer) {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	t.ss.used = time.Now()
+	t.ss.Touch()
 	delete(t.viewers, v)
 }
 
-// resync puts a viewer that has missed something to where it can go on. Where a
-// full-screen program has the screen, that is its present picture, which the
-// program is asked to draw again. The lock is held.
+// resync moves a viewer that missed output to where it can continue. For a full-screen
+// program that is the current screen, which the program is asked to redraw. The lock is
+// held.
 func (v *viewer) resync(missed int64) {
 	t := v.t
 	v.intro = nil
@@ -124,21 +124,24 @@ func (v *viewer) resync(missed int64) {
 	t.signal(syscall.SIGWINCH)
 }
 
-// ring tells the viewers that there is something new. The lock is held.
-func (t *terminal) ring() {
+// wakeViewers tells the viewers and followers that there is something new. The lock is held.
+func (t *terminal) wakeViewers() {
 	for v := range t.viewers {
-		poke(v.bell)
+		wake(v.wakeup)
+	}
+	for bell := range t.bells {
+		wake(bell)
 	}
 }
 
-func poke(bell chan struct{}) {
+func wake(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
 	}
 }
 
-// pace waits a moment for viewers that keep up but are about to lose something.
+// pace waits briefly for viewers that make progress but are about to lose output.
 func (t *terminal) pace() {
 	for {
 		t.ss.mu.Lock()
@@ -167,16 +170,26 @@ func (t *terminal) pace() {
 	}
 }
 
-// message is what goes over the wire.
+// message is what goes over the wire. Clients of the public image read the session of ready
+// and the time of ping beside data.
 type message struct {
-	Type string `json:"type"`
-	Data any    `json:"data"`
+	Type      string `json:"type"`
+	Data      any    `json:"data"`
+	SessionID string `json:"session_id,omitempty"`
+	Timestamp int64  `json:"timestamp,omitempty"`
 }
 
-// speak sends messages until the shell has ended or the viewer is gone.
-func (v *viewer) speak(ctx context.Context, conn op.Conn) error {
-	send := func(kind string, data any) error { return transmit(ctx, conn, message{kind, data}) }
-	err := errors.Join(send("session_id", v.t.ss.id), send("ready", map[string]string{"session_id": v.t.ss.id}))
+// heartbeat is a ping or a pong.
+func heartbeat(kind string, at time.Time) message {
+	ms := at.UnixMilli()
+	return message{Type: kind, Data: map[string]int64{"timestamp": ms}, Timestamp: ms}
+}
+
+// sendMessages sends messages until the shell has ended or the viewer is gone.
+func (v *viewer) sendMessages(ctx context.Context, conn op.Conn) error {
+	send := func(m message) error { return sendMessage(ctx, conn, m) }
+	id := v.t.ss.ID
+	err := errors.Join(send(message{Type: "session_id", Data: id}), send(message{Type: "ready", Data: "Terminal ready", SessionID: id}))
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	var buf []byte
@@ -187,24 +200,24 @@ func (v *viewer) speak(ctx context.Context, conn op.Conn) error {
 			ended = true
 		default:
 		}
-		if buf = v.take(buf[:0], ended); len(buf) > 0 {
-			err = send("output", string(buf))
-			poke(v.moved)
+		if buf = v.nextOutput(buf[:0], ended); len(buf) > 0 {
+			err = send(message{Type: "output", Data: string(buf)})
+			wake(v.moved)
 			continue
 		}
 		if ended {
-			v.goodbye(ctx, conn)
+			v.sendExit(ctx, conn)
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-v.bell:
+		case <-v.wakeup:
 		case <-v.t.done:
 		case now := <-ping.C:
-			err = send("ping", map[string]int64{"timestamp": now.UnixMilli()})
+			err = send(heartbeat("ping", now))
 		case note := <-v.notes:
-			err = send("error", note)
+			err = send(note)
 		}
 	}
 	switch {
@@ -217,8 +230,8 @@ func (v *viewer) speak(ctx context.Context, conn op.Conn) error {
 	return err
 }
 
-// take appends the next piece of output, whole characters only unless it is the last.
-func (v *viewer) take(buf []byte, last bool) []byte {
+// nextOutput appends the next piece of output. A character is split only at the very end.
+func (v *viewer) nextOutput(buf []byte, last bool) []byte {
 	t := v.t
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
@@ -230,26 +243,26 @@ func (v *viewer) take(buf []byte, last bool) []byte {
 		return buf
 	}
 	buf = t.log.read(buf, v.at, maxMessage)
-	if n := whole(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.log.end) {
+	if n := completePrefix(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.log.end) {
 		buf = buf[:n]
 	}
 	v.at += int64(len(buf))
 	return buf
 }
 
-// goodbye tells the exit code.
-func (v *viewer) goodbye(ctx context.Context, conn op.Conn) {
+// sendExit sends the exit code and closes the connection.
+func (v *viewer) sendExit(ctx context.Context, conn op.Conn) {
 	v.t.ss.mu.Lock()
 	exit := v.t.exit
 	v.t.ss.mu.Unlock()
 	reason := fmt.Sprintf("the shell ended with code %d", exit.Code)
-	// A viewer that is gone by now misses nothing.
-	_ = transmit(ctx, conn, message{"exit", map[string]any{"code": exit.Code, "reason": reason}})
+	// A viewer that has left misses nothing.
+	_ = sendMessage(ctx, conn, message{Type: "exit", Data: map[string]any{"code": exit.Code, "reason": reason}})
 	_ = conn.Close(closeNormal, reason)
 }
 
-// transmit sends one message, within the time that a viewer has for it.
-func transmit(ctx context.Context, conn op.Conn, m message) error {
+// sendMessage sends one message, within viewPatience.
+func sendMessage(ctx context.Context, conn op.Conn, m message) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -264,31 +277,36 @@ func transmit(ctx context.Context, conn op.Conn, m message) error {
 	return nil
 }
 
-// listen obeys what the viewer sends until it is gone.
-func (v *viewer) listen(ctx context.Context, conn op.Conn) {
+// readMessages handles messages of the viewer until it leaves.
+func (v *viewer) readMessages(ctx context.Context, conn op.Conn) {
 	for {
 		data, _, err := conn.Read(ctx)
 		if err != nil {
 			return
 		}
-		if err := v.obey(data); err != nil {
-			select {
-			case v.notes <- err.Error():
-			default:
-			}
+		if err := v.handleMessage(data); err != nil {
+			v.reply(message{Type: "error", Data: err.Error()})
 		}
 	}
 }
 
-func (v *viewer) obey(data []byte) error {
+// reply sends a message, unless the viewer has not read the ones before it.
+func (v *viewer) reply(m message) {
+	select {
+	case v.notes <- m:
+	default:
+	}
+}
+
+func (v *viewer) handleMessage(data []byte) error {
 	var m struct {
 		Type string          `json:"type"`
 		Data json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return op.Errorf(op.Invalid, "this is no message: send JSON such as {\"type\":\"input\",\"data\":\"ls\\r\"}")
+		return op.Errorf(op.Invalid, "invalid message: send JSON such as {\"type\":\"input\",\"data\":\"ls\\r\"}")
 	}
-	v.t.ss.touch()
+	v.t.ss.Touch()
 	switch m.Type {
 	case "input":
 		var keys string
@@ -298,15 +316,18 @@ func (v *viewer) obey(data []byte) error {
 		if keys == "" {
 			return nil
 		}
-		return v.t.enter(keys, typePatience)
+		return v.t.typeInput(keys, typePatience)
 	case "resize":
 		var size struct{ Cols, Rows int }
 		if err := json.Unmarshal(m.Data, &size); err != nil {
 			return op.Errorf(op.Invalid, "the data of resize must be {\"cols\":…,\"rows\":…}")
 		}
 		return v.t.resize(size.Cols, size.Rows)
+	case "ping":
+		v.reply(heartbeat("pong", time.Now()))
+		return nil
 	case "pong":
 		return nil
 	}
-	return op.Errorf(op.Invalid, "there is no message of type %q; send input, resize or pong", m.Type)
+	return op.Errorf(op.Invalid, "unknown message type %q; send input, resize, ping or pong", m.Type)
 }

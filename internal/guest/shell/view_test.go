@@ -20,11 +20,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// person is at the other end of a connection.
-type person struct {
+// client is at the other end of a connection.
+type client struct {
 	t    testing.TB
 	in   chan []byte
-	gone chan struct{} // closed when the person leaves
+	left chan struct{} // closed when the person leaves
 	end  chan error    // what Talk returned
 
 	mu       sync.Mutex
@@ -35,53 +35,53 @@ type person struct {
 	reason   string
 }
 
-// sit attaches a person to a session.
-func sit(t testing.TB, s *Service, id string) *person {
+// connect attaches a person to a session.
+func connect(t testing.TB, s *Service, id string) *client {
 	t.Helper()
-	p := &person{t: t, in: make(chan []byte), gone: make(chan struct{}), end: make(chan error, 1), gate: make(chan struct{})}
+	p := &client{t: t, in: make(chan []byte), left: make(chan struct{}), end: make(chan error, 1), gate: make(chan struct{})}
 	close(p.gate)
-	in := TalkIn{SessionID: &id}
+	in := AttachIn{SessionID: &id}
 	if id == "" {
 		in.SessionID = nil
 	}
-	go func() { p.end <- s.Talk(context.Background(), in, p) }()
+	go func() { p.end <- s.Attach(context.Background(), in, p) }()
 	t.Cleanup(func() { p.leave(); <-p.end })
 	return p
 }
 
-func (p *person) leave() {
+func (p *client) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !closed(p.gone) {
-		close(p.gone)
+	if !isClosed(p.left) {
+		close(p.left)
 	}
 }
 
-func (p *person) Read(ctx context.Context) ([]byte, bool, error) {
+func (p *client) Read(ctx context.Context) ([]byte, bool, error) {
 	select {
 	case b := <-p.in:
 		return b, true, nil
-	case <-p.gone:
+	case <-p.left:
 		return nil, false, io.EOF
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
 }
 
-func (p *person) Write(ctx context.Context, data []byte, text bool) error {
+func (p *client) Write(ctx context.Context, data []byte, text bool) error {
 	p.mu.Lock()
 	gate := p.gate
 	p.mu.Unlock()
 	select {
 	case <-gate:
-	case <-p.gone:
+	case <-p.left:
 		return io.EOF
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	var m message
 	if err := json.Unmarshal(data, &m); err != nil || !text {
-		p.t.Errorf("not a message: %q", data)
+		p.t.Errorf("not a message: %q, want text", data)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *person) Write(ctx context.Context, data []byte, text bool) error {
 	return nil
 }
 
-func (p *person) Close(code int, reason string) error {
+func (p *client) Close(code int, reason string) error {
 	p.mu.Lock()
 	p.code, p.reason = code, reason
 	p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *person) Close(code int, reason string) error {
 }
 
 // stall makes the person stop reading until the returned function is called.
-func (p *person) stall() (resume func()) {
+func (p *client) stall() (resume func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
 	p.gate = gate
@@ -109,7 +109,7 @@ func (p *person) stall() (resume func()) {
 	return func() { close(gate) }
 }
 
-func (p *person) send(m string) {
+func (p *client) send(m string) {
 	p.t.Helper()
 	select {
 	case p.in <- []byte(m):
@@ -118,19 +118,19 @@ func (p *person) send(m string) {
 	}
 }
 
-func (p *person) enter(line string) {
+func (p *client) typeLine(line string) {
 	p.t.Helper()
 	b, _ := json.Marshal(line + "\r")
 	p.send(`{"type":"input","data":` + string(b) + `}`)
 }
 
-func (p *person) output() string {
+func (p *client) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen.String()
 }
 
-func (p *person) sees(text string) {
+func (p *client) waitFor(text string) {
 	p.t.Helper()
 	defer func() {
 		if p.t.Failed() {
@@ -141,14 +141,14 @@ func (p *person) sees(text string) {
 	testenv.Poll(p.t, "output "+text, func() bool { return strings.Contains(p.output(), text) })
 }
 
-// prompted waits for the prompt, at the end of what is seen.
-func (p *person) prompted() {
+// waitForPrompt waits for the prompt, at the end of what is seen.
+func (p *client) waitForPrompt() {
 	p.t.Helper()
 	testenv.Poll(p.t, "the prompt", func() bool { return strings.HasSuffix(p.output(), "\x1b[?2004h> ") })
 }
 
-// got looks for a message of a kind.
-func (p *person) got(kind string) (m message) {
+// waitForMessage looks for a message of a kind.
+func (p *client) waitForMessage(kind string) (m message) {
 	p.t.Helper()
 	testenv.Poll(p.t, "message "+kind, func() bool {
 		p.mu.Lock()
@@ -163,49 +163,55 @@ func (p *person) got(kind string) (m message) {
 	return m
 }
 
-// idle waits until what was typed has ended.
-func idle(t testing.TB, s *Service, id string) {
+// waitIdle waits until what was typed has ended.
+func waitIdle(t testing.TB, s *Service, id string) {
 	t.Helper()
-	testenv.Poll(t, "the end of what was typed", func() bool { return living(t, s)[id].Status == "idle" })
+	testenv.Poll(t, "the end of what was typed", func() bool { return listSessions(t, s)[id].Status == "idle" })
 }
 
 func TestTalk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "")
-	id := p.got("session_id").Data.(string)
-	p.got("ready")
-	p.sees("> ")
-	if _, there := living(t, s)[id]; !there || len(living(t, s)) != 1 {
-		t.Errorf("%q is not among %v", id, living(t, s))
+	p := connect(t, s, "")
+	id := p.waitForMessage("session_id").Data.(string)
+	if m := p.waitForMessage("ready"); m.Data != "Terminal ready" || m.SessionID != id {
+		t.Errorf("got ready %v of %q, want the text Terminal ready of %q", m.Data, m.SessionID, id)
 	}
-	p.enter("echo $((6*7))-answer")
-	p.sees("> echo $((6*7))-answer\r\n")
-	p.sees("\r42-answer\r\n")
+	p.waitFor("> ")
+	p.send(`{"type":"ping"}`)
+	if m := p.waitForMessage("pong"); m.Timestamp == 0 || m.Data.(map[string]any)["timestamp"] != float64(m.Timestamp) {
+		t.Errorf("got %+v, want a pong with its time at top level and in data", m)
+	}
+	if _, there := listSessions(t, s)[id]; !there || len(listSessions(t, s)) != 1 {
+		t.Errorf("got %q is not among %v, want there, len(living(t, s)) 1", id, listSessions(t, s))
+	}
+	p.typeLine("echo $((6*7))-answer")
+	p.waitFor("> echo $((6*7))-answer\r\n")
+	p.waitFor("\r42-answer\r\n")
 	p.send(`{"type":"resize","data":{"cols":77,"rows":33}}`)
 	p.send(`{"type":"pong","data":{"timestamp":1}}`)
 	p.send(`{"type":"pong","timestamp":1}`)
-	p.enter("stty size; echo $COLUMNS")
-	p.sees("33 77\r\n77\r\n")
+	p.typeLine("stty size; echo $COLUMNS")
+	p.waitFor("33 77\r\n77\r\n")
 	p.mu.Lock()
 	kinds := []string{p.messages[0].Type, p.messages[1].Type, p.messages[2].Type}
 	p.mu.Unlock()
 	if fmt.Sprint(kinds) != "[session_id ready output]" {
-		t.Errorf("begins with %v", kinds)
+		t.Errorf(`begins with %v, want fmt.Sprint(kinds) "[session_id ready output]"`, kinds)
 	}
 
-	idle(t, s, id)
+	waitIdle(t, s, id)
 	// A command of the interface on the same session: shown as if it had been
 	// typed, and its own output is clean.
-	same(t, s, id, "echo from outside\necho $0", "from outside\nbash")
-	p.sees("> echo from outside\r\n> echo $0\r\n")
-	p.sees("from outside\r\nbash\r\n")
-	p.prompted()
-	p.enter("echo back at the prompt")
-	p.sees("\rback at the prompt\r\n")
+	wantOutput(t, s, id, "echo from outside\necho $0", "from outside\nbash")
+	p.waitFor("> echo from outside\r\n> echo $0\r\n")
+	p.waitFor("from outside\r\nbash\r\n")
+	p.waitForPrompt()
+	p.typeLine("echo back at the prompt")
+	p.waitFor("\rback at the prompt\r\n")
 	for _, ours := range []string{"5379", "__cove", "7001"} {
 		if strings.Contains(p.output(), ours) {
-			t.Errorf("%q is seen: %q", ours, p.output())
+			t.Errorf("got %q is seen: %q, want not strings.Contains(p.output(), ours)", ours, p.output())
 		}
 	}
 	testenv.Poll(t, "the record", func() bool {
@@ -217,31 +223,31 @@ func TestTalk(t *testing.T) {
 func TestTypedCommandKeepsTheSessionBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
-	p.enter("read x; echo got $x")
-	testenv.Poll(t, "the typed command runs", func() bool { return living(t, s)["a"].Status == "active" })
+	p := connect(t, s, "a")
+	p.waitFor("> ")
+	p.typeLine("read x; echo got $x")
+	testenv.Poll(t, "the typed command runs", func() bool { return listSessions(t, s)["a"].Status == "active" })
 	_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
-	refused(t, err, op.Conflict, `"read x; echo got $x" still runs`)
+	wantError(t, err, op.Conflict, `"read x; echo got $x" is still running`)
 	write(t, s, "a", "it", true)
-	p.sees("\ngot it\r\n")
-	ended(t, wait(t, s, "a"), "it\ngot it", 0)
-	p.enter("(exit 9)")
+	p.waitFor("\ngot it\r\n")
+	wantEnd(t, wait(t, s, "a"), "it\ngot it", 0)
+	p.typeLine("(exit 9)")
 	testenv.Poll(t, "the exit code of a typed command", func() bool { v := view(t, s, "a"); return v.ExitCode != nil && *v.ExitCode == 9 })
-	same(t, s, "a", "echo $?", "9")
-	p.enter("unset PROMPT_COMMAND")
-	p.enter("PS1='$ '")
-	p.sees("\r\n\x1b[?2004l\r\x1b[?2004h$ ")
-	idle(t, s, "a")
-	same(t, s, "a", "echo still", "still")
+	wantOutput(t, s, "a", "echo $?", "9")
+	p.typeLine("unset PROMPT_COMMAND")
+	p.typeLine("PS1='$ '")
+	p.waitFor("\r\n\x1b[?2004l\r\x1b[?2004h$ ")
+	waitIdle(t, s, "a")
+	wantOutput(t, s, "a", "echo still", "still")
 }
 
 // TestHalfTyped runs commands while a person has typed half of something.
 func TestHalfTyped(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
+	p := connect(t, s, "a")
+	p.waitFor("> ")
 	for i, c := range []struct{ keys, shows string }{
 		{"echo half a line", "echo half a line"},
 		{"for i in 1 2 3\r", "3\r\n\x1b[?2004l\r\x1b[?2004h> "},
@@ -255,12 +261,12 @@ func TestHalfTyped(t *testing.T) {
 		p.send(`{"type":"input","data":` + string(b) + `}`)
 		testenv.Poll(t, "the echo of "+c.keys, func() bool { return strings.Contains(p.output()[from:], c.shows) })
 		want := fmt.Sprint("whole ", i)
-		same(t, s, "a", "echo "+want, want)
-		p.sees("> echo " + want + "\r\n")
-		p.prompted()
+		wantOutput(t, s, "a", "echo "+want, want)
+		p.waitFor("> echo " + want + "\r\n")
+		p.waitForPrompt()
 	}
-	p.enter("echo fine")
-	p.sees("\rfine\r\n")
+	p.typeLine("echo fine")
+	p.waitFor("\rfine\r\n")
 }
 
 // TestInterruptTakesBack holds that Ctrl-C also takes back what was typed ahead, and
@@ -268,16 +274,16 @@ func TestHalfTyped(t *testing.T) {
 func TestInterruptTakesBack(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
-	p.enter("sh -c 'echo printed; exec sleep 1000'") // who prints hears Ctrl-C
-	p.sees("\rprinted\r\n")
-	p.enter("touch typed-ahead")
-	p.sees("touch typed-ahead\r\n") // the terminal's echo: it waits to be read
+	p := connect(t, s, "a")
+	p.waitFor("> ")
+	p.typeLine("sh -c 'echo printed; exec sleep 1000'") // who prints hears Ctrl-C
+	p.waitFor("\rprinted\r\n")
+	p.typeLine("touch typed-ahead")
+	p.waitFor("touch typed-ahead\r\n") // the terminal's echo: it waits to be read
 	p.send(`{"type":"input","data":"\u0003"}`)
-	idle(t, s, "a")
+	waitIdle(t, s, "a")
 	if out := run(t, s, "a", "ls typed-ahead"); *out.ExitCode == 0 {
-		t.Errorf("%q", *out.Output)
+		t.Errorf("got %q, want *out.ExitCode other than 0", *out.Output)
 	}
 }
 
@@ -287,8 +293,8 @@ func TestInterruptTakesBack(t *testing.T) {
 func TestTypedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
+	p := connect(t, s, "a")
+	p.waitFor("> ")
 	done := make(chan struct{})
 	var typing sync.WaitGroup
 	typing.Go(func() {
@@ -298,17 +304,17 @@ func TestTypedMeanwhile(t *testing.T) {
 		}
 		close(done)
 	})
-	for i := 0; !closed(done) || i < 5; i++ {
+	for i := 0; !isClosed(done) || i < 5; i++ {
 		out, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: fmt.Sprintf("echo run %d >>log", i), Timeout: new(patience.Seconds())})
 		if e, ok := op.AsError(err); err == nil && out.Status != completed || err != nil && (!ok || e.Code != op.Conflict) {
-			t.Fatalf("%+v %v", out, err)
+			t.Fatalf("got %+v %v, want completed or a conflict", out, err)
 		}
 	}
 	typing.Wait()
-	idle(t, s, "a")
+	waitIdle(t, s, "a")
 	out := run(t, s, "a", "sort log | uniq -d; echo end")
 	if !strings.HasSuffix(*out.Output, "end") || strings.Contains(*out.Output, "run ") {
-		t.Errorf("%q", *out.Output)
+		t.Errorf(`got %q, want strings.HasSuffix(*out.Output, "end"), not strings.Contains(*out.Output, "run ")`, *out.Output)
 	}
 }
 
@@ -316,14 +322,14 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "echo before anybody came; echo Grüße")
-	first := sit(t, s, "a")
-	first.sees("> echo before anybody came; echo Grüße\r\n")
-	first.sees("before anybody came\r\nGrüße\r\n")
-	second := sit(t, s, "a")
-	second.sees("before anybody came\r\n")
-	first.enter("echo to all")
-	first.sees("\rto all\r\n")
-	second.sees("\rto all\r\n")
+	first := connect(t, s, "a")
+	first.waitFor("> echo before anybody came; echo Grüße\r\n")
+	first.waitFor("before anybody came\r\nGrüße\r\n")
+	second := connect(t, s, "a")
+	second.waitFor("before anybody came\r\n")
+	first.typeLine("echo to all")
+	first.waitFor("\rto all\r\n")
+	second.waitFor("\rto all\r\n")
 	second.leave()
 	testenv.Poll(t, "the second is gone", func() bool {
 		ss, _ := s.find("a")
@@ -331,29 +337,29 @@ func TestReplay(t *testing.T) {
 		defer ss.mu.Unlock()
 		return len(ss.terminal.viewers) == 1
 	})
-	first.enter("echo alone")
-	first.sees("\ralone\r\n")
-	idle(t, s, "a")
+	first.typeLine("echo alone")
+	first.waitFor("\ralone\r\n")
+	waitIdle(t, s, "a")
 
 	// More than is kept: a new viewer starts with a whole line.
 	run(t, s, "a", "seq -f 'line %08.0f ä' 100000")
-	third := sit(t, s, "a")
-	third.sees("line 00100000 ä\r\n")
+	third := connect(t, s, "a")
+	third.waitFor("line 00100000 ä\r\n")
 	if out := third.output(); !strings.HasPrefix(out, "line ") || len(out) > ringSize+1000 {
-		t.Errorf("%d bytes, beginning with %q", len(out), out[:50])
+		t.Errorf(`got %d bytes, beginning with %q, want strings.HasPrefix(out, "line "), len(out) at most ringSize+1000`, len(out), out[:50])
 	}
 }
 
 func TestUTF8IsNeverCut(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
+	p := connect(t, s, "a")
+	p.waitFor("> ")
 	// A character at a time, its bytes apart.
-	p.enter(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; done; echo; printf '\xff|\xe4'; echo end`)
-	p.sees("\ufffdend\r\n")
-	p.enter("yes 'a世😀é' | head -n 30000; printf 'fini%s\n' shed")
-	p.sees("finished\r\n")
+	p.typeLine(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; done; echo; printf '\xff|\xe4'; echo end`)
+	p.waitFor("\ufffdend\r\n")
+	p.typeLine("yes 'a世😀é' | head -n 30000; printf 'fini%s\n' shed")
+	p.waitFor("finished\r\n")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	replaced := 0
@@ -361,12 +367,12 @@ func TestUTF8IsNeverCut(t *testing.T) {
 		if text, ok := m.Data.(string); ok {
 			replaced += strings.Count(text, "\ufffd")
 			if !utf8.ValidString(text) {
-				t.Fatalf("not UTF-8: %q", text)
+				t.Fatalf("not UTF-8: %q, want utf8.ValidString(text)", text)
 			}
 		}
 	}
 	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") || strings.Count(all, "a世😀é\r\n") != 30000 {
-		t.Errorf("%d replaced, %d lines", replaced, strings.Count(all, "a世😀é\r\n"))
+		t.Errorf(`got %d replaced, %d lines, want replaced 2, strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n"), strings.Count(all, "a世😀é\r\n") 30000`, replaced, strings.Count(all, "a世😀é\r\n"))
 	}
 }
 
@@ -375,75 +381,75 @@ func TestUTF8IsNeverCut(t *testing.T) {
 func TestStalledViewer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p, other := sit(t, s, "a"), sit(t, s, "a")
-	p.sees("> ")
-	other.sees("> ")
+	p, other := connect(t, s, "a"), connect(t, s, "a")
+	p.waitFor("> ")
+	other.waitFor("> ")
 	resume := p.stall()
 	const lines = 150_000
 	out := run(t, s, "a", fmt.Sprintf("seq -f 'line %%010.0f' %d; echo end", lines)) // 17 bytes each
 	if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") {
-		t.Fatalf("%+v", out)
+		t.Fatalf(`got %+v, want out.Status %v, strings.HasSuffix(*out.Output, "\nend")`, out, completed)
 	}
-	other.sees("end\r\n")
+	other.waitFor("end\r\n")
 	resume()
-	p.sees("end\r\n")
-	p.sees("bytes of output were skipped ...]\r\nline ")
+	p.waitFor("end\r\n")
+	p.waitFor("bytes of output were skipped ...]\r\nline ")
 	if got := len(p.output()); got > 2*ringSize {
-		t.Errorf("%d bytes came after all", got)
+		t.Errorf("got %d bytes came after all, want at most 2*ringSize", got)
 	}
-	p.enter("echo with us again")
-	p.sees("\rwith us again\r\n")
+	p.typeLine("echo with us again")
+	p.waitFor("\rwith us again\r\n")
 }
 
 func TestGoodbye(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	p := sit(t, s, "a")
-	p.sees("> ")
-	p.enter("echo last words; exit 7")
-	exit := p.got("exit").Data.(map[string]any)
+	p := connect(t, s, "a")
+	p.waitFor("> ")
+	p.typeLine("echo last words; exit 7")
+	exit := p.waitForMessage("exit").Data.(map[string]any)
 	if exit["code"] != 7.0 || !strings.Contains(p.output(), "last words\r\n") {
-		t.Errorf("%v %q", exit, p.output())
+		t.Errorf(`got %v %q, want exit["code"] 7.0, strings.Contains(p.output(), "last words\r\n")`, exit, p.output())
 	}
 	if err := <-p.end; err != nil {
 		t.Error(err)
 	}
 	p.end <- nil
 	if p.code != 1000 || p.reason != "the shell ended with code 7" {
-		t.Errorf("%d %q", p.code, p.reason)
+		t.Errorf(`got %d %q, want p.code 1000, p.reason "the shell ended with code 7"`, p.code, p.reason)
 	}
-	next := sit(t, s, "a") // a new life
-	next.sees("> ")
+	next := connect(t, s, "a") // a new life
+	next.waitFor("> ")
 	if strings.Contains(next.output(), "last words") {
-		t.Errorf("%q", next.output())
+		t.Errorf(`got %q, want not strings.Contains(next.output(), "last words")`, next.output())
 	}
 	if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	next.got("exit")
+	next.waitForMessage("exit")
 }
 
 func TestViewerSendsNonsense(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for _, c := range []struct{ send, says string }{
-		{"hello", "this is no message"},
-		{`{"type":"dance"}`, `no message of type "dance"`},
+		{"hello", "invalid message"},
+		{`{"type":"dance"}`, `unknown message type "dance"`},
 		{`{"type":"input","data":5}`, "must be a string"},
 		{`{"type":"input"}`, "must be a string"},
 		{`{"type":"resize","data":"big"}`, "must be {"},
 		{`{"type":"resize","data":{"cols":0,"rows":-5}}`, "1 to 1000 columns"},
 		{`{"type":"resize","data":{"cols":100000,"rows":5}}`, "1 to 1000 columns"},
 	} {
-		p := sit(t, s, "a")
+		p := connect(t, s, "a")
 		p.send(c.send)
-		if note := p.got("error").Data.(string); !strings.Contains(note, c.says) {
-			t.Errorf("%s: %q", c.send, note)
+		if note := p.waitForMessage("error").Data.(string); !strings.Contains(note, c.says) {
+			t.Errorf("%s: got %q, want strings.Contains(note, c.says)", c.send, note)
 		}
 		p.leave()
 	}
-	same(t, s, "a", "stty size", "50 200")
-	refused(t, s.Talk(t.Context(), TalkIn{SessionID: new("a/b")}, nil), op.Invalid, "no slash")
+	wantOutput(t, s, "a", "stty size", "50 200")
+	wantError(t, s.Attach(t.Context(), AttachIn{SessionID: new("a/b")}, nil), op.Invalid, "no slash")
 }
 
 // TestQuestions holds that the terminal itself answers programs, with and without
@@ -453,14 +459,14 @@ func TestQuestions(t *testing.T) {
 	s := newService(t)
 	ask := `stty -echo; printf 'ab\e[6n'; IFS= read -rsd R pos; echo; echo "${pos:1}"; stty echo`
 	run(t, s, "a", "clear")
-	same(t, s, "a", ask, "ab\n[2;3") // the prompt has the first line
-	p := sit(t, s, "a")
-	p.sees("> ")
+	wantOutput(t, s, "a", ask, "ab\n[2;3") // the prompt has the first line
+	p := connect(t, s, "a")
+	p.waitFor("> ")
 	if strings.Contains(p.output(), "\x1b[6n") {
-		t.Errorf("%q", p.output())
+		t.Errorf(`got %q, want not strings.Contains(p.output(), "\x1b[6n")`, p.output())
 	}
 	if out := run(t, s, "a", ask); !strings.HasPrefix(*out.Output, "ab\n[") {
-		t.Errorf("%q", *out.Output)
+		t.Errorf(`got %q, want strings.HasPrefix(*out.Output, "ab\n[")`, *out.Output)
 	}
 }
 
@@ -470,14 +476,14 @@ func TestFullScreenReplay(t *testing.T) {
 	s := newService(t)
 	run(t, s, "a", "seq 300000") // so that the ring does not hold everything
 	background(t, s, "a", "vim -u NONE -i NONE")
-	until(t, s, "a", "~\n~")
+	waitForOutput(t, s, "a", "~\n~")
 	write(t, s, "a", "ipicture", false)
-	until(t, s, "a", "picture")
-	p := sit(t, s, "a")
-	p.sees("\x1b[?1049h\x1b[2J\x1b[Hpicture\r\n~\r\n~")
+	waitForOutput(t, s, "a", "picture")
+	p := connect(t, s, "a")
+	p.waitFor("\x1b[?1049h\x1b[2J\x1b[Hpicture\r\n~\r\n~")
 	write(t, s, "a", "\x1b:q!", true)
 	wait(t, s, "a")
-	p.sees("\x1b[?1049l")
+	p.waitFor("\x1b[?1049l")
 }
 
 func TestOverHTTP(t *testing.T) {
@@ -515,7 +521,7 @@ func TestOverHTTP(t *testing.T) {
 	_, _, err = conn.Read(ctx)
 	var bye websocket.CloseError
 	if !errors.As(err, &bye) || bye.Code != websocket.StatusNormalClosure || bye.Reason != "the shell ended with code 3" {
-		t.Errorf("goodbye %v", err)
+		t.Errorf(`goodbye %v, want errors.As(err, &bye), bye.Code %v, bye.Reason "the shell ended with code 3"`, err, websocket.StatusNormalClosure)
 	}
 	conn.CloseNow()
 }

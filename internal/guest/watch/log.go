@@ -1,6 +1,16 @@
 package watch
 
-import "sync"
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+)
 
 // Kinds of events.
 const (
@@ -14,16 +24,43 @@ const (
 
 // Event is one change.
 type Event struct {
-	Seq         int64   `json:"seq" doc:"Number in the watcher's log"`
-	Type        string  `json:"type" doc:"create, write, remove, rename, chmod; overflow when changes may have been missed"`
-	Path        string  `json:"path" doc:"Absolute path; of a rename, the new one"`
-	OldPath     *string `json:"old_path" doc:"Of a rename, the old path"`
-	IsDirectory bool    `json:"is_directory"`
-	Timestamp   string  `json:"timestamp"`
-	Reason      *string `json:"reason" doc:"Of an overflow, why"`
+	Seq         int64    `json:"seq" doc:"Number in the watcher's log"`
+	Type        string   `json:"type" doc:"create, write, remove, rename or chmod; overflow if changes may have been missed"`
+	Path        string   `json:"path" doc:"Absolute path; for a rename, the new path"`
+	OldPath     *string  `json:"old_path" doc:"For a rename, the old path"`
+	Relative    string   `json:"relative_path" doc:"Path below the watched folder"`
+	IsDir       bool     `json:"is_dir"`
+	IsDirectory bool     `json:"is_directory" doc:"The same as is_dir"`
+	Timestamp   float64  `json:"timestamp" doc:"Unix time in seconds"`
+	Time        string   `json:"time" doc:"The same as timestamp, in RFC 3339"`
+	ModTime     *float64 `json:"mtime" doc:"Unix time of the last change of the content; null if the path is gone"`
+	Size        *int64   `json:"size" doc:"Bytes; null if the path is gone"`
+	Inode       *uint64  `json:"inode" doc:"Null if the path is gone"`
+	Reason      *string  `json:"reason" doc:"For an overflow, the reason"`
 }
 
-// log keeps the last events of a watcher.
+// newEvent describes a change of a path below root. What is there now is part of it.
+func newEvent(kind, root, path string, dir bool, now time.Time) Event {
+	e := Event{Type: kind, Path: pathname.Show(path), IsDir: dir, IsDirectory: dir, Timestamp: seconds(now), Time: stamp(now)}
+	if rel, err := filepath.Rel(root, path); err == nil && !strings.HasPrefix(rel, "..") {
+		e.Relative = pathname.Show(rel)
+	}
+	if info, err := os.Lstat(path); err == nil && kind != Remove {
+		e.describe(info)
+	}
+	return e
+}
+
+func (e *Event) describe(info fs.FileInfo) {
+	e.ModTime, e.Size = new(seconds(info.ModTime())), new(info.Size())
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		e.Inode = new(st.Ino)
+	}
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// log keeps the latest events of a watcher.
 type log struct {
 	mu      sync.Mutex
 	events  []Event // a ring once it is full
@@ -48,8 +85,8 @@ func (l *log) add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// after returns events behind the cursor, how many of them are no longer kept,
-// whether there are more than the limit, and what tells of the next one.
+// after returns events after the cursor, how many of them have been dropped, whether there
+// are more than the limit, and a channel that is closed at the next event.
 func (l *log) after(cursor int64, limit int) (events []Event, dropped int64, more bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

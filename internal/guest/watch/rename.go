@@ -12,73 +12,73 @@ import (
 type move struct {
 	parent *folder
 	name   string
-	node   *folder // of a folder that is watched
-	known  bool    // was told before
+	node   *folder // of a watched folder
+	known  bool    // has been reported
 	dir    bool
 	due    time.Time
 }
 
 func (w *watcher) movedFrom(f *folder, e inotify.Event, rel string, dir bool, now time.Time) {
 	known, _ := w.tree.knows(f, e.Name)
-	m := &move{parent: f, name: e.Name, node: f.kids[e.Name], known: known && !w.tree.rules.hides(rel), dir: dir, due: now.Add(pairing)}
-	delete(f.kids, e.Name)
+	m := &move{parent: f, name: e.Name, node: f.children[e.Name], known: known && !w.tree.rules.excludes(rel), dir: dir, due: now.Add(pairing)}
+	delete(f.children, e.Name)
 	w.moves[e.Cookie] = m
 }
 
-// movedTo tells a rename at once. Only so are renames of folders and of what is in
-// them told in the order in which they happened, which those who follow need.
+// movedTo reports a rename immediately, so that renames of folders and of their content
+// are reported in the order in which they happened.
 func (w *watcher) movedTo(f *folder, e inotify.Event, rel string, dir bool, now time.Time) {
 	m := w.moves[e.Cookie]
 	delete(w.moves, e.Cookie)
 	switch {
-	case w.tree.rules.hides(rel):
+	case w.tree.rules.excludes(rel):
 		if m != nil {
-			w.lost(m, now)
+			w.removeMoved(m, now)
 		}
 		return
 	case m == nil: // from outside
-		w.dirty(rel, dir, true, now).created = true
-		w.enter(f, e.Name, dir, now)
+		w.markChanged(rel, dir, true, now).created = true
+		w.watchNew(f, e.Name, dir, now)
 		return
 	}
 	from := filepath.Join(m.parent.rel(), m.name)
 	if m.known {
-		w.introduce(f)
+		w.reportFolder(f)
 	}
-	w.makeWay(f, e.Name, rel, now)
+	w.dropReplaced(f, e.Name, rel, now)
 	if m.node != nil {
 		m.node.parent, m.node.name = f, e.Name
-		f.kids[e.Name] = m.node
-		w.rekey(from, rel)
+		f.children[e.Name] = m.node
+		w.movePending(from, rel)
 	}
 	if !m.known {
-		w.dirty(rel, dir, true, now).created = true
+		w.markChanged(rel, dir, true, now).created = true
 	} else {
 		w.renamed(m, f, e.Name, from, rel, now)
 	}
 	if m.node == nil {
-		w.enter(f, e.Name, dir, now)
+		w.watchNew(f, e.Name, dir, now)
 	}
 }
 
 func (w *watcher) renamed(m *move, f *folder, name, from, rel string, now time.Time) {
-	w.tree.unlearn(m.parent, m.name)
+	w.tree.removeName(m.parent, m.name)
 	if m.node == nil {
-		w.tree.learn(f, name)
+		w.tree.addName(f, name)
 	}
 	w.add(Rename, rel, from, m.dir)
 	if before := w.pending[from]; before != nil {
 		delete(w.pending, from)
 		if before.content && !m.dir {
-			w.dirty(rel, false, true, now)
+			w.markChanged(rel, false, true, now)
 		}
 	}
 }
 
-// makeWay forgets what a rename replaces.
-func (w *watcher) makeWay(f *folder, name, rel string, now time.Time) {
-	if over := f.kids[name]; over != nil {
-		w.forget(over, now)
+// dropReplaced forgets what a rename replaces.
+func (w *watcher) dropReplaced(f *folder, name, rel string, now time.Time) {
+	if over := f.children[name]; over != nil {
+		w.dropFolder(over, now)
 	}
 	for key, c := range w.pending {
 		if key == rel && c.wasFolder {
@@ -90,34 +90,34 @@ func (w *watcher) makeWay(f *folder, name, rel string, now time.Time) {
 	}
 }
 
-// introduce tells of folders that are not known yet, before something in them is
-// told.
-func (w *watcher) introduce(f *folder) {
-	if f.told {
+// reportFolder reports a folder and those above it, if they are new, before something in it
+// is reported.
+func (w *watcher) reportFolder(f *folder) {
+	if f.reported {
 		return
 	}
-	w.introduce(f.parent)
+	w.reportFolder(f.parent)
 	rel := f.rel()
 	if c := w.pending[rel]; c != nil && c.wasFolder {
 		c.wasFolder = false
 		w.add(Remove, rel, "", true)
 	}
-	w.tree.introduced(f)
+	w.tree.markReported(f)
 	w.add(Create, rel, "", true)
 }
 
-// lost makes the first half of a rename whose second is not to be seen a removal.
-func (w *watcher) lost(m *move, now time.Time) {
+// removeMoved turns the first half of a rename without a second into a removal.
+func (w *watcher) removeMoved(m *move, now time.Time) {
 	if m.node != nil {
-		w.forget(m.node, now)
+		w.dropFolder(m.node, now)
 	}
 	if m.known {
-		w.dirty(filepath.Join(m.parent.rel(), m.name), m.dir, true, now)
+		w.markChanged(filepath.Join(m.parent.rel(), m.name), m.dir, true, now)
 	}
 }
 
-// rekey moves what is pending below a folder that was renamed.
-func (w *watcher) rekey(from, to string) {
+// movePending moves the pending changes below a renamed folder.
+func (w *watcher) movePending(from, to string) {
 	for key, c := range w.pending {
 		if rest, ok := strings.CutPrefix(key, from+"/"); ok {
 			delete(w.pending, key)

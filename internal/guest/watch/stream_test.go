@@ -24,7 +24,7 @@ func stream(t testing.TB, s *Service, in EventsIn, lastEventID string, n int) []
 	})
 	must(t, err)
 	if len(got) < n {
-		t.Fatalf("%d of %d messages: %+v", len(got), n, got)
+		t.Fatalf("%d of %d messages: got %+v, want len(got) >= n", len(got), n, got)
 	}
 	return got
 }
@@ -40,11 +40,11 @@ func TestStreamResumes(t *testing.T) {
 	}
 	got := stream(t, s, EventsIn{WatcherID: o.id}, "", 4)
 	if got[0].Name != "watch_started" || got[0].ID != o.id+":0" || got[1].Name != "file_change" || got[3].ID != o.id+":3" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got[0].Name == \"watch_started\" and got[0].ID == o.id+\":0\" and got[1].Name == \"file_change\" and got[3].ID == o.id+\":3\"", got)
 	}
 	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":2", 2)
 	if got[0].ID != o.id+":2" || got[1].ID != o.id+":3" || got[1].Data.(Event).Path != dir+"/c" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got[0].ID == o.id+\":2\" and got[1].ID == o.id+\":3\" and got[1].Data.(Event).Path == dir+\"/c\"", got)
 	}
 	// Live, from now on.
 	var live []op.Event
@@ -56,17 +56,17 @@ func TestStreamResumes(t *testing.T) {
 	}
 	wg.Wait()
 	if len(live) < 2 || live[0].ID < o.id+":3" || live[1].Name != "file_change" {
-		t.Errorf("%+v", live)
+		t.Errorf("got %+v, want len(live) >= 2 and live[0].ID >= o.id+\":3\" and live[1].Name == \"file_change\"", live)
 	}
 	// What is no longer kept is told.
 	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":1", 3)
 	if got[1].Name != "overflow" || got[1].Data.(Lost).Dropped != 1 || got[1].ID != o.id+":2" || got[2].ID != o.id+":3" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want got[1].Name == \"overflow\" and got[1].Data.(Lost).Dropped == 1 and got[1].ID == o.id+\":2\" and got[2].ID == o.id+\":3\"", got)
 	}
 	// Ids of another watcher, or none at all, mean nothing.
 	for _, id := range []string{"other:4", o.id + ":x", o.id + ":-4", "nonsense"} {
 		if got := stream(t, s, EventsIn{WatcherID: o.id}, id, 1); got[0].ID != o.id+":0" {
-			t.Errorf("%s: %+v", id, got)
+			t.Errorf("%s: got %+v, want got[0].ID == o.id+\":0\"", id, got)
 		}
 	}
 	// A watcher that ends, ends its streams.
@@ -93,24 +93,24 @@ func TestLimits(t *testing.T) {
 	observe(t, s, dir, nil) // the others are idle for longer than a nanosecond
 	_, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": first.id})
 	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound {
-		t.Errorf("the oldest: %v", err)
+		t.Errorf("the oldest: got %v, want ok and e.Code == op.NotFound", err)
 	}
 	_, err = call[PollOut](t, s, "watch_poll", m{"watcher_id": second.id})
 	must(t, err)
 	s.cfg.Idle = time.Hour
-	_, err = call[Info](t, s, "watch_create", m{"path": dir})
+	_, err = call[Created](t, s, "watch_create", m{"path": dir})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Exhausted", err)
 	}
 	s.waits = 1
 	_, err = call[WaitOut](t, s, "watch_wait", m{"path": dir + "/x"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Exhausted", err)
 	}
 	s.waits = 0
 	must(t, s.Close())
-	_, err = call[Info](t, s, "watch_create", m{"path": dir})
+	_, err = call[Created](t, s, "watch_create", m{"path": dir})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("after close: %v", err)
+		t.Errorf("after close: got %v, want ok and e.Code == op.Exhausted", err)
 	}
 }

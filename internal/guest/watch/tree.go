@@ -13,36 +13,36 @@ import (
 	"github.com/cove-sandbox/cove/internal/inotify"
 )
 
-// mask is what is asked of the kernel for a folder.
+// mask is the kernel events to receive for a folder.
 const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
-// folder is one watched folder. Renaming one moves its node, so that everything
-// below has its new path at once.
+// folder is one watched folder. A rename moves its node, so that everything below has its
+// new path immediately.
 type folder struct {
-	wd     int    // -1: not watched
-	name   string // below its parent
-	parent *folder
-	kids   map[string]*folder
-	files  map[string]struct{} // what else is in it and was told; nil when too much is known already
-	told   bool                // followers of the events know of it
+	wd       int    // -1: not watched
+	name     string // in its parent
+	parent   *folder
+	children map[string]*folder
+	files    map[string]struct{} // its other content that was reported; nil if too many names are known
+	reported bool                // it was reported, or existed from the start
 }
 
-// tree is the watched folders and what is known to be in them. Only the
-// goroutine of its watcher uses it, after it was made.
+// tree is the watched folders and what is known to be in them. Once it is built, only the
+// goroutine of its watcher uses it.
 type tree struct {
-	in        *inotify.Watcher
-	path      string
-	only      string // the one name that is watched in it; "" for all
-	recursive bool
-	rules     rules
-	root      *folder
-	byWD      map[int]*folder
-	names     int // known in all folders
-	maxNames  int
-	unwatched int
-	limited   bool      // the watches ran out
-	fresh     []*folder // found while things moved, to be verified when they rest
+	in         *inotify.Watcher
+	path       string
+	only       string // the one name that is watched; empty: all
+	recursive  bool
+	rules      rules
+	root       *folder
+	byWD       map[int]*folder
+	names      int // number of names known in all folders
+	maxNames   int
+	unwatched  int
+	limited    bool      // the limit of watches was reached
+	unverified []*folder // found while things moved, to be verified when they settle
 }
 
 func newTree(ctx context.Context, path string, recursive bool, r rules, maxNames int) (*tree, error) {
@@ -57,7 +57,7 @@ func newTree(ctx context.Context, path string, recursive bool, r rules, maxNames
 	if t.in, err = inotify.New(); err != nil {
 		return nil, err
 	}
-	t.root = &folder{told: true}
+	t.root = &folder{reported: true}
 	err = t.watch(t.root)
 	if err == nil {
 		err = t.scan(ctx, t.root, nil)
@@ -72,7 +72,7 @@ func newTree(ctx context.Context, path string, recursive bool, r rules, maxNames
 	return t, nil
 }
 
-// rel is a folder's path below the root, "" for the root itself.
+// rel is a folder's path below the root; empty for the root itself.
 func (f *folder) rel() string {
 	if f.parent == nil {
 		return ""
@@ -87,20 +87,19 @@ func (t *tree) watch(f *folder) error {
 	if err != nil {
 		return err
 	}
-	f.wd, f.kids = -1, map[string]*folder{}
+	f.wd, f.children = -1, map[string]*folder{}
 	if t.names < t.maxNames {
 		f.files = map[string]struct{}{}
 	}
-	// A folder that is watched already has come here by a rename of which the
-	// kernel's word is still on its way.
+	// A folder that is already watched has come here by a rename whose event is still to come.
 	if t.byWD[wd] == nil {
 		f.wd, t.byWD[wd] = wd, f
 	}
 	return nil
 }
 
-// rewatch makes sure that the watch of a folder is that of what is at its path
-// now. Watches are made by path, which may lead elsewhere by then.
+// rewatch makes sure that the folder at a path is the one that is watched. Watches are made
+// by path, which may have changed meanwhile.
 func (t *tree) rewatch(f *folder) error {
 	wd, err := t.in.Add(t.abs(f), mask)
 	if err != nil {
@@ -120,8 +119,8 @@ func (t *tree) rewatch(f *folder) error {
 	return nil
 }
 
-// scan reads a folder that has just been watched, and those below it. found is
-// called for everything that is there; nil at the start, when nothing is news.
+// scan reads a folder that has just been watched, and those below it. It calls found for
+// everything in them; found is nil at the start, when nothing is new.
 func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir bool)) error {
 	pending := []*folder{top}
 	for len(pending) > 0 {
@@ -132,7 +131,7 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 		}
 		err := t.readNames(f, func(name string, dir bool) {
 			rel := filepath.Join(f.rel(), name)
-			if t.only != "" && rel != t.only || t.rules.hides(rel) {
+			if t.only != "" && rel != t.only || t.rules.excludes(rel) {
 				return
 			}
 			if found != nil {
@@ -140,15 +139,15 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 			}
 			if !dir || !t.recursive {
 				if found == nil {
-					t.learn(f, name)
+					t.addName(f, name)
 				}
 				return
 			}
-			if kid := t.adopt(f, name); kid != nil {
-				if kid.told = found == nil; !kid.told {
-					t.fresh = append(t.fresh, kid)
+			if child := t.watchChild(f, name); child != nil {
+				if child.reported = found == nil; !child.reported {
+					t.unverified = append(t.unverified, child)
 				}
-				pending = append(pending, kid)
+				pending = append(pending, child)
 			}
 		})
 		if err != nil && f == t.root {
@@ -158,23 +157,23 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 	return nil
 }
 
-// adopt watches a folder below another; nil when that cannot be.
-func (t *tree) adopt(f *folder, name string) *folder {
-	if kid := f.kids[name]; kid != nil {
+// watchChild watches a folder below another; nil if it cannot.
+func (t *tree) watchChild(f *folder, name string) *folder {
+	if child := f.children[name]; child != nil {
 		return nil
 	}
-	kid := &folder{name: name, parent: f}
-	switch err := t.watch(kid); {
+	child := &folder{name: name, parent: f}
+	switch err := t.watch(child); {
 	case err == nil:
-		f.kids[name] = kid
-		return kid
+		f.children[name] = child
+		return child
 	case errors.Is(err, syscall.ENOSPC):
 		t.limited = true
 		t.unwatched++
 	case errors.Is(err, syscall.EACCES):
 		t.unwatched++
 	}
-	return nil // gone or replaced meanwhile, which will be told
+	return nil // gone or replaced meanwhile, which will be reported
 }
 
 func (t *tree) readNames(f *folder, visit func(name string, dir bool)) error {
@@ -197,61 +196,59 @@ func (t *tree) readNames(f *folder, visit func(name string, dir bool)) error {
 	}
 }
 
-// learn notes that a name is there, as far as there is room for it.
-func (t *tree) learn(f *folder, name string) {
+// addName remembers that a name is there, unless there are too many.
+func (t *tree) addName(f *folder, name string) {
 	if _, ok := f.files[name]; !ok && f.files != nil && t.names < t.maxNames {
 		f.files[name] = struct{}{}
 		t.names++
 	}
 }
 
-func (t *tree) unlearn(f *folder, name string) {
+func (t *tree) removeName(f *folder, name string) {
 	if _, ok := f.files[name]; ok {
 		delete(f.files, name)
 		t.names--
 	}
 }
 
-// introduced notes that a folder is told. A file of its name, which it replaced,
-// is then no longer known; if the folder goes untold, the file still has to be
-// told gone.
-func (t *tree) introduced(f *folder) {
-	f.told = true
-	t.unlearn(f.parent, f.name)
+// markReported marks a folder as reported. A file of its name that it replaced is then no
+// longer known. If the folder disappears before it is reported, the file's removal still is.
+func (t *tree) markReported(f *folder) {
+	f.reported = true
+	t.removeName(f.parent, f.name)
 }
 
-// knows tells whether a name was there and told; sure is false when it cannot
-// be known.
+// knows reports whether a name was there and reported; sure is false if that is unknown.
 func (t *tree) knows(f *folder, name string) (known, sure bool) {
-	if kid := f.kids[name]; kid != nil {
-		return kid.told, true
+	if child := f.children[name]; child != nil {
+		return child.reported, true
 	}
 	_, known = f.files[name]
 	return known, known || f.files != nil && t.names < t.maxNames
 }
 
-// drop ends the watches of a folder and of those below it.
+// drop ends the watches of a folder and those below it.
 func (t *tree) drop(f *folder) {
-	for _, kid := range f.kids {
-		t.drop(kid)
+	for _, child := range f.children {
+		t.drop(child)
 	}
 	t.names -= len(f.files)
 	if t.byWD[f.wd] == f {
 		delete(t.byWD, f.wd)
 		t.in.Remove(f.wd)
 	}
-	if f.parent != nil && f.parent.kids[f.name] == f {
-		delete(f.parent.kids, f.name)
+	if f.parent != nil && f.parent.children[f.name] == f {
+		delete(f.parent.children, f.name)
 	}
-	f.kids, f.files = nil, nil
+	f.children, f.files = nil, nil
 }
 
-// at finds the folder of a path below the root, and the last name of the path.
+// at finds the folder of a path below the root, and the last element of the path.
 func (t *tree) at(rel string) (*folder, string) {
 	dir, name := filepath.Split(rel)
 	f := t.root
 	for part := range splitParts(dir) {
-		if f = f.kids[part]; f == nil {
+		if f = f.children[part]; f == nil {
 			return nil, name
 		}
 	}

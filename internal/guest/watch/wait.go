@@ -13,39 +13,39 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/inotify"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 )
 
-// WaitIn is what to wait for.
+// WaitIn names what to wait for.
 type WaitIn struct {
-	Path       string   `json:"path" doc:"Path that need not exist yet, nor its folder"`
-	Timeout    int      `json:"timeout" default:"30" minimum:"1" maximum:"300" doc:"Seconds to wait"`
-	EventTypes []string `json:"event_types" enum:"create,write,remove,rename,chmod" default:"[\"create\",\"write\",\"remove\",\"rename\",\"chmod\"]" doc:"What counts. Only create is answered at once for a path that exists, only remove for one that does not"`
+	Path       string   `json:"path" doc:"Path; neither it nor its folder needs to exist yet"`
+	Timeout    int      `json:"timeout" default:"30" minimum:"1" maximum:"300" doc:"Timeout in seconds"`
+	EventTypes []string `json:"event_types" enum:"create,write,remove,rename,chmod" default:"[\"create\",\"write\",\"remove\",\"rename\",\"chmod\"]" doc:"Events to wait for. create alone returns immediately if the path exists, remove alone if it does not"`
 }
 
-// WaitOut is how the wait ended.
+// WaitOut is the result of a wait.
 type WaitOut struct {
 	Path      string `json:"path" doc:"Absolute path"`
-	Triggered bool   `json:"triggered" doc:"Whether it happened"`
+	Triggered bool   `json:"triggered" doc:"Whether one of the events occurred"`
 	TimedOut  bool   `json:"timed_out"`
-	EventType string `json:"event_type" doc:"What happened; empty after a timeout"`
+	EventType string `json:"event_type" doc:"The event that occurred; empty after a timeout"`
 	Event     *Event `json:"event"`
-	Exists    bool   `json:"exists" doc:"Whether the path exists now"`
+	Exists    bool   `json:"exists" doc:"Whether the path now exists"`
 }
 
-// Wait waits for something to happen to one path.
+// Wait waits for an event of one path.
 func (s *Service) Wait(ctx context.Context, in WaitIn) (WaitOut, error) {
 	path, err := s.base.Resolve(in.Path)
 	if err != nil {
 		return WaitOut{}, op.Errorf(op.Invalid, "wait for %s: %w", in.Path, err)
 	}
-	was := look(path) // from here on nothing is missed
-	if err := s.takeWait(); err != nil {
+	was := stat(path) // from here on nothing is missed
+	if err := s.acquireWait(); err != nil {
 		return WaitOut{}, err
 	}
-	defer s.giveWait()
+	defer s.releaseWait()
 	n, err := inotify.New()
 	if err != nil {
 		return WaitOut{}, explain(path, err)
@@ -55,63 +55,63 @@ func (s *Service) Wait(ctx context.Context, in WaitIn) (WaitOut, error) {
 	defer context.AfterFunc(s.life, func() { n.Close() })()
 	w := &waiter{in: n, path: path, wanted: in.EventTypes, was: was, deadline: time.Now().Add(time.Duration(in.Timeout) * time.Second)}
 	kind, err := w.run()
-	out := WaitOut{Path: pathname.Show(path), EventType: kind, Triggered: kind != "", Exists: look(path).there}
+	out := WaitOut{Path: pathname.Show(path), EventType: kind, Triggered: kind != "", Exists: stat(path).exists}
 	switch {
 	case kind != "":
-		out.Event = &Event{Type: kind, Path: out.Path, IsDirectory: look(path).dir, Timestamp: stamp(time.Now())}
+		out.Event = new(newEvent(kind, filepath.Dir(path), path, stat(path).dir, time.Now()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		out.TimedOut = true
 	case errors.Is(err, os.ErrClosed):
-		return WaitOut{}, op.Errorf(op.Canceled, "wait for %s: it was called off", path)
+		return WaitOut{}, op.Errorf(op.Canceled, "wait for %s: canceled", path)
 	case err != nil:
 		return WaitOut{}, explain(path, err)
 	}
 	return out, nil
 }
 
-func (s *Service) takeWait() error {
+func (s *Service) acquireWait() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waits >= s.cfg.MaxWaits {
-		return op.Errorf(op.Exhausted, "there are already %d waits; try again when one has ended, or use a watcher", s.cfg.MaxWaits)
+		return op.Errorf(op.Exhausted, "wait limit reached (%d); retry when one has ended, or use a watcher", s.cfg.MaxWaits)
 	}
 	s.waits++
 	return nil
 }
 
-func (s *Service) giveWait() {
+func (s *Service) releaseWait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits--
 }
 
-// state is what a path was when it was looked at.
+// state is what a path was at some time.
 type state struct {
-	there bool
-	dir   bool
-	stat  syscall.Stat_t
+	exists bool
+	dir    bool
+	stat   syscall.Stat_t
 }
 
-func look(path string) state {
+func stat(path string) state {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return state{}
 	}
-	s := state{there: true, dir: info.IsDir()}
+	s := state{exists: true, dir: info.IsDir()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		s.stat = *st
 	}
 	return s
 }
 
-// changed names the difference between two looks, if there is one.
+// changed names the difference between two states, if there is one.
 func (s state) changed(now state) []string {
 	switch {
-	case !s.there && now.there:
+	case !s.exists && now.exists:
 		return []string{Create, Rename}
-	case s.there && !now.there:
+	case s.exists && !now.exists:
 		return []string{Remove, Rename}
-	case !s.there:
+	case !s.exists:
 		return nil
 	case s.stat.Ino != now.stat.Ino || s.stat.Size != now.stat.Size || s.stat.Mtim != now.stat.Mtim:
 		return []string{Write}
@@ -121,8 +121,7 @@ func (s state) changed(now state) []string {
 	return nil
 }
 
-// waiter follows one path: it watches its folder or, as long as that is not
-// there, the nearest one above that is.
+// waiter follows one path: it watches its folder, or the nearest parent that exists.
 type waiter struct {
 	in       *inotify.Watcher
 	path     string
@@ -132,20 +131,20 @@ type waiter struct {
 }
 
 func (w *waiter) run() (string, error) {
-	if only := w.wanted; len(only) == 1 && (only[0] == Create && w.was.there || only[0] == Remove && !w.was.there) {
+	if only := w.wanted; len(only) == 1 && (only[0] == Create && w.was.exists || only[0] == Remove && !w.was.exists) {
 		return only[0], nil
 	}
 	for {
 		dir := nearest(filepath.Dir(w.path))
 		wd, err := w.in.Add(dir, mask)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue // it went away in between
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return "", err
 		}
-		// What happened before the watch was in place is seen by looking.
-		now := look(w.path)
+		// Changes from before the watch are found by comparison.
+		now := stat(w.path)
 		if kind := w.pick(w.was.changed(now)); kind != "" {
 			return kind, nil
 		}
@@ -160,7 +159,7 @@ func (w *waiter) run() (string, error) {
 	}
 }
 
-// nearest is the folder itself, or the first above it that exists.
+// nearest is the folder itself, or the nearest parent that exists.
 func nearest(dir string) string {
 	for dir != "/" {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -171,7 +170,7 @@ func nearest(dir string) string {
 	return dir
 }
 
-// pick is the first of the kinds that is wanted.
+// pick returns the first of the kinds that is wanted.
 func (w *waiter) pick(kinds []string) string {
 	for _, k := range kinds {
 		if slices.Contains(w.wanted, k) {
@@ -181,8 +180,8 @@ func (w *waiter) pick(kinds []string) string {
 	return ""
 }
 
-// follow reads events of a folder until one is wanted, or until another folder
-// must be watched.
+// follow reads the events of a folder until one is wanted, or until another folder must be
+// watched.
 func (w *waiter) follow(wd int, dir string) (string, error) {
 	rel, err := filepath.Rel(dir, w.path)
 	if err != nil {
@@ -198,15 +197,15 @@ func (w *waiter) follow(wd int, dir string) (string, error) {
 			switch {
 			case e.Mask&unix.IN_Q_OVERFLOW != 0:
 				return "", nil
-			case e.WD != wd: // of a folder watched before
+			case e.WD != wd: // of a folder that was watched before
 			case e.Name == "":
 				return "", nil // the folder itself is gone
 			case e.Name != next:
 			case below:
-				return "", nil // one step nearer
+				return "", nil // the next folder may exist now
 			default:
 				kinds := w.kinds(e.Mask)
-				w.was = look(w.path)
+				w.was = stat(w.path)
 				if kind := w.pick(kinds); kind != "" {
 					return kind, nil
 				}
@@ -215,7 +214,7 @@ func (w *waiter) follow(wd int, dir string) (string, error) {
 	}
 }
 
-// kinds are what a notification about the path itself means.
+// kinds are the events that a notification about the path itself stands for.
 func (w *waiter) kinds(m uint32) []string {
 	switch {
 	case m&unix.IN_CREATE != 0:
@@ -226,7 +225,7 @@ func (w *waiter) kinds(m uint32) []string {
 		return []string{Remove}
 	case m&unix.IN_MOVED_FROM != 0:
 		return []string{Rename, Remove}
-	case m&unix.IN_MOVED_TO != 0 && w.was.there:
+	case m&unix.IN_MOVED_TO != 0 && w.was.exists:
 		return []string{Write, Rename}
 	case m&unix.IN_MOVED_TO != 0:
 		return []string{Create, Rename}

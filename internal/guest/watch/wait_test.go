@@ -102,7 +102,7 @@ func TestWait(t *testing.T) {
 				out = waiting(t, s, in, func() { c.do(t, dir) })
 			}
 			if !out.Triggered || out.TimedOut || out.EventType != c.want || out.Event.Type != c.want {
-				t.Errorf("%+v", out)
+				t.Errorf("got %+v, want out.Triggered and !out.TimedOut and out.EventType == c.want and out.Event.Type == c.want", out)
 			}
 		})
 	}
@@ -114,13 +114,13 @@ func TestWaitEnds(t *testing.T) {
 	dir := t.TempDir()
 	out, err := call[WaitOut](t, s, "watch_wait", m{"path": dir + "/never", "timeout": 1})
 	if err != nil || out.Triggered || !out.TimedOut || out.Exists {
-		t.Errorf("%+v %v", out, err)
+		t.Errorf("got %+v %v, want no error and !out.Triggered and out.TimedOut and !out.Exists", out, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = s.Wait(ctx, WaitIn{Path: dir + "/never", Timeout: 300, EventTypes: []string{Write}})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Canceled {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Canceled", err)
 	}
 	for _, in := range []m{{"path": dir, "timeout": 0}, {"path": dir, "timeout": 301}, {"path": dir, "event_types": []string{"burn"}}} {
 		if _, err := call[WaitOut](t, s, "watch_wait", in); err == nil {
@@ -147,7 +147,7 @@ func TestWatchesRunOut(t *testing.T) {
 		testenv.Lack(t, fmt.Sprint("no user namespace can be made: ", err))
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestFewWatches") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("got %v\n%s, want no error and strings.Contains(string(out), \"--- PASS: TestFewWatches\")", err, out)
 	}
 }
 
@@ -162,16 +162,16 @@ func TestFewWatches(t *testing.T) {
 	for i := range 20 {
 		must(t, os.Mkdir(filepath.Join(many, string(rune('a'+i))), 0o755))
 	}
-	_, err := call[Info](t, s, "watch_create", m{"path": many})
+	_, err := call[Created](t, s, "watch_create", m{"path": many})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted || !strings.Contains(e.Msg, "max_user_watches") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Exhausted and strings.Contains(e.Msg, \"max_user_watches\")", err)
 	}
 	few := t.TempDir()
 	// The kernel gives the watches of a closed instance back a moment later.
 	deadline := time.Now().Add(10 * time.Second)
 	o := &observer{t: t, s: s, dir: few}
 	for o.id == "" {
-		info, err := call[Info](t, s, "watch_create", m{"path": few, "debounce": 50})
+		info, err := call[Created](t, s, "watch_create", m{"path": few, "debounce": 50})
 		if o.id = info.WatcherID; err != nil && time.Now().After(deadline) {
 			t.Fatal(err)
 		}
@@ -187,13 +187,13 @@ func TestFewWatches(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%+v", list)
+			t.Fatalf("got %+v, want !time.Now().After(deadline)", list)
 		}
 	}
 	must(t, os.WriteFile("/proc/sys/user/max_inotify_watches", []byte("1000"), 0o644))
 	observe(t, s, few, nil)
-	_, err = call[Info](t, s, "watch_create", m{"path": few})
+	_, err = call[Created](t, s, "watch_create", m{"path": few})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted || !strings.Contains(e.Msg, "max_user_instances") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.Exhausted and strings.Contains(e.Msg, \"max_user_instances\")", err)
 	}
 }

@@ -1,13 +1,14 @@
-// Package watch tells what happens to files: watchers over trees whose events are
-// polled or streamed, and the wait for one path.
+// Package watch reports changes of files: by watchers over trees, whose events are polled or
+// streamed, and by waiting for one path.
 //
-// It owns the watchers with their bounded logs, and what an event is: not what
-// the kernel reports but the difference between what was known and what is there,
-// once it has been quiet for a moment. It refuses to lose events silently: a
-// full log, a full kernel queue and a reached limit are events themselves.
+// It owns the watchers with their bounded logs, and what an event is: not what the kernel
+// reports, but the difference between what was known and what is there once things are
+// quiet. It never loses events silently: a full log, a full kernel queue and an exceeded
+// limit are events themselves.
 package watch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,24 +22,24 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/pathname"
 )
 
-// Config of the service. A limit of 0 is the default.
+// Config of the service. A limit of 0 means the default.
 type Config struct {
 	Home      string
 	Workspace string
 	Log       *slog.Logger
 
-	MaxWatchers int           // at a time
-	MaxWaits    int           // at a time
-	MaxEvents   int           // that a watcher keeps
-	MaxNames    int           // that a watcher knows; beyond, a replaced file looks new
-	Idle        time.Duration // after which an unused watcher gives way to a new one
+	MaxWatchers int           // concurrent watchers
+	MaxWaits    int           // concurrent waits
+	MaxEvents   int           // events kept by a watcher
+	MaxNames    int           // names known to a watcher; beyond, a replaced file looks new
+	Idle        time.Duration // after which an unused watcher may be evicted
 }
 
-// Service watches files.
+// Service implements the file watch operations.
 type Service struct {
 	cfg  Config
 	base pathname.Base
@@ -51,46 +52,40 @@ type Service struct {
 	live     sync.WaitGroup
 }
 
-// New makes the service. It touches nothing.
+// New returns the service. It has no side effects.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	for _, limit := range []struct {
-		v  *int
-		to int
-	}{{&c.MaxWatchers, 64}, {&c.MaxWaits, 64}, {&c.MaxEvents, 10_000}, {&c.MaxNames, 200_000}} {
-		if *limit.v == 0 {
-			*limit.v = limit.to
-		}
-	}
-	if c.Idle == 0 {
-		c.Idle = time.Hour
-	}
+	c.MaxWatchers = cmp.Or(c.MaxWatchers, 64)
+	c.MaxWaits = cmp.Or(c.MaxWaits, 64)
+	c.MaxEvents = cmp.Or(c.MaxEvents, 10_000)
+	c.MaxNames = cmp.Or(c.MaxNames, 200_000)
+	c.Idle = cmp.Or(c.Idle, time.Hour)
 	s := &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, watchers: map[string]*watcher{}}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// Ops lists what the service offers.
+// Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "watch_create", Route: "POST /v1/file/watch", Tag: "file-watch", SDK: "file.watch_create", Style: op.Resource,
-			Doc: "Watch a folder or file for changes. Folders that appear later are watched too. Poll or stream the events by the id that is answered."}, s.Create),
-		op.New(op.Spec{Name: "watch_list", Route: "GET /v1/file/watch", Tag: "file-watch", SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
+			Doc: "Watch a folder or file for changes, including folders created later. Poll or stream the events with the returned watcher_id."}, s.Create),
+		op.New(op.Spec{Name: "watch_list", Access: op.AccessRead, Route: "GET /v1/file/watch", Tag: "file-watch", SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
 			Doc: "List the watchers."}, s.List),
 		op.Stream[EventsIn, Event](op.Spec{Name: "watch_events", Route: "GET /v1/file/watch/{watcher_id}/events", Tag: "file-watch", SDK: "file.watch_events", Style: op.Resource, ReadOnly: true, NoTool: true,
-			Doc: "Stream the events of a watcher, from its first one. A reconnect with Last-Event-ID goes on where it stopped."}, s.Events),
+			Doc: "Stream the events of a watcher from its first. A reconnect with Last-Event-ID resumes where the stream stopped."}, s.Events),
 		op.New(op.Spec{Name: "watch_poll", Route: "POST /v1/file/watch/{watcher_id}/poll", Tag: "file-watch", SDK: "file.watch_poll", Style: op.Resource, ReadOnly: true,
-			Doc: "Fetch events after a cursor, which is the last seen sequence number. With a timeout it waits for the first."}, s.Poll),
+			Doc: "Return the events after a cursor, the sequence number of the last event seen. With a timeout, wait for the first event."}, s.Poll),
 		op.New(op.Spec{Name: "watch_wait", Route: "POST /v1/file/watch/wait", Tag: "file-watch", SDK: "file.watch_wait", Style: op.Resource, ReadOnly: true,
-			Doc: "Wait until something happens to one path. Neither it nor its folder needs to exist yet."}, s.Wait),
+			Doc: "Wait for an event of one path. Neither it nor its folder needs to exist yet."}, s.Wait),
 		op.New(op.Spec{Name: "watch_stop", Route: "DELETE /v1/file/watch/{watcher_id}", Tag: "file-watch", SDK: "file.watch_stop", Style: op.Resource,
-			Doc: "Stop a watcher and forget its events."}, s.Stop),
+			Doc: "Stop a watcher and discard its events."}, s.Stop),
 	}
 }
 
-// Close stops all watchers and waits. It may be called more than once.
+// Close stops all watchers and waits. It is idempotent.
 func (s *Service) Close() error {
 	s.end()
 	s.mu.Lock()
@@ -104,13 +99,13 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// CreateIn is what to watch.
+// CreateIn names what to watch.
 type CreateIn struct {
-	Path      string   `json:"path" doc:"Folder or file"`
-	Recursive bool     `json:"recursive" default:"true" doc:"Also folders below"`
-	Exclude   []string `json:"exclude" default:"[\".git\",\"node_modules\",\"__pycache__\",\".venv\",\"*.pyc\",\"*.pyo\",\".DS_Store\",\"*.swp\",\"*.swo\"]" doc:"Globs to leave out; one without a slash is held against every name on the way"`
-	Debounce  int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds of quiet after which a change is told"`
-	Include   []string `json:"include_patterns" default:"[]" doc:"Globs of what to tell; none means everything"`
+	Path      string   `json:"path" doc:"Path of a folder or file"`
+	Recursive bool     `json:"recursive" default:"true" doc:"Include subfolders"`
+	Exclude   []string `json:"exclude" default:"[\".git\",\"node_modules\",\"__pycache__\",\".venv\",\"*.pyc\",\"*.pyo\",\".DS_Store\",\"*.swp\",\"*.swo\"]" doc:"Globs to exclude; one without a slash matches every element of a path"`
+	Debounce  int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds without further changes before a change is reported"`
+	Include   []string `json:"include_patterns" default:"[]" doc:"Globs of paths to report; empty means all"`
 }
 
 // Info describes a watcher.
@@ -121,16 +116,27 @@ type Info struct {
 	Exclude   []string `json:"exclude"`
 	Include   []string `json:"include_patterns"`
 	Debounce  int      `json:"debounce"`
-	Status    string   `json:"status" doc:"active, or gone when the watched path itself was removed"`
+	Status    string   `json:"status" doc:"active, or gone if the watched path itself was removed"`
 	CreatedAt string   `json:"created_at"`
 	Cursor    int64    `json:"cursor" doc:"Sequence number of the last event"`
-	Kept      int      `json:"events_kept" doc:"Events that can still be fetched"`
-	Folders   int      `json:"folders" doc:"Folders that are watched"`
-	Unwatched int      `json:"unwatched" doc:"Folders that could not be watched for lack of rights or of watches"`
+	Kept      int      `json:"events_kept" doc:"Number of events that can still be read"`
+	Folders   int      `json:"folders" doc:"Number of watched folders"`
+	Unwatched int      `json:"unwatched" doc:"Number of folders that cannot be watched for lack of permissions or inotify watches"`
+}
+
+// Created is a new watcher. It is there twice: public clients read either.
+type Created struct {
+	Info
+	Data Info `json:"data" doc:"The watcher once more"`
 }
 
 // Create starts a watcher.
-func (s *Service) Create(ctx context.Context, in CreateIn) (Info, error) {
+func (s *Service) Create(ctx context.Context, in CreateIn) (Created, error) {
+	info, err := s.create(ctx, in)
+	return Created{info, info}, err
+}
+
+func (s *Service) create(ctx context.Context, in CreateIn) (Info, error) {
 	path, err := s.base.Resolve(in.Path)
 	if err != nil {
 		return Info{}, op.Errorf(op.Invalid, "watch %s: %w", in.Path, err)
@@ -139,7 +145,7 @@ func (s *Service) Create(ctx context.Context, in CreateIn) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if err := s.room(); err != nil {
+	if err := s.makeRoom(); err != nil {
 		return Info{}, err
 	}
 	w := &watcher{
@@ -154,7 +160,7 @@ func (s *Service) Create(ctx context.Context, in CreateIn) (Info, error) {
 	defer s.mu.Unlock()
 	if s.life.Err() != nil || len(s.watchers) >= s.cfg.MaxWatchers {
 		w.stop()
-		return Info{}, op.Errorf(op.Exhausted, "no more watchers can be made; stop one first")
+		return Info{}, op.Errorf(op.Exhausted, "watcher limit reached; stop a watcher first")
 	}
 	s.watchers[w.id] = w
 	w.touch()
@@ -163,9 +169,9 @@ func (s *Service) Create(ctx context.Context, in CreateIn) (Info, error) {
 	return w.info(), nil
 }
 
-// room makes place for one more watcher, if need be of the one that nobody has
-// asked for longest.
-func (s *Service) room() error {
+// makeRoom makes room for one more watcher. If necessary it evicts the one that has been
+// idle longest.
+func (s *Service) makeRoom() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.watchers) < s.cfg.MaxWatchers {
@@ -178,25 +184,25 @@ func (s *Service) room() error {
 		}
 	}
 	if idle == nil {
-		return op.Errorf(op.Exhausted, "there are already %d watchers; stop one with DELETE /v1/file/watch/{watcher_id}", s.cfg.MaxWatchers)
+		return op.Errorf(op.Exhausted, "watcher limit reached (%d); stop one with DELETE /v1/file/watch/{watcher_id}", s.cfg.MaxWatchers)
 	}
-	s.cfg.Log.Info("watcher gave way", "watcher", idle.id, "path", idle.path)
+	s.cfg.Log.Info("watcher evicted", "watcher", idle.id, "path", idle.path)
 	delete(s.watchers, idle.id)
 	idle.stop()
 	return nil
 }
 
-// explain turns a failure to watch into one that tells what to do.
+// explain turns a failure to watch into an error that says what to do.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return op.Errorf(op.Exhausted, "watch %s: this user has no inotify instances left (fs.inotify.max_user_instances is %s); stop a watcher or raise the limit: %w", path, limit("max_user_instances"), err)
+		return op.Errorf(op.Exhausted, "watch %s: inotify instance limit reached (fs.inotify.max_user_instances is %s); stop a watcher or raise the limit: %w", path, limit("max_user_instances"), err)
 	case errors.Is(err, syscall.ENOSPC):
-		return op.Errorf(op.Exhausted, "watch %s: there are more folders than watches left (fs.inotify.max_user_watches is %s); exclude large folders, watch a deeper one, or raise the limit: %w", path, limit("max_user_watches"), err)
+		return op.Errorf(op.Exhausted, "watch %s: inotify watch limit reached (fs.inotify.max_user_watches is %s); exclude large folders, watch a deeper one, or raise the limit: %w", path, limit("max_user_watches"), err)
 	case errors.Is(err, fs.ErrNotExist):
-		return op.Errorf(op.NotFound, "watch %s: it does not exist; make it first, or use wait", path)
+		return op.Errorf(op.NotFound, "watch %s: no such file or folder; create it first, or use wait", path)
 	case errors.Is(err, fs.ErrPermission):
-		return op.Errorf(op.Denied, "watch %s: the sandbox user may not read it", path)
+		return op.Errorf(op.Denied, "watch %s: permission denied for the sandbox user", path)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return op.Errorf(op.Canceled, "watch %s: %w", path, err)
 	}
@@ -221,11 +227,8 @@ type ListOut struct {
 	Max      int    `json:"max"`
 }
 
-// None is an operation without input.
-type None struct{}
-
 // List lists the watchers, oldest first.
-func (s *Service) List(context.Context, None) (ListOut, error) {
+func (s *Service) List(context.Context, op.None) (ListOut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := ListOut{Count: len(s.watchers), Max: s.cfg.MaxWatchers}
@@ -241,7 +244,7 @@ func (s *Service) find(id string) (*watcher, error) {
 	defer s.mu.Unlock()
 	w := s.watchers[id]
 	if w == nil {
-		return nil, op.Errorf(op.NotFound, "there is no watcher %q; GET /v1/file/watch lists them", id)
+		return nil, op.Errorf(op.NotFound, "no such watcher: %q; list them with GET /v1/file/watch", id)
 	}
 	w.touch()
 	return w, nil
@@ -249,17 +252,17 @@ func (s *Service) find(id string) (*watcher, error) {
 
 // StopIn names a watcher.
 type StopIn struct {
-	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
+	WatcherID string `path:"watcher_id" doc:"ID of the watcher"`
 }
 
-// StopOut tells which one ended.
+// StopOut reports the stopped watcher.
 type StopOut struct {
 	WatcherID string `json:"watcher_id"`
 	Status    string `json:"status"`
 	Stopped   bool   `json:"stopped"`
 }
 
-// Stop ends a watcher.
+// Stop stops a watcher.
 func (s *Service) Stop(_ context.Context, in StopIn) (StopOut, error) {
 	w, err := s.find(in.WatcherID)
 	if err != nil {
@@ -272,26 +275,26 @@ func (s *Service) Stop(_ context.Context, in StopIn) (StopOut, error) {
 	return StopOut{WatcherID: w.id, Status: "stopped", Stopped: true}, nil
 }
 
-// PollIn asks for events.
+// PollIn names a watcher and a cursor.
 type PollIn struct {
-	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
-	Cursor    int64  `json:"cursor" default:"0" minimum:"0" doc:"Sequence number of the last event seen; 0 for all"`
-	Limit     int    `json:"limit" default:"100" minimum:"1" maximum:"1000" doc:"How many events to answer"`
-	Timeout   int    `json:"timeout" default:"0" minimum:"0" maximum:"60" doc:"Seconds to wait for the first event"`
+	WatcherID string `path:"watcher_id" doc:"ID of the watcher"`
+	Cursor    int64  `json:"cursor" default:"0" minimum:"0" alias:"since" doc:"Sequence number of the last event seen; 0 returns all"`
+	Limit     int    `json:"limit" default:"100" minimum:"1" maximum:"1000" doc:"Maximum number of events"`
+	Timeout   int    `json:"timeout" default:"0" minimum:"0" maximum:"60" doc:"Number of seconds to wait for the first event"`
 }
 
-// PollOut is events after a cursor.
+// PollOut is the events after a cursor.
 type PollOut struct {
 	WatcherID string  `json:"watcher_id"`
 	Events    []Event `json:"events"`
 	Cursor    int64   `json:"cursor" doc:"Cursor for the next poll"`
 	HasMore   bool    `json:"has_more"`
-	Overflow  bool    `json:"overflow" doc:"Whether events after the cursor were lost; look at the files themselves then"`
-	Dropped   int64   `json:"dropped" doc:"How many"`
+	Overflow  bool    `json:"overflow" doc:"Whether events after the cursor were lost; if so, check the files themselves"`
+	Dropped   int64   `json:"dropped" doc:"Number of lost events"`
 	Status    string  `json:"status"`
 }
 
-// Poll answers events after the cursor.
+// Poll returns the events after the cursor.
 func (s *Service) Poll(ctx context.Context, in PollIn) (PollOut, error) {
 	w, err := s.find(in.WatcherID)
 	if err != nil {
@@ -300,9 +303,9 @@ func (s *Service) Poll(ctx context.Context, in PollIn) (PollOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(in.Timeout)*time.Second)
 	defer cancel()
 	for {
-		events, dropped, more, changed := w.log.after(in.Cursor, in.Limit)
+		events, dropped, more, changed, status := w.after(in.Cursor, in.Limit)
 		if len(events) > 0 || dropped > 0 || in.Timeout == 0 || !w.wait(ctx, changed) {
-			out := PollOut{WatcherID: w.id, Events: events, Cursor: min(in.Cursor, w.log.last()), HasMore: more, Dropped: dropped, Status: w.status()}
+			out := PollOut{WatcherID: w.id, Events: events, Cursor: min(in.Cursor, w.log.last()), HasMore: more, Dropped: dropped, Status: status}
 			if len(events) > 0 {
 				out.Cursor = events[len(events)-1].Seq
 			}
@@ -312,27 +315,27 @@ func (s *Service) Poll(ctx context.Context, in PollIn) (PollOut, error) {
 	}
 }
 
-// EventsIn asks for a stream.
+// EventsIn names a watcher and a cursor.
 type EventsIn struct {
-	WatcherID string `path:"watcher_id" doc:"Id of the watcher"`
-	Cursor    *int64 `query:"cursor" doc:"Sequence number to go on after; -1 for new events only"`
+	WatcherID string `path:"watcher_id" doc:"ID of the watcher"`
+	Cursor    *int64 `query:"cursor" doc:"Sequence number to continue after; -1 streams new events only"`
 }
 
 // Started is the first message of a stream.
 type Started struct {
 	WatcherID string `json:"watcher_id"`
 	Path      string `json:"path"`
-	Cursor    int64  `json:"cursor" doc:"The stream goes on after this"`
+	Cursor    int64  `json:"cursor" doc:"Sequence number that the stream continues after"`
 }
 
-// Lost is the message that stands for events no longer kept.
+// Lost is the message for events that are no longer kept.
 type Lost struct {
 	WatcherID string `json:"watcher_id"`
 	Reason    string `json:"reason"`
 	Dropped   int64  `json:"dropped"`
 }
 
-// Events streams events until the caller goes away or the watcher ends.
+// Events streams events until the caller disconnects or the watcher ends.
 func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) error) error {
 	w, err := s.find(in.WatcherID)
 	if err != nil {
@@ -348,7 +351,7 @@ func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) e
 		events, dropped, _, changed := w.log.after(cursor, 100)
 		if dropped > 0 {
 			cursor += dropped
-			if err := send(op.Event{ID: id(cursor), Name: Overflow, Data: Lost{w.id, "the log was full", dropped}}); err != nil {
+			if err := send(op.Event{ID: id(cursor), Name: Overflow, Data: Lost{w.id, "the event log was full", dropped}}); err != nil {
 				return err
 			}
 		}
@@ -368,8 +371,8 @@ func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) e
 	}
 }
 
-// start is where a stream begins: after what the caller has seen, or at the
-// watcher's first event, so that nothing between create and this call is lost.
+// start is the cursor of a new stream: what the caller has seen, or the watcher's start, so
+// that nothing between create and this call is lost.
 func (w *watcher) start(cursor *int64, lastEventID string) int64 {
 	last := w.log.last()
 	if id, seq, ok := strings.Cut(lastEventID, ":"); ok && id == w.id {

@@ -87,7 +87,7 @@ func observe(t testing.TB, s *Service, dir string, in m) *observer {
 	for k, v := range in {
 		all[k] = v
 	}
-	info, err := call[Info](t, s, "watch_create", all)
+	info, err := call[Created](t, s, "watch_create", all)
 	must(t, err)
 	return &observer{t, s, info.WatcherID, dir, 0}
 }
@@ -111,7 +111,7 @@ func (o *observer) until(want ...string) []string {
 			}
 		}
 		if time.Now().After(deadline) {
-			o.t.Fatalf("missing %q in %q", missing, got)
+			o.t.Fatalf("missing %q in %q, want !time.Now().After(deadline)", missing, got)
 		}
 	}
 	return got
@@ -152,7 +152,7 @@ func TestEvents(t *testing.T) {
 		o.until(want...)
 		o.write(name, "")
 		if got := o.until("create " + name); len(got) != 1 {
-			t.Errorf("besides %q: %q", want, got)
+			t.Errorf("besides %q: got %q, want len(got) == 1", want, got)
 		}
 	}
 	o.write("new", "content")
@@ -221,7 +221,7 @@ func TestFoldersThatAppearLater(t *testing.T) {
 		if w := list.Watchers[0]; w.Folders == 2 && w.Status == "active" && w.Kept > 0 && list.Count == 1 {
 			return
 		} else if time.Now().After(deadline) {
-			t.Fatalf("%+v", list)
+			t.Fatalf("got %+v, want !time.Now().After(deadline)", list)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestFilters(t *testing.T) {
 	o.write(".git/objects/x", "")
 	o.write("src/f.py", "")
 	if got := o.until("create src/f.py"); len(got) != 1 {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want len(got) == 1", got)
 	}
 	only := observe(t, s, dir, m{"include_patterns": []string{"*.go", "docs/**"}, "exclude": []string{"src/gen/*"}})
 	must(t, os.MkdirAll(dir+"/src/gen", 0o755))
@@ -250,30 +250,30 @@ func TestFilters(t *testing.T) {
 	got := only.until("create src/y.go")
 	slices.Sort(got)
 	if want := []string{"create docs", "create docs/d.md", "create src/y.go"}; !cmp.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want cmp.Equal(got, want)", got)
 	}
 	flat := observe(t, s, dir, m{"recursive": false})
 	flat.write("src/deep", "")
 	flat.write("top", "")
 	if got := flat.until("create top"); len(got) != 1 {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want len(got) == 1", got)
 	}
 	one := observe(t, s, dir+"/top", nil)
 	one.write("../other", "")
 	one.dir = dir
 	one.write("top", "x")
 	if got := one.until("write top"); len(got) != 1 {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want len(got) == 1", got)
 	}
 	for _, in := range []m{{"path": dir, "exclude": []string{"["}}, {"path": ""}} {
-		_, err := call[Info](t, s, "watch_create", in)
+		_, err := call[Created](t, s, "watch_create", in)
 		if e, ok := op.AsError(err); !ok || e.Code != op.Invalid {
-			t.Errorf("%v: %v", in, err)
+			t.Errorf("%v: got %v, want ok and e.Code == op.Invalid", in, err)
 		}
 	}
-	_, err := call[Info](t, s, "watch_create", m{"path": dir + "/none"})
+	_, err := call[Created](t, s, "watch_create", m{"path": dir + "/none"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ok and e.Code == op.NotFound", err)
 	}
 }
 
@@ -378,7 +378,7 @@ func TestEventsTellTheTree(t *testing.T) {
 		deadline := time.Now().Add(20 * time.Second)
 		for !follow() {
 			if time.Now().After(deadline) {
-				t.Fatalf("round %d: %s\n%s", round, cmp.Diff(known, actual(t, dir)), strings.Join(trace, "\n"))
+				t.Fatalf("round %d: got %s\n%s, want !time.Now().After(deadline)", round, cmp.Diff(known, actual(t, dir)), strings.Join(trace, "\n"))
 			}
 		}
 		trace = nil
@@ -402,8 +402,8 @@ func TestKernelOverflow(t *testing.T) {
 	must(t, os.MkdirAll(dir+"/new/er", 0o755))
 	must(t, os.WriteFile(dir+"/new/er/f", nil, 0o644))
 	now := time.Now()
-	w.take(inotify.Event{WD: -1, Mask: unix.IN_Q_OVERFLOW}, now)
-	w.settle(now.Add(time.Second))
+	w.handle(inotify.Event{WD: -1, Mask: unix.IN_Q_OVERFLOW}, now)
+	w.reportQuiet(now.Add(time.Second))
 	o := observer{dir: dir}
 	var got []string
 	events, _, _, _ := w.log.after(0, 100)
@@ -411,11 +411,11 @@ func TestKernelOverflow(t *testing.T) {
 		got = append(got, o.brief(e))
 	}
 	if got[0] != "overflow " || *events[0].Reason == "" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want got[0] == \"overflow \" and *events[0].Reason != \"\"", got)
 	}
 	slices.Sort(got)
 	if want := []string{"create new", "create new/er", "create new/er/f", "overflow ", "remove goes", "remove old"}; !cmp.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want cmp.Equal(got, want)", got)
 	}
 }
 
@@ -433,21 +433,21 @@ func TestLogOverflow(t *testing.T) {
 		must(t, err)
 		if out.Dropped == 25 {
 			if !out.Overflow || len(out.Events) != 4 || !out.HasMore || out.Events[0].Seq != 26 || out.Cursor != 29 {
-				t.Errorf("%+v", out)
+				t.Errorf("got %+v, want out.Overflow and len(out.Events) == 4 and out.HasMore and out.Events[0].Seq == 26 and out.Cursor == 29", out)
 			}
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%+v", out)
+			t.Fatalf("got %+v, want !time.Now().After(deadline)", out)
 		}
 	}
 	out, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id, "cursor": 35})
 	if err != nil || len(out.Events) != 0 || out.Cursor != 35 || out.Overflow {
-		t.Errorf("%+v %v", out, err)
+		t.Errorf("got %+v %v, want no error and len(out.Events) == 0 and out.Cursor == 35 and !out.Overflow", out, err)
 	}
 	out, err = call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id, "cursor": 999})
 	if err != nil || out.Cursor != 35 {
-		t.Errorf("a cursor from elsewhere: %+v %v", out, err)
+		t.Errorf("a cursor from elsewhere: got %+v %v, want no error and out.Cursor == 35", out, err)
 	}
 }
 
@@ -469,7 +469,7 @@ func TestWatchedFolderGoes(t *testing.T) {
 			o.until("remove ")
 			out, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id})
 			if err != nil || out.Status != "gone" {
-				t.Errorf("%+v %v", out, err)
+				t.Errorf("got %+v %v, want no error and out.Status == \"gone\"", out, err)
 			}
 		})
 	}
@@ -490,7 +490,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		started <- struct{}{}
 		_, err := s.Wait(context.Background(), WaitIn{Path: dir + "/none", Timeout: 300, EventTypes: []string{Create}})
 		if e, ok := op.AsError(err); !ok || e.Code != op.Canceled && e.Code != op.Exhausted {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want ok and not (e.Code != op.Canceled && e.Code != op.Exhausted)", err)
 		}
 	})
 	wg.Go(func() {

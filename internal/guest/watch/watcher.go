@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/inotify"
-	"github.com/cove-sandbox/cove/internal/pathname"
 )
 
-// watcher is one watch with its log. run owns the tree and the pending changes.
+// watcher is one watcher with its log. run owns the tree and the pending changes.
 type watcher struct {
 	id       string
 	path     string
@@ -41,21 +41,21 @@ type watcher struct {
 	done      chan struct{} // closed when stopped
 }
 
-// change is what happened to a path since it was last told.
+// change is what happened to a path since it was last reported.
 type change struct {
 	rel         string
 	dir         bool
 	content     bool // more than its mode or times
-	created     bool // for when it cannot be known whether it was there
-	wasFolder   bool // a folder that was told is gone, whatever is there now
+	created     bool // for when it is unknown whether it existed
+	wasFolder   bool // a reported folder is gone, whatever is there now
 	first, last time.Time
 }
 
 const (
-	// pairing is how long the second half of a rename may take. Both are written
-	// at once; only reading may cut them apart.
+	// pairing is how long the second half of a rename may take. The kernel writes both at
+	// once; only a read may separate them.
 	pairing = 100 * time.Millisecond
-	// patience is how many quiet times a path that never rests may take.
+	// patience bounds the delay of a path that never rests, in multiples of the debounce time.
 	patience = 5
 )
 
@@ -66,7 +66,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// wait waits for changed; false when the caller or the watcher has ended.
+// wait waits for changed; false if the caller or the watcher has ended.
 func (w *watcher) wait(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-changed:
@@ -83,7 +83,7 @@ func (w *watcher) touch() {
 	w.used = time.Now()
 }
 
-// attach notes that a stream is open; the result ends that.
+// attach counts an open stream; the returned function ends it.
 func (w *watcher) attach() func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,6 +108,19 @@ func (w *watcher) idle() time.Duration {
 func (w *watcher) status() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.statusLocked()
+}
+
+// after returns the events after a cursor and the status that fits them: whoever sees the last
+// event of a watcher also sees that it is gone.
+func (w *watcher) after(cursor int64, limit int) (events []Event, dropped int64, more bool, changed <-chan struct{}, status string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	events, dropped, more, changed = w.log.after(cursor, limit)
+	return events, dropped, more, changed, w.statusLocked()
+}
+
+func (w *watcher) statusLocked() string {
 	if w.gone {
 		return "gone"
 	}
@@ -115,15 +128,14 @@ func (w *watcher) status() string {
 }
 
 func (w *watcher) info() Info {
-	status := w.status()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Info{WatcherID: w.id, Path: pathname.Show(w.path), Recursive: w.in.Recursive, Exclude: w.in.Exclude, Include: w.in.Include, Debounce: w.in.Debounce,
-		Status: status, CreatedAt: w.created.UTC().Format(time.RFC3339Nano), Cursor: w.log.last(), Kept: w.log.kept(),
+		Status: w.statusLocked(), CreatedAt: w.created.UTC().Format(time.RFC3339Nano), Cursor: w.log.last(), Kept: w.log.kept(),
 		Folders: w.folders, Unwatched: w.unwatched}
 }
 
-// run reads what the kernel reports until the watcher is stopped.
+// run handles the kernel's events until the watcher is stopped.
 func (w *watcher) run(l *slog.Logger) {
 	w.pending, w.moves = map[string]*change{}, map[uint32]*move{}
 	for {
@@ -136,26 +148,26 @@ func (w *watcher) run(l *slog.Logger) {
 		}
 		now := time.Now()
 		for _, e := range events {
-			w.take(e, now)
+			w.handle(e, now)
 		}
-		// With nothing left to read, the other half of a rename will not come.
+		// If nothing is left to read, the other half of a rename will not come.
 		if len(events) == 0 {
-			w.giveUp(now)
+			w.expireMoves(now)
 		}
-		w.settle(now)
+		w.reportQuiet(now)
 		w.verify(now)
 		w.count()
 	}
 }
 
-// count notes for others what the tree holds.
+// count publishes the size of the tree.
 func (w *watcher) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.folders, w.unwatched = len(w.tree.byWD), w.tree.unwatched
 }
 
-// due is when something must be told at the latest; zero: never.
+// due is when the next report is due; zero: never.
 func (w *watcher) due() time.Time {
 	var due time.Time
 	earlier := func(t time.Time) {
@@ -164,7 +176,7 @@ func (w *watcher) due() time.Time {
 		}
 	}
 	for _, c := range w.pending {
-		earlier(w.ripe(c))
+		earlier(w.reportTime(c))
 	}
 	for _, m := range w.moves {
 		earlier(m.due)
@@ -172,8 +184,8 @@ func (w *watcher) due() time.Time {
 	return due
 }
 
-// ripe is when a change is told: after a quiet time, but not much later.
-func (w *watcher) ripe(c *change) time.Time {
+// reportTime is when a change is reported: once it is quiet, but not much later.
+func (w *watcher) reportTime(c *change) time.Time {
 	quiet, latest := c.last.Add(w.debounce), c.first.Add(patience*w.debounce)
 	if latest.Before(quiet) {
 		return latest
@@ -181,22 +193,22 @@ func (w *watcher) ripe(c *change) time.Time {
 	return quiet
 }
 
-// take handles one notification of the kernel.
-func (w *watcher) take(e inotify.Event, now time.Time) {
+// handle handles one event of the kernel.
+func (w *watcher) handle(e inotify.Event, now time.Time) {
 	if w.status() == "gone" {
-		return // what still comes has paths that are no longer ours
+		return // its paths are no longer ours
 	}
 	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
-		w.overflow("the kernel's queue was full", now)
+		w.overflow("the inotify queue was full", now)
 		w.resync(now)
 		return
 	}
 	f := w.tree.byWD[e.WD]
 	if f == nil {
-		return // of a folder that was dropped meanwhile
+		return // its folder was dropped meanwhile
 	}
 	if e.Name == "" {
-		w.self(f, e, now)
+		w.handleSelf(f, e, now)
 		return
 	}
 	rel := filepath.Join(f.rel(), e.Name)
@@ -209,51 +221,51 @@ func (w *watcher) take(e inotify.Event, now time.Time) {
 		w.movedFrom(f, e, rel, dir, now)
 	case e.Mask&unix.IN_MOVED_TO != 0:
 		w.movedTo(f, e, rel, dir, now)
-	case w.tree.rules.hides(rel):
+	case w.tree.rules.excludes(rel):
 	case e.Mask&unix.IN_CREATE != 0:
-		w.dirty(rel, dir, true, now).created = true
-		w.enter(f, e.Name, dir, now)
+		w.markChanged(rel, dir, true, now).created = true
+		w.watchNew(f, e.Name, dir, now)
 	case e.Mask&unix.IN_DELETE != 0:
-		w.dirty(rel, dir, true, now)
-		if kid := f.kids[e.Name]; kid != nil && dir {
-			w.forget(kid, now)
+		w.markChanged(rel, dir, true, now)
+		if child := f.children[e.Name]; child != nil && dir {
+			w.dropFolder(child, now)
 		}
 	case e.Mask&unix.IN_MODIFY != 0:
-		w.dirty(rel, dir, true, now)
+		w.markChanged(rel, dir, true, now)
 	case e.Mask&unix.IN_ATTRIB != 0:
-		w.dirty(rel, dir, false, now)
+		w.markChanged(rel, dir, false, now)
 	}
 }
 
-// self handles what happens to a watched folder itself. Folders below the root
-// are told of by their parents.
-func (w *watcher) self(f *folder, e inotify.Event, now time.Time) {
+// handleSelf handles an event of a watched folder itself. Folders below the root are reported
+// by their parents.
+func (w *watcher) handleSelf(f *folder, e inotify.Event, now time.Time) {
 	if e.Mask&unix.IN_IGNORED != 0 && f != w.tree.root {
-		w.forget(f, now)
+		w.dropFolder(f, now)
 	}
 	if f != w.tree.root || e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) == 0 {
 		return
 	}
-	w.giveUp(now.Add(time.Hour)) // nothing more will come
-	w.settle(now.Add(time.Hour))
-	w.log.add(Event{Type: Remove, Path: pathname.Show(w.path), IsDirectory: w.tree.only == "", Timestamp: stamp(now)})
+	w.expireMoves(now.Add(time.Hour)) // nothing more will come
+	w.reportQuiet(now.Add(time.Hour))
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log.add(newEvent(Remove, w.path, w.path, w.tree.only == "", now))
 	w.gone = true
-	w.mu.Unlock()
 }
 
-// forget drops a folder that is gone.
-func (w *watcher) forget(f *folder, now time.Time) {
-	if f.told {
-		w.dirty(f.rel(), true, true, now).wasFolder = true
+// dropFolder drops a folder that is gone.
+func (w *watcher) dropFolder(f *folder, now time.Time) {
+	if f.reported {
+		w.markChanged(f.rel(), true, true, now).wasFolder = true
 	}
 	w.tree.drop(f)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// dirty notes that something happened to a path.
-func (w *watcher) dirty(rel string, dir, content bool, now time.Time) *change {
+// markChanged records that something happened to a path.
+func (w *watcher) markChanged(rel string, dir, content bool, now time.Time) *change {
 	c := w.pending[rel]
 	if c == nil {
 		c = &change{rel: rel, first: now}
@@ -263,42 +275,44 @@ func (w *watcher) dirty(rel string, dir, content bool, now time.Time) *change {
 	return c
 }
 
-// enter watches a folder that has appeared, and tells what is already in it.
-func (w *watcher) enter(f *folder, name string, dir bool, now time.Time) {
+// watchNew watches a new folder, and reports what is already in it.
+func (w *watcher) watchNew(f *folder, name string, dir bool, now time.Time) {
 	if !dir || !w.tree.recursive || w.tree.only != "" {
 		return
 	}
 	was := w.tree.unwatched
-	kid := w.tree.adopt(f, name)
-	if kid != nil {
-		w.tree.fresh = append(w.tree.fresh, kid)
-		// Only the root's own fault is an error, and this is not the root.
-		_ = w.tree.scan(context.Background(), kid, func(rel string, dir bool) { w.dirty(rel, dir, true, now).created = true })
+	child := w.tree.watchChild(f, name)
+	if child != nil {
+		w.tree.unverified = append(w.tree.unverified, child)
+		// Only a failure of the root is an error, and this is not the root.
+		_ = w.tree.scan(context.Background(), child, func(rel string, dir bool) { w.markChanged(rel, dir, true, now).created = true })
 	}
 	if w.tree.unwatched > was && w.tree.limited {
-		w.overflow(fmt.Sprintf("the watches ran out (fs.inotify.max_user_watches is %s); changes in new folders are not seen", limit("max_user_watches")), now)
+		w.overflow(fmt.Sprintf("inotify watch limit reached (fs.inotify.max_user_watches is %s); changes in new folders are not reported", limit("max_user_watches")), now)
 	}
 }
 
 func (w *watcher) overflow(reason string, now time.Time) {
-	w.log.add(Event{Type: Overflow, Path: pathname.Show(w.path), IsDirectory: true, Timestamp: stamp(now), Reason: &reason})
+	e := newEvent(Overflow, w.path, w.path, true, now)
+	e.Reason = &reason
+	w.log.add(e)
 }
 
-// giveUp ends renames whose other half should have come.
-func (w *watcher) giveUp(now time.Time) {
+// expireMoves ends renames whose other half should have come.
+func (w *watcher) expireMoves(now time.Time) {
 	for cookie, m := range w.moves {
 		if !m.due.After(now) {
 			delete(w.moves, cookie)
-			w.lost(m, now.Add(-w.debounce)) // it has waited already
+			w.removeMoved(m, now.Add(-w.debounce)) // it has already waited
 		}
 	}
 }
 
-// settle tells what has been quiet long enough.
-func (w *watcher) settle(now time.Time) {
+// reportQuiet reports the changes that have been quiet long enough.
+func (w *watcher) reportQuiet(now time.Time) {
 	var ripe []*change
 	for _, c := range w.pending {
-		if !w.ripe(c).After(now) {
+		if !w.reportTime(c).After(now) {
 			ripe = append(ripe, c)
 		}
 	}
@@ -309,8 +323,8 @@ func (w *watcher) settle(now time.Time) {
 		return strings.Compare(a.rel, b.rel)
 	})
 	for _, c := range ripe {
-		if w.pending[c.rel] == c { // not told yet for the sake of another
-			w.tell(c)
+		if w.pending[c.rel] == c { // not yet reported because of another
+			w.report(c)
 		}
 	}
 }

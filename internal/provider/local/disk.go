@@ -2,323 +2,280 @@ package local
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
+	"io"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// A sandbox's folder:
-//
-//	state.json  its record
-//	log.0 log.1 exit control    written by its init through open files only
-//	run/        the only folder that the sandbox can write: its server's socket
-//	out/        read-only inside: the socket of the way out
-//
-// Its disk is a stack of layers in the store. A layer has one folder per tree
-// (root, usr, …), and work; it is written through the sandbox's overlays.
-
-func (b *box) path(elem ...string) string {
-	return filepath.Join(append([]string{b.dir}, elem...)...)
+// Snapshot implements sandbox.Snapshotter.
+func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snapshot, error) {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer done()
+	if err := sandbox.CheckName(name); err != nil {
+		return sandbox.Snapshot{}, fmt.Errorf("%w: snapshot: %w", sandbox.ErrInvalid, err)
+	}
+	held, err := p.runner.Hold(ctx, id)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer held.Release()
+	owner := held.Sandbox().Spec.Owner
+	if err := p.snapshots.Reserve(owner, name); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	d, err := held.CopyDisk(ctx)
+	if err != nil {
+		p.snapshots.Cancel(owner, name)
+		return sandbox.Snapshot{}, err
+	}
+	info, err := p.snapshots.Keep(sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: d.From, Created: time.Now()}, d)
+	if err != nil {
+		p.snapshots.Cancel(owner, name)
+		return sandbox.Snapshot{}, errors.Join(err, p.disks.Drop(d))
+	}
+	return info, nil
 }
 
-// workName is the folder of a layer that belongs to the overlays themselves.
-const workName = "work"
-
-// upper is the layer that takes the changes.
-func (b *box) upper() string { return b.rec.Layers[len(b.rec.Layers)-1] }
-
-// trees lists the overlays of a sandbox's root: targets and the names of their
-// folders in a layer.
-func (p *Provider) trees(b *box) (targets, names []string) {
-	targets, names = []string{"/"}, []string{"root"}
-	if b.rec.Image == nil {
-		for _, t := range p.root.Trees {
-			targets, names = append(targets, t), append(names, filepath.Base(t))
-		}
+// Snapshots implements sandbox.Snapshotter.
+func (p *Provider) Snapshots(ctx context.Context, owner string) ([]sandbox.Snapshot, error) {
+	_, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return targets, names
+	defer done()
+	return p.snapshots.List(owner), nil
 }
 
-// makeDisk makes the sandbox's folder and, above the layers it starts from, an
-// empty one that is its own.
-func (p *Provider) makeDisk(b *box) error {
-	if err := os.Mkdir(b.dir, 0o700); err != nil {
-		return fmt.Errorf("make sandbox folder: %w", err)
-	}
-	if b.rec.Image == nil && b.rec.Base == "" {
-		b.rec.Base = filepath.Base(p.root.Base)
-	}
-	err := errors.Join(p.makeFolder(b.path("run"), isolate.UID), p.makeFolder(b.path("out"), 0))
+// DeleteSnapshot implements sandbox.Snapshotter.
+func (p *Provider) DeleteSnapshot(ctx context.Context, owner, name string) error {
+	_, done, err := p.runner.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	layer, err := p.makeUpper(b)
+	defer done()
+	return p.snapshots.Delete(owner, name)
+}
+
+// Rollback implements sandbox.Snapshotter.
+func (p *Provider) Rollback(ctx context.Context, id, name string) error {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	held, err := p.runner.Hold(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	spec := held.Sandbox().Spec
+	d, err := p.snapshots.Get(spec.Owner, name)
+	if err != nil {
+		return err
+	}
+	if ref := held.Disk().Ref; d.Ref != ref {
+		p.disks.Release(d)
+		return fmt.Errorf("%w: snapshot %q was taken on image %q, and sandbox %q is on %q", sandbox.ErrInvalid, name, d.Ref, spec.Name, ref)
+	}
+	began := time.Now()
+	if err := held.ReplaceDisk(ctx, d); err != nil {
+		p.disks.Release(d)
+		return err
+	}
+	return held.Start(ctx, sandbox.Stage{Name: "disk", Took: time.Since(began)})
+}
+
+// Fork implements sandbox.Forker.
+func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sandbox.Sandbox, error) {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if len(specs) < 1 || len(specs) > sandbox.MaxForks {
+		return nil, fmt.Errorf("%w: %d forks; ask for 1 to %d", sandbox.ErrInvalid, len(specs), sandbox.MaxForks)
+	}
+	held, err := p.runner.Hold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	origin := held.Sandbox().Spec
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Image, specs[i].Snapshot = origin.Image, origin.Snapshot
+		err = errors.Join(err, p.runner.Check(specs[i]))
+	}
+	var d disk.Disk
 	if err == nil {
-		b.rec.Layers = append(b.rec.Layers, layer)
+		d, err = held.CopyDisk(ctx)
 	}
-	return err
+	held.Release() // the original goes on while the forks are started
+	if err != nil {
+		return nil, err
+	}
+	defer p.disks.Release(d)
+	return p.createAll(ctx, specs, d)
 }
 
-// makeFolder makes a folder for a user inside. Whatever our umask is, inside it
-// is open like on any machine.
-func (p *Provider) makeFolder(path string, id int) error {
-	if err := errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, 0o755), p.own(path, id)); err != nil {
-		return fmt.Errorf("make sandbox folder: %w", err)
-	}
-	return nil
-}
+// forksAtOnce is how many forks are started at the same time.
+const forksAtOnce = 8
 
-// makeUpper makes a layer that holds only the sandbox's name, and holds on to it.
-func (p *Provider) makeUpper(b *box) (layer string, err error) {
-	layer = newLayer()
-	p.hold(layer)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.drop(layer))
+// createAll creates sandboxes that start from one disk: all or none.
+func (p *Provider) createAll(ctx context.Context, specs []sandbox.Spec, d disk.Disk) ([]sandbox.Sandbox, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	created := make([]sandbox.Sandbox, len(specs))
+	slots := make(chan struct{}, forksAtOnce)
+	var wg sync.WaitGroup
+	for i, spec := range specs {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				return
+			}
+			sb, err := p.runner.Create(ctx, spec, d)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			created[i] = sb
+		})
+	}
+	wg.Wait()
+	if ctx.Err() == nil {
+		return created, nil
+	}
+	err := context.Cause(ctx)
+	for _, sb := range created {
+		if sb.ID != "" {
+			if failed := p.runner.Delete(context.WithoutCancel(ctx), sb.ID); failed != nil && !errors.Is(failed, sandbox.ErrNotFound) {
+				err = errors.Join(err, failed)
+			}
 		}
-	}()
-	if err := p.store.create(layer); err != nil {
-		return layer, fmt.Errorf("make layer: %w", err)
 	}
-	top := p.store.path(layer)
-	if err := errors.Join(os.Chmod(top, 0o755), p.own(top, 0), p.makeFolder(filepath.Join(top, workName), 0)); err != nil {
-		return layer, err
-	}
-	_, names := p.trees(b)
-	for _, n := range names {
-		if err := errors.Join(p.makeFolder(filepath.Join(top, n), 0), p.makeFolder(filepath.Join(top, workName, n), 0)); err != nil {
-			return layer, err
-		}
-	}
-	return layer, p.nameHost(b, filepath.Join(top, "root", "etc"))
+	return nil, err
 }
 
-func (p *Provider) nameHost(b *box, etc string) error {
-	if err := p.makeFolder(etc, 0); err != nil {
+// Diff implements sandbox.Differ.
+func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff, error) {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return sandbox.Diff{}, err
+	}
+	defer done()
+	held, err := p.runner.Hold(ctx, id)
+	if err != nil {
+		return sandbox.Diff{}, err
+	}
+	defer held.Release()
+	var volumes []string
+	for _, v := range held.Sandbox().Spec.Volumes {
+		volumes = append(volumes, v.Target)
+	}
+	return p.disks.Diff(ctx, held.Disk(), volumes, limit)
+}
+
+// Volumes implements sandbox.Volumer.
+func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeInfo, error) {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	sandboxes, err := p.runner.List(ctx, sandbox.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	return p.volumes.List(owner, sandboxes)
+}
+
+// CreateVolume implements sandbox.Volumer.
+func (p *Provider) CreateVolume(ctx context.Context, owner, name string) (sandbox.VolumeInfo, error) {
+	_, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return sandbox.VolumeInfo{}, err
+	}
+	defer done()
+	return p.volumes.Create(owner, name)
+}
+
+// DeleteVolume implements sandbox.Volumer.
+func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
+	ctx, done, err := p.runner.Begin(ctx)
+	if err != nil {
 		return err
 	}
-	host := hostname(b)
-	for name, text := range map[string]string{
-		"hostname": host + "\n",
-		"hosts":    "127.0.0.1 localhost " + host + "\n::1 localhost ip6-localhost ip6-loopback\n",
-	} {
-		at := filepath.Join(etc, name)
-		if err := errors.Join(os.WriteFile(at, []byte(text), 0o644), os.Chmod(at, 0o644), p.own(at, 0)); err != nil {
-			return fmt.Errorf("make sandbox folder: %w", err)
-		}
-	}
-	return nil
+	defer done()
+	return p.volumes.Delete(owner, name, func() ([]sandbox.Sandbox, error) { return p.runner.List(ctx, sandbox.Filter{}) })
 }
 
-func hostname(b *box) string { return b.rec.Sandbox.ID }
-
-// isolation describes the sandbox to package isolate. Done must be called when
-// it has been started.
-func (p *Provider) isolation(b *box) (cfg isolate.Config, done func(), err error) {
-	spec := p.complete(b)
-	cfg = isolate.Config{
-		Argv: p.init, Hostname: hostname(b), IDs: p.ids(b.rec.Slot), LogSize: p.cfg.LogSize,
-		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 64 << 20}, {Target: "/run/user/1000", Mode: 0o700, Size: 64 << 20, UID: isolate.UID, GID: isolate.GID}, {Target: "/run/lock", Mode: 0o1777, Size: 4 << 20}},
-		ShmSize: spec.Resources.MemoryLimit / 2,
-		Limits:  limits(spec.Resources),
-		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir, UID: isolate.UID, GID: isolate.GID},
-	}
-	cfg.Root = p.overlays(b)
-	for _, m := range p.binds {
-		// A program is for everyone, whoever owns it, and not all kernels can map owners in memory.
-		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: p.hostMapped && !m.program}, Target: m.Target, ReadOnly: true})
-	}
-	cfg.Binds = append(cfg.Binds,
-		isolate.Bind{Source: isolate.Dir{Path: b.path("run"), Mapped: p.mapped}, Target: serverDir},
-		isolate.Bind{Source: isolate.Dir{Path: b.path("out"), Mapped: p.mapped}, Target: egressDir, ReadOnly: true})
-	for _, v := range spec.Volumes {
-		path, err := p.useVolume(spec.Owner, v.Name)
-		if err != nil {
-			return cfg, nil, err
-		}
-		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: path, Mapped: p.mapped}, Target: v.Target, ReadOnly: v.ReadOnly})
-	}
-	done, err = b.files(&cfg, p.handsOver(spec))
-	if err == nil && cfg.Listen != nil {
-		err = p.own(b.path("run", serverSocket), isolate.UID)
-	}
-	return cfg, done, err
-}
-
-// handsOver tells whether the program gets its server's socket from us.
-func (p *Provider) handsOver(spec sandbox.Spec) bool {
-	for k, v := range p.cfg.CommandEnv {
-		if spec.Env[k] != v {
-			return false
-		}
-	}
-	return len(p.cfg.CommandEnv) > 0 && spec.Server.Port == 0 && slices.Equal(spec.Command, p.cfg.Command)
-}
-
-func (p *Provider) ids(slot uint32) isolate.IDs {
-	if rootless() {
-		return isolate.IDs{}
-	}
-	return isolate.IDs{Base: p.cfg.FirstID + slot*idRange, Count: idRange}
-}
-
-// overlays stacks the layers of each tree, the newest on top, over the host's
-// tree or the image.
-func (p *Provider) overlays(b *box) (root []isolate.Overlay) {
-	top := p.store.path(b.upper())
-	targets, names := p.trees(b)
-	for i, target := range targets {
-		o := isolate.Overlay{Target: target, Upper: isolate.Dir{Path: top, Mapped: p.mapped}, Data: names[i], Work: filepath.Join(workName, names[i])}
-		for n := len(b.rec.Layers) - 2; n >= 0; n-- {
-			// The host may have got another tree since the layer was made.
-			if path := p.store.path(b.rec.Layers[n], names[i]); exists(path) {
-				o.Lower = append(o.Lower, isolate.Dir{Path: path, Mapped: p.mapped})
-			}
-		}
-		switch {
-		case b.rec.Image != nil:
-			for _, l := range b.rec.Image.Layers {
-				o.Lower = append(o.Lower, isolate.Dir{Path: l, Mapped: p.mapped})
-			}
-		case target == "/":
-			o.Lower = append(o.Lower, isolate.Dir{Path: filepath.Join(p.cfg.Dir, "base", b.rec.Base), Mapped: p.mapped})
-		default:
-			o.Lower = append(o.Lower, isolate.Dir{Path: target, Mapped: p.hostMapped})
-		}
-		root = append(root, o)
-	}
-	return root
-}
-
-// files opens what init writes to, fresh for each run, and empties the folder of
-// the server's socket, which holds whatever the sandbox left there.
-func (b *box) files(cfg *isolate.Config, listen bool) (done func(), err error) {
-	var open []*os.File
-	done = func() {
-		for _, f := range open {
-			f.Close()
-		}
-	}
-	defer func() {
-		if err != nil {
-			done()
-		}
-	}()
-	// Without root the sandbox's user is ours, and may have closed it to us.
-	if err := os.Chmod(b.path("run"), 0o755); err != nil {
-		return done, err
-	}
-	dir, err := os.Open(b.path("run"))
+// Export implements sandbox.Exporter.
+func (p *Provider) Export(ctx context.Context, id string, w io.Writer) error {
+	ctx, done, err := p.runner.Begin(ctx)
 	if err != nil {
-		return done, err
+		return err
 	}
-	defer dir.Close()
-	if err := each(dir, func(e os.DirEntry) error { return removeTree(b.path("run", e.Name())) }); err != nil {
-		return done, err
-	}
-	socket := func(dir *os.File, name string) (*os.File, error) {
-		l, err := isolate.ListenUnix(dir, name, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		f, err := l.File()
-		if err == nil {
-			open = append(open, f)
-		}
-		return f, err
-	}
-	for name, f := range map[string]**os.File{"log.0": &cfg.Log[0], "log.1": &cfg.Log[1], "exit": &cfg.Exit} {
-		if *f, err = os.OpenFile(b.path(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
-			return done, err
-		}
-		open = append(open, *f)
-	}
-	own, err := os.Open(b.dir)
+	defer done()
+	held, err := p.runner.Hold(ctx, id)
 	if err != nil {
-		return done, err
+		return err
 	}
-	defer own.Close()
-	if cfg.Control, err = socket(own, "control"); err == nil && listen {
-		cfg.Listen, err = socket(dir, serverSocket)
+	if !p.disks.HasImages() {
+		held.Release()
+		return fmt.Errorf("%w: export", sandbox.ErrUnsupported)
 	}
-	return done, err
+	d, err := held.CopyDisk(ctx)
+	spec := held.Sandbox().Spec
+	held.Release()
+	if err != nil {
+		return err
+	}
+	defer p.disks.Release(d)
+	return p.disks.Export(ctx, w, d, imageConfig(spec, d.Image))
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// imageConfig describes the image that a sandbox is exported as. The environment of
+// the spec is not part of it, because it may hold secrets.
+func imageConfig(spec sandbox.Spec, from *disk.Image) image.Export {
+	var img disk.Image
+	if from != nil {
+		img = *from
+	}
+	e := image.Export{Command: slices.Clone(img.Command), Env: img.Env, Workdir: cmp.Or(spec.Workdir, img.Workdir, isolate.Home),
+		User: fmt.Sprintf("%d:%d", isolate.UID, isolate.GID)}
+	if len(spec.Command) > 0 {
+		e.Command = slices.Clone(spec.Command)
+	}
+	if len(e.Command) > 0 {
+		e.Command = append(e.Command, spec.Args...)
+	}
+	return e
 }
 
-// complete returns the spec with what it leaves to the image or to the provider.
-func (p *Provider) complete(b *box) sandbox.Spec {
-	spec, img := b.rec.Sandbox.Spec.Clone(), Image{Command: p.cfg.Command, Workdir: isolate.Home}
-	if b.rec.Image != nil {
-		img = *b.rec.Image
-		// An image's own program is what the spec expects only if it says on which
-		// port that serves; otherwise any image gets our server.
-		if len(img.Command) == 0 || spec.Server.Port == 0 && len(p.cfg.Command) > 0 {
-			img.Command = p.cfg.Command
-		}
-	}
-	def := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	r, d := &spec.Resources, p.cfg.Defaults
-	def(&r.CPU, d.CPU)
-	def(&r.CPULimit, d.CPULimit)
-	def(&r.MemoryLimit, max(d.MemoryLimit, r.Memory))
-	def(&r.Pids, d.Pids)
-	def(&r.Files, d.Files)
-	def(&r.Disk, d.Disk)
-	spec.Server.ReadyTimeout = cmp.Or(spec.Server.ReadyTimeout, p.cfg.ReadyTimeout)
-	spec.Server.ReadyPath = cmp.Or(spec.Server.ReadyPath, "/readyz")
-	if len(spec.Command) == 0 {
-		spec.Command = slices.Clone(img.Command)
-	}
-	spec.Workdir = cmp.Or(spec.Workdir, img.Workdir, isolate.Home)
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": isolate.Home, "USER": isolate.User,
-		"LOGNAME": isolate.User, "SHELL": "/bin/bash", "LANG": "C.UTF-8", "XDG_RUNTIME_DIR": "/run/user/1000"}
-	for _, more := range []map[string]string{img.Env, p.cfg.Env, spec.Env} {
-		maps.Copy(env, more)
-	}
-	if slices.Equal(spec.Command, p.cfg.Command) && spec.Server.Port == 0 && !overlap(env, p.cfg.CommandEnv) {
-		maps.Copy(env, p.cfg.CommandEnv)
-	}
-	env[sandbox.EnvEgress] = "unix:" + filepath.Join(egressDir, egressSocket)
-	env[sandbox.EnvListen] = "unix:" + filepath.Join(serverDir, serverSocket)
-	if spec.Server.Port != 0 {
-		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
-	}
-	spec.Env = env
-	return spec
+// ImportImage implements sandbox.Importer.
+func (p *Provider) ImportImage(ctx context.Context, path, ref string) error {
+	return p.disks.ImportImage(ctx, path, ref)
 }
 
-func overlap(a, b map[string]string) bool {
-	for k := range b {
-		if _, ok := a[k]; ok {
-			return true
-		}
-	}
-	return false
+// Images implements sandbox.Importer.
+func (p *Provider) Images(ctx context.Context, prefix string) ([]sandbox.ImageInfo, error) {
+	return p.disks.Images(ctx, prefix)
 }
 
-func limits(r sandbox.Resources) isolate.Limits {
-	return isolate.Limits{CPU: r.CPULimit, Share: r.CPU, Memory: r.MemoryLimit, Pids: r.Pids, Files: r.Files, FileSize: r.Disk}
-}
-
-func environ(spec sandbox.Spec) []string {
-	env := make([]string, 0, len(spec.Env))
-	for k, v := range spec.Env {
-		env = append(env, k+"="+v)
-	}
-	return env
+// DeleteImage implements sandbox.Importer.
+func (p *Provider) DeleteImage(ctx context.Context, ref string) error {
+	return p.disks.DeleteImage(ctx, ref)
 }

@@ -169,7 +169,7 @@ func testTwentyForks(h *hub) {
 	for i := range forks {
 		at := (i*8 + 19) % len(forks)
 		if out := h.sh(forks[at].ID, "cat mine; tail -c 1M big | sha256sum; ls many | wc -l"); out != fmt.Sprintf("%d\n%s500\n", at, sum) {
-			h.t.Errorf("sandbox %d holds %q", at, out)
+			h.t.Errorf("sandbox %d: got %q, want %q", at, out, fmt.Sprintf("%d\n%s500\n", at, sum))
 		}
 		if err := h.Delete(h.t.Context(), forks[at].ID); err != nil {
 			h.t.Fatal(err)
@@ -198,10 +198,10 @@ func testDeepStack(h *hub) {
 		}
 	}
 	if !errors.Is(err, sandbox.ErrExhausted) || depth < 20 {
-		h.t.Errorf("at depth %d: %v", depth, err)
+		h.t.Errorf("at depth %d: %v, want %v", depth, err, sandbox.ErrExhausted)
 	}
 	if out := h.sh(sb.ID, "wc -l < log"); out != fmt.Sprintln(depth) {
-		h.t.Errorf("of %d lines there are %q", depth, out)
+		h.t.Errorf("lines: got %q, want %d", out, depth)
 	}
 }
 
@@ -215,7 +215,7 @@ func testDiffTrees(h *hub) {
 	h.sh(sb.ID, `touch v/inside; rm -r d; mkdir d; touch d/new; rm -r r; touch r; rm link; ln -s / link; mkdir -p n/deep; ln -s /etc n/etc; mkfifo p; rm -f kept; touch kept; touch /tmp/t`)
 	d, err := h.Diff(h.t.Context(), sb.ID, 100)
 	if err != nil || d.Truncated {
-		h.t.Fatalf("%+v, %v", d, err)
+		h.t.Fatalf("diff: got %+v, %v, want all changes", d, err)
 	}
 	var got []string
 	for _, c := range d.Changes {
@@ -242,14 +242,14 @@ func testPlain(h *hub) {
 	h.cfg.NoImage = true
 	h.Provider = h.k.open(h.t, h.cfg)
 	if a := h.Abilities(); !strings.Contains(strings.Join(a.Missing, "\n"), "file by file") {
-		h.t.Errorf("it is not told: %q", a.Missing)
+		h.t.Errorf("missing abilities: got %q, want one about copying file by file", a.Missing)
 	}
 	origin := h.create(sandbox.Spec{})
 	h.sh(origin.ID, "mkdir d; echo a > d/a; ln d/a d/b; ln -s d/a l; mkfifo p; chmod 751 d; chmod 400 d/a; truncate -s 1G hole; echo end >> hole; rm -rf ~/.bashrc; touch -d @1000000000 d/a")
 	h.write(origin.ID)
 	fork := h.fork(origin.ID, 1)[0]
 	if out := h.sh(fork.ID, "cat d/b l; stat -c '%a %h %U %Y' d/a; stat -c %a d; stat -c %F p; tail -c 4 hole; test $(du -k hole | cut -f1) -lt 1000 && echo sparse"); out != "a\na\n400 2 gem 1000000000\n751\nfifo\nend\nsparse\n" {
-		h.t.Errorf("the fork shows %q", out)
+		h.t.Errorf("the fork: got %q, want all attributes as in the origin", out)
 	}
 	if out := h.sh(fork.ID, "n=$(tail -n 1 b); seq $n | cmp - b && echo same"); out != "same\n" {
 		h.t.Errorf("the fork's file is not what was written: %q", out)
@@ -260,7 +260,7 @@ func testPlain(h *hub) {
 		h.t.Fatal(err)
 	}
 	if out := h.sh(fork.ID, "cat d/a"); out != "a\n" {
-		h.t.Errorf("after the rollback: %q", out)
+		h.t.Errorf("after the rollback: got %q, want %q", out, "a\n")
 	}
 }
 
@@ -272,21 +272,21 @@ func testBadRollback(h *hub) {
 	h.snap(sb.ID, "bad")
 	ctx := h.t.Context()
 	if err := h.Rollback(ctx, sb.ID, "bad"); !errors.Is(err, sandbox.ErrNotReady) {
-		h.t.Errorf("got %v", err)
+		h.t.Errorf("got %v, want %v", err, sandbox.ErrNotReady)
 	}
 	if got, err := h.Get(ctx, sb.ID); err != nil || got.State != sandbox.Stopped {
-		h.t.Errorf("got %+v, %v", got, err)
+		h.t.Errorf("got %+v, %v, want it stopped", got, err)
 	}
 	h.Close()
 	h.Provider = h.k.open(h.t, h.cfg)
 	if err := h.Start(ctx, sb.ID); !errors.Is(err, sandbox.ErrNotReady) {
-		h.t.Errorf("it is not on the bad disk: %v", err)
+		h.t.Errorf("it is not on the bad disk: %v, want %v", err, sandbox.ErrNotReady)
 	}
 	if err := h.Rollback(ctx, sb.ID, "good"); err != nil {
 		h.t.Fatal(err)
 	}
-	if out := h.sh(sb.ID, "ls"); out != "" {
-		h.t.Errorf("the good disk holds %q", out)
+	if out := h.sh(sb.ID, "ls"); out != "workspace\n" {
+		h.t.Errorf("files on the good disk: got %q, want %q", out, "workspace\n")
 	}
 }
 
@@ -298,7 +298,7 @@ func testLostLayer(h *hub) {
 	}
 	h.editJSON(bad.ID, func(rec map[string]any) { rec["layers"] = []string{"0123456789abcdef"} })
 	if got, err := h.Get(h.t.Context(), bad.ID); err != nil || got.State != sandbox.Failed || !strings.Contains(got.Message, "lost") {
-		h.t.Errorf("got %+v, %v", got, err)
+		h.t.Errorf("got %+v, %v, want it failed, with a lost disk", got, err)
 	}
 	if h.Start(h.t.Context(), bad.ID) == nil {
 		h.t.Error("it was started on nothing")
@@ -316,7 +316,7 @@ func testLeftFrozen(h *hub) {
 	}
 	h.editJSON(sb.ID, func(rec map[string]any) { rec["sandbox"].(map[string]any)["state"] = "running" })
 	if got, err := h.Get(h.t.Context(), sb.ID); err != nil || got.State != sandbox.Running {
-		h.t.Errorf("got %+v, %v", got, err)
+		h.t.Errorf("got %+v, %v, want it running", got, err)
 	}
 	if _, err := h.try(sb.ID, http.MethodGet, "/readyz", ""); err != nil {
 		h.t.Error(err)
@@ -353,7 +353,7 @@ func testUnreadableSnapshot(h *hub) {
 		}
 	}
 	if out := h.sh(h.create(sandbox.Spec{Snapshot: "first"}).ID, "cat file"); out != "kept\n" {
-		h.t.Errorf("got %q", out)
+		h.t.Errorf("got %q, want %q", out, "kept\n")
 	}
 }
 

@@ -77,10 +77,10 @@ func TestGuard(t *testing.T) {
 		name string
 		run  func(*hub)
 	}{
-		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory}, {"disk", testDisk}, {"many files", testManyFiles},
+		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory}, {"disk", testDisk}, {"quota", testQuota}, {"volume quota", testVolumeQuota}, {"volume without quota", testVolumeWithoutQuota}, {"stuck", testStuck}, {"many files", testManyFiles},
 		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"way out", testWayOut},
 		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped}, {"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
-		{"rounds", testRounds}, {"killed at any moment", testKilled},
+		{"hostile", testHostile}, {"disk rate", testDiskRate}, {"rounds", testRounds}, {"killed at any moment", testKilled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := k.config(t)
@@ -117,6 +117,15 @@ func (h *hub) clean() {
 			h.t.Error(err)
 		}
 	}
+	volumes, err := h.Volumes(ctx, "")
+	if err != nil {
+		h.t.Error(err)
+	}
+	for _, v := range volumes {
+		if err := h.DeleteVolume(ctx, v.Owner, v.Name); err != nil {
+			h.t.Error(err)
+		}
+	}
 	if layers, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "disk", "*", "root")); len(layers) > 0 {
 		h.t.Errorf("layers are left: %q", layers)
 	}
@@ -133,15 +142,16 @@ func testNeighbours(h *hub) {
 	for _, c := range []struct{ command, want string }{
 		{"cat /tmp/secret /dev/shm/secret 2>&1 | grep -c secret:", ""},
 		{"pgrep -c sleep", "0\n[exit status 1]"},
-		{"hostname", b.ID + "\n"},
+		{"hostname", "b\n"},
 		{"tr '\\0' ' ' </proc/1/cmdline; cat /proc/1/comm", "init isolate-init init\n"},
 		{"getent hosts $(hostname) | wc -l", "1\n"},
 		{"ls -a /run/cove", ".\n..\n"},
+		{"grep -c ' - btrfs ' /proc/self/mountinfo", "0\n[exit status 1]"},
 		{"touch /run/cove/x 2>&1", "touch: cannot touch '/run/cove/x': Read-only file system\n[exit status 1]"},
 		{"stat -f -c %T /run/payload", "tmpfs\n"},
 		{"touch /run/payload 2>&1", "touch: cannot touch '/run/payload': Permission denied\n[exit status 1]"},
 		{"find / -xdev -name '*" + a.ID + "*' 2>/dev/null | wc -l", "0\n"},
-		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},
+		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e ^NPM_CONFIG_PREFIX= -e ^PIP_BREAK_SYSTEM_PACKAGES= -e ^SSL_CERT_FILE= -e ^REQUESTS_CA_BUNDLE= -e ^NODE_EXTRA_CA_CERTS= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},
 	} {
 		if got := h.sh(b.ID, c.command); got != c.want && c.want != "" {
 			h.t.Errorf("%s: got %q, want %q", c.command, got, c.want)
@@ -213,18 +223,18 @@ func testVolumes(h *hub) {
 	a, b := h.create(volume("shared", "/home/gem/data", false)), h.create(volume("shared", "/data", true))
 	h.sh(a.ID, "echo hello > /home/gem/data/file")
 	if out := h.sh(b.ID, "cat /data/file; stat -c %U /data/file; touch /data/x 2>&1"); out != "hello\ngem\ntouch: cannot touch '/data/x': Read-only file system\n[exit status 1]" {
-		h.t.Errorf("the other sandbox: %q", out)
+		h.t.Errorf("the other sandbox: got %q, want the file, and no writing", out)
 	}
 	foreign := volume("shared", "/data", false)
 	foreign.Owner = "bob"
 	if out := h.sh(h.create(foreign).ID, "ls /data"); out != "" {
-		h.t.Errorf("another owner's volume of that name holds %q", out)
+		h.t.Errorf("another owner's volume of that name: got %q, want it empty", out)
 	}
 	if err := errors.Join(h.Delete(h.t.Context(), a.ID), h.Delete(h.t.Context(), b.ID)); err != nil {
 		h.t.Fatal(err)
 	}
 	if out := h.sh(h.create(volume("shared", "/mnt/v", false)).ID, "cat /mnt/v/file"); out != "hello\n" {
-		h.t.Errorf("a later sandbox reads %q", out)
+		h.t.Errorf("a later sandbox: got %q, want %q", out, "hello\n")
 	}
 }
 
@@ -237,7 +247,7 @@ func testWayOut(h *hub) {
 	}
 	defer l.Close()
 	if out := h.sh(sb.ID, "ls /run/cove; rm -f /run/cove/egress.sock 2>&1; mv /run/cove /run/other 2>&1 | wc -l"); !strings.HasPrefix(out, "egress.sock\nrm: ") || !strings.HasSuffix(out, "1\n") {
-		h.t.Errorf("got %q", out)
+		h.t.Errorf("got %q, want the socket in place", out)
 	}
 	if out := h.sh(sb.ID, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80), 2)' 2>&1 | tail -1"); !strings.Contains(out, "unreachable") {
 		h.t.Errorf("a way around: %q", out)
@@ -247,15 +257,8 @@ func testWayOut(h *hub) {
 func testTCPServer(h *hub) {
 	sb := h.create(sandbox.Spec{Server: sandbox.Server{Port: 8080}})
 	if out := h.sh(sb.ID, "echo $COVE_LISTEN"); out != "tcp:127.0.0.1:8080\n" {
-		h.t.Errorf("got %q", out)
+		h.t.Errorf("got %q, want %q", out, "tcp:127.0.0.1:8080\n")
 	}
-}
-
-// images serves one that consists of two layers.
-type images struct{ layers []string }
-
-func (i images) Resolve(context.Context, string) (local.Image, error) {
-	return local.Image{Layers: i.layers, Command: []string{"/server"}, Env: map[string]string{"FROM": "image"}, Workdir: "/srv/app"}, nil
 }
 
 func testImage(h *hub) {
@@ -268,22 +271,23 @@ func testImage(h *hub) {
 	for path, data := range map[string][]byte{
 		filepath.Join(lower, "server"): []byte("hidden by the upper layer"), filepath.Join(upper, "server"): payload, filepath.Join(lower, "lower"): nil,
 	} {
-		if err := os.WriteFile(path, data, 0o755); err != nil {
-			h.t.Fatal(err)
-		}
+		testenv.WriteProgram(h.t, path, data)
 	}
 	for _, d := range []string{upper, lower} {
 		if err := os.Chmod(d, 0o755); err != nil {
 			h.t.Fatal(err)
 		}
 	}
-	h.cfg.Images = images{[]string{upper, lower}}
+	h.cfg.Images.Dir = filepath.Join(h.cfg.Dir, "images")
 	h.Provider = h.k.open(h.t, h.cfg)
+	if err := h.ImportImage(h.t.Context(), saveImage(h.t, lower, upper), "some/image:1"); err != nil {
+		h.t.Fatal(err)
+	}
 	sb := h.create(sandbox.Spec{Image: "some/image:1"})
 	for range 2 {
 		for path, want := range map[string]string{"/env/FROM": "image", "/env/PWD": ""} {
 			if got, err := h.try(sb.ID, http.MethodGet, path, ""); got != want || err != nil {
-				h.t.Errorf("%s is %q, %v", path, got, err)
+				h.t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 			}
 		}
 		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
@@ -295,12 +299,12 @@ func testImage(h *hub) {
 // testUnmapped: where no filesystem can translate owners they are written as they are.
 func testUnmapped(h *hub) {
 	h.Close()
-	h.cfg.Unmap()
+	h.cfg.WithoutIDMaps()
 	h.Provider = h.k.open(h.t, h.cfg)
 	sb := h.create(sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
 	for range 2 {
 		if out := h.sh(sb.ID, "id -un; touch x /data/y; stat -c %U x /data/y /home/gem /run/aio"); out != "gem\ngem\ngem\ngem\ngem\n" {
-			h.t.Errorf("got %q", out)
+			h.t.Errorf("got %q, want %q", out, "gem\ngem\ngem\ngem\ngem\n")
 		}
 		if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
 			h.t.Fatal(err)
@@ -360,13 +364,13 @@ func testReboot(h *hub) {
 	})
 	got, err := h.Get(h.t.Context(), sb.ID)
 	if err != nil || got.State != sandbox.Failed || got.Message == "" {
-		h.t.Fatalf("got %+v, %v", got, err)
+		h.t.Fatalf("got %+v, %v, want it failed, with a message", got, err)
 	}
 	if err := h.Start(h.t.Context(), sb.ID); err != nil {
 		h.t.Fatal(err)
 	}
 	if out := h.sh(sb.ID, "cat file"); out != "kept\n" {
-		h.t.Errorf("the disk holds %q", out)
+		h.t.Errorf("the file on the disk: got %q, want %q", out, "kept\n")
 	}
 }
 
@@ -406,10 +410,10 @@ func testStubborn(h *hub) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := h.Stop(ctx, sb.ID); err != nil {
-		h.t.Errorf("a caller without patience: %v", err)
+		h.t.Errorf("stop with a short deadline: %v", err)
 	}
 	if got, err := h.Get(h.t.Context(), sb.ID); err != nil || got.State != sandbox.Stopped {
-		h.t.Errorf("got %+v, %v", got, err)
+		h.t.Errorf("got %+v, %v, want it stopped", got, err)
 	}
 }
 
@@ -418,7 +422,7 @@ func testRounds(h *hub) {
 	for range 30 {
 		sb := h.create(sandbox.Spec{})
 		if out := h.sh(sb.ID, "echo hello"); out != "hello\n" {
-			h.t.Errorf("got %q", out)
+			h.t.Errorf("got %q, want %q", out, "hello\n")
 		}
 		if err := h.Delete(h.t.Context(), sb.ID); err != nil {
 			h.t.Fatal(err)

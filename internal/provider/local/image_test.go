@@ -1,46 +1,113 @@
 package local_test
 
 import (
-	"context"
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/image"
-	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// stored serves images that are in a store.
-type stored struct{ *image.Store }
-
-func (s stored) Resolve(ctx context.Context, ref string) (local.Image, error) {
-	img, err := s.Store.Resolve(ctx, ref)
-	return local.Image{Layers: img.Layers, Command: img.Command, Env: img.Env, Workdir: img.Workdir}, err
-}
-
-// first serves one image from folders, and others from a store.
-type first struct {
-	images
-	then stored
-}
-
-func (f first) Resolve(ctx context.Context, ref string) (local.Image, error) {
-	if ref == "first" {
-		return f.images.Resolve(ctx, ref)
+// saveImage writes an image that consists of folders, the lowest first, as an
+// archive.
+func saveImage(t *testing.T, layers ...string) (path string) {
+	t.Helper()
+	store, err := image.Open(image.Config{Dir: t.TempDir(), MinFree: -1})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return f.then.Resolve(ctx, ref)
+	defer store.Close()
+	e := image.Export{Command: []string{"/server"}, Env: map[string]string{"FROM": "image"}, Workdir: "/srv/app"}
+	for _, dir := range layers {
+		var packed bytes.Buffer
+		if _, err := image.Tar(t.Context(), &packed, dir, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.Layers = append(e.Layers, func() (io.ReadCloser, error) { return io.NopCloser(&packed), nil })
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "image.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.Save(t.Context(), f, e), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
 }
 
-// TestExport: a sandbox that was exported and loaded again holds what it held,
-// lacks what it lacked, and starts the same program.
-func TestExport(t *testing.T) {
+func TestImages(t *testing.T) {
 	testenv.NeedRoot(t)
 	k := newKit(t)
+	t.Run("import", func(t *testing.T) { testImport(t, k) })
+	t.Run("none", func(t *testing.T) { testNoImages(t, k) })
+	t.Run("export", func(t *testing.T) { testExport(t, k) })
+	t.Run("export without an image", func(t *testing.T) { testExportOwn(t, k) })
+}
+
+// testImport: an imported image is listed under its reference until it is
+// deleted, and only by those who name that reference.
+func testImport(t *testing.T, k kit) {
+	cfg := k.config(t)
+	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
+	p := k.open(t, cfg)
+	defer p.Close()
+	layer := t.TempDir()
+	if err := os.WriteFile(filepath.Join(layer, "hello"), []byte("hi"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "imported.invalid/0123456789abcdef0123456789abcdef/"
+	if err := p.ImportImage(t.Context(), saveImage(t, layer), prefix+"a"); err != nil {
+		t.Fatal(err)
+	}
+	list := func(prefix string) []sandbox.ImageInfo {
+		t.Helper()
+		got, err := p.Images(t.Context(), prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := list(prefix); len(got) != 1 || got[0].Ref != prefix+"a:latest" || got[0].Size != 2 {
+		t.Fatalf("images: got %+v, want %sa:latest of 2 bytes", got, prefix)
+	}
+	if got := list("imported.invalid/other/"); len(got) != 0 {
+		t.Errorf("images of another prefix: got %+v, want none", got)
+	}
+	if err := p.DeleteImage(t.Context(), prefix+"a"); err != nil {
+		t.Error(err)
+	}
+	if got := list(prefix); len(got) != 0 {
+		t.Errorf("images after the delete: got %+v, want none", got)
+	}
+	if err := p.DeleteImage(t.Context(), prefix+"a"); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("second delete: got %v, want %v", err, sandbox.ErrNotFound)
+	}
+}
+
+// testNoImages: without a store every call about images is refused.
+func testNoImages(t *testing.T, k kit) {
+	p := k.open(t, k.config(t))
+	defer p.Close()
+	_, list := p.Images(t.Context(), "")
+	for what, err := range map[string]error{"import": p.ImportImage(t.Context(), "/a.tar", "a"), "list": list, "delete": p.DeleteImage(t.Context(), "a")} {
+		if !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("%s: got %v, want %v", what, err, sandbox.ErrUnsupported)
+		}
+	}
+}
+
+// testExport: a sandbox that was exported and loaded again holds what it held,
+// lacks what it lacked, and starts the same program.
+func testExport(t *testing.T, k kit) {
 	lower, upper := t.TempDir(), t.TempDir()
 	payload, err := os.ReadFile(k.payload)
 	if err != nil {
@@ -57,19 +124,17 @@ func TestExport(t *testing.T) {
 			t.Fatal(step)
 		}
 	}
-	store, err := image.Open(image.Config{Dir: t.TempDir(), MinFree: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
 	cfg := k.config(t)
-	cfg.Images, cfg.Saver = first{images{[]string{upper, lower}}, stored{store}}, store
+	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
 	h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
 	t.Cleanup(h.clean)
 	if !h.Abilities().Export {
-		t.Fatal("export is not told")
+		t.Fatal("abilities: got no export, want it")
 	}
 
+	if err := h.ImportImage(t.Context(), saveImage(t, lower, upper), "first"); err != nil {
+		t.Fatal(err)
+	}
 	sb := h.create(sandbox.Spec{Image: "first", Env: map[string]string{"SECRET": "s3cret"}})
 	put := func(id, method, path, body string) {
 		t.Helper()
@@ -84,9 +149,9 @@ func TestExport(t *testing.T) {
 	}
 	put(sb.ID, http.MethodDelete, "/disk/old", "")
 	put(sb.ID, http.MethodPut, "/disk/new", "new")
-	used, err := h.ImageLayers()
-	if err != nil || !slices.Contains(used, lower) || !slices.Contains(used, upper) {
-		t.Errorf("layers in use: %q, %v", used, err)
+	used, err := h.UsedImageLayers()
+	if err != nil || len(used) != 2 {
+		t.Errorf("image layers in use: got %q, %v, want two", used, err)
 	}
 
 	file := filepath.Join(t.TempDir(), "image.tar")
@@ -97,22 +162,22 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Load(t.Context(), "tar:"+file, "exported:1", nil); err != nil {
+	if err := h.ImportImage(t.Context(), file, "exported:1"); err != nil {
 		t.Fatal(err)
 	}
 	again := h.create(sandbox.Spec{Image: "exported:1"})
 	for path, want := range map[string]string{"/disk/below": "below", "/disk/kept": "kept", "/disk/new": "new", "/env/FROM": "image", "/env/SECRET": ""} {
 		if got, err := h.try(again.ID, http.MethodGet, path, ""); got != want || err != nil {
-			t.Errorf("%s is %q, %v", path, got, err)
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}
 	}
 	if _, err := h.try(again.ID, http.MethodGet, "/disk/old", ""); err == nil {
-		t.Error("a deleted file is back")
+		t.Error("a deleted file is in the export")
 	}
 	put(again.ID, http.MethodPut, "/disk/kept", "mine") // it belongs to the same user
 	// One that nobody reads to the end leaves nothing.
 	if err := h.Export(t.Context(), sb.ID, failing{}); err == nil {
-		t.Error("exported to nowhere")
+		t.Error("an export whose writer fails succeeded")
 	}
 	if err := h.Delete(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
@@ -122,3 +187,58 @@ func TestExport(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// testExportOwn: a sandbox without an image stands on the host's files, and exports
+// none of them.
+func testExportOwn(t *testing.T, k kit) {
+	cfg := k.config(t)
+	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
+	h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
+	t.Cleanup(h.clean)
+	sb := h.create(sandbox.Spec{})
+	if _, err := h.try(sb.ID, http.MethodPut, "/disk/mine", "mine"); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := h.Export(t.Context(), sb.ID, &b); err != nil {
+		t.Fatal(err)
+	}
+	own := false
+	for _, name := range exportedNames(t, &b) {
+		own = own || name == "home/gem/mine"
+		if (strings.HasPrefix(name, "usr/") || strings.HasPrefix(name, "opt/")) && !strings.HasSuffix(name, "/") {
+			t.Errorf("the export has the host's file %s, want only what the sandbox changed", name)
+		}
+	}
+	if !own {
+		t.Error("the export lacks home/gem/mine")
+	}
+	if err := h.Delete(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exportedNames lists the files in all layers of an image.
+func exportedNames(t *testing.T, r io.Reader) (names []string) {
+	t.Helper()
+	each := func(r io.Reader, do func(*tar.Header, io.Reader)) {
+		for in := tar.NewReader(r); ; {
+			h, err := in.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(h, in)
+		}
+	}
+	each(r, func(_ *tar.Header, in io.Reader) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return // not a layer
+		}
+		each(z, func(h *tar.Header, _ io.Reader) { names = append(names, h.Name) })
+	})
+	return names
+}

@@ -32,13 +32,7 @@ func newKit(t *testing.T) kit {
 	t.Helper()
 	dir := t.TempDir()
 	k := kit{filepath.Join(dir, "hub"), filepath.Join(dir, "payload")}
-	for out, src := range map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve"} {
-		cmd := exec.Command("go", "build", "-o", out, src)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-	}
+	testenv.Build(t, map[string]string{k.hub: "./testdata/hub", k.payload: "../providertest/testdata/serve"})
 	return k
 }
 
@@ -64,19 +58,20 @@ func (k kit) left(cfg local.Config) (left []string) {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
 	more, _ := filepath.Glob("/sys/fs/cgroup/*/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
 	left = append(groups, more...)
-	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*", "disk/sandboxes/.*-deep-*", "trial*", ".trial*"} {
+	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*", "disk/sandboxes/.*-deep-*", "sockets/*", "trial*", ".trial*"} {
 		files, _ := filepath.Glob(filepath.Join(cfg.Dir, pattern))
 		left = append(left, files...)
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
 		// The filesystems of all disks and of programs stay while the provider is open.
-		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") && !strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") {
+		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") && !strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") &&
+			!strings.Contains(line, filepath.Join(cfg.Dir, "sockets")+" ") {
 			left = append(left, "a mount: "+line)
 		}
 	}
 	layers, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*"))
-	left = append(left, slices.DeleteFunc(layers, func(l string) bool { return l == boxes(cfg.Dir) })...)
+	left = append(left, slices.DeleteFunc(layers, func(l string) bool { return l == boxes(cfg.Dir) || filepath.Base(l) == "volumes" })...)
 	sockets, _ := os.ReadFile("/proc/net/unix")
 	if bytes.Contains(sockets, []byte(cfg.Dir)) {
 		left = append(left, "a socket")
@@ -144,7 +139,15 @@ func TestProvider(t *testing.T) {
 	testenv.NeedRoot(t)
 	t.Parallel()
 	k := newKit(t)
-	runSuite(t, k)
+	runSuite(t, k, "")
+}
+
+// TestProviderGVisor runs the suite with gVisor's kernel between programs and ours.
+func TestProviderGVisor(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.Need(t, "runsc")
+	t.Parallel()
+	runSuite(t, newKit(t), "gvisor")
 }
 
 // TestProviderWithoutRoot runs the suite once more, in a process of another user.
@@ -152,7 +155,7 @@ func TestProviderWithoutRoot(t *testing.T) {
 	t.Parallel()
 	const hub, payload, uid = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", 54322
 	if os.Getenv(hub) != "" {
-		runSuite(t, kit{os.Getenv(hub), os.Getenv(payload)})
+		runSuite(t, kit{os.Getenv(hub), os.Getenv(payload)}, "")
 		return
 	}
 	testenv.NeedRoot(t) // to become another user
@@ -164,14 +167,8 @@ func TestProviderWithoutRoot(t *testing.T) {
 	defer os.RemoveAll(tmp)
 	// The test binary's own folder is closed to others.
 	self := filepath.Join(tmp, "test")
-	data, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(self, data, 0o755)
-	}
-	if err == nil {
-		err = os.Chown(tmp, uid, uid)
-	}
-	if err != nil {
+	testenv.CopySelf(t, self)
+	if err := os.Chown(tmp, uid, uid); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []string{filepath.Dir(k.hub), filepath.Dir(filepath.Dir(k.hub))} {
@@ -191,10 +188,18 @@ func TestProviderWithoutRoot(t *testing.T) {
 	}
 }
 
-func runSuite(t *testing.T, k kit) {
+// runSuite runs the suite on sandboxes of a kind of isolation.
+func runSuite(t *testing.T, k kit, isolation string) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		cfg := k.config(t)
+		cfg.ReadyTimeout = 3 * time.Minute // of a busy machine
+		crowd := 0
+		if isolation == "gvisor" {
+			cfg.Runsc, _ = exec.LookPath("runsc")
+			crowd = 20 // each has a kernel to start
+		}
 		return providertest.Harness{
+			Crowd: crowd,
 			Open: func() (sandbox.Provider, error) {
 				p, err := local.Open(context.Background(), cfg)
 				if err != nil {
@@ -202,7 +207,7 @@ func runSuite(t *testing.T, k kit) {
 				}
 				return p, nil
 			},
-			Spec: func() sandbox.Spec { return sandbox.Spec{} },
+			Spec: func() sandbox.Spec { return sandbox.Spec{Isolation: isolation} },
 			Left: func() []string { return k.left(cfg) },
 			CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
 				hub, out := k.dying(t, cfg, specs, "")
@@ -214,9 +219,9 @@ func runSuite(t *testing.T, k kit) {
 			DieCreating: func(t *testing.T, spec sandbox.Spec) {
 				hub, out := k.dying(t, cfg, []sandbox.Spec{spec}, "")
 				if !eventually(func() bool {
-					sockets, _ := filepath.Glob(filepath.Join(boxes(cfg.Dir), "*/run/*.sock"))
-					return slices.ContainsFunc(sockets, func(s string) bool {
-						record, _ := os.ReadFile(filepath.Join(s, "../../state.json"))
+					records, _ := filepath.Glob(filepath.Join(boxes(cfg.Dir), "*/state.json"))
+					return slices.ContainsFunc(records, func(name string) bool {
+						record, _ := os.ReadFile(name)
 						return bytes.Contains(record, []byte(`"state":"creating"`))
 					})
 				}) {

@@ -16,7 +16,7 @@ import (
 
 type named struct{ owner, name string }
 
-// snapshot is a disk that is kept. Its files are never changed.
+// snapshot is a disk that is kept. Its files never change.
 type snapshot struct {
 	info  sandbox.Snapshot
 	files map[string][]byte
@@ -145,7 +145,7 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 	}
 	made := []sandbox.Sandbox{}
 	for _, spec := range specs {
-		sb, err := p.make(ctx, spec, disk)
+		sb, err := p.create(ctx, spec, disk)
 		if err != nil {
 			for _, sb := range made {
 				err = errors.Join(err, p.Delete(ctx, sb.ID))
@@ -187,7 +187,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 	return d, nil
 }
 
-// useVolume makes a volume that a spec names, if it does not exist.
+// useVolume creates a volume that a spec names, if it does not exist.
 func (p *Provider) useVolume(owner, name string) {
 	p.cfg.Store.mu.Lock()
 	defer p.cfg.Store.mu.Unlock()
@@ -227,7 +227,7 @@ func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeI
 	all := []sandbox.VolumeInfo{}
 	for _, v := range p.cfg.Store.vols {
 		if owner == "" || owner == v.Owner {
-			v.Sandboxes = users(boxes, v.Owner, v.Name)
+			v.Sandboxes = sandbox.VolumeUsers(boxes, v.Owner, v.Name)
 			all = append(all, v)
 		}
 	}
@@ -235,17 +235,6 @@ func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeI
 		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
-}
-
-// users lists the sandboxes that have a volume in their spec.
-func users(boxes []sandbox.Sandbox, owner, name string) []string {
-	ids := []string{}
-	for _, sb := range boxes {
-		if sb.Spec.Owner == owner && slices.ContainsFunc(sb.Spec.Volumes, func(v sandbox.Volume) bool { return v.Name == name }) {
-			ids = append(ids, sb.ID)
-		}
-	}
-	return ids
 }
 
 // DeleteVolume implements sandbox.Volumer.
@@ -259,7 +248,7 @@ func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
 	if _, ok := p.cfg.Store.vols[named{owner, name}]; !ok {
 		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
 	}
-	if ids := users(boxes, owner, name); len(ids) > 0 {
+	if ids := sandbox.VolumeUsers(boxes, owner, name); len(ids) > 0 {
 		return fmt.Errorf("%w: volume %q is used by %s; delete that first", sandbox.ErrState, name, strings.Join(ids, ", "))
 	}
 	delete(p.cfg.Store.vols, named{owner, name})

@@ -1,7 +1,7 @@
-// Package mem is a provider whose sandboxes are HTTP servers inside this
-// process. It is a fake for tests of whatever stands on sandbox.Provider, and
-// passes the same suite as the real ones. It owns its servers; it isolates
-// nothing, refuses images, and its volumes are names without content.
+// Package mem is a provider whose sandboxes are HTTP servers inside this process. It is
+// a fake for tests of the users of sandbox.Provider, and passes the same suite as the
+// real ones. It owns its servers; it isolates nothing, refuses images, and its volumes
+// are names without content.
 package mem
 
 import (
@@ -18,26 +18,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Guest is what runs inside a sandbox.
+// Guest is the program of a sandbox.
 type Guest interface {
 	http.Handler
-	// Pause and Resume stand for the freezer; requests are held back by the
-	// provider itself.
+	// Pause and Resume stand for the freezer; the provider itself holds back requests.
 	Pause()
 	Resume()
 	Close() error
 }
 
-// Config says what sandboxes consist of.
+// Config says where sandboxes are kept and what they run.
 type Config struct {
-	// Store is the machine on which the sandboxes live; it outlives the provider.
+	// Store is the machine of the sandboxes; it outlives the provider.
 	Store *Store
-	// Run starts the program of a sandbox. It calls exit when the program ends
-	// by itself.
+	// Run starts the program of a sandbox, which calls exit when it ends by itself.
 	Run func(sb sandbox.Sandbox, disk *Disk, exit func(code int)) (Guest, error)
 }
 
-// Store is a machine: the sandboxes on it and who holds it. The zero value is ready.
+// Store is a machine: its sandboxes and the provider that uses it. The zero value is
+// ready to use.
 type Store struct {
 	mu     sync.Mutex
 	holder *Provider
@@ -52,7 +51,7 @@ type box struct {
 	disk Disk
 	was  map[string][]byte // on the disk when it started
 	from string            // the snapshot it started from
-	life *life             // nil while nothing runs
+	run  *run              // nil while nothing runs
 }
 
 // Provider implements sandbox.Provider.
@@ -69,10 +68,10 @@ var (
 	_ sandbox.Volumer     = (*Provider)(nil)
 )
 
-// Open takes hold of the store and adopts what is on it.
+// Open locks the store and adopts the sandboxes in it.
 func Open(cfg Config) (*Provider, error) {
 	if cfg.Store == nil || cfg.Run == nil {
-		return nil, errors.New("open mem provider: give a Store and Run")
+		return nil, errors.New("open mem provider: Store and Run are required")
 	}
 	p := &Provider{cfg: cfg, table: sandbox.NewTable[*box]()}
 	s := cfg.Store
@@ -94,14 +93,14 @@ func Open(cfg Config) (*Provider, error) {
 		if _, err := p.table.Adopt(b.sb, b); err != nil {
 			return nil, err
 		}
-		if b.life != nil {
-			p.mind(id, b.life)
+		if b.run != nil {
+			p.watchEnd(id, b.run)
 		}
 	}
 	return p, nil
 }
 
-// Abandon lets go of the store as kill -9 would: nothing is tidied.
+// Abandon releases the store without any cleanup, like kill -9.
 func (p *Provider) Abandon() {
 	p.table.Close(errAbandoned)
 	p.release()
@@ -124,7 +123,7 @@ func (p *Provider) release() {
 	}
 }
 
-// Left names the sandboxes on the machine.
+// Left lists the sandboxes on the machine.
 func (s *Store) Left() (left []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Store) Left() (left []string) {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true, Volume: true, Isolation: []string{"none"},
-		Missing: []string{"mem isolates nothing: use it only in tests"}}
+		Missing: []string{"mem isolates nothing; use it only in tests"}}
 }
 
 // Create implements sandbox.Provider.
@@ -156,11 +155,11 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 			return sandbox.Sandbox{}, err
 		}
 	}
-	return p.make(ctx, spec, from)
+	return p.create(ctx, spec, from)
 }
 
-// make creates a sandbox whose disk starts as from.
-func (p *Provider) make(ctx context.Context, spec sandbox.Spec, from snapshot) (sandbox.Sandbox, error) {
+// create creates a sandbox whose disk starts from a snapshot.
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec, from snapshot) (sandbox.Sandbox, error) {
 	now := time.Now()
 	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: now, Changed: now}
 	if sb.Spec.Name == "" {
@@ -190,34 +189,34 @@ func (p *Provider) check(spec sandbox.Spec) error {
 	case err != nil:
 		return err
 	case spec.Image != "" || spec.Isolation != "" && spec.Isolation != "none":
-		return fmt.Errorf("%w: mem has no images and no isolation", sandbox.ErrUnsupported)
+		return fmt.Errorf("%w: mem supports neither images nor isolation", sandbox.ErrUnsupported)
 	}
 	return nil
 }
 
-// start runs the guest and waits until it is ready; it undoes all on failure.
+// start runs the guest and waits until it is ready; on failure it undoes that.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box]) error {
 	began, b := time.Now(), row.Data
-	l, err := p.run(row.Sandbox(), &b.disk)
+	l, err := p.startGuest(row.Sandbox(), &b.disk)
 	if err != nil {
 		return err
 	}
-	b.life = l
-	if err := l.ready(ctx, row.Sandbox().Spec.Server); err != nil {
+	b.run = l
+	if err := l.waitReady(ctx, row.Sandbox().Spec.Server); err != nil {
 		if !errors.Is(err, errAbandoned) {
 			b.kill()
 		}
 		return err
 	}
-	p.mind(row.Sandbox().ID, l)
+	p.watchEnd(row.Sandbox().ID, l)
 	p.change(row, func(sb *sandbox.Sandbox) {
 		sb.State, sb.Message, sb.Stages = sandbox.Running, "", []sandbox.Stage{{Name: "ready", Took: time.Since(began)}}
 	})
 	return nil
 }
 
-// mind waits, in the background, for the guest to end by itself.
-func (p *Provider) mind(id string, l *life) {
+// watchEnd waits, in the background, for the guest to end by itself.
+func (p *Provider) watchEnd(id string, l *run) {
 	p.table.Go(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
@@ -231,7 +230,7 @@ func (p *Provider) mind(id string, l *life) {
 			return
 		}
 		defer row.Release()
-		if row.Data.life != l {
+		if row.Data.run != l {
 			return // stopped or deleted meanwhile
 		}
 		row.Data.kill()
@@ -241,7 +240,7 @@ func (p *Provider) mind(id string, l *life) {
 	})
 }
 
-// change edits the sandbox in the store and in the table.
+// change edits the sandbox, in the table and in the store.
 func (p *Provider) change(row *sandbox.Row[*box], edit func(*sandbox.Sandbox)) {
 	p.keep(row, row.Change(edit))
 }
@@ -290,7 +289,7 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 
 // Delete implements sandbox.Provider.
 func (p *Provider) Delete(ctx context.Context, id string) error {
-	row, err := p.table.AcquireDoomed(context.WithoutCancel(ctx), id)
+	row, err := p.table.AcquireForDelete(context.WithoutCancel(ctx), id)
 	if err != nil || row == nil {
 		return err
 	}
@@ -301,21 +300,21 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 
 // Pause implements sandbox.Provider.
 func (p *Provider) Pause(ctx context.Context, id string) error {
-	return p.turn(ctx, id, sandbox.Paused, []sandbox.State{sandbox.Running}, func(b *box) { b.life.pause() })
+	return p.changeState(ctx, id, sandbox.Paused, []sandbox.State{sandbox.Running}, func(b *box) { b.run.pause() })
 }
 
 // Resume implements sandbox.Provider.
 func (p *Provider) Resume(ctx context.Context, id string) error {
-	return p.turn(ctx, id, sandbox.Running, []sandbox.State{sandbox.Paused}, func(b *box) { b.life.resume() })
+	return p.changeState(ctx, id, sandbox.Running, []sandbox.State{sandbox.Paused}, func(b *box) { b.run.resume() })
 }
 
 // Stop implements sandbox.Provider.
 func (p *Provider) Stop(ctx context.Context, id string) error {
-	return p.turn(ctx, id, sandbox.Stopped, []sandbox.State{sandbox.Running, sandbox.Paused, sandbox.Failed}, (*box).kill)
+	return p.changeState(ctx, id, sandbox.Stopped, []sandbox.State{sandbox.Running, sandbox.Paused, sandbox.Failed}, (*box).kill)
 }
 
-// turn moves a sandbox from one of some states into another.
-func (p *Provider) turn(ctx context.Context, id string, to sandbox.State, from []sandbox.State, do func(*box)) error {
+// changeState brings a sandbox from one of the states from to another.
+func (p *Provider) changeState(ctx context.Context, id string, to sandbox.State, from []sandbox.State, do func(*box)) error {
 	row, err := p.table.AcquireIdle(ctx, id)
 	if err != nil {
 		return err
@@ -366,21 +365,21 @@ func (p *Provider) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 		if err := sandbox.CheckPort(port); err != nil {
 			return sandbox.Endpoint{}, fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 		}
-		return sandbox.Endpoint{}, fmt.Errorf("%w: mem serves one port", sandbox.ErrUnsupported)
+		return sandbox.Endpoint{}, fmt.Errorf("%w: mem serves only one port", sandbox.ErrUnsupported)
 	}
-	if row.Data.life == nil {
+	if row.Data.run == nil {
 		sb := row.Sandbox()
 		return sandbox.Endpoint{}, fmt.Errorf("%w: sandbox %q is %s; start it first", sandbox.ErrState, sb.Spec.Name, sb.State)
 	}
-	addr := row.Data.life.addr
+	addr := row.Data.run.addr
 	return sandbox.Endpoint{Address: addr, Dial: func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", addr)
 	}}, nil
 }
 
-// ready asks the guest until it says yes.
-func (l *life) ready(ctx context.Context, srv sandbox.Server) error {
+// waitReady probes the guest until it is ready.
+func (l *run) waitReady(ctx context.Context, srv sandbox.Server) error {
 	path, timeout := srv.ReadyPath, srv.ReadyTimeout
 	if path == "" {
 		path = "/readyz"

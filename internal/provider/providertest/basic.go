@@ -42,7 +42,7 @@ func testCreate(s *suite) {
 	sb := s.create(spec)
 	s.sameSpec(sb.Spec, spec)
 	if sb.State != sandbox.Running || sb.ID == "" || sb.Created.Before(before.Add(-time.Second)) || sb.Changed.Before(sb.Created) {
-		s.Errorf("got %+v", sb)
+		s.Errorf("got %+v, want it running, with ID and times", sb)
 	}
 	if len(sb.Stages) == 0 {
 		s.Error("no stage times")
@@ -53,7 +53,7 @@ func testCreate(s *suite) {
 		}
 	}
 	if got := s.ask(sb.ID, "/env/GREETING"); got != spec.Env["GREETING"] {
-		s.Errorf("inside, GREETING is %q", got)
+		s.Errorf("GREETING inside: got %q, want %q", got, spec.Env["GREETING"])
 	}
 	if d := cmp.Diff(sb, s.get(sb.ID), cmpopts.EquateEmpty()); d != "" {
 		s.Errorf("get differs from create:\n%s", d)
@@ -63,7 +63,7 @@ func testCreate(s *suite) {
 func testUnnamed(s *suite) {
 	a, b := s.create(s.spec("")), s.create(s.spec(""))
 	if a.Spec.Name != a.ID || b.Spec.Name != b.ID || a.ID == b.ID {
-		s.Errorf("ids %s, %s; names %s, %s", a.ID, b.ID, a.Spec.Name, b.Spec.Name)
+		s.Errorf("got IDs %s and %s, names %s and %s, want the IDs as names", a.ID, b.ID, a.Spec.Name, b.Spec.Name)
 	}
 	if err := sandbox.CheckName(a.ID); err != nil {
 		s.Errorf("the ID is no valid name: %v", err)
@@ -251,7 +251,7 @@ func testEndpoint(s *suite) {
 func testAbilities(s *suite) {
 	a := s.p.Abilities()
 	if a.Provider == "" || len(a.Isolation) == 0 {
-		s.Errorf("abilities %+v", a)
+		s.Errorf("abilities: got %+v, want a provider and its isolation", a)
 	}
 	_, logs := s.p.(sandbox.Logger)
 	_, stats := s.p.(sandbox.Stater)
@@ -267,7 +267,7 @@ func testAbilities(s *suite) {
 	}{{"logs", a.Logs, logs}, {"stats", a.Stats, stats}, {"egress", a.Egress, egress}, {"snapshot", a.Snapshot, snap}, {"fork", a.Fork, fork},
 		{"diff", a.Diff, diff}, {"volume", a.Volume, volume}, {"export", a.Export, export}} {
 		if c.told && !c.has {
-			s.Errorf("%s is told but missing", c.what)
+			s.Errorf("ability %s: got true, want its methods", c.what)
 		}
 	}
 	if !a.Snapshot {
@@ -297,7 +297,7 @@ func testStats(s *suite) {
 		s.Fatal(err)
 	}
 	if got.Time.IsZero() || got.Memory == 0 || got.Pids == 0 || got.OOMKills > 0 {
-		s.Errorf("got %+v", got)
+		s.Errorf("stats: got %+v, want a time, memory and processes, and no OOM kills", got)
 	}
 }
 
@@ -321,7 +321,7 @@ func testEgress(s *suite) {
 		done := make(chan error, 1)
 		go func() { done <- greet(l) }()
 		if got := s.ask(sb.ID, "/egress"); got != "hello from outside" {
-			s.Errorf("round %d: inside heard %q", round, got)
+			s.Errorf("round %d: got %q inside, want %q", round, got, "hello from outside")
 		}
 		if err := <-done; err != nil {
 			s.Errorf("round %d: %v", round, err)

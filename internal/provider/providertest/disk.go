@@ -88,7 +88,7 @@ func testSnapshot(s *suite) {
 	s.put(sb.ID, "/disk/file", "one")
 	first := s.snap(sb.ID, "first")
 	if first.Name != "first" || first.Owner != "ann" || first.Sandbox != sb.ID || first.Parent != "" || first.Created.IsZero() || first.Size <= 0 {
-		s.Errorf("got %+v", first)
+		s.Errorf("got %+v, want the first snapshot of ann's %s", first, sb.ID)
 	}
 	s.put(sb.ID, "/disk/file", "two")
 	s.wantState(sb.ID, sandbox.Running)
@@ -114,7 +114,7 @@ func testSnapshot(s *suite) {
 	s.wantFile(sb.ID, "file", "two")
 	s.put(second.ID, "/disk/file", "three")
 	if got := s.snap(second.ID, "second"); got.Parent != "first" {
-		s.Errorf("the second snapshot's parent is %q", got.Parent)
+		s.Errorf("parent of the second snapshot: got %q, want first", got.Parent)
 	}
 	s.wantSnapshots("ann", "ann/first", "ann/second")
 	s.wantSnapshots("bob")
@@ -192,12 +192,12 @@ func testRollback(s *suite) {
 		}
 		got := s.get(sb.ID)
 		if got.State != sandbox.Running || got.Message != "" || !got.Created.Equal(sb.Created) {
-			s.Errorf("got %+v", got)
+			s.Errorf("got %+v, want it running, created %v", got, sb.Created)
 		}
 		s.sameSpec(got.Spec, sb.Spec)
 		s.wantFile(sb.ID, "file", "one")
 		if out, err := s.try(sb.ID, "/disk/more"); err == nil {
-			s.Errorf("a later file holds %q", out)
+			s.Errorf("a later file: got %q, want none", out)
 		}
 	}
 	// The snapshot is not needed once it was used.
@@ -289,16 +289,16 @@ func testDiff(s *suite) {
 	}
 	sb := s.create(s.spec("origin"))
 	if got, _ := diff(sb.ID, 100); len(got) != 0 {
-		s.Errorf("a fresh sandbox has changed %q", got)
+		s.Errorf("changes of a new sandbox: got %q, want none", got)
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		s.put(sb.ID, "/disk/"+name, name)
 	}
 	if got, more := diff(sb.ID, 100); !slices.Equal(got, []string{"added a", "added b", "added c"}) || more {
-		s.Errorf("got %q, truncated %v", got, more)
+		s.Errorf("got %q, truncated %v, want a, b and c added", got, more)
 	}
 	if got, more := diff(sb.ID, 2); len(got) != 2 || !more {
-		s.Errorf("of three changes, two at most: %q, truncated %v", got, more)
+		s.Errorf("got %q, truncated %v, want two of three changes", got, more)
 	}
 	if !s.p.Abilities().Snapshot {
 		return
@@ -337,7 +337,7 @@ func testVolumes(s *suite) {
 		for _, i := range all {
 			got = append(got, fmt.Sprintf("%s/%s %d", i.Owner, i.Name, len(i.Sandboxes)))
 			if i.Created.IsZero() || i.Size < 0 {
-				s.Errorf("got %+v", i)
+				s.Errorf("got %+v, want a time and a size", i)
 			}
 		}
 		if !slices.Equal(got, names) {
@@ -345,14 +345,14 @@ func testVolumes(s *suite) {
 		}
 	}
 	if i, err := v().CreateVolume(s.Context(), "ann", "data"); err != nil || i.Name != "data" || i.Owner != "ann" {
-		s.Fatalf("got %+v, %v", i, err)
+		s.Fatalf("got %+v, %v, want volume data of ann", i, err)
 	}
 	_, err := v().CreateVolume(s.Context(), "ann", "data")
 	s.wantErr("twice", err, sandbox.ErrConflict)
 	_, err = v().CreateVolume(s.Context(), "ann", "../data")
 	s.wantErr("bad name", err, sandbox.ErrInvalid)
 	if _, err := v().CreateVolume(s.Context(), "bob", "data"); err != nil {
-		s.Errorf("another owner's: %v", err)
+		s.Errorf("volume of the same name of another owner: %v", err)
 	}
 	spec := s.spec("user")
 	spec.Owner, spec.Volumes = "ann", []sandbox.Volume{{Name: "data", Target: "/data"}, {Name: "more", Target: "/mnt/more"}}

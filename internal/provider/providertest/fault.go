@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func testCancel(s *suite) {
 	s.wantState(id, sandbox.Creating)
 	for what, call := range map[string]func(context.Context, string) error{"pause": s.p.Pause, "stop": s.p.Stop, "start": s.p.Start} {
 		if err := call(s.Context(), id); !errors.Is(err, sandbox.ErrState) && !errors.Is(err, sandbox.ErrUnsupported) {
-			s.Errorf("%s while creating: %v", what, err)
+			s.Errorf("%s while creating: %v, want %v", what, err, sandbox.ErrState)
 		}
 	}
 	cancel()
@@ -77,7 +78,7 @@ func testNeverReady(s *suite) {
 	_, err := s.p.Create(s.Context(), s.never("slow", 2*time.Second))
 	s.wantErr("create", err, sandbox.ErrNotReady)
 	if err != nil && !strings.Contains(err.Error(), "503") {
-		s.Errorf("the error does not tell what the server answered: %v", err)
+		s.Errorf("got %v, want the answer of the server in it", err)
 	}
 	s.empty()
 	ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
@@ -89,7 +90,7 @@ func testNeverReady(s *suite) {
 }
 
 func testCrowd(s *suite) {
-	const n = 100
+	n := cmp.Or(s.h.Crowd, 100)
 	var wg sync.WaitGroup
 	ids := make([]string, n)
 	for i := range ids {
@@ -134,10 +135,10 @@ func testReopen(s *suite) {
 	got := s.get(sb.ID)
 	s.sameSpec(got.Spec, s.rich("kept"))
 	if !got.Created.Equal(sb.Created) || len(got.Stages) != len(sb.Stages) {
-		s.Errorf("created %v with %d stages became %v with %d", sb.Created, len(sb.Stages), got.Created, len(got.Stages))
+		s.Errorf("got created %v with %d stages, want %v with %d", got.Created, len(got.Stages), sb.Created, len(sb.Stages))
 	}
 	if file := s.ask(sb.ID, "/disk/file"); file != "kept" {
-		s.Errorf("the file holds %q", file)
+		s.Errorf("the file: got %q, want kept", file)
 	}
 	_, err := s.p.Create(s.Context(), s.rich("kept"))
 	s.wantErr("the name is still taken", err, sandbox.ErrConflict)
@@ -172,7 +173,7 @@ func testAdopt(s *suite) {
 	// The end of an adopted program is noticed like that of a child.
 	s.exit(s.byName("other").ID, "5")
 	if m := s.byName("other").Message; !strings.Contains(m, "5") {
-		s.Errorf("the message %q does not tell the exit status", m)
+		s.Errorf("message: got %q, want the exit status in it", m)
 	}
 }
 
@@ -219,7 +220,7 @@ func testHalfMade(s *suite) {
 func testTwo(s *suite) {
 	sb := s.create(s.spec("mine"))
 	if p, err := s.h.Open(); !errors.Is(err, sandbox.ErrInUse) {
-		s.Errorf("a second provider was let in: %v", err)
+		s.Errorf("a second provider was let in: %v, want %v", err, sandbox.ErrInUse)
 		if err == nil {
 			p.Close()
 		}

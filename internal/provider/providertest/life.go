@@ -103,7 +103,7 @@ func testPause(s *suite) {
 		s.Errorf("inside, the longest pause was %v of %v", gap, took)
 	}
 	if got := s.ask(sb.ID, "/disk/file"); got != "kept" {
-		s.Errorf("after resume the file holds %q", got)
+		s.Errorf("the file after resume: got %q, want kept", got)
 	}
 	if s.p.Abilities().Stop {
 		s.must("pause", s.p.Pause, sb.ID)
@@ -132,7 +132,7 @@ func testStop(s *suite) {
 		s.must("start", s.p.Start, sb.ID)
 		s.wantState(sb.ID, sandbox.Running)
 		if got := s.ask(sb.ID, "/disk/file"); got != "kept" {
-			s.Errorf("after start the file holds %q", got)
+			s.Errorf("the file after start: got %q, want kept", got)
 		}
 	}
 }
@@ -142,14 +142,14 @@ func testExit(s *suite) {
 	s.put(sb.ID, "/disk/file", "kept")
 	s.exit(sb.ID, "7")
 	if got := s.get(sb.ID); !bytes.Contains([]byte(got.Message), []byte("7")) {
-		s.Errorf("the message %q does not tell the exit status", got.Message)
+		s.Errorf("message: got %q, want the exit status in it", got.Message)
 	}
 	_, err := s.p.Endpoint(s.Context(), sb.ID, 0)
 	s.wantErr("endpoint", err, sandbox.ErrState)
 	if s.p.Abilities().Stop {
 		s.must("start", s.p.Start, sb.ID)
 		if got := s.ask(sb.ID, "/disk/file"); got != "kept" || s.get(sb.ID).Message != "" {
-			s.Errorf("after start: file %q, message %q", got, s.get(sb.ID).Message)
+			s.Errorf("after start: got file %q, message %q, want kept and none", got, s.get(sb.ID).Message)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func testLogs(s *suite) {
 	s.wantErr("unknown", err, sandbox.ErrNotFound)
 	sb := s.create(s.spec("talks"))
 	if out, err := l.Logs(s.Context(), sb.ID, 1<<10); err != nil {
-		s.Errorf("got %q, %v", out, err)
+		s.Errorf("logs: got %q, %v", out, err)
 	}
 }
 
@@ -281,7 +281,7 @@ func testStartFails(s *suite) {
 	s.wantState(sb.ID, sandbox.Stopped)
 	s.must("start", s.p.Start, sb.ID)
 	if got := s.ask(sb.ID, "/disk/file"); got != "kept" {
-		s.Errorf("the file holds %q", got)
+		s.Errorf("the file: got %q, want kept", got)
 	}
 }
 
@@ -292,7 +292,7 @@ func testExitEarly(s *suite) {
 	_, err := s.p.Create(s.Context(), spec)
 	s.wantErr("create", err, sandbox.ErrNotReady)
 	if err != nil && s.p.Abilities().Logs && !bytes.Contains([]byte(err.Error()), []byte(payload.LastWords)) {
-		s.Errorf("the error does not tell the program's last words: %v", err)
+		s.Errorf("got %v, want the last output of the program in it", err)
 	}
 	s.empty()
 }

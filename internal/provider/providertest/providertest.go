@@ -25,6 +25,8 @@ type Harness struct {
 	// Spec returns a spec whose program is the server of package payload, with
 	// everything else left to the provider.
 	Spec func() sandbox.Spec
+	// Crowd is how many sandboxes are created at once; default 100.
+	Crowd int
 	// CreateAndDie opens the provider in a place that dies as by kill -9 (a
 	// process, if there are processes) after it has created specs and then
 	// called Pause on those named "paused…" and Stop on those named "stopped…".
@@ -68,7 +70,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"never ready", testNeverReady},
 		{"program ends before it is ready", testExitEarly},
 		{"start that fails", testStartFails},
-		{"a hundred at once", testCrowd},
+		{"a crowd at once", testCrowd},
 		{"watch", testWatch},
 		{"closed", testClosed},
 		{"reopened after close", testReopen},

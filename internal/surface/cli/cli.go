@@ -1,9 +1,10 @@
-// Package cli turns the table of operations into command-line verbs that call a
-// running server over HTTP: aio <noun> <verb> --flag. It owns flags, output and
-// exit codes. It knows operations, never a service.
+// Package cli turns the table of operations into commands that call a running server over
+// HTTP: aio <noun> <verb> --flag. It owns flags, output and exit codes. It knows operations
+// but no services.
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,46 +16,68 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/spell"
 )
 
-// Exit codes, as the help tells them.
+// Exit codes.
 const (
-	ExitOK      = 0
-	ExitFailed  = 1 // the operation said no
-	ExitUsage   = 2 // flags or input do not fit
-	ExitConnect = 3 // no server answers at the address
-	ExitSignIn  = 4 // credentials are missing or not enough
-	ExitMissing = 5 // there is no such route or resource
-	ExitServer  = 6 // the server failed
+	ExitOK       = 0
+	ExitFailed   = 1 // the operation failed
+	ExitUsage    = 2 // invalid command line or input
+	ExitConnect  = 3 // the server cannot be reached
+	ExitAuth     = 4 // not authenticated or not permitted
+	ExitNotFound = 5 // route or resource not found
+	ExitServer   = 6 // the server failed
 )
 
 // ExitHelp documents the exit codes.
 const ExitHelp = `Exit codes:
-  0  done
-  1  the operation failed; its message is on standard error
-  2  the command line or the input does not fit
-  3  no server answers at the address
-  4  not signed in, or not allowed
-  5  no such route or resource
-  6  the server failed`
+  0  success
+  1  the operation failed; standard error says why
+  2  invalid command line or input
+  3  the server cannot be reached
+  4  not authenticated, or not permitted
+  5  route or resource not found
+  6  server error`
 
-// Client is how the server is reached.
+// Client describes how to reach the server.
 type Client struct {
 	URL   string // http://host:port, https://…, or unix:/path
 	Token string
 	Key   string
-	Help  string       // what to do when nobody answers
-	HTTP  *http.Client // nil: made for URL
+	Help  string       // what to do if the server cannot be reached
+	HTTP  *http.Client // nil means one made for URL
+	// Resolve completes the fields above before the first request; nil means that they are
+	// complete.
+	Resolve func() error
+	// SignIn says what to do if the server rejects a request without valid credentials.
+	SignIn string
 }
 
-// Config of the verbs.
+// Config of the commands.
 type Config struct {
 	Table  *op.Table
-	Client *Client // its fields are read when a verb runs
+	Client *Client // its fields are read when a command runs
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	Person func() bool // whether a person reads standard output
+	Person func() bool // reports whether a person reads standard output
+
+	// Short prints lists as columns and text as it is, to a pipe too. Without it a pipe
+	// gets JSON.
+	Short bool
+	// Presets are, by name of the operation, what a verb does without being told.
+	Presets map[string]Preset
+	// Complete returns the values that a field of an operation can have, for the shell's
+	// completion; nil means that there is none.
+	Complete func(ctx context.Context, o op.Op, field string) []string
+}
+
+// Preset is what a verb does without being told.
+type Preset struct {
+	Set     map[string]string // values of fields
+	Output  string            // output format
+	Aliases []string          // further names of the verb
 }
 
 // Error carries an exit code.
@@ -65,7 +88,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Msg }
 
-// Code of an error that a command returned.
+// Code returns the exit code of an error that a command returned. Errors without a code come
+// from the parser of the command line.
 func Code(err error) int {
 	if err == nil {
 		return ExitOK
@@ -76,7 +100,9 @@ func Code(err error) int {
 	return ExitUsage
 }
 
-// Add gives root a command for every noun and below it one for every verb.
+const formatUsage = "Output format: table or json (default: table on a terminal, json otherwise)"
+
+// Add adds a command for every noun to root, and below it one for every verb.
 func Add(root *cobra.Command, c Config) {
 	for _, o := range c.Table.All() {
 		if o.NoVerb {
@@ -85,23 +111,24 @@ func Add(root *cobra.Command, c Config) {
 		words := o.Words()
 		parent := root
 		for i, word := range words[:len(words)-1] {
-			parent = child(parent, word, strings.Join(words[:i+1], " "))
+			parent = addNoun(parent, word, strings.Join(words[:i+1], " "))
 		}
-		parent.AddCommand(c.verb(o, words[len(words)-1]))
+		parent.AddCommand(c.newVerb(o, words[len(words)-1]))
 	}
 }
 
-func child(parent *cobra.Command, word, path string) *cobra.Command {
+// addNoun returns the command of a noun, which it adds unless it exists.
+func addNoun(parent *cobra.Command, word, path string) *cobra.Command {
 	for _, cmd := range parent.Commands() {
 		if cmd.Name() == word {
 			return cmd
 		}
 	}
 	cmd := &cobra.Command{
-		Use: word, Short: "Operations of " + path,
+		Use: word, Short: "Commands for " + path,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &Error{ExitUsage, fmt.Sprintf("there is no verb %q; see %s --help", args[0], cmd.CommandPath())}
+				return &Error{ExitUsage, fmt.Sprintf("unknown command %q%s", args[0], suggest(cmd, args[0]))}
 			}
 			return cmd.Help()
 		},
@@ -110,37 +137,104 @@ func child(parent *cobra.Command, word, path string) *cobra.Command {
 	return cmd
 }
 
-func (c Config) verb(o op.Op, word string) *cobra.Command {
+// suggest names the command that was probably meant.
+func suggest(cmd *cobra.Command, typed string) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(append(names, sub.Name()), sub.Aliases...)
+		}
+	}
+	if near := spell.Nearest(typed, names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", cmd.CommandPath()+" "+near)
+	}
+	return fmt.Sprintf("; see %s --help", cmd.CommandPath())
+}
+
+// CheckCommand is the Args of a root command: it rejects what is no command and suggests one.
+func CheckCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &Error{ExitUsage, fmt.Sprintf("unknown command %q%s", args[0], suggest(cmd, args[0]))}
+	}
+	return nil
+}
+
+func (c Config) newVerb(o op.Op, word string) *cobra.Command {
 	fields := o.In().AllFields()
-	use := word
 	var positional []*op.Field
 	for _, f := range fields {
 		if f.Arg {
 			positional = append(positional, f)
-			use += " [" + strings.ToUpper(f.Name) + "]"
 		}
 	}
-	run := &run{Config: c, op: o, positional: positional, given: map[string][]string{}}
+	preset := c.Presets[o.Name]
+	run := &run{Config: c, op: o, positional: positional, given: map[string][]string{}, preset: preset}
 	cmd := &cobra.Command{
-		Use: use, Short: o.Summary(), Long: o.Doc,
-		Args: cobra.MaximumNArgs(len(positional)),
+		Use: usage(word, positional), Short: o.Summary(), Long: o.Doc, Aliases: preset.Aliases,
 		RunE: func(cmd *cobra.Command, args []string) error { return run.do(cmd.Context(), args) },
 	}
+	// A verb on one thing does the same to several.
+	if len(positional) == 1 && positional[0].Source == op.Path && o.Out != nil && !o.Binary {
+		cmd.Use += "…"
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return run.doEach(cmd.Context(), args) }
+	}
 	if word == "list" {
-		cmd.Aliases = []string{"ls"}
+		cmd.Aliases = append(cmd.Aliases, "ls")
 	}
 	for _, f := range fields {
 		addFlag(cmd, run, f)
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&run.format, "format", "", "Output: table or json (default: table for a person, json for a pipe)")
-	if o.Out == nil || o.Binary {
-		flags.StringVarP(&run.file, "output", "o", "", "Write the bytes to this file instead of standard output")
+	if c.Complete != nil && len(positional) > 0 {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			f := positional[min(len(args), len(positional)-1)]
+			return c.Complete(cmd.Context(), o, f.Name), cobra.ShellCompDirectiveNoFileComp
+		}
 	}
-	if o.Pump != nil && o.Call != nil && flags.Lookup("stream") == nil {
-		flags.BoolVar(&run.stream, "stream", false, "Print the output while it comes")
+	flags := cmd.Flags()
+	flags.StringVar(&run.output, "format", "", formatUsage)
+	flags.Lookup("format").Hidden = true
+	if o.Out == nil || o.Binary {
+		flags.StringVarP(&run.file, "output", "o", "", "Write the output to this file instead of standard output")
+	} else {
+		addOutput(cmd, run)
+	}
+	if o.Stream != nil && o.Call != nil && flags.Lookup("stream") == nil {
+		flags.BoolVar(&run.stream, "stream", false, "Print the output as it arrives")
 	}
 	return cmd
+}
+
+// usage returns the words of a verb with its arguments.
+func usage(word string, positional []*op.Field) string {
+	for _, f := range positional {
+		word += " [" + strings.ToUpper(f.Name) + "]"
+		if inner(f.Type).Kind == op.Array {
+			word += "..."
+		}
+	}
+	return word
+}
+
+// common marks flags that every verb has.
+const common = "common"
+
+var formats = []string{"table", "wide", "json", "name"}
+
+// addOutput adds the flags that select the output format.
+func addOutput(cmd *cobra.Command, r *run) {
+	flags := cmd.Flags()
+	usage := "Output format: table, wide, json or name (default: table on a terminal, json otherwise)"
+	if r.Short {
+		usage = "Output format: table, wide, json or name"
+	}
+	flags.StringVarP(&r.output, "output", "o", "", usage)
+	flags.Lookup("output").Annotations = map[string][]string{common: nil}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	if flags.Lookup("quiet") == nil {
+		flags.BoolVarP(&r.quiet, "quiet", "q", false, "Print names only: short for --output name")
+		flags.Lookup("quiet").Annotations = map[string][]string{common: nil}
+	}
 }
 
 func flagName(f *op.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
@@ -156,9 +250,9 @@ func addFlag(cmd *cobra.Command, r *run, f *op.Field) {
 		usage += " (required)"
 	}
 	if len(f.Enum) > 0 {
-		usage += fmt.Sprintf(" (one of %v)", words(f.Enum))
+		usage += fmt.Sprintf(" (one of: %s)", strings.Join(words(f.Enum), ", "))
 	}
-	flag := &pflag.Flag{Name: name, Usage: usage, Value: v, DefValue: strings.Trim(string(f.Default), `"`)}
+	flag := &pflag.Flag{Name: name, Shorthand: f.Short, Usage: usage, Value: v, DefValue: strings.Trim(string(f.Default), `"`)}
 	if inner(f.Type).Kind == op.Bool {
 		flag.NoOptDefVal = "true"
 		if flag.DefValue == "" {
@@ -166,6 +260,12 @@ func addFlag(cmd *cobra.Command, r *run, f *op.Field) {
 		}
 	}
 	cmd.Flags().AddFlag(flag)
+	for _, alias := range f.Aliases {
+		alias = strings.ReplaceAll(alias, "_", "-")
+		if cmd.Flags().Lookup(alias) == nil {
+			cmd.Flags().AddFlag(&pflag.Flag{Name: alias, Usage: usage, Value: v, DefValue: flag.DefValue, NoOptDefVal: flag.NoOptDefVal, Hidden: true})
+		}
+	}
 	if len(f.Enum) > 0 {
 		list := words(f.Enum)
 		_ = cmd.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -189,8 +289,8 @@ func inner(t *op.Type) *op.Type {
 	return t
 }
 
-// value is a flag that remembers what was given, so that "not given" and "empty"
-// stay apart.
+// value is a flag that records what is given, so that "not given" and "empty" remain
+// distinct.
 type value struct {
 	run   *run
 	field *op.Field
@@ -213,20 +313,10 @@ func (v *value) String() string {
 	return strings.Join(v.run.given[v.field.Name], ",")
 }
 
-// Type is what the help shows behind the flag.
-func (v *value) Type() string {
-	t := inner(v.field.Type)
-	names := map[op.Kind]string{
-		op.String: "text", op.Bool: "bool", op.Int: "int", op.Float: "number", op.Upload: "file",
-		op.Array: "list", op.Map: "key=value", op.Bytes: "base64",
-	}
-	if name, ok := names[t.Kind]; ok {
-		return name
-	}
-	return "json"
-}
+// Type is shown by the help.
+func (v *value) Type() string { return v.field.Type.Label() }
 
-// Tree prints every command with its flags: what the golden file holds.
+// Tree prints every command with its flags, for the golden file.
 func Tree(root *cobra.Command, w io.Writer) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -239,7 +329,7 @@ func Tree(root *cobra.Command, w io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && f.Name != "format" {
+			if _, ok := f.Annotations[common]; !ok && f.Name != "help" && f.Name != "format" && !f.Hidden {
 				fmt.Fprintf(w, "    --%s %s\n", f.Name, f.Value.Type())
 			}
 		})

@@ -38,6 +38,11 @@ type kindsIn struct {
 	Free any               `json:"free,omitempty" doc:"Free"`
 	Kind string            `json:"kind" doc:"Kind" enum:"a,b" default:"a"`
 }
+type wordsIn struct {
+	Words []string `json:"words" doc:"Words"`
+	To    string   `json:"to" doc:"To" short:"t"`
+	Loud  bool     `json:"loud_mode" alias:"loud" doc:"Loud" default:"false"`
+}
 type uploadIn struct {
 	File *op.File `form:"file" doc:"File"`
 	Path string   `form:"path" doc:"Path"`
@@ -49,6 +54,7 @@ func table() *op.Table {
 	resource.Style = op.Resource
 	return op.NewTable([]op.Op{
 		op.New(spec("t_kinds", "POST /v1/kinds/{id}"), func(_ context.Context, in kindsIn) (kindsIn, error) { return in, nil }),
+		op.New(spec("t_say", "POST /v1/say"), func(_ context.Context, in wordsIn) (wordsIn, error) { return in, nil }),
 		op.New(spec("t_rows", "GET /v1/rows"), func(context.Context, none) ([]row, error) {
 			return []row{{"a", 1, nil}, {"bb", 22, new("x\ny")}}, nil
 		}),
@@ -80,7 +86,9 @@ func (c tool) run(t *testing.T, args ...string) (stdout, stderr string, code int
 	t.Helper()
 	var out, errs bytes.Buffer
 	root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true}
-	Add(root, Config{Table: table(), Client: &Client{URL: c.url, Token: "tok", Key: "key"}, Stdin: strings.NewReader("from stdin"), Stdout: &out, Stderr: &errs, Person: func() bool { return c.person }})
+	config := Config{Table: table(), Client: &Client{URL: c.url, Token: "tok", Key: "key"}, Stdin: strings.NewReader("from stdin"), Stdout: &out, Stderr: &errs, Person: func() bool { return c.person }}
+	Add(root, config)
+	AddShort(root, config, Short{Words: "t shout", Op: "t_say", Doc: "Shout.", Fixed: map[string]string{"loud_mode": "true", "to": "all"}, Args: []string{"words"}, Flags: []string{"to"}})
 	root.SetArgs(args)
 	root.SetErr(&errs)
 	err := root.ExecuteContext(t.Context())
@@ -109,11 +117,32 @@ func TestFlagsOfEveryKind(t *testing.T) {
 	out, errs, code := c.run(t, "t", "kinds", "a b/c", "--page", "3", "--text", "-", "--on", "--list", "x", "--list", "y,z", "--nums", "1", "--nums", "2", "--env", "A=1", "--env", "B=x=y", "--free", `{"k":[1]}`, "--kind", "b")
 	want := `{"ID":"a b/c","Page":3,"text":"from stdin","on":true,"list":["x","y,z"],"nums":[1,2],"env":{"A":"1","B":"x=y"},"free":{"k":[1]},"kind":"b"}`
 	if got := strings.Join(strings.Fields(out), ""); code != 0 || got != strings.Join(strings.Fields(want), "") {
-		t.Errorf("%d %s %s", code, out, errs)
+		t.Errorf("got exit code %d, output %s and error %s, want 0 and %s", code, out, errs, want)
 	}
 	for _, args := range [][]string{{"--page", "x"}, {"--kind", "c"}, {"--nums", "x"}, {"--env", "x"}} {
 		if _, errs, code := c.run(t, append([]string{"t", "kinds", "1"}, args...)...); code != ExitUsage || errs == "" {
-			t.Errorf("%v: %d %s", args, code, errs)
+			t.Errorf("%v: got exit code %d and error %q, want %d and a message", args, code, errs, ExitUsage)
+		}
+	}
+}
+
+func TestArgumentsAndShortVerbs(t *testing.T) {
+	c := start(t)
+	for _, row := range []struct{ args, want string }{
+		{"say a b c", `{"words":["a","b"],"to":"c","loud_mode":false}`},
+		{"say a b --to c --loud", `{"words":["a","b"],"to":"c","loud_mode":true}`},
+		{"say a -t b", `{"words":["a"],"to":"b","loud_mode":false}`},
+		{"shout a b", `{"words":["a","b"],"to":"all","loud_mode":true}`},
+		{"shout a --to b", `{"words":["a"],"to":"b","loud_mode":true}`},
+		{"shout", ""}, {"shout a --loud", ""}, {"say a", ""},
+	} {
+		out, errs, code := c.run(t, append([]string{"t"}, strings.Fields(row.args)...)...)
+		wantCode := ExitOK
+		if row.want == "" {
+			wantCode = ExitUsage
+		}
+		if got := strings.Join(strings.Fields(out), ""); got != row.want || code != wantCode {
+			t.Errorf("%s: got exit code %d, output %s and error %s, want %d and %s", row.args, code, got, errs, wantCode, row.want)
 		}
 	}
 }
@@ -122,57 +151,57 @@ func TestTableForAPersonJSONForAPipe(t *testing.T) {
 	c := start(t)
 	person := tool{c.url, true}
 	if out, _, _ := person.run(t, "t", "rows"); out != "NAME  NOTE  SIZE\na     -     1\nbb    x⏎y   22\n" {
-		t.Errorf("%q", out)
+		t.Errorf("person: got %q, want a table", out)
 	}
 	if out, _, _ := c.run(t, "t", "rows"); !strings.HasPrefix(out, "[\n  {\n") {
-		t.Errorf("%q", out)
+		t.Errorf("pipe: got %q, want JSON", out)
 	}
 	if out, _, _ := person.run(t, "t", "bare", "--format", "json"); !strings.HasPrefix(out, "{\n  \"name\": \"r\"") {
-		t.Errorf("%q", out)
+		t.Errorf("--format json: got %q, want JSON", out)
 	}
 	if out, _, _ := c.run(t, "t", "bare", "--format", "table"); !strings.HasPrefix(out, "name  r\n") {
-		t.Errorf("%q", out)
+		t.Errorf("--format table: got %q, want a table", out)
 	}
 }
 
 func TestBytes(t *testing.T) {
 	c := start(t)
 	if out, _, code := c.run(t, "t", "bytes"); out != "\x00\x01\x02" || code != 0 {
-		t.Errorf("%q %d", out, code)
+		t.Errorf("got %q and exit code %d, want three bytes and 0", out, code)
 	}
 	if _, errs, code := (tool{c.url, true}).run(t, "t", "bytes"); code != ExitUsage || !strings.Contains(errs, "-o") {
-		t.Errorf("%q %d", errs, code)
+		t.Errorf("got %q and exit code %d, want a hint at -o and %d", errs, code, ExitUsage)
 	}
 	file := filepath.Join(t.TempDir(), "f")
 	if _, _, code := c.run(t, "t", "bytes", "-o", file); code != 0 {
-		t.Error(code)
+		t.Errorf("-o: got exit code %d, want 0", code)
 	}
 	if b, err := os.ReadFile(file); err != nil || len(b) != 3 {
-		t.Errorf("%q %v", b, err)
+		t.Errorf("got %q and error %v, want three bytes", b, err)
 	}
 	if out, errs, _ := c.run(t, "t", "upload", "--file", file, "--path", "/p"); out != "\"/p f \\u0000\\u0001\\u0002\"\n" {
-		t.Errorf("%q %s", out, errs)
+		t.Errorf("got %q and error %s, want the path and the content", out, errs)
 	}
 	if _, _, code := c.run(t, "t", "upload", "--file", "/does/not/exist", "--path", "/p"); code != ExitUsage {
-		t.Error(code)
+		t.Errorf("missing file: got exit code %d, want %d", code, ExitUsage)
 	}
 }
 
 func TestStream(t *testing.T) {
 	out, errs, code := start(t).run(t, "t", "count")
 	if out != "0\n1\n2\n" || code != ExitFailed || !strings.Contains(errs, "no more") {
-		t.Errorf("%q %q %d", out, errs, code)
+		t.Errorf("got %q, error %q and exit code %d, want three lines, no more and %d", out, errs, code, ExitFailed)
 	}
 }
 
 func TestExitCodesOfStatuses(t *testing.T) {
-	for status, want := range map[int]int{401: ExitSignIn, 403: ExitSignIn, 404: ExitMissing, 422: ExitUsage, 409: ExitFailed, 500: ExitServer, 503: ExitServer} {
+	for status, want := range map[int]int{401: ExitAuth, 403: ExitAuth, 404: ExitNotFound, 422: ExitUsage, 409: ExitFailed, 500: ExitServer, 503: ExitServer} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			io.WriteString(w, `{"detail":"because"}`)
 		}))
 		if _, errs, code := (tool{url: s.URL}).run(t, "t", "rows"); code != want || !strings.Contains(errs, "because") {
-			t.Errorf("%d: %d %q", status, code, errs)
+			t.Errorf("status %d: got exit code %d and %q, want %d and because", status, code, errs, want)
 		}
 		s.Close()
 	}
@@ -188,9 +217,9 @@ func TestUnixSocket(t *testing.T) {
 	go server.Serve(l)
 	defer server.Close()
 	if out, errs, code := (tool{url: "unix:" + path}).run(t, "t", "rows"); code != 0 || !strings.Contains(out, "bb") {
-		t.Errorf("%d %s", code, errs)
+		t.Errorf("got exit code %d, output %q and error %q, want 0 and two rows", code, out, errs)
 	}
 	if _, _, code := (tool{url: "unix:" + path + "x"}).run(t, "t", "rows"); code != ExitConnect {
-		t.Error(code)
+		t.Errorf("no server: got exit code %d, want %d", code, ExitConnect)
 	}
 }

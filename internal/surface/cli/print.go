@@ -14,37 +14,39 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// answer prints a reply and turns a failure into an exit code.
-func (r *run) answer(res *http.Response) error {
+// print prints a reply, or returns a failure with its exit code.
+func (r *run) print(res *http.Response) error {
 	media := res.Header.Get("Content-Type")
 	switch {
 	case res.StatusCode >= 400:
-		return r.refused(res)
+		return failed(res)
 	case strings.HasPrefix(media, "text/event-stream"):
-		return r.events(res.Body)
+		return r.printEvents(res.Body)
 	case r.op.Binary:
-		return r.bytes(res.Body)
+		return r.writeBytes(res.Body)
 	}
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		return &Error{ExitServer, fmt.Sprintf("the reply was cut off: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
 	}
 	if r.op.Style != op.Resource {
-		return r.enveloped(b)
+		return r.printEnvelope(b)
 	}
 	return r.show(b)
 }
 
-func (r *run) refused(res *http.Response) error {
+// failed returns the error of a reply with an error status.
+func failed(res *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	var reply struct {
 		Detail  json.RawMessage `json:"detail"`
 		Message string          `json:"message"`
-		Error   string          `json:"error"` // as a hub says it
+		Error   string          `json:"error"` // of a hub
 	}
 	_ = json.Unmarshal(b, &reply)
 	msg := cmp.Or(reply.Message, reply.Error)
@@ -61,15 +63,15 @@ func (r *run) refused(res *http.Response) error {
 	return &Error{ExitOf(res.StatusCode), msg}
 }
 
-// ExitOf is the exit code of an HTTP status; those below 400 are no failure.
+// ExitOf returns the exit code of an HTTP status.
 func ExitOf(status int) int {
 	switch {
 	case status < 400:
 		return ExitOK
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return ExitSignIn
+		return ExitAuth
 	case status == http.StatusNotFound:
-		return ExitMissing
+		return ExitNotFound
 	case status == http.StatusUnprocessableEntity || status == http.StatusBadRequest:
 		return ExitUsage
 	case status >= 500:
@@ -78,7 +80,7 @@ func ExitOf(status int) int {
 	return ExitFailed
 }
 
-func (r *run) enveloped(b []byte) error {
+func (r *run) printEnvelope(b []byte) error {
 	var reply struct {
 		Success bool            `json:"success"`
 		Code    string          `json:"code"` // "0" is a hub's success
@@ -87,13 +89,13 @@ func (r *run) enveloped(b []byte) error {
 		Data    json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(b, &reply); err != nil {
-		return &Error{ExitServer, fmt.Sprintf("the reply is not what was expected: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("unexpected reply: %v", err)}
 	}
 	if reply.Hint != "" {
 		fmt.Fprintln(r.Stderr, "hint:", reply.Hint)
 	}
 	if !reply.Success && reply.Code != "0" {
-		if !r.table() && len(reply.Data) > 0 && string(reply.Data) != "null" {
+		if r.formatOf(nil) == "json" && len(reply.Data) > 0 && string(reply.Data) != "null" {
 			r.show(reply.Data)
 		}
 		return &Error{ExitFailed, reply.Message}
@@ -101,36 +103,87 @@ func (r *run) enveloped(b []byte) error {
 	return r.show(reply.Data)
 }
 
-func (r *run) table() bool {
-	switch r.format {
-	case "json":
-		return false
-	case "table":
-		return true
+// formatOf returns the format for a value: what was asked for, or what suits the reader.
+func (r *run) formatOf(v any) string {
+	if f := cmp.Or(r.output, r.preset.Output); f != "" {
+		return f
 	}
-	return r.Person()
+	if r.Person() {
+		return "table"
+	}
+	_, text := v.(string)
+	_, list := v.([]any)
+	if r.Short && (text || list && len(r.op.Columns) > 0) {
+		return "table"
+	}
+	return "json"
 }
 
-// show prints a value: a table for a person, JSON for a pipe.
+// show prints a JSON value in the format that was asked for.
 func (r *run) show(b []byte) error {
-	if !r.table() {
-		var out bytes.Buffer
-		if err := json.Indent(&out, b, "", "  "); err != nil {
-			return &Error{ExitServer, fmt.Sprintf("the reply is not JSON: %v", err)}
-		}
-		out.WriteByte('\n')
-		_, err := out.WriteTo(r.Stdout)
-		return err
-	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil && len(b) > 0 {
-		return &Error{ExitServer, fmt.Sprintf("the reply is not JSON: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("invalid JSON in reply: %v", err)}
 	}
 	w := bufio.NewWriter(r.Stdout)
-	r.printValue(w, v)
-	return w.Flush()
+	switch r.formatOf(v) {
+	case "json":
+		var out bytes.Buffer
+		if err := json.Indent(&out, b, "", "  "); err != nil {
+			return &Error{ExitServer, fmt.Sprintf("invalid JSON in reply: %v", err)}
+		}
+		out.WriteByte('\n')
+		_, err := out.WriteTo(w)
+		return outputError(errors.Join(err, w.Flush()))
+	case "name":
+		r.printNames(w, v)
+	default:
+		r.printValue(w, v)
+	}
+	return outputError(w.Flush())
+}
+
+// printNames prints what identifies each object, one per line.
+func (r *run) printNames(w io.Writer, v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			r.printNames(w, item)
+		}
+	case map[string]any:
+		if items, ok := v["items"].([]any); ok { // one page of a list
+			r.printNames(w, items)
+			return
+		}
+		for _, key := range append(slices.Clone(r.op.Columns[:min(1, len(r.op.Columns))]), "name", "id") {
+			if name, ok := v[key].(string); ok {
+				fmt.Fprintln(w, name)
+				return
+			}
+		}
+		r.printValue(w, v)
+	case string:
+		// A sentence about the thing that an argument names.
+		for _, f := range r.positional[:min(1, len(r.positional))] {
+			if given := r.given[f.Name]; len(given) > 0 {
+				v = given[0]
+			}
+		}
+		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
+	case nil:
+	default:
+		fmt.Fprintln(w, cell(v))
+	}
+}
+
+// outputError is the error of a failed write to standard output.
+func outputError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{ExitFailed, fmt.Sprintf("write output: %v", err)}
 }
 
 func (r *run) printValue(w io.Writer, v any) {
@@ -139,6 +192,10 @@ func (r *run) printValue(w io.Writer, v any) {
 	case []any:
 		r.printRows(w, v)
 	case map[string]any:
+		if items, ok := v["items"].([]any); ok && len(r.op.Columns) > 0 { // one page of a list
+			r.printRows(w, items)
+			return
+		}
 		r.printObject(w, v)
 	case string:
 		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
@@ -147,8 +204,8 @@ func (r *run) printValue(w io.Writer, v any) {
 	}
 }
 
-// printObject prints short values in two columns, then long text and lists of
-// objects below their names.
+// printObject prints short values in two columns, then long text and lists of objects,
+// each below its name.
 func (r *run) printObject(w io.Writer, object map[string]any) {
 	var below []string
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -172,7 +229,7 @@ func isObject(v any) bool {
 	return ok
 }
 
-// printRows prints a list of objects as columns, anything else a line each.
+// printRows prints a list of objects as a table, any other list with an element per line.
 func (r *run) printRows(w io.Writer, list []any) {
 	columns := map[string]bool{}
 	for _, item := range list {
@@ -190,19 +247,47 @@ func (r *run) printRows(w io.Writer, list []any) {
 	names := slices.Sorted(maps.Keys(columns))
 	if len(r.op.Columns) > 0 {
 		names = r.op.Columns
+		if r.output == "wide" {
+			names = append(slices.Clone(names), r.op.Wide...)
+		}
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(list) > 0 {
-		fmt.Fprintln(tw, strings.ToUpper(strings.Join(names, "\t")))
+	if len(list) > 0 || r.Short && len(names) > 0 {
+		heads := make([]string, len(names))
+		for i, name := range names {
+			heads[i] = strings.ToUpper(strings.TrimSuffix(name, "_at"))
+		}
+		fmt.Fprintln(tw, strings.Join(heads, "\t"))
 	}
 	for _, item := range list {
 		row := make([]string, len(names))
 		for i, name := range names {
 			row[i] = strings.ReplaceAll(cell(item.(map[string]any)[name]), "\n", "⏎")
+			if at, err := time.Parse(time.RFC3339, row[i]); err == nil && strings.HasSuffix(name, "_at") {
+				row[i] = Age(time.Until(at))
+			}
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	tw.Flush()
+}
+
+// Age words a time from now as people do: 5m ago, in 2h.
+func Age(d time.Duration) string {
+	far, unit := d.Abs().Round(time.Second), "s"
+	n := int64(far / time.Second)
+	for _, step := range []struct {
+		size time.Duration
+		unit string
+	}{{time.Minute, "m"}, {time.Hour, "h"}, {24 * time.Hour, "d"}} {
+		if far >= 2*step.size || far == step.size {
+			n, unit = int64(far/step.size), step.unit
+		}
+	}
+	if d > 0 {
+		return fmt.Sprintf("in %d%s", n, unit)
+	}
+	return fmt.Sprintf("%d%s ago", n, unit)
 }
 
 func cell(v any) string {
@@ -221,13 +306,14 @@ func cell(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (r *run) bytes(body io.Reader) error {
+// writeBytes writes a binary reply to a file or to standard output.
+func (r *run) writeBytes(body io.Reader) error {
 	if r.file == "" || r.file == "-" {
-		if r.file == "" && r.Person() && r.format == "" && !strings.HasPrefix(r.op.Media(), "text/") {
-			return &Error{ExitUsage, "the reply is binary: name a file with -o, or pipe it somewhere"}
+		if r.file == "" && r.Person() && r.output == "" && !strings.HasPrefix(r.op.Media(), "text/") {
+			return &Error{ExitUsage, "binary output: write it to a file with -o, or pipe it"}
 		}
 		if _, err := io.Copy(r.Stdout, body); err != nil {
-			return &Error{ExitServer, fmt.Sprintf("the reply was cut off: %v", err)}
+			return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
 		}
 		return nil
 	}
@@ -235,20 +321,20 @@ func (r *run) bytes(body io.Reader) error {
 	if err != nil {
 		return &Error{ExitUsage, err.Error()}
 	}
-	n, err := io.Copy(f, body)
+	n, err := io.Copy(f, r.watch(body, "received", -1))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
 		os.Remove(r.file)
-		return &Error{ExitServer, fmt.Sprintf("the reply was cut off: %v", err)}
+		return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
 	}
-	fmt.Fprintf(r.Stderr, "%d bytes written to %s\n", n, r.file)
+	fmt.Fprintf(r.Stderr, "wrote %d bytes to %s\n", n, r.file)
 	return nil
 }
 
-// events prints the data of each event on a line of its own.
-func (r *run) events(body io.Reader) error {
+// printEvents prints the data of each event, one per line.
+func (r *run) printEvents(body io.Reader) error {
 	in := bufio.NewReader(body)
 	var name string
 	for {
@@ -257,7 +343,7 @@ func (r *run) events(body io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return &Error{ExitServer, fmt.Sprintf("the stream was cut off: %v", err)}
+			return &Error{ExitServer, fmt.Sprintf("incomplete stream: %v", err)}
 		}
 		line = strings.TrimSuffix(line, "\n")
 		switch key, value, _ := strings.Cut(line, ": "); key {
@@ -265,7 +351,7 @@ func (r *run) events(body io.Reader) error {
 			name = value
 		case "data":
 			if name == "error" {
-				return r.enveloped([]byte(value))
+				return r.printEnvelope([]byte(value))
 			}
 			fmt.Fprintln(r.Stdout, value)
 		case "":

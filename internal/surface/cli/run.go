@@ -13,24 +13,63 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// run is one call of a verb.
+// run is one invocation of a verb.
 type run struct {
 	Config
 	op         op.Op
 	positional []*op.Field
 	given      map[string][]string
-	format     string
+	preset     Preset
+	output     string // format
+	quiet      bool
 	file       string
 	stream     bool
 }
 
+// doEach does the same to every argument. It goes on after a failure, and returns the first.
+func (r *run) doEach(ctx context.Context, args []string) error {
+	if len(args) < 2 {
+		return r.do(ctx, args)
+	}
+	if name := r.positional[0].Name; r.given[name] != nil {
+		return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q: --%s is given, too", args[0], flagName(r.positional[0]))}
+	}
+	var first error
+	for _, arg := range args {
+		delete(r.given, r.positional[0].Name)
+		err := r.do(ctx, []string{arg})
+		if err != nil && first != nil {
+			fmt.Fprintln(r.Stderr, err)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
 func (r *run) do(ctx context.Context, args []string) error {
-	if err := r.place(args); err != nil {
+	if r.quiet {
+		r.output = "name"
+	}
+	if r.output != "" && !slices.Contains(formats, r.output) {
+		return &Error{ExitUsage, fmt.Sprintf("invalid output format %q; use %s", r.output, strings.Join(formats, ", "))}
+	}
+	if err := r.assign(args); err != nil {
+		return err
+	}
+	for name, value := range r.preset.Set {
+		if r.given[name] == nil {
+			r.given[name] = []string{value}
+		}
+	}
+	if err := r.Client.Ready(); err != nil {
 		return err
 	}
 	req, err := r.request(ctx)
@@ -39,25 +78,36 @@ func (r *run) do(ctx context.Context, args []string) error {
 	}
 	res, err := r.Client.do(req)
 	if err != nil {
-		return &Error{ExitConnect, fmt.Sprintf("no server answers at %s: %v; %s", r.Client.URL, err, r.Client.Help)}
+		return &Error{ExitConnect, fmt.Sprintf("cannot reach %s: %v; %s", r.Client.URL, err, r.Client.Help)}
 	}
 	defer res.Body.Close()
-	return r.answer(res)
+	return r.Client.explain(r.print(res), res.StatusCode)
 }
 
-// place gives the bare arguments to the fields that take them and that no flag has set.
-func (r *run) place(args []string) error {
-	for _, f := range r.positional {
+// assign gives the positional arguments to the fields that accept them and that no flag sets.
+// A list takes all arguments that no field after it requires.
+func (r *run) assign(args []string) error {
+	for i, f := range r.positional {
 		if r.given[f.Name] == nil && len(args) > 0 {
-			r.given[f.Name] = []string{args[0]}
-			args = args[1:]
+			n := 1
+			if inner(f.Type).Kind == op.Array {
+				n = len(args)
+				for _, later := range r.positional[i+1:] {
+					if later.Required && r.given[later.Name] == nil {
+						n--
+					}
+				}
+				n = max(1, n)
+			}
+			r.given[f.Name] = args[:n]
+			args = args[n:]
 		}
 		if r.given[f.Name] == nil && f.Required {
-			return &Error{ExitUsage, fmt.Sprintf("--%s is missing: %s", flagName(f), f.Doc)}
+			return &Error{ExitUsage, fmt.Sprintf("--%s is required: %s", flagName(f), f.Doc)}
 		}
 	}
 	if len(args) > 0 {
-		return &Error{ExitUsage, fmt.Sprintf("%q is one argument too many", args[0])}
+		return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q", args[0])}
 	}
 	return nil
 }
@@ -129,7 +179,7 @@ func encode(v any) (string, io.Reader, error) {
 	return "application/json", bytes.NewReader(b), err
 }
 
-// value turns a flag's text into what the field takes. "-" reads standard input.
+// value converts the text of a flag to the type of the field. "-" reads standard input.
 func (r *run) value(f *op.Field, values []string) (any, error) {
 	t := inner(f.Type)
 	switch t.Kind {
@@ -137,7 +187,7 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 		if values[0] == "-" {
 			b, err := io.ReadAll(r.Stdin)
 			if err != nil {
-				return nil, &Error{ExitUsage, fmt.Sprintf("read standard input: %v", err)}
+				return nil, &Error{ExitFailed, fmt.Sprintf("read standard input: %v", err)}
 			}
 			return string(b), nil
 		}
@@ -158,12 +208,12 @@ func (r *run) value(f *op.Field, values []string) (any, error) {
 		if t.Kind == op.Any {
 			return values[0], nil
 		}
-		return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes %s, not %q", flagName(f), (&value{field: f}).Type(), values[0])}
+		return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not a valid %s", flagName(f), values[0], f.Type.Label())}
 	}
 	return json.RawMessage(values[0]), nil
 }
 
-// list takes one JSON list, or one JSON value a flag.
+// list accepts one JSON list, or one JSON value for each flag.
 func (r *run) list(f *op.Field, values []string) (any, error) {
 	if len(values) == 1 && strings.HasPrefix(strings.TrimSpace(values[0]), "[") && json.Valid([]byte(values[0])) {
 		return json.RawMessage(values[0]), nil
@@ -171,7 +221,7 @@ func (r *run) list(f *op.Field, values []string) (any, error) {
 	var out []json.RawMessage
 	for _, v := range values {
 		if !json.Valid([]byte(v)) {
-			return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes JSON values, not %q", flagName(f), v)}
+			return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not valid JSON", flagName(f), v)}
 		}
 		out = append(out, json.RawMessage(v))
 	}
@@ -186,7 +236,7 @@ func (r *run) pairs(f *op.Field, values []string) (any, error) {
 	for _, v := range values {
 		key, text, ok := strings.Cut(v, "=")
 		if !ok {
-			return nil, &Error{ExitUsage, fmt.Sprintf("--%s takes key=value, not %q", flagName(f), v)}
+			return nil, &Error{ExitUsage, fmt.Sprintf("--%s: %q is not key=value", flagName(f), v)}
 		}
 		out[key] = text
 		if k := inner(f.Type).Elem.Kind; k != op.String && json.Valid([]byte(text)) {
@@ -196,8 +246,7 @@ func (r *run) pairs(f *op.Field, values []string) (any, error) {
 	return out, nil
 }
 
-// multipart streams files from disk; fields go first, so that the server can
-// stream too.
+// multipart streams files from disk. Fields come first, so that the server can stream too.
 func (r *run) multipart(fields []*op.Field) (string, io.Reader, error) {
 	pr, pw := io.Pipe()
 	w := multipart.NewWriter(pw)
@@ -236,7 +285,11 @@ func (r *run) parts(w *multipart.Writer, fields []*op.Field, files map[string]*o
 		if err != nil {
 			return err
 		}
-		if _, err := io.Copy(part, file); err != nil {
+		size := int64(-1)
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+		if _, err := io.Copy(part, r.watch(file, "sent", size)); err != nil {
 			return err
 		}
 	}
@@ -250,7 +303,7 @@ func (c *Client) request(ctx context.Context, method, target string, body io.Rea
 	}
 	req, err := http.NewRequestWithContext(ctx, method, base+target, body)
 	if err != nil {
-		return nil, &Error{ExitUsage, fmt.Sprintf("--api-url %q: %v", c.URL, err)}
+		return nil, &Error{ExitUsage, fmt.Sprintf("invalid URL %q: %v; %s", c.URL, err, c.Help)}
 	}
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)

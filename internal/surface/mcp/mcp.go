@@ -1,17 +1,18 @@
-// Package mcp serves the table of operations as MCP tools over streamable HTTP.
-// It owns the protocol's sessions and how an output becomes a tool's content. It
-// knows operations, never a service.
+// Package mcp connects tools and the Model Context Protocol, in both directions.
+// Handler serves a program's tools, resources and prompts over streamable HTTP, and
+// those of other servers that are mounted into it. Sessions calls the tools of other
+// servers.
+//
+// The package owns all that is particular to the protocol: its versions and sessions,
+// resumption, cancellation and progress. What a tool is, and how its result reads, is
+// up to package toolset.
 package mcp
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -19,23 +20,74 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/toolset"
 )
 
-// Config of the tools' server.
+const (
+	// maxBody is the default limit for a request to a server, and for a tool result
+	// from one.
+	maxBody = 64 << 20
+	// maxEvents is how many bytes of events are kept so that clients can resume.
+	maxEvents = 16 << 20
+	// closeWait bounds the end of all sessions.
+	closeWait = 5 * time.Second
+	// maxSessions is how many sessions may be open.
+	maxSessions = 10_000
+)
+
+// Config of a Handler.
 type Config struct {
-	Name    string
-	Version string
-	Table   func() *op.Table // asked at the first request: the table holds this handler too
+	Name         string
+	Version      string
+	Instructions string // for the agent: which tool to use for what
+
+	// Tools returns the tools to serve. It is called at the first request, since the
+	// table of a program contains this handler, too.
+	Tools func() []toolset.Tool
+	// Ops is Tools for a program whose tools are its operations as they are.
+	// Operations without a Call, or with NoTool, are left out.
+	Ops func() []op.Op
+
+	// Visible reports whether a caller sees a tool; nil: all do.
+	Visible func(*op.Call, toolset.Tool) bool
+	// Fixed returns which tools a caller has, in the form of the query of a request
+	// ("tools=a,b"); empty: the caller decides.
+	Fixed func(*op.Call) string
+
+	// Around wraps every call: it can refuse, record or trace it. It must return
+	// the error of run, or one of its own. size is the length of the arguments in
+	// bytes. By default, run is called directly.
+	Around func(ctx context.Context, o op.Op, size int, run func(context.Context) error) error
+
+	// Store stores results that are too long for a model; nil: they are cut.
+	Store toolset.Store
+	// Files are offered as resources; nil: none.
+	Files toolset.Files
+	// Skills are offered as prompts and resources; nil: none.
+	Skills toolset.Skills
+	// Resources are offered beside them; nil: none.
+	Resources toolset.Resources
+	// Guide is a text about the program for agents, offered as the resource llms.txt.
+	Guide func(context.Context) (string, error)
+
 	Log     *slog.Logger
-	Idle    time.Duration // a session without requests ends after this; default 30 minutes
+	Idle    time.Duration // how long an unused session is kept; default 30 minutes
 	MaxBody int64         // default 64 MiB
 }
 
-// Handler serves tools. The protocol's machinery is built at the first request,
-// since a server that nobody asks for tools should not pay for it.
+// Handler serves tools. It builds the protocol's machinery at the first request: a
+// program that serves no tools should not pay for it.
 type Handler struct {
 	Config
-	build func() (session, single http.Handler)
+	build func() *engine
+	life  context.Context
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+
+	bodies bodies
+	mu     sync.Mutex
+	engine *engine // nil before the first request
+	mounts map[string]*mount
 }
 
 // New returns the handler; it starts nothing.
@@ -43,226 +95,169 @@ func New(c Config) *Handler {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Around == nil {
+		c.Around = func(ctx context.Context, _ op.Op, _ int, run func(context.Context) error) error { return run(ctx) }
+	}
 	if c.Idle == 0 {
 		c.Idle = 30 * time.Minute
 	}
 	if c.MaxBody == 0 {
-		c.MaxBody = 64 << 20
+		c.MaxBody = maxBody
 	}
-	h := &Handler{Config: c}
-	h.build = sync.OnceValues(h.handlers)
+	if c.Tools == nil {
+		c.Tools = func() []toolset.Tool { return FromOps(c.Ops()) }
+	}
+	h := &Handler{Config: c, mounts: map[string]*mount{}}
+	h.life, h.stop = context.WithCancel(context.Background())
+	h.build = sync.OnceValue(h.newEngine)
 	return h
 }
 
-func (h *Handler) handlers() (session, single http.Handler) {
-	server := mcp.NewServer(&mcp.Implementation{Name: h.Name, Version: h.Version}, nil)
-	for _, o := range h.Table().All() {
+// FromOps makes tools of operations as they are. Operations without a Call, or with
+// NoTool, are left out.
+func FromOps(ops []op.Op) []toolset.Tool {
+	var all []toolset.Tool
+	for _, o := range ops {
 		if o.Call != nil && !o.NoTool {
-			server.AddTool(Tool(o), h.tool(o))
+			t := toolset.FromOp(o)
+			t.Core = true
+			all = append(all, t)
 		}
 	}
-	get := func(*http.Request) *mcp.Server { return server }
-	// The sign-in in front checks hosts and origins for every door alike.
-	session = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		SessionTimeout: h.Idle, DisableLocalhostProtection: true, MaxRequestBodyBytes: h.MaxBody,
+	return all
+}
+
+// Close ends all sessions, and with them the calls that they started. It is idempotent.
+func (h *Handler) Close() error {
+	h.stop()
+	h.mu.Lock()
+	var mounts []*mount
+	for _, m := range h.mounts {
+		if m.e != nil {
+			mounts = append(mounts, m)
+		}
+	}
+	h.mounts = map[string]*mount{}
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, m := range mounts {
+			m.close()
+		}
+		h.work.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeWait): // another server, or a client, may never answer
+		h.Log.Warn("an MCP connection did not end in time")
+	}
+	return nil
+}
+
+// engine is what the first request builds.
+type engine struct {
+	h        *Handler
+	set      *toolset.Set
+	routes   *strings.Replacer // routes to names of tools
+	server   *mcp.Server
+	sessions http.Handler // for clients that open a session
+	streams  http.Handler // for requests that are complete in themselves, answered as a stream
+	single   http.Handler // the same, answered with JSON
+
+	mu      sync.Mutex
+	watched map[string]*watched // resources that clients subscribed to, by URI
+	mounted map[string]string   // tools of other servers, each with its server
+}
+
+func (h *Handler) newEngine() *engine {
+	e := &engine{h: h, set: toolset.NewSet(h.Tools()), watched: map[string]*watched{}, mounted: map[string]string{}}
+	e.routes = routeNames(e.set)
+	e.server = mcp.NewServer(&mcp.Implementation{Name: h.Name, Version: h.Version}, h.serverOptions(e))
+	for _, t := range e.set.Tools {
+		e.server.AddTool(describe(t), h.handle(e, t))
+	}
+	h.addResources(e)
+	e.server.AddReceivingMiddleware(h.middleware(e))
+	get := func(*http.Request) *mcp.Server { return e.server }
+	options := mcp.StreamableHTTPOptions{
+		SessionTimeout:               h.Idle,
+		MaxRequestBodyBytes:          h.MaxBody,
+		PropagateRequestCancellation: true,
+		// The authentication in front checks hosts and origins for all routes.
+		DisableLocalhostProtection: true,
+	}
+	stateful, stateless := options, options
+	store := mcp.NewMemoryEventStore(nil)
+	store.SetMaxBytes(maxEvents)
+	stateful.EventStore = store
+	stateless.Stateless = true
+	lone := stateless
+	lone.JSONResponse = true
+	e.sessions = bindSessions(mcp.NewStreamableHTTPHandler(get, &stateful))
+	e.streams = mcp.NewStreamableHTTPHandler(get, &stateless)
+	e.single = mcp.NewStreamableHTTPHandler(get, &lone)
+	context.AfterFunc(h.life, func() {
+		for s := range e.server.Sessions() {
+			go s.Close()
+		}
 	})
-	single = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, DisableLocalhostProtection: true, MaxRequestBodyBytes: h.MaxBody,
-	})
-	return session, single
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.engine = e
+	for _, m := range h.mounts {
+		m.begin(e)
+	}
+	return e
 }
 
-// Headers by which a call's circumstances reach the tool: the protocol's library
-// hands over the request's headers, not its context.
-const (
-	headerBase    = "X-Aio-Internal-Base"
-	headerCall    = "X-Aio-Internal-Id"
-	headerSubject = "X-Aio-Internal-Subject"
-)
-
-// ServeHTTP serves full sessions, and answers a request without any handshake,
-// which is how many small scripts call a tool.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	session, single := h.build()
-	call := op.CallOf(r.Context())
-	r.Header.Set(headerCall, call.ID)
-	r.Header.Set(headerSubject, call.Subject)
-	r.Header.Del(headerBase)
-	if call.Base != nil {
-		r.Header.Set(headerBase, call.Base.String())
-	}
-	if r.Method != http.MethodPost || r.Header.Get("Mcp-Session-Id") != "" {
-		session.ServeHTTP(w, r)
-		return
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.MaxBody))
-	if err != nil {
-		http.Error(w, "the request body is too large or broken", http.StatusRequestEntityTooLarge)
-		return
-	}
-	body, first := repair(body)
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	if first {
-		session.ServeHTTP(w, r)
-		return
-	}
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Set("Content-Type", "application/json")
-	single.ServeHTTP(w, r)
-}
-
-// repair completes a bare {"method", "params"} and tells whether the message
-// opens a session.
-func repair(body []byte) (fixed []byte, first bool) {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(body, &m) != nil || m["method"] == nil {
-		return body, false
-	}
-	first = string(bytes.TrimSpace(m["method"])) == `"initialize"`
-	if m["jsonrpc"] != nil {
-		return body, first
-	}
-	m["jsonrpc"] = json.RawMessage(`"2.0"`)
-	if m["id"] == nil {
-		m["id"] = json.RawMessage(`1`)
-	}
-	fixed, err := json.Marshal(m)
-	if err != nil {
-		return body, first
-	}
-	return fixed, first
-}
-
-// Tool describes an operation to an agent.
-func Tool(o op.Op) *mcp.Tool {
-	return &mcp.Tool{
-		Name:        o.Name,
-		Description: o.Doc,
-		InputSchema: o.In().Flat(),
-		Annotations: &mcp.ToolAnnotations{
-			Title: o.Summary(), ReadOnlyHint: o.ReadOnly, DestructiveHint: new(o.Destructive), OpenWorldHint: new(false),
+func (h *Handler) serverOptions(e *engine) *mcp.ServerOptions {
+	return &mcp.ServerOptions{
+		Instructions:       h.Instructions,
+		PageSize:           1000,
+		SubscribeHandler:   func(ctx context.Context, r *mcp.SubscribeRequest) error { return h.subscribe(ctx, e, r) },
+		UnsubscribeHandler: func(ctx context.Context, r *mcp.UnsubscribeRequest) error { return h.unsubscribe(e, r) },
+		CompletionHandler:  h.complete,
+		Capabilities: &mcp.ServerCapabilities{
+			Logging:   &mcp.LoggingCapabilities{},
+			Tools:     &mcp.ToolCapabilities{ListChanged: true},
+			Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+			Prompts:   &mcp.PromptCapabilities{ListChanged: true},
 		},
 	}
 }
 
-func (h *Handler) tool(o op.Op) mcp.ToolHandler {
-	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		call := callOf(req)
-		ctx = op.WithCall(ctx, call)
-		in, err := o.Bind(op.Input{Flat: true, JSON: req.Params.Arguments})
-		if err != nil {
-			return h.failed(o, call, err), nil
-		}
-		out, err := h.invoke(ctx, o, in)
-		if err != nil {
-			return h.failed(o, call, err), nil
-		}
-		result, err := content(out)
-		if err != nil {
-			return h.failed(o, call, err), nil
-		}
-		if call.Hint != "" {
-			result.Content = append(result.Content, &mcp.TextContent{Text: call.Hint})
-		}
-		return result, nil
-	}
-}
-
-// invoke keeps a panic of an operation from ending the server.
-func (h *Handler) invoke(ctx context.Context, o op.Op, in any) (out any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			h.Log.Error("tool panicked", "op", o.Name, "panic", p)
-			err = errors.New("panic")
-		}
-	}()
-	return o.Call(ctx, in)
-}
-
-func callOf(req *mcp.CallToolRequest) *op.Call {
-	call := &op.Call{Via: "mcp"}
-	if req.Extra == nil {
-		return call
-	}
-	call.ID = req.Extra.Header.Get(headerCall)
-	call.Subject = req.Extra.Header.Get(headerSubject)
-	if base, err := url.Parse(req.Extra.Header.Get(headerBase)); err == nil && base.Host != "" {
-		call.Base = base
-	}
-	return call
-}
-
-func (h *Handler) failed(o op.Op, call *op.Call, err error) *mcp.CallToolResult {
-	if faults, ok := errors.AsType[op.Faults](err); ok {
-		return failure("The arguments do not fit: "+faults.Error(), nil)
-	}
-	if e, ok := op.AsError(err); ok && e.Code != op.Internal {
-		text := e.Msg
-		if e.Hint != "" {
-			text += "\n" + e.Hint
-		}
-		return failure(text, e.Data)
-	}
-	h.Log.Error("tool failed", "id", call.ID, "op", o.Name, "error", err)
-	return failure("Something went wrong on our side; the log has the details under id "+call.ID, nil)
-}
-
-func failure(text string, data any) *mcp.CallToolResult {
-	r := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
-	if data != nil {
-		if b, err := op.JSON(data); err == nil && len(b) > 0 && b[0] == '{' {
-			r.StructuredContent = json.RawMessage(b)
+// List describes the tools that a query selects, as agents see them.
+func (h *Handler) List(query string) []*mcp.Tool {
+	e := h.build()
+	f := parseFilter(query)
+	var all []*mcp.Tool
+	for _, t := range e.set.Tools {
+		if f.lists(t) {
+			all = append(all, describe(t))
 		}
 	}
-	return r
+	return all
 }
 
-// maxInline is how many raw bytes a tool's result may carry.
-const maxInline = 32 << 20
-
-// content turns an output into a tool's result: text as it is, an image as an
-// image, everything else as JSON, both readable and structured.
-func content(out any) (*mcp.CallToolResult, error) {
-	switch v := out.(type) {
-	case *op.Blob:
-		return blob(v)
-	case string:
-		return &mcp.CallToolResult{
-			Content:           []mcp.Content{&mcp.TextContent{Text: v}},
-			StructuredContent: map[string]any{"result": v},
-		}, nil
+// describe makes a tool one of the protocol.
+func describe(t toolset.Tool) *mcp.Tool {
+	d := &mcp.Tool{
+		Name: t.Name, Title: t.Title, Description: t.Doc, InputSchema: t.Input(),
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.ReadOnly(), DestructiveHint: new(t.Destructive()), OpenWorldHint: new(t.World)},
 	}
-	b, err := op.JSON(out)
-	if err != nil {
-		return nil, err
+	if s := t.Output(); s != nil {
+		d.OutputSchema = s
 	}
-	structured := json.RawMessage(b)
-	if len(b) == 0 || b[0] != '{' {
-		structured = json.RawMessage(`{"result":` + string(b) + `}`)
-	}
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(b)}}, StructuredContent: structured}, nil
+	return d
 }
 
-func blob(b *op.Blob) (*mcp.CallToolResult, error) {
-	if b.Body == nil {
-		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
-	}
-	defer b.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(b.Body, maxInline+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxInline {
-		return nil, op.Errorf(op.TooLarge, "the result is larger than %d bytes; download it over HTTP instead", maxInline)
-	}
-	var c mcp.Content
-	switch media, _, _ := strings.Cut(b.Type, ";"); {
-	case strings.HasPrefix(media, "image/"):
-		c = &mcp.ImageContent{Data: data, MIMEType: media}
-	case strings.HasPrefix(media, "text/"):
-		c = &mcp.TextContent{Text: string(data)}
-	default:
-		c = &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "blob:" + url.PathEscape(b.Name), MIMEType: media, Blob: data}}
-	}
-	return &mcp.CallToolResult{Content: []mcp.Content{c}}, nil
+// Serve serves one session over a pair of streams, such as standard input and output,
+// until the input ends. query selects the tools, as in the address of the server.
+func (h *Handler) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser, query string) error {
+	e := h.build()
+	ctx = context.WithValue(ctx, queryKey{}, query)
+	return e.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 }
+
+type queryKey struct{}

@@ -2,8 +2,11 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,57 +15,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// Dialect is how a program's replies look on the wire.
+// Dialect is the format of a program's replies.
 type Dialect interface {
 	// success wraps the output of an enveloped operation.
 	success(ctx context.Context, out any) any
-	// failed is the status and body of a failure.
+	// failed returns the status and body of a failure.
 	failed(o op.Op, e *op.Error) (int, any)
-	// invalid is the status and body for input that does not fit.
-	invalid(f op.Faults) (int, any)
-	// plain is the body of an answer that no operation gave: 404, 405, 500.
+	// invalid returns the status and body for invalid input.
+	invalid(o op.Op, f op.Faults) (int, any)
+	// plain returns the body of a reply that is not an operation's: 404, 405, 500.
 	plain(status int, message, id string) any
-	// envelope describes success around the members that data may be.
+	// envelope returns the schema of a reply whose data is one of the given schemas.
 	envelope(data []*jsonschema.Schema) *jsonschema.Schema
-	// intro tells an agent what is at the address and how it answers.
+	// intro explains the server and its replies to an agent.
 	intro(base string) string
 }
 
-// Guest speaks as the AIO sandbox does, Hub as Agent-Sandbox does.
+// Guest is the dialect of the AIO sandbox, Hub that of Agent-Sandbox.
 var (
 	Guest Dialect = guest{}
 	Hub   Dialect = hub{}
 )
 
-// status is the one place where an error's code becomes an HTTP status.
-func status(code op.Code) int {
-	switch code {
-	case op.Invalid:
-		return http.StatusUnprocessableEntity
-	case op.Unauthenticated:
-		return http.StatusUnauthorized
-	case op.Denied:
-		return http.StatusForbidden
-	case op.NotFound:
-		return http.StatusNotFound
-	case op.Conflict:
-		return http.StatusConflict
-	case op.Exhausted:
-		return http.StatusTooManyRequests
-	case op.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case op.Unavailable:
-		return http.StatusServiceUnavailable
-	case op.Canceled:
-		return 499
-	}
-	return http.StatusInternalServerError
-}
-
 type guest struct{}
 
-// enveloped is the reply of most operations; its fields stand in the order in
-// which the reference sends them.
+// enveloped is the reply of most operations. Its fields are in the order of the reference
+// implementation.
 type enveloped struct {
 	Success bool    `json:"success"`
 	Message *string `json:"message"`
@@ -71,21 +49,52 @@ type enveloped struct {
 }
 
 func (guest) success(ctx context.Context, out any) any {
-	e := op.Sealed(ctx)
+	e := op.SuccessEnvelope(ctx)
 	return enveloped{e.Success, e.Message, out, e.Hint}
 }
 
-// failed answers enveloped operations with status 200, since the public SDKs
-// repeat a request after 408, 429 and 5xx, and a command would run twice.
+// failed returns status 200 for enveloped operations: the public SDKs retry after 408, 429
+// and 5xx, and a command would run twice.
 func (guest) failed(o op.Op, e *op.Error) (int, any) {
 	reply := failure(e)
-	if e.Code != op.TooLarge && e.Code != op.Canceled && o.Style != op.Resource && !o.Binary && o.Talk == nil {
+	if o.FailureData != nil && o.Out != nil && !o.Binary && e.Data != nil {
+		reply.Data = withFieldsOf(e.Data, o.Empty())
+	}
+	missing := o.Missing404 && e.Code == op.NotFound
+	if !missing && e.Code != op.TooLarge && e.Code != op.Canceled && o.Style != op.Resource && !o.Binary && o.Duplex == nil {
 		return http.StatusOK, reply
 	}
-	return status(e.Code), struct {
+	status := e.Code.HTTPStatus()
+	if e.Code == op.Invalid {
+		status = http.StatusUnprocessableEntity // as FastAPI answers
+	}
+	return status, struct {
 		Detail string `json:"detail"`
 		enveloped
 	}{e.Msg, reply}
+}
+
+// withFieldsOf adds the fields of an empty output to the data of a failure: the models of
+// public SDKs require them even then, and raise an error of their own without them.
+func withFieldsOf(data, empty any) any {
+	var fields map[string]json.RawMessage
+	var known map[string]json.RawMessage
+	out, err := op.JSON(data)
+	if err != nil || json.Unmarshal(out, &known) != nil || len(known) == 0 {
+		return data
+	}
+	b, err := op.JSON(empty)
+	if err != nil || json.Unmarshal(b, &fields) != nil {
+		return data
+	}
+	out = out[:len(out)-1]
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if _, ok := known[name]; !ok && string(fields[name]) != "null" {
+			out = append(append(append(out, ',', '"'), name...), '"', ':')
+			out = append(out, fields[name]...)
+		}
+	}
+	return json.RawMessage(append(out, '}'))
 }
 
 func failure(e *op.Error) enveloped {
@@ -96,8 +105,23 @@ func failure(e *op.Error) enveloped {
 	return reply
 }
 
-func (guest) invalid(f op.Faults) (int, any) {
-	return http.StatusUnprocessableEntity, map[string]any{"detail": f}
+// invalid replies with the list of faults twice: under detail as the public schema has it,
+// and under errors in the envelope, as the public image sends it.
+func (guest) invalid(_ op.Op, f op.Faults) (int, any) {
+	type entry struct {
+		Location []any  `json:"location"`
+		Message  string `json:"message"`
+		Type     string `json:"type"`
+	}
+	errs := make([]entry, len(f))
+	for i, fault := range f {
+		errs[i] = entry{fault.Loc, fault.Msg, fault.Type}
+	}
+	return http.StatusUnprocessableEntity, struct {
+		Detail op.Faults `json:"detail"`
+		enveloped
+		Errors []entry `json:"errors"`
+	}{f, enveloped{Message: new("Request data validation failed")}, errs}
 }
 
 func (guest) plain(_ int, message, id string) any {
@@ -129,19 +153,28 @@ func (hub) success(_ context.Context, out any) any {
 	}{"0", out}
 }
 
-func (h hub) failed(_ op.Op, e *op.Error) (int, any) {
-	code := status(e.Code)
-	if e.Code == op.Invalid {
-		code = http.StatusBadRequest
-	}
+func (h hub) failed(o op.Op, e *op.Error) (int, any) {
+	code := e.Code.HTTPStatus()
 	message := e.Msg
 	if e.Hint != "" {
 		message += "; " + e.Hint
 	}
+	if o.Style == op.Coded {
+		return code, coded{code, message}
+	}
 	return code, h.plain(code, message, "")
 }
 
-func (h hub) invalid(f op.Faults) (int, any) {
+// coded is a failure of an operation of style Coded.
+type coded struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func (h hub) invalid(o op.Op, f op.Faults) (int, any) {
+	if o.Style == op.Coded {
+		return http.StatusBadRequest, coded{http.StatusBadRequest, f.Error()}
+	}
 	code := http.StatusUnprocessableEntity
 	return code, map[string]any{"code": strconv.Itoa(code), "error": f.Error(), "detail": f}
 }
@@ -164,15 +197,15 @@ func (hub) envelope(data []*jsonschema.Schema) *jsonschema.Schema {
 }
 
 func (guest) intro(base string) string {
-	return fmt.Sprintf("A computer of your own behind one address: %s\n\n", base) +
-		"Call an operation by REST (JSON in, JSON out: `{success, message, data, hint}`; when `success` is false, `message` says what to do), " +
-		fmt.Sprintf("or as an MCP tool at %s/mcp (streamable HTTP), or as a command inside: `aio <noun> <verb> --help`. ", base) +
-		"Input that does not fit is answered with status 422 and every fault at once. `/v1/openapi.json` has all fields.\n"
+	return fmt.Sprintf("A computer for an agent. Base URL: %s\n\n", base) +
+		"Call operations by REST (JSON in, JSON out: `{success, message, data, hint}`; if `success` is false, `message` says what to do), " +
+		fmt.Sprintf("as MCP tools at %s/mcp (streamable HTTP), or from a shell in the sandbox: `aio <noun> <verb> --help`. ", base) +
+		"Invalid input gets status 422 and a list of all errors. `/v1/openapi.json` describes all fields.\n"
 }
 
 func (hub) intro(base string) string {
-	return fmt.Sprintf("Computers for agents: create one here, use it below its own address, delete it when you are done. The hub is at %s\n\n", base) +
-		fmt.Sprintf("The short way is MCP at %s/mcp (streamable HTTP): createSandbox tells the name and the tools of the new sandbox, sandboxExecutor calls them, deleteSandbox ends it. ", base) +
-		fmt.Sprintf("By REST: POST /api/v1/sandbox creates, and everything that a sandbox serves is below %s/sandbox/<name>/, with a text like this one at %s/sandbox/<name>/llms.txt. ", base, base) +
-		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` has all fields; `cove --help` is the command line.\n"
+	return fmt.Sprintf("Computers for agents: create a sandbox here, use it below its own URL, delete it when you are done. Base URL: %s\n\n", base) +
+		fmt.Sprintf("The quickest way is MCP at %s/mcp (streamable HTTP): createSandbox returns the name and the tools of a new sandbox, sandboxExecutor calls them, deleteSandbox deletes the sandbox. ", base) +
+		fmt.Sprintf("By REST: POST /api/v1/sandbox creates a sandbox; its own API is below %s/sandbox/<name>/, described in %s/sandbox/<name>/llms.txt. ", base, base) +
+		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` describes all fields; `cove --help` describes the command line.\n"
 }

@@ -13,16 +13,18 @@ import (
 
 const (
 	maxFormField  = 1 << 20
+	maxFormValues = 4 << 20 // of all fields together
 	maxFormFields = 256
 )
 
-// form is a request of form fields and files. The file streams: it is read by the
-// operation as it arrives, unless a required field has not been seen yet, in which
-// case it is kept in a temporary file until all fields are known.
+// form is a request of form fields and files, in any order. The operation reads the file as
+// it arrives if all fields came before it. Otherwise one may still follow, so the file is
+// kept in a temporary file until the form ends.
 type form struct {
 	values map[string][]string
 	files  map[string]*op.File
 	temps  []*os.File
+	size   int // of the values
 
 	parts *parts
 	in    *op.Type
@@ -46,7 +48,7 @@ func readForm(in *op.Type, r *http.Request) (*form, error) {
 		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "Send the request as multipart/form-data"}}
 	}
 	if params["boundary"] == "" {
-		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "The Content-Type lacks its boundary"}}
+		return nil, op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "Content-Type has no boundary"}}
 	}
 	f.parts = newParts(r.Body, params["boundary"])
 	if err := f.read(); err != nil {
@@ -56,7 +58,7 @@ func readForm(in *op.Type, r *http.Request) (*form, error) {
 	return f, nil
 }
 
-// read takes parts until the end, or until a file can be handed over live.
+// read reads parts until the end, or until a file that can be streamed.
 func (f *form) read() error {
 	for n := 0; ; n++ {
 		part, err := f.parts.next()
@@ -67,7 +69,7 @@ func (f *form) read() error {
 			return formError(err)
 		}
 		if n >= maxFormFields {
-			return op.Errorf(op.TooLarge, "the form has more than %d fields; send fewer", maxFormFields)
+			return op.Errorf(op.TooLarge, "form has more than %d fields", maxFormFields)
 		}
 		name := part.name()
 		field := f.field(name)
@@ -98,14 +100,10 @@ func (f *form) field(name string) *op.Field {
 	return nil
 }
 
-// complete: everything that is required has been seen, and no other file is due.
+// complete reports whether all fields and all files have been read.
 func (f *form) complete() bool {
 	for _, field := range f.in.Fields {
-		if field.Source != op.Form {
-			continue
-		}
-		missing := f.values[field.Name] == nil && f.files[field.Name] == nil
-		if missing && (field.Required || field.Type.Kind == op.Upload) {
+		if field.Source == op.Form && f.values[field.Name] == nil && f.files[field.Name] == nil {
 			return false
 		}
 	}
@@ -118,7 +116,10 @@ func (f *form) value(name string, part *part) error {
 		return formError(err)
 	}
 	if len(b) > maxFormField {
-		return op.Errorf(op.TooLarge, "the form field %q is larger than %d bytes; send it as a file", name, maxFormField)
+		return op.Errorf(op.TooLarge, "form field %q is larger than %d bytes; send it as a file", name, maxFormField)
+	}
+	if f.size += len(b); f.size > maxFormValues {
+		return op.Errorf(op.TooLarge, "the fields of the form are larger than %d bytes; send large ones as files", maxFormValues)
 	}
 	f.values[name] = append(f.values[name], string(b))
 	return nil
@@ -127,7 +128,7 @@ func (f *form) value(name string, part *part) error {
 func (f *form) spool(file *op.File, part *part) error {
 	temp, err := os.CreateTemp("", "aio-upload-")
 	if err != nil {
-		return fmt.Errorf("keep the upload: %w", err)
+		return fmt.Errorf("store upload: %w", err)
 	}
 	os.Remove(temp.Name())
 	f.temps = append(f.temps, temp)
@@ -135,7 +136,7 @@ func (f *form) spool(file *op.File, part *part) error {
 		return formError(err)
 	}
 	if _, err := temp.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("rewind the upload: %w", err)
+		return fmt.Errorf("rewind upload: %w", err)
 	}
 	file.Reader = temp
 	return nil
@@ -148,15 +149,15 @@ func (f *form) close() {
 }
 
 func formError(err error) error {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	_, refused := op.AsError(err)
+	if tooLarge || refused || errors.Is(err, os.ErrDeadlineExceeded) {
 		return bodyError(err)
 	}
-	return op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "The form is broken: " + err.Error()}}
+	return op.Faults{{Type: "form_invalid", Loc: []any{"body"}, Msg: "Invalid form: " + err.Error()}}
 }
 
-// live is a file that is read as it arrives. At its end it looks at what follows:
-// a field there would come too late for the operation, which then fails before it
-// has finished writing.
+// live is a file that is read as it arrives. At its end it checks that the form ends too.
 type live struct {
 	part *part
 	form *form
@@ -187,7 +188,7 @@ func (l *live) end() error {
 		case err != nil:
 			return formError(err)
 		case l.form.field(next.name()) != nil:
-			return op.Errorf(op.Invalid, "the form field %q comes after the file; send it before", next.name())
+			return op.Errorf(op.Invalid, "form field %q was sent twice; send it once", next.name())
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package rest
 
 import (
+	"cmp"
+	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -10,7 +13,7 @@ import (
 
 type object = map[string]any
 
-// OpenAPI describes the table as an OpenAPI 3.1 document with named components.
+// OpenAPI returns the OpenAPI 3.1 document of the table, with named components.
 func OpenAPI(title, version string, table *op.Table, dialect Dialect) any {
 	defs := &op.Defs{Prefix: "#/components/schemas/", Named: map[string]*jsonschema.Schema{}}
 	doc := document{defs, dialect}
@@ -101,17 +104,17 @@ func (d document) parameters(o op.Op) []any {
 			"description": f.Doc, "schema": d.plain(f),
 		})
 	}
-	if o.Pump != nil && o.Call != nil {
+	if o.Stream != nil && o.Call != nil {
 		out = append(out, object{
 			"name": "stream", "in": "query", "required": false,
-			"description": "Send the output as server-sent events while it comes",
+			"description": "Stream the output as server-sent events",
 			"schema":      object{"type": "boolean", "default": false},
 		})
 	}
 	return out
 }
 
-// plain is a parameter's schema; the description stands beside it.
+// plain returns the schema of a parameter without its description, which the parameter has.
 func (d document) plain(f *op.Field) *jsonschema.Schema {
 	s := f.Schema(d.defs)
 	s.Description = ""
@@ -135,8 +138,8 @@ func (d document) body(o op.Op) object {
 func (d document) responses(o op.Op) object {
 	content := object{}
 	switch {
-	case o.Talk != nil:
-		return object{"101": object{"description": "The connection becomes a WebSocket"}}
+	case o.Duplex != nil:
+		return object{"101": object{"description": "Switches to WebSocket"}}
 	case o.Call == nil:
 	case o.Binary:
 		for media := range strings.SplitSeq(o.Media(), ",") {
@@ -147,18 +150,52 @@ func (d document) responses(o op.Op) object {
 	default:
 		content["application/json"] = object{"schema": o.Out().Schema(d.defs)}
 	}
-	if o.Pump != nil {
-		content["text/event-stream"] = object{"schema": o.Ev().Schema(d.defs)}
+	if o.Stream != nil {
+		content["text/event-stream"] = object{"schema": o.Event().Schema(d.defs)}
 	}
-	return object{
-		"200": object{"description": "What the operation answers", "content": content},
-		"422": object{"description": "The input does not fit", "content": object{
+	if o.Style == op.Coded {
+		return codedResponses(o, content)
+	}
+	ok := object{"description": "Successful response", "content": content}
+	if len(o.Headers) > 0 {
+		headers := object{}
+		for _, name := range o.Headers {
+			headers[name] = object{"schema": object{"type": "string"}}
+		}
+		ok["headers"] = headers
+	}
+	out := object{
+		"200": ok,
+		"422": object{"description": "Validation error", "content": object{
 			"application/json": object{"schema": object{"$ref": d.defs.Prefix + "HTTPValidationError"}},
 		}},
 	}
+	statuses := o.Statuses
+	if o.Missing404 {
+		statuses = append(statuses, http.StatusNotFound)
+	}
+	for _, status := range statuses {
+		out[strconv.Itoa(status)] = object{"description": http.StatusText(status)}
+	}
+	return out
 }
 
-// envelope is the named schema of a reply around the operation's output.
+// codedResponses describes the replies of style Coded.
+func codedResponses(o op.Op, content object) object {
+	success := object{"description": "Successful response"}
+	if o.Status != http.StatusNoContent {
+		success["content"] = content
+	}
+	return object{
+		strconv.Itoa(cmp.Or(o.Status, http.StatusOK)): success,
+		"default": object{"description": "Failure", "content": object{"application/json": object{"schema": object{
+			"type": "object", "required": []string{"code", "message"},
+			"properties": object{"code": object{"type": "integer"}, "message": object{"type": "string"}},
+		}}}},
+	}
+}
+
+// envelope returns a reference to the schema of the enveloped output.
 func (d document) envelope(o op.Op) *jsonschema.Schema {
 	data := o.Out().Schema(d.defs)
 	members := []*jsonschema.Schema{data}
@@ -166,8 +203,8 @@ func (d document) envelope(o op.Op) *jsonschema.Schema {
 	if data.Ref == "" {
 		name = "Response_" + o.Name + "_"
 	}
-	if o.Bad != nil {
-		bad := o.Bad().Schema(d.defs)
+	if o.FailureData != nil {
+		bad := o.FailureData().Schema(d.defs)
 		members = append(members, bad)
 		name += strings.TrimPrefix(bad.Ref, d.defs.Prefix) + "_"
 	}

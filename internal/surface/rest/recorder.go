@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// recorder notes what was answered. It keeps the abilities that proxies,
+// recorder records status and size of a reply. It keeps the abilities that proxies,
 // WebSockets and downloads need: flushing, hijacking, sendfile.
 type recorder struct {
 	http.ResponseWriter
@@ -60,7 +60,7 @@ func (r *recorder) code() int {
 	return r.status
 }
 
-// requestID takes the caller's id if it is harmless, otherwise makes one.
+// requestID returns the caller's request ID if it is safe to log, otherwise a new one.
 func requestID(given string) string {
 	if len(given) > 0 && len(given) <= 64 {
 		ok := true

@@ -1,14 +1,14 @@
-// Package rest serves the table of operations over HTTP: routes, the reply's
-// envelope, the shapes of errors, streams and WebSockets, the OpenAPI document.
-// It owns every quirk of the wire, so that no service has one. It knows
-// operations, never a service, and refuses anything that has not passed the
-// sign-in it was given.
+// Package rest serves the table of operations over HTTP: routes, envelopes, errors,
+// streams, WebSockets and the OpenAPI document. It owns every quirk of the wire format, so
+// that no service has one. It knows operations but no services, and serves only requests
+// that have passed the authentication it was given.
 package rest
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -19,50 +19,65 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// Config of a server. Table is needed; everything else has a default.
+// Config of a server. Only Table is required.
 type Config struct {
 	Table   *op.Table
-	Dialect Dialect // default: Guest
+	Dialect Dialect // Guest by default
 	Log     *slog.Logger
-	MaxBody int64 // of a request, where its Spec says nothing; default 64 MiB
+	MaxBody int64 // default limit of a request body; 64 MiB if 0
+	// BodyTimeout is how long a request body may take to arrive; of a body without a limit,
+	// how long it may pause. 0 means no timeout.
+	BodyTimeout time.Duration
+	// Buffer counts the memory that a request's body takes; nil counts nothing.
+	Buffer func(context.Context) Buffer
 
-	// Guard signs callers in. It wraps everything: no routing happens before it.
+	// Guard authenticates callers. It wraps everything: nothing is routed before it.
 	Guard func(http.Handler) http.Handler
-	// Front sees signed-in requests before they are routed by path, such as those
-	// for a preview by host name.
+	// Front handles authenticated requests before they are routed by path, such as those
+	// that select a preview by host name.
 	Front func(http.Handler) http.Handler
-	// Base is the server's address as the caller of this request reaches it.
+	// Base returns the URL at which the caller of this request reaches the server.
 	Base func(*http.Request) *url.URL
-	// Subject names who signed in.
+	// Subject returns the authenticated caller.
 	Subject func(context.Context) string
-	// Caller notes in the call who signed in, where there is more to say than a subject.
+	// Caller adds to the call what else is known of the authenticated caller.
 	Caller func(context.Context, *op.Call)
-	// Admit decides whether the caller may use an operation, before anything of
-	// the request is read. done is called when the request is over.
+	// Admit decides whether the caller may use an operation, before the request body is
+	// read. done is called after the request.
 	Admit func(*http.Request, op.Op) (done func(), err error)
-	// Observe is told of every request that was served.
+	// HidePath removes what must not be logged from a path; nil: there is nothing.
+	HidePath func(path string) string
+	// Observe is called after every request.
 	Observe func(op string, status int, took time.Duration)
-	// Served is told more of it.
+	// Served is called after every request, with more detail.
 	Served func(Served)
 }
 
-// Served is a request that is over.
+// Buffer counts the memory of one request.
+type Buffer interface {
+	Grow(bytes int) error
+	Free()
+}
+
+// Served is a finished request.
 type Served struct {
-	Request *http.Request // as it came
+	Request *http.Request
 	Call    *op.Call
-	Op      string // empty: none was found
+	Op      string // name of the operation; empty if no route matched
 	Status  int
-	In, Out int64 // bytes of the bodies; below 0: not known
+	In, Out int64 // bytes of the bodies; negative if unknown
 	Took    time.Duration
 }
 
 // Server is an http.Handler.
 type Server struct {
 	Config
-	exact   map[string]http.Handler // by method and path, of the routes without parameters
-	mux     func() *http.ServeMux   // all routes, read when a request needs them
+	exact   map[route]http.Handler // routes without parameters
+	mux     func() *http.ServeMux  // all routes, built on first use
 	handler http.Handler
 }
+
+type route struct{ method, path string }
 
 // New builds the routes; it starts nothing.
 func New(c Config) *Server {
@@ -78,33 +93,33 @@ func New(c Config) *Server {
 	if c.Base == nil {
 		c.Base = func(r *http.Request) *url.URL { return &url.URL{Scheme: "http", Host: r.Host} }
 	}
-	s := &Server{Config: c, exact: make(map[string]http.Handler, len(c.Table.All()))}
-	s.mux = sync.OnceValue(s.routes)
+	s := &Server{Config: c, exact: make(map[route]http.Handler, len(c.Table.All()))}
+	s.mux = sync.OnceValue(s.buildMux)
 	for _, o := range c.Table.All() {
-		s.keep(o, o.Route)
+		s.addExact(o, o.Route)
 		for _, route := range o.Also {
-			s.keep(o, route)
+			s.addExact(o, route)
 		}
 	}
 	s.handler = s.chain()
 	return s
 }
 
-// keep notes a route that one method and one path name. Nothing that the mux knows
-// is more specific, so that such a request need not ask it.
-func (s *Server) keep(o op.Op, route string) {
-	if method, path, ok := strings.Cut(route, " "); ok && method != "" && !strings.Contains(path, "{") && !strings.HasSuffix(path, "/") {
-		s.exact[route] = s.route(o)
+// addExact adds a route without parameters to the exact routes. No pattern is more
+// specific, so its requests can bypass the mux.
+func (s *Server) addExact(o op.Op, pattern string) {
+	if method, path, ok := strings.Cut(pattern, " "); ok && method != "" && !strings.Contains(path, "{") && !strings.HasSuffix(path, "/") {
+		s.exact[route{method, path}] = s.handle(o)
 	}
 }
 
-// routes are for everything else: parameters, subtrees, any method, HEAD, and the
-// answer when there is none.
-func (s *Server) routes() *http.ServeMux {
+// buildMux returns a mux of all routes. It serves what is not an exact route: parameters,
+// subtrees, any method, HEAD, and requests that match no route.
+func (s *Server) buildMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, o := range s.Table.All() {
 		for _, route := range append([]string{o.Route}, o.Also...) {
-			mux.Handle(route, s.route(o))
+			mux.Handle(route, match(s.handle(o)))
 		}
 	}
 	return mux
@@ -115,17 +130,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 func (s *Server) chain() http.Handler {
 	var h http.Handler = http.HandlerFunc(s.dispatch)
 	if s.Front != nil {
-		h = s.Front(h)
+		front := s.Front(h)
+		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op.CallOf(r.Context()).Base = s.Base(r)
+			front.ServeHTTP(w, r)
+		})
 	}
 	if s.Guard != nil {
 		h = s.Guard(h)
 	}
-	return s.watched(h)
+	return s.observe(h)
 }
 
-// watched gives each request an id, turns a panic into a 500, and writes the
-// access log. It is outermost, so that refused requests are logged too.
-func (s *Server) watched(next http.Handler) http.Handler {
+// observe gives each request an ID, turns a panic into a 500, and writes the access log.
+// It is outermost, so that rejected requests are logged too.
+func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		call := &op.Call{ID: requestID(r.Header.Get("X-Request-Id")), Via: "rest"}
@@ -135,23 +154,28 @@ func (s *Server) watched(next http.Handler) http.Handler {
 		r = r.WithContext(op.WithCall(r.Context(), call))
 		defer func() {
 			p := recover()
+			if s.BodyTimeout > 0 && r.Body != http.NoBody {
+				// The server reads the rest of a body before it replies.
+				http.NewResponseController(rec).SetReadDeadline(time.Now().Add(s.BodyTimeout))
+			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				s.access(r, rec, call, start)
+				s.finish(r, rec, call, start)
 				panic(http.ErrAbortHandler)
 			}
 			if p != nil {
 				s.Log.Error("request panicked", "id", call.ID, "panic", p, "stack", string(debug.Stack()))
 				if !rec.wrote {
-					s.plain(rec, r, http.StatusInternalServerError, internalMessage(call.ID))
+					s.writePlain(rec, r, http.StatusInternalServerError, op.InternalMessage(call.ID))
 				}
 			}
-			s.access(r, rec, call, start)
+			s.finish(r, rec, call, start)
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-func (s *Server) access(r *http.Request, rec *recorder, call *op.Call, start time.Time) {
+// finish reports a finished request and writes it to the access log.
+func (s *Server) finish(r *http.Request, rec *recorder, call *op.Call, start time.Time) {
 	took := time.Since(start)
 	if s.Observe != nil {
 		s.Observe(rec.op, rec.code(), took)
@@ -160,6 +184,9 @@ func (s *Server) access(r *http.Request, rec *recorder, call *op.Call, start tim
 		s.Served(Served{Request: r, Call: call, Op: rec.op, Status: rec.code(), In: r.ContentLength, Out: rec.bytes, Took: took})
 	}
 	path := r.URL.Path
+	if s.HidePath != nil {
+		path = s.HidePath(path)
+	}
 	if len(path) > 200 {
 		path = path[:200] + "…"
 	}
@@ -169,46 +196,53 @@ func (s *Server) access(r *http.Request, rec *recorder, call *op.Call, start tim
 		slog.Duration("took", took), slog.String("subject", call.Subject))
 }
 
-// dispatch routes by path; what no operation takes is answered in JSON.
+// dispatch routes by path. A request that matches no route gets a reply in JSON too.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	call := op.CallOf(r.Context())
-	call.Base = s.Base(r)
+	if call.Base == nil {
+		call.Base = s.Base(r)
+	}
 	if s.Subject != nil {
 		call.Subject = s.Subject(r.Context())
 	}
 	if s.Caller != nil {
 		s.Caller(r.Context(), call)
 	}
-	// A path in an unusual spelling (%65 for e) is the mux's to judge.
-	if h, ok := s.exact[r.Method+" "+r.URL.Path]; ok && r.URL.RawPath == "" {
+	// The mux decides on a path with unusual escapes (%65 for e).
+	if h, ok := s.exact[route{r.Method, r.URL.Path}]; ok && r.URL.RawPath == "" {
 		h.ServeHTTP(w, r)
 		return
 	}
-	mux := s.mux()
-	h, pattern := mux.Handler(r)
-	if pattern != "" {
-		mux.ServeHTTP(w, r)
-		return
-	}
 	probe := &probe{header: http.Header{}}
-	h.ServeHTTP(probe, r)
-	if allow := probe.header.Get("Allow"); allow != "" {
+	s.mux().ServeHTTP(probe, r)
+	switch {
+	case probe.matched != nil:
+		probe.matched.ServeHTTP(w, r)
+	case probe.status == http.StatusMethodNotAllowed:
+		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-	}
-	switch probe.status {
-	case http.StatusMethodNotAllowed:
-		s.plain(w, r, probe.status, "Method Not Allowed: use "+probe.header.Get("Allow"))
+		s.writePlain(w, r, probe.status, "Method Not Allowed: use "+allow)
+	case probe.status >= 300 && probe.status < 400 && r.Pattern != "": // to a route that exists
+		maps.Copy(w.Header(), probe.header)
+		w.WriteHeader(probe.status)
 	default:
-		s.plain(w, r, http.StatusNotFound, "Not Found: the OpenAPI document lists every route")
+		s.writePlain(w, r, http.StatusNotFound, "Not Found: see /v1/openapi.json for all routes")
 	}
 }
 
-// probe takes the answer of a handler that found no route.
+// probe lets the mux match a request without serving it: it takes the handler of the
+// route, or what the mux replies if it finds none.
 type probe struct {
-	header http.Header
-	status int
+	matched http.Handler
+	header  http.Header
+	status  int
 }
 
 func (p *probe) Header() http.Header         { return p.header }
 func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *probe) WriteHeader(status int)      { p.status = status }
+
+// match is the handler of a route in the mux.
+func match(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(*probe).matched = h })
+}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -8,14 +9,15 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// route is the handler of one operation.
-func (s *Server) route(o op.Op) http.Handler {
+// handle returns the handler of one operation.
+func (s *Server) handle(o op.Op) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rec, ok := w.(*recorder); ok {
 			rec.op = o.Name
@@ -23,38 +25,40 @@ func (s *Server) route(o op.Op) http.Handler {
 		if s.Admit != nil {
 			done, err := s.Admit(r, o)
 			if err != nil {
-				s.failed(w, r, o, err)
+				s.writeError(w, r, o, err)
 				return
 			}
 			defer done()
 		}
-		if o.Handler != nil {
+		if o.Handler != nil && o.MaxBody == 0 {
 			o.Handler.ServeHTTP(w, r)
 			return
 		}
-		if max := s.limit(o); max > 0 {
-			r.Body = http.MaxBytesReader(w, r.Body, max)
+		defer s.boundBody(w, r, o)()
+		if o.Handler != nil {
+			o.Handler.ServeHTTP(w, r)
+			return
 		}
 		input, done, err := s.input(o, r)
 		if done != nil {
 			defer done()
 		}
 		if err != nil {
-			s.failed(w, r, o, err)
+			s.writeError(w, r, o, err)
 			return
 		}
 		in, err := o.Bind(input)
 		if err != nil {
-			s.failed(w, r, o, err)
+			s.writeError(w, r, o, err)
 			return
 		}
 		switch {
-		case o.Talk != nil:
-			s.talk(w, r, o, in)
-		case o.Pump != nil && (o.Call == nil || wantsStream(r)):
-			s.pump(w, r, o, in)
+		case o.Duplex != nil:
+			s.serveWebSocket(w, r, o, in)
+		case o.Stream != nil && (o.Call == nil || wantsStream(r)):
+			s.serveStream(w, r, o, in)
 		default:
-			s.call(w, r, o, in)
+			s.serveCall(w, r, o, in)
 		}
 	})
 }
@@ -73,11 +77,19 @@ func wantsStream(r *http.Request) bool {
 	case "false", "0":
 		return false
 	}
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Accept"))
-	return media == "text/event-stream"
+	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		switch media, _, _ := mime.ParseMediaType(accepted); media {
+		case "text/event-stream":
+			return true
+		case "application/json", "*/*":
+			return false
+		}
+	}
+	return false
 }
 
-// input collects what the operation's fields may come from.
+// input collects the sources of the operation's fields. The returned function, if not nil,
+// releases them.
 func (s *Server) input(o op.Op, r *http.Request) (op.Input, func(), error) {
 	in := op.Input{}
 	var query url.Values
@@ -126,47 +138,74 @@ func readBody(r *http.Request) ([]byte, error) {
 }
 
 func bodyError(err error) error {
-	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return op.Errorf(op.TooLarge, "the request body is larger than the limit of %d bytes; send less, or upload a file instead", e.Limit)
+	if e, ok := op.AsError(err); ok {
+		return e
 	}
-	return op.Errorf(op.Invalid, "the request body could not be read: %w", err)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return op.Errorf(op.Invalid, "the request body did not arrive in time; send it without pauses")
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return op.Errorf(op.TooLarge, "request body is larger than the limit of %d bytes; send less, or upload a file", e.Limit)
+	}
+	return op.Errorf(op.Invalid, "read request body: %w", err)
 }
 
-func (s *Server) call(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
+func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	out, err := o.Call(r.Context(), in)
 	if err != nil {
-		s.failed(w, r, o, err)
+		s.writeError(w, r, o, err)
 		return
 	}
 	if blob, ok := out.(*op.Blob); ok {
-		s.blob(w, r, o, blob)
+		s.writeBlob(w, r, o, blob)
 		return
 	}
-	if o.Style != op.Enveloped {
+	switch o.Style {
+	case op.Enveloped:
+		writeJSON(w, r, http.StatusOK, s.Dialect.success(r.Context(), out))
+	case op.Coded:
+		writeCoded(w, r, o, out)
+	default:
 		writeJSON(w, r, http.StatusOK, out)
-		return
 	}
-	writeJSON(w, r, http.StatusOK, s.Dialect.success(r.Context(), out))
 }
 
-// failed answers an error. What is ours to mend is a 500 with an id that is also
-// in the log.
-func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err error) {
+// writeCoded replies with the status and headers that the operation has chosen.
+func writeCoded(w http.ResponseWriter, r *http.Request, o op.Op, out any) {
+	call := op.CallOf(r.Context())
+	for name, value := range call.Header {
+		w.Header().Set(name, value)
+	}
+	status := cmp.Or(call.Status, o.Status, http.StatusOK)
+	if status == http.StatusNoContent {
+		w.WriteHeader(status)
+		return
+	}
+	writeJSON(w, r, status, out)
+}
+
+// writeError replies with an error. An error that is not meant for the caller becomes a
+// 500 with the request ID, and is logged.
+func (s *Server) writeError(w http.ResponseWriter, r *http.Request, o op.Op, err error) {
 	call := op.CallOf(r.Context())
 	if faults, ok := errors.AsType[op.Faults](err); ok {
 		call.Code = op.Invalid
-		code, body := s.Dialect.invalid(faults)
+		code, body := s.Dialect.invalid(o, faults)
 		writeJSON(w, r, code, body)
 		return
 	}
 	e, ok := op.AsError(err)
 	if !ok && errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		e, ok = &op.Error{Code: op.Canceled, Msg: "the caller went away"}, true
+		e, ok = &op.Error{Code: op.Canceled, Msg: "client closed the request"}, true
 	}
 	if !ok || e.Code == op.Internal {
 		call.Code = op.Internal
 		s.Log.Error("operation failed", "id", call.ID, "op", o.Name, "error", err)
-		s.plain(w, r, http.StatusInternalServerError, internalMessage(call.ID))
+		if o.Style == op.Coded {
+			writeJSON(w, r, http.StatusInternalServerError, coded{http.StatusInternalServerError, op.InternalMessage(call.ID)})
+			return
+		}
+		s.writePlain(w, r, http.StatusInternalServerError, op.InternalMessage(call.ID))
 		return
 	}
 	call.Code = e.Code
@@ -177,16 +216,13 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, o op.Op, err err
 	writeJSON(w, r, code, body)
 }
 
-func internalMessage(id string) string {
-	return "Something went wrong on our side; the log has the details under id " + id
-}
-
-// plain answers for no operation.
-func (s *Server) plain(w http.ResponseWriter, r *http.Request, status int, message string) {
+// writePlain replies to a request that has no operation, or whose operation failed
+// internally.
+func (s *Server) writePlain(w http.ResponseWriter, r *http.Request, status int, message string) {
 	writeJSON(w, r, status, s.Dialect.plain(status, message, op.CallOf(r.Context()).ID))
 }
 
-// acceptsGzip is true when the caller lists gzip and does not refuse it.
+// acceptsGzip reports whether the caller accepts gzip.
 func acceptsGzip(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, q, _ := strings.Cut(strings.TrimSpace(part), ";")

@@ -14,26 +14,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// heartbeat keeps proxies from closing a stream that has nothing to say.
+// heartbeat is the interval of comments that keep proxies from closing an idle stream.
 const heartbeat = 15 * time.Second
 
-// pump answers with server-sent events until the operation ends or the caller
-// goes away.
-func (s *Server) pump(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
+// serveStream replies with server-sent events until the operation ends or the caller
+// disconnects.
+func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	op.CallOf(r.Context()).LastEventID = r.Header.Get("Last-Event-ID")
 	out := &events{w: w, flush: http.NewResponseController(w)}
 	ctx, cancel := context.WithCancel(r.Context())
 	var beat sync.WaitGroup
-	beat.Go(func() { out.beat(ctx) })
+	beat.Go(func() { out.keepAlive(ctx) })
 	defer beat.Wait()
 	defer cancel()
-	err := o.Pump(ctx, in, out.send)
+	err := o.Stream(ctx, in, out.send)
 	if err == nil || r.Context().Err() != nil {
 		out.open()
 		return
 	}
 	if !out.opened() {
-		s.failed(w, r, o, err)
+		s.writeError(w, r, o, err)
 		return
 	}
 	if e, ok := op.AsError(err); ok && e.Code != op.Internal {
@@ -42,10 +42,10 @@ func (s *Server) pump(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	}
 	id := op.CallOf(r.Context()).ID
 	s.Log.Error("stream failed", "id", id, "op", o.Name, "error", err)
-	out.send(op.Event{Name: "error", Data: failure(&op.Error{Msg: internalMessage(id)})})
+	out.send(op.Event{Name: "error", Data: failure(&op.Error{Msg: op.InternalMessage(id)})})
 }
 
-// events writes one stream; the heartbeat and the operation share it.
+// events writes one stream, for the operation and the heartbeat.
 type events struct {
 	mu    sync.Mutex
 	w     http.ResponseWriter
@@ -105,9 +105,9 @@ func (e *events) write(b []byte) error {
 	return e.flush.Flush()
 }
 
-// beat opens the stream after a moment, so that a caller who waits for the first
-// event sees its headers, and then sends a comment now and again.
-func (e *events) beat(ctx context.Context) {
+// keepAlive sends the headers after a moment, for a caller that waits for the first event,
+// and then a comment at each heartbeat.
+func (e *events) keepAlive(ctx context.Context) {
 	wait := 200 * time.Millisecond
 	for {
 		select {
@@ -116,7 +116,7 @@ func (e *events) beat(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		if wait == heartbeat {
-			if e.write([]byte(": still here\n\n")) != nil {
+			if e.write([]byte(": keep-alive\n\n")) != nil {
 				return
 			}
 		}
@@ -125,11 +125,11 @@ func (e *events) beat(ctx context.Context) {
 	}
 }
 
-// talk upgrades to a WebSocket. The origin was checked by the sign-in.
-func (s *Server) talk(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
+// serveWebSocket upgrades to a WebSocket. The guard has checked the origin.
+func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
-		writeJSON(w, r, http.StatusUpgradeRequired, map[string]any{"detail": "this address speaks WebSocket; connect with a WebSocket client"})
+		writeJSON(w, r, http.StatusUpgradeRequired, map[string]any{"detail": "WebSocket endpoint; connect with a WebSocket client"})
 		return
 	}
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{
@@ -143,13 +143,13 @@ func (s *Server) talk(w http.ResponseWriter, r *http.Request, o op.Op, in any) {
 	c.SetReadLimit(16 << 20)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	err = o.Talk(ctx, in, socket{c})
+	err = o.Duplex(ctx, in, socket{c})
 	code, reason := websocket.StatusNormalClosure, ""
 	if e, ok := op.AsError(err); ok {
 		code, reason = websocket.StatusPolicyViolation, e.Msg
 	} else if err != nil && websocket.CloseStatus(err) == -1 && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-		code, reason = websocket.StatusInternalError, "the connection ended: see the log under id "+op.CallOf(r.Context()).ID
-		s.Log.Warn("websocket ended", "id", op.CallOf(r.Context()).ID, "op", o.Name, "error", err)
+		code, reason = websocket.StatusInternalError, op.InternalMessage(op.CallOf(r.Context()).ID)
+		s.Log.Warn("websocket failed", "id", op.CallOf(r.Context()).ID, "op", o.Name, "error", err)
 	}
 	socket{c}.Close(int(code), reason)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// gzipFrom is the size from which compressing a reply pays for itself.
+// gzipFrom is the minimum size of a reply that is worth compressing.
 const gzipFrom = 2 << 10
 
 var gzips = sync.Pool{New: func() any {
@@ -27,13 +27,13 @@ var gzips = sync.Pool{New: func() any {
 func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	b, err := op.JSON(v)
 	if err != nil {
-		// A value that cannot be marshalled is our fault; the panic gets an id.
+		// An output that cannot be encoded is a bug; the panic is logged with the request ID.
 		panic(err)
 	}
 	writeBytes(w, r, status, "application/json", b)
 }
 
-// writeBytes answers with b, compressed where that helps.
+// writeBytes replies with b, compressed if that is worthwhile.
 func writeBytes(w http.ResponseWriter, r *http.Request, status int, media string, b []byte) {
 	h := w.Header()
 	h.Set("Content-Type", media)
@@ -56,10 +56,9 @@ func writeBytes(w http.ResponseWriter, r *http.Request, status int, media string
 	z.Close()
 }
 
-// blob answers with raw bytes: in ranges when the body can seek, otherwise as
-// they come. A body that fails cuts the connection, so that a short download is
-// never taken for a whole one.
-func (s *Server) blob(w http.ResponseWriter, r *http.Request, o op.Op, b *op.Blob) {
+// writeBlob replies with raw bytes, and serves ranges if the body can seek. If reading the
+// body fails, it cuts the connection, so that a partial download never looks complete.
+func (s *Server) writeBlob(w http.ResponseWriter, r *http.Request, o op.Op, b *op.Blob) {
 	if b.Body != nil {
 		defer b.Body.Close()
 	}
@@ -93,7 +92,7 @@ func (s *Server) blob(w http.ResponseWriter, r *http.Request, o op.Op, b *op.Blo
 		return
 	}
 	if _, err := io.Copy(w, b.Body); err != nil {
-		s.Log.Warn("download cut off", "id", op.CallOf(r.Context()).ID, "op", o.Name, "error", err)
+		s.Log.Warn("download failed", "id", op.CallOf(r.Context()).ID, "op", o.Name, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -42,6 +42,11 @@ func main() {
 		orphans()
 	case "patient":
 		patient()
+	case "addresses":
+		list, err := net.InterfaceAddrs()
+		fail(err)
+		fmt.Println(list)
+		os.Exit(0)
 	}
 	fmt.Fprintln(os.Stderr, "unknown use")
 	os.Exit(2)

@@ -8,18 +8,19 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
 )
 
 // rootless is a hub without root: it runs args in a sandbox below dir.
 func rootless(dir string, args []string) {
-	root, err := isolate.BuildHostRoot(filepath.Join(dir, "base"), -1)
+	root, err := hostroot.Build(filepath.Join(dir, "base"), -1)
 	fail(err)
 	cfg := isolate.Config{
 		Argv: []string{"/proc/self/exe", "isolate-init"}, Hostname: "box",
 		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 1 << 20}},
 		Binds:   []isolate.Bind{{Source: isolate.Dir{Path: os.Args[0]}, Target: "/run/helper", ReadOnly: true}},
 		Process: isolate.Process{Args: args, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/gem"}, Dir: "/home/gem", UID: isolate.UID, GID: isolate.GID},
-		LogSize: 1 << 20, Limits: isolate.Limits{Files: 256, Pids: 60},
+		LogSize: 1 << 20, Limits: isolate.Limits{Files: 256, Pids: 60, Memory: 256 << 20},
 	}
 	for i, target := range append([]string{"/"}, root.Trees...) {
 		lower := isolate.Dir{Path: root.Base}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +19,9 @@ type attempt struct {
 	do   func() error
 }
 
+// otherKernel: we do not run on the host's kernel.
+var otherKernel bool
+
 // errHeld tells that an attempt was let through but led nowhere.
 var errHeld = errors.New("led nowhere")
 
@@ -31,7 +33,8 @@ func try(args []string) {
 		k, v, _ := strings.Cut(a, "=")
 		what[k] = v
 	}
-	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.kernel()} {
+	otherKernel = what["kernel"] != ""
+	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.disks(), what.privacy(), what.kernel()} {
 		for _, a := range list {
 			result := make(chan error)
 			go func() { runtime.LockOSThread(); result <- a.do() }()
@@ -116,7 +119,7 @@ func (t targets) files() []attempt {
 			}
 			return errHeld
 		}},
-		read(t["secret"]), read("/etc/shadow"), read("/etc/gshadow"), read("/etc/ssh/ssh_config"), read("/etc/machine-id"),
+		read(t["secret"]), password("/etc/shadow"), password("/etc/gshadow"), read("/etc/ssh/ssh_config"), read("/etc/machine-id"),
 		read("/proc/1/environ"), read("/proc/1/mem"), read("/proc/1/maps"), read("/proc/1/root/etc/passwd"), read("/proc/1/cwd/etc/passwd"),
 		read("/proc/1/fd/3"), read("/proc/1/exe"), read("/proc/1/task/1/mem"), read("/proc/kcore"), read("/proc/kmsg"), read("/proc/keys"),
 		read("/proc/timer_list"), read("/proc/cmdline"), read("/proc/acpi"), read("/sys/kernel/security"), read("/sys/firmware/dmi/tables/DMI"),
@@ -258,6 +261,9 @@ func (t targets) mounts() []attempt {
 func (t targets) processes() []attempt {
 	return []attempt{
 		{"kill init", func() error {
+			if otherKernel {
+				return errHeld // we are PID 1 ourselves
+			}
 			if err := unix.Kill(1, unix.SIGKILL); err != nil {
 				return err
 			}
@@ -298,69 +304,71 @@ func (t targets) processes() []attempt {
 			return unix.Capset(&hdr, &data[0])
 		}},
 		{"unset no_new_privs", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) }},
-		{"live without the filter", func() error {
-			status, err := os.ReadFile("/proc/thread-self/status")
-			if err != nil {
-				return err
-			}
-			if strings.Contains(string(status), "Seccomp:\t2") && strings.Contains(string(status), "NoNewPrivs:\t1") {
-				return errHeld
-			}
-			return nil
-		}},
+		lack("the filter", "Seccomp:\t2"), lack("no_new_privs", "NoNewPrivs:\t1"),
 	}
 }
 
 func atoi(s string) (n int) { fmt.Sscan(s, &n); return n }
 
-func (t targets) networks() []attempt {
-	dial := func(network, addr string) attempt {
-		return attempt{"dial " + network + " " + addr, func() error {
-			c, err := net.DialTimeout(network, addr, time.Second)
-			if err == nil {
-				c.Close()
-			}
-			return err
-		}}
+// disks tries the controls of the filesystem that disks and volumes are on, in every
+// folder that can be written.
+func (t targets) disks() (list []attempt) {
+	for _, dir := range []string{"/", "/tmp", "/home/gem", "/run", "/run/aio", "/data"} {
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		for name, call := range map[string]uintptr{
+			"create a subvolume": 0x5000940e, "create a snapshot": 0x50009417, "search the trees": 0xd0009411, "list subvolumes": 0xd0009412,
+			"describe the filesystem": 0x8400941f, "list the devices": 0xd000941e, "list the space": 0xc0109414, "delete a subvolume": 0x5000940f,
+			"make it read-only": 0x4008941a, "limit a quota": 0x8030942b, "turn quotas off": 0xc0109428, "balance": 0xc4009420,
+		} {
+			list = append(list, attempt{"btrfs in " + dir + ": " + name, func() error {
+				d, err := os.Open(dir)
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				var arg [4096]byte
+				copy(arg[8:], "planted")
+				return refusedByFilter(sys(unix.SYS_IOCTL, d.Fd(), call, uintptr(unsafe.Pointer(&arg))))
+			}})
+		}
 	}
-	list := []attempt{
-		dial("unix", "@"+t["abstract"]), dial("unix", t["socket"]), dial("tcp", t["tcp"]), dial("tcp", "169.254.169.254:80"), dial("tcp", "[fd00:ec2::254]:80"),
-		dial("tcp", "8.8.8.8:53"), dial("udp", "8.8.8.8:53"),
-		{"other interfaces", func() error {
-			ifs, err := net.Interfaces()
-			if err == nil && len(ifs) > 1 {
+	return append(list, attempt{"a raw filesystem of the host", func() error {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(mounts)) {
+			if strings.Contains(line, " - btrfs ") {
+				fmt.Print(line)
 				return nil
 			}
-			return errHeld
-		}},
-		{"add an address", func() error {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		}
+		return errHeld
+	}})
+}
+
+// privacy reads what /proc tells of the whole machine.
+func (t targets) privacy() (list []attempt) {
+	see := func(what, path string, isHosts func(text string) bool) {
+		list = append(list, attempt{"see the host's " + what, func() error {
+			data, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}
-			defer unix.Close(fd)
-			r, _ := unix.NewIfreq("lo")
-			r.SetUint16(0)
-			return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
-		}},
-	}
-	for _, s := range []struct {
-		name                string
-		family, kind, proto int
-	}{
-		{"raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, {"raw v6", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6},
-		{"raw with flags", unix.AF_INET, unix.SOCK_RAW | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.IPPROTO_RAW},
-		{"sctp", unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, {"packet", unix.AF_PACKET, unix.SOCK_RAW, 0},
-		{"vsock", unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {"crypto", unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, {"bluetooth", unix.AF_BLUETOOTH, unix.SOCK_RAW, 0},
-		{"can", unix.AF_CAN, unix.SOCK_RAW, 1}, {"tipc", unix.AF_TIPC, unix.SOCK_STREAM, 0}, {"rds", unix.AF_RDS, unix.SOCK_SEQPACKET, 0},
-		{"xdp", unix.AF_XDP, unix.SOCK_RAW, 0}, {"key", unix.AF_KEY, unix.SOCK_RAW, 2}, {"kcm", unix.AF_KCM, unix.SOCK_DGRAM, 0},
-		{"netfilter", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, {"audit", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT},
-		{"uevent", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT}, {"xfrm", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM},
-		{"family with high bits", 1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM, 0},
-	} {
-		list = append(list, attempt{"socket " + s.name, func() error {
-			return sys(unix.SYS_SOCKET, uintptr(s.family), uintptr(s.kind), uintptr(s.proto))
+			if isHosts(string(data)) {
+				return nil
+			}
+			return errHeld
 		}})
+	}
+	see("boot", "/proc/sys/kernel/random/boot_id", func(text string) bool { return text == t["boot"] })
+	see("memory", "/proc/meminfo", func(text string) bool { return t["memory"] != "" && strings.Contains(text, t["memory"]) })
+	see("load", "/proc/loadavg", func(text string) bool { return !strings.HasPrefix(text, "0.00 0.00 0.00 1/1") })
+	see("work", "/proc/stat", func(text string) bool { return !strings.HasPrefix(text, "cpu  0 0 0 0") })
+	for _, path := range []string{"locks", "vmstat", "zoneinfo", "buddyinfo", "softirqs", "schedstat"} {
+		see(path, "/proc/"+path, func(text string) bool { return text != "" })
 	}
 	return list
 }
@@ -421,11 +429,38 @@ func (t targets) kernel() []attempt {
 		list = append(list, attempt{name, func() error {
 			// A filter answers before the kernel looks at the arguments.
 			err := sys(nr)
-			if err == unix.EPERM || err == unix.ENOSYS {
+			if err == unix.EPERM || err == unix.ENOSYS || otherKernel && err != nil {
 				return err
 			}
 			return nil
 		}})
 	}
 	return list
+}
+
+// password finds a password in a file of the sandbox's own, which has none.
+func password(path string) attempt {
+	return attempt{"find a password in " + path, func() error {
+		text, err := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Split(line, ":"); len(f) < 2 || f[1] != "*" {
+				return nil
+			}
+		}
+		if err == nil {
+			err = errHeld
+		}
+		return err
+	}}
+}
+
+// lack succeeds if a line is missing in the status of this thread.
+func lack(what, line string) attempt {
+	return attempt{"live without " + what, func() error {
+		status, err := os.ReadFile("/proc/thread-self/status")
+		if err == nil && strings.Contains(string(status), line) {
+			err = errHeld
+		}
+		return err
+	}}
 }

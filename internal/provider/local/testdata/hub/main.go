@@ -31,7 +31,7 @@ func run() error {
 	var in struct {
 		Config local.Config
 		Specs  []sandbox.Spec
-		Churn  string // lives or disks
+		Churn  string // lives, disks, or save and the ID of a sandbox
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
 		return err
@@ -54,6 +54,9 @@ func run() error {
 		}
 	}
 	fmt.Println("created")
+	if id, ok := strings.CutPrefix(in.Churn, "save "); ok {
+		check(p.PauseToDisk(ctx, id))
+	}
 	for i := range 3 {
 		switch in.Churn {
 		case "lives":

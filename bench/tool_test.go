@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// BenchmarkToolCall: a small tool over MCP beside the same operation over REST and beside a bare HTTP reply, in turns, so that all
+// see the same machine: a bare request, and a client of the SDK with a session, which itself takes its share.
+func BenchmarkToolCall(b *testing.B) {
+	url := serve(b)
+	c := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+	s, err := c.Connect(b.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp", DisableStandaloneSSE: true}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-06-18"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	const args = `{"path":"/etc/hostname"}`
+	ways := map[string]func(){
+		"health": func() {
+			res, err := http.Get(url + "/healthz")
+			if err != nil {
+				b.Fatal(err)
+			}
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		},
+		"rest": func() { post(b, url+"/v1/file/stat", args) },
+		"bare": func() {
+			post(b, url+"/mcp", `{"method":"tools/call","params":{"name":"file_stat","arguments":`+args+`}}`)
+		},
+		"sdk": func() {
+			if r, err := s.CallTool(b.Context(), &mcp.CallToolParams{Name: "file_stat", Arguments: json.RawMessage(args)}); err != nil || r.IsError {
+				b.Fatalf("got %+v, %v, want a result", r, err)
+			}
+		},
+	}
+	took := map[string][]time.Duration{}
+	for i := range 2200 {
+		for name, call := range ways {
+			begin := time.Now()
+			call()
+			if i >= 200 {
+				took[name] = append(took[name], time.Since(begin))
+			}
+		}
+	}
+	p := func(name string) time.Duration { return percentile(took[name], 0.5).Round(time.Microsecond) }
+	report(b, "p50 %v bare, %v by the SDK with a session; REST %v, health %v: %v over REST bare, %v by the SDK (target 300µs)",
+		p("bare"), p("sdk"), p("rest"), p("health"), p("bare")-p("rest"), p("sdk")-p("rest"))
+}

@@ -1,0 +1,11 @@
+// Command cove-container is the first process of a sandbox that an engine runs. It is
+// small, because every such sandbox has one.
+package main
+
+import (
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/container"
+)
+
+func main() { os.Exit(container.Main()) }

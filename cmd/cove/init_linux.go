@@ -1,0 +1,15 @@
+package main
+
+import (
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/app/cove"
+	"github.com/cove-sandbox/cove/internal/isolate"
+)
+
+// runInit becomes the init process of a sandbox if the hub has started this program as such.
+func runInit() {
+	if len(os.Args) == 2 && os.Args[1] == cove.IsolateInit {
+		isolate.Main()
+	}
+}

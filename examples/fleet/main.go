@@ -1,0 +1,101 @@
+// Fleet tries the same task in several forks of one prepared sandbox at once and keeps the best.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cove-sandbox/cove/client"
+)
+
+func main() {
+	url := flag.String("hub", "http://127.0.0.1:10000", "URL of the hub")
+	key := flag.String("key", "", "API key, if the hub needs one")
+	count := flag.Int("count", 4, "number of attempts")
+	flag.Parse()
+	hub, err := client.New(client.Config{URL: *url, Key: *key})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hub.Close()
+	if err := run(context.Background(), hub, *count); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// attempt is what one fork achieved.
+type attempt struct {
+	sandbox string
+	score   int
+	err     error
+}
+
+func run(ctx context.Context, hub *client.Client, count int) error {
+	base, err := hub.Create(ctx, client.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	defer hub.Delete(ctx, base.ID)
+	// Everything that all attempts need is prepared once.
+	if _, err := exec(ctx, hub, base.ID, "seq 1 1000 > data"); err != nil {
+		return err
+	}
+	forks, err := hub.Fork(ctx, base.ID, count)
+	if err != nil {
+		return err
+	}
+	attempts := make([]attempt, len(forks))
+	var wait sync.WaitGroup
+	for i, fork := range forks {
+		defer hub.Delete(ctx, fork.ID)
+		wait.Go(func() { attempts[i] = try(ctx, hub, fork.ID, i) })
+	}
+	wait.Wait()
+	best := 0
+	for i, a := range attempts {
+		if a.err != nil {
+			return a.err
+		}
+		fmt.Printf("variant %d: score %d\n", i, a.score)
+		if a.score > attempts[best].score {
+			best = i
+		}
+	}
+	result, err := exec(ctx, hub, attempts[best].sandbox, "cat result")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("the best of %d is variant %d with the result %s\n", len(attempts), best, strings.TrimSpace(result))
+	return nil
+}
+
+// try lets one variant work and measures what it achieved.
+func try(ctx context.Context, hub *client.Client, sandbox string, variant int) attempt {
+	out, err := exec(ctx, hub, sandbox, askModel(variant)+" > result; cat result")
+	if err != nil {
+		return attempt{err: err}
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(out))
+	return attempt{sandbox, score, err}
+}
+
+// askModel stands in for a model, of which each attempt gets another answer: the largest sum of
+// some lines of the data.
+func askModel(variant int) string {
+	return fmt.Sprintf("tail -n +%d data | head -n 100 | awk '{ sum += $1 } END { print sum }'", variant*200+1)
+}
+
+func exec(ctx context.Context, hub *client.Client, sandbox, command string) (string, error) {
+	var out, errs bytes.Buffer
+	res, err := hub.Guest(sandbox).Exec(ctx, command, client.ExecOptions{Stdout: &out, Stderr: &errs})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s", command, res.ExitCode, &errs)
+	}
+	return out.String(), err
+}

@@ -1,0 +1,28 @@
+"""What the examples share: a sandbox of the hub for the public SDK, deleted at the end."""
+import contextlib
+import json
+import os
+import urllib.request
+
+from agent_sandbox import Sandbox
+
+HUB = os.environ.get("COVE_URL", "http://127.0.0.1:10000")
+HEADERS = {"X-API-Key": os.environ["COVE_API_KEY"]} if os.environ.get("COVE_API_KEY") else {}
+
+
+def call_hub(method, path, body=None):
+    """Call the hub and return the data of its reply."""
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(HUB + path, data=data, method=method, headers={"Content-Type": "application/json"} | HEADERS)
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply).get("data")
+
+
+@contextlib.contextmanager
+def new_sandbox(**options):
+    """Create a sandbox and yield the SDK's client of it."""
+    name = call_hub("POST", "/api/v1/sandbox?full=true", options)["name"]
+    try:
+        yield Sandbox(base_url=f"{HUB}/sandbox/{name}", headers=HEADERS, timeout=300)
+    finally:
+        call_hub("DELETE", f"/api/v1/sandbox/{name}")

@@ -1,0 +1,19 @@
+"""A web page as Markdown for a model. Here the page is served in the sandbox itself; any public URL works, too."""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from sandbox import new_sandbox  # noqa: E402
+
+PAGE = """<html><head><title>Shop</title><style>body { color: red }</style></head><body><nav><a href="/">Home</a></nav>
+<h1>Opening hours</h1><table><tr><th>Day</th><th>Hours</th></tr><tr><td>Monday</td><td>9 to 17</td></tr></table>
+<p>See <a href="/contact">how to reach us</a>.</p><script>track()</script></body></html>"""
+
+with new_sandbox() as api:
+    url = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not url:
+        api.file.write_file(file="site/index.html", content=PAGE)
+        api.bash.exec(command="cd site && python3 -m http.server 8000", async_mode=True)
+        api.bash.exec(command="curl -s -o /dev/null --retry 100 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/", timeout=200)
+        url = "http://127.0.0.1:8000/"
+    print(api.util.convert_to_markdown(uri=url).data)

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/activity"
+	"github.com/cove-sandbox/cove/internal/guest/bash"
+	"github.com/cove-sandbox/cove/internal/guest/display"
+	"github.com/cove-sandbox/cove/internal/guest/envd"
+	"github.com/cove-sandbox/cove/internal/guest/jupyter"
+	"github.com/cove-sandbox/cove/internal/guest/node"
+	"github.com/cove-sandbox/cove/internal/guest/shell"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// activitySources returns functions that count the running commands of each service,
+// including those that no request waits for.
+func activitySources(sh *shell.Service, ba *bash.Service, py *jupyter.Service, js *node.Service, daemon *envd.Service) []activity.Source {
+	ctx := context.Background()
+	return []activity.Source{
+		{Name: "e2b", Running: daemon.Running},
+		{Name: "shell", Running: func() (n int) {
+			list, _ := sh.List(ctx, op.None{})
+			for _, s := range list.Sessions {
+				n += count(s.CurrentCommand != nil || s.Status == "active")
+			}
+			return n
+		}},
+		{Name: "bash", Running: func() (n int) {
+			list, _ := ba.Sessions(ctx, op.None{})
+			for _, s := range list {
+				n += count(s.CurrentCommand != nil)
+			}
+			return n
+		}},
+		{Name: "jupyter", Running: func() (n int) {
+			list, _ := py.ListSessions(ctx, op.None{})
+			for _, s := range list.Sessions {
+				n += count(s.State == "busy")
+			}
+			return n
+		}},
+		{Name: "nodejs", Running: func() (n int) {
+			list, _ := js.ListSessions(ctx, node.ListSessionsIn{})
+			for _, s := range list.Sessions {
+				n += count(s.State == node.Executing)
+			}
+			return n
+		}},
+	}
+}
+
+// newActivity makes the service that reports and records what happens.
+func (a *Aio) newActivity(sources []activity.Source, desktop *display.Service, env []string) *activity.Service {
+	c := a.cfg
+	cfg := activity.Config{Started: time.Now(), Sources: sources, Screen: desktop.Glance,
+		Secrets: []string{c.AuthToken, c.APIKey, c.SandboxAPIKey}, Env: env, Home: c.Home, Workspace: c.Workspace, Log: a.log}
+	if c.Activity {
+		cfg.State = c.State
+	}
+	return activity.New(cfg)
+}
+
+// terminalText returns a function that returns what the session shows that was used last.
+func terminalText(sh *shell.Service) func() string {
+	return func() string {
+		ctx := context.Background()
+		list, _ := sh.List(ctx, op.None{})
+		latest, at := "", time.Time{}
+		for id, s := range list.Sessions {
+			if !s.LastUsedAt.Before(at) {
+				latest, at = id, s.LastUsedAt
+			}
+		}
+		if latest == "" {
+			return ""
+		}
+		view, err := sh.View(ctx, shell.ViewIn{ID: latest})
+		if err != nil {
+			return "" // it has just been closed
+		}
+		if command := op.Value(view.Command); command != "" {
+			return "$ " + command + "\n" + view.Output
+		}
+		return view.Output
+	}
+}
+
+func count(running bool) int {
+	if running {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,102 @@
+//go:build linux
+
+package cove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/hub"
+	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+)
+
+// withSettings gives a verb of the hub's machine the settings of the hub.
+func withSettings(cmd *cobra.Command, f func(ctx context.Context, cfg config.Cove, args []string) error) *cobra.Command {
+	flags := host.Flags(cmd, "cove", config.Fields(&config.Cove{}))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var cfg config.Cove
+		if _, err := config.Load(&cfg, config.System("cove", flags())); err != nil {
+			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		return withExitCode(f(ctx, cfg, args))
+	}
+	return cmd
+}
+
+func (v *verbs) backup(version string) *cobra.Command {
+	return withSettings(&cobra.Command{Use: "backup FILE", Short: "Back up the state of the hub on this machine", Args: cobra.ExactArgs(1),
+		Long: "Write the state of the hub on this machine to a file; - is standard output. The hub may be running. The backup holds sandboxes, snapshots, volumes, images, keys, secrets " +
+			"and the audit log, so keep it as safe as the hub itself. Memory is not part of it: a restored sandbox is stopped, and the next request starts it.",
+		Example: "  cove backup cove.backup\n  cove backup - | age -r KEY > cove.backup.age"},
+		func(ctx context.Context, cfg config.Cove, args []string) error {
+			v.warnOfOutside(cfg)
+			b := local.BackupConfig{Dir: cfg.State, Version: version, Files: hub.StateFiles, Warn: func(what string) { fmt.Fprintln(v.std.Err, "warning:", what) }}
+			if args[0] == "-" {
+				if host.IsTerminal(v.std.Out) {
+					return &cli.Error{Code: cli.ExitUsage, Msg: "a backup is not text; redirect standard output or name a file"}
+				}
+				return local.Backup(ctx, b, v.std.Out)
+			}
+			return atomicfile.Replace(args[0], atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error {
+				r, w := io.Pipe()
+				go func() { w.CloseWithError(local.Backup(ctx, b, w)) }()
+				defer r.Close()
+				_, err := io.Copy(f, v.progress(r, "written", -1))
+				return err
+			})
+		})
+}
+
+// warnOfOutside tells what belongs to a hub and is not in its state folder.
+func (v *verbs) warnOfOutside(cfg config.Cove) {
+	if cfg.Provider == "docker" {
+		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in the Docker engine; the backup holds keys, secrets and the audit log alone")
+	}
+	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments, "key of the audit log": cfg.AuditKeyFile} {
+		if file != "" && filepath.Dir(file) != filepath.Clean(cfg.State) {
+			fmt.Fprintf(v.std.Err, "warning: the %s %q is not in the state folder; back it up, too\n", what, file)
+		}
+	}
+}
+
+func (v *verbs) restore() *cobra.Command {
+	return withSettings(&cobra.Command{Use: "restore FILE", Short: "Restore a backup as the state of the hub on this machine", Args: cobra.ExactArgs(1),
+		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or missing, and no hub may use it. If the backup is invalid or damaged, " +
+			"nothing is restored. Then start the hub. Sandboxes whose time has run out meanwhile are deleted by it as usual.",
+		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},
+		func(ctx context.Context, cfg config.Cove, args []string) error {
+			in, size := v.std.In, int64(-1)
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+				}
+				defer f.Close()
+				in, size = f, sizeOf(f)
+			}
+			done, err := local.Restore(ctx, local.RestoreConfig{Dir: cfg.State, Files: hub.StateFiles, Defaults: resources(cfg)}, v.progress(in, "read", size))
+			if errors.Is(err, local.ErrNoBackup) {
+				return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(v.std.Out, "restored %d sandboxes, %d snapshots and %d volumes of %s, as of %s, into %s\n",
+				done.Sandboxes, done.Snapshots, done.Volumes, done.State, done.Created.Local().Format("2006-01-02 15:04:05"), cfg.State)
+			return nil
+		})
+}

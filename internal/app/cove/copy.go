@@ -1,0 +1,153 @@
+package cove
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+)
+
+func (v *verbs) copy() *cobra.Command {
+	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it", Args: cobra.ExactArgs(2), ValidArgsFunction: v.completeCopy,
+		Long:    "Copy a file or a folder into a sandbox or out of it. NAME:PATH is a path in a sandbox; - is standard input or output.\nThe content of a folder goes into the target folder, which is created if needed.",
+		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./out\n  cove cp a:result.json -",
+		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			from, fromPath, inFrom := strings.Cut(args[0], ":")
+			to, toPath, inTo := strings.Cut(args[1], ":")
+			switch {
+			case inFrom && inTo:
+				return &cli.Error{Code: cli.ExitUsage, Msg: "one side must be on this machine; copy in two steps, or use a volume"}
+			case inTo:
+				return v.upload(cmd.Context(), c.Guest(to), args[0], toPath)
+			case inFrom:
+				return v.download(cmd.Context(), c.Guest(from), fromPath, args[1])
+			}
+			return &cli.Error{Code: cli.ExitUsage, Msg: "one side must be in a sandbox, written NAME:PATH"}
+		})}
+}
+
+// upload copies from this machine.
+func (v *verbs) upload(ctx context.Context, g *client.Guest, from, to string) error {
+	if from == "-" {
+		_, _, err := g.Upload(ctx, to, "stdin", v.progress(v.std.In, "sent", -1))
+		return err
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		_, _, err := g.Upload(ctx, cmp.Or(to, "./"), filepath.Base(from), v.progress(f, "sent", sizeOf(f)))
+		return err
+	}
+	if _, err := archive.Survey(ctx, from); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(archive.Pack(ctx, w, from, archive.TarGz)) }()
+	defer r.Close()
+	_, err = g.Unpack(ctx, cmp.Or(to, "."), v.progress(r, "sent", -1), 1)
+	return err
+}
+
+// download copies to this machine.
+func (v *verbs) download(ctx context.Context, g *client.Guest, from, to string) error {
+	var stat struct {
+		Path string `json:"path"`
+		Dir  bool   `json:"is_directory"`
+	}
+	if err := g.Call(ctx, "POST", "/v1/file/stat", map[string]string{"path": cmp.Or(from, ".")}, &stat); err != nil {
+		return err
+	}
+	if !stat.Dir {
+		return v.downloadFile(ctx, g, stat.Path, to)
+	}
+	if to == "-" {
+		return &cli.Error{Code: cli.ExitUsage, Msg: "cannot write a folder to standard output; name a folder"}
+	}
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return err
+	}
+	f, err := g.Archive(ctx, stat.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	report, err := archive.Unpack(ctx, v.progress(f, "received", -1), archive.Options{Dest: to, Overwrite: true, Strip: 1, Limits: archive.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Packed: math.MaxInt64}})
+	for _, s := range report.Skipped {
+		fmt.Fprintf(v.std.Err, "skipped: %s: %s\n", s.Name, s.Reason)
+	}
+	return err
+}
+
+func (v *verbs) downloadFile(ctx context.Context, g *client.Guest, from, to string) error {
+	f, err := g.Download(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if to == "-" {
+		_, err := io.Copy(v.std.Out, f)
+		return err
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
+		to = filepath.Join(to, path.Base(from))
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; create the folder first", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, v.progress(f, "received", f.Size))
+	return errors.Join(err, out.Close())
+}
+
+// sizeOf is the size of a file, -1 if it is unknown.
+func sizeOf(f *os.File) int64 {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	return info.Size()
+}
+
+// completeCopy completes names of sandboxes, which a colon follows, and files.
+func (v *verbs) completeCopy(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if strings.ContainsAny(typed, ":/.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var names []string
+	for _, name := range v.names(cmd.Context(), "/api/v1/sandbox") {
+		names = append(names, name+":")
+	}
+	return names, cobra.ShellCompDirectiveNoSpace
+}
+
+// progress shows the progress of a long copy on a terminal. size is -1 if it is unknown.
+func (v *verbs) progress(r io.Reader, verb string, size int64) io.Reader {
+	if !host.IsTerminal(v.std.Err) {
+		return r
+	}
+	return cli.Progress(r, v.std.Err, verb, size)
+}

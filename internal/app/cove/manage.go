@@ -1,0 +1,259 @@
+package cove
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
+)
+
+// presets are what verbs of the table do without being told, and the names that people who
+// know other tools try first.
+var presets = map[string]cli.Preset{
+	"sandbox_create":   {Set: map[string]string{"full": "true"}, Output: "name", Aliases: []string{"new"}},
+	"sandbox_fork":     {Output: "name"},
+	"sandbox_list":     {Aliases: []string{"ps"}},
+	"sandbox_delete":   {Aliases: []string{"delete", "remove"}},
+	"sandbox_get":      {Aliases: []string{"inspect", "show"}},
+	"sandbox_pause":    {Output: "name"},
+	"sandbox_resume":   {Output: "name"},
+	"sandbox_stop":     {Output: "name"},
+	"sandbox_start":    {Output: "name"},
+	"sandbox_extend":   {Output: "name"},
+	"sandbox_logs":     {Aliases: []string{"log"}},
+	"hub_environments": {Aliases: []string{"envs"}},
+}
+
+// find returns a verb of the table, which must exist.
+func find(root *cobra.Command, words ...string) *cobra.Command {
+	cmd, _, err := root.Find(words)
+	if err != nil || cmd == root {
+		panic(fmt.Sprintf("no verb %v: %v", words, err))
+	}
+	return cmd
+}
+
+// extend gives verbs of the table what their operations cannot describe.
+func (v *verbs) extend(root *cobra.Command) {
+	v.extendList(find(root, "list"))
+	v.extendRemove(find(root, "rm"))
+	v.extendLogs(find(root, "logs"))
+}
+
+// extendList adds --watch.
+func (v *verbs) extendList(cmd *cobra.Command) {
+	var watch bool
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with a line for every change, until interrupted")
+	plain := cmd.RunE
+	follow := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error { return v.watch(cmd, c) })
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if watch {
+			return follow(cmd, args)
+		}
+		return plain(cmd, args)
+	}
+}
+
+// watch prints a line for every sandbox, and for every change of one.
+func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
+	for _, name := range []string{"environment", "label", "user", "limit", "after"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			return &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("--watch shows all your sandboxes; omit --%s", name)}
+		}
+	}
+	const layout = "%-24s  %-9s  %-12s  %-9s  %s\n"
+	fmt.Fprintf(v.std.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "EXPIRES")
+	for e, err := range c.Events(cmd.Context(), "", "") {
+		if err != nil {
+			if cmd.Context().Err() != nil {
+				return nil // interrupted
+			}
+			return err
+		}
+		if e.Sandbox == nil {
+			continue
+		}
+		sb, expires := e.Sandbox, "-"
+		if sb.ExpiresAt != nil {
+			expires = cli.Age(time.Until(*sb.ExpiresAt))
+		}
+		status := sb.Status
+		if e.Type == "deleted" {
+			status = "deleted"
+		}
+		fmt.Fprintf(v.std.Out, layout, sb.Name, status, sb.Environment, cli.Age(time.Until(sb.CreatedAt)), expires)
+	}
+	return nil
+}
+
+// extendRemove adds --all.
+func (v *verbs) extendRemove(cmd *cobra.Command) {
+	var all, yes bool
+	cmd.Flags().BoolVar(&all, "all", false, "Delete all your sandboxes")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "Do not ask before deleting all")
+	plain := cmd.RunE
+	deleteAll := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+		return v.removeAll(cmd.Context(), c, yes)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case all && len(args) > 0:
+			return &cli.Error{Code: cli.ExitUsage, Msg: "give either names or --all"}
+		case all:
+			return deleteAll(cmd, args)
+		}
+		return plain(cmd, args)
+	}
+}
+
+func (v *verbs) removeAll(ctx context.Context, c *client.Client, yes bool) error {
+	list, err := c.List(ctx, client.ListOptions{})
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	names := make([]string, len(list))
+	for i, sb := range list {
+		names[i] = sb.Name
+	}
+	if !yes && host.IsTerminal(v.std.Out) {
+		fmt.Fprintf(v.std.Err, "delete %d sandboxes (%s)? [y/N] ", len(list), strings.Join(names, ", "))
+		var answer string
+		fmt.Fscanln(v.std.In, &answer)
+		if !strings.HasPrefix(strings.ToLower(answer), "y") {
+			return &cli.Error{Code: cli.ExitFailed, Msg: "nothing was deleted"}
+		}
+	}
+	var first error
+	for _, sb := range list {
+		err := c.Delete(ctx, sb.ID)
+		switch {
+		case err == nil || client.NotFound(err):
+			fmt.Fprintln(v.std.Out, sb.Name)
+		case first == nil:
+			first = err
+		default:
+			fmt.Fprintln(v.std.Err, err)
+		}
+	}
+	return first
+}
+
+// Limits of following a log.
+const (
+	logEvery  = 500 * time.Millisecond
+	logWindow = 1 << 20
+)
+
+// extendLogs adds --follow.
+func (v *verbs) extendLogs(cmd *cobra.Command) {
+	var follow bool
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Go on as the log grows, until interrupted")
+	plain := cmd.RunE
+	followLog := v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+		name := firstOf(cmd.Flags().Lookup("name").Value.String(), args, "")
+		if name == "" {
+			return &cli.Error{Code: cli.ExitUsage, Msg: "name a sandbox: cove logs -f NAME"}
+		}
+		return v.followLog(cmd.Context(), c, name)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if follow {
+			return followLog(cmd, args)
+		}
+		return plain(cmd, args)
+	}
+}
+
+// followLog prints a log as it grows, until the sandbox is deleted.
+func (v *verbs) followLog(ctx context.Context, c *client.Client, name string) error {
+	var shown []byte
+	for {
+		now, err := c.Logs(ctx, name, logWindow)
+		switch {
+		case ctx.Err() != nil, client.NotFound(err) && shown != nil: // interrupted, deleted
+			return nil //nolint:nilerr // the log has ended
+		case err != nil:
+			return err
+		}
+		if _, err := v.std.Out.Write(newPart(shown, now)); err != nil {
+			return err
+		}
+		shown = append([]byte{}, now...)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(logEvery):
+		}
+	}
+}
+
+// newPart returns what the end of a log has that its end some time before had not.
+func newPart(before, now []byte) []byte {
+	if bytes.HasPrefix(now, before) {
+		return now[len(before):]
+	}
+	// The window has moved: the longest end of before that now begins with is known.
+	for n := min(len(before), len(now)); n > 0; n-- {
+		if bytes.HasPrefix(now, before[len(before)-n:]) {
+			return now[n:]
+		}
+	}
+	return now
+}
+
+// completeTimeout bounds how long the Tab key waits for the hub.
+const completeTimeout = 2 * time.Second
+
+// complete returns the names that a field can have, for the shell's completion.
+func (v *verbs) complete(ctx context.Context, o op.Op, field string) []string {
+	path := map[string]string{"snapshot": "/api/v1/snapshot", "volume": "/api/v1/volume", "image": "/api/v1/image"}[field]
+	_, route := o.MethodPath()
+	switch {
+	case strings.HasPrefix(route, "/api/v1/sandbox/{name}") && field == "name":
+		path = "/api/v1/sandbox"
+	case strings.HasPrefix(route, "/api/v1/secret/") && field == "name":
+		path = "/api/v1/secret"
+	}
+	if path == "" || o.Name == "snapshot_create" && field == "snapshot" {
+		return nil
+	}
+	return v.names(ctx, path)
+}
+
+// names lists the names of what a route lists.
+func (v *verbs) names(ctx context.Context, path string) (names []string) {
+	c, err := v.dial()
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+	defer cancel()
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if c.Call(ctx, http.MethodGet, path, nil, &list) != nil {
+		return nil
+	}
+	for _, item := range list {
+		names = append(names, item.Name)
+	}
+	return names
+}
+
+// completeName completes the name of a sandbox as the first argument.
+func (v *verbs) completeName(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return v.names(cmd.Context(), "/api/v1/sandbox"), cobra.ShellCompDirectiveNoFileComp
+}

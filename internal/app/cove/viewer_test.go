@@ -1,0 +1,79 @@
+package cove
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// TestViewersHaveAList: what a viewer may call was decided for each operation. None of
+// it runs, wakes or blocks a sandbox, and none shows a secret.
+func TestViewersHaveAList(t *testing.T) {
+	t.Parallel()
+	want := strings.Fields(`sandbox_list sandbox_get sandbox_network sandbox_logs sandbox_stats sandbox_events hub_events hub_environments hub_info
+		sandbox_proxy snapshot_list share_list share_open volume_list image_list secret_list hub_usage mcp auth_check auth_create_ticket
+		health_ready docs_openapi docs_llms e2b_get e2b_list e2b_list_v2 e2b_metrics e2b_logs
+		e2b_snapshots e2b_templates e2b_alias`)
+	r := newRig(t, nil)
+	var got []string
+	for _, o := range r.hub.Table.All() {
+		get, err := http.NewRequest(http.MethodGet, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.RequiredAccess(get) == op.AccessRead && o.Tag != "pages" {
+			got = append(got, o.Name)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("viewers may call\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestReadersNeverWake: neither a viewer nor a read-only link wakes a sandbox or keeps
+// it from falling asleep, over any surface.
+func TestReadersNeverWake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	user, _ := r.key("acme", "user")
+	viewer, _ := r.key("acme", "viewer")
+	sb := r.box("acme", "asleep")
+	link, _ := r.share(user, sb.ID, `{"read_only":true}`)
+	port, _ := r.share(user, sb.ID, `{"read_only":true,"port":3000}`)
+	r.must(user, "POST", "/api/v1/sandbox/asleep/pause", "")
+	for _, c := range []struct{ who, path string }{
+		{viewer, "/sandbox/asleep/v1/sandbox"}, {viewer, "/sandbox/asleep/proxy/3000/"}, {link, "/sandbox/" + sb.ID + "/v1/sandbox"}, {port, "/sandbox/" + sb.ID + "/proxy/3000/"},
+	} {
+		if a := r.do(c.who, "GET", c.path, ""); a.status != http.StatusConflict || !strings.Contains(a.body, "read-only") {
+			t.Errorf("%s: got %d %s, want 409 that says read-only", c.path, a.status, a.body)
+		}
+	}
+	for _, tool := range []string{"getSandbox", "listSandboxes"} {
+		args := map[string]any{"name": "asleep"}
+		if tool == "listSandboxes" {
+			args = map[string]any{}
+		}
+		if status, text, failed := r.tool(viewer, tool, args); failed || !strings.Contains(text, "asleep") {
+			t.Errorf("%s: got %d %s, want the sandbox", tool, status, text)
+		}
+	}
+	if now, err := r.provider.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Paused {
+		t.Errorf("got %s, %v, want it still paused", now.State, err)
+	}
+	// The same call of a user does wake it.
+	if a := r.do(user, "GET", "/sandbox/asleep/x", ""); a.status != http.StatusOK {
+		t.Errorf("got %d %s, want 200", a.status, a.body)
+	}
+	// What a reader is reaches the server inside, whatever the request itself says.
+	for who, want := range map[string]string{viewer: "read", user: ""} {
+		if a := r.do(who, "GET", "/sandbox/asleep/access", "", op.AccessHeader, "admin"); a.body != want {
+			t.Errorf("the server inside saw %q, want %q", a.body, want)
+		}
+	}
+}

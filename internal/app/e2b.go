@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/envd"
+	"github.com/cove-sandbox/cove/internal/guest/interpreter"
+	"github.com/cove-sandbox/cove/internal/guest/observe"
+	"github.com/cove-sandbox/cove/internal/guest/watch"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// ownPorts are ports that the server answers itself, as E2B's clients expect it: nothing is
+// dialed for them.
+var ownPorts = map[string]string{strconv.Itoa(envd.Port): envd.Path, strconv.Itoa(interpreter.Port): interpreter.Path}
+
+// routeOwnPorts sends requests for one of our own ports to its service, and others to next.
+func routeOwnPorts(next, services http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		port := r.Header.Get("X-Aio-Proxy-Port")
+		if port == "" {
+			port, _, _ = strings.Cut(r.Host, "-")
+		}
+		path, ok := ownPorts[port]
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		inner := r.WithContext(r.Context())
+		u := *r.URL
+		u.Path, u.RawPath = path+u.Path, ""
+		inner.URL = &u
+		services.ServeHTTP(w, inner)
+	})
+}
+
+// newEnvd makes the service for E2B's clients.
+func (a *Aio) newEnvd(watches *watch.Service) *envd.Service {
+	return envd.New(envd.Config{
+		Runner: a.runner, Home: a.cfg.Home, Contained: a.cfg.Contained, Watches: watchAdapter{watches}, Log: a.log,
+		Usage: func() envd.Usage { return usageOf(a.observer.Usage()) }, Helper: helperCommand(),
+	})
+}
+
+// HelpCommand is the argument with which the program handles files as another user.
+const HelpCommand = envd.HelpCommand
+
+// Help runs that program.
+func Help(args []string, in io.Reader, out io.Writer) error { return envd.Help(args, in, out) }
+
+// helperCommand names this program by its path: sudo replaces itself with it.
+func helperCommand() []string {
+	self, err := os.Executable()
+	if err != nil {
+		self = "aio"
+	}
+	return []string{self, HelpCommand}
+}
+
+// usageOf converts the figures of the observation.
+func usageOf(c observe.Cgroup, disks []observe.Disk) envd.Usage {
+	u := envd.Usage{CPUs: runtime.NumCPU(), CPUPct: op.Value(c.CPUPercent), MemUsed: c.Memory, MemTotal: op.Value(c.MemoryMax), MemCache: op.Value(c.File)}
+	for _, d := range disks {
+		if d.Path == "/" {
+			u.DiskUsed, u.DiskTotal = d.Used, d.Total
+		}
+	}
+	return u
+}
+
+// watchAdapter lets E2B's clients use the watch service.
+type watchAdapter struct{ service *watch.Service }
+
+func (w watchAdapter) Open(ctx context.Context, path string, recursive bool) (string, error) {
+	made, err := w.service.Create(ctx, watch.CreateIn{Path: path, Recursive: recursive, Debounce: 50})
+	return made.WatcherID, err
+}
+
+func (w watchAdapter) Next(ctx context.Context, id string, after int64, wait time.Duration) ([]envd.Change, error) {
+	out, err := w.service.Poll(ctx, watch.PollIn{WatcherID: id, Cursor: after, Limit: 1000, Timeout: int(wait / time.Second)})
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]envd.Change, 0, len(out.Events))
+	for _, e := range out.Events {
+		c := envd.Change{Seq: e.Seq, Kind: e.Type, Path: e.Path, Name: e.Relative, Size: op.Value(e.Size)}
+		if e.OldPath != nil {
+			c.Old = strings.TrimPrefix(strings.TrimPrefix(*e.OldPath, strings.TrimSuffix(e.Path, e.Relative)), "/")
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+func (w watchAdapter) Close(id string) {
+	_, _ = w.service.Stop(context.Background(), watch.StopIn{WatcherID: id}) // it may be gone
+}

@@ -1,0 +1,40 @@
+package app
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/auth"
+)
+
+// guardLoopback protects the handler for programs inside where it is served over TCP. The
+// browser runs inside, too: a page must not be able to use the API, neither from its own
+// origin nor under a name that it has pointed here (DNS rebinding). What comes through the
+// hub does not carry a loopback address either.
+func (a *Aio) guardLoopback(next http.Handler) http.Handler {
+	if a.cfg.Loopback == "" {
+		return next
+	}
+	guarded := auth.New(auth.Config{Open: true, Log: a.log}).Wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); {
+		case local == nil || local.Network() == "unix":
+			next.ServeHTTP(w, r)
+		case !isLoopbackName(r.Host):
+			http.Error(w, "this address is only for programs in the sandbox; use http://"+a.cfg.Loopback+" as the URL", http.StatusForbidden)
+		default:
+			guarded.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLoopbackName reports whether a Host header names the loopback itself.
+func isLoopbackName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,209 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/bind"
+	"github.com/cove-sandbox/cove/internal/health"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/outlet"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+)
+
+// blueprint is what a sandbox is built from.
+type blueprint struct {
+	cfg config.Aio
+	src config.Source
+	// port is where programs in the sandbox reach the outbound proxy.
+	port *outlet.Outlet
+}
+
+// build returns the sandbox, or one that is pending if the configuration says so.
+func (b blueprint) build(version string, log *slog.Logger) (host.Program, error) {
+	if b.cfg.Init {
+		return newPending(b, version, log)
+	}
+	cfg, environ := useOutbound(b.port, b.cfg, b.src.Environ)
+	a := &Aio{cfg: cfg, version: version, log: log, port: b.port}
+	env := a.childEnv(environ)
+	if err := a.build(newRunner(cfg, env, log), env); err != nil {
+		return nil, err
+	}
+	a.attach()
+	return a, nil
+}
+
+// initVariable makes a sandbox pending. Children must not inherit it.
+const initVariable = "AIO_INIT"
+
+// pending is a sandbox that was started before its settings are known. Until
+// POST /v1/sandbox/init brings them, it serves only its health and that call: no service is
+// built, no process started, no file written. Then everything is built from the new
+// settings, as if the server had been started with them. So nothing is left from before,
+// and every setting can come that late.
+type pending struct {
+	blueprint
+	version string
+	log     *slog.Logger
+	gate    *Aio // authenticates callers and has the table of the pending sandbox
+	runner  *proc.Runner
+
+	handlers atomic.Pointer[handlers]
+	bound    chan struct{} // closed when the settings are known
+
+	mu     sync.Mutex
+	aio    *Aio // nil while it is pending
+	closed bool
+}
+
+type handlers struct{ outside, inside http.Handler }
+
+func newPending(b blueprint, version string, log *slog.Logger) (*pending, error) {
+	p := &pending{blueprint: b, version: version, log: log, runner: newRunner(b.cfg, []string{}, log), bound: make(chan struct{})}
+	p.gate = &Aio{cfg: b.cfg, version: version, log: log}
+	if err := p.gate.newGuard(); err != nil {
+		return nil, err
+	}
+	p.gate.Table = op.NewTable(
+		health.New(health.Config{Version: version, Started: time.Now()}).Ops(),
+		bind.New(bind.Config{Home: b.cfg.Home, Prepare: p.prepare}).Ops(),
+		[]op.Op{op.Handle(op.Spec{Name: "waiting", Route: "/{path...}", Tag: "sandbox", Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
+	)
+	c := rest.Config{Table: p.gate.Table, Log: log, MaxBody: int64(b.cfg.BodyLimit)}
+	inside := rest.New(c)
+	if !p.gate.private() {
+		c.Guard = p.gate.guard.Wrap
+	}
+	p.handlers.Store(&handlers{outside: rest.New(c), inside: p.gate.guardLoopback(inside)})
+	return p, nil
+}
+
+func rejectPending(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "the sandbox is not initialized yet; retry after POST /v1/sandbox/init", http.StatusServiceUnavailable)
+}
+
+// prepare builds the sandbox with the new settings and returns the function that puts it
+// in place.
+func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
+	src := p.src
+	src.Environ = applySettings(src.Environ, s)
+	var cfg config.Aio
+	if _, err := config.Load(&cfg, src); err != nil {
+		return nil, op.Errorf(op.Invalid, "%w", err)
+	}
+	if s.Workdir != "" {
+		cfg.Workspace = s.Workdir
+	}
+	for _, f := range []struct{ key, was, is string }{
+		{"listen", p.cfg.Listen, cfg.Listen}, {"loopback", p.cfg.Loopback, cfg.Loopback}, {"user", p.cfg.User, cfg.User}, {"state", p.cfg.State, cfg.State}, {"runtime", p.cfg.Runtime, cfg.Runtime},
+		{"egress", p.cfg.Egress, cfg.Egress}, {"outlet", p.cfg.Outlet, cfg.Outlet},
+	} {
+		if f.was != f.is {
+			return nil, op.Errorf(op.Invalid, "the setting %q of a running sandbox cannot be changed; create a sandbox with it", f.key)
+		}
+	}
+	cfg.Init = true // initVariable is gone from the environment
+	cfg, environ := useOutbound(p.port, cfg, src.Environ)
+	next := &Aio{cfg: cfg, version: p.version, log: p.log, port: p.port}
+	env := next.childEnv(environ)
+	if err := next.build(p.runner, env); err != nil {
+		return nil, op.Errorf(op.Invalid, "%w", err)
+	}
+	var h handlers
+	h.outside, h.inside = next.Handlers()
+	return func() (bool, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed {
+			return false, op.Errorf(op.Unavailable, "the sandbox is stopping")
+		}
+		// No process has been started: no service could be reached.
+		if err := p.runner.Rebase(env); err != nil {
+			return false, err
+		}
+		p.aio = next
+		next.attach()
+		p.handlers.Store(&h)
+		close(p.bound)
+		return cfg.RunHookInit == "" && cfg.RunHookPreServices == "" && len(cfg.WaitPorts) == 0, nil
+	}, nil
+}
+
+// applySettings returns the environment with the settings, and without initVariable.
+func applySettings(environ []string, s bind.Settings) []string {
+	out := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, replaced := s.Env[name]
+		return replaced || name == initVariable || slices.Contains(s.Unset, name)
+	})
+	for k, v := range s.Env {
+		if k != initVariable {
+			out = append(out, k+"="+v)
+		}
+	}
+	return out
+}
+
+// Handlers implements host.Program. They serve the pending sandbox, and the initialized one
+// from then on.
+func (p *pending) Handlers() (outside, inside http.Handler) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.handlers.Load().outside.ServeHTTP(w, r) }),
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.handlers.Load().inside.ServeHTTP(w, r) })
+}
+
+// Inside implements host.Program. The settings that it depends on cannot change.
+func (p *pending) Inside() []string { return p.gate.Inside() }
+
+// Begin implements host.Program. It waits for the settings. Meanwhile it builds the sandbox
+// once, so that the call that brings them does not pay for what only the first time costs.
+func (p *pending) Begin(ctx context.Context) {
+	p.runner.Warm()
+	for _, o := range p.gate.Table.All() {
+		o.In()
+	}
+	if _, err := p.prepare(bind.Settings{}); err != nil {
+		p.log.Warn("cannot build the sandbox with its initial settings", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-p.bound:
+		p.current().Begin(ctx)
+	}
+}
+
+// current returns the initialized sandbox, nil while it is pending.
+func (p *pending) current() *Aio {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.aio
+}
+
+// Shutdown implements host.Program. A pending sandbox has no shutdown hooks.
+func (p *pending) Shutdown(ctx context.Context) {
+	if a := p.current(); a != nil {
+		a.Shutdown(ctx)
+	}
+}
+
+// Close implements host.Program. Settings that arrive later are rejected.
+func (p *pending) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	a := p.aio
+	p.mu.Unlock()
+	if a == nil {
+		return p.runner.Close()
+	}
+	return a.Close()
+}

@@ -1,0 +1,96 @@
+package app
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/browser"
+	"github.com/cove-sandbox/cove/internal/guest/outbound"
+	"github.com/cove-sandbox/cove/internal/outlet"
+)
+
+// isRouted reports whether programs are pointed at the outbound proxy from the start.
+func isRouted(c config.Aio) bool { return c.Egress != "" || c.ProxyServer != "" || c.ProxyMap != "" }
+
+// useOutbound points what a sandbox starts at its outbound proxy, if that is configured.
+func useOutbound(port *outlet.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
+	if port == nil {
+		return cfg, environ
+	}
+	cfg.Outlet = port.Address()
+	if !isRouted(cfg) {
+		return cfg, environ
+	}
+	environ = port.Environ(environ)
+	if cfg.ProxyMap == "" {
+		return cfg, environ
+	}
+	// Without trust, plain HTTP still works, and programs say what is wrong with the rest.
+	trusting, _ := outbound.Trust(cfg.State, environ)
+	return cfg, trusting
+}
+
+// newOutbound makes the outbound proxy. It serves the connections of the port from attach on.
+func (a *Aio) newOutbound(deny func(int) bool) *outbound.Service {
+	c := outbound.Config{
+		State: a.cfg.State, Runner: a.runner, Deny: deny, Private: a.cfg.Contained, Log: a.log,
+		Upstream: a.cfg.ProxyServer, Exclude: a.cfg.ProxyExclude, Include: a.cfg.ProxyInclude, Map: a.cfg.ProxyMap,
+	}
+	if a.port != nil {
+		c.Address, c.Environ = a.port.Address, a.port.Env
+		if a.port.HasTarget() {
+			c.Hub = a.port.Dial
+		}
+	}
+	s := outbound.New(c)
+	if isRouted(a.cfg) {
+		s.Pointed(a.cfg.ProxyMap != "")
+	}
+	return s
+}
+
+// attach makes the outbound proxy serve its port, and writes what programs of the sandbox need:
+// from here on, they may start.
+func (a *Aio) attach() {
+	a.prepareFiles()
+	if a.port != nil {
+		a.port.Handle(a.outbound.ServeConn)
+	}
+}
+
+// loopbackNames are the hosts that the browser reaches without the proxy.
+var loopbackNames = []string{"localhost", "*.localhost", "127.*", "::1"}
+
+// browserProxy points the browser at the outbound proxy, always: mappings that are added
+// later must work without a restart. Unless the proxy is configured, the browser speaks SOCKS
+// to it, so that a host that does not exist is an error of the browser and not a page.
+func (a *Aio) browserProxy() browser.Proxy {
+	switch {
+	case a.port == nil:
+		return browser.Proxy{}
+	case isRouted(a.cfg):
+		return browser.Proxy{Server: a.port.URL(), Exclude: loopbackNames}
+	case len(a.cfg.DNSOverHTTPS) > 0:
+		return browser.Proxy{} // the browser must resolve names itself
+	}
+	return browser.Proxy{Server: "socks5://" + a.port.Address(), Exclude: loopbackNames}
+}
+
+// outboundProxy selects the proxy of the server's own requests: the outbound proxy if that is
+// configured, but not for this machine. It is nil if none is.
+func outboundProxy(cfg config.Aio) func(*http.Request) (*url.URL, error) {
+	if !isRouted(cfg) || cfg.Outlet == "" {
+		return nil
+	}
+	via := &url.URL{Scheme: "http", Host: cfg.Outlet}
+	return func(r *http.Request) (*url.URL, error) {
+		host := strings.ToLower(r.URL.Hostname())
+		if ip, err := netip.ParseAddr(host); host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.Unmap().IsLoopback() {
+			return nil, nil
+		}
+		return via, nil
+	}
+}

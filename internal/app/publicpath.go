@@ -1,0 +1,63 @@
+package app
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/web"
+)
+
+// publicPaths are addresses of the public image that lead to what is served elsewhere.
+func publicPaths(runner *proc.Runner) []op.Op {
+	return []op.Op{
+		openProgram(runner, "codex", "@openai/codex"),
+		openProgram(runner, "opencode", "opencode-ai"),
+		rest.Assets("static", "/static", web.Static),
+		op.Handle(op.Spec{Name: "browser_ui", Access: op.AccessRead, Route: "GET /browser-ui", Tag: "pages", Doc: "Redirects to the page that shows the display."},
+			redirectTo("vnc/index.html?autoconnect=true")),
+	}
+}
+
+// notebookPages are the notebook and the addresses that the public image has for it.
+func notebookPages(disabled bool) []op.Op {
+	if disabled {
+		return nil
+	}
+	return append(rest.Page("jupyter", "/jupyter", "A notebook that runs its cells in the kernels of the code operations.", web.Files),
+		op.Handle(op.Spec{Name: "jupyter_lab", Access: op.AccessRead, Route: "GET /jupyter/{$}", Also: []string{"GET /jupyter/lab", "GET /jupyter/lab/{file...}"}, Tag: "pages", Doc: "Redirects to the notebook."},
+			http.HandlerFunc(redirectToNotebook)))
+}
+
+// redirectToNotebook keeps the query. The redirect is relative, so that it works below any prefix.
+func redirectToNotebook(w http.ResponseWriter, r *http.Request) {
+	to := url.URL{Path: strings.Repeat("../", strings.Count(r.URL.Path, "/")-1) + "jupyter", RawQuery: r.URL.RawQuery}
+	w.Header().Set("Location", to.String())
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+// openProgram redirects to the terminal, which starts the program. It inherits the variables
+// that configure it, as every program of the sandbox does.
+func openProgram(runner *proc.Runner, name, pkg string) op.Op {
+	terminal := redirectTo("terminal?command=" + name)
+	return op.Handle(op.Spec{Name: name + "_page", Route: "GET /" + name, Tag: "pages", Doc: "Redirects to the terminal with " + name + " started."},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := runner.Look(name); !ok {
+				http.Error(w, name+" is not installed in this sandbox; install it with: npm install -g "+pkg, http.StatusNotFound)
+				return
+			}
+			terminal.ServeHTTP(w, r)
+		}))
+}
+
+// redirectTo redirects to a path relative to the request's folder, so that it works below
+// any path prefix.
+func redirectTo(location string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+}

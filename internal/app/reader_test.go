@@ -1,0 +1,46 @@
+package app
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// TestReadersHaveAList: what a caller may use whom a hub lets only read was decided for
+// each operation, and all our pages. None of it starts anything or shows what processes
+// hold.
+func TestReadersHaveAList(t *testing.T) {
+	want := strings.Fields(`auth_check bash_sessions display_control docs_llms docs_openapi file_download health_ready 
+		observe_status preview_absproxy preview_proxy sandbox_activity sandbox_get_context shell_get_session_stats shell_list_sessions
+		skills_list vnc_page watch_list`)
+	table := blank(t).Table
+	var got []string
+	for _, o := range table.All() {
+		r, err := http.NewRequest(http.MethodGet, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(op.AccessHeader, "read")
+		r = r.WithContext(op.WithCall(t.Context(), &op.Call{}))
+		if _, err := admit(r, o); err == nil && !o.Public && o.Tag != "pages" {
+			got = append(got, o.Name)
+		} else if e, ok := op.AsError(err); err != nil && (!ok || e.Code != op.Denied) {
+			t.Errorf("%s: got %v, want denied", o.Name, err)
+		}
+		if !op.CallOf(r.Context()).Reader {
+			t.Errorf("%s: the call does not say that its caller only reads", o.Name)
+		}
+		r.Header.Del(op.AccessHeader)
+		if _, err := admit(r, o); err != nil {
+			t.Errorf("%s: without a hub got %v, want no error", o.Name, err)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("readers may use\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

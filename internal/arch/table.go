@@ -1,0 +1,129 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// table is the parsed list of packages.
+type table map[string]entry
+
+type entry struct {
+	line    int // in the list
+	section int
+	among   bool // may import its own section
+	to      []string
+}
+
+// allows tells whether one package may import another.
+func (t table) allows(from, to string) bool {
+	return slices.Contains(t[from].to, to)
+}
+
+// parseTable reads the list and refuses what contradicts its order: an import
+// goes down, never up or sideways, and the two halves never meet.
+func parseTable(text string) (table, []Fault) {
+	t := table{}
+	var faults []Fault
+	section, among := 0, false
+	for i, line := range strings.Split(text, "\n") {
+		refuse := func(format string, args ...any) {
+			faults = append(faults, Fault{"the table of packages", i + 1, fmt.Sprintf(format, args...)})
+		}
+		if title, ok := strings.CutPrefix(line, "#"); ok {
+			section++
+			among = strings.HasSuffix(title, "+")
+			continue
+		}
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, list, ok := strings.Cut(line, ":")
+		from := absolute(name)
+		if _, twice := t[from]; !ok || twice {
+			refuse("%q is not of the form package: imports, or stands twice", line)
+			continue
+		}
+		e := entry{line: i + 1, section: section, among: among}
+		for _, short := range strings.Fields(list) {
+			to := absolute(short)
+			below, known := t[to]
+			switch {
+			case !known:
+				refuse("%s may not import %s, which does not stand above it", from, to)
+			case below.section == section && !among:
+				refuse("%s may not import %s: siblings never import each other", from, to)
+			case half(from) != "" && half(to) != "" && half(from) != half(to):
+				refuse("%s may not import %s: sandbox and hub never meet", from, to)
+			}
+			e.to = append(e.to, to)
+		}
+		t[from] = e
+	}
+	return t, faults
+}
+
+func absolute(short string) string {
+	if rooted, ok := strings.CutPrefix(strings.TrimSpace(short), "/"); ok {
+		return rooted
+	}
+	return "internal/" + strings.TrimSpace(short)
+}
+
+// half tells on which side of a sandbox's wall a package works.
+func half(pkg string) string {
+	switch {
+	case strings.HasPrefix(pkg, "internal/guest/"):
+		return "sandbox"
+	case strings.HasPrefix(pkg, "internal/hub"), strings.HasPrefix(pkg, "internal/provider/"):
+		return "hub"
+	}
+	return ""
+}
+
+// stale finds packages that are not in the list, and entries that allow what
+// nobody needs: a list that says more than the truth stops being read.
+func (t table) stale(files []file) []Fault {
+	first := map[string]*file{}
+	used := map[string]map[string]bool{}
+	for i := range files {
+		f := &files[i]
+		if first[f.pkg] == nil {
+			first[f.pkg], used[f.pkg] = f, map[string]bool{}
+		}
+		if f.test {
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			used[f.pkg][importPath(spec)] = true
+		}
+	}
+	var faults []Fault
+	for pkg, f := range first {
+		if _, ok := t[pkg]; !ok {
+			faults = append(faults, f.fault(1, "package %s is not in the table of internal/arch: add it where it belongs, with what it may import", pkg))
+		}
+	}
+	for pkg, e := range t {
+		refuse := func(text string) { faults = append(faults, Fault{"the table of packages", e.line, text}) }
+		if first[pkg] == nil {
+			refuse("there is no package " + pkg)
+			continue
+		}
+		for _, to := range e.to {
+			if !slices.ContainsFunc(keys(used[pkg]), func(p string) bool { return strings.HasSuffix(p, "/"+to) }) {
+				refuse(pkg + " does not import " + to + ": take it out")
+			}
+		}
+	}
+	return faults
+}
+
+func keys(m map[string]bool) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}

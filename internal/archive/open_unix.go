@@ -1,0 +1,20 @@
+//go:build unix
+
+package archive
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFlags neither follow a link nor wait for the other end of a FIFO.
+const openFlags = unix.O_NONBLOCK | unix.O_NOFOLLOW
+
+// checkReadable reports whether a file can be opened, without opening it.
+func checkReadable(path string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS); err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return nil
+}

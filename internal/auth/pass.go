@@ -1,0 +1,156 @@
+package auth
+
+import (
+	"container/list"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A pass is a session in the path of a URL, limited to one site. It is for pages that are
+// served without an origin: a browser sends no cookies with their requests. Such a page can
+// read its own pass, which gives access to nothing but the site that the page came from.
+const (
+	passMark  = '~'
+	passBytes = 24
+	maxPasses = 16 << 10
+)
+
+type pass struct {
+	text  string
+	owner Identity
+	end   time.Time // zero: as long as the process lives
+}
+
+// passStore holds the passes that were issued, the most recently used first.
+type passStore struct {
+	mu     sync.Mutex
+	byText map[string]*list.Element
+	byUse  *list.List // of pass
+}
+
+func newPassStore() *passStore {
+	return &passStore{byText: make(map[string]*list.Element), byUse: list.New()}
+}
+
+func (s *passStore) add(p pass) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.byText[p.text]; ok {
+		s.byUse.MoveToFront(e)
+		return
+	}
+	s.byText[p.text] = s.byUse.PushFront(p)
+	for s.byUse.Len() > maxPasses {
+		s.remove(s.byUse.Back())
+	}
+}
+
+func (s *passStore) find(text string, now time.Time) (pass, bool) {
+	if text == "" {
+		return pass{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.byText[text]
+	if !ok {
+		return pass{}, false
+	}
+	p := e.Value.(pass)
+	if !p.end.IsZero() && !now.Before(p.end) {
+		s.remove(e)
+		return pass{}, false
+	}
+	s.byUse.MoveToFront(e)
+	return p, true
+}
+
+func (s *passStore) remove(e *list.Element) {
+	delete(s.byText, e.Value.(pass).text)
+	s.byUse.Remove(e)
+}
+
+// Pass returns a segment of a path that carries the session of the caller in ctx, limited to
+// one site. The same session gets the same pass for the same site, so that addresses stay.
+func (g *Guard) Pass(ctx context.Context, site string) string {
+	owner, _ := FromContext(ctx)
+	p := pass{owner: owner}
+	p.owner.Site = site
+	if !g.open {
+		now := g.c.Now()
+		p.end = endOf(ctx, now)
+		if _, ok := ctx.Value(endKey{}).(time.Time); !ok {
+			p.end = p.end.Truncate(time.Hour) // who signs in with each request has no session
+		}
+	}
+	mac := hmac.New(sha256.New, g.session[:])
+	mac.Write([]byte("pass\n"))
+	for _, field := range []string{owner.Subject, owner.KeyID, site} {
+		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(field))))
+		mac.Write([]byte(field))
+	}
+	operator := byte(0)
+	if owner.Operator {
+		operator = 1
+	}
+	mac.Write(append(binary.BigEndian.AppendUint64(nil, uint64(p.end.Unix())), operator))
+	p.text = string(passMark) + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:passBytes])
+	g.passes.add(p)
+	return p.text
+}
+
+// IsPass reports whether a segment of a path has the form of a pass.
+func IsPass(segment string) bool {
+	if len(segment) != 1+base64.RawURLEncoding.EncodedLen(passBytes) || segment[0] != passMark {
+		return false
+	}
+	_, err := base64.RawURLEncoding.DecodeString(segment[1:])
+	return err == nil
+}
+
+// admitPass admits a request with a pass. Its other credentials do not count: they are those
+// of the browser, not of the page.
+func (g *Guard) admitPass(r *http.Request, p pass) (admission, *refusal) {
+	id, ok := g.recall(p.owner, ViaPass)
+	if !ok {
+		return admission{}, g.unauthorized("the session of this page has ended")
+	}
+	out := originForm(r)
+	takeTickets(out)
+	takeSessions(out.Header, "")
+	g.removeSecrets(out.Header)
+	return admission{request: out.WithContext(NewContext(r.Context(), id)), end: p.end}, nil
+}
+
+// allowOpaque lets a page without an origin read the reply.
+func allowOpaque(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	if r.Header.Get("Origin") == opaque {
+		h.Set("Access-Control-Allow-Origin", opaque)
+		h.Set("Access-Control-Expose-Headers", exposed)
+	}
+}
+
+// opaque is the Origin header of a page without an origin.
+const opaque = "null"
+
+// HidePass removes passes from a path that is logged.
+func HidePass(path string) string {
+	if strings.IndexByte(path, passMark) < 0 {
+		return path
+	}
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if IsPass(s) {
+			segments[i] = string(passMark)
+		}
+	}
+	return strings.Join(segments, "/")
+}

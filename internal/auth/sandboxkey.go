@@ -1,0 +1,104 @@
+package auth
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+const (
+	keyHeader    = "X-Aio-Api-Key"
+	keyParameter = "api_key"
+	// originalURI carries the target of a request that a reverse proxy asks about at
+	// authPath, as nginx does with auth_request.
+	originalURI = "X-Original-Uri"
+	authPath    = "/auth"
+)
+
+// sandboxKey is how a request carried a key of the sandbox.
+type sandboxKey struct {
+	valid bool
+	query bool   // in the URL
+	fault string // why a key is not valid
+}
+
+// takeKey removes keys of the sandbox from a request, wherever clients of the public image
+// put them. What is not one of our keys stays, as it may be meant for a preview.
+func (g *Guard) takeKey(r *http.Request) (k sandboxKey) {
+	if len(g.keys) == 0 {
+		return k
+	}
+	for _, name := range []string{keyHeader, "X-Api-Key"} {
+		for _, value := range r.Header[name] {
+			switch {
+			case g.isKey(value):
+				k.valid = true
+				r.Header.Del(name)
+			case name == keyHeader:
+				k.fault = "invalid X-AIO-API-Key"
+			}
+		}
+	}
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && g.isKey(strings.TrimLeft(token, " ")) {
+		k.valid = true
+		r.Header.Del("Authorization")
+	}
+	var found []string
+	found, r.URL.RawQuery = cutParameter(r.URL.RawQuery, keyParameter, g.isKey)
+	if len(found) > 0 {
+		k.valid, k.query = true, true
+		r.URL.ForceQuery = false
+		r.RequestURI = r.URL.RequestURI()
+	} else if r.URL.Query().Has(keyParameter) {
+		k.fault = "invalid api_key"
+	}
+	return k
+}
+
+func (g *Guard) isKey(text string) bool {
+	ok := false
+	for _, key := range g.keys {
+		ok = equalsSecret(key, text) || ok
+	}
+	return ok
+}
+
+// cutParameter returns the values of a parameter that fit, and the query without them. Other
+// parameters remain byte for byte, in order.
+func cutParameter(query, name string, fits func(string) bool) (values []string, rest string) {
+	if query == "" {
+		return nil, ""
+	}
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, value, _ := strings.Cut(part, "=")
+		key, _ = url.QueryUnescape(key)
+		value, _ = url.QueryUnescape(value)
+		if key == name && fits(value) {
+			values = append(values, value)
+		} else {
+			kept = append(kept, part)
+		}
+	}
+	return values, strings.Join(kept, "&")
+}
+
+// adoptOriginal adds the credentials in the URL that a reverse proxy asks about.
+func adoptOriginal(r *http.Request) {
+	original := r.Header.Get(originalURI)
+	if original == "" || r.URL.Path != authPath || r.Method != http.MethodGet {
+		return
+	}
+	_, query, _ := strings.Cut(original, "?")
+	tickets, _ := cutParameter(query, "ticket", isTicket)
+	keys, _ := cutParameter(query, keyParameter, func(string) bool { return true })
+	q := r.URL.Query()
+	for _, t := range tickets {
+		q.Add("ticket", t)
+	}
+	for _, k := range keys {
+		q.Add(keyParameter, k)
+	}
+	r.URL.RawQuery = q.Encode()
+	r.RequestURI = r.URL.RequestURI()
+}

@@ -1,0 +1,130 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A person signs in with a form that the rejection of a page shows, and signs out again. The
+// form works without scripts. Both paths belong to the server itself, not to its sites.
+const (
+	signInPath  = "/sign-in"
+	signOutPath = "/sign-out"
+	maxForm     = 32 << 10
+)
+
+// serveSession serves both paths. It returns false for other requests, and on a server that
+// asks for no credentials.
+func (g *Guard) serveSession(w http.ResponseWriter, r *http.Request) bool {
+	if g.open || r.Method != http.MethodPost || r.URL.RawPath != "" || r.URL.Path != signInPath && r.URL.Path != signOutPath || g.c.Site(r) != "" {
+		return false
+	}
+	// A page of another origin must not sign its visitor in as somebody else.
+	if !g.fromOwnPage(r) {
+		g.refuse(w, r, &refusal{status: http.StatusForbidden, reason: "sign-in without origin", detail: "signing in and out is for pages of this server; programs send Authorization or X-API-Key instead"})
+		return true
+	}
+	if r.URL.Path == signOutPath {
+		g.signOut(w, r)
+	} else {
+		g.signIn(w, r)
+	}
+	return true
+}
+
+func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		g.refuse(w, r, &refusal{status: http.StatusBadRequest, reason: "invalid form", detail: "the form is invalid or too large"})
+		return
+	}
+	id, ok := g.identifySecret(strings.TrimSpace(r.PostForm.Get("key")))
+	if !ok {
+		no := g.unauthorized("invalid key")
+		no.next = r.PostForm.Get("next")
+		g.refuse(w, r, no)
+		return
+	}
+	base, now := Base(r, g.c.Trusted), g.c.Now()
+	http.SetCookie(w, g.newCookie(g.cookieName(base), base, id, now.Add(sessionLife)))
+	redirectHome(w, base, r.PostForm.Get("next"))
+}
+
+// identifySecret returns who sends a secret, whichever kind it is.
+func (g *Guard) identifySecret(secret string) (Identity, bool) {
+	if secret == "" {
+		return Identity{}, false
+	}
+	if equalsSecret(g.apiKey, secret) || g.isKey(secret) {
+		return Identity{Via: ViaAPIKey, Operator: true}, true
+	}
+	id, problem := g.bearer("Bearer " + secret)
+	return id, problem == ""
+}
+
+// signOut ends the session: the browser forgets it, and this server no longer accepts it.
+func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
+	base := Base(r, g.c.Trusted)
+	name := g.cookieName(base)
+	_, sessions := takeSessions(r.Header.Clone(), name)
+	for _, value := range sessions {
+		if _, end, ok := g.openSession(value); ok {
+			g.ended.add(value, end, g.c.Now())
+		}
+	}
+	gone := g.newCookie(name, base, Identity{}, g.c.Now())
+	gone.Value, gone.MaxAge = "", -1
+	http.SetCookie(w, gone)
+	redirectHome(w, base, "")
+}
+
+// redirectHome leads to a page of this server. What the form said cannot lead elsewhere.
+func redirectHome(w http.ResponseWriter, base *url.URL, next string) {
+	if strings.ContainsFunc(next, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		next = ""
+	}
+	h := w.Header()
+	h.Set("Location", base.Path+"/"+strings.TrimLeft(next, `/\`))
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// maxEnded bounds the sessions that were ended before their time.
+const maxEnded = 4096
+
+// endedSessions are sessions whose owners have signed out.
+type endedSessions struct {
+	mu     sync.Mutex
+	byHash map[[sha256.Size]byte]time.Time // until when the cookie would be valid
+}
+
+func (e *endedSessions) add(value string, end, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byHash == nil {
+		e.byHash = map[[sha256.Size]byte]time.Time{}
+	}
+	for hash, until := range e.byHash {
+		if !now.Before(until) {
+			delete(e.byHash, hash)
+		}
+	}
+	if len(e.byHash) < maxEnded {
+		e.byHash[sha256.Sum256([]byte(value))] = end
+	}
+}
+
+func (e *endedSessions) has(value string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.byHash) == 0 {
+		return false
+	}
+	_, ok := e.byHash[sha256.Sum256([]byte(value))]
+	return ok
+}

@@ -1,0 +1,185 @@
+// Package container is the first process of a sandbox that an engine runs: it starts the
+// sandbox's program as its plan says, and connects the hub to ports inside.
+//
+// The hub injects it into any image, read-only. The container needs no network: the plan and
+// the socket for outgoing connections are in one folder, which the container cannot write,
+// and the control socket is in another. It owns the program and everything that this leaves.
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+// Where a container finds what the hub brings along.
+const (
+	HubDir      = "/run/cove"         // read-only
+	ControlDir  = "/run/cove-control" // for the control socket
+	PlanName    = "plan.json"
+	EgressName  = "egress.sock"
+	ControlName = "control"
+)
+
+// Plan is what to run.
+type Plan struct {
+	Command []string `json:"command"`
+	Env     []string `json:"env"` // complete
+	Workdir string   `json:"workdir,omitempty"`
+	// SwitchUser runs the program as the sandbox's user, who is created if need be;
+	// otherwise it runs as the user of the image.
+	SwitchUser bool `json:"switch_user,omitempty"`
+	// Volumes are mounted folders that the user may write to.
+	Volumes []string `json:"volumes,omitempty"`
+}
+
+// Exit codes of shells for commands that cannot be run.
+const (
+	exitFailed   = 125
+	exitNotFound = 127
+)
+
+// Main runs the container and returns its exit code.
+func Main() int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	data, err := os.ReadFile(filepath.Join(HubDir, PlanName))
+	var plan Plan
+	if err == nil {
+		err = json.Unmarshal(data, &plan)
+	}
+	if err != nil {
+		log.Error("cannot read the plan of this sandbox", "error", err)
+		return exitFailed
+	}
+	if err := serveControl(); err != nil {
+		log.Error("cannot serve the control socket", "error", err)
+		return exitFailed
+	}
+	cfg := proc.InitConfig{Env: plan.Env, Dir: plan.Workdir, Log: log}
+	if plan.SwitchUser && os.Geteuid() == 0 {
+		if cfg.User, err = prepareUser(plan); err != nil {
+			log.Error("cannot prepare the user of this sandbox", "error", err)
+			return exitFailed
+		}
+	}
+	if cfg.Dir != "" {
+		if err := makeWorkdir(cfg.Dir, cfg.User); err != nil {
+			log.Error("cannot create the working directory", "error", err)
+			return exitFailed
+		}
+	}
+	path, err := findProgram(plan)
+	if err != nil {
+		log.Error("cannot find the program of this sandbox", "error", err)
+		return exitNotFound
+	}
+	cfg.Argv = append([]string{path}, plan.Command[1:]...)
+	return proc.Init(cfg)
+}
+
+// serveControl creates the control socket, in the place of one of an earlier run.
+func serveControl() error {
+	dir, err := os.Open(ControlDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	l, err := isolate.ListenUnix(dir, ControlName, 0o666) // outside, the folders above are closed to others
+	if err != nil {
+		return err
+	}
+	go isolate.ServeControl(l)
+	return nil
+}
+
+// prepareUser finds the sandbox's user, or creates it in images that have none, and lets it
+// write to its home and its volumes.
+func prepareUser(plan Plan) (*proc.User, error) {
+	u, err := proc.LookupUser(fmt.Sprint(isolate.UID))
+	if err != nil {
+		u = &proc.User{UID: isolate.UID, GID: isolate.GID, Name: isolate.User, Home: isolate.Home}
+		err := errors.Join(
+			appendLine("/etc/passwd", fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh", u.Name, u.UID, u.GID, u.Home)),
+			appendLine("/etc/group", fmt.Sprintf("%s:x:%d:", u.Name, u.GID)))
+		if err != nil {
+			return nil, err
+		}
+	}
+	if _, err := os.Stat(isolate.Home); errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(os.MkdirAll(isolate.Home, 0o755), os.Chown(isolate.Home, int(u.UID), int(u.GID))); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range plan.Volumes {
+		if err := giveVolume(dir, u); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+// giveVolume makes the user the owner of a new volume. It leaves one that has an owner alone.
+func giveVolume(dir string, u *proc.User) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 {
+		return err
+	}
+	return os.Lchown(dir, int(u.UID), int(u.GID))
+}
+
+func appendLine(path, line string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, line)
+	return errors.Join(err, f.Close())
+}
+
+// makeWorkdir creates the working directory, as an engine does, for the user.
+func makeWorkdir(dir string, u *proc.User) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil || u == nil {
+		return err
+	}
+	return os.Chown(dir, int(u.UID), int(u.GID))
+}
+
+// findProgram finds the program in the PATH of the plan.
+func findProgram(plan Plan) (string, error) {
+	if len(plan.Command) == 0 {
+		return "", errors.New("the plan has no command")
+	}
+	name := plan.Command[0]
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join("/", plan.Workdir, name)
+		}
+		return name, nil
+	}
+	for _, pair := range plan.Env {
+		list, ok := strings.CutPrefix(pair, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			path := filepath.Join(dir, name)
+			if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%q is not in the PATH of the image", name)
+}

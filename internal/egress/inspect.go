@@ -1,0 +1,385 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// A tunnel to an allowed name can carry a request for another name that the same
+// address serves. So in mode allow the first bytes of the client must name the host
+// that was allowed, unless the address itself is on the list:
+//
+//   - TLS: the server name of the ClientHello, and of a second one if the server
+//     requests it.
+//   - HTTP: the Host of every request.
+//   - SSH, and protocols in which the server speaks first, have no such names.
+//   - Anything else needs a rule with its port.
+
+// opening is what the first bytes of a client are.
+type opening int
+
+const (
+	openingTLS opening = iota
+	openingHTTP
+	openingHTTP2 // without TLS: each of its streams can be for another host
+	openingSSH
+	openingOther
+)
+
+// maxLine bounds the first line of a text protocol.
+const maxLine = 4 << 10
+
+// inspects reports whether tunnels to a name must prove that they are for it: the list
+// has the name, but not the address.
+func (r *Rules) inspects(address string, port int) bool {
+	return r.mode == sandbox.NetworkAllow && r.Allow(address, port) != nil
+}
+
+// namesPort reports whether a rule for this name has this port.
+func (r *Rules) namesPort(host string, port int) bool {
+	for _, n := range r.names {
+		if n.port == port && n.matches(host) {
+			return true
+		}
+	}
+	return false
+}
+
+// mustInspect decides whether a tunnel is inspected. A change of the rules cuts those
+// that were not and now must be.
+func (p *Proxy) mustInspect(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.inspected = p.rules.Load().inspects(l.address(), l.port)
+	return l.inspected
+}
+
+// address is the remote address, without its port.
+func (l *link) address() string {
+	if a, err := netip.ParseAddrPort(l.Conn.RemoteAddr().String()); err == nil {
+		return a.Addr().Unmap().WithZone("").String()
+	}
+	return ""
+}
+
+// classify looks at the first bytes of a client, without taking them.
+func classify(r *bufio.Reader) (opening, error) {
+	for n := 1; ; n++ {
+		_, err := r.Peek(n)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return openingOther, nil
+		}
+		if err != nil {
+			return openingOther, err
+		}
+		b, _ := r.Peek(r.Buffered())
+		if kind, known := classifyBytes(b); known {
+			return kind, nil
+		}
+		n = len(b)
+	}
+}
+
+// classifyBytes reports what begins with these bytes; not known: more are needed.
+func classifyBytes(b []byte) (kind opening, known bool) {
+	// A server may skip empty lines in front of a request.
+	text := bytes.TrimLeft(b, "\r\n\t ")
+	switch {
+	case len(text) == 0:
+		return openingOther, len(b) >= maxLine
+	case b[0] == recordHandshake:
+		return openingTLS, true
+	case b[0] >= 0x80: // the length of an SSL 2.0 message, which may be a ClientHello without a name
+		if len(b) < 3 {
+			return openingOther, false
+		}
+		if b[2] == clientHello {
+			return openingTLS, true
+		}
+		return openingOther, true
+	case text[0] < '!' || text[0] > '~':
+		return openingOther, true
+	}
+	line, _, ended := bytes.Cut(text, []byte("\n"))
+	switch {
+	case ended && bytes.HasPrefix(line, []byte("SSH-")):
+		return openingSSH, true
+	case ended && bytes.HasPrefix(line, []byte("PRI ")):
+		return openingHTTP2, true
+	case ended && bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")):
+		return openingHTTP, true
+	case ended || len(b) >= maxLine || bytes.ContainsFunc(line, func(c rune) bool { return c != '\t' && c != '\r' && c < ' ' || c > '~' }):
+		return openingOther, true
+	}
+	return openingOther, false
+}
+
+// relayInspected relays like join, but sends nothing of the client before its first
+// bytes have shown that they are for the host of the link.
+func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *link, rec *Record) {
+	var up int64
+	down := startDown(client, remote)
+	kind := openingOther
+	err := func() (err error) {
+		if _, err := early.Peek(1); err != nil {
+			return err
+		}
+		// The client may be silent for long, but once it speaks it must finish.
+		client.SetReadDeadline(time.Now().Add(helloTimeout))
+		if kind, err = classify(early); err != nil {
+			return err
+		}
+		if kind == openingHTTP {
+			return errAsHTTP
+		}
+		n, err := p.sendOpening(kind, early, remote, down)
+		up += n
+		if err != nil {
+			return err
+		}
+		client.SetReadDeadline(time.Time{})
+		n, err = copyUp(client, early, remote)
+		up += n
+		return err
+	}()
+	switch {
+	case errors.Is(err, errAsHTTP) && down.stop():
+		client.SetReadDeadline(time.Time{})
+		p.setRaw(remote, false)
+		p.broker(client, early, remote, &flow{host: remote.host, port: remote.port, cut: func() { client.Close() }}, rec)
+		return
+	case errors.Is(err, errAsHTTP):
+		err = deny("the server sent data before the HTTP request")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = deny("the client did not show within %v which host its connection is for", helloTimeout)
+	case errors.Is(err, errHello):
+		err = deny("%v", err)
+	}
+	if Denied(err) {
+		if kind == openingTLS {
+			client.SetWriteDeadline(time.Now().Add(time.Second))
+			client.Write([]byte{21, 3, 3, 0, 2, 2, 49}) // the fatal alert access_denied, which clients show
+		}
+		p.refuseTunnel(rec, err)
+	}
+	finish(client, remote, ended(err))
+	received := down.wait()
+	client.Close()
+	remote.Close()
+	p.sent.Add(up)
+	p.received.Add(received)
+	p.ring.end(rec, up, received)
+}
+
+var errAsHTTP = errors.New("the client speaks HTTP")
+
+// ended removes io.EOF, which is the end of a direction and no failure.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// refuseTunnel records that a tunnel was refused after it was opened.
+func (p *Proxy) refuseTunnel(rec *Record, err error) {
+	p.ring.change(rec, func() { rec.Verdict, rec.Reason = Refused, err.Error() })
+	p.verdicts[1].Add(1)
+	if p.cfg.Observe != nil {
+		seen := *rec
+		p.cfg.Observe(seen)
+	}
+}
+
+// sendOpening checks the first bytes and sends them.
+func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, down *down) (sent int64, err error) {
+	switch kind {
+	case openingTLS:
+		return p.sendHello(early, remote, down)
+	case openingHTTP2:
+		return 0, deny("the connection to %s is HTTP/2 without TLS; use TLS or HTTP/1.1, or allow the address", remote.host)
+	case openingOther:
+		if !down.spoke() && !p.rules.Load().namesPort(remote.host, remote.port) {
+			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
+		}
+	}
+	return 0, nil
+}
+
+// sendHello checks and sends a ClientHello, and a second one if the server requests it.
+func (p *Proxy) sendHello(early *bufio.Reader, remote *link, down *down) (sent int64, err error) {
+	send := func(b []byte) error {
+		n, err := bare(remote).Write(b)
+		sent += int64(n)
+		return err
+	}
+	hello, err := checkedHello(early, remote)
+	if err == nil {
+		err = send(hello)
+	}
+	if err != nil {
+		return sent, err
+	}
+	select {
+	case <-down.known:
+	case <-time.After(helloTimeout):
+		return sent, errors.New("the server did not answer the TLS ClientHello")
+	}
+	if !asksAgain(down.first()) {
+		return sent, nil
+	}
+	for skipped := 0; skipped < maxSkipped; {
+		b, err := early.Peek(1)
+		if err != nil {
+			return sent, err
+		}
+		if b[0] == recordHandshake {
+			if hello, err = checkedHello(early, remote); err != nil {
+				return sent, err
+			}
+			return sent, send(hello)
+		}
+		// Early data, and a message for old middleboxes.
+		kind, record, err := readRecord(early)
+		if err == nil && kind != recordData && kind != recordChangeCipher {
+			err = errHello
+		}
+		if err != nil {
+			return sent, err
+		}
+		skipped += len(record)
+		if err := send(record); err != nil {
+			return sent, err
+		}
+	}
+	return sent, errHello
+}
+
+// checkedHello reads a ClientHello for the host of a link.
+func checkedHello(early *bufio.Reader, remote *link) ([]byte, error) {
+	name, raw, err := ReadHello(early)
+	if err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		return nil, deny("%v", err)
+	}
+	if name == "" {
+		return nil, deny("the TLS connection to %s has no server name (SNI); send it, or allow the address", remote.host)
+	}
+	if clean, err := CleanName(name); err != nil || clean != remote.host {
+		return nil, deny("the tunnel is to %s but its TLS server name (SNI) is %.80q", remote.host, name)
+	}
+	return raw, nil
+}
+
+// copyUp copies from a client until its direction ends.
+func copyUp(client net.Conn, early *bufio.Reader, remote net.Conn) (up int64, err error) {
+	if early != nil && early.Buffered() > 0 {
+		if up, err = io.CopyN(bare(remote), early, int64(early.Buffered())); err != nil {
+			return up, err
+		}
+	}
+	n, err := io.Copy(bare(remote), bare(client))
+	return up + n, err
+}
+
+// down is the direction from a server to a client, which flows from the start.
+type down struct {
+	client net.Conn
+	remote *link
+	known  chan struct{} // closed when begin is complete
+	over   chan struct{}
+
+	mu    sync.Mutex
+	begin []byte // up to retryPrefix bytes
+	n     int64
+	err   error
+}
+
+func startDown(client net.Conn, remote *link) *down {
+	d := &down{client: client, remote: remote, known: make(chan struct{}), over: make(chan struct{})}
+	go d.run()
+	return d
+}
+
+func (d *down) run() {
+	defer close(d.over)
+	err := d.readBegin()
+	close(d.known)
+	if err == nil {
+		var n int64
+		n, err = io.Copy(bare(d.client), bare(d.remote))
+		d.mu.Lock()
+		d.n += n
+		d.mu.Unlock()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		d.mu.Lock()
+		d.err = err
+		d.mu.Unlock()
+		return // stopped
+	}
+	finish(d.remote, d.client, ended(err))
+}
+
+// readBegin forwards the first bytes and keeps a copy.
+func (d *down) readBegin() error {
+	b := make([]byte, 4<<10)
+	for {
+		n, err := bare(d.remote).Read(b)
+		if n > 0 {
+			d.mu.Lock()
+			d.begin = append(d.begin, b[:min(n, retryPrefix-len(d.begin))]...)
+			d.n += int64(n)
+			whole := len(d.begin) == retryPrefix
+			d.mu.Unlock()
+			if _, err := bare(d.client).Write(b[:n]); err != nil {
+				return err
+			}
+			if whole && err == nil {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// first returns the first bytes of the server.
+func (d *down) first() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.begin
+}
+
+// spoke reports whether the server has sent anything.
+func (d *down) spoke() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.n > 0
+}
+
+// stop ends the direction before it has begun. It reports false if it has.
+func (d *down) stop() bool {
+	d.remote.SetReadDeadline(time.Unix(1, 0))
+	<-d.over
+	d.remote.SetReadDeadline(time.Time{})
+	return d.err != nil && d.n == 0
+}
+
+// wait returns the number of bytes received, when the direction has ended.
+func (d *down) wait() int64 {
+	<-d.over
+	return d.n
+}

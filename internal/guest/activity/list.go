@@ -1,0 +1,107 @@
+package activity
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// fits reports whether an entry was asked for.
+func (in AskIn) fits(e Entry) bool {
+	switch {
+	case e.ID <= in.After, in.Kind != "" && e.Kind != in.Kind, in.Op != "" && e.Op != in.Op, in.Failed && e.Error == "":
+		return false
+	case in.Search == "":
+		return true
+	}
+	text := strings.ToLower(e.Op + "\n" + e.Input + "\n" + e.Output + "\n" + e.Error)
+	return strings.Contains(text, strings.ToLower(in.Search))
+}
+
+// wants decides by what the store knows without reading the entry.
+func (in AskIn) wants(l line) bool {
+	return l.id > in.After && (in.Kind == "" || l.kind == in.Kind) && (in.Op == "" || l.op == in.Op) && (!in.Failed || l.failed)
+}
+
+// entries returns the latest that fit, oldest first. Callers who may only read do not see what
+// others did.
+func (s *Service) entries(ctx context.Context, in AskIn) []Entry {
+	if s.record == nil || op.CallOf(ctx).Reader {
+		return nil
+	}
+	s.record.flush(ctx)
+	var out []Entry
+	s.record.store.last(in.wants, func(e Entry) bool {
+		if in.fits(e) {
+			out = append(out, e)
+		}
+		return len(out) < in.Limit && ctx.Err() == nil
+	})
+	slices.Reverse(out)
+	return out
+}
+
+// Follow sends the latest entries that fit, and then each new one.
+func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) error) error {
+	if s.record == nil {
+		return op.Errorf(op.Unavailable, "the sandbox keeps no activity record; start the server with the setting activity")
+	}
+	if op.CallOf(ctx).Reader {
+		return op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include its activity record; ask for a key with the role user, or a link with write access")
+	}
+	if last, err := strconv.ParseInt(op.CallOf(ctx).LastEventID, 10, 64); err == nil {
+		in.After = max(in.After, last)
+	}
+	pass := func(e Entry) error {
+		in.After = max(in.After, e.ID)
+		return send(op.Event{ID: strconv.FormatInt(e.ID, 10), Name: "entry", Data: e})
+	}
+	for {
+		// Subscribed before the store is read: nothing falls between.
+		fresh, stop := s.record.subscribe()
+		if in.Limit > 0 {
+			for _, e := range s.entries(ctx, in) {
+				if err := pass(e); err != nil {
+					stop()
+					return err
+				}
+			}
+		}
+		err := s.relay(ctx, fresh, func(e Entry) error {
+			if !in.fits(e) {
+				return nil // or it was in the store already
+			}
+			return pass(e)
+		})
+		stop()
+		if !errors.Is(err, errBehind) {
+			return err
+		}
+		in.Limit = maxLimit // the reader was too slow: what it missed is in the store
+	}
+}
+
+var errBehind = errors.New("the stream is behind")
+
+// relay passes new entries on until the stream ends or is behind.
+func (s *Service) relay(ctx context.Context, fresh <-chan Entry, pass func(Entry) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.life.Done():
+			return nil
+		case e, ok := <-fresh:
+			if !ok {
+				return errBehind
+			}
+			if err := pass(e); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
+	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// ArchiveIn names a folder.
+type ArchiveIn struct {
+	Path   string `query:"path" doc:"Path of a folder or file"`
+	Format string `query:"format" enum:"tar.gz,zip" default:"tar.gz" doc:"Archive format"`
+}
+
+// Archive packs a folder while sending it.
+func (s *Service) Archive(ctx context.Context, in ArchiveIn) (*op.Blob, error) {
+	path, err := s.resolve("archive", in.Path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, refuse("archive", path, "only files and folders can be archived")
+	}
+	sum, err := archive.Survey(ctx, path)
+	if err != nil {
+		return nil, pyerr.From("archive", failedPath(path, err), err)
+	}
+	format := archive.Format(in.Format)
+	media := "application/gzip"
+	if format == archive.Zip {
+		media = "application/zip"
+	}
+	name := filepath.Base(path)
+	if name == "/" {
+		name = "root"
+	}
+	r, w := io.Pipe()
+	// The body outlives this call: it ends when it is closed, or with the service.
+	packing, cancel := context.WithCancel(s.life)
+	s.live.Go(func() {
+		defer cancel()
+		defer context.AfterFunc(packing, func() { w.CloseWithError(context.Canceled) })()
+		err := archive.Pack(packing, w, path, format)
+		if err != nil && packing.Err() == nil && !errors.Is(err, io.ErrClosedPipe) {
+			s.cfg.Log.Warn("archive download failed", "path", path, "error", err)
+		}
+		w.CloseWithError(err)
+	})
+	return &op.Blob{Type: media, Name: pathname.Show(name) + "." + in.Format, Size: -1, Body: r,
+		Header: map[string]string{"X-Archive-Entries": strconv.Itoa(sum.Entries), "X-Archive-Skipped": strconv.Itoa(sum.Skipped)}}, nil
+}
+
+// failedPath is the path that an error is about.
+func failedPath(path string, err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok && filepath.IsAbs(e.Path) {
+		return e.Path
+	}
+	return path
+}

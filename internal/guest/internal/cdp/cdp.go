@@ -1,0 +1,265 @@
+// Package cdp is a thin client of the Chrome DevTools Protocol: one WebSocket to the browser, any number of sessions on it.
+//
+// It owns the connection, matches replies to calls and delivers events to subscribers through bounded queues. It has
+// functions for the few commands that manage targets; Call sends any other. It starts no browser and does not reconnect:
+// when the connection ends, every call and subscription fails with ErrClosed.
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+var (
+	// ErrClosed is wrapped by every error of a connection that has ended. Dial again.
+	ErrClosed = errors.New("cdp: connection to the browser was lost")
+	// ErrDetached is wrapped by errors about a session that has ended: its target closed, crashed or was detached.
+	ErrDetached = errors.New("cdp: session has ended")
+)
+
+// SessionID names a session with one target. The zero value is the browser itself.
+type SessionID string
+
+// Browser is the session of commands to the browser as a whole.
+const Browser SessionID = ""
+
+// DialFunc opens the network connection, like net.Dialer.DialContext.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Config of a connection.
+type Config struct {
+	// URL is the browser's WebSocket, as returned by Version.
+	URL string
+	// Dial replaces the default, for a browser behind a unix socket. Proxies from the environment are never used.
+	Dial DialFunc
+	// MaxMessage bounds one message from the browser; a larger one ends the connection. Zero means 256 MiB.
+	MaxMessage int64
+	// WriteTimeout is how long the browser may take to accept a message. Zero means 30 s.
+	WriteTimeout time.Duration
+	// Handle receives every event, in order, before the reply to any later message is delivered: when a call returns,
+	// the events that preceded its reply have been handled. It runs on the reading goroutine and must not block or call.
+	Handle func(Event)
+}
+
+// Client is a connection to a browser. Its methods may be called from many goroutines.
+type Client struct {
+	ws     *websocket.Conn
+	cfg    Config
+	stop   context.CancelFunc
+	lastID atomic.Int64
+	out    chan []byte
+	loops  sync.WaitGroup
+
+	done    chan struct{}
+	err     error // set before done is closed
+	endOnce sync.Once
+
+	mu      sync.Mutex
+	pending map[int64]*call
+	subs    map[*Subscription]struct{}
+}
+
+// call is a command that waits for its reply.
+type call struct {
+	session SessionID
+	reply   chan []byte
+	failed  chan error
+}
+
+// Dial connects to the browser. ctx bounds only the dialing.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.MaxMessage == 0 {
+		cfg.MaxMessage = 256 << 20
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = 30 * time.Second
+	}
+	transport := newTransport(cfg.Dial)
+	defer transport.CloseIdleConnections()
+	ws, resp, err := websocket.Dial(ctx, cfg.URL, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		if resp != nil {
+			err = fmt.Errorf("%w (http status %d)", err, resp.StatusCode)
+			if resp.Body != nil {
+				resp.Body.Close()
+			}
+		}
+		return nil, fmt.Errorf("connect to browser: %w", err)
+	}
+	ws.SetReadLimit(cfg.MaxMessage)
+	life, stop := context.WithCancel(context.Background())
+	c := &Client{
+		ws: ws, cfg: cfg, stop: stop,
+		out: make(chan []byte, 16), done: make(chan struct{}),
+		pending: map[int64]*call{}, subs: map[*Subscription]struct{}{},
+	}
+	c.loops.Go(func() { c.read(life) })
+	c.loops.Go(func() { c.write(life) })
+	return c, nil
+}
+
+// newTransport returns a transport without proxies and idle connections.
+func newTransport(dial DialFunc) *http.Transport {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}
+}
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err is nil while the connection is open, and wraps ErrClosed afterwards.
+func (c *Client) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// Close closes the connection and waits for its goroutines. The browser and its targets keep running.
+func (c *Client) Close() error {
+	c.end(errors.New("closed"))
+	c.loops.Wait()
+	return nil
+}
+
+// end ends the connection once and fails everything that waits for it.
+func (c *Client) end(why error) {
+	c.endOnce.Do(func() {
+		c.err = fmt.Errorf("%w (%w)", ErrClosed, why)
+		close(c.done)
+		c.stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for s := range c.subs {
+			s.end(c.err)
+		}
+		clear(c.subs)
+	})
+}
+
+// Call sends a command and decodes its result, if result is not nil. ctx bounds the wait, not the command. An error that the
+// browser returns is an *Error.
+func (c *Client) Call(ctx context.Context, session SessionID, method string, params, result any) error {
+	p, err := c.Begin(ctx, session, method, params)
+	if err != nil {
+		return err
+	}
+	return p.Wait(ctx, result)
+}
+
+// Pending is a command that was sent. Its Wait must be called once.
+type Pending struct {
+	client *Client
+	id     int64
+	method string
+	call   *call
+}
+
+// Begin sends a command without waiting for its reply, so that the browser receives several in the order of the calls.
+func (c *Client) Begin(ctx context.Context, session SessionID, method string, params any) (*Pending, error) {
+	id := c.lastID.Add(1)
+	msg, err := json.Marshal(struct {
+		ID        int64     `json:"id"`
+		SessionID SessionID `json:"sessionId,omitempty"`
+		Method    string    `json:"method"`
+		Params    any       `json:"params,omitempty"`
+	}{id, session, method, params})
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode parameters: %w", method, err)
+	}
+	wait := &call{session: session, reply: make(chan []byte, 1), failed: make(chan error, 1)}
+	c.mu.Lock()
+	c.pending[id] = wait
+	c.mu.Unlock()
+	select {
+	case c.out <- msg:
+		return &Pending{c, id, method, wait}, nil
+	case <-c.done:
+		err = c.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.forget(id)
+	return nil, fmt.Errorf("%s: %w", method, err)
+}
+
+// Wait waits for the reply and decodes the result, if result is not nil.
+func (p *Pending) Wait(ctx context.Context, result any) error {
+	c := p.client
+	defer c.forget(p.id)
+	select {
+	case raw := <-p.call.reply:
+		return decodeReply(p.method, raw, result)
+	case err := <-p.call.failed:
+		return fmt.Errorf("%s: %w", p.method, err)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", p.method, ctx.Err())
+	case <-c.done:
+	}
+	// The reply may have arrived just before.
+	select {
+	case raw := <-p.call.reply:
+		return decodeReply(p.method, raw, result)
+	default:
+		return fmt.Errorf("%s: %w", p.method, c.err)
+	}
+}
+
+func (c *Client) forget(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, id)
+}
+
+// write sends messages in order. It does not use a caller's context: the library closes the whole connection when the context
+// of a write ends.
+func (c *Client) write(life context.Context) {
+	for {
+		select {
+		case <-life.Done():
+			return
+		case msg := <-c.out:
+			ctx, cancel := context.WithTimeout(life, c.cfg.WriteTimeout)
+			err := c.ws.Write(ctx, websocket.MessageText, msg)
+			cancel()
+			if err != nil {
+				c.end(fmt.Errorf("send: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// read receives messages until the connection ends. It never blocks on a caller or a subscriber.
+func (c *Client) read(life context.Context) {
+	for {
+		_, msg, err := c.ws.Read(life)
+		if err != nil {
+			c.end(explainRead(err))
+			// Ends the library's own goroutine; the connection itself is gone already.
+			_ = c.ws.CloseNow()
+			return
+		}
+		c.route(msg)
+	}
+}
+
+func explainRead(err error) error {
+	if errors.Is(err, websocket.ErrMessageTooBig) {
+		return err
+	}
+	return fmt.Errorf("the browser closed it: %w", err)
+}

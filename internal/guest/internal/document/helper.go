@@ -1,0 +1,50 @@
+package document
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/proc"
+)
+
+// Helper runs aio-markdown, which reads what is too dangerous or takes too much code to be
+// read in aio itself.
+type Helper struct {
+	Runner  *proc.Runner
+	Program string // its path; empty: not installed
+}
+
+// Job is one run of the helper.
+type Job struct {
+	Args      []string
+	Stdin     io.Reader
+	MaxOutput int    // bytes; the rest is dropped
+	TempDir   string // for its temporary files; empty: the usual one
+}
+
+// Run returns what the helper writes. The purpose, such as "convert page.html", is for
+// errors. The helper bounds its memory itself and is killed when ctx ends.
+func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) {
+	if h.Program == "" || h.Runner == nil {
+		return nil, op.Errorf(op.Unavailable, "cannot %s: the program aio-markdown is missing; install it in the folder of aio", purpose)
+	}
+	var env []string
+	if j.TempDir != "" {
+		env = append(h.Runner.Environ(), "TMPDIR="+j.TempDir)
+	}
+	out := proc.NewCapture(j.MaxOutput, 0)
+	res, err := h.Runner.Run(ctx, proc.Command{Path: h.Program, Args: j.Args, Env: env, Stdin: j.Stdin, Stdout: out, Limit: 64 << 10, Grace: -1})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("run aio-markdown: %w", err)
+	case res.Exit.Code == 1:
+		reason, _, _ := strings.Cut(strings.TrimSpace(string(res.Stderr)), "\n")
+		return nil, op.Errorf(op.Invalid, "cannot %s: %.300s", purpose, reason)
+	case res.Exit.Code != 0:
+		return nil, op.Errorf(op.Invalid, "cannot %s: it takes too much memory, or is damaged (aio-markdown: %s)", purpose, res.Exit)
+	}
+	return out.Head(), nil
+}

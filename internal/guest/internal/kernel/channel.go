@@ -1,0 +1,161 @@
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+// read hands the messages of a channel to handle, until the channel ends.
+func (k *Kernel) read(name string, s *socket, handle func(*message)) {
+	k.readers.Go(func() {
+		var err error
+		for {
+			var m *message
+			if m, err = s.receive(k.place.key); err == nil {
+				handle(m)
+				continue
+			}
+			if !errors.Is(err, errDropped) {
+				break
+			}
+			k.log.Debug("kernel message dropped", "channel", name, "error", err)
+		}
+		if s == k.iopub {
+			close(k.drained)
+		}
+		k.connectionEnded(name, err)
+	})
+}
+
+// connectionEnded tells watch that a channel is no more.
+func (k *Kernel) connectionEnded(name string, err error) {
+	k.log.Debug("kernel channel ended", "channel", name, "error", err)
+	select {
+	case k.broken <- struct{}{}:
+	default:
+	}
+}
+
+// pending is a request whose answers are awaited.
+type pending struct {
+	id     string
+	sink   *sink         // nil: its output is of no interest
+	silent bool          // it is not announced with execute_input
+	reply  chan *message // capacity 1
+	began  chan struct{} // closed when the kernel has taken it up
+	idle   chan struct{} // closed when the kernel is done with it
+
+	beginOnce, endOnce sync.Once
+}
+
+// expect prepares for the answers to a request that is about to be sent.
+func (k *Kernel) expect(s *sink, silent bool) (p *pending, forget func()) {
+	p = &pending{
+		id:   k.session + "_" + strconv.FormatUint(k.count.Add(1), 10),
+		sink: s, silent: silent,
+		reply: make(chan *message, 1), began: make(chan struct{}), idle: make(chan struct{}),
+	}
+	k.mu.Lock()
+	k.pending[p.id] = p
+	k.mu.Unlock()
+	return p, func() {
+		k.mu.Lock()
+		delete(k.pending, p.id)
+		k.mu.Unlock()
+	}
+}
+
+func (p *pending) begin() { p.beginOnce.Do(func() { close(p.began) }) }
+func (p *pending) end()   { p.endOnce.Do(func() { close(p.idle) }) }
+
+func (k *Kernel) find(id string) *pending {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pending[id]
+}
+
+// send sends the request that p stands for. When it fails the kernel is gone.
+func (k *Kernel) send(s *socket, p *pending, kind string, content any) error {
+	frames, err := encode(k.place.key, head{ID: p.id, Type: kind, Session: k.session}, content)
+	if err != nil {
+		return err
+	}
+	if err := s.send(frames...); err != nil {
+		<-k.dead // a connection that breaks ends the kernel
+		return k.err
+	}
+	return nil
+}
+
+// ask sends a request and waits for its reply.
+func (k *Kernel) ask(ctx context.Context, s *socket, kind string, content any) (*message, error) {
+	p, forget := k.expect(nil, true)
+	defer forget()
+	if err := k.send(s, p, kind, content); err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-p.reply:
+		return m, nil
+	case <-k.dead:
+		return nil, k.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the answer to %s: %w", kind, context.Cause(ctx))
+	}
+}
+
+func (k *Kernel) onReply(m *message) {
+	if p := k.find(m.parent); p != nil {
+		select {
+		case p.reply <- m:
+		default: // answered twice
+		}
+	}
+}
+
+func (k *Kernel) onOutput(m *message) {
+	k.hearOnce.Do(func() { close(k.heard) })
+	p := k.find(m.parent)
+	if p == nil {
+		return
+	}
+	switch m.head.Type {
+	case "status":
+		var c struct {
+			State string `json:"execution_state"`
+		}
+		if json.Unmarshal(m.content, &c) != nil {
+			return
+		}
+		if c.State == "idle" {
+			p.end()
+		}
+		if c.State == "idle" || p.silent {
+			p.begin()
+		}
+	case "execute_input":
+		// Later than "busy": from here on the kernel heeds an interrupt.
+		p.begin()
+	default:
+		if o, ok := decodeOutput(m); ok && p.sink != nil {
+			p.sink.add(o, m.size)
+		}
+	}
+}
+
+// onInput refuses a question that the kernel was told not to ask. An answer
+// cannot say no, so the cell is stopped.
+func (k *Kernel) onInput(m *message) {
+	p := k.find(m.parent)
+	if m.head.Type != "input_request" || p == nil || p.sink == nil {
+		return
+	}
+	p.sink.add(Output{Type: Error, EName: "StdinNotImplementedError", EValue: noInput, Traceback: []string{noInput}}, int64(len(noInput)))
+	if err := k.Interrupt(); err != nil {
+		k.log.Debug("interrupt of a cell that asks for input failed", "error", err)
+	}
+}

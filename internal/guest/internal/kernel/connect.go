@@ -1,0 +1,131 @@
+package kernel
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// The "ports" of a kernel on ipc sockets: the numbers that end their names.
+const (
+	shellPort = iota + 1
+	iopubPort
+	stdinPort
+	controlPort
+	heartPort
+)
+
+const (
+	// maxSocketPath is what fits into a unix socket's address.
+	maxSocketPath = 107
+	// dialEvery is the pause between attempts to reach a kernel that is starting.
+	dialEvery = 5 * time.Millisecond
+)
+
+// connection is the private folder of one kernel and the secret it shares with it.
+type connection struct {
+	dir string
+	key []byte
+}
+
+// newConnection creates the folder and the connection file below base.
+func newConnection(base, kernelName string) (*connection, error) {
+	dir, err := os.MkdirTemp(base, "kernel-") // mode 0700
+	if err != nil {
+		return nil, fmt.Errorf("create the kernel's folder: %w", err)
+	}
+	p := &connection{dir: dir, key: []byte(rand.Text() + rand.Text())}
+	if err := p.write(kernelName); err != nil {
+		p.remove()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *connection) write(kernelName string) error {
+	if path := p.socket(heartPort); len(path) > maxSocketPath {
+		return fmt.Errorf("socket path %q is longer than %d bytes; choose a folder with a shorter path", path, maxSocketPath)
+	}
+	b, err := json.Marshal(map[string]any{
+		"transport": "ipc", "ip": filepath.Join(p.dir, "k"),
+		"shell_port": shellPort, "iopub_port": iopubPort, "stdin_port": stdinPort,
+		"control_port": controlPort, "hb_port": heartPort,
+		"key": string(p.key), "signature_scheme": "hmac-sha256", "kernel_name": kernelName,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the connection file: %w", err)
+	}
+	if err := os.WriteFile(p.file(), b, 0o600); err != nil {
+		return fmt.Errorf("write the connection file: %w", err)
+	}
+	return nil
+}
+
+func (p *connection) file() string           { return filepath.Join(p.dir, "connection.json") }
+func (p *connection) socket(port int) string { return filepath.Join(p.dir, "k-"+strconv.Itoa(port)) }
+func (p *connection) remove()                { os.RemoveAll(p.dir) }
+
+// channels are the connections to a kernel.
+type channels struct {
+	shell, iopub, stdin, control, heart *socket
+}
+
+// connect dials all sockets of a kernel that may not have made them yet. It
+// gives up when ctx ends or the process does.
+func (p *connection) connect(ctx context.Context, exited <-chan struct{}) (c channels, err error) {
+	var id [16]byte
+	rand.Read(id[:])
+	// The kernel answers on stdin under the name it heard on shell.
+	identity := hex.EncodeToString(id[:])
+	for _, s := range []struct {
+		to   **socket
+		port int
+		kind string
+		name string
+	}{
+		{&c.iopub, iopubPort, "SUB", ""},
+		{&c.shell, shellPort, "DEALER", identity},
+		{&c.stdin, stdinPort, "DEALER", identity},
+		{&c.control, controlPort, "DEALER", identity},
+		{&c.heart, heartPort, "REQ", ""},
+	} {
+		if *s.to, err = dialUntil(ctx, exited, p.socket(s.port), s.kind, s.name); err != nil {
+			c.close()
+			return channels{}, err
+		}
+	}
+	return c, nil
+}
+
+func dialUntil(ctx context.Context, exited <-chan struct{}, path, kind, identity string) (*socket, error) {
+	pause := time.NewTicker(dialEvery)
+	defer pause.Stop()
+	for {
+		s, err := dial(ctx, path, kind, identity)
+		if err == nil {
+			return s, nil
+		}
+		select {
+		case <-exited:
+			return nil, errors.New("the kernel exited before it was ready")
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the kernel's sockets: %w", context.Cause(ctx))
+		case <-pause.C:
+		}
+	}
+}
+
+func (c channels) close() {
+	for _, s := range []*socket{c.shell, c.iopub, c.stdin, c.control, c.heart} {
+		if s != nil {
+			s.close()
+		}
+	}
+}

@@ -1,0 +1,463 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// until polls for a condition.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// begin runs a cell and returns when it comes to the line "BEGIN", which is its
+// first if it has none.
+func begin(t testing.TB, ctx context.Context, k *Kernel, req Request) (wait func() (Reply, []Output, error)) {
+	t.Helper()
+	var reply Reply
+	var outputs []Output
+	var err error
+	done := make(chan struct{})
+	mark := filepath.Join(t.TempDir(), "began")
+	if !strings.Contains(req.Code, "BEGIN") {
+		req.Code = "BEGIN\n" + req.Code
+	}
+	req.Code = strings.Replace(req.Code, "BEGIN", fmt.Sprintf("open(%q, 'w').close()", mark), 1)
+	go func() {
+		defer close(done)
+		reply, err = k.Execute(ctx, req, func(o Output) error {
+			outputs = append(outputs, o)
+			return nil
+		})
+	}()
+	testenv.Poll(t, "the cell begins", func() bool { return exists(mark) })
+	return func() (Reply, []Output, error) {
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the cell does not end")
+		}
+		return reply, Fold(outputs), err
+	}
+}
+
+func TestCancelInterruptsTheCellAndKeepsTheKernel(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"signal", "message"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			k := start(t, func(c *Config) { c.Spec.InterruptMode = mode })
+			run(t, k, "x = 1\nimport asyncio, os, subprocess, time")
+			for _, code := range []string{
+				"while True: pass",
+				"time.sleep(100)",
+				"if os.system('sleep 100'): raise KeyboardInterrupt",
+				"subprocess.run(['sleep', '100'])",
+				"await asyncio.sleep(100)",
+				"for i in range(10**9): print(i)",
+			} {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				wait := begin(t, ctx, k, Request{Code: code})
+				cause := errors.New("time is up")
+				cancel(cause)
+				reply, outputs, err := wait()
+				if !errors.Is(err, cause) || errors.Is(err, ErrUnresponsive) {
+					t.Fatalf("%s: got %v, want errors.Is(err, cause), not errors.Is(err, ErrUnresponsive)", code, err)
+				}
+				if reply.Status != "error" || reply.EName != "KeyboardInterrupt" && reply.EName != "CancelledError" {
+					t.Errorf(`%s: got reply %+v, want reply.Status "error", not reply.EName != "KeyboardInterrupt" && reply.EName != "CancelledError"`, code, reply)
+				}
+				if len(outputs) == 0 || outputs[len(outputs)-1].Type != Error {
+					t.Errorf("%s: got outputs %.300s, want len(outputs) other than 0, outputs[len(outputs)-1].Type %v", code, brief(outputs), Error)
+				}
+			}
+			if _, outputs := run(t, k, "x"); brief(outputs) != "execute_result 1" {
+				t.Errorf(`variables after interrupts: %s, want "execute_result 1"`, brief(outputs))
+			}
+		})
+	}
+}
+
+func TestShellCommandIsInterrupted(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := begin(t, ctx, k, Request{Code: "!sleep 100"})
+	cancel()
+	if _, _, err := wait(); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnresponsive) {
+		t.Error(err)
+	}
+}
+
+func TestCellThatIgnoresInterrupts(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := begin(t, ctx, k, Request{
+		Code:  "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nBEGIN\ntime.sleep(100)",
+		Grace: 100 * time.Millisecond,
+	})
+	cancel()
+	reply, _, err := wait()
+	if !errors.Is(err, ErrUnresponsive) || !errors.Is(err, context.Canceled) || reply.Status != "" {
+		t.Errorf(`got %+v, %v, want errors.Is(err, ErrUnresponsive), errors.Is(err, context.Canceled), reply.Status ""`, reply, err)
+	}
+}
+
+func TestInterruptBeforeTheKernelTakesTheCellUp(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := k.Execute(ctx, Request{Code: "while True: pass"}, nil)
+		if !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnresponsive) {
+			t.Fatal(err)
+		}
+	}
+	run(t, k, "1")
+}
+
+func TestEmitErrorStopsTheCell(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	gone := errors.New("client gone")
+	calls := 0
+	_, err := k.Execute(t.Context(), Request{Code: "import time\nfor i in range(10**9): print(i, flush=True); time.sleep(0.01)"},
+		func(Output) error { calls++; return gone })
+	if !errors.Is(err, gone) || calls != 1 {
+		t.Errorf("got %v after %d calls, want errors.Is(err, gone), calls 1", err, calls)
+	}
+	run(t, k, "1")
+}
+
+func TestOutputsComeWhileTheCellRuns(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	mark := filepath.Join(t.TempDir(), "seen")
+	code := fmt.Sprintf("import os, time\nprint('first', flush=True)\nwhile not os.path.exists(%q): time.sleep(0.01)", mark)
+	_, err := k.Execute(t.Context(), Request{Code: code}, func(o Output) error {
+		return os.WriteFile(mark, []byte(o.Text), 0o600)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeathIsTold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code string
+		want proc.Exit
+		says string
+	}{
+		"exit":     {"os._exit(3)", proc.Exit{Code: 3}, "exited with code 3"},
+		"killed":   {"os.kill(os.getpid(), 9)", proc.Exit{Code: 137, Signal: syscall.SIGKILL}, "SIGKILL; if nobody sent it, the process ran out of memory"},
+		"segfault": {"import ctypes; ctypes.string_at(0)", proc.Exit{Code: 139, Signal: syscall.SIGSEGV}, "SIGSEGV"},
+		"severed":  {"os.closerange(3, 2000); time.sleep(100)", proc.Exit{}, "the kernel"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := start(t)
+			_, outputs, err := begin(t, t.Context(), k, Request{Code: "import os, time\nprint('last words', flush=True); time.sleep(0.3)\n" + c.code})()
+			if brief(outputs) != "stdout last words⏎" {
+				t.Errorf(`outputs: %s, want "stdout last words⏎"`, brief(outputs))
+			}
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want err other than nil, strings.Contains(err.Error(), c.says)", err)
+			}
+			death, ok := errors.AsType[*ExitError](err)
+			if name != "severed" && (!ok || death.Exit != c.want) {
+				t.Errorf("%s: got %+v, want exit %+v", name, death, c.want)
+			}
+			if name == "segfault" && !strings.Contains(death.Report, "Segmentation fault") {
+				t.Errorf("got report %q, want Segmentation fault in it", death.Report)
+			}
+			if _, again := k.Execute(t.Context(), Request{Code: "1"}, nil); again == nil || k.Err() == nil || k.Ping(t.Context()) == nil {
+				t.Errorf("a dead kernel works: %v, %v, want again other than nil, k.Err() other than nil, k.Ping(t.Context()) other than nil", again, k.Err())
+			}
+		})
+	}
+}
+
+func TestKilledFromOutside(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	wait := begin(t, t.Context(), k, Request{Code: "import subprocess\nchild = subprocess.Popen(['sleep', '100'])\nchild.wait()"})
+	if err := syscall.Kill(k.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := wait()
+	if _, ok := errors.AsType[*ExitError](err); !ok {
+		t.Errorf("got %v, want ok", err)
+	}
+}
+
+func TestExitIsTold(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	if reply, _ := run(t, k, "exit()"); !reply.Exit || reply.Status != "ok" {
+		t.Errorf(`reply %+v, want reply.Exit, reply.Status "ok"`, reply)
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("exit() does not end the kernel")
+	}
+}
+
+func TestCloseDuringACell(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	wait := begin(t, t.Context(), k, Request{Code: "import time\ntime.sleep(100)"})
+	var closers sync.WaitGroup
+	for range 3 {
+		closers.Go(func() { k.Close() })
+	}
+	if _, _, err := wait(); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want errors.Is(err, ErrClosed)", err)
+	}
+	closers.Wait()
+	if syscall.Kill(k.PID(), 0) == nil || exists(k.place.dir) {
+		t.Errorf("the process or its folder is left, want syscall.Kill(k.PID(), 0) other than nil, not exists(k.place.dir)")
+	}
+	if _, err := k.Execute(t.Context(), Request{Code: "1"}, nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v, want errors.Is(err, ErrClosed)", err)
+	}
+}
+
+func TestShutdownRunsExitHandlers(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	mark := filepath.Join(t.TempDir(), "bye")
+	run(t, k, fmt.Sprintf("import atexit\n_ = atexit.register(lambda: open(%q, 'w').close())", mark))
+	if err := k.Shutdown(t.Context()); err != nil || !exists(mark) {
+		t.Errorf("exit handler did not run: %v, want exists(mark)", err)
+	}
+}
+
+func TestMuchOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 2 << 20
+	k := start(t, func(c *Config) { c.OutputLimit = limit })
+	for name, c := range map[string]struct {
+		code  string
+		least int64 // bytes printed
+	}{
+		"many lines":   {"for i in range(10): print('x' * 10**6)", 10e6},
+		"one string":   {"print('x' * 10**7)", 10e6},
+		"a program":    {"import os\n_ = os.system('head -c 10000000 /dev/zero | tr \"\\\\0\" x')", 10e6},
+		"many outputs": {"from IPython.display import display\nfor i in range(2000): display('x' * 5000)", 2000 * 5000},
+		"one picture":  {"display({'text/plain': 'x', 'image/png': 'A' * (2 * 10**7)}, raw=True)", 20e6},
+	} {
+		// One after the other: they share a kernel, which outlives them all.
+		kept := int64(0)
+		var outputs []Output
+		reply, err := k.Execute(t.Context(), Request{Code: "print('first', flush=True)\n" + c.code + "\nprint('last')"}, func(o Output) error {
+			kept += int64(len(o.Text))
+			outputs = append(outputs, o)
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// A message too long to keep comes with the two ends of its own.
+		if kept > limit+2*keepFrame || reply.Dropped < c.least-limit-2*keepFrame || reply.Dropped > c.least*11/10+limit {
+			t.Errorf("%s: got kept %d, dropped %d, want kept at most limit+2*keepFrame, reply.Dropped at least c.least-limit-2*keepFrame, reply.Dropped at most c.least*11/10+limit", name, kept, reply.Dropped)
+		}
+		shown := Fold(outputs)
+		if len(shown) == 0 || !strings.HasPrefix(shown[0].Text, "first\n") || !strings.HasSuffix(shown[len(shown)-1].Text, "last\n") {
+			t.Errorf(`%s: got the ends are missing, want len(shown) other than 0, strings.HasPrefix(shown[0].Text, "first\n"), strings.HasSuffix(shown[len(shown)-1].Text, "last\n")`, name)
+		}
+	}
+	if _, outputs := run(t, k, "'alive'"); brief(outputs) != "execute_result 'alive'" {
+		t.Errorf(`got %s, want "execute_result 'alive'"`, brief(outputs))
+	}
+}
+
+func TestLateOutputIsNobodys(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	run(t, k, "import threading, time\ngo = threading.Event(); done = threading.Event()\n"+
+		"def late(): go.wait(); print('late', flush=True); done.set()\nthreading.Thread(target=late).start()")
+	_, outputs := run(t, k, "go.set(); done.wait(); print('mine')")
+	// ipykernel says which cell a thread belongs to only since version 7.
+	if got := brief(outputs); got != "stdout mine⏎" && got != "stdout late⏎mine⏎" {
+		t.Errorf("got %q, want mine, with or without late before it", got)
+	}
+}
+
+func TestCellsOfAKernelWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	run(t, k, "n = 0")
+	var cells sync.WaitGroup
+	for range 10 {
+		cells.Go(func() {
+			reply, err := k.Execute(t.Context(), Request{Code: "m = n\nimport time; time.sleep(0.002)\nn = m + 1"}, nil)
+			if err != nil || reply.Status != "ok" {
+				t.Errorf(`got %+v, %v, want reply.Status "ok"`, reply, err)
+			}
+		})
+	}
+	cells.Wait()
+	if _, outputs := run(t, k, "n"); brief(outputs) != "execute_result 10" {
+		t.Errorf(`got %s, want "execute_result 10"`, brief(outputs))
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := begin(t, ctx, k, Request{Code: "time.sleep(100)"})
+	impatient, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	if _, err := k.Execute(impatient, Request{Code: "1"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting in line: %v, want errors.Is(err, context.DeadlineExceeded)", err)
+	}
+	cancel()
+	wait()
+}
+
+func TestManyKernelsStayApart(t *testing.T) {
+	t.Parallel()
+	var kernels sync.WaitGroup
+	runner, dir := newRunner(t), runtimeDir(t)
+	for i := range 6 {
+		kernels.Go(func() {
+			k, err := Start(t.Context(), Config{Runner: runner, Spec: pythonSpec(t), Dir: "/", RuntimeDir: dir})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer k.Close()
+			run(t, k, fmt.Sprintf("mine = %d", i))
+			for range 10 {
+				if _, outputs := run(t, k, "print(mine)\nmine"); brief(outputs) != fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i) {
+					t.Errorf(`kernel %d: %s, want fmt.Sprintf("stdout %%d⏎\nexecute_result %%d", i, i)`, i, brief(outputs))
+				}
+			}
+		})
+	}
+	kernels.Wait()
+}
+
+func TestSilentAndHistory(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	for _, c := range []struct {
+		req   Request
+		count int
+		want  string
+	}{
+		{Request{Code: "1"}, 1, "execute_result 1"},
+		{Request{Code: "2", NoHistory: true}, 1, "execute_result 2"},
+		{Request{Code: "3", Silent: true}, 1, ""},
+		{Request{Code: "4"}, 2, "execute_result 4"},
+	} {
+		var outputs []Output
+		reply, err := k.Execute(t.Context(), c.req, func(o Output) error { outputs = append(outputs, o); return nil })
+		if err != nil || reply.ExecutionCount != c.count || brief(outputs) != c.want {
+			t.Errorf("%+v: got %+v, %v, %s, want reply.ExecutionCount %v, brief(outputs) %v", c.req, reply, err, brief(outputs), c.count, c.want)
+		}
+	}
+	if _, outputs := run(t, k, "sorted(n for n in globals() if not n.startswith('_'))"); brief(outputs) != "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']" {
+		t.Errorf(`names in a new kernel: %s, want "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"`, brief(outputs))
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	if err := k.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := begin(t, ctx, k, Request{Code: "while True: pass"})
+	if err := k.Ping(t.Context()); err != nil {
+		t.Errorf("in a cell: %v", err)
+	}
+	cancel()
+	wait()
+	syscall.Kill(k.PID(), syscall.SIGSTOP)
+	testenv.Poll(t, "no heartbeat from a stopped process", func() bool { // it may take a moment to stop
+		short, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer stop()
+		return errors.Is(k.Ping(short), context.DeadlineExceeded)
+	})
+	if n := k.heart.check(k.heart.check(0)); n != 2 {
+		t.Errorf("counted %d misses, want 2", n)
+	}
+	syscall.Kill(k.PID(), syscall.SIGCONT)
+	if err := k.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := k.heart.check(2); n != 0 {
+		t.Errorf("counted %d misses after an echo, want 0", n)
+	}
+}
+
+func TestFailedStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	python := pythonSpec(t).Argv[0]
+	for name, c := range map[string]struct {
+		argv []string
+		dir  string
+		says string
+	}{
+		"no module":     {[]string{python, "-m", "no_such_kernel", connectionFile}, "/", "No module named no_such_kernel"},
+		"no program":    {[]string{"/no/such/program", connectionFile}, "/", "/no/such/program"},
+		"no directory":  {[]string{python, "-m", "ipykernel_launcher", "-f", connectionFile}, "/no/such/dir", "/no/such/dir"},
+		"never answers": {[]string{"sleep", "100"}, "/", "deadline exceeded"},
+		"no argv":       {nil, "/", "names no program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if name == "never answers" {
+				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+			}
+			defer cancel()
+			dir, runner := runtimeDir(t), newRunner(t)
+			_, err := Start(ctx, Config{Runner: runner, Spec: Spec{Name: "x", Argv: c.argv}, Dir: c.dir, RuntimeDir: dir})
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want err other than nil, strings.Contains(err.Error(), c.says)", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 || len(runner.Living()) > 0 {
+				t.Errorf("left behind: %v, %v, want len(left) at most 0, len(runner.Living()) at most 0", left, runner.Living())
+			}
+		})
+	}
+}
+
+func TestConnectionIsPrivate(t *testing.T) {
+	t.Parallel()
+	p, err := newConnection(t.TempDir(), "python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{p.dir: 0o700 | os.ModeDir, p.file(): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: got %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newConnection(long, "x"); err == nil || !strings.Contains(err.Error(), "shorter path") {
+		t.Errorf(`got %v, want an error with "shorter path"`, err)
+	}
+	if left, _ := os.ReadDir(long); len(left) > 0 {
+		t.Errorf("left behind: %v, want len(left) at most 0", left)
+	}
+}

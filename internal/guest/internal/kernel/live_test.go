@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var discard = slog.New(slog.DiscardHandler)
+
+// venv is the project's virtual environment at the root of the module.
+func venv(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("got no go.mod above the test, want one")
+		}
+		dir = filepath.Dir(dir)
+	}
+	v := filepath.Join(dir, ".venv")
+	if _, err := os.Stat(filepath.Join(v, "bin/python")); err != nil {
+		testenv.Lack(t, "needs the project's .venv: make deps")
+	}
+	return v
+}
+
+func newRunner(t testing.TB) *proc.Runner {
+	t.Helper()
+	r := proc.New(proc.Config{Env: []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8",
+	}})
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// pythonSpec is the venv's kernel, made up without asking the machine.
+func pythonSpec(t testing.TB) Spec {
+	v := venv(t)
+	return Spec{
+		Name: "python3", Language: "python", InterruptMode: "signal",
+		Argv: []string{filepath.Join(v, "bin/python"), "-m", "ipykernel_launcher", "-f", connectionFile},
+	}.inVenv(v)
+}
+
+func start(t testing.TB, change ...func(*Config)) *Kernel {
+	t.Helper()
+	var complaints bytes.Buffer
+	cfg := Config{
+		Runner: newRunner(t), Spec: pythonSpec(t), Dir: t.TempDir(), RuntimeDir: runtimeDir(t),
+		Log: slog.New(slog.NewTextHandler(&complaints, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	k, err := Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		k.Close()
+		if complaints.Len() > 0 {
+			t.Errorf("the kernel's log: %s, want complaints.Len() at most 0", &complaints)
+		}
+		if left, err := os.ReadDir(cfg.RuntimeDir); err != nil || len(left) > 0 {
+			t.Errorf("left in the runtime folder: %v, %v, want len(left) at most 0", left, err)
+		}
+	})
+	return k
+}
+
+// runtimeDir is a folder with a path short enough for sockets.
+func runtimeDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// run executes a cell and folds its outputs.
+func run(t testing.TB, k *Kernel, code string) (Reply, []Output) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var outputs []Output
+	reply, err := k.Execute(ctx, Request{Code: code}, func(o Output) error {
+		outputs = append(outputs, o)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("execute %q: %v", code, err)
+	}
+	return reply, Fold(outputs)
+}

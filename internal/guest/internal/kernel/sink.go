@@ -1,0 +1,159 @@
+package kernel
+
+import (
+	"sync"
+	"unicode/utf8"
+)
+
+// overhead is charged for each output beside its content, so that a million
+// empty ones are bounded too.
+const overhead = 64
+
+// sink holds the outputs of one cell between the goroutine that reads them, which
+// must never wait (a kernel throws away what its reader is slow to take, the end
+// of the cell included), and the caller, who may. It takes in any amount and
+// keeps a bounded part: the first half of its limit is handed out as it comes,
+// of the rest the last half is handed out at the end.
+type sink struct {
+	ready chan struct{} // has an element when take has something to give
+
+	mu      sync.Mutex
+	first   []Output // not yet taken
+	room    int64    // what first may still take in
+	full    bool     // room was not enough once: everything goes to last
+	last    []sized
+	held    int64 // bytes in last
+	limit   int64 // of held
+	dropped int64
+	lost    int64 // missing from outputs already when they came
+	cleared bool  // a clear_output is among what was dropped
+}
+
+type sized struct {
+	Output
+	size int64
+}
+
+func newSink(limit int64) *sink {
+	return &sink{ready: make(chan struct{}, 1), room: limit / 2, limit: limit / 2}
+}
+
+// add takes in an output whose content had n bytes.
+func (s *sink) add(o Output, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.Type == Stream {
+		if n > maxFrame {
+			s.lost += n - int64(len(o.Text))
+		}
+		n = int64(len(o.Text))
+	}
+	n += overhead
+	if !s.full && n <= s.room {
+		s.room -= n
+		s.give(o)
+		return
+	}
+	if !s.full && o.Type == Stream {
+		head := o
+		head.Text = firstBytes(o.Text, s.room)
+		if head.Text != "" {
+			s.give(head)
+			o.Text = o.Text[len(head.Text):]
+			n = int64(len(o.Text)) + overhead
+		}
+	}
+	s.full = true
+	s.keep(sized{o, n})
+}
+
+func (s *sink) give(o Output) {
+	s.first = append(s.first, o)
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// keep appends to last and drops from its front what is over the limit.
+func (s *sink) keep(o sized) {
+	if o.size > s.limit && o.Type != Stream {
+		s.dropped += o.size
+		o = sized{omittedOutput(o.Type, o.size), 2 * overhead}
+	}
+	s.last = append(s.last, o)
+	s.held += o.size
+	gone := 0
+	for s.held > s.limit && gone < len(s.last) {
+		front := &s.last[gone]
+		over := s.held - s.limit
+		if front.Type == Stream && front.size-overhead > over {
+			tail := lastBytes(front.Text, int64(len(front.Text))-over)
+			cut := int64(len(front.Text) - len(tail))
+			front.Text = tail
+			front.size -= cut
+			s.held -= cut
+			s.dropped += cut
+			break
+		}
+		s.cleared = s.cleared || front.Type == ClearOutput
+		s.held -= front.size
+		s.dropped += front.size - overhead
+		gone++
+	}
+	if gone > 0 {
+		clear(s.last[:gone])
+		s.last = s.last[gone:]
+	}
+}
+
+// take hands out what may be shown already.
+func (s *sink) take() []Output {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.first
+	s.first = nil
+	return first
+}
+
+// finish hands out the rest, and how many bytes are missing from the whole.
+func (s *sink) finish() ([]Output, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest := s.first
+	if s.cleared {
+		rest = append(rest, Output{Type: ClearOutput, Wait: true})
+	}
+	if s.dropped > 0 {
+		rest = append(rest, Output{Type: Dropped, Bytes: s.dropped})
+	}
+	for _, o := range s.last {
+		rest = append(rest, o.Output)
+	}
+	s.first, s.last, s.held = nil, nil, 0
+	return rest, s.dropped + s.lost
+}
+
+// firstBytes gives the first n bytes of s, or some less, not to cut a letter.
+func firstBytes(s string, n int64) string {
+	if n >= int64(len(s)) {
+		return s
+	}
+	n = max(0, n)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// lastBytes gives the last n bytes of s, or some less, not to cut a letter.
+func lastBytes(s string, n int64) string {
+	if n >= int64(len(s)) {
+		return s
+	}
+	i := int64(len(s)) - max(0, n)
+	for i < int64(len(s)) && !utf8.RuneStart(s[i]) {
+		i++
+	}
+	return s[i:]
+}

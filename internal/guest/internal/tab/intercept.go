@@ -1,0 +1,204 @@
+package tab
+
+import (
+	"context"
+	"encoding/base64"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+)
+
+// Route answers or aborts the requests whose URL matches.
+type Route struct {
+	Pattern string
+	Match   func(url string) bool
+	Abort   bool
+	Status  int
+	Headers map[string]string
+	Body    string
+}
+
+// Credentials sign in to sites that ask for a user name and password.
+type Credentials struct{ User, Password string }
+
+// Rules change the requests of all pages.
+type Rules struct {
+	Headers map[string]string            // added to every request
+	Scoped  map[string]map[string]string // added to requests to an origin
+	Routes  []Route                      // the latest that matches counts
+	Login   map[string]Credentials       // by origin; "" is for all
+}
+
+type command struct {
+	method string
+	params any
+}
+
+func (r Rules) intercepts() bool { return len(r.Scoped)+len(r.Routes)+len(r.Login) > 0 }
+
+// commands set up a page for the rules.
+func (r Rules) commands() []command {
+	var list []command
+	if len(r.Headers) > 0 {
+		list = append(list, command{"Network.setExtraHTTPHeaders", map[string]any{"headers": r.Headers}})
+	}
+	// Without interception the browser would ask for a password in a window of its own, which nobody may see.
+	pattern := map[string]any{"urlPattern": "*", "resourceType": "Document"}
+	if r.intercepts() {
+		pattern = map[string]any{"urlPattern": "*"}
+	}
+	return append(list, command{"Fetch.enable", map[string]any{"patterns": []any{pattern}, "handleAuthRequests": true}})
+}
+
+// Rules returns the rules.
+func (b *Browser) Rules() Rules {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rules.clone()
+}
+
+func (r Rules) clone() Rules {
+	r.Headers, r.Scoped, r.Routes, r.Login = maps.Clone(r.Headers), maps.Clone(r.Scoped), slices.Clone(r.Routes), maps.Clone(r.Login)
+	return r
+}
+
+// ChangeRules changes the rules for all pages, and returns when they hold. change may return an error to leave them as they are.
+func (b *Browser) ChangeRules(ctx context.Context, change func(*Rules) error) error {
+	b.mu.Lock()
+	next := b.rules.clone()
+	if err := change(&next); err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	was := b.rules
+	b.rules = next
+	var sessions []cdp.SessionID
+	for id := range b.sessions {
+		sessions = append(sessions, id)
+	}
+	b.mu.Unlock()
+	list := next.commands()
+	if len(was.Headers) > 0 && len(next.Headers) == 0 {
+		list = append(list, command{"Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{}}})
+	}
+	var sent []*cdp.Pending
+	for _, id := range sessions {
+		for _, c := range list {
+			p, err := b.client.Begin(ctx, id, c.method, c.params)
+			if err != nil {
+				return err
+			}
+			sent = append(sent, p)
+		}
+	}
+	for _, p := range sent {
+		// A page that closed meanwhile has no rules.
+		if err := p.Wait(ctx, nil); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requestPaused decides about a request. b.mu is held.
+func (t *Tab) requestPaused(e cdp.Event) {
+	p := decode[struct {
+		ID      string `json:"requestId"`
+		Request struct {
+			URL     string            `json:"url"`
+			Headers map[string]string `json:"headers"`
+		} `json:"request"`
+	}](e)
+	method, params := t.b.rules.decide(p.Request.URL, p.Request.Headers)
+	params["requestId"] = p.ID
+	b := t.b
+	b.spawn(func(ctx context.Context) { _ = b.client.Call(ctx, e.Session, method, params, nil) })
+}
+
+func (r Rules) decide(address string, headers map[string]string) (string, map[string]any) {
+	for _, route := range slices.Backward(r.Routes) {
+		if !route.Match(address) {
+			continue
+		}
+		if route.Abort {
+			return "Fetch.failRequest", map[string]any{"errorReason": "BlockedByClient"}
+		}
+		return "Fetch.fulfillRequest", map[string]any{
+			"responseCode": route.Status, "responseHeaders": headerList(route.Headers), "body": base64.StdEncoding.EncodeToString([]byte(route.Body)),
+		}
+	}
+	scoped := r.Scoped[Origin(address)]
+	if len(scoped) == 0 {
+		return "Fetch.continueRequest", map[string]any{}
+	}
+	merged := map[string]string{}
+	for k, v := range headers {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(scoped)), func(s string) bool { return strings.EqualFold(s, k) }) {
+			merged[k] = v
+		}
+	}
+	maps.Copy(merged, scoped)
+	return "Fetch.continueRequest", map[string]any{"headers": headerList(merged)}
+}
+
+func headerList(h map[string]string) []map[string]string {
+	list := []map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(h)) {
+		list = append(list, map[string]string{"name": k, "value": h[k]})
+	}
+	return list
+}
+
+// Origin returns the origin of an address in its usual form, or nothing.
+func Origin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return ""
+	}
+	host := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return strings.ToLower(u.Scheme) + "://" + host
+}
+
+// authRequired answers a site that asks for a password, once per request. b.mu is held.
+func (t *Tab) authRequired(e cdp.Event) {
+	p := decode[struct {
+		ID      string `json:"requestId"`
+		Request struct {
+			URL string `json:"url"`
+		} `json:"request"`
+	}](e)
+	b := t.b
+	login, ok := b.rules.Login[Origin(p.Request.URL)]
+	if !ok {
+		login, ok = b.rules.Login[""]
+	}
+	answer := map[string]any{"response": "CancelAuth"}
+	if ok && t.log.firstAuth(p.ID) {
+		answer = map[string]any{"response": "ProvideCredentials", "username": login.User, "password": login.Password}
+	}
+	b.spawn(func(ctx context.Context) {
+		_ = b.client.Call(ctx, e.Session, "Fetch.continueWithAuth", map[string]any{"requestId": p.ID, "authChallengeResponse": answer}, nil)
+	})
+}
+
+// firstAuth reports whether credentials have not been sent for a request: wrong ones are asked for again.
+func (l *requestLog) firstAuth(id string) bool {
+	if l.extra == nil {
+		l.byKey, l.extra = map[string]*Request{}, map[string]map[string]string{}
+	}
+	k := "auth " + id
+	if _, seen := l.extra[k]; seen {
+		return false
+	}
+	l.extra[k] = map[string]string{}
+	return true
+}

@@ -1,0 +1,122 @@
+package tab
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+)
+
+// Prompting are the permissions that pages ask for in a prompt of the browser. While nobody answers it, the page waits.
+var Prompting = []string{
+	"geolocation", "notifications", "camera", "microphone", "clipboard-read", "clipboard-write", "midi", "midi-sysex", "persistent-storage",
+	"storage-access", "idle-detection", "window-management", "local-fonts", "nfc", "local-network-access",
+}
+
+// Permission is how one permission is answered.
+type Permission struct {
+	Name    string
+	Setting string // granted, denied, or Ask
+	Origin  string // empty: all; what is asked is asked of all
+}
+
+// Ask is the setting of a permission that is asked for on the display.
+const Ask = "prompt"
+
+// Position is where the browser says that it is.
+type Position struct {
+	Latitude  float64 `json:"latitude"`
+	Longitude float64 `json:"longitude"`
+	Accuracy  float64 `json:"accuracy"`
+}
+
+// permissionParams is what the browser takes. Two names are those of other permissions with a flag.
+func permissionParams(p Permission, context string) map[string]any {
+	descriptor := map[string]any{"name": p.Name}
+	switch p.Name {
+	case "midi-sysex":
+		descriptor = map[string]any{"name": "midi", "sysex": true}
+	case "clipboard-read", "clipboard-write":
+		descriptor["allowWithoutSanitization"], descriptor["allowWithoutGesture"] = false, true
+	}
+	params := map[string]any{"permission": descriptor, "setting": p.Setting}
+	if p.Origin != "" {
+		params["origin"] = p.Origin
+	}
+	if context != "" {
+		params["browserContextId"] = context
+	}
+	return params
+}
+
+// SetPermission sets how a permission is answered from now on, in all contexts.
+func (b *Browser) SetPermission(ctx context.Context, p Permission) error {
+	b.mu.Lock()
+	b.permissions = append(slices.DeleteFunc(b.permissions, func(old Permission) bool {
+		return old.Name == p.Name && (old.Origin == p.Origin || p.Setting == Ask)
+	}), p)
+	contexts := append([]string{""}, slices.Collect(maps.Keys(b.contexts))...)
+	b.mu.Unlock()
+	for _, id := range contexts {
+		if p.Setting == Ask {
+			// For the browser, a setting of that name means an answer of its own: no.
+			if err := b.client.Call(ctx, cdp.Browser, "Browser.resetPermissions", contextParams(id), nil); err != nil {
+				return err
+			}
+			b.permitContext(ctx, id)
+			continue
+		}
+		if err := b.client.Call(ctx, cdp.Browser, "Browser.setPermission", permissionParams(p, id), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func contextParams(id string) map[string]any {
+	if id == "" {
+		return nil
+	}
+	return map[string]any{"browserContextId": id}
+}
+
+// permitContext makes a context without settings follow what was set.
+func (b *Browser) permitContext(ctx context.Context, id string) {
+	b.mu.Lock()
+	list := slices.Clone(b.permissions)
+	b.mu.Unlock()
+	for _, p := range list {
+		if p.Setting != Ask {
+			_ = b.client.Call(ctx, cdp.Browser, "Browser.setPermission", permissionParams(p, id), nil) // it was accepted before
+		}
+	}
+}
+
+// SetPosition sets where all pages are told that they are; nil means that it cannot be found out.
+func (b *Browser) SetPosition(ctx context.Context, p *Position) error {
+	b.mu.Lock()
+	b.position, b.positioned = p, true
+	var sessions []cdp.SessionID
+	for _, t := range b.tabs {
+		sessions = append(sessions, t.session)
+	}
+	b.mu.Unlock()
+	for _, id := range sessions {
+		// A page that closed meanwhile is nowhere.
+		if err := b.client.Call(ctx, id, positionMethod, positionParams(p), nil); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const positionMethod = "Emulation.setGeolocationOverride"
+
+// positionParams without a position make the browser say that it is unavailable.
+func positionParams(p *Position) any {
+	if p == nil {
+		return map[string]any{}
+	}
+	return p
+}

@@ -1,0 +1,340 @@
+package tab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+)
+
+// maxEarly is how many events of unknown frames are kept.
+const maxEarly = 200
+
+// Tab is one tab of the browser.
+type Tab struct {
+	ID      string // of its target
+	Opener  string // id of the tab that opened it, or empty
+	Context string // id of the browser context
+
+	b       *Browser
+	session cdp.SessionID
+	ready   chan struct{} // closed when the page is set up
+	failed  error         // why the setup failed; set before ready is closed
+
+	// Guarded by b.mu.
+	url, title string
+	frames     map[string]*Frame
+	early      []lifecycleEvent // of frames that are not known yet: the list of frames is on its way
+	main       *Frame
+	commits    int // navigations of the main frame, within the document too
+	crashed    bool
+	gone       bool
+	busy       int // operations in progress
+	dialog     *Dialog
+	dialogs    []Dialog
+	console    []Entry
+	log        requestLog
+	choosers   []chooser
+	way        way
+	watchers   map[int]func() // called when the page crashes or the tab closes
+	lastWatch  int
+
+	wakeOnce sync.Once
+}
+
+// Point is a position in the viewport.
+type Point struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
+}
+
+// way is where operations have moved the mouse, and over which document.
+type way struct {
+	points   []Point
+	document string
+}
+
+// maxWay is how many points of a way are kept.
+const maxWay = 4
+
+// LeavePointer records where an operation has left the mouse.
+func (t *Tab) LeavePointer(at Point) {
+	points := append(t.Way(), at)
+	t.SetWay(points[max(0, len(points)-maxWay):])
+}
+
+// SetWay replaces the last places of the mouse.
+func (t *Tab) SetWay(points []Point) {
+	document := t.Main().Document()
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	t.way = way{points, document}
+}
+
+// Way returns the last places where operations have left the mouse over the present document.
+func (t *Tab) Way() []Point {
+	document := t.Main().Document()
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	if t.way.document != document {
+		return nil
+	}
+	return slices.Clone(t.way.points)
+}
+
+// Session is the session with the page itself.
+func (t *Tab) Session() cdp.SessionID { return t.session }
+
+// Browser is the browser that the tab belongs to.
+func (t *Tab) Browser() *Browser { return t.b }
+
+// URL returns the address of the page.
+func (t *Tab) URL() string {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	return t.url
+}
+
+// Title returns the title that the browser shows.
+func (t *Tab) Title() string {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	return t.title
+}
+
+// Begin marks an operation on the tab until the result is called: dialogs that open meanwhile, or are open, are answered by the
+// policy. Without an operation a dialog waits for a person or another client.
+func (t *Tab) Begin() (end func()) {
+	b := t.b
+	b.mu.Lock()
+	t.busy++
+	d := t.dialog
+	b.mu.Unlock()
+	if d != nil {
+		b.answer(t, d)
+	}
+	return func() {
+		b.mu.Lock()
+		t.busy--
+		b.mu.Unlock()
+	}
+}
+
+// OnEnd calls f when the page crashes or the tab closes, unless cancel was called before: the browser does not reply to the
+// commands that such a page was sent.
+func (t *Tab) OnEnd(f func()) (cancel func()) {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	if t.watchers == nil {
+		t.watchers = map[int]func(){}
+	}
+	t.lastWatch++
+	id := t.lastWatch
+	t.watchers[id] = f
+	return func() {
+		t.b.mu.Lock()
+		defer t.b.mu.Unlock()
+		delete(t.watchers, id)
+	}
+}
+
+// endNow tells everybody who watches. b.mu is held.
+func (t *Tab) endNow() {
+	for _, f := range t.watchers {
+		f()
+	}
+	clear(t.watchers)
+}
+
+// Ready waits until the page is set up and makes it run as if it were in front.
+func (t *Tab) Ready(ctx context.Context) error {
+	if err := t.awaitReady(ctx); err != nil {
+		return err
+	}
+	t.wakeOnce.Do(func() {
+		// Otherwise a page behind another is not drawn, and its animations stand still.
+		_ = t.Call(ctx, "Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
+	})
+	return nil
+}
+
+func (t *Tab) awaitReady(ctx context.Context) error {
+	select {
+	case <-t.ready:
+		return t.failed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.b.client.Done():
+		return t.b.client.Err()
+	}
+}
+
+// Check returns why the tab cannot be used, or nil.
+func (t *Tab) Check() error {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	return t.check()
+}
+
+func (t *Tab) check() error {
+	switch {
+	case t.gone:
+		return ErrGone
+	case t.crashed:
+		return ErrCrashed
+	}
+	return nil
+}
+
+// Call sends a command to the page.
+func (t *Tab) Call(ctx context.Context, method string, params, result any) error {
+	return t.b.client.Call(ctx, t.session, method, params, result)
+}
+
+// setUp prepares a page or frame whose first script has not run, and lets it run.
+func (b *Browser) setUp(ctx context.Context, s *session, waiting bool) error {
+	type step struct {
+		method string
+		params any
+	}
+	steps := []step{
+		{"Page.enable", nil},
+		{"Page.getFrameTree", nil},
+		{"Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}},
+		{"Runtime.enable", nil},
+		{"Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": b.cfg.Script, "worldName": World, "runImmediately": true}},
+		{"Log.enable", nil},
+		{"Network.enable", map[string]any{"maxTotalBufferSize": 64 << 20, "maxResourceBufferSize": 16 << 20}},
+		{"Target.setAutoAttach", autoAttach},
+	}
+	b.mu.Lock()
+	for _, script := range b.scripts {
+		steps = append(steps, step{"Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script, "worldName": World}})
+	}
+	for _, c := range b.rules.commands() {
+		steps = append(steps, step(c))
+	}
+	if b.positioned {
+		steps = append(steps, step{positionMethod, positionParams(b.position)})
+	}
+	b.mu.Unlock()
+	if waiting {
+		steps = append(steps, step{"Runtime.runIfWaitingForDebugger", nil})
+	}
+	var sent []*cdp.Pending
+	var first error
+	for _, st := range steps {
+		p, err := b.client.Begin(ctx, s.id, st.method, st.params)
+		if err != nil {
+			return err
+		}
+		sent = append(sent, p)
+	}
+	for i, p := range sent {
+		var err error
+		if steps[i].method == "Page.getFrameTree" {
+			var r struct {
+				Tree frameTree `json:"frameTree"`
+			}
+			if err = p.Wait(ctx, &r); err == nil {
+				b.mu.Lock()
+				s.tab.adopt(s.id, r.Tree, "")
+				b.notify()
+				b.mu.Unlock()
+			}
+		} else {
+			err = p.Wait(ctx, nil)
+		}
+		if err != nil && first == nil && steps[i].method != positionMethod { // frames follow their page
+			first = err
+		}
+	}
+	return first
+}
+
+// attached handles a new page or out-of-process frame. It runs on the reading goroutine.
+func (b *Browser) attached(e cdp.Event) {
+	var p struct {
+		SessionID cdp.SessionID `json:"sessionId"`
+		Waiting   bool          `json:"waitingForDebugger"`
+		Target    cdp.Target    `json:"targetInfo"`
+	}
+	if json.Unmarshal(e.Params, &p) != nil {
+		return
+	}
+	s := &session{id: p.SessionID, target: p.Target.ID}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.Target.Type == "page" && e.Session == cdp.Browser {
+		t := &Tab{
+			ID: p.Target.ID, Opener: p.Target.OpenerID, Context: p.Target.BrowserContextID, b: b, session: s.id, ready: make(chan struct{}),
+			url: p.Target.URL, title: p.Target.Title, frames: map[string]*Frame{},
+		}
+		s.tab = t
+		b.tabs = append(b.tabs, t)
+		b.sessions[s.id] = s
+		excess := len(b.tabs) > maxTabs && t.Opener != ""
+		b.notify()
+		b.spawn(func(ctx context.Context) {
+			if excess {
+				_ = b.client.CloseTarget(ctx, t.ID)
+			}
+			t.failed = b.setUp(ctx, s, p.Waiting)
+			close(t.ready)
+		})
+		return
+	}
+	if parent := b.sessions[e.Session]; parent != nil && p.Target.Type == "iframe" {
+		s.tab = parent.tab
+		b.sessions[s.id] = s
+		b.spawn(func(ctx context.Context) { _ = b.setUp(ctx, s, p.Waiting) })
+		return
+	}
+	b.spawn(func(ctx context.Context) { // nothing for us; it must not wait forever
+		_ = b.client.Call(ctx, s.id, "Runtime.runIfWaitingForDebugger", nil, nil)
+		_ = b.client.Detach(ctx, s.id)
+	})
+}
+
+// detached forgets a session. b.mu is held.
+func (b *Browser) detached(id cdp.SessionID) {
+	s := b.sessions[id]
+	if s == nil {
+		return
+	}
+	delete(b.sessions, id)
+	if s.id == s.tab.session {
+		s.tab.gone = true
+		s.tab.endNow()
+		b.tabs = slices.DeleteFunc(b.tabs, func(t *Tab) bool { return t == s.tab })
+		for key, other := range b.sessions {
+			if other.tab == s.tab {
+				delete(b.sessions, key)
+			}
+		}
+		return
+	}
+	for _, f := range s.tab.frames {
+		if f.session == id {
+			f.session, f.page, f.own = "", 0, 0
+		}
+	}
+}
+
+// Gone reports whether an error means that the document or frame that a script ran in does not exist anymore, so that
+// it can be tried in the next.
+func Gone(err error) bool {
+	if errors.Is(err, cdp.ErrDetached) {
+		return true
+	}
+	e, ok := errors.AsType[*cdp.Error](err)
+	if !ok {
+		return errors.Is(err, errNoContext)
+	}
+	return e.Code == -32000 || e.Code == -32602
+}
+
+var errNoContext = errors.New("the frame has no document yet")

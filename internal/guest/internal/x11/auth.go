@@ -1,0 +1,53 @@
+package x11
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// CookieSize is the length of a MIT-MAGIC-COOKIE-1.
+const CookieSize = 16
+
+const authName = "MIT-MAGIC-COOKIE-1"
+
+// NewCookie returns fresh random bytes for a display's cookie.
+func NewCookie() []byte {
+	b := make([]byte, CookieSize)
+	rand.Read(b)
+	return b
+}
+
+// WriteAuthority writes the cookie of one display to path in the format of .Xauthority, for a server's -auth flag and
+// clients' XAUTHORITY. The entry applies to every host name, because a sandbox's may change. It replaces the file
+// atomically and keeps it private.
+func WriteAuthority(path string, display int, cookie []byte) error {
+	if len(cookie) != CookieSize {
+		return fmt.Errorf("write x authority %s: cookie has %d bytes, want %d", path, len(cookie), CookieSize)
+	}
+	const familyWild = 65535
+	b := binary.BigEndian.AppendUint16(nil, familyWild)
+	for _, field := range []string{"", strconv.Itoa(display), authName, string(cookie)} {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(field)))
+		b = append(b, field...)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".xauth-*")
+	if err != nil {
+		return fmt.Errorf("write x authority: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write x authority: %w", err)
+	}
+	return nil
+}

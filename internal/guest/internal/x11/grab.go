@@ -1,0 +1,201 @@
+package x11
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+
+	"github.com/jezek/xgb"
+	"github.com/jezek/xgb/shm"
+	"github.com/jezek/xgb/xfixes"
+	"github.com/jezek/xgb/xproto"
+	"golang.org/x/sys/unix"
+)
+
+// Shot selects what a screenshot shows.
+type Shot struct {
+	// Area is clipped to the screen. Empty means the whole screen.
+	Area image.Rectangle
+	// NoCursor omits the pointer.
+	NoCursor bool
+}
+
+// Screenshot returns the screen's pixels, all opaque. The image's bounds are those of the area, in screen coordinates.
+func (c *Conn) Screenshot(ctx context.Context, shot Shot) (*image.RGBA, error) {
+	return do(ctx, c, c.screen, func() (*image.RGBA, error) {
+		for try := 0; ; try++ {
+			img, err := c.grab(shot)
+			var xerr xgb.Error
+			// A resize between the query of the size and the grab makes the area invalid: retry.
+			if err == nil || try == 3 || !errors.As(err, &xerr) {
+				return img, err
+			}
+		}
+	})
+}
+
+func (c *Conn) grab(shot Shot) (*image.RGBA, error) {
+	size, err := c.size()
+	if err != nil {
+		return nil, err
+	}
+	area := image.Rectangle{Max: size}
+	if !shot.Area.Empty() {
+		if area = area.Intersect(shot.Area); area.Empty() {
+			return nil, fmt.Errorf("take screenshot: area %v is outside the %dx%d screen", shot.Area, size.X, size.Y)
+		}
+	}
+	var cursor xfixes.GetCursorImageCookie
+	drawCursor := c.ext.xfixes && !shot.NoCursor
+	if drawCursor {
+		cursor = xfixes.GetCursorImage(c.x)
+	}
+	raw, err := c.grabRaw(area)
+	if err != nil {
+		return nil, fmt.Errorf("take screenshot: %w", err)
+	}
+	img := image.NewRGBA(area)
+	if len(raw) < len(img.Pix) {
+		return nil, fmt.Errorf("take screenshot: got %d bytes, want %d", len(raw), len(img.Pix))
+	}
+	bgrxToRGBA(img.Pix, raw)
+	if drawCursor {
+		cur, err := cursor.Reply()
+		if err != nil {
+			return nil, fmt.Errorf("take screenshot: get cursor: %w", err)
+		}
+		blendCursor(img, cur)
+	}
+	return img, nil
+}
+
+// grabRaw returns the area's pixels in the server's format, valid until the next call.
+func (c *Conn) grabRaw(area image.Rectangle) ([]byte, error) {
+	x, y, w, h := int16(area.Min.X), int16(area.Min.Y), uint16(area.Dx()), uint16(area.Dy())
+	const allPlanes = 0xffffffff
+	if n := area.Dx() * area.Dy() * 4; c.attach(n) {
+		_, err := shm.GetImage(c.x, xproto.Drawable(c.root), x, y, w, h, allPlanes, xproto.ImageFormatZPixmap, c.shm.id, 0).Reply()
+		if err != nil {
+			return nil, err
+		}
+		return c.shm.mem[:n], nil
+	}
+	r, err := xproto.GetImage(c.x, xproto.ImageFormatZPixmap, xproto.Drawable(c.root), x, y, w, h, allPlanes).Reply()
+	if err != nil {
+		return nil, err
+	}
+	return r.Data, nil
+}
+
+// segment is memory that the server writes pictures to.
+type segment struct {
+	id      shm.Seg
+	mem     []byte
+	refused bool
+}
+
+// attach ensures that at least n bytes are shared with the server. It returns false if pictures have to come through the
+// socket: without the extension, without System V memory, or if the server runs as another user.
+func (c *Conn) attach(n int) bool {
+	s := &c.shm
+	if !c.ext.shm || s.refused {
+		return false
+	}
+	if len(s.mem) >= n {
+		return true
+	}
+	if s.mem != nil {
+		shm.Detach(c.x, s.id)
+		s.free()
+	}
+	if err := c.share(n); err != nil {
+		s.free()
+		s.refused = true
+		return false
+	}
+	return true
+}
+
+func (c *Conn) share(n int) error {
+	s := &c.shm
+	key, err := unix.SysvShmGet(unix.IPC_PRIVATE, n, unix.IPC_CREAT|0o600)
+	if err != nil {
+		return err
+	}
+	s.mem, err = unix.SysvShmAttach(key, 0, 0)
+	// Linux lets the server attach to a segment that is already marked for removal. Marking it now means that even a kill
+	// leaves nothing behind.
+	if _, rerr := unix.SysvShmCtl(key, unix.IPC_RMID, nil); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return err
+	}
+	if s.id, err = shm.NewSegId(c.x); err != nil {
+		return err
+	}
+	return shm.AttachChecked(c.x, s.id, uint32(key), false).Check()
+}
+
+// free releases the memory; no grab may be running.
+func (s *segment) free() {
+	if s.mem != nil {
+		// Fails only for memory that is not attached.
+		_ = unix.SysvShmDetach(s.mem)
+		s.mem = nil
+	}
+}
+
+// checkPixels refuses displays with a pixel format that bgrxToRGBA does not support.
+func checkPixels(setup *xproto.SetupInfo, screen *xproto.ScreenInfo) error {
+	bits := byte(0)
+	for _, f := range setup.PixmapFormats {
+		if f.Depth == screen.RootDepth {
+			bits = f.BitsPerPixel
+		}
+	}
+	for _, d := range screen.AllowedDepths {
+		for _, v := range d.Visuals {
+			if v.VisualId == screen.RootVisual && bits == 32 && setup.ImageByteOrder == xproto.ImageOrderLSBFirst &&
+				v.RedMask == 0xff0000 && v.GreenMask == 0xff00 && v.BlueMask == 0xff {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("display has depth %d with %d bits per pixel: start it with -depth 24", screen.RootDepth, bits)
+}
+
+// bgrxToRGBA converts len(dst) bytes, two pixels at a time.
+func bgrxToRGBA(dst, src []byte) {
+	i := 0
+	for ; i+8 <= len(dst); i += 8 {
+		v := binary.LittleEndian.Uint64(src[i : i+8])
+		v = v&0x0000ff000000ff00 | v>>16&0x000000ff000000ff | v&0x000000ff000000ff<<16 | 0xff000000ff000000
+		binary.LittleEndian.PutUint64(dst[i:i+8], v)
+	}
+	for ; i+4 <= len(dst); i += 4 {
+		dst[i], dst[i+1], dst[i+2], dst[i+3] = src[i+2], src[i+1], src[i], 0xff
+	}
+}
+
+// blendCursor draws the pointer, whose colors are premultiplied, over the opaque image.
+func blendCursor(img *image.RGBA, cur *xfixes.GetCursorImageReply) {
+	w, h := int(cur.Width), int(cur.Height)
+	if len(cur.CursorImage) < w*h {
+		return
+	}
+	origin := image.Pt(int(cur.X)-int(cur.Xhot), int(cur.Y)-int(cur.Yhot))
+	visible := image.Rect(0, 0, w, h).Add(origin).Intersect(img.Rect)
+	for y := visible.Min.Y; y < visible.Max.Y; y++ {
+		for x := visible.Min.X; x < visible.Max.X; x++ {
+			argb := cur.CursorImage[(y-origin.Y)*w+x-origin.X]
+			rest := 255 - argb>>24
+			p := img.Pix[img.PixOffset(x, y):][:3]
+			for i, shift := range [3]uint{16, 8, 0} {
+				p[i] = byte(min(255, argb>>shift&0xff+(uint32(p[i])*rest+127)/255))
+			}
+		}
+	}
+}

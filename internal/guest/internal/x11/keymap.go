@@ -1,0 +1,217 @@
+package x11
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/jezek/xgb/xproto"
+)
+
+// keyboard is what is known of the server's keymap. The input lane guards all but stale.
+type keyboard struct {
+	names    map[string]xproto.Keysym
+	stale    atomic.Bool // set when somebody changed the mapping
+	loaded   bool
+	perCode  int
+	where    map[xproto.Keysym]place
+	spare    []xproto.Keycode // keys that may be remapped, the best first
+	lent     []xproto.Keycode // those that this connection has remapped, the oldest first
+	shift    xproto.Keycode
+	capsLock xproto.Keycode
+	numLock  uint16 // the modifier bit
+}
+
+// place is the key of a keysym.
+type place struct {
+	code    xproto.Keycode
+	shifted bool
+}
+
+// fewSpare is the number of spare keys below which those with exotic meanings are borrowed, too.
+const fewSpare = 4
+
+var errNoSpareKey = errors.New("the keymap has no spare key for characters that it lacks: release held keys, or paste the text")
+
+// loadKeymap reads the server's mapping unless it is unchanged.
+func (c *Conn) loadKeymap() error {
+	k := &c.keys
+	if k.loaded && !k.stale.Load() {
+		return nil
+	}
+	k.stale.Store(false)
+	setup := xproto.Setup(c.x)
+	first := setup.MinKeycode
+	mapping := xproto.GetKeyboardMapping(c.x, first, byte(setup.MaxKeycode-first)+1)
+	modifiers := xproto.GetModifierMapping(c.x)
+	m, err := mapping.Reply()
+	if err != nil {
+		return fmt.Errorf("read keymap: %w", err)
+	}
+	mods, err := modifiers.Reply()
+	if err != nil {
+		return fmt.Errorf("read keymap: %w", err)
+	}
+	if m.KeysymsPerKeycode == 0 {
+		return errors.New("read keymap: it is empty")
+	}
+	k.perCode = int(m.KeysymsPerKeycode)
+	k.index(first, m.Keysyms, mods)
+	if k.shift == 0 {
+		return errors.New("read keymap: it has no shift key")
+	}
+	k.loaded = true
+	return nil
+}
+
+// index finds out where keysyms are and which keys are spare.
+func (k *keyboard) index(first xproto.Keycode, syms []xproto.Keysym, mods *xproto.GetModifierMappingReply) {
+	k.where = map[xproto.Keysym]place{}
+	var unused, exotic []xproto.Keycode
+	code := first
+	for row := range slices.Chunk(syms, k.perCode) {
+		k.enter(code, row)
+		switch {
+		case slices.Contains(k.lent, code) || slices.Contains(mods.Keycodes, code):
+		case !slices.ContainsFunc(row, func(s xproto.Keysym) bool { return s != 0 }):
+			unused = append(unused, code)
+		case isExotic(row):
+			exotic = append(exotic, code)
+		}
+		code++
+	}
+	k.spare = slices.Concat(unused, k.lent)
+	if len(k.spare) < fewSpare {
+		k.spare = append(k.spare, exotic...)
+	}
+	k.shift = k.where[symShiftL].code
+	k.capsLock = k.where[symCapsLock].code
+	k.numLock = 0
+	if num := k.where[symNumLock].code; num != 0 && mods.KeycodesPerModifier > 0 {
+		if i := slices.Index(mods.Keycodes, num); i >= 0 {
+			k.numLock = 1 << (i / int(mods.KeycodesPerModifier))
+		}
+	}
+}
+
+// enter records the two levels of a key. The first key that makes a character wins, as on a real keyboard; for function keys
+// one that needs no shift is better.
+func (k *keyboard) enter(code xproto.Keycode, row []xproto.Keysym) {
+	for level, sym := range row[:min(2, len(row))] {
+		if sym == 0 || level == 1 && sym == row[0] {
+			continue
+		}
+		p := place{code: code, shifted: level == 1}
+		old, known := k.where[sym]
+		if !known || sym >= 0xff00 && sym < 0x01000000 && old.shifted && !p.shifted {
+			k.where[sym] = p
+		}
+	}
+}
+
+// isExotic reports whether a key can be remapped when no unused one is left: those with only vendor keysyms or Unicode
+// characters, which the server or another client has mapped temporarily.
+func isExotic(row []xproto.Keysym) bool {
+	return !slices.ContainsFunc(row, func(s xproto.Keysym) bool { return s != 0 && s < 0x01000000 })
+}
+
+// batch returns how many of the keysyms can be typed with the spare keys there are, which of them need one, and which spare
+// keys already have the meaning of others. Held keys are not spare.
+func (k *keyboard) batch(syms []xproto.Keysym, held func(xproto.Keycode) bool) (n int, missing []xproto.Keysym, needed []xproto.Keycode) {
+	free := 0
+	for _, code := range k.spare {
+		if !held(code) {
+			free++
+		}
+	}
+	for i, sym := range syms {
+		at, known := k.where[sym]
+		switch {
+		case !known && !slices.Contains(missing, sym):
+			if free == 0 {
+				return i, missing, needed
+			}
+			missing = append(missing, sym)
+			free--
+		case known && slices.Contains(k.spare, at.code) && !held(at.code) && !slices.Contains(needed, at.code):
+			if free == 0 {
+				return i, missing, needed
+			}
+			needed = append(needed, at.code)
+			free--
+		}
+	}
+	return len(syms), missing, needed
+}
+
+// borrow maps missing keysyms to spare keys other than the needed ones, in as few changes as possible, waits until the
+// focused application knows, and returns the key of each keysym. The keys keep their new meaning until they are borrowed
+// again: every change costs each application, above all the window manager, much more than a key press.
+func (c *Conn) borrow(ctx context.Context, syms []xproto.Keysym, needed []xproto.Keycode) ([]xproto.Keycode, error) {
+	k := &c.keys
+	var codes []xproto.Keycode
+	again := false
+	for _, code := range k.spare {
+		if len(codes) == len(syms) {
+			break
+		}
+		if !c.held.holds(code) && !slices.Contains(needed, code) {
+			codes = append(codes, code)
+			again = again || slices.Contains(k.lent, code)
+		}
+	}
+	if len(codes) < len(syms) {
+		return nil, errNoSpareKey
+	}
+	if again { // what was typed with the key must have been handled
+		if err := c.settle(ctx); err != nil && !errors.Is(err, errNoAnswer) {
+			return nil, err
+		}
+	}
+	k.lent = slices.DeleteFunc(k.lent, func(code xproto.Keycode) bool { return slices.Contains(codes, code) })
+	k.lent = append(k.lent, codes...)
+	if err := c.remap(codes, syms); err != nil {
+		return nil, err
+	}
+	return codes, c.settle(ctx)
+}
+
+// holds reports whether a key is down.
+func (h *held) holds(code xproto.Keycode) bool {
+	for _, k := range h.keys {
+		if k.code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// remap gives keys new meanings, with one request for each run of adjacent keys: every change makes all applications read
+// the mapping.
+func (c *Conn) remap(codes []xproto.Keycode, syms []xproto.Keysym) error {
+	c.keys.stale.Store(true)
+	meaning := map[xproto.Keycode]xproto.Keysym{}
+	for i, code := range codes {
+		meaning[code] = syms[i]
+	}
+	codes = slices.Sorted(slices.Values(codes))
+	for len(codes) > 0 {
+		n := 1
+		for n < len(codes) && codes[n] == codes[n-1]+1 {
+			n++
+		}
+		var rows []xproto.Keysym
+		for _, code := range codes[:n] {
+			// The same on all levels, so that held modifiers do not change it.
+			rows = append(rows, slices.Repeat([]xproto.Keysym{meaning[code]}, c.keys.perCode)...)
+		}
+		err := xproto.ChangeKeyboardMappingChecked(c.x, byte(n), codes[0], byte(c.keys.perCode), rows).Check()
+		if err != nil {
+			return fmt.Errorf("change keymap: %w", err)
+		}
+		codes = codes[n:]
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package x11
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jezek/xgb"
+	"github.com/jezek/xgb/xproto"
+)
+
+const (
+	// pieceSize is what goes into one request; xgb speaks the protocol without big requests, whose limit is 256 KiB.
+	pieceSize = 128 << 10
+	// maxTransfers bounds concurrent incremental transfers.
+	maxTransfers = 32
+	// transferIdle is how long a reader may take between two pieces.
+	transferIdle = 30 * time.Second
+	// maxQuiet bounds the pause in WaitQuiet.
+	maxQuiet = 5 * time.Second
+	// quietFactor is how many times the longest pause between two requests must pass without another. A program that gets
+	// little processor time pauses for much longer than it did before.
+	quietFactor = 40
+	// maxRequests bounds the queue of requests; more are dropped.
+	maxRequests = 256
+)
+
+// Offer is content that this connection offers in a selection, until it or another application replaces it, or the
+// connection ends.
+type Offer struct {
+	time    xproto.Timestamp
+	forms   map[xproto.Atom]form
+	pending bool // ownership is being requested; guarded by selections.mu
+
+	mu      sync.Mutex
+	reads   uint64
+	asked   time.Time     // last request of an application
+	gap     time.Duration // longest time between two requests
+	lost    bool
+	changed chan struct{} // closed and renewed at every change
+}
+
+// form is the data of one target and its type.
+type form struct {
+	kind xproto.Atom
+	data []byte
+}
+
+// Reads is how often applications have read the content. Reads of the server for VNC viewers do not count.
+func (o *Offer) Reads() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reads
+}
+
+// WaitRead returns when the content was read more than n times. It fails when the offer has ended.
+func (o *Offer) WaitRead(ctx context.Context, n uint64) error {
+	for {
+		o.mu.Lock()
+		reads, lost, changed := o.reads, o.lost, o.changed
+		o.mu.Unlock()
+		switch {
+		case reads > n:
+			return nil
+		case lost:
+			return errors.New("the selection was replaced before an application read it")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// WaitQuiet returns when applications have stopped requesting the content. A paste makes many requests, before and after it
+// reads, and fails if the replies change in between. The last one is not marked, so the pause must be many times as long as
+// those between the requests so far, and at least least. slow is how long the application took for something else: it
+// counts as such a pause.
+func (o *Offer) WaitQuiet(ctx context.Context, least, slow time.Duration) error {
+	for {
+		o.mu.Lock()
+		rest := time.Until(o.asked.Add(max(least, min(quietFactor*max(o.gap, slow), maxQuiet))))
+		o.mu.Unlock()
+		if rest <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// noteRequest records a request of an application.
+func (o *Offer) noteRequest(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.asked.IsZero() {
+		o.gap = max(o.gap, now.Sub(o.asked))
+	}
+	o.asked = now
+}
+
+func (o *Offer) update(fn func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fn()
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+func (o *Offer) end() { o.update(func() { o.lost = true }) }
+
+// selections is what this connection offers.
+type selections struct {
+	queue chan xgb.Event
+
+	mu        sync.Mutex
+	offers    map[xproto.Atom]*Offer
+	transfers map[transferKey]*transfer
+}
+
+type transferKey struct {
+	window   xproto.Window
+	property xproto.Atom
+}
+
+// transfer is an incremental transfer of large content.
+type transfer struct {
+	offer *Offer
+	form  form
+	sent  int
+	used  time.Time
+}
+
+func (s *selections) init() {
+	s.queue = make(chan xgb.Event, maxRequests)
+	s.offers = map[xproto.Atom]*Offer{}
+	s.transfers = map[transferKey]*transfer{}
+}
+
+// SetSelection offers content to all applications. It offers text under all its usual names.
+func (c *Conn) SetSelection(ctx context.Context, sel Selection, content Content) (*Offer, error) {
+	total := 0
+	for _, b := range content {
+		total += len(b)
+	}
+	switch {
+	case len(content) == 0:
+		return nil, errors.New("set selection: no content; use ClearSelection to clear it")
+	case total > c.cfg.MaxClipboard:
+		return nil, fmt.Errorf("set selection: content has %d bytes (limit %d)", total, c.cfg.MaxClipboard)
+	case len(content) > maxTargets:
+		return nil, fmt.Errorf("set selection: content has %d forms (limit %d)", len(content), maxTargets)
+	}
+	copied := make(Content, len(content))
+	for name, b := range content {
+		copied[name] = append([]byte(nil), b...)
+	}
+	return do(ctx, c, c.owns, func() (*Offer, error) {
+		o, err := c.own(ctx, sel, copied)
+		if err != nil {
+			return nil, fmt.Errorf("set selection: %w", err)
+		}
+		return o, nil
+	})
+}
+
+// ClearSelection clears a selection, whoever owns it.
+func (c *Conn) ClearSelection(ctx context.Context, sel Selection) error {
+	_, err := do(ctx, c, c.owns, func() (struct{}, error) {
+		selection, err := c.selectionAtom(sel)
+		if err == nil {
+			err = xproto.SetSelectionOwnerChecked(c.x, 0, selection, xproto.TimeCurrentTime).Check()
+		}
+		if err != nil {
+			return struct{}{}, fmt.Errorf("clear selection: %w", err)
+		}
+		c.sel.replace(selection, nil)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (c *Conn) own(ctx context.Context, sel Selection, content Content) (*Offer, error) {
+	selection, err := c.selectionAtom(sel)
+	if err != nil {
+		return nil, err
+	}
+	o := &Offer{forms: map[xproto.Atom]form{}, changed: make(chan struct{}), pending: true}
+	for name, data := range content {
+		id, err := c.intern(name)
+		if err != nil {
+			return nil, err
+		}
+		o.forms[id] = form{kind: id, data: data}
+	}
+	if text, ok := content[UTF8Text]; ok {
+		c.addTextForms(o, text)
+	}
+	if o.time, err = c.serverTime(ctx); err != nil {
+		return nil, err
+	}
+	// Requests may arrive before the next call returns, so the offer must exist. An event about an earlier loss may arrive,
+	// too: it is ignored while the offer is pending, and the owner is checked after that.
+	c.sel.replace(selection, o)
+	if err := xproto.SetSelectionOwnerChecked(c.x, c.window, selection, o.time).Check(); err != nil {
+		c.sel.release(selection, o)
+		return nil, err
+	}
+	c.sel.mu.Lock()
+	o.pending = false
+	c.sel.mu.Unlock()
+	now, err := xproto.GetSelectionOwner(c.x, selection).Reply()
+	if err != nil {
+		return nil, err
+	}
+	if now.Owner != c.window {
+		c.sel.release(selection, o)
+		return nil, errors.New("another application took it at the same time; try again")
+	}
+	return o, nil
+}
+
+// addTextForms adds the names under which applications request text, unless the caller did.
+func (c *Conn) addTextForms(o *Offer, text []byte) {
+	add := func(target, kind xproto.Atom, data []byte) {
+		if _, ok := o.forms[target]; !ok {
+			o.forms[target] = form{kind, data}
+		}
+	}
+	add(c.atoms.plainUTF8, c.atoms.plainUTF8, text)
+	add(c.atoms.plain, c.atoms.plain, text)
+	add(c.atoms.text, c.atoms.utf8, text)
+	latin := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		if r > 0xff {
+			return
+		}
+		latin = append(latin, byte(r))
+	}
+	add(xproto.AtomString, xproto.AtomString, latin)
+}
+
+// serverTime returns the server's time, which orders the owners of a selection.
+func (c *Conn) serverTime(ctx context.Context) (xproto.Timestamp, error) {
+	changed := c.expectProperty(c.atoms.transfer, xproto.PropertyNewValue)
+	defer c.forget(changed)
+	xproto.ChangeProperty(c.x, xproto.PropModeAppend, c.window, c.atoms.transfer, xproto.AtomInteger, 32, 0, nil)
+	ev, err := c.await(ctx, changed)
+	if err != nil {
+		return 0, err
+	}
+	return ev.(xproto.PropertyNotifyEvent).Time, nil
+}
+
+// replace makes o the offer of a selection, and ends the previous one.
+func (s *selections) replace(selection xproto.Atom, o *Offer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.offers[selection]; old != nil {
+		old.end()
+	}
+	delete(s.offers, selection)
+	if o != nil {
+		s.offers[selection] = o
+	}
+}
+
+// release ends o.
+func (s *selections) release(selection xproto.Atom, o *Offer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offers[selection] == o {
+		delete(s.offers, selection)
+	}
+	o.end()
+}

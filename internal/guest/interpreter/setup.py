@@ -1,0 +1,54 @@
+def _cove_setup():
+    from IPython import get_ipython
+    from IPython.core.formatters import BaseFormatter
+    from traitlets import ObjectName, Unicode
+
+    def add(media, method, module, name, form):
+        class Form(BaseFormatter):
+            format_type = Unicode(media)
+            print_method = ObjectName(method)
+            _return_type = (dict, list, str)
+
+            # matplotlib removes what is registered for its figures, so we look ourselves.
+            def __call__(self, value):
+                for kind in type(value).__mro__:
+                    if kind.__name__ == name and kind.__module__.split(".")[0] == module:
+                        return form(value)
+                return super().__call__(value)
+
+        display.formatters[media] = Form(parent=display)
+
+    def plain(value):
+        import json
+        try:
+            return json.loads(json.dumps(value))
+        except (TypeError, ValueError, RecursionError):
+            return None
+
+    def columns(frame):
+        import json
+        try:
+            return {str(name): json.loads(frame[name].to_json(orient="values", date_format="iso", default_handler=str)) for name in frame.columns}
+        except Exception:
+            return None
+
+    def chart(figure):
+        try:
+            from e2b_charts import chart_figure_to_dict
+        except ImportError:
+            return None
+        try:
+            return plain(chart_figure_to_dict(figure))
+        except Exception:
+            return None
+
+    display = get_ipython().display_formatter
+    add("e2b/data", "_repr_e2b_data_", "pandas", "DataFrame", columns)
+    add("e2b/chart", "_repr_e2b_chart_", "matplotlib", "Figure", chart)
+    values = display.formatters["application/json"]
+    for kind in (dict, list):
+        values.for_type(kind, plain)
+
+
+_cove_setup()
+del _cove_setup

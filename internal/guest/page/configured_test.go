@@ -1,0 +1,61 @@
+package page_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/guest/browser"
+	"github.com/cove-sandbox/cove/internal/guest/page"
+)
+
+// TestConfiguredBrowser: the settings of a browser take effect with its first start: URL lists,
+// cookies, the folder of downloads, and a copy of what it prints.
+func TestConfiguredBrowser(t *testing.T) {
+	t.Parallel()
+	folder, output := filepath.Join(t.TempDir(), "fetched"), &bytes.Buffer{}
+	r := newRoom(t, func(c *browser.Config) {
+		c.Block, c.Allow = []string{"127.0.0.1/private"}, []string{"127.0.0.1/private/not"}
+		c.Policies = "/proc/no/such/folder" // else every browser of the machine would obey
+		c.Cookies, c.Folder, c.Output = `[{"name":"early","value":"bird","domain":"127.0.0.1","path":"/"}]`, folder, output
+	})
+	must(t, r.browser.CheckConfig())
+	r.visit(t, "/echo")
+	text, err := r.Text(ctx(t), page.Here{})
+	must(t, err)
+	if !strings.Contains(text, "early=bird") {
+		t.Errorf("got the headers %q, want the cookie early=bird", text)
+	}
+	for path, open := range map[string]bool{"/private/x": false, "/private/not/x": true} {
+		if _, err := r.Navigate(ctx(t), page.NavigateIn{URL: r.site + path, WaitUntil: "load"}); (err == nil) != open {
+			t.Errorf("%s: got %v, want it open: %v", path, err, open)
+		}
+	}
+	_, err = r.Navigate(ctx(t), page.NavigateIn{URL: r.site + "/report.csv", WaitUntil: "load"})
+	wantError(t, err, folder)
+	_, err = r.Wait(ctx(t), page.WaitIn{Type: "download", Timeout: 60})
+	must(t, err)
+	if b, err := os.ReadFile(filepath.Join(folder, "report.csv")); err != nil || string(b) != "a,b\n1,2\n" {
+		t.Errorf("got %q, %v, want the download in the configured folder", b, err)
+	}
+	// What a restart sets counts from then on, also an empty list; the cookies are not set again.
+	_, err = r.ClearCookies(ctx(t), page.ClearCookiesIn{})
+	must(t, err)
+	out, err := r.browser.Restart(ctx(t), browser.RestartIn{Mode: "hard", Block: &[]string{}})
+	must(t, err)
+	if len(out.Block) != 0 || len(out.Allow) != 1 {
+		t.Errorf("got %+v, want an empty blocklist and the configured allowlist", out)
+	}
+	r.visit(t, "/private/x")
+	left, err := r.Cookies(ctx(t), page.CookiesIn{})
+	must(t, err)
+	if len(left) != 0 {
+		t.Errorf("got %+v, want no cookies after a restart", left)
+	}
+	r.browser.Close()
+	if !strings.Contains(output.String(), "DevTools listening on") {
+		t.Errorf("got the output %q, want what Chromium prints", output)
+	}
+}

@@ -1,0 +1,183 @@
+package page
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
+	"github.com/cove-sandbox/cove/internal/guest/internal/film"
+	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// RecordIn starts, pauses, resumes, stops or describes a recording.
+type RecordIn struct {
+	Action   string  `json:"action" doc:"once records for duration and answers then" enum:"once,start,pause,resume,stop,status" default:"once"`
+	SavePath *string `json:"save_path" doc:"Path of the video, .mp4 or .webm; default: a new file in ~/Videos"`
+	Duration float64 `json:"duration" doc:"Seconds after which the recording stops by itself" exclusiveMinimum:"0" default:"10"`
+	FPS      int     `json:"fps" doc:"Frames per second" exclusiveMinimum:"0" default:"15"`
+	Quality  int     `json:"quality" doc:"Quality of the pictures" minimum:"0" maximum:"100" default:"80"`
+	Tab      *int    `json:"tab" doc:"Index of the tab; default: the active one" minimum:"0"`
+}
+
+// Recording is the state of a recording.
+type Recording struct {
+	Status   string  `json:"status" doc:"idle, recording, paused or stopped"`
+	SavePath *string `json:"save_path"`
+	Duration float64 `json:"duration" doc:"Seconds recorded"`
+	Frames   int     `json:"frames"`
+	Size     int64   `json:"file_size_bytes"`
+}
+
+// maxFPS is the highest rate of a video.
+const maxFPS = 30
+
+// Record handles the recording of a page.
+func (s *Service) Record(ctx context.Context, in RecordIn) (*Recording, error) {
+	switch in.Action {
+	case "start":
+		r, err := s.startRecording(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return describeFilm(r), nil
+	case "once":
+		r, err := s.startRecording(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-r.Done():
+		case <-ctx.Done():
+			r.Stop()
+			return nil, ctx.Err()
+		}
+		if r.Err() != nil {
+			return nil, r.Err()
+		}
+		return describeFilm(r), nil
+	}
+	s.mu.Lock()
+	r := s.record
+	s.mu.Unlock()
+	if r == nil {
+		if in.Action == "status" {
+			return &Recording{Status: "idle"}, nil
+		}
+		return nil, op.Errorf(op.NotFound, "there is no recording to %s; start one", in.Action)
+	}
+	switch in.Action {
+	case "pause", "resume":
+		if !r.SetPaused(in.Action == "pause") {
+			return nil, op.Errorf(op.Conflict, "the recording has stopped; start another one")
+		}
+	case "stop":
+		r.Stop()
+		if r.Err() != nil {
+			return nil, r.Err()
+		}
+	}
+	return describeFilm(r), nil
+}
+
+func (s *Service) startRecording(ctx context.Context, in RecordIn) (*film.Film, error) {
+	if in.FPS > maxFPS {
+		return nil, op.Errorf(op.Invalid, "fps %d is too much; use at most %d", in.FPS, maxFPS)
+	}
+	if _, ok := s.cfg.Runner.Look("ffmpeg"); !ok {
+		return nil, op.Errorf(op.Unavailable, "ffmpeg is not installed; install the package ffmpeg")
+	}
+	name := "~/Videos/page-" + time.Now().Format("20060102-150405.000") + ".mp4"
+	if p := op.Value(in.SavePath); p != "" {
+		name = p
+	}
+	path, err := s.outputPath(name)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if old := s.record; old != nil && !old.HasStopped() {
+		s.mu.Unlock()
+		return nil, op.Errorf(op.Conflict, "a recording to %q is running; stop it first", old.Path)
+	}
+	r := film.New(path, in.FPS, time.Duration(in.Duration*float64(time.Second)))
+	s.record = r
+	s.mu.Unlock()
+	if err := s.film(ctx, in, r); err != nil {
+		r.Fail(err)
+		return nil, err
+	}
+	return r, nil
+}
+
+// film connects a tab's screencast to the encoder.
+func (s *Service) film(ctx context.Context, in RecordIn, r *film.Film) error {
+	b, recent, release, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := s.choose(b, recent, in.Tab)
+	if err == nil {
+		err = t.Ready(ctx)
+	}
+	if err != nil {
+		release()
+		return toOpError(err)
+	}
+	events := b.Client().Subscribe(cdp.Filter{Session: t.Session(), Methods: []string{"Page.screencastFrame"}, MaxEvents: 8})
+	fail := func(err error) error { events.Close(); release(); return toOpError(err) }
+	first, err := s.capture(ctx, t, ScreenshotIn{Quality: &in.Quality}, "jpeg")
+	if err != nil {
+		return fail(err)
+	}
+	err = t.Call(ctx, "Page.startScreencast", map[string]any{"format": "jpeg", "quality": in.Quality, "maxWidth": 1920, "maxHeight": 1920}, nil)
+	if err != nil {
+		return fail(err)
+	}
+	err = r.Begin(s.cfg.Runner, first, func() {
+		end, cancel := context.WithTimeout(context.Background(), probeTime)
+		defer cancel()
+		_ = t.Call(end, "Page.stopScreencast", nil, nil)
+		events.Close()
+		release()
+	})
+	if err != nil {
+		return fail(err)
+	}
+	go receive(r, t, events)
+	return nil
+}
+
+// receive keeps the latest picture of the page. The browser sends one only when the page has changed.
+func receive(r *film.Film, t *tab.Tab, events *cdp.Subscription) {
+	life := r.Life()
+	for {
+		e, err := events.Next(life)
+		if err != nil {
+			return
+		}
+		var p struct {
+			Data    string          `json:"data"`
+			Session json.RawMessage `json:"sessionId"`
+		}
+		if e.Decode(&p) != nil {
+			continue
+		}
+		if b, err := base64.StdEncoding.DecodeString(p.Data); err == nil {
+			r.Show(b)
+		}
+		_ = t.Call(life, "Page.screencastFrameAck", map[string]any{"sessionId": p.Session}, nil)
+	}
+}
+
+func describeFilm(r *film.Film) *Recording {
+	out := &Recording{SavePath: &r.Path}
+	out.Status, out.Frames, out.Duration = r.State()
+	if info, err := os.Stat(r.Path); err == nil {
+		out.Size = info.Size()
+	}
+	return out
+}

@@ -1,0 +1,236 @@
+// Package port lists the TCP ports that programs in the sandbox listen on, streams
+// changes, for "your app is up" buttons, and connects callers with a port. It reads /proc and
+// changes nothing. It leaves out the sandbox's own ports, which cannot be previewed.
+package port
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// Config of the service.
+type Config struct {
+	Hidden func(port int) bool // the sandbox's own ports
+	Proc   string              // default /proc
+	Every  time.Duration       // how often a stream looks; default 500 ms
+}
+
+// Service implements the operation.
+type Service struct {
+	cfg  Config
+	life context.Context
+	end  context.CancelFunc
+}
+
+// New returns the service. It has no side effects.
+func New(c Config) *Service {
+	if c.Hidden == nil {
+		c.Hidden = func(int) bool { return false }
+	}
+	c.Proc, c.Every = cmp.Or(c.Proc, "/proc"), cmp.Or(c.Every, 500*time.Millisecond)
+	s := &Service{cfg: c}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Ops lists the operations.
+func (s *Service) Ops() []op.Op {
+	list := op.New(op.Spec{Name: "sandbox_list_ports", Route: "GET /v1/sandbox/ports", Tag: "sandbox", ReadOnly: true, Verb: "sandbox ports", Columns: []string{"port", "address", "pid", "process", "preview"},
+		Doc: "List the ports that programs in the sandbox listen on, with process and command. As a stream, it then reports each port that opens or closes."}, s.List)
+	tunnel := op.Duplex(op.Spec{Name: "sandbox_tunnel", Route: "GET /v1/sandbox/ports/{port}/tunnel", Tag: "sandbox",
+		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages are the bytes of the connection, in both directions; the text message \"end\" ends one direction."}, s.Tunnel)
+	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), tunnel}
+}
+
+// Close ends all streams.
+func (s *Service) Close() error { s.end(); return nil }
+
+// Port is a port that a program listens on.
+type Port struct {
+	Port    int    `json:"port"`
+	Address string `json:"address" doc:"Address that it listens on; 0.0.0.0 and :: mean all"`
+	PID     *int   `json:"pid" doc:"Null if the process belongs to another user"`
+	Process string `json:"process" doc:"Name of the program"`
+	Command string `json:"command" doc:"Its command line"`
+	Preview string `json:"preview" doc:"Path at which this server previews the port"`
+}
+
+// Change is an event of the stream.
+type Change struct {
+	Ports []Port `json:"ports,omitempty" doc:"In the event ports: all that are open"`
+	Port  *Port  `json:"port,omitempty" doc:"In the events open and close"`
+}
+
+// List returns the ports in order.
+func (s *Service) List(context.Context, op.None) ([]Port, error) { return s.Open(), nil }
+
+// Open returns the ports in order.
+func (s *Service) Open() []Port {
+	sockets := s.sockets()
+	list := make([]Port, 0, len(sockets))
+	owners := s.owners(sockets)
+	seen := map[string]bool{}
+	for _, k := range sockets {
+		p := Port{Port: int(k.at.Port()), Address: k.at.Addr().String(), Preview: "/proxy/" + strconv.Itoa(int(k.at.Port())) + "/"}
+		if pid, ok := owners[k.inode]; ok {
+			p.PID = &pid
+			p.Process, p.Command = s.describe(pid)
+		}
+		if key := k.at.String(); !seen[key] {
+			seen[key] = true
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), strings.Compare(a.Address, b.Address))
+	})
+	return list
+}
+
+// Watch sends the open ports, then each that opens or closes.
+func (s *Service) Watch(ctx context.Context, _ op.None, send func(op.Event) error) error {
+	known := s.Open()
+	if err := send(op.Event{Name: "ports", Data: Change{Ports: known}}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(s.cfg.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.life.Done():
+			return nil
+		case <-tick.C:
+		}
+		if sameSockets(s.sockets(), known) {
+			continue
+		}
+		now := s.Open()
+		if err := sendChanges("close", known, now, send); err != nil {
+			return err
+		}
+		if err := sendChanges("open", now, known, send); err != nil {
+			return err
+		}
+		known = now
+	}
+}
+
+// sendChanges sends the ports of one list that are not in the other.
+func sendChanges(name string, list, other []Port, send func(op.Event) error) error {
+	for _, p := range list {
+		if slices.ContainsFunc(other, func(q Port) bool { return q.Port == p.Port && q.Address == p.Address }) {
+			continue
+		}
+		if err := send(op.Event{Name: name, Data: Change{Port: &p}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameSockets reports whether the sockets are those of a list, without reading processes.
+func sameSockets(sockets []socket, known []Port) bool {
+	at := map[string]bool{}
+	for _, k := range sockets {
+		at[k.at.Addr().String()+" "+strconv.Itoa(int(k.at.Port()))] = true
+	}
+	for _, p := range known {
+		if !at[p.Address+" "+strconv.Itoa(p.Port)] {
+			return false
+		}
+	}
+	return len(at) == len(known)
+}
+
+// socket is a listening socket.
+type socket struct {
+	at    netip.AddrPort
+	inode string
+}
+
+func (s *Service) sockets() (list []socket) {
+	for _, name := range []string{"net/tcp", "net/tcp6"} {
+		f, err := os.Open(filepath.Join(s.cfg.Proc, name))
+		if err != nil {
+			continue
+		}
+		for scan := bufio.NewScanner(f); scan.Scan(); {
+			if k, ok := parseSocket(scan.Text()); ok && !s.cfg.Hidden(int(k.at.Port())) {
+				list = append(list, k)
+			}
+		}
+		f.Close()
+	}
+	return list
+}
+
+// parseSocket parses a line of /proc/net/tcp: the address in hex, in words of the machine's
+// byte order, state 0A, and the inode.
+func parseSocket(line string) (socket, bool) {
+	f := strings.Fields(line)
+	if len(f) < 10 || f[3] != "0A" {
+		return socket{}, false
+	}
+	host, port, ok := strings.Cut(f[1], ":")
+	n, err := strconv.ParseUint(port, 16, 16)
+	b, bad := hex.DecodeString(host)
+	if !ok || err != nil || bad != nil || len(b) != 4 && len(b) != 16 {
+		return socket{}, false
+	}
+	for word := range slices.Chunk(b, 4) {
+		slices.Reverse(word)
+	}
+	ip, _ := netip.AddrFromSlice(b)
+	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(n)), f[9]}, true
+}
+
+// owners finds the processes of sockets, as far as this user may look.
+func (s *Service) owners(sockets []socket) map[string]int {
+	wanted, found := map[string]string{}, map[string]int{}
+	for _, k := range sockets {
+		wanted["socket:["+k.inode+"]"] = k.inode
+	}
+	dirs, _ := filepath.Glob(filepath.Join(s.cfg.Proc, "[0-9]*"))
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || len(found) == len(wanted) {
+			continue
+		}
+		fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
+		for _, fd := range fds {
+			link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+			if inode, ok := wanted[link]; err == nil && ok {
+				if old, ok := found[inode]; !ok || pid < old {
+					found[inode] = pid
+				}
+			}
+		}
+	}
+	return found
+}
+
+const maxCommand = 1000
+
+func (s *Service) describe(pid int) (name, command string) {
+	dir := filepath.Join(s.cfg.Proc, strconv.Itoa(pid))
+	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+	line = bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '})
+	return clean(bytes.TrimSpace(comm)), clean(line[:min(len(line), maxCommand)])
+}
+
+func clean(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

@@ -1,0 +1,331 @@
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// RegisterIn is a folder, or an archive and its destination.
+type RegisterIn struct {
+	File *op.File `form:"file,omitempty" nullable:"true" doc:"Zip with one or more skills"`
+	Path *string  `form:"path" doc:"Without a file: the folder of a skill or of several skills. With a file: the folder to unpack it into"`
+	Name *string  `form:"name" doc:"With a file: folder below path to unpack into"`
+}
+
+// Registered lists the registered skills.
+type Registered struct {
+	Count      int        `json:"count"`
+	Registered []Metadata `json:"registered"`
+}
+
+// Register registers skills, and installs their dependencies. A failed installation does
+// not undo the registration.
+func (s *Service) Register(ctx context.Context, in RegisterIn) (Registered, error) {
+	path, name := strings.TrimSpace(op.Value(in.Path)), strings.TrimSpace(op.Value(in.Name))
+	if in.File != nil {
+		var err error
+		if path, err = s.unpack(ctx, in.File, path, name); err != nil {
+			return Registered{}, err
+		}
+	} else if path == "" {
+		return Registered{}, op.Errorf(op.Invalid, "nothing to register: send path, the folder of a skill, or file, a zip")
+	}
+	found, faults, err := s.scan(path)
+	if err != nil {
+		return Registered{}, err
+	}
+	if err := s.add(found); err != nil {
+		return Registered{}, err
+	}
+	found = s.installAll(found)
+	op.Say(ctx, "%d skills registered", len(found))
+	hint(ctx, found, faults)
+	return Registered{len(found), found}, nil
+}
+
+// hint tells what did not succeed beside the registration.
+func hint(ctx context.Context, found []Metadata, faults []error) {
+	var lines []string
+	for _, fault := range faults {
+		lines = append(lines, "skipped: "+fault.Error())
+	}
+	for _, m := range found {
+		for _, c := range m.Commands {
+			if !c.Success {
+				lines = append(lines, fmt.Sprintf("dependencies of %s are not installed: %s failed; its output is in dependency_commands", m.Name, strings.Join(c.Command, " ")))
+			}
+		}
+	}
+	if len(lines) > 0 {
+		op.Hint(ctx, "%s", strings.Join(lines[:min(len(lines), 20)], "; "))
+	}
+}
+
+// scan finds the skills in a folder. It fails if there is none, or if the only one has a
+// fault; faults are those of others.
+func (s *Service) scan(path string) (found []Metadata, faults []error, err error) {
+	dir, err := s.base.Resolve(path)
+	if err != nil {
+		return nil, nil, op.Errorf(op.Invalid, "register skills: %w", err)
+	}
+	folders, err := skillFolders(dir)
+	if err != nil {
+		return nil, nil, op.Errorf(op.NotFound, "register skills: %w", err)
+	}
+	seen := map[string]string{}
+	for _, folder := range folders {
+		m, err := describe(folder)
+		if err == nil && seen[m.Name] != "" {
+			err = fmt.Errorf("%s: the name %q is already used by %s", folder, m.Name, seen[m.Name])
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		seen[m.Name] = folder
+		found = append(found, m)
+	}
+	switch {
+	case len(found) > 0:
+		return found, faults, nil
+	case len(faults) > 0:
+		return nil, nil, op.Errorf(op.Invalid, "register skills: %w", errors.Join(faults...))
+	}
+	return nil, nil, op.Errorf(op.NotFound, "no skill in %q: neither the folder nor a folder below it has a %s", dir, documentName)
+}
+
+func describe(folder string) (Metadata, error) {
+	doc, err := readDocument(folder)
+	if err != nil {
+		return Metadata{}, err
+	}
+	name, err := doc.name(folder)
+	if err != nil {
+		return Metadata{}, fmt.Errorf("%s: %w", filepath.Join(folder, documentName), err)
+	}
+	return Metadata{Name: name, Path: folder, Metadata: doc.front}, nil
+}
+
+// skillFolders lists the folders with a SKILL.md: dir itself, or those below it.
+func skillFolders(dir string) ([]string, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%q is not a folder; send an archive as file", dir)
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // WalkDir does not follow a link
+	}
+	var found []string
+	seen := 0
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // a folder that cannot be read holds no skill for us
+		}
+		if seen++; seen > maxFolders {
+			return fmt.Errorf("%q has more than %d folders; register the folders of skills", dir, maxFolders)
+		}
+		if path != dir && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || depth(dir, path) > maxDepth) {
+			return fs.SkipDir
+		}
+		if _, err := documentPath(path); err != nil {
+			return nil //nolint:nilerr // it has none
+		}
+		if found = append(found, path); len(found) > maxSkills {
+			return fmt.Errorf("%q has more than %d skills", dir, maxSkills)
+		}
+		return fs.SkipDir
+	})
+	return found, err
+}
+
+func depth(root, path string) int {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return maxDepth + 1
+	}
+	return strings.Count(rel, string(filepath.Separator)) + 1
+}
+
+// unpack unpacks an archive and returns its folder. The archive is first unpacked aside: one
+// without a skill leaves nothing behind.
+func (s *Service) unpack(ctx context.Context, file *op.File, path, name string) (string, error) {
+	if name != "" && (!plainName().MatchString(name) || strings.Contains(name, "..")) {
+		return "", op.Errorf(op.Invalid, "invalid folder name %.80q; use letters, digits, hyphens, underscores and single dots", name)
+	}
+	dest, err := s.destination(file.Name, path, name)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(s.cfg.State, 0o700); err != nil {
+		return "", op.Errorf(op.Unavailable, "store the archive: %w", err)
+	}
+	spool, err := os.MkdirTemp(s.cfg.State, "skill-*")
+	if err != nil {
+		return "", op.Errorf(op.Unavailable, "store the archive: %w", err)
+	}
+	defer os.RemoveAll(spool)
+	zip, err := s.store(file, spool)
+	if err != nil {
+		return "", err
+	}
+	defer zip.Close()
+	trial := filepath.Join(spool, "trial")
+	if err := s.extract(ctx, zip, trial, spool); err != nil {
+		return "", err
+	}
+	if _, _, err := s.scan(trial); err != nil {
+		e, _ := op.AsError(err)
+		return "", op.Errorf(e.Code, "%s", strings.ReplaceAll(e.Msg, trial, filepath.Base(file.Name)))
+	}
+	return dest, s.extract(ctx, zip, dest, spool)
+}
+
+// destination is the folder that an archive is unpacked into.
+func (s *Service) destination(file, path, name string) (string, error) {
+	if path == "" {
+		path = filepath.Join(s.cfg.State, "skills")
+		if name == "" {
+			name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		}
+		if !plainName().MatchString(name) {
+			return "", op.Errorf(op.Invalid, "no folder to unpack into; send path, or a name of letters, digits and hyphens")
+		}
+	}
+	dest, err := s.base.Resolve(path)
+	if err != nil {
+		return "", op.Errorf(op.Invalid, "register skills: %w", err)
+	}
+	return filepath.Join(dest, name), nil
+}
+
+// store keeps an upload in a file, which is read twice.
+func (s *Service) store(file *op.File, dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "archive"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, op.Errorf(op.Unavailable, "store the archive: %w", err)
+	}
+	n, err := io.Copy(f, io.LimitReader(file, s.cfg.Archive.Packed+1))
+	if err == nil && n > s.cfg.Archive.Packed {
+		err = op.Errorf(op.Invalid, "the archive is larger than %d bytes", s.cfg.Archive.Packed)
+	}
+	if err != nil {
+		f.Close()
+		if _, ok := op.AsError(err); ok {
+			return nil, err
+		}
+		return nil, op.Errorf(op.Unavailable, "store the archive: %w", err)
+	}
+	return f, nil
+}
+
+func (s *Service) extract(ctx context.Context, zip *os.File, dest, spool string) error {
+	if _, err := zip.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dest, 0o755); err != nil {
+		return op.Errorf(op.Invalid, "unpack the archive: %w", err)
+	}
+	_, err := archive.Unpack(ctx, zip, archive.Options{Dest: dest, Spool: spool, Limits: s.cfg.Archive, Overwrite: true})
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, archive.ErrMalformed):
+		return op.Errorf(op.Invalid, "unpack the archive: %w; send a zip", err)
+	}
+	return op.Errorf(op.Invalid, "unpack the archive: %w", err)
+}
+
+// add registers skills, and replaces those with the same names.
+func (s *Service) add(list []Metadata) error {
+	s.restore()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := len(s.skills)
+	for _, m := range list {
+		if _, ok := s.skills[m.Name]; !ok {
+			next++
+		}
+	}
+	if next > maxSkills {
+		return op.Errorf(op.Exhausted, "skill limit reached (%d); delete some first", maxSkills)
+	}
+	for _, m := range list {
+		s.skills[m.Name] = m
+	}
+	return s.save()
+}
+
+func (s *Service) remove(names ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.skills, name)
+	}
+	return s.save()
+}
+
+func (s *Service) listFile() string { return filepath.Join(s.cfg.State, "skills.json") }
+
+// save writes the folders of the skills; s.mu is held.
+func (s *Service) save() error {
+	var folders []string
+	for _, m := range s.skills {
+		folders = append(folders, m.Path)
+	}
+	slices.Sort(folders)
+	b, err := json.Marshal(folders)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.cfg.State, 0o700); err != nil {
+		return op.Errorf(op.Unavailable, "save the list of skills: %w", err)
+	}
+	err = atomicfile.Replace(s.listFile(), atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error {
+		_, err := f.Write(b)
+		return err
+	})
+	if err != nil {
+		return op.Errorf(op.Unavailable, "save the list of skills: %w", err)
+	}
+	return nil
+}
+
+// restore reads the list that an earlier server saved. A skill whose folder is gone or has
+// become invalid is left out.
+func (s *Service) restore() {
+	s.load.Do(func() {
+		b, err := os.ReadFile(s.listFile())
+		if err != nil {
+			return
+		}
+		var folders []string
+		if err := json.Unmarshal(b, &folders); err != nil {
+			s.cfg.Log.Warn("cannot read the list of skills", "path", s.listFile(), "error", err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, folder := range folders[:min(len(folders), maxSkills)] {
+			if m, err := describe(folder); err == nil {
+				s.skills[m.Name] = m
+			} else {
+				s.cfg.Log.Warn("skill skipped", "path", folder, "error", err)
+			}
+		}
+	})
+}

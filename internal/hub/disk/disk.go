@@ -1,0 +1,222 @@
+// Package disk keeps, copies and compares the disks of sandboxes: snapshots,
+// volumes, and images that tenants import.
+//
+// It owns no state: the provider keeps the disks. It refuses to show anybody the
+// disks of another owner.
+package disk
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Fleet finds and starts sandboxes.
+type Fleet interface {
+	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
+	Start(ctx context.Context, id string, start func(context.Context, string) error) error
+}
+
+// Sandboxes changes the state of sandboxes.
+type Sandboxes interface {
+	Change(ctx context.Context, name string, do func(ctx context.Context, id string) error) (lifecycle.Object, error)
+}
+
+// Quota counts what disks take from their owner's limits.
+type Quota interface {
+	CountDisk(d account.Disk, size int64)
+	FreeDisk(d account.Disk)
+	ReserveDisk(ctx context.Context, owner string, size int64) (release func(), err error)
+	CountImages(owner string, size int64) error
+}
+
+// Config of a Service.
+type Config struct {
+	Provider  sandbox.Provider
+	Fleet     Fleet
+	Sandboxes Sandboxes
+	Quota     Quota
+	Tasks     *task.Group
+	Scratch   string // folder for uploaded archives; empty: the system's temporary folder
+	Log       *slog.Logger
+}
+
+// Service offers the operations on disks.
+type Service struct {
+	Config
+	snapshots kind[sandbox.Snapshotter, sandbox.Snapshot]
+	volumes   kind[sandbox.Volumer, sandbox.VolumeInfo]
+	exports   exports
+	counting  sync.Mutex // held while images are added up
+}
+
+// New returns the service.
+func New(cfg Config) *Service {
+	s := &Service{Config: cfg}
+	s.snapshots = kind[sandbox.Snapshotter, sandbox.Snapshot]{
+		service: s, noun: "snapshot", does: "take snapshots", able: func(a sandbox.Abilities) bool { return a.Snapshot },
+		list: sandbox.Snapshotter.Snapshots, delete: sandbox.Snapshotter.DeleteSnapshot,
+		describe: func(x sandbox.Snapshot) (owner, name string, size int64) { return x.Owner, x.Name, x.Size },
+	}
+	s.volumes = kind[sandbox.Volumer, sandbox.VolumeInfo]{
+		service: s, noun: "volume", does: "keep volumes", able: func(a sandbox.Abilities) bool { return a.Volume },
+		list: sandbox.Volumer.Volumes, delete: sandbox.Volumer.DeleteVolume,
+		describe: func(x sandbox.VolumeInfo) (owner, name string, size int64) { return x.Owner, x.Name, x.Size },
+	}
+	return s
+}
+
+const one = "/api/v1/sandbox/{name}"
+
+// Count counts all disks. Their sizes are measured only now and then: what is in
+// them changes all the time.
+func (s *Service) Count(ctx context.Context) {
+	s.snapshots.count(ctx)
+	s.volumes.count(ctx)
+}
+
+// kind is what snapshots and volumes have in common: P is the provider's ability,
+// D a disk.
+type kind[P, D any] struct {
+	service  *Service
+	noun     string
+	does     string
+	able     func(sandbox.Abilities) bool
+	list     func(p P, ctx context.Context, owner string) ([]D, error)
+	delete   func(p P, ctx context.Context, owner, name string) error
+	describe func(D) (owner, name string, size int64)
+}
+
+// provider returns the ability, if the provider has it here.
+func (k kind[P, D]) provider() (P, error) { return ability[P](k.service.Provider, k.able, k.does) }
+
+func ability[P any](p sandbox.Provider, able func(sandbox.Abilities) bool, does string) (P, error) {
+	has, ok := p.(P)
+	if abilities := p.Abilities(); !ok || !able(abilities) {
+		var none P
+		return none, fault.CannotDo(abilities.Provider, does)
+	}
+	return has, nil
+}
+
+// add counts a disk that was created or seen.
+func (k kind[P, D]) add(d D) {
+	owner, name, size := k.describe(d)
+	k.service.Quota.CountDisk(account.Disk{Kind: k.noun, Owner: owner, Name: name}, size)
+}
+
+// count counts the disks of everybody.
+func (k kind[P, D]) count(ctx context.Context) {
+	p, err := k.provider()
+	if err != nil {
+		return
+	}
+	list, err := k.list(p, ctx, "")
+	if err != nil {
+		k.service.Log.Warn("cannot count disks", "kind", k.noun, "error", err)
+	}
+	for _, d := range list {
+		k.add(d)
+	}
+}
+
+// selected returns the disks that a caller asks for.
+func (k kind[P, D]) selected(ctx context.Context, user string) ([]D, error) {
+	p, err := k.provider()
+	if err != nil {
+		return nil, err
+	}
+	who, err := caller.Select(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	list, err := k.list(p, ctx, who.Filter())
+	if err != nil {
+		return nil, fault.FromProvider("", err)
+	}
+	return slices.DeleteFunc(list, func(d D) bool {
+		owner, _, _ := k.describe(d)
+		return !who.Has(owner)
+	}), nil
+}
+
+// remove deletes a disk.
+func (k kind[P, D]) remove(ctx context.Context, user, name string) error {
+	p, err := k.provider()
+	if err != nil {
+		return err
+	}
+	who, err := caller.Select(ctx, user)
+	if err != nil {
+		return err
+	}
+	op.CallOf(ctx).TargetName = fault.Clip(name)
+	if err := k.delete(p, ctx, who.Owner, name); err != nil {
+		return opError(k.noun, name, "", err)
+	}
+	k.service.Quota.FreeDisk(account.Disk{Kind: k.noun, Owner: who.Owner, Name: name})
+	return nil
+}
+
+// opError explains an error about the snapshot, volume or image of that name. The
+// sandbox is the one that the call is about; empty: none.
+func opError(noun, name, sandboxName string, err error) error {
+	switch {
+	case errors.Is(err, sandbox.ErrConflict):
+		return op.Errorf(op.Conflict, "%s %q exists already; choose another name or delete it first", noun, fault.Clip(name))
+	case errors.Is(err, sandbox.ErrNoSnapshot), errors.Is(err, sandbox.ErrNoVolume), sandboxName == "" && errors.Is(err, sandbox.ErrNotFound):
+		return op.Errorf(op.NotFound, "no %s %q; list them with GET /api/v1/%s", noun, fault.Clip(name), noun)
+	}
+	return fault.FromProvider(sandboxName, err)
+}
+
+// DiffIn asks for changes.
+type DiffIn struct {
+	Name  string `path:"name" doc:"Name of the sandbox"`
+	Limit int    `query:"limit" default:"1000" minimum:"1" maximum:"100000" doc:"Maximum number of changes"`
+}
+
+// DiffOut is what changed.
+type DiffOut struct {
+	Changes   []Change `json:"changes"`
+	Truncated bool     `json:"truncated" doc:"Whether there are more changes"`
+}
+
+// Change is one path.
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind" enum:"added,modified,deleted"`
+	Dir  bool   `json:"dir"`
+	Size int64  `json:"size"`
+}
+
+// Diff lists what changed.
+func (s *Service) Diff(ctx context.Context, in DiffIn) (DiffOut, error) {
+	p, err := ability[sandbox.Differ](s.Provider, func(a sandbox.Abilities) bool { return a.Diff }, "compare disks")
+	if err != nil {
+		return DiffOut{}, err
+	}
+	sb, err := s.Fleet.Find(ctx, in.Name)
+	if err != nil {
+		return DiffOut{}, err
+	}
+	d, err := p.Diff(ctx, sb.ID, in.Limit)
+	if err != nil {
+		return DiffOut{}, fault.FromProvider(in.Name, err)
+	}
+	out := DiffOut{Changes: []Change{}, Truncated: d.Truncated}
+	for _, c := range d.Changes {
+		out.Changes = append(out.Changes, Change{c.Path, string(c.Kind), c.Dir, c.Size})
+	}
+	return out, nil
+}

@@ -1,0 +1,204 @@
+package e2b
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/disk"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+// diskOps lists the operations on snapshots and templates.
+func (s *Service) diskOps() []op.Op {
+	return []op.Op{
+		op.New(spec("snapshot", "POST "+one+"/snapshots", "Save the disk of a sandbox for an E2B client. Its processes are not part of it.", status(201)), s.Snapshot),
+		op.New(spec("snapshots", "GET /snapshots", "List snapshots for an E2B client.", reads), s.Snapshots),
+		op.New(spec("fork", "POST "+one+"/fork", "Copy a sandbox for an E2B client, with the disk that it has at this moment. Programs start afresh in the copies.", status(201)), s.Fork),
+		op.New(spec("templates", "GET /templates", "List the environments for an E2B client.", reads, also("GET /v2/templates")), s.Templates),
+		op.New(spec("alias", "GET /templates/aliases/{alias}", "Find a template by its name for an E2B client.", reads), s.Alias),
+		op.New(spec("delete_template", "DELETE /templates/{id}", "Delete a snapshot for an E2B client. Environments cannot be deleted.", status(204), destroys), s.DeleteTemplate),
+	}
+}
+
+// Snapshot is a saved disk.
+type Snapshot struct {
+	ID    string   `json:"snapshotID"`
+	Names []string `json:"names"`
+}
+
+const latest = ":default"
+
+func snapshotOf(x disk.SnapshotOut) Snapshot {
+	return Snapshot{ID: x.Name + latest, Names: []string{x.Name}}
+}
+
+// SnapshotIn names a sandbox to save.
+type SnapshotIn struct {
+	ID     string `path:"id" doc:"ID of the sandbox"`
+	Name   string `json:"name" default:"" nullable:"true" doc:"Name of the snapshot; generated if missing"`
+	Memory *bool  `json:"memory" doc:"Ignored: the memory is never part of a snapshot"`
+}
+
+// Snapshot saves the disk of a sandbox.
+func (s *Service) Snapshot(ctx context.Context, in SnapshotIn) (Snapshot, error) {
+	name, _, _ := strings.Cut(in.Name, ":")
+	made, err := s.Disks.Snapshot(ctx, disk.SnapshotIn{Name: in.ID, Snapshot: name})
+	return snapshotOf(made), err
+}
+
+// SnapshotsIn selects snapshots.
+type SnapshotsIn struct {
+	Sandbox string `query:"sandboxID" default:"" doc:"Only those of this sandbox"`
+	Name    string `query:"name" default:"" doc:"Only those of this name"`
+	Limit   int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"Page size"`
+	Next    string `query:"nextToken" default:"" doc:"Cursor: X-Next-Token of the previous page"`
+}
+
+// Snapshots lists a page of snapshots, oldest first.
+func (s *Service) Snapshots(ctx context.Context, in SnapshotsIn) ([]Snapshot, error) {
+	list, err := s.Disks.Snapshots(ctx, caller.UserIn{})
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(x disk.SnapshotOut) bool {
+		return in.Sandbox != "" && address.ClientID(x.Sandbox) != address.ClientID(in.Sandbox) || in.Name != "" && x.Name != in.Name
+	})
+	if in.Next != "" {
+		i := slices.IndexFunc(list, func(x disk.SnapshotOut) bool { return x.Name == in.Next })
+		if i < 0 {
+			return nil, op.Errorf(op.Invalid, "nextToken: pass the X-Next-Token of the previous page, or omit it")
+		}
+		list = list[i+1:]
+	}
+	if len(list) > in.Limit {
+		list = list[:in.Limit]
+		op.CallOf(ctx).Header = map[string]string{"X-Next-Token": list[in.Limit-1].Name}
+	}
+	out := []Snapshot{}
+	for _, x := range list {
+		out = append(out, snapshotOf(x))
+	}
+	return out, nil
+}
+
+// ForkIn asks for copies.
+type ForkIn struct {
+	ID      string `path:"id" doc:"ID of the sandbox"`
+	Timeout *int   `json:"timeout" minimum:"0" doc:"Seconds until the time of the copies is up; default 15"`
+	Count   int    `json:"count" default:"1" minimum:"1" maximum:"20" nullable:"true" doc:"Number of copies"`
+}
+
+// Forked is one copy.
+type Forked struct {
+	Sandbox Created `json:"sandbox"`
+}
+
+// Fork copies a sandbox.
+func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Forked, error) {
+	copies, err := s.Sandboxes.Fork(ctx, lifecycle.ForkIn{Name: in.ID, Count: in.Count})
+	if err != nil {
+		return nil, err
+	}
+	life := oldTime
+	if in.Timeout != nil {
+		life = time.Duration(*in.Timeout) * time.Second
+	}
+	out := make([]Forked, 0, len(copies))
+	for _, c := range copies {
+		sb, err := s.extend(ctx, c.ID, life, true)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Forked{s.created(ctx, sb)})
+	}
+	return out, nil
+}
+
+// Template is an environment.
+type Template struct {
+	TemplateID  string    `json:"templateID"`
+	BuildID     string    `json:"buildID"`
+	CPUs        int       `json:"cpuCount"`
+	MemoryMB    int64     `json:"memoryMB"`
+	DiskMB      int64     `json:"diskSizeMB"`
+	Public      bool      `json:"public"`
+	Aliases     []string  `json:"aliases"`
+	Names       []string  `json:"names"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	CreatedBy   any       `json:"createdBy"`
+	LastSpawned any       `json:"lastSpawnedAt"`
+	SpawnCount  int       `json:"spawnCount"`
+	BuildCount  int       `json:"buildCount"`
+	EnvdVersion string    `json:"envdVersion"`
+	BuildStatus string    `json:"buildStatus"`
+}
+
+// TemplatesIn is ignored.
+type TemplatesIn struct {
+	Team string `query:"teamID" default:"" doc:"Ignored"`
+}
+
+// Templates lists the environments.
+func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error) {
+	defaults := s.Environments.Defaults()
+	out := []Template{}
+	for _, e := range s.Environments.List() {
+		if e.Name == environment.Custom {
+			continue
+		}
+		full, err := e.Spec(defaults)
+		if err != nil {
+			continue
+		}
+		t := Template{TemplateID: e.Name, BuildID: "00000000-0000-0000-0000-000000000000", Public: true, Aliases: []string{e.Name}, Names: []string{e.Name},
+			CPUs: max(1, int(full.Resources.CPULimit/1000)), MemoryMB: full.Resources.MemoryLimit >> 20, DiskMB: full.Resources.Disk >> 20, EnvdVersion: daemonVersion, BuildStatus: "ready", BuildCount: 1}
+		if e.Name == defaults.Environment {
+			t.Aliases = append(t.Aliases, standardTemplates...)
+			t.Names = t.Aliases
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// AliasIn names a template.
+type AliasIn struct {
+	Alias string `path:"alias" doc:"Name of an environment or snapshot"`
+}
+
+// AliasOut is a template by name.
+type AliasOut struct {
+	TemplateID string `json:"templateID"`
+	Public     bool   `json:"public"`
+}
+
+// Alias finds a template.
+func (s *Service) Alias(ctx context.Context, in AliasIn) (AliasOut, error) {
+	_, snapshot, err := s.template(ctx, in.Alias)
+	return AliasOut{in.Alias, snapshot == ""}, err
+}
+
+// TemplateIn names a template.
+type TemplateIn struct {
+	ID string `path:"id" doc:"ID of a snapshot"`
+}
+
+// DeleteTemplate deletes a snapshot.
+func (s *Service) DeleteTemplate(ctx context.Context, in TemplateIn) (op.None, error) {
+	_, snapshot, err := s.template(ctx, in.ID)
+	switch {
+	case err != nil:
+		return op.None{}, err
+	case snapshot == "":
+		return op.None{}, op.Errorf(op.Unsupported, "template %q is an environment of this hub, which its operator manages; only snapshots can be deleted", in.ID)
+	}
+	_, err = s.Disks.DeleteSnapshot(ctx, disk.DeleteSnapshotIn{Snapshot: snapshot})
+	return op.None{}, err
+}

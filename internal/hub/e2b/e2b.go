@@ -1,0 +1,247 @@
+// Package e2b is the control API that E2B's clients expect: sandboxes, snapshots and templates
+// in their terms.
+//
+// It owns that translation and no state. Everything is done by the parts of the hub that do it
+// for our own API, so the same owners, limits and records apply. What a hub does not have
+// (builds, teams) is refused in a sentence.
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/disk"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/token"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+const (
+	// daemonVersion is the version of E2B's daemon whose features aio has.
+	daemonVersion = "0.6.13"
+	// clientID is what E2B answers in every reply.
+	clientID = "6532622b"
+)
+
+// Fleet finds and starts sandboxes.
+type Fleet interface {
+	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
+	Start(ctx context.Context, id string, start func(context.Context, string) error) error
+	Observe(sandbox.Sandbox)
+}
+
+// Config of a Service.
+type Config struct {
+	Provider     sandbox.Provider
+	Fleet        Fleet
+	Sandboxes    *lifecycle.Service
+	Disks        *disk.Service
+	Environments *environment.Catalog
+	Tokens       *token.Signer
+	Domains      address.Domains
+	MaxTimeout   time.Duration
+}
+
+// Service offers the operations.
+type Service struct{ Config }
+
+// New returns the service.
+func New(cfg Config) *Service { return &Service{cfg} }
+
+// Creates are the names of the operations that create one sandbox.
+var Creates = []string{"e2b_create", "e2b_create_v2"}
+
+const (
+	tag = "e2b"
+	one = "/sandboxes/{id}"
+)
+
+func spec(name, route, doc string, change ...func(*op.Spec)) op.Spec {
+	s := op.Spec{Name: "e2b_" + name, Route: route, Tag: tag, Doc: doc, Style: op.Coded, NoTool: true, NoVerb: true}
+	for _, c := range change {
+		c(&s)
+	}
+	return s
+}
+
+func status(code int) func(*op.Spec) { return func(s *op.Spec) { s.Status = code } }
+func also(routes ...string) func(*op.Spec) {
+	return func(s *op.Spec) { s.Also = routes }
+}
+func reads(s *op.Spec)    { s.ReadOnly, s.Access = true, op.AccessRead }
+func destroys(s *op.Spec) { s.Destructive = true }
+
+// Ops lists the operations.
+func (s *Service) Ops() []op.Op {
+	return slices.Concat(s.lifeOps(), s.diskOps(), s.inspectOps())
+}
+
+// lifeOps lists the operations on the life of sandboxes.
+func (s *Service) lifeOps() []op.Op {
+	return []op.Op{
+		op.New(spec("create_v2", "POST /v2/sandboxes", "Create a sandbox for an E2B client.", status(201)), s.Create),
+		op.New(spec("create", "POST /sandboxes", "Create a sandbox for an older E2B client. Without a timeout it lives for 15 seconds.", status(201)), s.CreateOld),
+		op.New(spec("list_v2", "GET /v2/sandboxes", "List sandboxes for an E2B client. The header X-Next-Token has the nextToken of the following page.", reads), s.List),
+		op.New(spec("list", "GET /sandboxes", "List running sandboxes for an older E2B client.", reads), s.ListOld),
+		op.New(spec("get", "GET "+one, "Show a sandbox to an E2B client.", reads), s.Get),
+		op.New(spec("kill", "DELETE "+one, "Delete a sandbox for an E2B client.", status(204), destroys), s.Kill),
+		op.New(spec("connect_v2", "POST /v2"+one+"/connect", "Wake a sandbox and extend its life, for an E2B client. The life is never shortened.", also("POST "+one+"/connect")), s.Connect),
+		op.New(spec("resume", "POST "+one+"/resume", "Wake a paused sandbox for an older E2B client.", status(201)), s.Resume),
+		op.New(spec("pause", "POST "+one+"/pause", "Pause a sandbox for an E2B client; with memory false, stop it.", status(204)), s.Pause),
+		op.New(spec("timeout", "POST "+one+"/timeout", "Set when the life of a sandbox ends, in seconds from now, for an E2B client.", status(204)), s.SetTimeout),
+		op.New(spec("refresh", "POST "+one+"/refreshes", "Extend the life of a sandbox for an older E2B client. It is never shortened.", status(204)), s.Refresh),
+	}
+}
+
+// Created is a sandbox that a client may use.
+type Created struct {
+	TemplateID   string `json:"templateID"`
+	SandboxID    string `json:"sandboxID"`
+	ClientID     string `json:"clientID"`
+	EnvdVersion  string `json:"envdVersion"`
+	Alias        string `json:"alias,omitempty"`
+	AccessToken  string `json:"envdAccessToken,omitempty" doc:"Token that opens its files and processes"`
+	TrafficToken string `json:"trafficAccessToken,omitempty" doc:"Token that opens its ports"`
+	Domain       string `json:"domain,omitempty" doc:"Domain below which its ports have host names"`
+}
+
+func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
+	name := templateOf(sb.Spec)
+	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
+	if !op.CallOf(ctx).Reader {
+		c.AccessToken, c.TrafficToken = s.Tokens.Access(sb.ID), s.Tokens.Traffic(sb.ID)
+	}
+	return c
+}
+
+// templateOf is the template that a client named, or the environment.
+func templateOf(spec sandbox.Spec) string {
+	if name := spec.Annotations[note.Template]; name != "" {
+		return name
+	}
+	return spec.Environment
+}
+
+// domain is where the caller finds the ports of sandboxes.
+func (s *Service) domain(ctx context.Context) string {
+	base := op.CallOf(ctx).Base
+	if base == nil {
+		return ""
+	}
+	u, ok := s.Domains.Origin(*base, address.Site{Name: "x"})
+	if !ok {
+		// A bare address: every machine finds names below localhost.
+		local := *base
+		local.Host = "localhost"
+		if port := base.Port(); port != "" {
+			local.Host += ":" + port
+		}
+		if u, ok = s.Domains.Origin(local, address.Site{Name: "x"}); !ok {
+			return ""
+		}
+	}
+	return strings.TrimPrefix(u.Host, "x.")
+}
+
+// Listed is a sandbox in a list.
+type Listed struct {
+	TemplateID  string            `json:"templateID"`
+	SandboxID   string            `json:"sandboxID"`
+	ClientID    string            `json:"clientID"`
+	EnvdVersion string            `json:"envdVersion"`
+	Alias       string            `json:"alias,omitempty"`
+	StartedAt   time.Time         `json:"startedAt"`
+	EndAt       time.Time         `json:"endAt"`
+	CPUs        int               `json:"cpuCount"`
+	MemoryMB    int64             `json:"memoryMB"`
+	DiskMB      int64             `json:"diskSizeMB"`
+	State       string            `json:"state" enum:"running,paused"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}
+
+// never is how far away the end of a sandbox is shown that has none.
+const never = 10 * 365 * 24 * time.Hour
+
+func (s *Service) listed(sb sandbox.Sandbox) Listed {
+	name := templateOf(sb.Spec)
+	l := Listed{
+		TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion,
+		StartedAt: sb.Created.UTC(), EndAt: sb.Created.Add(never).UTC(), State: stateOf(sb), Metadata: metadataOf(sb.Spec),
+		CPUs:     max(1, int(math.Ceil(float64(sb.Spec.Resources.CPULimit)/1000))),
+		MemoryMB: sb.Spec.Resources.MemoryLimit >> 20, DiskMB: sb.Spec.Resources.Disk >> 20,
+	}
+	if at, ok := fleet.Expiry(sb); ok {
+		l.EndAt = at.UTC()
+	}
+	return l
+}
+
+// stateOf is one of the two states that clients know. A stopped sandbox is woken like a paused
+// one.
+func stateOf(sb sandbox.Sandbox) string {
+	if sb.State == sandbox.Running {
+		return "running"
+	}
+	return "paused"
+}
+
+func metadataOf(spec sandbox.Spec) map[string]string {
+	var all map[string]string
+	if text := spec.Annotations[note.Metadata]; text != "" && json.Unmarshal([]byte(text), &all) != nil {
+		return nil
+	}
+	return all
+}
+
+// IDIn names a sandbox.
+type IDIn struct {
+	ID string `path:"id" doc:"ID of the sandbox"`
+}
+
+// Detail is a sandbox in full.
+type Detail struct {
+	Listed
+	AccessToken string    `json:"envdAccessToken,omitempty"`
+	Domain      string    `json:"domain,omitempty"`
+	Internet    bool      `json:"allowInternetAccess"`
+	Network     *Network  `json:"network,omitempty"`
+	Lifecycle   Lifecycle `json:"lifecycle"`
+}
+
+// Lifecycle is what happens at the end of a sandbox's time.
+type Lifecycle struct {
+	AutoResume bool   `json:"autoResume" doc:"Whether requests wake it"`
+	OnTimeout  string `json:"onTimeout" enum:"kill,pause"`
+}
+
+// Get shows a sandbox.
+func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
+	sb, err := s.Fleet.Find(ctx, in.ID)
+	if err != nil {
+		return Detail{}, err
+	}
+	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen, Network: networkOf(sb.Spec)}
+	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[note.Resume] != "", OnTimeout: "kill"}
+	if sb.Spec.Lifetime.EndPolicy == sandbox.IdlePause || sb.Spec.Lifetime.EndPolicy == sandbox.IdleStop {
+		d.Lifecycle.OnTimeout = "pause"
+	}
+	if !op.CallOf(ctx).Reader {
+		d.AccessToken = s.Tokens.Access(sb.ID)
+	}
+	return d, nil
+}
+
+// Kill deletes a sandbox.
+func (s *Service) Kill(ctx context.Context, in IDIn) (op.None, error) {
+	_, err := s.Sandboxes.Delete(ctx, lifecycle.NameIn{Name: in.ID})
+	return op.None{}, err
+}

@@ -1,0 +1,205 @@
+package e2b
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// noBuilds is why templates cannot be built.
+const noBuilds = "this hub builds no templates; its operator adds environments, and POST /sandboxes/{id}/snapshots saves a sandbox to create others from"
+
+// inspectOps lists the operations that look into sandboxes, and those that a hub does not have.
+func (s *Service) inspectOps() []op.Op {
+	list := []op.Op{
+		op.New(spec("metrics", "GET "+one+"/metrics", "Measure a sandbox for an E2B client. There is one sample, of this moment.", reads), s.Metrics),
+		op.New(spec("logs", "GET "+one+"/logs", "Read the end of the output of a sandbox's server for an E2B client.", reads, also("GET /v2"+one+"/logs")), s.Logs),
+		op.New(spec("network", "PUT "+one+"/network", "Change the egress policy of a sandbox for an E2B client. What is missing is cleared.", status(204)), s.SetNetwork),
+	}
+	for _, what := range []struct{ name, route, text string }{
+		{"build", "POST /v3/templates", noBuilds},
+		{"build_v2", "POST /v2/templates", noBuilds},
+		{"build_old", "POST /templates", noBuilds},
+		{"tags", "POST /templates/tags", "snapshots of this hub have no tags"},
+		{"teams", "GET /teams", "this hub has no teams; a key belongs to a tenant"},
+		{"volumes", "GET /volumes", "E2B's volumes are not supported; use GET /api/v1/volume of this hub"},
+		{"create_volume", "POST /volumes", "E2B's volumes are not supported; use POST /api/v1/volume of this hub"},
+		{"secrets", "GET /secrets", "E2B's secrets are not supported; use GET /api/v1/secret of this hub"},
+		{"create_secret", "POST /secrets", "E2B's secrets are not supported; use PUT /api/v1/secret of this hub"},
+	} {
+		list = append(list, op.New(spec(what.name, what.route, "Refuses what this hub does not have: "+what.text+".", missing), func(context.Context, op.None) (op.None, error) {
+			return op.None{}, op.Errorf(op.Unsupported, "%s", what.text)
+		}))
+	}
+	return list
+}
+
+func missing(s *op.Spec) { s.Status, s.ReadOnly = http.StatusNotImplemented, true }
+
+// MetricsIn names a sandbox and a time.
+type MetricsIn struct {
+	ID    string `path:"id" doc:"ID of the sandbox"`
+	Start int64  `query:"start" default:"0" doc:"Ignored, as there is one sample only"`
+	End   int64  `query:"end" default:"0" doc:"Ignored, as there is one sample only"`
+}
+
+// Metric is a sample.
+type Metric struct {
+	Timestamp time.Time `json:"timestamp"`
+	Unix      int64     `json:"timestampUnix"`
+	CPUs      int       `json:"cpuCount"`
+	CPUPct    float64   `json:"cpuUsedPct"`
+	MemUsed   int64     `json:"memUsed"`
+	MemTotal  int64     `json:"memTotal"`
+	MemCache  int64     `json:"memCache"`
+	DiskUsed  int64     `json:"diskUsed"`
+	DiskTotal int64     `json:"diskTotal"`
+}
+
+// measureFor is how long the CPU is measured.
+const measureFor = 100 * time.Millisecond
+
+// Metrics measures a sandbox.
+func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
+	sb, err := s.Fleet.Find(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if sb.State != sandbox.Running {
+		return []Metric{}, nil
+	}
+	first, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: in.ID})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(measureFor):
+	case <-ctx.Done():
+		return nil, op.Errorf(op.Canceled, "measure a sandbox: canceled")
+	}
+	next, err := s.Sandboxes.Stats(ctx, lifecycle.NameIn{Name: in.ID})
+	if err != nil {
+		return nil, err
+	}
+	l := s.listed(sb)
+	m := Metric{Timestamp: next.Time, Unix: next.Time.Unix(), CPUs: l.CPUs, MemUsed: max(next.Memory, 0), MemTotal: sb.Spec.Resources.MemoryLimit,
+		DiskUsed: max(next.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
+	if took := next.Time.Sub(first.Time).Seconds(); took > 0 && first.CPU >= 0 {
+		m.CPUPct = max(0, 100*(next.CPU-first.CPU)/took/float64(l.CPUs))
+	}
+	return []Metric{m}, nil
+}
+
+// LogsIn asks for a log.
+type LogsIn struct {
+	ID    string `path:"id" doc:"ID of the sandbox"`
+	Start int64  `query:"start" default:"0" doc:"Only lines after this time, in Unix milliseconds"`
+	Limit int    `query:"limit" default:"1000" minimum:"0" maximum:"1000" doc:"Maximum number of lines"`
+
+	Cursor    int64  `query:"cursor" default:"0" doc:"The same as start"`
+	Direction string `query:"direction" default:"forward" doc:"Ignored: lines come in order"`
+	Level     string `query:"level" default:"" doc:"Ignored"`
+	Search    string `query:"search" default:"" doc:"Only lines that contain this text"`
+}
+
+// LogsOut is a log, in both forms that clients read.
+type LogsOut struct {
+	Logs    []LogLine  `json:"logs"`
+	Entries []LogEntry `json:"logEntries"`
+}
+
+// LogLine is a line.
+type LogLine struct {
+	Timestamp time.Time `json:"timestamp"`
+	Line      string    `json:"line"`
+}
+
+// LogEntry is a line with its parts.
+type LogEntry struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Message   string            `json:"message"`
+	Level     string            `json:"level"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// Logs reads the end of a log.
+func (s *Service) Logs(ctx context.Context, in LogsIn) (LogsOut, error) {
+	out := LogsOut{Logs: []LogLine{}, Entries: []LogEntry{}}
+	sb, err := s.Fleet.Find(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	blob, err := s.Sandboxes.Logs(ctx, lifecycle.LogsIn{Name: in.ID, Max: 1 << 20})
+	if err != nil {
+		return out, err
+	}
+	defer blob.Body.Close()
+	lines := bufio.NewScanner(io.LimitReader(blob.Body, 1<<20))
+	at := sb.Created.UTC()
+	for lines.Scan() {
+		line := lines.Text()
+		level := "info"
+		for field := range strings.FieldsSeq(line) {
+			if text, ok := strings.CutPrefix(field, "time="); ok {
+				if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+					at = t.UTC()
+				}
+			}
+			if text, ok := strings.CutPrefix(field, "level="); ok {
+				level = strings.ToLower(text)
+			}
+		}
+		if at.UnixMilli() < max(in.Start, in.Cursor) || !strings.Contains(line, in.Search) {
+			continue
+		}
+		out.Logs = append(out.Logs, LogLine{at, line})
+		out.Entries = append(out.Entries, LogEntry{at, line, level, map[string]string{}})
+	}
+	if over := len(out.Logs) - in.Limit; over > 0 {
+		out.Logs, out.Entries = out.Logs[over:], out.Entries[over:]
+	}
+	return out, nil
+}
+
+// NetworkIn is a new egress policy.
+type NetworkIn struct {
+	ID       string `path:"id" doc:"ID of the sandbox"`
+	Internet *bool  `json:"allow_internet_access" doc:"false: no egress"`
+	Network
+}
+
+// SetNetwork changes the egress policy.
+func (s *Service) SetNetwork(ctx context.Context, in NetworkIn) (op.None, error) {
+	policy, err := in.policy(in.Internet)
+	if err != nil {
+		return op.None{}, err
+	}
+	mode := lifecycle.SetNetworkIn{Name: in.ID, Mode: string(sandbox.NetworkOpen)}
+	if policy != nil {
+		mode.Mode, mode.Allow = policy.Mode, policy.Allow
+	}
+	if _, err := s.Sandboxes.SetNetwork(ctx, mode); err != nil || in.Public == nil {
+		return op.None{}, err
+	}
+	sb, err := s.Fleet.Find(ctx, in.ID)
+	if err != nil {
+		return op.None{}, err
+	}
+	_, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
+		delete(spec.Annotations, note.Closed)
+		if !*in.Public {
+			note.Set(spec, note.Closed, "true")
+		}
+		return nil
+	})
+	return op.None{}, fault.FromProvider(in.ID, err)
+}

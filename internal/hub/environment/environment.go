@@ -1,0 +1,189 @@
+// Package environment knows the kinds of sandboxes that a hub offers, and turns
+// what people write (amounts, timeouts, egress policies) into a sandbox's Spec.
+//
+// It owns the environments file, which it reads again whenever it has changed. It
+// refuses a file with an error: what the file said before stays in force.
+package environment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Custom is the environment of a sandbox for which only an image was named.
+const Custom = "custom"
+
+// Defaults of sandboxes: what neither the request nor its environment says.
+type Defaults struct {
+	Environment string             // name of the default environment; aio
+	Image       string             // of that environment, unless the file describes it
+	Timeout     time.Duration      // an hour
+	IdleTimeout time.Duration      // ten minutes
+	IdlePolicy  sandbox.IdlePolicy // delete
+	Resources   sandbox.Resources  // 0.1 to 1 CPU, 128 MiB to 1 GiB
+	Network     sandbox.Network    // open
+	Pool        int                // size of that environment's warm pool, unless the file describes it
+}
+
+// Complete fills the fields that are zero.
+func (d *Defaults) Complete() {
+	def := func(v *int64, to int64) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	def((*int64)(&d.Timeout), int64(time.Hour))
+	def((*int64)(&d.IdleTimeout), int64(10*time.Minute))
+	def(&d.Resources.CPU, 100)
+	def(&d.Resources.CPULimit, 1000)
+	def(&d.Resources.Memory, 128<<20)
+	def(&d.Resources.MemoryLimit, 1<<30)
+	if d.Environment == "" {
+		d.Environment = "aio"
+	}
+	if d.IdlePolicy == "" {
+		d.IdlePolicy = sandbox.IdleDelete
+	}
+	if d.Network.Mode == "" {
+		d.Network.Mode = sandbox.NetworkOpen
+	}
+}
+
+// Environment is a kind of sandbox: what a request may leave out.
+type Environment struct {
+	Name        string `json:"name" doc:"Name that requests use"`
+	Image       string `json:"image" doc:"OCI image; empty: the provider's own root filesystem"`
+	Description string `json:"description" doc:"What it is for"`
+
+	Command   []string          `json:"command,omitempty" doc:"Command that replaces the image's own"`
+	Args      []string          `json:"args,omitempty" doc:"Default arguments"`
+	Env       map[string]string `json:"env,omitempty" doc:"Default environment variables; those of the request take precedence"`
+	Workdir   string            `json:"workdir,omitempty" doc:"Working directory"`
+	Port      int               `json:"port,omitempty" doc:"TCP port of its server, if that is not Cove's own sandbox server"`
+	ReadyPath string            `json:"ready_path,omitempty" doc:"Path that replies 200 when the server is ready"`
+	Ports     []int             `json:"ports,omitempty" doc:"Further ports served inside the sandbox"`
+
+	CPU         Quantity `json:"cpu,omitempty" doc:"CPU request: its share when CPUs are busy"`
+	Memory      Quantity `json:"memory,omitempty" doc:"Memory request"`
+	CPULimit    Quantity `json:"cpu_limit,omitempty" doc:"CPU limit"`
+	MemoryLimit Quantity `json:"memory_limit,omitempty" doc:"Memory limit"`
+	DiskLimit   Quantity `json:"disk_limit,omitempty" doc:"Disk limit"`
+	DiskRate    Quantity `json:"disk_rate_limit,omitempty" doc:"Disk throughput limit in bytes per second"`
+	Bandwidth   Quantity `json:"bandwidth_limit,omitempty" doc:"Network bandwidth limit in bytes per second"`
+
+	Isolation string   `json:"isolation,omitempty" doc:"Isolation mechanism"`
+	Sudo      *bool    `json:"sudo,omitempty" doc:"Whether its user can become root inside with sudo; default true"`
+	Network   *Policy  `json:"network,omitempty" doc:"Egress policy"`
+	Timeout   *float64 `json:"timeout,omitempty" doc:"Minutes until it is deleted; -1: never"`
+	// What the end of its timeout does.
+	TimeoutPolicy string `json:"timeout_policy,omitempty" doc:"What happens when the timeout is reached: delete, stop or pause"`
+
+	IdleTimeout *float64          `json:"idle_timeout,omitempty" doc:"Minutes without use until the idle policy applies; -1: never"`
+	IdlePolicy  string            `json:"idle_policy,omitempty" doc:"What happens to an idle sandbox: delete, stop, scaledown (the same) or pause"`
+	Labels      map[string]string `json:"labels,omitempty" doc:"Labels of its sandboxes"`
+
+	Pool int `json:"pool,omitempty" doc:"Number of sandboxes kept warm, so that a create takes milliseconds"`
+}
+
+// Spec is a sandbox of this environment that a request says nothing else about.
+// It shares nothing with the environment.
+func (e Environment) Spec(d Defaults) (sandbox.Spec, error) {
+	s := sandbox.Spec{
+		Environment: e.Name, Image: e.Image, Command: e.Command, Args: e.Args, Env: e.Env, Workdir: e.Workdir, Ports: e.Ports,
+		Server:    sandbox.Server{Port: e.Port, ReadyPath: e.ReadyPath},
+		Resources: d.Resources, Isolation: e.Isolation, Network: d.Network, Labels: e.Labels,
+		Lifetime: sandbox.Lifetime{Timeout: d.Timeout, IdleTimeout: d.IdleTimeout, IdlePolicy: d.IdlePolicy},
+	}
+	if err := (Amounts{e.CPU, e.Memory, e.CPULimit, e.MemoryLimit, e.DiskLimit, e.DiskRate, e.Bandwidth}).Apply(&s.Resources); err != nil {
+		return s, err
+	}
+	if err := e.Network.Apply(&s.Network); err != nil {
+		return s, err
+	}
+	s.NoRoot = e.Sudo != nil && !*e.Sudo
+	s = s.Clone()
+	return s, Lease{e.Timeout, e.IdleTimeout, e.IdlePolicy, e.TimeoutPolicy}.Apply(&s)
+}
+
+// Policy is what a sandbox may reach.
+type Policy struct {
+	Mode  string   `json:"mode" default:"" doc:"none: no egress; allow: only the destinations in the list; open: everything but the host and private addresses"`
+	Allow []string `json:"allow" nullable:"true" doc:"Allowed destinations: names, *.names, addresses and ranges, each optionally with :port"`
+}
+
+// Apply puts the policy into n and validates it. A nil policy changes nothing.
+func (p *Policy) Apply(n *sandbox.Network) error {
+	if p == nil {
+		return nil
+	}
+	mode := sandbox.NetworkMode(p.Mode)
+	if mode == "" {
+		mode = n.Mode
+		if len(p.Allow) > 0 {
+			mode = sandbox.NetworkAllow
+		}
+	}
+	*n = sandbox.Network{Mode: mode, Allow: p.Allow}
+	_, err := egress.Parse(*n)
+	return err
+}
+
+// Lease is how long a sandbox lives, as requests and environments write it.
+type Lease struct {
+	Timeout, Idle *float64 // minutes
+	Policy        string
+	End           string // what happens when Timeout is reached
+}
+
+// Apply overrides the parts of the lifetime that are given.
+func (l Lease) Apply(s *sandbox.Spec) error {
+	for _, f := range []struct {
+		what    string
+		minutes *float64
+		to      *time.Duration
+	}{{"timeout", l.Timeout, &s.Lifetime.Timeout}, {"idle_timeout", l.Idle, &s.Lifetime.IdleTimeout}} {
+		switch {
+		case f.minutes == nil || *f.minutes == 0:
+		case *f.minutes == -1:
+			*f.to = sandbox.Never
+		case !(*f.minutes > 0) || *f.minutes > 1e6:
+			return fmt.Errorf("%s %v: use minutes, or -1 for never", f.what, *f.minutes)
+		default:
+			*f.to = time.Duration(*f.minutes * float64(time.Minute))
+		}
+	}
+	switch l.End {
+	case "":
+	case "delete":
+		s.Lifetime.EndPolicy, s.Lifetime.Period = "", 0
+	case "stop", "pause":
+		s.Lifetime.EndPolicy, s.Lifetime.Period = sandbox.IdlePolicy(l.End), max(s.Lifetime.Timeout, 0)
+	default:
+		return fmt.Errorf("timeout_policy %.40q: use delete, stop or pause", l.End)
+	}
+	switch l.Policy {
+	case "":
+		return nil
+	case "scaledown":
+		s.Lifetime.IdlePolicy = sandbox.IdleStop
+		note.Set(s, note.Scaledown, "true")
+	case "delete", "stop", "pause":
+		s.Lifetime.IdlePolicy = sandbox.IdlePolicy(l.Policy)
+		delete(s.Annotations, note.Scaledown)
+	default:
+		return fmt.Errorf("idle_policy %.40q: use delete, stop, scaledown or pause", l.Policy)
+	}
+	return nil
+}
+
+// Minutes writes a timeout; -1 is never.
+func Minutes(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Minutes()
+}

@@ -1,0 +1,345 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+const (
+	// grace is how long after its start a hub puts nothing to sleep: clients that
+	// the restart cut off need time to come back.
+	grace = 30 * time.Second
+	// retryEvery is how long the clock waits after a failure.
+	retryEvery = 30 * time.Second
+	// askTimeout bounds short questions to a sandbox or its provider.
+	askTimeout = 5 * time.Second
+)
+
+// Expiry is when a sandbox's time is up; false: never.
+func Expiry(sb sandbox.Sandbox) (time.Time, bool) {
+	l := sb.Spec.Lifetime
+	if l.Timeout <= 0 {
+		return time.Time{}, false
+	}
+	at := sb.Created.Add(l.Timeout)
+	if l.Period == 0 {
+		return at, true
+	}
+	if sb.State != sandbox.Running {
+		return time.Time{}, false
+	}
+	if !sb.Changed.Before(at) {
+		at = sb.Changed.Add(l.Period)
+	}
+	return at, true
+}
+
+// canIdle reports whether the idle policy applies to a sandbox in its state.
+func canIdle(sb sandbox.Sandbox) bool {
+	switch sb.State {
+	case sandbox.Running:
+		return sb.Spec.Lifetime.IdleTimeout > 0
+	case sandbox.Failed:
+		return sb.Spec.Lifetime.IdleTimeout > 0 && sb.Spec.Lifetime.IdlePolicy == sandbox.IdleDelete
+	}
+	return false
+}
+
+// due is when the clock must look at the sandbox next, and whether because its
+// time is up; zero: never, as things stand. One in use is looked at again when
+// it could have been unused for long enough. b.mu is held.
+func (b *Box) due(sb sandbox.Sandbox, began, now time.Time) (at time.Time, expired bool) {
+	if sb.State == sandbox.Creating || sb.State == sandbox.Deleting {
+		return time.Time{}, false
+	}
+	at, expired = Expiry(sb)
+	if canIdle(sb) {
+		last := b.last
+		if b.open > 0 {
+			last = now
+		}
+		idle := last.Add(sb.Spec.Lifetime.IdleTimeout)
+		if early := began.Add(grace); idle.Before(early) && sb.Created.Before(began) {
+			idle = early
+		}
+		if !expired || idle.Before(at) {
+			at, expired = idle, false
+		}
+	}
+	if !at.IsZero() && at.Before(b.retry) {
+		at = b.retry
+	}
+	return at, expired
+}
+
+// clock ends sandboxes whose timeout or idle timeout is reached.
+type clock struct {
+	fleet *Fleet
+	kick  chan struct{} // something changed
+
+	mu    sync.Mutex
+	began time.Time
+}
+
+func (c *clock) begin(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began = now
+}
+
+func (c *clock) started() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.began
+}
+
+// wake makes the clock look again.
+func (c *clock) wake() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run acts on sandboxes that are due. Use only postpones an alarm, so the clock
+// need not be told of it.
+func (c *clock) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-c.kick:
+		}
+		if next := c.tick(time.Now()); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(time.Until(next), time.Millisecond))
+		}
+	}
+}
+
+// tick starts to act on all that is due, and returns when to look again.
+func (c *clock) tick(now time.Time) (next time.Time) {
+	began := c.started()
+	for _, b := range c.fleet.all() {
+		b.mu.Lock()
+		at, expired := b.due(b.sb, began, now)
+		act := !b.acting && !b.closed && !at.IsZero() && !at.After(now)
+		if act {
+			b.acting = true
+		}
+		acting := b.acting
+		b.mu.Unlock()
+		switch {
+		case act:
+			if !c.fleet.Tasks.Go(func(ctx context.Context) { c.act(ctx, b, expired) }) {
+				return time.Time{}
+			}
+		case !acting && !at.IsZero() && (next.IsZero() || at.Before(next)):
+			next = at
+		}
+	}
+	return next
+}
+
+// act ends a sandbox or puts it to sleep, unless things have changed.
+func (c *clock) act(ctx context.Context, b *Box, expired bool) {
+	err := c.settle(ctx, b, expired)
+	b.mu.Lock()
+	b.acting = false
+	if err != nil {
+		b.retry = time.Now().Add(retryEvery)
+	}
+	b.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		c.fleet.Log.Error("cannot end an idle or expired sandbox; retrying later", "sandbox", b.id, "error", err)
+	}
+	c.wake()
+}
+
+// settle does what is due for one sandbox.
+func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
+	f := c.fleet
+	sb, err := f.Provider.Get(ctx, b.id)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		f.Forget(b.id)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.Observe(sb)
+	if !expired {
+		return c.suspend(ctx, b, sb)
+	}
+	if at, ok := Expiry(sb); !ok || at.After(time.Now()) {
+		return nil // it was given more time
+	}
+	policy := sb.Spec.Lifetime.EndPolicy
+	if policy == sandbox.IdlePause || policy == sandbox.IdleStop {
+		if !b.blockUntil() {
+			return nil
+		}
+		defer b.unblock()
+		f.History.Add("expired", time.Now(), sb, "timeout reached: "+string(policy))
+		return c.sleep(ctx, b, sb, policy)
+	}
+	f.History.Add("expired", time.Now(), sb, "timeout reached")
+	return c.delete(ctx, b, "expired")
+}
+
+func (c *clock) delete(ctx context.Context, b *Box, why string) error {
+	f := c.fleet
+	err := f.Provider.Delete(ctx, b.id)
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	f.counts.ended(1, why)
+	if err == nil {
+		f.Observer.Acted("clock_delete", b.seen())
+	}
+	f.Forget(b.id)
+	return nil
+}
+
+// suspend applies the idle policy to a sandbox. Requests wait meanwhile; they wake
+// the sandbox afterwards.
+func (c *clock) suspend(ctx context.Context, b *Box, sb sandbox.Sandbox) error {
+	f := c.fleet
+	if sb.State == sandbox.Running && IsNative(sb) && b.isBusy(ctx) {
+		f.Touch(b.id)
+		return nil
+	}
+	now := time.Now()
+	if !b.block(sb, c.started(), now) {
+		return nil
+	}
+	defer b.unblock()
+	policy := sb.Spec.Lifetime.IdlePolicy
+	f.History.Add("idle", now, sb, "idle timeout reached: "+string(policy))
+	if policy != sandbox.IdlePause && policy != sandbox.IdleStop {
+		return c.delete(ctx, b, "idle")
+	}
+	return c.sleep(ctx, b, sb, policy)
+}
+
+// sleep pauses or stops a sandbox, while requests wait.
+func (c *clock) sleep(ctx context.Context, b *Box, sb sandbox.Sandbox, policy sandbox.IdlePolicy) (err error) {
+	f := c.fleet
+	if policy == sandbox.IdlePause {
+		err = f.Provider.Pause(ctx, b.id)
+	} else {
+		err = f.Provider.Stop(ctx, b.id)
+		b.transport.CloseIdleConnections()
+	}
+	if err != nil {
+		return err
+	}
+	f.counts.ended(1, string(policy))
+	f.Observer.Acted("clock_"+string(policy), sb)
+	if sb, err = f.Provider.Get(ctx, b.id); err == nil {
+		f.Observe(sb)
+	}
+	return nil
+}
+
+// block makes requests wait, if the sandbox is still idle.
+func (b *Box) block(sb sandbox.Sandbox, began, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, expired := b.due(sb, began, now)
+	if at.IsZero() || expired || at.After(now) || b.hold != nil {
+		return false
+	}
+	b.hold = make(chan struct{})
+	return true
+}
+
+// blockUntil makes requests wait, whatever they are; false if they wait already.
+func (b *Box) blockUntil() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hold != nil {
+		return false
+	}
+	b.hold = make(chan struct{})
+	return true
+}
+
+// unblock lets requests go on.
+func (b *Box) unblock() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.hold)
+	b.hold = nil
+}
+
+// isBusy asks the sandbox's server whether something runs that nobody waits for.
+// A server that does not know the question, such as the public image's, is asked
+// for its sessions.
+func (b *Box) isBusy(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var now struct {
+		Busy *bool `json:"busy"`
+	}
+	if b.ask(ctx, "/v1/sandbox/activity?limit=0", &now) && now.Busy != nil {
+		return *now.Busy
+	}
+	type session struct {
+		Command *string `json:"current_command"`
+		Status  string  `json:"status"`
+	}
+	var bash struct {
+		Data []session `json:"data"`
+	}
+	var shell struct {
+		Data struct {
+			Sessions map[string]session `json:"sessions"`
+		} `json:"data"`
+	}
+	if b.ask(ctx, "/v1/bash/sessions", &bash) {
+		for _, s := range bash.Data {
+			if s.Command != nil {
+				return true
+			}
+		}
+	}
+	if b.ask(ctx, "/v1/shell/sessions", &shell) {
+		for _, s := range shell.Data.Sessions {
+			if s.Command != nil || s.Status == "active" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// maxAnswer bounds what the server inside may reply to the hub's own questions.
+const maxAnswer = 4 << 20
+
+// ask asks the server inside; false if it has no answer.
+func (b *Box) ask(ctx context.Context, path string, answer any) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ServerHost+path, nil)
+	if err != nil {
+		return false
+	}
+	res, err := b.transport.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return false
+	}
+	return json.NewDecoder(http.MaxBytesReader(nil, res.Body, maxAnswer)).Decode(answer) == nil
+}

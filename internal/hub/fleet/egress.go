@@ -1,0 +1,236 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// openEgress serves a sandbox's egress proxy, or updates its rules. It is called
+// whenever a sandbox was seen, so what fails now is tried again.
+func (f *Fleet) openEgress(b *Box, sb sandbox.Sandbox) {
+	e, ok := f.Provider.(sandbox.Egresser)
+	if !ok || sb.State == sandbox.Deleting || !f.Provider.Abilities().Egress {
+		return
+	}
+	if !b.beginEgress() {
+		f.applyRules(b, sb.Spec.Network)
+		return
+	}
+	// The provider is asked without a lock: it may take its time.
+	p, l, err := f.listenEgress(e, sb)
+	if err != nil {
+		// While a sandbox is being created its folder may not be there yet.
+		if sb.State != sandbox.Creating && !errors.Is(err, sandbox.ErrNotFound) {
+			f.Log.Error("cannot open the egress proxy of a sandbox", "sandbox", b.id, "error", err)
+		}
+		b.endEgress(nil, nil, sandbox.Network{})
+		return
+	}
+	served := make(chan struct{})
+	if !b.endEgress(p, served, sb.Spec.Network) || !f.Tasks.Go(func(ctx context.Context) {
+		defer close(served)
+		defer context.AfterFunc(ctx, func() { p.Close() })()
+		f.serveEgress(ctx, e, b, p, l)
+	}) {
+		l.Close()
+		p.Close()
+		b.dropEgress(served)
+		return
+	}
+	f.applyRules(b, b.seen().Spec.Network)
+}
+
+// beginEgress reports whether the caller shall open the egress proxy. If somebody
+// else is opening it, it waits for that.
+func (b *Box) beginEgress() bool {
+	for {
+		b.mu.Lock()
+		opening := b.opening
+		if opening == nil {
+			begins := !b.closed && b.out == nil
+			if begins {
+				b.opening = make(chan struct{})
+			}
+			b.mu.Unlock()
+			return begins
+		}
+		b.mu.Unlock()
+		<-opening
+	}
+}
+
+// endEgress ends the opening, with a proxy or without one. It reports false if
+// the sandbox is gone, and the proxy is not needed any more.
+func (b *Box) endEgress(p *egress.Proxy, served chan struct{}, rules sandbox.Network) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.opening)
+	b.opening = nil
+	if b.closed {
+		return false
+	}
+	b.out, b.served, b.rules = p, served, rules
+	return true
+}
+
+// dropEgress forgets a proxy that is not going to be served.
+func (b *Box) dropEgress(served chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.served == served {
+		b.out, b.served = nil, nil
+		close(served)
+	}
+}
+
+// egress returns the sandbox's egress proxy, which it waits for if it is being
+// opened; nil if there is none.
+func (b *Box) egress() *egress.Proxy {
+	for {
+		b.mu.Lock()
+		out, opening := b.out, b.opening
+		b.mu.Unlock()
+		if opening == nil {
+			return out
+		}
+		<-opening
+	}
+}
+
+// listenEgress makes a proxy and asks the provider where to serve it.
+func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Proxy, net.Listener, error) {
+	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private, Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
+		Observe: func(r egress.Record) { f.logConnection(sb.ID, r) }}
+	if f.ChangeEgress != nil {
+		f.ChangeEgress(&cfg)
+	}
+	p, err := egress.New(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := e.Egress(f.Tasks.Context(), sb.ID)
+	if err != nil {
+		p.Close()
+		return nil, nil, err
+	}
+	return p, l, nil
+}
+
+// applyRules changes the rules of an open egress proxy.
+func (f *Fleet) applyRules(b *Box, rules sandbox.Network) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.out == nil || reflect.DeepEqual(b.rules, rules) {
+		return
+	}
+	if err := b.out.Set(rules); err != nil {
+		f.Log.Error("cannot apply network rules", "sandbox", b.id, "error", err)
+		return
+	}
+	b.rules = rules
+}
+
+// serveEgress serves until the proxy is closed. A listener that fails is replaced.
+func (f *Fleet) serveEgress(ctx context.Context, e sandbox.Egresser, b *Box, p *egress.Proxy, l net.Listener) {
+	for {
+		err := p.Serve(l)
+		select {
+		case <-p.Done():
+			return
+		default:
+		}
+		f.Log.Warn("the egress proxy of a sandbox failed; reopening it", "sandbox", b.id, "error", err)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.Done():
+				return
+			case <-time.After(time.Second):
+			}
+			if l, err = e.Egress(ctx, b.id); err == nil {
+				break
+			}
+			if errors.Is(err, sandbox.ErrNotFound) {
+				return
+			}
+		}
+	}
+}
+
+func (f *Fleet) logConnection(id string, r egress.Record) {
+	f.counts.egress(1, r.Verdict)
+	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "host", r.Host, "port", r.Port, "address", r.Address, "verdict", r.Verdict, "reason", r.Reason)
+}
+
+// Connections returns the latest egress connections of a sandbox, oldest first.
+func (f *Fleet) Connections(sb sandbox.Sandbox) []egress.Record {
+	if p := f.box(sb).egress(); p != nil {
+		return p.Records()
+	}
+	return nil
+}
+
+// RefreshCredentials updates the egress proxies of an owner's sandboxes after its
+// secrets have changed.
+func (f *Fleet) RefreshCredentials(owner string) {
+	for _, b := range f.all() {
+		sb := b.seen()
+		if sb.Spec.Owner != owner || sb.Spec.Annotations[note.Secrets] == "" {
+			continue
+		}
+		if p := b.egress(); p != nil {
+			if err := p.SetCredentials(f.Secrets.Credentials(sb.Spec)); err != nil {
+				f.Log.Error("cannot broker secrets", "sandbox", sb.ID, "error", err)
+			}
+		}
+	}
+}
+
+// maxTraffic bounds the owners whose past traffic is remembered.
+const maxTraffic = 10000
+
+// traffic remembers what sandboxes that are gone exchanged with the outside.
+type traffic struct {
+	mu   sync.Mutex
+	gone map[string]egress.Stats // by owner
+}
+
+func (t *traffic) keep(b *Box) {
+	p := b.egress()
+	if p == nil {
+		return
+	}
+	s, owner := p.Stats(), b.seen().Spec.Owner
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum, known := t.gone[owner]
+	if !known && len(t.gone) >= maxTraffic {
+		return
+	}
+	sum.Sent, sum.Received = sum.Sent+s.Sent, sum.Received+s.Received
+	t.gone[owner] = sum
+}
+
+// Traffic is what an owner's sandboxes exchanged with the outside since the hub
+// was started.
+func (f *Fleet) Traffic(owner string) egress.Stats {
+	f.traffic.mu.Lock()
+	sum := f.traffic.gone[owner]
+	f.traffic.mu.Unlock()
+	for _, b := range f.all() {
+		if p := b.egress(); p != nil && b.seen().Spec.Owner == owner {
+			s := p.Stats()
+			sum.Sent, sum.Received = sum.Sent+s.Sent, sum.Received+s.Received
+		}
+	}
+	return sum
+}

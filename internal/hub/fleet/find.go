@@ -1,0 +1,116 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// idPrefix begins the IDs of sandboxes.
+const idPrefix = "sb-"
+
+// Find is the only way from a name to a sandbox. It knows the caller's own; those
+// of others do not exist. An ID is as good as a name; by it an admin finds the
+// sandboxes of all tenants, and a caller with a link the one that it is for.
+func (f *Fleet) Find(ctx context.Context, name string) (sandbox.Sandbox, error) {
+	call := op.CallOf(ctx)
+	sb, err := f.directory.find(ctx, call, name)
+	// E2B's clients write IDs without a dash.
+	if id, ok := address.ParseClientID(name); ok && err != nil {
+		sb, err = f.directory.find(ctx, call, id)
+	}
+	if err != nil {
+		call.TargetName = fault.Clip(name)
+		return sandbox.Sandbox{}, err
+	}
+	call.Target, call.TargetName = sb.ID, sb.Spec.Name
+	return sb, nil
+}
+
+// key is what a name means: names are unique for each owner.
+type key struct{ owner, name string }
+
+func keyOf(sb sandbox.Sandbox) key { return key{sb.Spec.Owner, sb.Spec.Name} }
+
+// directory remembers which ID a name stands for. It is a cache, never the truth.
+type directory struct {
+	provider sandbox.Provider
+
+	mu  sync.Mutex
+	ids map[key]string
+}
+
+func (d *directory) add(sb sandbox.Sandbox) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ids[keyOf(sb)] = sb.ID
+}
+
+func (d *directory) remove(sb sandbox.Sandbox) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k := keyOf(sb); d.ids[k] == sb.ID {
+		delete(d.ids, k)
+	}
+}
+
+func (d *directory) find(ctx context.Context, call *op.Call, name string) (sandbox.Sandbox, error) {
+	if sandbox.CheckName(name) != nil {
+		return sandbox.Sandbox{}, fault.NoSandbox(name)
+	}
+	if call.Share != nil {
+		if call.Share.Sandbox != name {
+			return sandbox.Sandbox{}, fault.NoSandbox(name)
+		}
+		sb, err := d.provider.Get(ctx, name)
+		return sb, fault.FromProvider(name, err)
+	}
+	owner := caller.Owner(ctx)
+	sb, err := d.findOwned(ctx, key{owner, name})
+	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound || !strings.HasPrefix(name, idPrefix) {
+		return sb, err
+	}
+	sb, gone := d.provider.Get(ctx, name)
+	if gone != nil || sb.Spec.Owner != owner && !caller.IsAdmin(call) {
+		return sandbox.Sandbox{}, err
+	}
+	return sb, nil
+}
+
+// findOwned finds a sandbox by its owner and name.
+func (d *directory) findOwned(ctx context.Context, k key) (sandbox.Sandbox, error) {
+	d.mu.Lock()
+	id, known := d.ids[k]
+	d.mu.Unlock()
+	if known {
+		sb, err := d.provider.Get(ctx, id)
+		if err == nil && keyOf(sb) == k {
+			return sb, nil
+		}
+		if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+			return sandbox.Sandbox{}, fault.FromProvider(k.name, err)
+		}
+	}
+	list, err := d.provider.List(ctx, sandbox.Filter{Owner: k.owner, Name: k.name})
+	if err != nil {
+		return sandbox.Sandbox{}, fault.FromProvider(k.name, err)
+	}
+	for _, sb := range list {
+		// A filter without an owner selects everybody's.
+		if keyOf(sb) == k {
+			d.add(sb)
+			return sb, nil
+		}
+	}
+	d.mu.Lock()
+	delete(d.ids, k)
+	d.mu.Unlock()
+	return sandbox.Sandbox{}, fault.NoSandbox(k.name)
+}

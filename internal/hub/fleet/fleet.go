@@ -1,0 +1,377 @@
+// Package fleet holds what a hub runs for each sandbox: its connections, its
+// clock, its egress proxy. It finds sandboxes for callers, wakes them when they
+// are used, puts them to sleep when they are not, and deletes them when their time
+// is up.
+//
+// It keeps no record: what the provider knows is the truth, and everything here
+// can be lost and rebuilt at any time. It refuses to show anybody a sandbox of
+// another owner.
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/authority"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Secrets are what sandboxes are given beside their Spec.
+type Secrets interface {
+	// Credentials are the headers that a sandbox's egress proxy adds.
+	Credentials(sandbox.Spec) []egress.Credential
+	// Provision tells a sandbox that has just started its secrets.
+	Provision(context.Context, sandbox.Sandbox) error
+}
+
+// Observer is told what happens to the fleet.
+type Observer interface {
+	// Gone is called when a sandbox does not exist any more.
+	Gone(id string)
+	// Acted is called when the fleet did something by itself.
+	Acted(what string, sb sandbox.Sandbox)
+	// Swept is called once a minute.
+	Swept(ctx context.Context)
+}
+
+// Config of a Fleet.
+type Config struct {
+	Provider sandbox.Provider
+	Secrets  Secrets
+	Observer Observer
+	History  *history.Log
+	Tasks    *task.Group
+
+	// WakeWait is how long a connection waits for a sleeping sandbox.
+	WakeWait time.Duration
+	// Private lists addresses that sandboxes may reach although they are not public.
+	Private []netip.Prefix
+	// Authority vouches for hosts to whose requests a secret is added.
+	Authority *authority.Authority
+	// ChangeEgress changes the configuration of egress proxies; for tests.
+	ChangeEgress func(*egress.Config)
+
+	Metrics *metric.Registry
+	Log     *slog.Logger
+}
+
+// Fleet is the sandboxes that a hub runs.
+type Fleet struct {
+	Config
+	directory directory
+	clock     clock
+	traffic   traffic
+	watch     watchState
+	counts    counts
+
+	mu     sync.Mutex
+	closed bool
+	boxes  map[string]*Box // by ID
+}
+
+// counts are the fleet's metrics. Labels are few and fixed.
+type counts struct {
+	woken  func(n float64, values ...string)
+	ended  func(n float64, values ...string)
+	egress func(n float64, values ...string)
+}
+
+// New returns a fleet. It starts nothing.
+func New(cfg Config) *Fleet {
+	f := &Fleet{Config: cfg, boxes: map[string]*Box{}}
+	f.directory = directory{provider: cfg.Provider, ids: map[key]string{}}
+	f.clock = clock{fleet: f, kick: make(chan struct{}, 1)}
+	f.traffic.gone = map[string]egress.Stats{}
+	f.counts = counts{
+		woken:  cfg.Metrics.Counter("cove_wakes_total", "Sandboxes woken by a request, by result.", "result"),
+		ended:  cfg.Metrics.Counter("cove_timeouts_total", "Sandboxes whose timeout or idle timeout was reached, by action.", "done"),
+		egress: cfg.Metrics.Counter("cove_egress_total", "Egress connections of sandboxes, by verdict.", "verdict"),
+	}
+	cfg.Metrics.Gauge("cove_sandboxes", "Sandboxes by state.", "state", f.states)
+	return f
+}
+
+// Begin starts the clocks and takes up the sandboxes that exist.
+func (f *Fleet) Begin() {
+	f.clock.begin(time.Now())
+	f.Tasks.Go(f.watchProvider)
+	f.Tasks.Go(f.clock.run)
+	f.Tasks.Go(f.sweep)
+}
+
+// Close ends what runs for the sandboxes, which live on. The task group must have
+// been waited for.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	f.closed = true
+	left := f.boxes
+	f.boxes = map[string]*Box{}
+	f.mu.Unlock()
+	for _, b := range left {
+		b.close()
+	}
+}
+
+// all lists the boxes.
+func (f *Fleet) all() []*Box {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]*Box, 0, len(f.boxes))
+	for _, b := range f.boxes {
+		out = append(out, b)
+	}
+	return out
+}
+
+// known returns the box of a sandbox; nil if there is none.
+func (f *Fleet) known(id string) *Box {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.boxes[id]
+}
+
+// Knows reports whether the fleet runs anything for a sandbox.
+func (f *Fleet) Knows(id string) bool { return f.known(id) != nil }
+
+// box returns the box of a sandbox. It makes one if there is none.
+func (f *Fleet) box(sb sandbox.Sandbox) *Box {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b, ok := f.boxes[sb.ID]; ok {
+		return b
+	}
+	b := &Box{id: sb.ID, sb: sb, last: lastUse(sb)}
+	b.kept = b.last
+	b.transport = f.newTransport(b)
+	if !f.closed {
+		f.boxes[sb.ID] = b
+		f.directory.add(sb)
+	}
+	return b
+}
+
+// lastUse is when a sandbox that this hub did not create was last used. It is
+// noted only now and then, so the true time may be a little later.
+func lastUse(sb sandbox.Sandbox) time.Time {
+	last := sb.Changed
+	if n, err := strconv.ParseInt(sb.Spec.Annotations[note.Active], 10, 64); err == nil {
+		noted := time.Unix(n, 0).Add(sweepEvery)
+		if now := time.Now(); noted.After(now) {
+			noted = now
+		}
+		if noted.After(last) {
+			last = noted
+		}
+	}
+	return last
+}
+
+// LastActive is when a sandbox was last used.
+func (f *Fleet) LastActive(sb sandbox.Sandbox) time.Time {
+	b := f.known(sb.ID)
+	if b == nil {
+		return lastUse(sb)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open > 0 {
+		return time.Now()
+	}
+	return b.last
+}
+
+// Touch notes that a sandbox is used.
+func (f *Fleet) Touch(id string) {
+	if b := f.known(id); b != nil {
+		b.mu.Lock()
+		b.last = time.Now()
+		b.mu.Unlock()
+	}
+}
+
+// Observe updates what runs for a sandbox to the state that it has now.
+func (f *Fleet) Observe(sb sandbox.Sandbox) {
+	b := f.box(sb)
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return
+	}
+	before := b.sb
+	b.sb = sb
+	if sb.State == sandbox.Running && sb.Changed.After(b.last) {
+		b.last = sb.Changed
+	}
+	b.mu.Unlock()
+	if before.Spec.Name != sb.Spec.Name || before.Spec.Owner != sb.Spec.Owner {
+		f.directory.remove(before)
+		f.directory.add(sb)
+	}
+	f.openEgress(b, sb)
+	f.clock.wake()
+}
+
+// Forget ends what runs for a sandbox that is gone.
+func (f *Fleet) Forget(id string) {
+	f.mu.Lock()
+	b := f.boxes[id]
+	delete(f.boxes, id)
+	f.mu.Unlock()
+	f.Observer.Gone(id)
+	if b == nil {
+		return
+	}
+	f.traffic.keep(b)
+	f.directory.remove(b.seen())
+	b.close()
+}
+
+// states counts sandboxes as last seen.
+func (f *Fleet) states() map[string]float64 {
+	out := map[string]float64{}
+	for _, s := range []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Paused, sandbox.Stopped, sandbox.Failed, sandbox.Deleting} {
+		out[string(s)] = 0
+	}
+	for _, b := range f.all() {
+		out[string(b.seen().State)]++
+	}
+	return out
+}
+
+// watchState is how the watch of the provider goes.
+type watchState struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (w *watchState) set(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+}
+
+// Fault is why the fleet does not learn what happens to its sandboxes; nil: it does.
+func (f *Fleet) Fault() error {
+	f.watch.mu.Lock()
+	defer f.watch.mu.Unlock()
+	return f.watch.err
+}
+
+// watchProvider follows the provider, which alone knows what happens to sandboxes.
+func (f *Fleet) watchProvider(ctx context.Context) {
+	for pause := time.Duration(0); ctx.Err() == nil; pause = min(max(2*pause, 50*time.Millisecond), 5*time.Second) {
+		events, err := f.Provider.Watch(ctx)
+		if err == nil {
+			pause = 0
+			f.watch.set(nil)
+			f.prune(ctx)
+			for e := range events {
+				f.handle(e)
+			}
+		} else if ctx.Err() == nil {
+			f.watch.set(err)
+			f.Log.Error("cannot watch the sandboxes", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// prune forgets sandboxes that are gone; their end may not have been announced.
+func (f *Fleet) prune(ctx context.Context) {
+	list, err := f.Provider.List(ctx, sandbox.Filter{})
+	if err != nil {
+		return
+	}
+	for _, b := range f.all() {
+		if !slices.ContainsFunc(list, func(sb sandbox.Sandbox) bool { return sb.ID == b.id }) {
+			f.Forget(b.id)
+		}
+	}
+}
+
+// handle takes note of one event and adds it to the history.
+func (f *Fleet) handle(e sandbox.Event) {
+	if e.Kind == sandbox.Deleted {
+		f.Forget(e.Sandbox.ID)
+	} else {
+		f.Observe(e.Sandbox)
+		b := f.box(e.Sandbox)
+		b.mu.Lock()
+		before := b.announced
+		b.announced = e.Sandbox
+		b.mu.Unlock()
+		if e.Kind == sandbox.Existing || e.Kind == sandbox.Changed && same(before, e.Sandbox) {
+			return // only the hub's own records on it have changed
+		}
+	}
+	f.History.Add(string(e.Kind), e.Time, e.Sandbox, e.Message)
+}
+
+// same reports whether two states of a sandbox differ in the hub's records at most.
+func same(a, b sandbox.Sandbox) bool {
+	a.Spec.Annotations, b.Spec.Annotations = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// sweepEvery is how often the time of last use is stored with the provider.
+const sweepEvery = time.Minute
+
+// sweep stores now and then when sandboxes were last used, so that the next hub
+// knows, and forgets those that are gone.
+func (f *Fleet) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.SaveActivity(ctx)
+			f.prune(ctx)
+			f.Observer.Swept(ctx)
+			f.clock.wake()
+		}
+	}
+}
+
+// SaveActivity stores with the provider when each sandbox was last used.
+func (f *Fleet) SaveActivity(ctx context.Context) {
+	for _, b := range f.all() {
+		b.mu.Lock()
+		if b.open > 0 {
+			b.last = time.Now()
+		}
+		last, state := b.last, b.sb.State
+		stale := last.Sub(b.kept) >= time.Second && state != sandbox.Creating && state != sandbox.Deleting
+		b.mu.Unlock()
+		if !stale || ctx.Err() != nil {
+			continue
+		}
+		short, cancel := context.WithTimeout(ctx, askTimeout)
+		_, err := f.Provider.Update(short, b.id, func(s *sandbox.Spec) error {
+			note.Set(s, note.Active, strconv.FormatInt(last.Unix(), 10))
+			return nil
+		})
+		cancel()
+		if err != nil {
+			continue // it is being changed; the next sweep will do
+		}
+		b.mu.Lock()
+		b.kept = last
+		b.mu.Unlock()
+	}
+}

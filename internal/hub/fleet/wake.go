@@ -1,0 +1,186 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+const (
+	// wakeLimit ends a waking that gets nowhere.
+	wakeLimit = 5 * time.Minute
+	// wakeRest is how long a failed waking is not tried again: callers retry faster
+	// than a broken program fails.
+	wakeRest = 3 * time.Second
+)
+
+// flight is one waking, whoever waits for it.
+type flight struct {
+	done  chan struct{}
+	err   error // from done on
+	ended time.Time
+}
+
+// ErrWaking means that a sandbox is waking up but not there yet.
+var ErrWaking = errors.New("the sandbox is waking up")
+
+// Enter counts a request in and returns when the sandbox is awake, or ErrWaking
+// when that takes longer than the caller's patience. The caller must leave the box.
+func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Duration) (*Box, error) {
+	b := f.box(sb)
+	if err := b.use(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.awaken(ctx, b, patience); err != nil {
+		b.Leave()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Visit is Enter for a caller who may only read: it neither wakes a sandbox nor keeps it
+// from falling asleep.
+func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
+	if sb.State != sandbox.Running {
+		return nil, op.Errorf(op.Conflict, "sandbox %q is %s, and read-only access does not wake it; ask its owner to start it", sb.Spec.Name, sb.State)
+	}
+	return f.box(sb), nil
+}
+
+// awaken returns when the sandbox runs.
+func (f *Fleet) awaken(ctx context.Context, b *Box, patience time.Duration) error {
+	sb, err := f.Provider.Get(ctx, b.id)
+	if err != nil || sb.State == sandbox.Running {
+		return err
+	}
+	w := f.wake(b)
+	if w == nil {
+		return sandbox.ErrClosed
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		return w.err
+	case <-timer.C:
+		return ErrWaking
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// wake begins to wake a sandbox, or joins whoever does. It outlives its callers.
+func (f *Fleet) wake(b *Box) *flight {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.flight; w != nil {
+		select {
+		case <-w.done:
+			if w.err != nil && time.Since(w.ended) < wakeRest {
+				return w
+			}
+		default:
+			return w
+		}
+	}
+	w := &flight{done: make(chan struct{})}
+	if !f.Tasks.Go(func(life context.Context) {
+		defer close(w.done)
+		ctx, cancel := context.WithTimeout(life, wakeLimit)
+		defer cancel()
+		err := f.rouse(ctx, b)
+		result := "woken"
+		if err != nil {
+			result = "failed"
+			f.Log.Warn("cannot wake a sandbox", "sandbox", b.id, "error", err)
+			if life.Err() != nil {
+				err = fmt.Errorf("%w: %w", sandbox.ErrClosed, err)
+			}
+		}
+		w.err, w.ended = err, time.Now()
+		f.counts.woken(1, result)
+	}) {
+		return nil
+	}
+	b.flight = w
+	return w
+}
+
+// rouse brings a sandbox from any state to Running.
+func (f *Fleet) rouse(ctx context.Context, b *Box) error {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		sb, err := f.Provider.Get(ctx, b.id)
+		if err != nil {
+			return err
+		}
+		switch sb.State {
+		case sandbox.Running:
+			f.Observe(sb)
+			return nil
+		case sandbox.Paused:
+			err = f.Provider.Resume(ctx, b.id)
+		case sandbox.Stopped, sandbox.Failed:
+			f.openEgress(b, sb)
+			err = f.Start(ctx, b.id, f.Provider.Start)
+		case sandbox.Deleting:
+			return sandbox.ErrNotFound
+		case sandbox.Creating:
+			err = sandbox.ErrState // its creator is working on it
+		}
+		switch {
+		case err == nil:
+			continue
+		case !errors.Is(err, sandbox.ErrState):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Start starts a sandbox and provisions it with its secrets. One that cannot be
+// provisioned is stopped again: its server would do nothing.
+func (f *Fleet) Start(ctx context.Context, id string, start func(ctx context.Context, id string) error) error {
+	if b := f.known(id); b != nil {
+		// Connections from before the start are dead, before and after it.
+		b.transport.CloseIdleConnections()
+		defer b.transport.CloseIdleConnections()
+	}
+	before, err := f.Provider.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, id); err != nil {
+		return err
+	}
+	sb, err := f.Provider.Get(ctx, id)
+	if err != nil || before.State == sandbox.Running && before.Changed.Equal(sb.Changed) {
+		return err
+	}
+	if err := f.Secrets.Provision(ctx, sb); err != nil {
+		return errors.Join(err, f.Provider.Stop(context.WithoutCancel(ctx), id))
+	}
+	return nil
+}
+
+// Unreachable explains to a caller why it cannot get to a sandbox.
+func Unreachable(name string, err error) error {
+	var message string
+	switch {
+	case errors.Is(err, ErrWaking):
+		message = "sandbox %q is waking up; retry in a moment"
+	case errors.Is(err, context.DeadlineExceeded):
+		message = "sandbox %q does not wake up; read its logs, or stop and start it"
+	default:
+		return fault.FromProvider(name, err)
+	}
+	return &op.Error{Code: op.Unavailable, RetryAfter: fault.RetrySoon, Err: err, Msg: fmt.Sprintf(message, name)}
+}

@@ -1,0 +1,113 @@
+// Package history keeps the latest events of a hub for readers that come back
+// after a broken connection. It is bounded: a reader that is too slow is told that
+// it missed something.
+package history
+
+import (
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Size is how many events are kept.
+const Size = 2048
+
+// Event is one thing that happened to a sandbox.
+type Event struct {
+	Seq     int64
+	Kind    string
+	Time    time.Time
+	Sandbox sandbox.Sandbox // as it was right after, without environment and arguments
+	Message string
+}
+
+// Log numbers events and keeps the latest. A number means something only together
+// with the log's epoch: another hub counts from one again.
+type Log struct {
+	epoch string
+
+	mu      sync.Mutex
+	closed  bool
+	last    int64         // number of the latest; the first is 1
+	kept    []Event       // a ring once it is full: number n is at (n-1) % Size
+	changed chan struct{} // closed and replaced when something happens
+}
+
+// New returns an empty log.
+func New() *Log {
+	return &Log{epoch: strings.ToLower(rand.Text()[:8]), changed: make(chan struct{})}
+}
+
+// Add appends an event. What is large and may hold secrets is left out.
+func (l *Log) Add(kind string, at time.Time, sb sandbox.Sandbox, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	sb.Spec.Env, sb.Spec.Args, sb.Spec.Command = nil, nil, nil
+	l.last++
+	e := Event{l.last, kind, at, sb, message}
+	if len(l.kept) < Size {
+		l.kept = append(l.kept, e)
+	} else {
+		l.kept[(l.last-1)%Size] = e
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Since is what happened after a number.
+type Since struct {
+	Events  []Event
+	Last    int64 // number of the latest event
+	Lost    bool  // some are no longer kept, and Events is empty
+	Closed  bool
+	Changed <-chan struct{} // closed when more happens
+}
+
+// After returns what happened after number seq.
+func (l *Log) After(seq int64) Since {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Since{Last: l.last, Closed: l.closed, Changed: l.changed}
+	if s.Lost = seq > l.last || l.last-seq > Size; s.Lost {
+		return s
+	}
+	for n := seq + 1; n <= l.last; n++ {
+		s.Events = append(s.Events, l.kept[(n-1)%Size])
+	}
+	return s
+}
+
+// Last is the number of the latest event.
+func (l *Log) Last() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// ID names an event across hubs.
+func (l *Log) ID(seq int64) string { return l.epoch + "-" + strconv.FormatInt(seq, 10) }
+
+// Find returns the number of an ID; false if it is none of this log's.
+func (l *Log) Find(id string) (int64, bool) {
+	epoch, n, ok := strings.Cut(id, "-")
+	seq, err := strconv.ParseInt(n, 10, 64)
+	return seq, ok && err == nil && epoch == l.epoch && seq >= 0
+}
+
+// Close ends all readers. It is idempotent.
+func (l *Log) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+}

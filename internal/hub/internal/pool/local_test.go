@@ -1,0 +1,233 @@
+package pool_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
+	"github.com/cove-sandbox/cove/internal/provider/local"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// machine is a pool of real sandboxes with the real server in them.
+type machine struct {
+	t    testing.TB
+	p    *local.Provider
+	pool *pool.Pool
+}
+
+func newMachine(t testing.TB, want pool.Want, change ...func(*pool.Config)) *machine {
+	t.Helper()
+	testenv.NeedRoot(t)
+	testenv.Need(t, "go", "bash")
+	dir := t.TempDir()
+	hub, aio := filepath.Join(dir, "hub"), filepath.Join(dir, "aio")
+	testenv.Build(t, map[string]string{hub: "../../../provider/local/testdata/hub", aio: "../../../../cmd/aio"})
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	p, err := local.Open(t.Context(), local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/bin/aio", "serve"},
+		Binds: []local.Bind{{Source: aio, Target: "/run/bin/aio"}}, Env: map[string]string{"AIO_LOG_LEVEL": "debug"}, StopGrace: 2 * time.Second, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, p: p}
+	cfg := pool.Config{Provider: p, Log: log, Every: 20 * time.Millisecond,
+		Size: func() map[string]pool.Want { return map[string]pool.Want{"e": want} },
+		Bind: pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return p.Endpoint(ctx, id, 0) })}
+	for _, c := range change {
+		c(&cfg)
+	}
+	m.pool = pool.New(cfg)
+	t.Cleanup(func() {
+		m.pool.Close()
+		list, _ := p.List(context.Background(), sandbox.Filter{})
+		for _, sb := range list {
+			p.Delete(context.Background(), sb.ID)
+		}
+		p.Close()
+	})
+	if err := m.pool.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the pool is filled", func() bool { return m.pool.Ready()["e"] == want.Size })
+	return m
+}
+
+// call sends a request into a sandbox.
+func (m *machine) call(id, path, body string) (int, string) {
+	m.t.Helper()
+	ep, err := m.p.Endpoint(m.t.Context(), id, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	defer tr.CloseIdleConnections()
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequestWithContext(m.t.Context(), method, "http://sandbox"+path, strings.NewReader(body))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// bash runs a command in a sandbox and returns what it wrote.
+func (m *machine) bash(id, command string) string {
+	m.t.Helper()
+	body, _ := json.Marshal(map[string]any{"command": command})
+	status, reply := m.call(id, "/v1/bash/exec", string(body))
+	var out struct {
+		Success bool
+		Data    struct {
+			Stdout, Stderr string
+		}
+	}
+	if err := json.Unmarshal([]byte(reply), &out); status != 200 || err != nil || !out.Success {
+		m.t.Fatalf("%s: got %d %s, want status == 200 && out.Success", command, status, reply)
+	}
+	return out.Data.Stdout + out.Data.Stderr
+}
+
+// TestNothingShows: who gets a sandbox of the pool looks for its earlier life, and
+// for the neighbour who got one before, and finds what a cold one shows.
+func TestNothingShows(t *testing.T) {
+	want := pool.Want{Size: 2, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
+	m := newMachine(t, want)
+	first := m.pool.Ready()
+	// Nobody can use a member before it is told whose it is.
+	for _, sb := range m.list(pool.Owner) {
+		if status, _ := m.call(sb.ID, "/v1/bash/exec", `{"command":"true"}`); status != http.StatusServiceUnavailable {
+			t.Errorf("a member answered %d", status)
+		}
+		if status, _ := m.call(sb.ID, "/mcp", ""); status != http.StatusServiceUnavailable {
+			t.Errorf("a member answered %d", status)
+		}
+	}
+	claim := func(owner, secret string) sandbox.Sandbox {
+		t.Helper()
+		s := sandbox.Spec{Name: "mine", Owner: owner, Environment: "e", Workdir: "/home/gem/work", Env: map[string]string{"OWN": owner, "DISPLAY_WIDTH": "800"}}
+		sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s, Env: map[string]string{"TOKEN": secret},
+			Files: []pool.File{{Path: "~/.config/key", Content: []byte(secret + "-file")}, {Path: "/home/gem/run.sh", Content: []byte("#!/bin/sh\necho ran\n"), Mode: "0755"}}})
+		if !ok || err != nil {
+			t.Fatalf("%v %v, ready %v", ok, err, first)
+		}
+		return sb
+	}
+	ann, bob := claim("ann", "s3cret-of-ann"), claim("bob", "s3cret-of-bob")
+	cold, err := m.p.Create(t.Context(), sandbox.Spec{Name: "cold", Environment: "e", Env: map[string]string{"OWN": "eve", "TOKEN": "t", "DISPLAY_WIDTH": "800", "WORKSPACE": "/home/gem"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Its own: environment, files, folder, before its first command.
+	got := m.bash(bob.ID, `echo "$OWN $TOKEN $OF_POOL."; cat ~/.config/key; echo; stat -c '%a %U' ~/.config/key ~/run.sh; ~/run.sh; pwd; hostname; cat /etc/hostname; getent hosts mine | cut -d" " -f1`)
+	if want := "bob s3cret-of-bob .\ns3cret-of-bob-file\n600 gem\n755 gem\nran\n/home/gem/work\nmine\nmine\n127.0.0.1\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	// Nobody else's, anywhere.
+	everything := `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; ` +
+		`find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null; grep -raoh 's3cret-of-[a-z]*\|OF_POOL' /home /tmp /var /run /dev/shm /etc 2>/dev/null; hostname; cat /proc/mounts; history; ls -la ~`
+	seen := m.bash(bob.ID, everything)
+	for _, word := range []string{"s3cret-of-ann", "ann", "sub-pool", "cove/pool", ann.ID} {
+		if found := regexp.MustCompile(`.*\b` + regexp.QuoteMeta(word) + `\b.*`).FindString(seen); found != "" {
+			t.Errorf(`%q is seen: got %s, want found == ""`, word, found)
+		}
+	}
+	// Not in our server: neither its environment nor its memory's image on disk is
+	// told, and no answer repeats it.
+	if found := m.bash(bob.ID, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < $p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
+		t.Errorf(`the server's own environment: got %s, want !strings.Contains(found, "s3cret") && !strings.Contains(found, "OWN=")`, found)
+	}
+	logs, err := m.p.Logs(t.Context(), bob.ID, 1<<20)
+	if err != nil || bytes.Contains(logs, []byte("s3cret")) {
+		t.Errorf(`log: got %v %s, want !bytes.Contains(logs, []byte("s3cret"))`, err, logs)
+	}
+	for _, path := range []string{"/readyz", "/metrics", "/v1/sandbox", "/v1/sandbox/activity", "/v1/openapi.json"} {
+		if _, reply := m.call(bob.ID, path, ""); strings.Contains(reply, "s3cret-of-bob") || strings.Contains(reply, "s3cret-of-ann") {
+			t.Errorf(`%s: got %s, want no secret`, path, reply)
+		}
+	}
+	if status, reply := m.call(bob.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict || strings.Contains(reply, "s3cret") {
+		t.Errorf(`a second time: got %d %s, want status == http.StatusConflict && !strings.Contains(reply, "s3cret")`, status, reply)
+	}
+	if status, _ := m.call(cold.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict {
+		t.Errorf("not armed: got %d, want status == http.StatusConflict", status)
+	}
+
+	// The same processes and files as in a cold one, but for its own.
+	names := func(id, command string) []string {
+		list := strings.Fields(m.bash(id, command))
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	for what, command := range map[string]string{
+		"processes": `for p in /proc/[0-9]*; do readlink $p/exe; done`,
+		"files":     `cd /; find home tmp var run root dev etc -xdev 2>/dev/null | grep -v '/work$\|run.sh\|/\.config\|\.lock'`,
+		"variables": `env | cut -d= -f1 | grep -v '^OF_POOL$\|^WORKSPACE$'`,
+	} {
+		if a, b := names(bob.ID, command), names(cold.ID, command); !slices.Equal(a, b) {
+			t.Errorf("%s differ:\nwarm %v\ncold %v", what, a, b)
+		}
+	}
+	// Uptime is that of the claim.
+	var up struct {
+		Uptime float64 `json:"uptime_seconds"`
+	}
+	if _, reply := m.call(bob.ID, "/readyz", ""); json.Unmarshal([]byte(reply), &up) != nil || up.Uptime > time.Since(pool.Created(bob)).Seconds() {
+		t.Errorf("it was up before it was claimed: got %s, want json.Unmarshal([]byte(reply), &up) == nil && up.Uptime <= time.Since(pool.Created(bob)).Seconds()", reply)
+	}
+}
+
+// TestClaimedStartsAnew: a claimed sandbox that was stopped starts like a cold one,
+// with its own environment.
+func TestClaimedStartsAnew(t *testing.T) {
+	want := pool.Want{Size: 1, Spec: sandbox.Spec{Environment: "e", Env: map[string]string{"OF_POOL": "environment"}}}
+	m := newMachine(t, want)
+	s := sandbox.Spec{Name: "mine", Owner: "ann", Environment: "e", Env: map[string]string{"OWN": "ann"}}
+	sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s})
+	if !ok || err != nil || pool.Waits(sb.Spec) {
+		t.Fatalf("got %v %v %v, want ok && !pool.Waits(sb.Spec)", ok, err, sb.Spec.Env)
+	}
+	for range 2 {
+		if got := m.bash(sb.ID, `echo "$OWN$OF_POOL"; ls ~`); got != "ann\nworkspace\n" {
+			t.Errorf("got %q, want \"ann\\nworkspace\\n\"", got)
+		}
+		if err := m.p.Stop(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.p.Start(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) list(owner string) []sandbox.Sandbox {
+	m.t.Helper()
+	list, err := m.p.List(m.t.Context(), sandbox.Filter{Owner: owner})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list
+}

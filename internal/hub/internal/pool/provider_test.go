@@ -1,0 +1,81 @@
+package pool_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestWrap: through the wrapped provider nobody sees that there is a pool.
+func TestWrap(t *testing.T) {
+	r := newRig(t, 2)
+	testenv.Poll(t, "the pool is full", func() bool { return r.pool.Ready()["e"] == 2 })
+	w := pool.Wrap(r.p, r.pool)
+	ctx := t.Context()
+	events, err := w.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, err := r.p.List(ctx, sandbox.Filter{})
+	if err != nil || len(members) != 2 {
+		t.Fatalf("got %v %v, want len(members) == 2", members, err)
+	}
+	if list, err := w.List(ctx, sandbox.Filter{}); err != nil || len(list) != 0 {
+		t.Errorf("members show: got %v %v, want len(list) == 0", list, err)
+	}
+	if _, err := w.Get(ctx, members[0].ID); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("a member is found: got %v, want errors.Is(err, sandbox.ErrNotFound)", err)
+	}
+
+	began := time.Now()
+	s := spec()
+	s.Name, s.Owner = "a", "ann"
+	warm, err := w.Create(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warm.ID != members[0].ID && warm.ID != members[1].ID {
+		t.Error("it was created cold")
+	}
+	odd := spec()
+	odd.Name, odd.Owner, odd.Args = "b", "ann", []string{"--other"}
+	cold, err := w.Create(ctx, odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range []sandbox.Sandbox{warm, cold} {
+		got, err := w.Get(ctx, sb.ID)
+		if err != nil || got.Created.Before(began) || got.Changed.Before(began) || got.Spec.Name != sb.Spec.Name || got.Spec.Owner != "ann" {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	list, err := w.List(ctx, sandbox.Filter{Owner: "ann"})
+	if err != nil || len(list) != 2 || list[0].ID != warm.ID || list[1].ID != cold.ID {
+		t.Errorf("the list is not in order: got %v %v, want len(list) == 2 && list[0].ID == warm.ID && list[1].ID == cold.ID", list, err)
+	}
+	created := map[string]bool{}
+	for len(created) < 2 {
+		select {
+		case e := <-events:
+			if pool.Hidden(e.Sandbox) {
+				t.Errorf("an event of a member: got %+v, want !pool.Hidden(e.Sandbox)", e)
+			}
+			if e.Kind == sandbox.Created {
+				created[e.Sandbox.ID] = true
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("created are told: %v", created)
+		}
+	}
+	s.Owner = "bob"
+	if _, err := w.Create(ctx, s); err != nil {
+		t.Errorf("another owner's sandbox of that name: %v", err)
+	}
+	if _, err := w.Create(ctx, s); !errors.Is(err, sandbox.ErrConflict) {
+		t.Errorf("the same name twice: got %v, want errors.Is(err, sandbox.ErrConflict)", err)
+	}
+}

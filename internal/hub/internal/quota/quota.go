@@ -1,0 +1,284 @@
+// Package quota keeps tenants within what they may use, and fair to each other
+// while they wait.
+//
+// It owns the count of what each tenant holds (sandboxes, processors, memory,
+// disk), the rate at which it creates, its concurrent calls, and the order in
+// which waiting creates are served. All of it is in memory: what runs is adopted
+// at start, so a killed process leaves no slot taken. It refuses with an error
+// that says what was exceeded and what to do, and it never waits for room.
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limits of one tenant. Zero is no limit; a negative number allows nothing.
+type Limits struct {
+	Sandboxes int   `json:"sandboxes,omitempty"`
+	CPU       int64 `json:"cpu,omitempty"`    // thousandths of a processor
+	Memory    int64 `json:"memory,omitempty"` // bytes
+	Disk      int64 `json:"disk,omitempty"`   // bytes
+
+	CreateRate float64 `json:"create_rate,omitempty"` // sandboxes per minute, on average
+	Burst      int     `json:"burst,omitempty"`       // sandboxes at once, within the rate; at least 1
+
+	Calls int `json:"calls,omitempty"` // at the same time
+
+	RequestMemory int64 `json:"request_memory,omitempty"` // bytes of the hub's memory for requests under way
+}
+
+// Amount is what a sandbox takes. What is to count against a limit must be in
+// it: an amount of zero takes nothing, even if the sandbox itself is not bounded.
+type Amount struct {
+	Sandboxes         int
+	CPU, Memory, Disk int64
+}
+
+func (a Amount) plus(b Amount) Amount {
+	return Amount{a.Sandboxes + b.Sandboxes, a.CPU + b.CPU, a.Memory + b.Memory, a.Disk + b.Disk}
+}
+
+func (a Amount) minus(b Amount) Amount {
+	return Amount{a.Sandboxes - b.Sandboxes, a.CPU - b.CPU, a.Memory - b.Memory, a.Disk - b.Disk}
+}
+
+func (a Amount) check() error {
+	if a.Sandboxes < 0 || a.CPU < 0 || a.Memory < 0 || a.Disk < 0 {
+		return fmt.Errorf("count %+v: an amount cannot be negative", a)
+	}
+	return nil
+}
+
+// Config of a Keeper.
+type Config struct {
+	// Limits returns the current limits of a tenant; nil: there are none. It is
+	// called often and never while anything is locked.
+	Limits func(tenant string) Limits
+	// Creates is how many creates may be in the works at once, of all tenants;
+	// default 8. Queue is how many of one tenant may wait; default 256.
+	Creates int
+	Queue   int
+	// RequestMemory is how many bytes the requests of all tenants may hold; default 256 MiB.
+	RequestMemory int64
+
+	Now func() time.Time // nil is time.Now
+}
+
+// Keeper counts. It is safe for concurrent use and needs no closing.
+type Keeper struct {
+	cfg Config
+
+	mu      sync.Mutex
+	tenants map[string]*account
+	items   map[string]item
+	// buffered is what the requests of all tenants hold.
+	buffered int64
+	sweepAt  int // number of tenants at which idle accounts are dropped
+
+	open  holds
+	queue line
+}
+
+// item is one counted sandbox.
+type item struct {
+	tenant string
+	amount Amount
+}
+
+// account is what is known of one tenant.
+type account struct {
+	used  Amount // holds and items
+	holds int
+	items int
+	calls int
+	rate  bucket
+
+	buffered int64
+}
+
+const minSweep = 64
+
+// New returns a Keeper. It starts nothing.
+func New(cfg Config) *Keeper {
+	if cfg.Limits == nil {
+		cfg.Limits = func(string) Limits { return Limits{} }
+	}
+	if cfg.Creates <= 0 {
+		cfg.Creates = 8
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = 256
+	}
+	if cfg.RequestMemory <= 0 {
+		cfg.RequestMemory = 256 << 20
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Keeper{cfg: cfg, tenants: map[string]*account{}, items: map[string]item{}, sweepAt: minSweep, queue: newLine(cfg.Creates)}
+}
+
+// account returns a tenant's account, which it opens if need be. The lock is held.
+func (k *Keeper) account(tenant string) *account {
+	if a, ok := k.tenants[tenant]; ok {
+		return a
+	}
+	if len(k.tenants) >= k.sweepAt {
+		now := k.cfg.Now()
+		maps.DeleteFunc(k.tenants, func(_ string, a *account) bool { return a.idle() && a.rate.full(now) })
+		k.sweepAt = max(minSweep, 2*len(k.tenants))
+	}
+	a := &account{}
+	k.tenants[tenant] = a
+	return a
+}
+
+func (a *account) idle() bool { return a.holds == 0 && a.items == 0 && a.calls == 0 && a.buffered == 0 }
+
+// Adopt counts what is there already, whatever the limits say. An id that is
+// counted gets the new amount.
+func (k *Keeper) Adopt(tenant, id string, a Amount) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before, known := k.items[id]
+	var base Amount
+	if t := k.tenants[tenant]; t != nil {
+		base = t.used
+	}
+	if known && before.tenant == tenant {
+		base = base.minus(before.amount)
+	}
+	if err := fits(tenant, Limits{}, base, a); err != nil {
+		return err
+	}
+	k.free(id)
+	k.add(tenant, id, a)
+	return nil
+}
+
+func (k *Keeper) add(tenant, id string, a Amount) {
+	t := k.account(tenant)
+	t.used = t.used.plus(a)
+	t.items++
+	k.items[id] = item{tenant, a}
+}
+
+func (k *Keeper) free(id string) {
+	it, ok := k.items[id]
+	if !ok {
+		return
+	}
+	delete(k.items, id)
+	t := k.tenants[it.tenant]
+	t.used = t.used.minus(it.amount)
+	t.items--
+}
+
+// Counted is what an id holds.
+func (k *Keeper) Counted(id string) Amount {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.items[id].amount
+}
+
+// Free gives back what an id holds. An id may be freed before the Hold that
+// made it is committed: it is then not counted at all. Free is idempotent.
+func (k *Keeper) Free(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.free(id)
+	k.open.bury(id)
+}
+
+// fits reports whether more can be added to used. What is not asked for is not
+// checked, so a tenant above a lowered limit can still do what needs none of it.
+func fits(tenant string, l Limits, used, more Amount) error {
+	for _, c := range []struct {
+		what              What
+		limit, used, more int64
+	}{
+		{Sandboxes, int64(l.Sandboxes), int64(used.Sandboxes), int64(more.Sandboxes)},
+		{CPU, l.CPU, used.CPU, more.CPU},
+		{Memory, l.Memory, used.Memory, more.Memory},
+		{Disk, l.Disk, used.Disk, more.Disk},
+	} {
+		limit := c.limit
+		switch {
+		case c.more == 0:
+			continue
+		case limit == 0:
+			limit = math.MaxInt64
+		case limit < 0:
+			limit = 0
+		}
+		if c.more > limit-c.used {
+			return &Exceeded{Tenant: tenant, What: c.what, Limit: limit, Used: c.used, Asked: c.more, RetryAfter: retryRoom}
+		}
+	}
+	return nil
+}
+
+// Call counts a call in; done counts it out and may be called again.
+func (k *Keeper) Call(tenant string) (done func(), err error) {
+	limit := k.cfg.Limits(tenant).Calls
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.account(tenant)
+	if limit != 0 && t.calls >= limit {
+		return nil, &Exceeded{Tenant: tenant, What: Calls, Limit: int64(max(0, limit)), Used: int64(t.calls), Asked: 1, RetryAfter: retryCall}
+	}
+	t.calls++
+	return sync.OnceFunc(func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		t.calls--
+	}), nil
+}
+
+// Usage is what a tenant uses at one moment.
+type Usage struct {
+	Amount       // with what is reserved
+	Held     int // reservations that are neither committed nor released
+	Calls    int // under way
+	Creating int // creates whose turn it is
+	Waiting  int // creates whose turn has not come
+}
+
+// Usage returns what a tenant uses.
+func (k *Keeper) Usage(tenant string) Usage {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var u Usage
+	if t := k.tenants[tenant]; t != nil {
+		u = Usage{Amount: t.used, Held: t.holds, Calls: t.calls}
+	}
+	u.Creating, u.Waiting = k.queue.count(tenant)
+	return u
+}
+
+// Tenants lists the tenants that use anything, in order.
+func (k *Keeper) Tenants() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var names []string
+	for name, t := range k.tenants {
+		if !t.idle() {
+			names = append(names, name)
+		}
+	}
+	for name := range k.queue.rows {
+		if t := k.tenants[name]; t == nil || t.idle() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,368 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func fixed(l Limits) func(string) Limits { return func(string) Limits { return l } }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check is must for goroutines, which cannot end the test.
+func check(t testing.TB, err error) bool {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
+}
+
+// exceeded fails unless err says that what was exceeded.
+func exceeded(t testing.TB, err error, what What) *Exceeded {
+	t.Helper()
+	var e *Exceeded
+	if !errors.As(err, &e) || e.What != what {
+		t.Errorf("got %v, want %s exceeded", err, what)
+		return &Exceeded{}
+	}
+	return e
+}
+
+func empty(t testing.TB, k *Keeper) {
+	t.Helper()
+	if left := k.Tenants(); len(left) > 0 {
+		t.Errorf("left: %v, first %+v", left, k.Usage(left[0]))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, a := range k.tenants {
+		if a.used != (Amount{}) {
+			t.Errorf("%s still uses %+v", name, a.used)
+		}
+	}
+	if n := len(k.items) + len(k.open.graves) + len(k.open.dug) + k.open.order.Len() + len(k.queue.rows) + len(k.queue.turns) + k.queue.running; n != 0 {
+		t.Errorf("%d records left", n)
+	}
+}
+
+var one = Amount{Sandboxes: 1, CPU: 1000, Memory: 1 << 30, Disk: 10 << 30}
+
+// Two hundred creates of three tenants at once: nobody is ever above a limit, as
+// counted by an observer of its own, and nothing stays when all is over.
+func TestReservesAreExact(t *testing.T) {
+	t.Parallel()
+	limits := map[string]Limits{
+		"a": {Sandboxes: 7}, "b": {Memory: 5 << 30}, "c": {CPU: 9000, Disk: 60 << 30},
+	}
+	most := map[string]int64{"a": 7, "b": 5, "c": 6}
+	k := New(Config{Limits: func(tenant string) Limits { return limits[tenant] }})
+	live := map[string]int64{}
+	var mu sync.Mutex
+	count := func(tenant string, n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if live[tenant] += n; live[tenant] > most[tenant] {
+			t.Errorf("%s holds %d of %d", tenant, live[tenant], most[tenant])
+		}
+	}
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	taken := map[string]int{}
+	for i := range 200 {
+		tenant := string(rune('a' + i%3))
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		wg.Go(func() {
+			<-start
+			for round := range 50 {
+				h, err := k.Reserve(tenant, one)
+				if err != nil {
+					if e := exceeded(t, err, map[string]What{"a": Sandboxes, "b": Memory, "c": Disk}[tenant]); e.RetryAfter <= 0 {
+						t.Errorf("no time to try again: got %v, want e.RetryAfter > 0", e)
+					}
+					continue
+				}
+				count(tenant, 1)
+				mu.Lock()
+				taken[tenant]++
+				mu.Unlock()
+				id := fmt.Sprint(i, "-", round)
+				// The observer counts out before the keeper does, so it can only see too little.
+				switch rng.IntN(5) {
+				case 0: // failed
+					count(tenant, -1)
+					h.Release()
+					h.Release()
+					h.Commit(id)
+				case 1: // lived
+					h.Commit(id)
+					h.Release()
+					count(tenant, -1)
+					k.Free(id)
+					k.Free(id)
+				case 2: // gone before the answer
+					count(tenant, -1)
+					k.Free(id)
+					h.Commit(id)
+				case 3: // seen by the watcher before the answer
+					check(t, k.Adopt(tenant, id, Amount{Sandboxes: 0}))
+					count(tenant, -1)
+					h.Commit(id) // what was adopted counts, and that is nothing
+					k.Free(id)
+				case 4: // measured anew meanwhile
+					h.Commit(id)
+					count(tenant, -1)
+					check(t, k.Adopt(tenant, id, Amount{Disk: 1}))
+					k.Free(id)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	for tenant := range limits {
+		if taken[tenant] == 0 || live[tenant] != 0 {
+			t.Errorf("%s: %d taken, %d live", tenant, taken[tenant], live[tenant])
+		}
+	}
+	empty(t, k)
+}
+
+// A limit is reached, not only respected.
+func TestLimitIsUsedUp(t *testing.T) {
+	t.Parallel()
+	k := New(Config{Limits: fixed(Limits{Sandboxes: 20})})
+	got := make(chan *Hold, 200)
+	var wg sync.WaitGroup
+	for range cap(got) {
+		wg.Go(func() {
+			if h, err := k.Reserve("a", one); err == nil {
+				got <- h
+			}
+		})
+	}
+	wg.Wait()
+	close(got)
+	if len(got) != 20 {
+		t.Errorf("%d of 20", len(got))
+	}
+	for h := range got {
+		h.Release()
+	}
+	empty(t, k)
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		limits Limits
+		used   Amount
+		ask    Amount
+		what   What // empty: fits
+		text   string
+	}{
+		"no limits":         {Limits{}, one, one, "", ""},
+		"just fits":         {Limits{Sandboxes: 2, CPU: 2000, Memory: 2 << 30, Disk: 20 << 30}, one, one, "", ""},
+		"sandboxes":         {Limits{Sandboxes: 1}, one, one, Sandboxes, "1 of 1 are in use and 1 more"},
+		"cpu":               {Limits{CPU: 1999}, one, one, CPU, "1000m of 1999m"},
+		"memory":            {Limits{Memory: 1536 << 20}, one, one, Memory, "1Gi of 1536Mi are in use and 1Gi more"},
+		"disk":              {Limits{Disk: 1}, Amount{}, one, Disk, "0 of 1 are in use and 10Gi more"},
+		"nothing":           {Limits{Sandboxes: -1}, Amount{}, one, Sandboxes, "0 of 0"},
+		"lowered":           {Limits{Memory: 1}, one, Amount{Sandboxes: 1}, "", ""},
+		"above the lowered": {Limits{Memory: 1}, one, Amount{Memory: 1}, Memory, ""},
+		"would overflow":    {Limits{}, Amount{CPU: math.MaxInt64}, Amount{CPU: 1}, CPU, ""},
+		"a huge request":    {Limits{Memory: 1 << 40}, one, Amount{Memory: math.MaxInt64}, Memory, ""},
+	} {
+		k := New(Config{Limits: fixed(tt.limits)})
+		must(t, k.Adopt("a", "x", tt.used))
+		h, err := k.Reserve("a", tt.ask)
+		if tt.what == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			h.Release()
+		} else if e := exceeded(t, err, tt.what); !strings.Contains(e.Error(), tt.text) || !strings.Contains(e.Error(), string(tt.what)+" exceeded") || e.Tenant != "a" {
+			t.Errorf(`%s: got %v, want strings.Contains(e.Error(), tt.text) && strings.Contains(e.Error(), string(tt.what)+" exceeded") && e.Tenant == "a"`, name, e)
+		}
+		if u := k.Usage("a"); u.Amount != tt.used || u.Held != 0 {
+			t.Errorf("%s: got %+v, want u.Amount == tt.used && u.Held == 0", name, u)
+		}
+	}
+	k := New(Config{})
+	if _, err := k.Reserve("a", Amount{CPU: -1}); err == nil {
+		t.Error("a negative amount was taken")
+	}
+	if k.Adopt("a", "x", Amount{Disk: -1}) == nil {
+		t.Error("a negative amount was taken")
+	}
+}
+
+func TestAdoptAndFree(t *testing.T) {
+	t.Parallel()
+	k := New(Config{Limits: fixed(Limits{Sandboxes: 1, Memory: 2 << 30})})
+	must(t, k.Adopt("a", "x", one))
+	must(t, k.Adopt("a", "y", one)) // beyond the limit: it runs all the same
+	must(t, k.Adopt("a", "y", one))
+	if u := k.Usage("a"); u.Amount != one.plus(one) {
+		t.Errorf("got %+v, want u.Amount == one.plus(one)", u)
+	}
+	must(t, k.Adopt("b", "y", one)) // changed hands
+	if u := k.Usage("a"); u.Sandboxes != 1 {
+		t.Errorf("got %+v, want u.Sandboxes == 1", u)
+	}
+	if got := k.Tenants(); len(got) != 2 || got[0] != "a" || got[1] != "b" {
+		t.Errorf("%v", got)
+	}
+	k.Free("x")
+	k.Free("y")
+	k.Free("z")
+	empty(t, k)
+}
+
+// The watcher may hear of a sandbox, and of its end, before its creator does.
+func TestCommitAfterTheNews(t *testing.T) {
+	t.Parallel()
+	k := New(Config{})
+	other, err := k.Reserve("b", one)
+	must(t, err)
+	h, err := k.Reserve("a", one)
+	must(t, err)
+	must(t, k.Adopt("a", "x", one))
+	h.Commit("x")
+	if u := k.Usage("a"); u.Amount != one {
+		t.Errorf("counted twice: got %+v, want u.Amount == one", u)
+	}
+	h, err = k.Reserve("a", one)
+	must(t, err)
+	must(t, k.Adopt("a", "y", one))
+	k.Free("y")
+	k.Free("x")
+	other.Release() // older than the news
+	h.Commit("y")
+	if u := k.Usage("a"); u.Amount != (Amount{}) {
+		t.Errorf("counted for ever: got %+v, want u.Amount == (Amount{})", u)
+	}
+	empty(t, k)
+}
+
+func TestCreateRate(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	limits := Limits{CreateRate: 6, Burst: 3}
+	k := New(Config{Limits: func(string) Limits { return limits }, Now: func() time.Time { return now }})
+	create := func(n int) error {
+		h, err := k.Reserve("a", Amount{Sandboxes: n})
+		if err == nil {
+			h.Release()
+		}
+		return err
+	}
+	for range 3 {
+		must(t, create(1))
+	}
+	e := exceeded(t, create(1), Rate)
+	if e.RetryAfter != 10*time.Second || !strings.Contains(e.Error(), "at most 6 sandboxes may be created per minute; retry in 10s") {
+		t.Errorf("%v after %v", e, e.RetryAfter)
+	}
+	must(t, create(0)) // what is no create has no rate
+	now = now.Add(e.RetryAfter)
+	must(t, create(1))
+	now = now.Add(4 * time.Second)
+	if e := exceeded(t, create(1), Rate); e.RetryAfter != 6*time.Second {
+		t.Errorf("got %v, want e.RetryAfter == 6*time.Second", e.RetryAfter)
+	}
+	now = now.Add(time.Hour)
+	must(t, create(9)) // more than the burst at once: the debt is paid later
+	if e := exceeded(t, create(1), Rate); e.RetryAfter != 70*time.Second {
+		t.Errorf("got %v, want e.RetryAfter == 70*time.Second", e.RetryAfter)
+	}
+	now = now.Add(-time.Hour) // a clock set back
+	exceeded(t, create(1), Rate)
+	limits = Limits{CreateRate: -1}
+	exceeded(t, create(1), Rate)
+	limits = Limits{CreateRate: math.NaN()}
+	exceeded(t, create(1), Rate)
+	limits = Limits{}
+	must(t, create(1))
+	limits = Limits{CreateRate: 1e-9}
+	must(t, create(1))
+	if e := exceeded(t, create(1), Rate); e.RetryAfter != 24*time.Hour {
+		t.Errorf("got %v, want e.RetryAfter == 24*time.Hour", e.RetryAfter)
+	}
+	// What does not fit uses up no rate.
+	limits = Limits{CreateRate: 1, Sandboxes: 1}
+	for range 3 {
+		_, err := k.Reserve("b", Amount{Sandboxes: 2})
+		exceeded(t, err, Sandboxes)
+	}
+	h, err := k.Reserve("b", Amount{Sandboxes: 1})
+	must(t, err)
+	h.Release()
+	empty(t, k)
+}
+
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	k := New(Config{Limits: fixed(Limits{Calls: 2})})
+	done, err := k.Call("a")
+	must(t, err)
+	last, err := k.Call("a")
+	must(t, err)
+	_, err = k.Call("a")
+	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 are under way") {
+		t.Errorf(`got %v, want e.RetryAfter > 0 && strings.Contains(e.Error(), "2 of 2 are under way")`, e)
+	}
+	other, err := k.Call("b")
+	must(t, err)
+	other()
+	done()
+	done()
+	if n := k.Usage("a").Calls; n != 1 {
+		t.Errorf("%d calls", n)
+	}
+	last()
+	empty(t, k)
+	k = New(Config{Limits: fixed(Limits{Calls: -1})})
+	_, err = k.Call("a")
+	exceeded(t, err, Calls)
+}
+
+// Tenants that have gone leave nothing behind, however many there were; those
+// whose create rate is not back yet stay until it is.
+func TestTenantsAreForgotten(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	k := New(Config{Limits: fixed(Limits{CreateRate: 60}), Now: func() time.Time { return now }})
+	most := 0
+	for i := range 10000 {
+		tenant := fmt.Sprint(i)
+		h, err := k.Reserve(tenant, one)
+		must(t, err)
+		h.Commit(tenant)
+		k.Free(tenant)
+		_, err = k.Reserve(tenant, one)
+		exceeded(t, err, Rate)
+		now = now.Add(10 * time.Millisecond) // a hundred are within their second
+		most = max(most, len(k.tenants))
+	}
+	if most > 500 {
+		t.Errorf("%d were remembered", most)
+	}
+	empty(t, k)
+}

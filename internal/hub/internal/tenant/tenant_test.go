@@ -1,0 +1,375 @@
+package tenant
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for role, may := range map[Role][]Action{RoleAdmin: {Read, Write, Admin}, RoleUser: {Read, Write}, RoleViewer: {Read}, "": nil, "root": nil, "Admin": nil} {
+		for a := Action(-1); a < 6; a++ {
+			want := false
+			for _, m := range may {
+				want = want || m == a
+			}
+			if role.May(a) != want {
+				t.Errorf("%s may %d: %v", role, a, !want)
+			}
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if _, err := os.Stat(filepath.Dir(r.path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opening made something: got %v, want errors.Is(err, fs.ErrNotExist)", err)
+	}
+	if r.knows("") || len(r.List()) != 0 {
+		t.Error("somebody is let in without a file")
+	}
+	secret, key, err := r.Add("acme", RoleUser, "Ada's laptop", r.now().Add(time.Hour))
+	must(t, err)
+	other, second := r.add("globex", RoleAdmin)
+	if id, ok := r.Identify(secret); !ok || id != (Identity{"acme", RoleUser, key.ID}) {
+		t.Errorf(`got %+v %v, want ok && id == (Identity{"acme", RoleUser, key.ID})`, id, ok)
+	}
+	if id, ok := r.Identify(other); !ok || id != (Identity{"globex", RoleAdmin, second.ID}) {
+		t.Errorf(`got %+v %v, want ok && id == (Identity{"globex", RoleAdmin, second.ID})`, id, ok)
+	}
+	if len(secret) != 61 || !strings.HasPrefix(secret, "cove_"+key.ID+"_") || strings.Contains(r.text(), secret[18:]) {
+		t.Errorf("%s in %s", secret, r.text())
+	}
+	info, err := os.Stat(r.path)
+	must(t, err)
+	if info.Mode() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	// What is nearly a key is none.
+	for _, s := range []string{
+		"", "cove_", secret[:60], secret + "0", " " + secret, secret[:len(secret)-1] + "!", strings.ToUpper(secret), key.ID,
+		"cove_" + key.ID + "_" + other[18:], "cove_" + second.ID + "_" + secret[18:], "covx" + secret[4:], strings.Replace(secret, "_", "-", 2),
+		"cove_aaaaaaaaaaaa_" + secret[18:], "cove_" + key.ID + "_" + strings.Repeat("0", 43), hashOf(secret),
+	} {
+		if r.knows(s) {
+			t.Errorf("%q is let in", s)
+		}
+	}
+	if d := cmp.Diff([]Key{key, second}, r.List()); d != "" {
+		t.Errorf(`got %v, want d == ""`, d)
+	}
+	// Another process sees the same.
+	again := openRig(t, r.path)
+	if d := cmp.Diff(r.List(), again.List()); d != "" || !again.knows(secret) {
+		t.Errorf(`got %v, want d == "" && again.knows(secret)`, d)
+	}
+	r.advance(time.Hour)
+	if r.knows(secret) || !r.knows(other) {
+		t.Error("expiry")
+	}
+	must(t, r.Revoke(second.ID))
+	must(t, r.Revoke(second.ID))
+	if r.knows(other) {
+		t.Error("a revoked key is let in")
+	}
+	if _, ok := r.Recall(second.ID); ok {
+		t.Error("a revoked key is recalled")
+	}
+	if err := r.Revoke("nobody"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("got %v, want errors.Is(err, ErrUnknown)", err)
+	}
+	if list := r.List(); len(list) != 2 || list[1].Revoked.IsZero() {
+		t.Errorf("%+v", list)
+	}
+	// What ended long ago is forgotten when the next key is made.
+	r.advance(remembered + time.Minute)
+	r.add("acme", RoleViewer)
+	if list := r.List(); len(list) != 1 || list[0].Role != RoleViewer {
+		t.Errorf("got %+v, want len(list) == 1 && list[0].Role == RoleViewer", list)
+	}
+	if strings.Contains(r.log.String(), "level=ERROR") {
+		t.Errorf(`got %v, want !strings.Contains(r.log.String(), "level=ERROR")`, r.log.String())
+	}
+}
+
+func TestAddRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, tt := range []struct {
+		tenant, name string
+		role         Role
+		expires      time.Time
+	}{
+		{tenant: "", role: RoleUser}, {tenant: "-a", role: RoleUser}, {tenant: "sub-1", role: RoleUser}, {tenant: "a b", role: RoleUser},
+		{tenant: "a/b", role: RoleUser}, {tenant: "ä", role: RoleUser}, {tenant: strings.Repeat("a", 65), role: RoleUser},
+		{tenant: "a"}, {tenant: "a", role: "root"}, {tenant: "a", role: RoleUser, name: "two\nlines"}, {tenant: "a", role: RoleUser, name: strings.Repeat("n", 201)},
+		{tenant: "a", role: RoleUser, expires: time.Unix(1, 0)},
+	} {
+		if _, _, err := r.Add(tt.tenant, tt.role, tt.name, tt.expires); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: got %v, want errors.Is(err, ErrInvalid)", tt, err)
+		}
+	}
+	if _, err := os.Stat(r.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a refused key was written: got %v, want errors.Is(err, fs.ErrNotExist)", err)
+	}
+	if _, err := Open(Config{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v, want errors.Is(err, ErrInvalid)", err)
+	}
+}
+
+func TestChangesOnDiskCount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret, key := r.add("acme", RoleUser)
+	before := r.text()
+
+	// The hub learns of another process's keys at once, of what it took away within a second.
+	cli := openRig(t, r.path)
+	added, _ := cli.add("acme", RoleViewer)
+	if !r.knows(added) {
+		t.Error("a new key has to wait")
+	}
+	must(t, cli.Revoke(key.ID))
+	r.soon()
+	if r.knows(secret) {
+		t.Error("a key that another process revoked is let in")
+	}
+	r.edit(before) // by hand
+	r.soon()
+	if !r.knows(secret) || r.knows(added) {
+		t.Error("an edited file does not count")
+	}
+	// A second change within one tick of the file system's clock looks like the first.
+	r.edit(replace(t, before, `"acme"`, `"evil"`))
+	info, err := os.Stat(r.path)
+	must(t, err)
+	seen := stampOf(info)
+	seen.unsettled = r.keys.seen.unsettled
+	r.keys.seen = seen
+	r.soon()
+	if id, _ := r.Identify(secret); id.Tenant != "evil" {
+		t.Errorf(`a change within one tick was missed: got %+v, want id.Tenant == "evil"`, id)
+	}
+	// A clock that is set back does not stop us from looking.
+	r.advance(-time.Hour)
+	r.edit(before)
+	r.soon()
+	if id, _ := r.Identify(secret); id.Tenant != "acme" {
+		t.Errorf(`got %+v, want id.Tenant == "acme"`, id)
+	}
+}
+
+func TestLookingIsSeldom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret, key := r.add("acme", RoleUser)
+	r.knows(secret)
+	must(t, openRig(t, r.path).Revoke(key.ID))
+	stopped := r.now()
+	r.keys.now = func() time.Time { return stopped }
+	r.keys.next.Store(stopped.Add(time.Nanosecond).UnixNano())
+	if !r.knows(secret) {
+		t.Error("the file was looked at before its time")
+	}
+}
+
+// One fault in the file, and what it said before holds.
+func TestBrokenFileChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret, key := r.add("acme", RoleUser)
+	good := r.text()
+	hash := hashOf(secret)
+	for name, text := range map[string]string{
+		"empty": "", "no JSON": "keys: []", "half": good[:len(good)/2], "null": "null", "array": "[]", "nothing": "{}", "more behind": good + "{}",
+		"another version":    replace(t, good, `"version": 1`, `"version": 2`),
+		"unknown field":      replace(t, good, `"version"`, `"x": 1, "version"`),
+		"unknown role":       replace(t, good, `"user"`, `"root"`),
+		"no tenant":          replace(t, good, `"acme"`, `""`),
+		"odd tenant":         replace(t, good, `"acme"`, `"a/b"`),
+		"odd id":             replace(t, good, key.ID, "x"),
+		"no hash":            replace(t, good, hash, ""),
+		"hash in upper case": replace(t, good, hash, strings.ToUpper(hash)),
+		"short hash":         replace(t, good, hash, hash[2:]),
+		"odd time":           replace(t, good, `"created": "`, `"created": "x`),
+		"same id twice":      `{"version":1,"keys":[` + strings.Repeat(`{"id":"`+key.ID+`","tenant":"a","role":"user","created":"2026-01-02T03:04:05Z","hash":"`+hash+`"},`, 2) + `]}`,
+		"misspelt limit":     replace(t, good, `"keys"`, `"limits": {"default": {"sandboxs": 1}}, "keys"`),
+		"limit of no number": replace(t, good, `"keys"`, `"limits": {"tenants": {"a": {"cpu": "1"}}}, "keys"`),
+		"limits of nobody":   replace(t, good, `"keys"`, `"limits": {"tenants": {"": {}}}, "keys"`),
+	} {
+		r.edit(text)
+		r.soon()
+		if !r.knows(secret) || r.knows("cove_aaaaaaaaaaaa_"+strings.Repeat("0", 43)) || r.Fault() == nil {
+			t.Errorf("%s: fault %v", name, r.Fault())
+		}
+		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil || r.text() != text {
+			t.Errorf("%s: it was written over: got %v, want err != nil && r.text() == text", name, err)
+		}
+		if _, err := Open(Config{Path: r.path}); err == nil {
+			t.Errorf("%s: it was opened", name)
+		}
+		if !strings.Contains(r.log.String(), "last valid content stays in force") {
+			t.Errorf("%s: nothing in the log", name)
+		}
+		r.edit(good)
+		r.soon()
+		if !r.knows(secret) || r.Fault() != nil {
+			t.Errorf("%s: not sound again: got %v, want r.knows(secret) && r.Fault() == nil", name, r.Fault())
+		}
+		r.log.mu.Lock()
+		r.log.b.Reset()
+		r.log.mu.Unlock()
+	}
+}
+
+func TestFileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret, _ := r.add("acme", RoleUser)
+	good := r.text()
+	breaks := map[string]func() error{
+		"gone":               func() error { return os.Remove(r.path) },
+		"a folder":           func() error { return errors.Join(os.Remove(r.path), os.Mkdir(r.path, 0o700)) },
+		"a FIFO":             func() error { return errors.Join(os.Remove(r.path), syscall.Mkfifo(r.path, 0o600)) },
+		"a link to nowhere":  func() error { return errors.Join(os.Remove(r.path), os.Symlink("nowhere", r.path)) },
+		"writable to all":    func() error { return os.Chmod(r.path, 0o666) },
+		"much too long":      func() error { return os.Truncate(r.path, maxFile+1) },
+		"a loop of symlinks": func() error { return errors.Join(os.Remove(r.path), os.Symlink("keys.json", r.path)) },
+	}
+	for name, broken := range breaks {
+		must(t, broken())
+		r.soon()
+		if !r.knows(secret) || r.Fault() == nil {
+			t.Errorf("%s: fault %v", name, r.Fault())
+		}
+		for range 3 {
+			r.soon()
+			r.knows(secret)
+		}
+		if n := strings.Count(r.log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("%s: logged %d times: got %s, want n == 1", name, n, r.log.String())
+		}
+		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil {
+			t.Errorf("%s: it was written over", name)
+		}
+		must(t, os.RemoveAll(r.path))
+		r.edit(good)
+		r.soon()
+		if r.Fault() != nil || !r.knows(secret) {
+			t.Errorf("%s: got %v, want r.Fault() == nil && r.knows(secret)", name, r.Fault())
+		}
+		r.log.mu.Lock()
+		r.log.b.Reset()
+		r.log.mu.Unlock()
+	}
+}
+
+// A mounted secret is a link that is turned to another file.
+func TestLinkedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, second := openRig(t, dir+"/1/keys.json"), openRig(t, dir+"/2/keys.json")
+	one, _ := first.add("acme", RoleUser)
+	two, _ := second.add("acme", RoleUser)
+	must(t, os.Symlink("1/keys.json", dir+"/keys.json"))
+	r := openRig(t, dir+"/keys.json")
+	if !r.knows(one) || r.knows(two) {
+		t.Error("not the first")
+	}
+	must(t, os.Symlink("2/keys.json", dir+"/new"))
+	must(t, os.Rename(dir+"/new", dir+"/keys.json"))
+	r.soon()
+	if r.knows(one) || !r.knows(two) {
+		t.Error("not the second")
+	}
+	three, _ := r.add("acme", RoleUser)
+	second.soon()
+	if info, err := os.Lstat(dir + "/keys.json"); err != nil || info.Mode()&fs.ModeSymlink == 0 || !second.knows(three) {
+		t.Errorf("the link was replaced: got %v %v, want info.Mode()&fs.ModeSymlink != 0 && second.knows(three)", info, err)
+	}
+}
+
+func TestNewFilesBelongToTheFoldersOwner(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	r := newRig(t)
+	must(t, os.Mkdir(filepath.Dir(r.path), 0o700))
+	must(t, os.Chown(filepath.Dir(r.path), 1234, 4321))
+	r.add("acme", RoleUser)
+	r.share(Share{Sandbox: "sb-1"})
+	for _, end := range []string{"", ".lock", ".shares", ".shares.lock"} {
+		info, err := os.Stat(r.path + end)
+		must(t, err)
+		if st := info.Sys().(*syscall.Stat_t); st.Uid != 1234 || st.Gid != 4321 || info.Mode() != 0o600 {
+			t.Errorf("%s: got %d:%d %v, want st.Uid == 1234 && st.Gid == 4321 && info.Mode() == 0o600", end, st.Uid, st.Gid, info.Mode())
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if l := r.Limits("acme"); l != (quota.Limits{}) {
+		t.Errorf("got %+v, want l == (quota.Limits{})", l)
+	}
+	must(t, os.Mkdir(filepath.Dir(r.path), 0o700))
+	r.edit(`{"version": 1, "keys": [], "limits": {
+		"default": {"sandboxes": 5, "memory": 1024, "create_rate": 0.5},
+		"tenants": {"acme": {"sandboxes": 50, "calls": 3}, "free": {"sandboxes": 0}}}}`)
+	r.soon()
+	// A key that is added leaves them as they are.
+	r.add("acme", RoleUser)
+	for tenant, want := range map[string]quota.Limits{
+		"":     {Sandboxes: 5, Memory: 1024, CreateRate: 0.5},
+		"else": {Sandboxes: 5, Memory: 1024, CreateRate: 0.5},
+		"acme": {Sandboxes: 50, Memory: 1024, CreateRate: 0.5, Calls: 3},
+		"free": {Memory: 1024, CreateRate: 0.5},
+	} {
+		if got := r.Limits(tenant); got != want {
+			t.Errorf("%s: %+v, want %+v", tenant, got, want)
+		}
+		if got := openRig(t, r.path).Limits(tenant); got != want {
+			t.Errorf("%s from disk: %+v, want %+v", tenant, got, want)
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	secret, _ := r.add("acme", RoleUser)
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for range 5 {
+				fresh, key, err := r.Add("acme", RoleUser, "", time.Time{})
+				if err != nil || !r.knows(fresh) || !r.knows(secret) {
+					t.Errorf("a key is lost: got %v, want r.knows(fresh) && r.knows(secret)", err)
+					continue
+				}
+				r.Limits("acme")
+				r.advance(time.Second)
+				if err := r.Revoke(key.ID); err != nil || r.knows(fresh) {
+					t.Errorf("a key stays: got %v, want !r.knows(fresh)", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(r.List()); n != 31 {
+		t.Errorf("%d keys", n)
+	}
+}

@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// CreateIn describes a new sandbox.
+type CreateIn struct {
+	Full bool `query:"full" default:"false" doc:"Reply with the whole sandbox instead of a sentence"`
+
+	Name        string            `json:"name" default:"" nullable:"true" arg:"true" doc:"Name: lower-case letters, digits and -, at most 50; generated if missing"`
+	Environment string            `json:"environment" alias:"template" default:"" nullable:"true" doc:"Environment to create it from; without this and an image, the default"`
+	Image       string            `json:"image" default:"" nullable:"true" doc:"OCI image, instead of the environment's"`
+	App         string            `json:"app" default:"" nullable:"true" maxLength:"4096" doc:"Free text, stored with the sandbox"`
+	Args        []string          `json:"args" nullable:"true" doc:"Arguments of its main program"`
+	Env         map[string]string `json:"env" nullable:"true" doc:"Environment variables"`
+	Workdir     string            `json:"workdir" default:"" nullable:"true" doc:"Working directory"`
+	Ports       []int             `json:"ports" nullable:"true" doc:"Ports served inside the sandbox, apart from its server's"`
+
+	Timeout       *float64 `json:"timeout" doc:"Minutes until it is deleted; -1: never"`
+	TimeoutPolicy string   `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete (the default), stop or pause. A sandbox that was woken afterwards gets the same time once more"`
+	IdleTimeout   *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
+	IdlePolicy    string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+
+	CPU         environment.Quantity `json:"cpu" default:"" nullable:"true" doc:"CPU request, such as 100m: its share when CPUs are busy"`
+	Memory      environment.Quantity `json:"memory" default:"" nullable:"true" doc:"Memory request, such as 128Mi"`
+	CPULimit    environment.Quantity `json:"cpu_limit" default:"" nullable:"true" doc:"CPU limit, such as 1000m"`
+	MemoryLimit environment.Quantity `json:"memory_limit" default:"" nullable:"true" doc:"Memory limit, such as 1024Mi"`
+	DiskLimit   environment.Quantity `json:"disk_limit" default:"" nullable:"true" doc:"Disk limit, such as 10Gi"`
+	DiskRate    environment.Quantity `json:"disk_rate_limit" default:"" nullable:"true" doc:"Disk throughput limit in bytes per second, such as 50Mi, for reads and for writes"`
+	Bandwidth   environment.Quantity `json:"bandwidth_limit" default:"" nullable:"true" doc:"Network bandwidth limit in bytes per second, such as 10Mi, for each direction"`
+
+	Labels    map[string]string   `json:"labels" nullable:"true" doc:"Labels to filter lists by"`
+	Isolation string              `json:"isolation" default:"" nullable:"true" doc:"Isolation mechanism"`
+	Network   *environment.Policy `json:"network" doc:"Egress policy"`
+	Volumes   []Volume            `json:"volumes" nullable:"true" doc:"Volumes to mount"`
+	Secrets   []string            `json:"secrets" nullable:"true" maxItems:"256" doc:"Names of the secrets to give it"`
+	Snapshot  string              `json:"from_snapshot" default:"" nullable:"true" doc:"Snapshot to start its disk from"`
+}
+
+// Volume mounts a volume.
+type Volume struct {
+	Name     string `json:"name" doc:"Name of the volume"`
+	Target   string `json:"target" doc:"Absolute path where it is mounted"`
+	ReadOnly bool   `json:"read_only" default:"false" doc:"Mount it read-only"`
+}
+
+// checkLifetime refuses timeouts beyond what this hub allows.
+func (s *Service) checkLifetime(l sandbox.Lifetime) error {
+	if l.Timeout > s.MaxTimeout {
+		return op.Errorf(op.Invalid, "timeout %v: use at most %v minutes, or -1 for never", environment.Minutes(l.Timeout), environment.Minutes(s.MaxTimeout))
+	}
+	if l.IdleTimeout > s.MaxIdleTimeout {
+		return op.Errorf(op.Invalid, "idle_timeout %v: use at most %v minutes, or -1 for never", environment.Minutes(l.IdleTimeout), environment.Minutes(s.MaxIdleTimeout))
+	}
+	return nil
+}
+
+// checkAbilities refuses what the provider would only pretend to do.
+// networkGiven says that the request has an egress policy.
+func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
+	able := s.Provider.Abilities()
+	idles := spec.Lifetime.IdleTimeout > 0
+	asked := max(spec.Resources.MemoryLimit, spec.Resources.Memory)
+	switch {
+	case able.MaxMemory > 0 && asked > able.MaxMemory:
+		return op.Errorf(op.Invalid, "memory_limit %s: a sandbox can have at most %s here; request less", environment.FormatSize(asked), environment.FormatSize(able.MaxMemory>>20<<20))
+	case idles && spec.Lifetime.IdlePolicy == sandbox.IdlePause && !able.Pause:
+		return op.Errorf(op.Invalid, "idle_policy pause: provider %s cannot pause sandboxes here; use stop or delete", able.Provider)
+	case idles && spec.Lifetime.IdlePolicy == sandbox.IdleStop && !able.Stop:
+		return op.Errorf(op.Invalid, "idle_policy stop: provider %s cannot stop sandboxes; use delete", able.Provider)
+	case spec.Lifetime.EndPolicy == sandbox.IdlePause && !able.Pause:
+		return op.Errorf(op.Invalid, "timeout_policy pause: provider %s cannot pause sandboxes here; use stop or delete", able.Provider)
+	case spec.Lifetime.EndPolicy == sandbox.IdleStop && !able.Stop:
+		return op.Errorf(op.Invalid, "timeout_policy stop: provider %s cannot stop sandboxes; use delete", able.Provider)
+	case spec.Resources.DiskRate > 0 && !slices.Contains(able.Limits, "disk_rate"):
+		return op.Errorf(op.Invalid, "disk_rate_limit: provider %s cannot limit disk throughput here; run cove doctor to see why", able.Provider)
+	case spec.Resources.Bandwidth > 0 && !able.Egress:
+		return op.Errorf(op.Invalid, "bandwidth_limit: provider %s cannot limit bandwidth", able.Provider)
+	case networkGiven && spec.Network.Mode != sandbox.NetworkOpen && !able.Egress:
+		return op.Errorf(op.Invalid, "network %s: provider %s cannot restrict egress", spec.Network.Mode, able.Provider)
+	}
+	return nil
+}
+
+// spec completes a request. The result shares nothing with the request, the
+// environment or the defaults.
+func (s *Service) spec(ctx context.Context, in CreateIn) (sandbox.Spec, error) {
+	defaults := s.Environments.Defaults()
+	name := in.Environment
+	if name == "" {
+		name = defaults.Environment
+		if in.Image != "" {
+			name = environment.Custom
+		}
+	}
+	env, err := s.Environments.Find(name)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	spec, err := env.Spec(defaults)
+	if err != nil {
+		return spec, fmt.Errorf("environment %q: %w", name, err)
+	}
+	spec.Name, spec.Owner = in.Name, caller.Owner(ctx)
+	if in.Image, err = imageref.Resolve(spec.Owner, in.Image); err != nil {
+		return spec, err
+	}
+	spec.Image, spec.Workdir = cmp.Or(in.Image, spec.Image), cmp.Or(in.Workdir, spec.Workdir)
+	spec.Isolation, spec.Snapshot = cmp.Or(in.Isolation, spec.Isolation), in.Snapshot
+	if in.Args != nil {
+		spec.Args = in.Args
+	}
+	if in.Ports != nil {
+		spec.Ports = in.Ports
+	}
+	spec.Env, spec.Labels = overlay(spec.Env, in.Env), overlay(spec.Labels, in.Labels)
+	for _, v := range in.Volumes {
+		spec.Volumes = append(spec.Volumes, sandbox.Volume(v))
+	}
+	if in.App != "" {
+		note.Set(&spec, note.App, in.App)
+	}
+	amounts := environment.Amounts{CPU: in.CPU, Memory: in.Memory, CPULimit: in.CPULimit, MemoryLimit: in.MemoryLimit, Disk: in.DiskLimit, DiskRate: in.DiskRate, Bandwidth: in.Bandwidth}
+	lease := environment.Lease{Timeout: in.Timeout, Idle: in.IdleTimeout, Policy: in.IdlePolicy, End: in.TimeoutPolicy}
+	for _, err := range []error{amounts.Apply(&spec.Resources), in.Network.Apply(&spec.Network), lease.Apply(&spec)} {
+		if err != nil {
+			return spec, op.Errorf(op.Invalid, "%w", err)
+		}
+	}
+	if err := s.checkLifetime(spec.Lifetime); err != nil {
+		return spec, err
+	}
+	if err := s.Secrets.Assign(&spec, in.Secrets); err != nil {
+		return spec, err
+	}
+	return spec.Clone(), s.checkAbilities(spec, in.Network != nil)
+}
+
+func overlay(base, over map[string]string) map[string]string {
+	out := maps.Clone(base)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, over)
+	return out
+}
+
+// CreateOut is a sentence, or the sandbox.
+type CreateOut struct {
+	text string
+	full *Object
+}
+
+// MarshalJSON writes one of the two.
+func (o CreateOut) MarshalJSON() ([]byte, error) {
+	if o.full != nil {
+		return json.Marshal(o.full)
+	}
+	return json.Marshal(o.text)
+}
+
+// SchemaOp describes both.
+func (CreateOut) SchemaOp() *jsonschema.Schema {
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+		{Type: "string", Description: "Sandbox <name> created successfully"},
+		{Type: "object", Description: "With full=true: the sandbox, as GET shows it"},
+	}}
+}
+
+// Create creates a sandbox and replies when it is ready.
+func (s *Service) Create(ctx context.Context, in CreateIn) (CreateOut, error) {
+	sb, err := s.Make(ctx, in)
+	if err != nil {
+		return CreateOut{}, err
+	}
+	out := CreateOut{text: fmt.Sprintf("Sandbox %s created successfully", sb.Spec.Name)}
+	if in.Full {
+		o := s.Show(ctx, sb)
+		out.full = &o
+	}
+	return out, nil
+}
+
+// Make creates a sandbox, whichever way it was asked for.
+func (s *Service) Make(ctx context.Context, in CreateIn) (sandbox.Sandbox, error) {
+	return s.MakeWith(ctx, in, func(*sandbox.Spec) {})
+}
+
+// MakeWith creates a sandbox whose Spec change completes.
+func (s *Service) MakeWith(ctx context.Context, in CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+	began := time.Now()
+	spec, err := s.spec(ctx, in)
+	if err == nil {
+		change(&spec)
+		err = fault.FromProvider("", spec.Validate())
+	}
+	if err != nil {
+		s.created(1, "refused")
+		return sandbox.Sandbox{}, err
+	}
+	room, err := s.Quota.Reserve(ctx, spec.Owner, spec)
+	if err != nil {
+		s.created(1, "refused")
+		return sandbox.Sandbox{}, err
+	}
+	defer room.Release()
+	sb, err := s.Provider.Create(ctx, spec)
+	if err != nil {
+		s.created(1, "failed")
+		return sandbox.Sandbox{}, fault.FromProvider(in.Name, err)
+	}
+	if err := s.Secrets.Provision(ctx, sb); err != nil {
+		s.created(1, "failed")
+		return sandbox.Sandbox{}, errors.Join(err, s.Provider.Delete(context.WithoutCancel(ctx), sb.ID))
+	}
+	room.Commit(0, sb.ID)
+	call := op.CallOf(ctx)
+	call.Target, call.TargetName = sb.ID, sb.Spec.Name
+	s.created(1, "created")
+	s.took(time.Since(began))
+	s.Fleet.Observe(sb)
+	return sb, nil
+}

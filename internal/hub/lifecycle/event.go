@@ -1,0 +1,174 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Event is one thing that happened.
+type Event struct {
+	Type    string    `json:"type" doc:"existing, created, changed, deleted, exceeded (a limit was hit), idle, expired, or missed: events were lost, and the current state follows"`
+	Time    time.Time `json:"time"`
+	Sandbox *Object   `json:"sandbox,omitempty" doc:"The sandbox right after the event, without its environment and arguments"`
+	Message string    `json:"message,omitempty"`
+}
+
+// EventsIn asks for the events of a sandbox.
+type EventsIn struct {
+	Name  string `path:"name" doc:"Name of the sandbox"`
+	After string `query:"after" default:"" doc:"ID of the last event received; same as Last-Event-ID"`
+}
+
+// AllEventsIn asks for all events.
+type AllEventsIn struct {
+	User  string `query:"user" default:"" doc:"Tenant whose sandboxes to follow, or * for all; admins only"`
+	After string `query:"after" default:"" doc:"ID of the last event received; same as Last-Event-ID"`
+}
+
+// Events follows a sandbox until it is deleted.
+func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) error) error {
+	f := follower{service: s, send: send, after: resumeID(ctx, in.After), untilDeleted: true}
+	sb, err := s.Fleet.Find(ctx, in.Name)
+	f.match = func(e history.Event) bool { return e.Sandbox.ID == sb.ID }
+	if err != nil {
+		// It may have been deleted while the reader was away.
+		who, admin := caller.Owner(ctx), caller.IsAdmin(op.CallOf(ctx))
+		f.match = func(e history.Event) bool {
+			owned := e.Sandbox.Spec.Owner == who
+			return owned && e.Sandbox.Spec.Name == in.Name || e.Sandbox.ID == in.Name && (owned || admin)
+		}
+		if !f.hasMissed() {
+			return err
+		}
+	}
+	f.current = func() ([]sandbox.Sandbox, error) {
+		sb, err := s.Fleet.Find(ctx, in.Name)
+		if err != nil {
+			return nil, err
+		}
+		return []sandbox.Sandbox{sb}, nil
+	}
+	return f.run(ctx)
+}
+
+// AllEvents follows all sandboxes of the caller.
+func (s *Service) AllEvents(ctx context.Context, in AllEventsIn, send func(op.Event) error) error {
+	who, err := caller.Select(ctx, in.User)
+	f := follower{service: s, send: send, after: resumeID(ctx, in.After)}
+	f.current = func() ([]sandbox.Sandbox, error) { return s.Select(ctx, ListIn{User: in.User}) }
+	// Of a user who does not exist for the caller nothing happens.
+	f.match = func(e history.Event) bool { return err == nil && who.Has(e.Sandbox.Spec.Owner) }
+	return f.run(ctx)
+}
+
+// resumeID is the ID of the last event that a reader has received.
+func resumeID(ctx context.Context, after string) string {
+	return cmp.Or(op.CallOf(ctx).LastEventID, after)
+}
+
+// follower sends events to one reader.
+type follower struct {
+	service *Service
+	send    func(op.Event) error
+	after   string // ID of the last event that the reader has received
+	current func() ([]sandbox.Sandbox, error)
+	match   func(history.Event) bool
+
+	untilDeleted bool
+}
+
+// hasMissed reports whether anything that matches happened since the reader left.
+func (f *follower) hasMissed() bool {
+	seq, ok := f.service.History.Find(f.after)
+	if !ok {
+		return false
+	}
+	for _, e := range f.service.History.After(seq).Events {
+		if f.match(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// run sends the current state, then what happens. A reader that comes back in time
+// gets only what it has missed.
+func (f *follower) run(ctx context.Context) error {
+	log := f.service.History
+	seq, known := log.Find(f.after)
+	now := log.After(seq)
+	if !known || now.Lost {
+		if f.after != "" {
+			if err := f.sendEvent(ctx, now.Last, Event{Type: "missed", Time: time.Now().UTC(), Message: "events were lost; the current state follows"}, nil); err != nil {
+				return err
+			}
+		}
+		var err error
+		if seq, err = f.sendCurrent(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		next := log.After(seq)
+		if next.Lost {
+			if err := f.sendEvent(ctx, next.Last, Event{Type: "missed", Time: time.Now().UTC(), Message: "this reader is too slow; the current state follows"}, nil); err != nil {
+				return err
+			}
+			var err error
+			if seq, err = f.sendCurrent(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, e := range next.Events {
+			seq = e.Seq
+			if !f.match(e) {
+				continue
+			}
+			if err := f.sendEvent(ctx, e.Seq, Event{Type: e.Kind, Time: e.Time.UTC(), Message: e.Message}, &e.Sandbox); err != nil {
+				return err
+			}
+			if f.untilDeleted && e.Kind == string(sandbox.Deleted) {
+				return nil
+			}
+		}
+		if next.Closed {
+			return nil
+		}
+		select {
+		case <-next.Changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// sendCurrent sends the current state and returns from where to go on. What
+// happens meanwhile is sent again, never left out.
+func (f *follower) sendCurrent(ctx context.Context) (int64, error) {
+	seq := f.service.History.Last()
+	list, err := f.current()
+	if err != nil {
+		return 0, err
+	}
+	for _, sb := range list {
+		if err := f.sendEvent(ctx, seq, Event{Type: string(sandbox.Existing), Time: time.Now().UTC()}, &sb); err != nil {
+			return 0, err
+		}
+	}
+	return seq, nil
+}
+
+func (f *follower) sendEvent(ctx context.Context, seq int64, e Event, sb *sandbox.Sandbox) error {
+	if sb != nil {
+		o := f.service.Show(ctx, *sb)
+		e.Sandbox = &o
+	}
+	return f.send(op.Event{ID: f.service.History.ID(seq), Name: e.Type, Data: e})
+}

@@ -1,0 +1,298 @@
+// Package lifecycle creates, shows, changes and deletes sandboxes for callers.
+//
+// It owns what callers see of a sandbox (Object) and the rules for what they may
+// ask for. It refuses what the provider would only pretend to do.
+package lifecycle
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Fleet is the sandboxes that the hub runs.
+type Fleet interface {
+	Find(ctx context.Context, name string) (sandbox.Sandbox, error)
+	Observe(sandbox.Sandbox)
+	Forget(id string)
+	Touch(id string)
+	LastActive(sandbox.Sandbox) time.Time
+	Start(ctx context.Context, id string, start func(context.Context, string) error) error
+	Connections(sandbox.Sandbox) []egress.Record
+	OpenRequests(sandbox.Sandbox) int
+	Glance(ctx context.Context, sb sandbox.Sandbox, width int) fleet.Glance
+}
+
+// Quota reserves room for sandboxes.
+type Quota interface {
+	Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*account.Reservation, error)
+}
+
+// Secrets are what sandboxes are given beside their Spec.
+type Secrets interface {
+	Assign(s *sandbox.Spec, names []string) error
+	Provision(context.Context, sandbox.Sandbox) error
+}
+
+// Config of a Service.
+type Config struct {
+	Provider     sandbox.Provider
+	Fleet        Fleet
+	Quota        Quota
+	Secrets      Secrets
+	Environments *environment.Catalog
+	History      *history.Log
+
+	// MaxTimeout and MaxIdleTimeout bound what may be asked for.
+	MaxTimeout, MaxIdleTimeout time.Duration
+	// Domains are the names below which ports have hosts of their own.
+	Domains address.Domains
+	Version string
+	Metrics *metric.Registry
+}
+
+// Service offers the operations on sandboxes.
+type Service struct {
+	Config
+	created func(n float64, values ...string)
+	took    func(d time.Duration, values ...string)
+}
+
+// New returns the service.
+func New(cfg Config) *Service {
+	return &Service{
+		Config:  cfg,
+		created: cfg.Metrics.Counter("cove_creates_total", "Creates by result.", "result"),
+		took:    cfg.Metrics.Histogram("cove_create_seconds", "Time from the request to a ready sandbox."),
+	}
+}
+
+// CreateOp is the name of the operation that creates a sandbox.
+const CreateOp = "sandbox_create"
+
+const one = "/api/v1/sandbox/{name}"
+
+// Ops lists the operations.
+func (s *Service) Ops() []op.Op {
+	return []op.Op{
+		op.New(op.Spec{Name: CreateOp, Route: "POST /api/v1/sandbox", Tag: "sandbox", Verb: "create",
+			Doc: "Create a sandbox and reply when it is ready. Everything is optional: the name is generated if missing, and the environment provides the rest. " +
+				"The reply is a sentence with the name; with full=true it is the whole sandbox."}, s.Create),
+		op.New(op.Spec{Name: "sandbox_list", Access: op.AccessRead, Route: "GET /api/v1/sandbox", Tag: "sandbox", Verb: "list", ReadOnly: true,
+			Columns: []string{"name", "status", "environment", "created_at", "expires_at"}, Wide: []string{"id", "user", "image", "isolation", "url"},
+			Doc: "List sandboxes, oldest first. With limit the reply is one page, {items, next}; pass after=next to get the following page."}, s.List),
+		op.New(op.Spec{Name: "sandbox_get", Access: op.AccessRead, Route: "GET " + one, Tag: "sandbox", Verb: "get", ReadOnly: true,
+			Doc: "Show a sandbox."}, s.Get),
+		op.New(op.Spec{Name: "sandbox_delete", Route: "DELETE " + one, Tag: "sandbox", Verb: "rm", Destructive: true,
+			Doc: "Delete a sandbox and everything in it. Its volumes are kept."}, s.Delete),
+		op.New(op.Spec{Name: "sandbox_extend", Route: "POST " + one + "/extend", Tag: "sandbox", Verb: "extend",
+			Doc: "Extend the life of a sandbox: it expires timeout minutes from now. Its idle timeout can be changed, too."}, s.Extend),
+		op.New(op.Spec{Name: "sandbox_pause", Route: "POST " + one + "/pause", Tag: "sandbox", Verb: "pause",
+			Doc: "Pause a sandbox: it stays in memory and uses no CPU. The next request to it resumes it."}, s.Pause),
+		op.New(op.Spec{Name: "sandbox_resume", Route: "POST " + one + "/resume", Tag: "sandbox", Verb: "resume",
+			Doc: "Resume a paused sandbox where it was."}, s.Resume),
+		op.New(op.Spec{Name: "sandbox_stop", Route: "POST " + one + "/stop", Tag: "sandbox", Verb: "stop",
+			Doc: "Stop a sandbox: all its processes end, its disk is kept. The next request to it starts it."}, s.Stop),
+		op.New(op.Spec{Name: "sandbox_start", Route: "POST " + one + "/start", Tag: "sandbox", Verb: "start",
+			Doc: "Start a stopped or failed sandbox on its disk, and reply when it is ready."}, s.Start),
+		op.New(op.Spec{Name: "sandbox_network", Access: op.AccessRead, Route: "GET " + one + "/network", Tag: "sandbox", Verb: "network show", ReadOnly: true,
+			Doc: "Show the egress policy of a sandbox and its latest connections, including denied ones."}, s.Network),
+		op.New(op.Spec{Name: "sandbox_set_network", Route: "PUT " + one + "/network", Tag: "sandbox", Verb: "network set",
+			Doc: "Change the egress policy of a sandbox at once: connections that are no longer allowed are cut."}, s.SetNetwork),
+		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
+			Doc: "Read the end of the output of a sandbox's main program."}, s.Logs),
+		op.New(op.Spec{Name: "sandbox_stats", Access: op.AccessRead, Route: "GET " + one + "/stats", Tag: "sandbox", Verb: "stats", ReadOnly: true,
+			Doc: "Show the resource usage of a sandbox."}, s.Stats),
+		op.Stream[EventsIn, Event](op.Spec{Name: "sandbox_events", Access: op.AccessRead, Route: "GET " + one + "/events", Tag: "sandbox", Verb: "events", ReadOnly: true,
+			Doc: "Follow the events of a sandbox as server-sent events. Last-Event-ID, or after, resumes a broken stream."}, s.Events),
+		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Access: op.AccessRead, Route: "GET /api/v1/events", Tag: "hub", Verb: "watch", ReadOnly: true,
+			Doc: "Follow the events of all sandboxes as server-sent events."}, s.AllEvents),
+		s.glanceOp(),
+		op.New(op.Spec{Name: "hub_environments", Access: op.AccessRead, Route: "GET /api/v1/environment", Tag: "hub", Verb: "environments", ReadOnly: true,
+			Doc: "List the environments that sandboxes can be created from."}, s.ListEnvironments),
+		op.New(op.Spec{Name: "hub_info", Access: op.AccessRead, Route: "GET /api/v1/hub", Tag: "hub", Verb: "info", ReadOnly: true,
+			Doc: "Show what this hub supports on its machine, and what is missing there."}, s.Info),
+	}
+}
+
+// NameIn names a sandbox.
+type NameIn struct {
+	Name string `path:"name" doc:"Name of the sandbox"`
+}
+
+// Get shows a sandbox.
+func (s *Service) Get(ctx context.Context, in NameIn) (Object, error) {
+	sb, err := s.Fleet.Find(ctx, in.Name)
+	if err != nil {
+		return Object{}, err
+	}
+	return s.Show(ctx, sb), nil
+}
+
+// Delete removes a sandbox.
+func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
+	sb, err := s.Fleet.Find(ctx, in.Name)
+	if err != nil {
+		return "", err
+	}
+	if err := s.Provider.Delete(ctx, sb.ID); err != nil {
+		return "", fault.FromProvider(in.Name, err)
+	}
+	s.Fleet.Forget(sb.ID)
+	return "Sandbox " + in.Name + " deleted successfully", nil
+}
+
+// Discard deletes a sandbox that nobody shall know of.
+func (s *Service) Discard(ctx context.Context, id string) {
+	if s.Provider.Delete(ctx, id) == nil {
+		s.Fleet.Forget(id)
+	}
+}
+
+// ExtendIn is more time for a sandbox.
+type ExtendIn struct {
+	Name        string   `path:"name" doc:"Name of the sandbox"`
+	Timeout     *float64 `json:"timeout" doc:"Minutes from now until it is deleted; -1: never. Without this and idle_timeout, the default timeout"`
+	IdleTimeout *float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
+	IdlePolicy  string   `json:"idle_policy" default:"" nullable:"true" doc:"What happens to an idle sandbox: delete, stop (also called scaledown) or pause"`
+
+	TimeoutPolicy string `json:"timeout_policy" default:"" nullable:"true" doc:"What happens when the timeout is reached: delete, stop or pause"`
+}
+
+// Extend gives a sandbox more time.
+func (s *Service) Extend(ctx context.Context, in ExtendIn) (Object, error) {
+	timeout := s.Environments.Defaults().Timeout
+	if in.Timeout == nil && in.IdleTimeout == nil && in.IdlePolicy == "" && in.TimeoutPolicy == "" {
+		in.Timeout = new(environment.Minutes(timeout))
+	}
+	sb, err := s.Fleet.Find(ctx, in.Name)
+	if err != nil {
+		return Object{}, err
+	}
+	sb, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
+		next := spec.Clone()
+		next.Lifetime.Timeout = timeout
+		if err := (environment.Lease{Timeout: in.Timeout, Idle: in.IdleTimeout, Policy: in.IdlePolicy, End: in.TimeoutPolicy}).Apply(&next); err != nil {
+			return op.Errorf(op.Invalid, "%w", err)
+		}
+		if err := s.checkLifetime(next.Lifetime); err != nil {
+			return err
+		}
+		if err := s.checkAbilities(next, false); err != nil {
+			return err
+		}
+		switch {
+		case in.Timeout == nil:
+			next.Lifetime.Timeout = spec.Lifetime.Timeout
+		case next.Lifetime.Timeout > 0:
+			if next.Lifetime.Period > 0 {
+				next.Lifetime.Period = next.Lifetime.Timeout
+			}
+			next.Lifetime.Timeout += time.Since(sb.Created)
+		}
+		*spec = next
+		return nil
+	})
+	if err != nil {
+		return Object{}, fault.FromProvider(in.Name, err)
+	}
+	s.Fleet.Touch(sb.ID)
+	s.Fleet.Observe(sb)
+	return s.Show(ctx, sb), nil
+}
+
+// PauseIn is how to pause a sandbox.
+type PauseIn struct {
+	Name   string `path:"name" doc:"Name of the sandbox"`
+	ToDisk bool   `json:"to_disk" default:"false" nullable:"true" doc:"Write its memory to disk and free it; resume, or a request, brings its processes back. Only sandboxes with isolation gvisor can be (see pause_to_disk of the hub's abilities); otherwise it is refused, and the sandbox keeps running"`
+}
+
+// Pause pauses a sandbox.
+func (s *Service) Pause(ctx context.Context, in PauseIn) (Object, error) {
+	if in.ToDisk {
+		saver, ok := s.Provider.(sandbox.Saver)
+		if a := s.Provider.Abilities(); ok && a.PauseToDisk {
+			return s.Change(ctx, in.Name, saver.PauseToDisk)
+		}
+		if _, err := s.Fleet.Find(ctx, in.Name); err != nil {
+			return Object{}, err
+		}
+		return Object{}, op.Errorf(op.Invalid, "to_disk: provider %s cannot write the processes of a sandbox to disk here, which takes gVisor (runsc) and a hub with root; "+
+			"pause it without to_disk to keep it in memory, or stop it to keep its disk only", s.Provider.Abilities().Provider)
+	}
+	return s.Change(ctx, in.Name, s.Provider.Pause)
+}
+
+// Resume resumes a sandbox.
+func (s *Service) Resume(ctx context.Context, in NameIn) (Object, error) {
+	return s.Change(ctx, in.Name, s.Provider.Resume)
+}
+
+// Stop stops a sandbox.
+func (s *Service) Stop(ctx context.Context, in NameIn) (Object, error) {
+	return s.Change(ctx, in.Name, s.Provider.Stop)
+}
+
+// Start starts a sandbox.
+func (s *Service) Start(ctx context.Context, in NameIn) (Object, error) {
+	return s.Change(ctx, in.Name, func(ctx context.Context, id string) error { return s.Fleet.Start(ctx, id, s.Provider.Start) })
+}
+
+// Change brings a sandbox into another state and shows it.
+func (s *Service) Change(ctx context.Context, name string, do func(ctx context.Context, id string) error) (Object, error) {
+	sb, err := s.Fleet.Find(ctx, name)
+	if err != nil {
+		return Object{}, err
+	}
+	// Whoever changes its state means to use it: its idle time begins anew.
+	s.Fleet.Touch(sb.ID)
+	if err := do(ctx, sb.ID); err != nil {
+		return Object{}, fault.FromProvider(name, err)
+	}
+	s.Fleet.Touch(sb.ID)
+	if sb, err = s.Provider.Get(ctx, sb.ID); err != nil {
+		return Object{}, fault.FromProvider(name, err)
+	}
+	s.Fleet.Observe(sb)
+	return s.Show(ctx, sb), nil
+}
+
+// ListEnvironments lists the environments. Their variables may hold secrets of the
+// operator, so only admins see them.
+func (s *Service) ListEnvironments(ctx context.Context, _ op.None) ([]environment.Environment, error) {
+	list := slices.Clone(s.Environments.List())
+	if !caller.IsAdmin(op.CallOf(ctx)) {
+		for i := range list {
+			list[i].Env = nil
+		}
+	}
+	return list, nil
+}
+
+// Info is what a hub can do.
+type Info struct {
+	Version   string            `json:"version"`
+	Abilities sandbox.Abilities `json:"abilities" doc:"What the provider supports on this machine, and what is missing"`
+	Fault     string            `json:"environments_fault,omitempty" doc:"What is wrong with the environments file"`
+}
+
+// Info shows what the hub can do.
+func (s *Service) Info(context.Context, op.None) (Info, error) {
+	i := Info{Version: s.Version, Abilities: s.Provider.Abilities()}
+	if err := s.Environments.Fault(); err != nil {
+		i.Fault = err.Error()
+	}
+	return i, nil
+}

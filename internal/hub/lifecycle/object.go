@@ -1,0 +1,151 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
+	"github.com/cove-sandbox/cove/internal/hub/internal/address"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/vault"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Object is a sandbox as callers see it.
+type Object struct {
+	Name        string            `json:"name" doc:"Name, unique for its owner"`
+	ID          string            `json:"id" doc:"Unique ID, never reused"`
+	User        string            `json:"user,omitempty" doc:"Owner"`
+	Environment string            `json:"environment"`
+	Image       string            `json:"image"`
+	App         string            `json:"app,omitempty"`
+	Args        []string          `json:"args"`
+	Env         map[string]string `json:"env"`
+	Workdir     string            `json:"workdir"`
+	Ports       []int             `json:"ports"`
+	Labels      map[string]string `json:"labels"`
+
+	Timeout     float64 `json:"timeout" doc:"Minutes from its creation until it is deleted; -1: never"`
+	End         string  `json:"timeout_policy" doc:"What happens when the timeout is reached"`
+	IdleTimeout float64 `json:"idle_timeout" doc:"Minutes without use until the idle policy applies; -1: never"`
+	IdlePolicy  string  `json:"idle_policy" doc:"What happens to an idle sandbox"`
+	CPU         string  `json:"cpu"`
+	Memory      string  `json:"memory"`
+	CPULimit    string  `json:"cpu_limit"`
+	MemoryLimit string  `json:"memory_limit"`
+	DiskLimit   string  `json:"disk_limit,omitempty"`
+	DiskRate    string  `json:"disk_rate_limit,omitempty" doc:"Bytes per second, for reads and for writes"`
+	Bandwidth   string  `json:"bandwidth_limit,omitempty" doc:"Bytes per second, for each direction"`
+
+	Status       string     `json:"status" enum:"creating,running,paused,stopped,failed,deleting"`
+	Message      string     `json:"message,omitempty" doc:"Why it is in this state"`
+	CreatedAt    time.Time  `json:"created_at"`
+	ExpiresAt    *time.Time `json:"expires_at" doc:"When it is deleted; null: never"`
+	LastActiveAt time.Time  `json:"last_active_at" doc:"When it was last used"`
+
+	URL       string             `json:"url" doc:"URL of its server"`
+	Endpoints map[string]string  `json:"endpoints" doc:"Further URLs: mcp, and each port"`
+	Isolation string             `json:"isolation,omitempty"`
+	Network   environment.Policy `json:"network"`
+	Volumes   []Volume           `json:"volumes"`
+	Snapshot  string             `json:"from_snapshot,omitempty"`
+	Secrets   []string           `json:"secrets,omitempty" doc:"Names of the secrets it was given"`
+	Stages    []Stage            `json:"stages" doc:"Timing of the latest create or start"`
+}
+
+// Stage is one step of a create or start.
+type Stage struct {
+	Name string  `json:"name"`
+	Took float64 `json:"took_ms" doc:"Milliseconds"`
+}
+
+// Show returns a sandbox as the caller sees it.
+func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
+	spec := sb.Spec
+	o := Object{
+		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: imageref.Name(spec.Image), App: spec.Annotations[note.App],
+		Args: spec.Args, Env: spec.Env, Workdir: spec.Workdir, Ports: spec.Ports, Labels: spec.Labels,
+		Timeout: environment.Minutes(spec.Lifetime.Timeout), IdleTimeout: environment.Minutes(spec.Lifetime.IdleTimeout), IdlePolicy: string(spec.Lifetime.IdlePolicy),
+		End: string(cmp.Or(spec.Lifetime.EndPolicy, sandbox.IdleDelete)),
+		CPU: environment.FormatCPU(spec.Resources.CPU), Memory: environment.FormatSize(spec.Resources.Memory), CPULimit: environment.FormatCPU(spec.Resources.CPULimit),
+		MemoryLimit: environment.FormatSize(spec.Resources.MemoryLimit), DiskLimit: environment.FormatSize(spec.Resources.Disk),
+		DiskRate: environment.FormatSize(spec.Resources.DiskRate), Bandwidth: environment.FormatSize(spec.Resources.Bandwidth),
+		Status: string(sb.State), Message: sb.Message, CreatedAt: sb.Created.UTC(), LastActiveAt: s.Fleet.LastActive(sb).UTC(),
+		Isolation: spec.Isolation, Network: environment.Policy{Mode: string(spec.Network.Mode), Allow: spec.Network.Allow}, Snapshot: spec.Snapshot,
+	}
+	if o.Secrets = vault.Names(spec); o.Secrets != nil {
+		o.Env = maps.Clone(o.Env)
+		vault.HideEnv(o.Env)
+	}
+	if spec.Annotations[note.Scaledown] != "" {
+		o.IdlePolicy = "scaledown"
+	}
+	if at, ok := fleet.Expiry(sb); ok {
+		o.ExpiresAt = new(at.UTC())
+	}
+	for _, v := range spec.Volumes {
+		o.Volumes = append(o.Volumes, Volume(v))
+	}
+	for _, st := range sb.Stages {
+		o.Stages = append(o.Stages, Stage{st.Name, float64(st.Took.Microseconds()) / 1000})
+	}
+	s.addAddresses(ctx, &o)
+	o.fillLists()
+	return o
+}
+
+// fillLists makes nil lists empty, also where no surface does it: a client that
+// iterates must not find null.
+func (o *Object) fillLists() {
+	if o.Args == nil {
+		o.Args = []string{}
+	}
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	if o.Ports == nil {
+		o.Ports = []int{}
+	}
+	if o.Labels == nil {
+		o.Labels = map[string]string{}
+	}
+	if o.Network.Allow == nil {
+		o.Network.Allow = []string{}
+	}
+	if o.Volumes == nil {
+		o.Volumes = []Volume{}
+	}
+	if o.Stages == nil {
+		o.Stages = []Stage{}
+	}
+}
+
+// addAddresses adds the addresses at which the caller reaches the sandbox.
+func (s *Service) addAddresses(ctx context.Context, o *Object) {
+	call := op.CallOf(ctx)
+	// Another owner's sandbox is not found by its name.
+	name := o.Name
+	if o.User != caller.Owner(ctx) || call.Share != nil {
+		name = o.ID
+	}
+	at := func(path string) string { return call.URL("http", address.Prefix(name)+path, "") }
+	o.URL = at("/")
+	o.Endpoints = map[string]string{"mcp": at("/mcp")}
+	for _, p := range o.Ports {
+		port := strconv.Itoa(p)
+		o.Endpoints["port-"+port] = at("/proxy/" + port + "/")
+		if call.Base == nil {
+			continue
+		}
+		if u, ok := s.Domains.Port(*call.Base, name, p); ok {
+			o.Endpoints["host-"+port] = u
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
+)
+
+// marks are the last lines of the audit logs. They are stored outside of the logs' own
+// folders: a log that is older than its mark is an old copy, which is valid in itself.
+type marks struct {
+	Changes  audit.Mark `json:"changes"`
+	Requests audit.Mark `json:"requests"`
+}
+
+// markEvery is how often they are stored.
+const markEvery = 10 * time.Second
+
+// checkMarks compares the logs with what the hub stored when it last ran. It records what
+// it finds in the log itself, and so at its receivers.
+func (s *stores) checkMarks(log *slog.Logger) error {
+	b, err := os.ReadFile(s.marks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var known marks
+	if err == nil {
+		err = json.Unmarshal(b, &known)
+	}
+	if err != nil {
+		log.Error("cannot read the marks of the audit logs", "path", s.marks, "error", err)
+		return nil
+	}
+	for _, l := range []struct {
+		name  string
+		log   *audit.Log
+		known audit.Mark
+	}{{"changes", s.audit, known.Changes}, {"requests", s.requests, known.Requests}} {
+		last := l.log.Last()
+		if last.Seq > l.known.Seq || last == l.known {
+			continue
+		}
+		log.Error("an audit log is older than when the hub last ran: lines were removed, or an old copy was put in its place", "log", l.name, "last", last.Seq, "known", l.known.Seq)
+		if err := s.audit.Append(audit.Entry{Role: "hub", Op: "audit_replaced", Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq, l.known.Seq, l.known.Hash)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stores) saveMarks() error {
+	b, err := json.Marshal(marks{s.audit.Last(), s.requests.Last()})
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(s.marks, atomicfile.Options{}, func(f *os.File) error { _, err := f.Write(b); return err })
+}
+
+// keepMarks stores the marks now and then, until ctx ends.
+func (s *stores) keepMarks(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(markEvery)
+	defer tick.Stop()
+	for {
+		if err := s.saveMarks(); err != nil {
+			log.Error("cannot store the marks of the audit logs", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

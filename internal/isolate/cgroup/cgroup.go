@@ -1,0 +1,243 @@
+// Package cgroup limits, freezes, measures and kills sandboxes by Linux control
+// groups, v1, v2 or both.
+//
+// It owns one group, in each hierarchy that has a controller it uses, and the groups
+// of sandboxes below. It touches no others.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Root is our own group, which holds one group per sandbox.
+type Root struct {
+	unified string            // our group in the v2 hierarchy, "" if there is none
+	dirs    map[string]string // our group by controller, in the hierarchy that has it
+	missing []string
+}
+
+// allShare is what all sandboxes together get under contention, in thousandths of a processor:
+// as much as eight processes outside.
+const allShare = 8000
+
+// The controllers that we use. The freezer is a file of every v2 group and a
+// controller in v1.
+var controllers = []string{"memory", "cpu", "pids", "freezer", "io"}
+
+// Open creates or finds the group called name. Parent is the path of a v2 group that
+// was delegated to us; if it is empty, the group is at the top of the mounted
+// hierarchies. An unavailable controller is no error; see Missing.
+func Open(name, parent string) (*Root, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find control groups: %w", err)
+	}
+	v2, v1 := findMounts(string(mounts))
+	if parent != "" {
+		v2, v1 = parent, nil
+	}
+	c := &Root{dirs: map[string]string{}}
+	why := map[string]error{}
+	if v2 != "" {
+		if err := c.openUnified(filepath.Join(v2, name)); err != nil {
+			why["unified"] = err
+		}
+	}
+	for _, ctrl := range controllers {
+		mount, ok := v1[ctrl]
+		if _, done := c.dirs[ctrl]; done || !ok {
+			continue
+		}
+		dir := filepath.Join(mount, name)
+		if err := mkdir(dir); err != nil {
+			why[ctrl] = err
+			continue
+		}
+		c.dirs[ctrl] = dir
+	}
+	for _, ctrl := range controllers {
+		if c.dirs[ctrl] == "" {
+			c.missing = append(c.missing, explainMissing(ctrl, errors.Join(why[ctrl], why["unified"])))
+		}
+	}
+	// Otherwise one busy sandbox would use up what all of them get beside other programs.
+	if own := (&Group{unified: c.unified, dirs: c.dirs}); c.Has("cpu") {
+		if err := own.setShare(allShare); err != nil {
+			c.missing = append(c.missing, fmt.Sprintf("sandboxes count as little as one process beside others of this machine: %v", err))
+		}
+	}
+	return c, nil
+}
+
+func explainMissing(ctrl string, why error) string {
+	if why != nil {
+		return fmt.Sprintf("no %s control: %v; run as root or delegate a cgroup v2 group with the memory, cpu and pids controllers", ctrl, why)
+	}
+	return fmt.Sprintf("no %s control: the kernel or the parent group does not have that cgroup controller", ctrl)
+}
+
+// findMounts returns where the v2 hierarchy and each v1 controller are mounted.
+func findMounts(mountinfo string) (v2 string, v1 map[string]string) {
+	v1 = map[string]string{}
+	for line := range strings.Lines(mountinfo) {
+		head, tail, ok := strings.Cut(line, " - ")
+		at, kind := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(at) < 5 || len(kind) < 3 {
+			continue
+		}
+		switch kind[0] {
+		case "cgroup2":
+			if v2 == "" {
+				v2 = at[4]
+			}
+		case "cgroup":
+			for opt := range strings.SplitSeq(kind[2], ",") {
+				if opt == "blkio" {
+					opt = "io"
+				}
+				if slices.Contains(controllers, opt) && v1[opt] == "" {
+					v1[opt] = at[4]
+				}
+			}
+		}
+	}
+	return v2, v1
+}
+
+func (c *Root) openUnified(dir string) error {
+	if err := mkdir(dir); err != nil {
+		return err
+	}
+	offered, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, ctrl := range strings.Fields(string(offered)) {
+		if !slices.Contains(controllers, ctrl) {
+			continue
+		}
+		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+ctrl); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		c.dirs[ctrl] = dir
+	}
+	c.unified = dir
+	// Kernels before 5.2 have a v2 hierarchy that cannot freeze.
+	if probe := filepath.Join(dir, "cgroup.freeze"); exists(probe) {
+		c.dirs["freezer"] = dir
+	}
+	return errors.Join(failed...)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func mkdir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// Has reports whether a controller (memory, cpu, pids, freezer, io) is available.
+func (c *Root) Has(ctrl string) bool { return c.dirs[ctrl] != "" }
+
+// Missing says in sentences which controllers are not available, and why.
+func (c *Root) Missing() []string { return slices.Clone(c.missing) }
+
+// folders lists our group in each hierarchy once.
+func (c *Root) folders() []string {
+	var dirs []string
+	if c.unified != "" {
+		dirs = append(dirs, c.unified)
+	}
+	for _, ctrl := range controllers {
+		if d := c.dirs[ctrl]; d != "" && !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
+}
+
+// IDs lists the groups of sandboxes.
+func (c *Root) IDs() []string {
+	var ids []string
+	for _, dir := range c.folders() {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if e.IsDir() && !slices.Contains(ids, e.Name()) {
+				ids = append(ids, e.Name())
+			}
+		}
+	}
+	return ids
+}
+
+// Create creates the group of a sandbox and sets its limits. A group that an earlier
+// run left is used again.
+func (c *Root) Create(id string, l Limits) (*Group, error) {
+	g := c.Group(id)
+	for _, dir := range g.Folders() {
+		if err := mkdir(dir); err != nil {
+			g.rmdir()
+			return nil, fmt.Errorf("create control group: %w", err)
+		}
+	}
+	if err := g.Set(l); err != nil {
+		g.rmdir()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Group returns the group of a sandbox, which need not exist.
+func (c *Root) Group(id string) *Group {
+	g := &Group{dirs: map[string]string{}}
+	if c.unified != "" {
+		g.unified = filepath.Join(c.unified, id)
+	}
+	for ctrl, dir := range c.dirs {
+		dir = filepath.Join(dir, id)
+		if ctrl == "io" && dir != g.unified {
+			// A hierarchy more makes each create slower.
+			if g.io = dir; !exists(dir) {
+				continue
+			}
+		}
+		g.dirs[ctrl] = dir
+	}
+	return g
+}
+
+// Close removes our group if no sandbox is left in it.
+func (c *Root) Close() error {
+	var errs []error
+	for _, dir := range c.folders() {
+		err := os.Remove(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,105 @@
+package isolate
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func fullSetup() setup {
+	return setup{Version: protocolVersion, Hostname: "höst", ShmSize: 1 << 40, LogSize: -1, Rootless: true, Filter: "\x00f", Listens: true, Setuid: true, Late: true,
+		Root: []overlay{{Target: "/", Lower: []source{{"/a", 0}, {"", -1}}, Upper: source{"/u", 7}, Data: "d", Work: "w"},
+			{Target: "/usr", Lower: []source{}}},
+		Tmpfs:   []Tmpfs{{Target: "/run", Size: math.MaxInt64, Mode: 0o1777, UID: math.MaxUint32, GID: 5}},
+		Binds:   []bind{{Source: source{"/b\nc", 3}, Target: "/t", ReadOnly: true}, {}},
+		Process: Process{Args: []string{"x", ""}, Env: []string{"A=1\x00\xff", "B="}, Dir: "/home", UID: 1000, GID: 1001},
+		Limits:  Limits{CPU: 1, Share: 2, Memory: math.MinInt64, Pids: 4, Files: 5, FileSize: 6},
+	}
+}
+
+func TestFrameCarriesAll(t *testing.T) {
+	want := fullSetup()
+	var got setup
+	if err := receive(bytes.NewReader(marshal(&want)), &got, maxSetup); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	said := report{Stage: stageRun, Took: 1234567, PID: 42, Error: "no"}
+	var heard report
+	if err := receive(bytes.NewReader(marshal(&said)), &heard, maxReport); err != nil || heard != said {
+		t.Errorf("got %+v, %v, want %+v", heard, err, said)
+	}
+}
+
+// A field that is not tried here may be one that tell forgets.
+func TestFrameTriesEveryField(t *testing.T) {
+	s := fullSetup()
+	for _, v := range []any{s, s.Limits, s.Process, s.Tmpfs[0], s.Binds[0], s.Root[0], s.Root[0].Upper} {
+		r := reflect.ValueOf(v)
+		for i := range r.NumField() {
+			if r.Field(i).IsZero() {
+				t.Errorf("%s.%s is not tested: set it in fullSetup, and transfer it", r.Type(), r.Type().Field(i).Name)
+			}
+		}
+	}
+}
+
+func TestFrameOfAnotherVersion(t *testing.T) {
+	old := fullSetup()
+	old.Version = protocolVersion + 1
+	var got setup
+	if err := receive(bytes.NewReader(marshal(&old)), &got, maxSetup); err != nil || got.Version != old.Version || got.Hostname != "" {
+		t.Errorf("got %+v, %v, want only the version", got, err)
+	}
+}
+
+// Whatever arrives is an error or a message, and takes no more memory than it has bytes.
+func TestFrameMalformed(t *testing.T) {
+	s := fullSetup()
+	whole := marshal(&s)
+	for n := range whole {
+		if err := receive(bytes.NewReader(whole[:n]), &setup{}, maxSetup); err == nil {
+			t.Fatalf("%d of %d bytes were enough", n, len(whole))
+		}
+	}
+	for n := range len(whole) - 5 {
+		if err := unmarshal(whole[4:4+n], &setup{}); n > 0 && err == nil {
+			t.Fatalf("a message of %d instead of %d bytes was read", n, len(whole)-4)
+		}
+	}
+	if err := unmarshal(append(bytes.Clone(whole[4:]), 0), &setup{}); !errors.Is(err, errFrame) {
+		t.Errorf("a byte too many: %v, want %v", err, errFrame)
+	}
+	if err := receive(bytes.NewReader([]byte(`{"Error":"the words of an older init"}`)), &report{}, maxReport); !errors.Is(err, errFrame) {
+		t.Errorf("other words: %v, want %v", err, errFrame)
+	}
+	if err := receive(bytes.NewReader(nil), &report{}, maxReport); !errors.Is(err, io.EOF) {
+		t.Errorf("no words: %v, want %v", err, io.EOF)
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	s := fullSetup()
+	f.Add(marshal(&s)[4:])
+	f.Add([]byte{4, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var s setup
+		if unmarshal(body, &s) != nil || s.Version != protocolVersion {
+			return
+		}
+		var again setup
+		if err := unmarshal(marshal(&s)[4:], &again); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(s, again); d != "" {
+			t.Error(d)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package proc
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// privilegedTime bounds a signal by way of sudo.
+const privilegedTime = 10 * time.Second
+
+// signalPrivileged signals those processes of the group, or of the session, that belong to
+// another user: commands that run with sudo, which we may not signal ourselves. It uses sudo
+// for that, too. Where nobody can gain privileges there are none.
+func (p *Process) signalPrivileged(sig syscall.Signal) {
+	if os.Geteuid() == 0 {
+		return
+	}
+	if locked, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || locked == 1 {
+		return
+	}
+	table, err := processes()
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	members := p.claim().members(table)
+	p.mu.Unlock()
+	args := []string{"-n", "--", "sh", "-c", `kill "$@"`, "sh", "-" + strconv.Itoa(int(sig))}
+	found := false
+	for _, m := range members {
+		if isForeign(m.pid) {
+			args, found = append(args, strconv.Itoa(m.pid)), true
+		}
+	}
+	if !found {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), privilegedTime)
+	defer cancel()
+	// The caller checks what is left.
+	if _, err := p.r.Run(ctx, Command{Path: "sudo", Args: args, Dir: "/"}); err != nil {
+		p.r.log.Warn("cannot signal a process of another user", "path", p.path, "error", err)
+	}
+}
+
+// isForeign reports whether a process belongs to another user.
+func isForeign(pid int) bool {
+	var st unix.Stat_t
+	return unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) != os.Geteuid()
+}

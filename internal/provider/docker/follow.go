@@ -1,0 +1,283 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	engine "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// exits tells who waits for a container that it may have ended. Events can be late, and
+// about an earlier run: who waits looks for itself.
+type exits struct {
+	mu      sync.Mutex
+	waiting map[string]chan struct{}
+}
+
+// watch returns a channel that receives when the container ends.
+func (e *exits) watch(id string) (ended <-chan struct{}, forget func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting == nil {
+		e.waiting = map[string]chan struct{}{}
+	}
+	ch := make(chan struct{}, 1)
+	e.waiting[id] = ch
+	return ch, func() { e.mu.Lock(); defer e.mu.Unlock(); delete(e.waiting, id) }
+}
+
+func (e *exits) tell(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case e.waiting[id] <- struct{}{}:
+	default: // nobody waits, or knows already
+	}
+}
+
+// ids lists who is waited for.
+func (e *exits) ids() (ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.waiting {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Pauses between attempts to reach an engine that restarts.
+const (
+	minRetry = 50 * time.Millisecond
+	maxRetry = 2 * time.Second
+)
+
+// follow keeps the table true to what the engine says, until ctx ends. Events only say that
+// it is time to look: one that is lost or late does no harm.
+func (p *Provider) follow(ctx context.Context) {
+	for pause := minRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) {
+		began := time.Now()
+		err := p.followOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			pause = minRetry
+		}
+		p.cfg.Log.Warn("lost the connection to the engine; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (p *Provider) followOnce(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream := p.engine.Events(ctx, client.EventsListOptions{Filters: p.own().Add("type", string(events.ContainerEventType))})
+	// What happened while nobody looked.
+	list, err := p.table.List(sandbox.Filter{})
+	if err != nil {
+		return err
+	}
+	for _, sb := range list {
+		p.refresh(ctx, sb.ID)
+	}
+	for _, id := range p.runner.exits.ids() {
+		p.runner.exits.tell(id)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-stream.Err:
+			return err
+		case m := <-stream.Messages:
+			switch m.Action {
+			case events.ActionDie:
+				p.runner.exits.tell(m.Actor.ID)
+			case events.ActionDestroy, events.ActionStart, events.ActionPause, events.ActionUnPause:
+			default:
+				continue
+			}
+			if id := m.Actor.Attributes[labelID]; id != "" {
+				// In the background: it waits for its turn on the sandbox.
+				p.table.Go(func(ctx context.Context) { p.refresh(ctx, id) })
+			}
+		}
+	}
+}
+
+// refresh looks at a sandbox's container and changes the sandbox if it is in another state.
+func (p *Provider) refresh(ctx context.Context, id string) {
+	row, err := p.table.AcquireIdle(ctx, id)
+	if err != nil {
+		return // it is created or deleted, which ends with its true state
+	}
+	defer row.Release()
+	got, err := p.engine.ContainerInspect(ctx, row.Data.rec.Container, client.ContainerInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		p.cfg.Log.Warn("the container of a sandbox was removed by someone else", "sandbox", id)
+		if err := p.scrap(ctx, row); err != nil {
+			p.cfg.Log.Error("cannot remove a sandbox without a container", "sandbox", id, "error", err)
+		}
+		return
+	case err != nil:
+		return // the engine is away; follow comes back to this
+	}
+	sb := row.Sandbox()
+	state, message := trueState(sb, got.Container.State)
+	if state == sb.State {
+		return
+	}
+	if err := p.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = state, message }); err != nil {
+		p.cfg.Log.Error("cannot record the state of a sandbox", "sandbox", id, "error", err)
+	}
+}
+
+// trueState is the state of a sandbox whose container is in a state.
+func trueState(sb sandbox.Sandbox, s *engine.State) (sandbox.State, string) {
+	switch {
+	case s == nil:
+		return sb.State, sb.Message
+	case s.Paused:
+		return sandbox.Paused, ""
+	case s.Running:
+		return sandbox.Running, ""
+	case sb.State == sandbox.Stopped || sb.State == sandbox.Failed:
+		return sb.State, sb.Message
+	}
+	return sandbox.Failed, exitMessage(s)
+}
+
+func exitMessage(s *engine.State) string {
+	message := fmt.Sprintf("exited with status %d", s.ExitCode)
+	if s.OOMKilled {
+		message = "out of memory: " + message
+	}
+	if s.Error != "" {
+		message += ": " + s.Error
+	}
+	return message
+}
+
+// ended reports whether a container that was started has ended, and how.
+func (r *runner) ended(ctx context.Context, b *box) (reason string, ended bool) {
+	call, cancel := steady(ctx)
+	defer cancel()
+	got, err := r.engine.ContainerInspect(call, b.rec.Container, client.ContainerInspectOptions{})
+	if err != nil {
+		return "was removed", errdefs.IsNotFound(err)
+	}
+	s := got.Container.State
+	return exitMessage(s), s.Status == engine.StateExited || s.Status == engine.StateDead
+}
+
+// adopt finds the sandboxes of the state folder and removes what is unfinished.
+func (p *Provider) adopt(ctx context.Context) error {
+	list, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: p.own()})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	found := map[string][]engine.Summary{}
+	for _, c := range list.Items {
+		found[c.Labels[labelID]] = append(found[c.Labels[labelID]], c)
+	}
+	folders, err := os.ReadDir(filepath.Join(p.cfg.Dir, boxesName))
+	if err != nil {
+		return err
+	}
+	for _, f := range folders {
+		if _, ok := found[f.Name()]; !ok {
+			found[f.Name()] = nil
+		}
+	}
+	for id, containers := range found {
+		if err := p.adoptOne(ctx, id, containers); err != nil {
+			return fmt.Errorf("adopt sandbox %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) adoptOne(ctx context.Context, id string, containers []engine.Summary) error {
+	if err := sandbox.CheckName(id); err != nil { // it becomes a path
+		p.cfg.Log.Error("found an object that is not ours; leaving it alone", "id", id, "error", err)
+		return nil
+	}
+	b := &box{dir: p.runner.boxDir(id)}
+	rec, err := loadRecord(b.dir)
+	lost := errors.Is(err, fs.ErrNotExist) && len(containers) > 0
+	switch {
+	case lost:
+		// The state folder was lost. The labels hold what the sandbox began with.
+		if rec, err = recordOf(containers[0]); err != nil {
+			p.cfg.Log.Error("cannot read the labels of a container; leaving it alone", "container", containers[0].ID, "error", err)
+			return nil
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		return os.RemoveAll(b.dir)
+	case err != nil:
+		p.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "sandbox", id, "error", err)
+		return nil
+	}
+	b.rec = rec
+	b.rec.Sandbox.ID = id // which names the folder that we remove
+	whole := rec.Sandbox.State != sandbox.Creating && rec.Sandbox.State != sandbox.Deleting
+	for _, c := range containers {
+		if !whole || c.ID != rec.Container { // what a rollback left
+			if err := p.runner.removeContainer(ctx, c.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if !whole {
+		return p.runner.removeFiles(ctx, b)
+	}
+	got, err := p.engine.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		p.cfg.Log.Warn("the container of a sandbox was removed by someone else", "sandbox", id)
+		return p.runner.removeFiles(ctx, b)
+	}
+	if err != nil {
+		return err
+	}
+	b.rec.Sandbox.State, b.rec.Sandbox.Message = trueState(b.rec.Sandbox, got.Container.State)
+	if lost { // the sockets, too: nobody can reach what still runs
+		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed, "the hub lost its connection to it; start it again"
+		if err := errors.Join(b.makeFolders(), b.save(), p.runner.halt(ctx, b, p.cfg.StopGrace)); err != nil {
+			return err
+		}
+	}
+	_, err = p.table.Adopt(b.rec.Sandbox, b)
+	return err
+}
+
+// recordOf reads the labels of a container.
+func recordOf(c engine.Summary) (rec record, err error) {
+	rec = record{Container: c.ID}
+	if err := json.Unmarshal([]byte(c.Labels[labelSandbox]), &rec.Sandbox); err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal([]byte(c.Labels[labelBase]), &rec.Base); err != nil {
+		return rec, err
+	}
+	if err := rec.Sandbox.Spec.Validate(); err != nil {
+		return rec, err
+	}
+	rec.Sandbox.State, rec.Sandbox.Changed = sandbox.Stopped, rec.Sandbox.Created
+	return rec, nil
+}

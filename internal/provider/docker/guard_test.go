@@ -1,0 +1,366 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/deploy"
+	"github.com/cove-sandbox/cove/internal/provider/docker"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// hub is a provider under test.
+type hub struct {
+	*docker.Provider
+	t   *testing.T
+	r   rig
+	cfg docker.Config
+}
+
+func testGuard(t *testing.T, r rig) {
+	for _, c := range []struct {
+		name string
+		run  func(*hub)
+	}{
+		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram},
+		{"no such image", testNoImage}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
+		{"container removed by hand", testRemoved}, {"state folder lost", testLost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &hub{t: t, r: r, cfg: r.config(t)}
+			h.cfg.Seccomp = deploy.Seccomp
+			h.open()
+			t.Cleanup(h.clean)
+			c.run(h)
+		})
+	}
+}
+
+func (h *hub) open() {
+	h.t.Helper()
+	p, err := docker.Open(context.Background(), h.cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.Provider = p
+}
+
+// clean deletes everything, also after a failure, and demands that nothing is left.
+func (h *hub) clean() {
+	ctx := context.Background()
+	all, err := h.List(ctx, sandbox.Filter{})
+	for _, sb := range all {
+		err = errors.Join(err, h.Delete(ctx, sb.ID))
+	}
+	volumes, more := h.Volumes(ctx, "")
+	err = errors.Join(err, more)
+	for _, v := range volumes {
+		err = errors.Join(err, h.DeleteVolume(ctx, v.Owner, v.Name))
+	}
+	if err := errors.Join(err, h.Close()); err != nil {
+		h.t.Error(err)
+	}
+	if left := h.r.left(h.t, h.cfg); len(left) > 0 {
+		h.t.Errorf("left behind: %q", left)
+	}
+}
+
+func (h *hub) create(spec sandbox.Spec) sandbox.Sandbox {
+	h.t.Helper()
+	sb, err := h.Create(h.t.Context(), spec)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return sb
+}
+
+func (h *hub) request(id string, port int, path, body string) (string, error) {
+	ep, err := h.Endpoint(h.t.Context(), id, port)
+	if err != nil {
+		return "", err
+	}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post("http://sandbox"+path, "", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	return string(out), err
+}
+
+// sh runs a command of the shell inside, which has its programs built in.
+func (h *hub) sh(id, command string) string {
+	h.t.Helper()
+	out, err := h.request(id, 0, "/run", command)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+// wantOutput runs commands inside.
+func (h *hub) wantOutput(id string, commands map[string]string) {
+	h.t.Helper()
+	for command, want := range commands {
+		if got := h.sh(id, command); got != want {
+			h.t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+}
+
+// testWalls: a program inside is nobody, sees nothing of the host and reaches nothing.
+func testWalls(h *hub) {
+	sb, bare := h.create(sandbox.Spec{Name: "walls"}), h.create(sandbox.Spec{Name: "bare", NoRoot: true})
+	common := map[string]string{
+		"id -u": "1000\n",
+		"grep -e ^CapEff -e ^CapPrm -e ^CapAmb /proc/self/status | tr -d 'CapEfrmPAb:\\t\\n0'": "",
+		"grep ^Seccomp: /proc/self/status": "Seccomp:\t2\n",
+		"ls /sys/class/net":                "lo\n",
+		"ip route | wc -l":                 "0\n",
+		"nc -w 5 172.31.255.1 80 </dev/null 2>&1 | grep -c unreachable": "1\n",
+		"touch /run/cove/x /run/bin/x 2>&1 | grep -c Read-only":         "2\n",
+		"rm -f /run/cove-control/control 2>&1 | grep -c permitted":      "1\n",
+		"ls /var/run/docker.sock 2>&1 | grep -c 'No such file'":         "1\n",
+		"mount -t tmpfs x /tmp 2>&1 | grep -c -i permi":                 "1\n",
+		"echo x 2>/dev/null >/proc/sys/kernel/hostname || echo no":      "no\n",
+		"ps | grep -c -e '[d]ockerd' -e '[c]ontainerd'":                 "0\n[exit status 1]",
+	}
+	h.wantOutput(sb.ID, common)
+	h.wantOutput(bare.ID, common)
+	h.wantOutput(sb.ID, map[string]string{"hostname": "walls\n", "grep ^NoNewPrivs /proc/self/status": "NoNewPrivs:\t0\n"})
+	h.wantOutput(bare.ID, map[string]string{"grep ^NoNewPrivs /proc/self/status": "NoNewPrivs:\t1\n"})
+	info := h.r.Run(h.t, nil, "inspect", "--format", "{{.HostConfig.Privileged}} {{.HostConfig.NetworkMode}} {{.HostConfig.PidMode}}{{.HostConfig.CapDrop}} {{.Config.Env}}", "cove-"+sb.ID)
+	if want := "false none [ALL] []\n"; info != want {
+		h.t.Errorf("container: got %q, want %q", info, want)
+	}
+}
+
+// testPlantedSocket: a sandbox whose root replaces the control socket by a link to one of
+// the host gets nobody to connect there.
+func testPlantedSocket(h *hub) {
+	sb := h.create(sandbox.Spec{})
+	host := filepath.Join(h.t.TempDir(), "host.sock")
+	l, err := net.Listen("unix", host)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer l.Close()
+	control := filepath.Join(h.cfg.Dir, "containers", sb.ID, "control", "control")
+	if err := errors.Join(os.Remove(control), os.Symlink(host, control)); err != nil {
+		h.t.Fatal(err)
+	}
+	if out, err := h.request(sb.ID, 0, "/run", "true"); err == nil {
+		h.t.Errorf("reached %q", out)
+	}
+	// The next start clears it away.
+	if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.wantOutput(sb.ID, map[string]string{"echo hello": "hello\n"})
+}
+
+// testLimits: limits are enforced, and change live.
+func testLimits(h *hub) {
+	sb := h.create(sandbox.Spec{Resources: sandbox.Resources{MemoryLimit: 64 << 20, Pids: 40, CPULimit: 500, Files: 500}})
+	limit := func() string {
+		return h.r.Run(h.t, nil, "inspect", "--format", "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}} {{.HostConfig.NanoCpus}}", "cove-"+sb.ID)
+	}
+	if got, want := limit(), fmt.Sprintf("%d 40 500000000\n", 64<<20); got != want {
+		h.t.Errorf("limits: got %q, want %q", got, want)
+	}
+	h.wantOutput(sb.ID, map[string]string{"ulimit -n": "500\n"})
+	hog := "dd if=/dev/zero bs=100M count=1 2>/dev/null | wc -c"
+	if out := h.sh(sb.ID, hog); strings.Contains(out, fmt.Sprint(100<<20)) {
+		h.t.Errorf("100 MiB in memory with a limit of 64: got %q", out)
+	}
+	if got, err := h.Get(h.t.Context(), sb.ID); err != nil || got.State != sandbox.Running {
+		h.t.Fatalf("got %+v, %v, want it running", got, err)
+	}
+	_, err := h.Update(h.t.Context(), sb.ID, func(s *sandbox.Spec) error {
+		s.Resources.MemoryLimit, s.Resources.CPULimit = 256<<20, 1000
+		s.Env = map[string]string{"LATER": "yes"}
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if got, want := limit(), fmt.Sprintf("%d 40 1000000000\n", 256<<20); got != want {
+		h.t.Errorf("limits after update: got %q, want %q", got, want)
+	}
+	if out := h.sh(sb.ID, hog); !strings.Contains(out, fmt.Sprint(100<<20)) {
+		h.t.Errorf("100 MiB in memory with a limit of 256: got %q", out)
+	}
+	if err := errors.Join(h.Stop(h.t.Context(), sb.ID), h.Start(h.t.Context(), sb.ID)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.wantOutput(sb.ID, map[string]string{"echo $LATER": "yes\n"})
+}
+
+func testSharedVolumes(h *hub) {
+	with := func(owner, target string, readOnly bool) sandbox.Sandbox {
+		h.t.Helper()
+		return h.create(sandbox.Spec{Owner: owner, Volumes: []sandbox.Volume{{Name: "data", Target: target, ReadOnly: readOnly}}})
+	}
+	writer, reader, stranger := with("ann", "/home/gem/data", false), with("ann", "/data", true), with("bob", "/data", false)
+	h.wantOutput(writer.ID, map[string]string{"echo hello >/home/gem/data/file && echo ok": "ok\n"})
+	h.wantOutput(reader.ID, map[string]string{"cat /data/file": "hello\n", "touch /data/x 2>&1 | grep -c Read-only": "1\n"})
+	h.wantOutput(stranger.ID, map[string]string{"ls -A /data": ""})
+	if _, err := h.Snapshot(h.t.Context(), writer.ID, "without-volumes"); err != nil {
+		h.t.Fatal(err)
+	}
+	copied := h.create(sandbox.Spec{Owner: "ann", Snapshot: "without-volumes"})
+	h.wantOutput(copied.ID, map[string]string{"ls -A /home/gem/data": ""})
+	for _, sb := range []sandbox.Sandbox{writer, copied} {
+		if err := h.Delete(h.t.Context(), sb.ID); err != nil {
+			h.t.Error(err)
+		}
+	}
+	if err := h.DeleteSnapshot(h.t.Context(), "ann", "without-volumes"); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// testImageProgram: a spec that names a port gets the image's own program, with the image's
+// user, environment and folder.
+func testImageProgram(h *hub) {
+	const image = "cove-test/own:1"
+	dockerfile := "FROM " + tinyImage + "\nENV FROM=image\nUSER 1000\nWORKDIR /tmp\nENTRYPOINT [\"/bin/sh\", \"-c\", \"PAYLOAD_TCP=127.0.0.1:9000 COVE_LISTEN=tcp:127.0.0.1:8000 exec /run/bin/payload\"]\n"
+	h.r.Run(h.t, strings.NewReader(dockerfile), "build", "-q", "-t", image, "-")
+	sb := h.create(sandbox.Spec{Image: image, Server: sandbox.Server{Port: 8000}, Env: map[string]string{"HOME": "/home/gem"}})
+	h.wantOutput(sb.ID, map[string]string{"echo $FROM; id -u; pwd": "image\n1000\n/tmp\n"})
+	if out, err := h.request(sb.ID, 9000, "/run", "echo other port"); out != "other port\n" {
+		h.t.Errorf("port 9000: got %q, %v", out, err)
+	}
+}
+
+func testNoImage(h *hub) {
+	_, err := h.Create(h.t.Context(), sandbox.Spec{Image: "cove-test/none:1"})
+	if !errors.Is(err, sandbox.ErrInvalid) || !strings.Contains(err.Error(), "cove-test/none:1") {
+		h.t.Errorf("got %v, want %v with the name", err, sandbox.ErrInvalid)
+	}
+}
+
+// testBurst: after kill -9 of a hub in the middle of many creates, the next finds whole
+// sandboxes only, and nothing else is left.
+func testBurst(h *hub) {
+	if err := h.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	todo := plan{Config: h.cfg, Burst: true}
+	for i := range 50 {
+		todo.Specs = append(todo.Specs, sandbox.Spec{Name: fmt.Sprintf("burst-%d", i)})
+	}
+	_, kill := startDying(h.t, todo)
+	defer kill()
+	testenv.Poll(h.t, "some sandboxes are running", func() bool {
+		records, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "containers", "*", "record.json"))
+		running := 0
+		for _, path := range records {
+			if data, _ := os.ReadFile(path); strings.Contains(string(data), `"state":"running"`) {
+				running++
+			}
+		}
+		return running >= 3
+	})
+	kill()
+	h.open()
+	all, err := h.List(h.t.Context(), sandbox.Filter{})
+	if err != nil || len(all) < 3 {
+		h.t.Errorf("got %d sandboxes, %v, want those that were ready", len(all), err)
+	}
+	for _, sb := range all {
+		if sb.State != sandbox.Running {
+			h.t.Errorf("%s is %s", sb.Spec.Name, sb.State)
+			continue
+		}
+		h.wantOutput(sb.ID, map[string]string{"echo hello": "hello\n"})
+	}
+	if got := strings.Fields(h.r.Run(h.t, nil, "ps", "-aq", "--filter", "label=io.cove.hub="+docker.Instance(h.cfg))); len(got) != len(all) {
+		h.t.Errorf("%d containers, want %d", len(got), len(all))
+	}
+}
+
+// afterOutage: what the engine ended can be started again, with its disk.
+func (h *hub) afterOutage(outage func(testing.TB)) {
+	h.t.Helper()
+	running, stopped := h.create(sandbox.Spec{Name: "running"}), h.create(sandbox.Spec{Name: "stopped"})
+	h.sh(running.ID, "echo kept >file")
+	if err := h.Stop(h.t.Context(), stopped.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	outage(h.t)
+	testenv.Poll(h.t, "the hub notices what the engine did", func() bool {
+		sb, err := h.Get(h.t.Context(), running.ID)
+		return err == nil && sb.State == sandbox.Failed && sb.Message != ""
+	})
+	for _, sb := range []sandbox.Sandbox{running, stopped} {
+		if err := h.Start(h.t.Context(), sb.ID); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	h.wantOutput(running.ID, map[string]string{"cat file": "kept\n"})
+	// Events arrive again.
+	h.request(running.ID, 0, "/exit/4", "")
+	testenv.Poll(h.t, "the hub notices the end of a program", func() bool {
+		sb, err := h.Get(h.t.Context(), running.ID)
+		return err == nil && sb.State == sandbox.Failed && strings.Contains(sb.Message, "4")
+	})
+}
+
+func testRestart(h *hub)      { h.afterOutage(h.r.Restart) }
+func testEngineKilled(h *hub) { h.afterOutage(h.r.Kill) }
+
+// testRemoved: a container that someone removed is a sandbox that is gone.
+func testRemoved(h *hub) {
+	sb, closed := h.create(sandbox.Spec{}), h.create(sandbox.Spec{})
+	events, err := h.Watch(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.r.Run(h.t, nil, "rm", "-f", "cove-"+sb.ID)
+	for e := range events {
+		if e.Kind == sandbox.Deleted && e.Sandbox.ID == sb.ID {
+			break
+		}
+	}
+	if _, err := h.Get(h.t.Context(), sb.ID); !errors.Is(err, sandbox.ErrNotFound) {
+		h.t.Errorf("got %v, want %v", err, sandbox.ErrNotFound)
+	}
+	if err := h.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.r.Run(h.t, nil, "rm", "-f", "cove-"+closed.ID)
+	h.open()
+	if all, err := h.List(h.t.Context(), sandbox.Filter{}); err != nil || len(all) != 0 {
+		h.t.Errorf("got %v, %v, want none", all, err)
+	}
+}
+
+// testLost: without the state folder, sandboxes are found by their labels.
+func testLost(h *hub) {
+	sb := h.create(sandbox.Spec{Name: "found", Owner: "ann", Labels: map[string]string{"a": "b"}})
+	h.sh(sb.ID, "echo kept >file")
+	if err := errors.Join(h.Close(), os.RemoveAll(filepath.Join(h.cfg.Dir, "containers"))); err != nil {
+		h.t.Fatal(err)
+	}
+	h.open()
+	got, err := h.Get(h.t.Context(), sb.ID)
+	if err != nil || got.State != sandbox.Failed || got.Spec.Name != "found" || got.Spec.Owner != "ann" || got.Spec.Labels["a"] != "b" || !got.Created.Equal(sb.Created) {
+		h.t.Fatalf("got %+v, %v, want what was created, failed", got, err)
+	}
+	if err := h.Start(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	h.wantOutput(sb.ID, map[string]string{"cat file": "kept\n"})
+}

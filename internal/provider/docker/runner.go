@@ -1,0 +1,236 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	engine "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+type runner struct {
+	*session
+	volumes *volumes
+	exits   exits
+}
+
+const engineTime = 5 * time.Minute
+
+func steady(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), engineTime)
+}
+
+func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	call, cancel := steady(ctx)
+	defer cancel()
+	sb := b.rec.Sandbox
+	kept, err := json.Marshal(sandbox.Sandbox{ID: sb.ID, Spec: sb.Spec, Created: sb.Created})
+	if err != nil {
+		return err
+	}
+	origin, err := json.Marshal(src.Base)
+	if err != nil {
+		return err
+	}
+	cfg := &engine.Config{
+		Image: src.Image, Hostname: sb.Spec.Name, WorkingDir: "/",
+		Entrypoint: []string{filepath.Join(isolate.Programs, initProgram)}, Cmd: []string{},
+		Healthcheck: &engine.HealthConfig{Test: []string{"NONE"}}, StopSignal: "SIGTERM",
+		Labels: map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name, labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
+	}
+	if r.switchesUser(sb.Spec, src.Base) {
+		cfg.User = "0:0" // the first process becomes the sandbox's user
+	}
+	made, err := r.engine.ContainerCreate(call, client.ContainerCreateOptions{Config: cfg, HostConfig: r.hostConfig(b), Name: containerName(sb.ID, b.rec.Generation)})
+	if err != nil {
+		return fmt.Errorf("create container: %w", explain(err))
+	}
+	b.rec.Container = made.ID
+	return nil
+}
+
+func explain(err error) error {
+	switch {
+	case strings.Contains(err.Error(), "bind source path does not exist"):
+		return fmt.Errorf("%w; the engine must see the hub's state folder at the same path", err)
+	case errdefs.IsInvalidArgument(err):
+		return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
+	}
+	return err
+}
+
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE"}
+
+const (
+	shmSize    = 1 << 30 // Chromium needs much; it counts as the sandbox's memory
+	socketSize = 1 << 20
+)
+
+func (r *runner) hostConfig(b *box) *engine.HostConfig {
+	spec := b.rec.Sandbox.Spec
+	h := &engine.HostConfig{
+		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize, Resources: r.resources(spec),
+		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
+		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=0755,uid=%d,gid=%d", socketSize, isolate.UID, isolate.GID)},
+		Mounts: []mount.Mount{
+			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
+			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: container.HubDir, ReadOnly: true},
+			{Type: mount.TypeBind, Source: filepath.Join(b.dir, controlName), Target: container.ControlDir},
+		},
+	}
+	if r.cfg.Seccomp != "" {
+		h.SecurityOpt = append(h.SecurityOpt, "seccomp="+r.cfg.Seccomp)
+	}
+	if spec.NoRoot {
+		h.SecurityOpt = append(h.SecurityOpt, "no-new-privileges")
+	}
+	for _, v := range spec.Volumes {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: r.volumes.name(spec.Owner, v.Name), Target: v.Target, ReadOnly: v.ReadOnly,
+			VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
+	}
+	return h
+}
+
+func (r *runner) resources(spec sandbox.Spec) engine.Resources {
+	want, d := spec.Resources, r.cfg.Defaults
+	memory := cmp.Or(want.MemoryLimit, max(d.MemoryLimit, want.Memory))
+	pids := cmp.Or(want.Pids, d.Pids)
+	out := engine.Resources{
+		CPUShares: cmp.Or(want.CPU, d.CPU) * 1024 / 1000, NanoCPUs: cmp.Or(want.CPULimit, d.CPULimit) * 1_000_000,
+		Memory: memory, MemorySwap: memory, MemoryReservation: want.Memory, PidsLimit: &pids,
+	}
+	if files := cmp.Or(want.Files, d.Files); files > 0 {
+		out.Ulimits = []*engine.Ulimit{{Name: "nofile", Soft: files, Hard: files}}
+	}
+	return out
+}
+
+func (r *runner) command(spec sandbox.Spec, from base) (command []string, ours bool) {
+	switch {
+	case len(spec.Command) > 0:
+		command, ours = spec.Command, true
+	case spec.Server.Port == 0 && len(r.cfg.Command) > 0 || len(from.Command) == 0:
+		command, ours = r.cfg.Command, true
+	default:
+		command = from.Command
+	}
+	return slices.Concat(command, spec.Args), ours
+}
+
+func (r *runner) switchesUser(spec sandbox.Spec, from base) bool {
+	_, ours := r.command(spec, from)
+	return ours
+}
+
+func baseEnv() map[string]string {
+	return map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LANG": "C.UTF-8",
+	}
+}
+
+func userEnv() map[string]string {
+	return map[string]string{
+		"HOME": isolate.Home, "USER": isolate.User, "LOGNAME": isolate.User,
+		// What the user installs without sudo lands in the home.
+		"NPM_CONFIG_PREFIX": isolate.Home + "/.local", "PIP_BREAK_SYSTEM_PACKAGES": "1",
+	}
+}
+
+func (r *runner) writePlan(b *box) error {
+	spec, from := b.rec.Sandbox.Spec, b.rec.Base
+	command, ours := r.command(spec, from)
+	env := baseEnv()
+	image := map[string]string{}
+	for _, pair := range from.Env {
+		k, v, _ := strings.Cut(pair, "=")
+		image[k] = v
+	}
+	layers := []map[string]string{image, r.cfg.Env, spec.Env}
+	if ours {
+		layers = append([]map[string]string{userEnv()}, layers...)
+	}
+	for _, more := range layers {
+		maps.Copy(env, more)
+	}
+	if spec.Env["PATH"] == "" {
+		env["PATH"] = strings.Join([]string{isolate.Home + "/.local/bin", isolate.Programs, env["PATH"]}, ":")
+	}
+	workdir := cmp.Or(spec.Workdir, from.Workdir)
+	if _, set := env["WORKSPACE"]; !set && workdir != "" && workdir != "/" {
+		env["WORKSPACE"] = workdir
+	}
+	if ours {
+		workdir = cmp.Or(workdir, isolate.Home)
+	}
+	env[sandbox.EnvEgress] = "unix:" + filepath.Join(container.HubDir, container.EgressName)
+	env[sandbox.EnvListen] = "unix:" + isolate.ServerSocket
+	if spec.Server.Port != 0 {
+		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
+	}
+	plan := container.Plan{Command: command, Workdir: workdir, SwitchUser: ours}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		plan.Env = append(plan.Env, k+"="+env[k])
+	}
+	for _, v := range spec.Volumes {
+		if !v.ReadOnly {
+			plan.Volumes = append(plan.Volumes, v.Target)
+		}
+	}
+	// Every user inside may be the program's.
+	return writeJSON(filepath.Join(b.dir, hubName, container.PlanName), 0o644, plan)
+}
+
+func (r *runner) removeFiles(ctx context.Context, b *box) error {
+	call, cancel := steady(ctx)
+	defer cancel()
+	names := []string{containerName(b.rec.Sandbox.ID, b.rec.Generation)}
+	if b.rec.Container != "" {
+		names = append(names, b.rec.Container)
+	}
+	for _, name := range names {
+		if err := r.removeContainer(call, name); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return fmt.Errorf("remove the folder of the sandbox: %w", err)
+	}
+	return nil
+}
+
+const removePause = 20 * time.Millisecond
+
+func (r *runner) removeContainer(ctx context.Context, name string) error {
+	for {
+		_, err := r.engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		switch {
+		case err == nil, errdefs.IsNotFound(err):
+			return nil
+		case !errdefs.IsConflict(err):
+			return fmt.Errorf("remove container: %w", err)
+		}
+		select { // another removal is under way
+		case <-ctx.Done():
+			return fmt.Errorf("remove container: %w", err)
+		case <-time.After(removePause):
+		}
+	}
+}

@@ -1,0 +1,86 @@
+// Package record keeps small JSON files of which a reader finds the old content or
+// the new, never a part, and writes them, and what belongs to them, to the disk.
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Save replaces the record called name in dir. It survives the end of this
+// process; call Sync to make it survive a power failure, too.
+func Save(dir, name string, v any) error { return save(dir, name, v, false) }
+
+// SaveDurable is Save for a record that must survive a power failure at once.
+func SaveDurable(dir, name string, v any) error { return save(dir, name, v, true) }
+
+func save(dir, name string, v any, durable bool) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, "."+name+".new")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("save record: %w", err)
+	}
+	_, err = f.Write(data)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, filepath.Join(dir, name))
+	}
+	if err == nil && durable {
+		err = SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("save record: %w", err)
+	}
+	return nil
+}
+
+// Load reads a record into v.
+func Load(dir, name string, v any) error {
+	path := filepath.Join(dir, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+// Sync writes a saved record to the disk.
+func Sync(dir, name string) error {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), SyncDir(dir))
+}
+
+// SyncDir writes the entries of a folder to the disk.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// SyncFilesystem writes the whole filesystem of a folder to the disk.
+func SyncFilesystem(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+}

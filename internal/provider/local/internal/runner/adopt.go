@@ -1,0 +1,144 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Adopt takes over what an earlier hub left, in whatever state it really is, and
+// removes what is unfinished. It returns the disks of the sandboxes; complete is
+// false if there are others, whose record cannot be read or used. Nothing that one
+// sandbox left keeps the others from being adopted: what cannot be cleaned up is set
+// aside and tried again later.
+func (r *Runner) Adopt(ctx context.Context) (disks []disk.Disk, complete bool, err error) {
+	entries, err := os.ReadDir(r.disks.Sandboxes())
+	if err != nil {
+		return nil, false, err
+	}
+	known := []string{}
+	complete = true
+	for _, e := range entries {
+		b := &box{dir: r.Dir(e.Name()), sockets: r.SocketDir(e.Name()), group: r.groups.Group(e.Name())}
+		b.rec, err = load(b.dir)
+		none := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !none {
+			// Not ours to judge: keep it for its owner to look at.
+			r.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "sandbox", e.Name(), "error", err)
+			known, complete = append(known, e.Name()), false
+			continue
+		}
+		if none || b.rec.Sandbox.State == sandbox.Creating || b.rec.Sandbox.State == sandbox.Deleting {
+			if err := r.discard(ctx, b); err != nil {
+				r.cfg.Log.Error("cannot clean up after a sandbox; trying again later", "sandbox", e.Name(), "error", err)
+				known, r.cleaner.aside = append(known, e.Name()), append(r.cleaner.aside, b)
+			}
+			continue
+		}
+		if err := r.adopt(ctx, b); err != nil {
+			r.cfg.Log.Error("cannot adopt a sandbox; leaving it alone", "sandbox", e.Name(), "error", err)
+			known, complete = append(known, e.Name()), false
+			continue
+		}
+		known, disks = append(known, e.Name()), append(disks, b.rec.Disk)
+	}
+	// Groups without a sandbox are leftovers: everything below our own group is ours.
+	for _, id := range r.groups.IDs() {
+		if !slices.Contains(known, id) {
+			if err := removeGroup(ctx, r.groups.Group(id)); err != nil {
+				r.cfg.Log.Error("cannot remove the control group of a sandbox that is gone", "sandbox", id, "error", err)
+			}
+		}
+	}
+	if err := removeSockets(r.cfg.Dir, known); err != nil {
+		r.cfg.Log.Error("cannot remove sockets of sandboxes that are gone", "error", err)
+	}
+	return disks, complete, nil
+}
+
+func removeGroup(ctx context.Context, g *cgroup.Group) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	return g.Remove(ctx)
+}
+
+// discard removes a sandbox that was never finished or is partly removed.
+func (r *Runner) discard(ctx context.Context, b *box) error {
+	h, err := isolate.Adopt(b.rec.Init)
+	if err != nil && !errors.Is(err, isolate.ErrGone) {
+		return err
+	}
+	b.run = h
+	return errors.Join(b.kill(ctx), tree.Remove(b.dir), tree.Remove(b.sockets))
+}
+
+func (r *Runner) adopt(ctx context.Context, b *box) error {
+	r.ids.adopt(b.rec.Slot)
+	r.disks.Hold(b.rec.Disk)
+	sb := &b.rec.Sandbox
+	if r.disks.Lost(b.rec.Disk) {
+		sb.State, sb.Message = sandbox.Failed, "its disk was lost when the machine went down; delete it"
+	}
+	if sb.State == sandbox.Running || sb.State == sandbox.Paused {
+		if err := r.adoptRunning(ctx, b); err != nil {
+			return err
+		}
+		if err := r.save(b); err != nil {
+			return err
+		}
+	}
+	if _, err := r.table.Adopt(*sb, b); err != nil {
+		return err
+	}
+	if b.run != nil {
+		r.watchEnd(sb.ID, b.run)
+	}
+	return nil
+}
+
+// adoptRunning finds out whether a sandbox still runs.
+func (r *Runner) adoptRunning(ctx context.Context, b *box) error {
+	sb := &b.rec.Sandbox
+	h, err := isolate.Adopt(b.rec.Init)
+	if b.rec.Save != "" && (err == nil || errors.Is(err, isolate.ErrGone)) {
+		if b.run = h; b.rec.Save == saveDone {
+			return b.kill(ctx) // whatever was being restored
+		}
+		if h == nil && b.saveIsComplete() {
+			b.rec.Save, sb.State, sb.Message = saveDone, sandbox.Paused, "paused to disk"
+			return b.kill(ctx)
+		}
+		b.run = nil
+	}
+	if errors.Is(err, isolate.ErrGone) {
+		// It ended, or the machine was restarted, while no hub was there.
+		sb.State, sb.Message, sb.Changed = sandbox.Failed, b.exitReason(), time.Now()
+		return b.kill(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b.run = h
+	frozen, _ := b.group.Frozen()
+	if frozen && sb.State == sandbox.Running {
+		// The hub was killed while it paused or copied it.
+		if err := b.group.Thaw(ctx); err != nil {
+			return err
+		}
+		frozen = false
+	}
+	sb.State = sandbox.Running
+	if frozen {
+		sb.State = sandbox.Paused
+	}
+	return nil
+}

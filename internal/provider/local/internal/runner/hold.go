@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Held is a sandbox in a settled state that no other call changes until it is
+// released.
+type Held struct {
+	runner *Runner
+	row    *sandbox.Row[*box]
+}
+
+// Hold waits for its turn on a sandbox. The caller must release it.
+func (r *Runner) Hold(ctx context.Context, id string) (Held, error) {
+	row, err := r.table.AcquireIdle(ctx, id)
+	return Held{r, row}, err
+}
+
+// Release lets the next call have its turn.
+func (h Held) Release() { h.row.Release() }
+
+// Sandbox returns a copy of the sandbox.
+func (h Held) Sandbox() sandbox.Sandbox { return h.row.Sandbox() }
+
+// Disk returns what its disk is made of.
+func (h Held) Disk() disk.Disk { return h.row.Data.rec.Disk }
+
+// CopyDisk returns a read-only copy of the disk, which is held for the caller. While
+// it is copied, everything inside stands still.
+func (h Held) CopyDisk(ctx context.Context) (disk.Disk, error) {
+	b, disks := h.row.Data, h.runner.disks
+	if err := disks.CheckCopy(b.rec.Disk); err != nil {
+		return disk.Disk{}, err
+	}
+	thaw := func() error { return nil }
+	if h.row.Sandbox().State == sandbox.Running {
+		switch err := b.group.Freeze(ctx); {
+		case err == nil:
+			thaw = func() error { return b.group.Thaw(context.WithoutCancel(ctx)) }
+		case !errors.Is(err, cgroup.ErrNoFreezer):
+			return disk.Disk{}, err
+		default:
+			if atomic, _ := disks.Subvolumes(); !atomic {
+				return disk.Disk{}, fmt.Errorf("%w: %w, so only a stopped sandbox can be copied here; stop it first", sandbox.ErrState, err)
+			}
+		}
+	}
+	d, err := disks.Copy(ctx, b.rec.Disk)
+	if err := errors.Join(err, thaw()); err != nil {
+		return disk.Disk{}, errors.Join(err, disks.Drop(d))
+	}
+	return d, nil
+}
+
+// ReplaceDisk ends everything inside and puts the sandbox on a new disk that starts
+// from the given one, which it takes over from the caller unless it fails.
+func (h Held) ReplaceDisk(ctx context.Context, from disk.Disk) error {
+	b, disks := h.row.Data, h.runner.disks
+	grown, err := disks.Grow(from, b.rec.Sandbox.ID)
+	if err != nil {
+		return err
+	}
+	undo := func(err error) error {
+		own := grown
+		own.Layers = own.Layers[len(own.Layers)-1:]
+		return errors.Join(err, disks.Drop(own))
+	}
+	if err := errors.Join(b.kill(ctx), b.dropSave()); err != nil {
+		return undo(err)
+	}
+	before := b.rec.Disk
+	grown.Ref = before.Ref
+	b.rec.Disk = grown
+	if err := h.runner.launcher.setDiskLimit(b); err != nil {
+		b.rec.Disk = before
+		return undo(err)
+	}
+	// With the record the disk has changed; the old one goes after that.
+	if err := h.runner.change(h.row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" }); err != nil {
+		b.rec.Disk = before
+		return undo(err)
+	}
+	b.usage = usage{}
+	disks.Release(before)
+	return nil
+}
+
+// Start starts the stopped sandbox and waits until it is ready.
+func (h Held) Start(ctx context.Context, stages ...sandbox.Stage) error {
+	return h.runner.start(ctx, h.row, stages...)
+}

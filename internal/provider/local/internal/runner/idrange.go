@@ -1,0 +1,65 @@
+package runner
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// idRanges gives each sandbox a range of user IDs. Where owners cannot be translated
+// all share range 0, or their disks could not be shared.
+type idRanges struct {
+	first  uint32
+	shared bool
+
+	mu   sync.Mutex
+	used map[uint32]bool
+}
+
+func newIDRanges(first uint32) *idRanges { return &idRanges{first: first, used: map[uint32]bool{}} }
+
+// take returns a range that no other sandbox has.
+func (r *idRanges) take() (uint32, error) {
+	if r.shared {
+		return 0, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := uint32(1)
+	for r.used[n] {
+		n++
+	}
+	if n >= (math.MaxUint32-r.first)/disk.IDRange {
+		return 0, fmt.Errorf("%w: all ranges of user IDs are in use; delete sandboxes", sandbox.ErrExhausted)
+	}
+	r.used[n] = true
+	return n, nil
+}
+
+// adopt marks the range of a sandbox that exists already as used.
+func (r *idRanges) adopt(n uint32) {
+	if r.shared {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used[n] = true
+}
+
+func (r *idRanges) free(n uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.used, n)
+}
+
+// of returns the IDs in a range; without root there are none but ours.
+func (r *idRanges) of(n uint32) isolate.IDs {
+	if rootless() {
+		return isolate.IDs{}
+	}
+	return isolate.IDs{Base: r.first + n*disk.IDRange, Count: disk.IDRange}
+}

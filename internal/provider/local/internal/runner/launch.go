@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// launcher starts the programs of sandboxes. It keeps no records of them.
+type launcher struct {
+	cfg      Config
+	disks    *disk.Store
+	groups   *cgroup.Root
+	programs programs
+	defaults defaults
+	ids      *idRanges
+	device   string        // below the disks; "" if its rate cannot be limited
+	starting chan struct{} // holds one for each sandbox that starts
+}
+
+// maxTurn is how long a starting sandbox keeps others waiting.
+const maxTurn = 250 * time.Millisecond
+
+// queue lets only as many sandboxes start at once as there are processors for: of a
+// hundred at once, all would be as slow as the last. A slow one is not waited for.
+func (l *launcher) queue(ctx context.Context) (leave func(), err error) {
+	select {
+	case l.starting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var once sync.Once
+	free := func() { once.Do(func() { <-l.starting }) }
+	late := time.AfterFunc(maxTurn, free)
+	return func() { late.Stop(); free() }, nil
+}
+
+// launch starts the isolated program.
+func (l *launcher) launch(ctx context.Context, b *box, spec sandbox.Spec) (*isolate.Handle, []sandbox.Stage, error) {
+	cfg, closeFiles, err := l.isolation(b, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closeFiles()
+	if b.spare != nil && cfg.Runtime {
+		err = errors.Join(b.spare.Close(), b.group.Set(l.groupLimits(spec.Resources))) // a runtime needs another init
+		b.spare = nil
+	} else if b.spare != nil {
+		err = b.group.Set(l.groupLimits(spec.Resources)) // it exists
+	} else {
+		b.group, err = l.groups.Create(b.rec.Sandbox.ID, l.groupLimits(spec.Resources))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Group = b.group
+	cfg.Spare, b.spare = b.spare, nil
+	cfg.Gate = func(init isolate.Record) error {
+		b.rec.Init = init
+		return b.save()
+	}
+	h, stages, err := isolate.Start(ctx, cfg)
+	if err != nil {
+		if exit, ok := isolate.ReadExit(b.path(exitName)); ok {
+			err = fmt.Errorf("%w: %s", err, exit)
+		}
+		return nil, nil, errors.Join(err, b.kill(ctx))
+	}
+	b.run, b.rec.Init = h, h.Record()
+	return h, stages, nil
+}
+
+// waitReady waits until the server is ready, and says what the program wrote if it
+// is not.
+func (l *launcher) waitReady(ctx context.Context, b *box, spec sandbox.Spec) error {
+	err := l.cfg.Servers.WaitReady(ctx, socket.Server{
+		Dir: b.sockets, Sandbox: b.rec.Sandbox, Path: spec.Server.ReadyPath, Timeout: spec.Server.ReadyTimeout, Ended: b.run.Done(),
+	})
+	switch {
+	case errors.Is(err, socket.ErrEnded):
+		return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, b.exitReason(), b.lastOutput())
+	case errors.Is(err, sandbox.ErrNotReady):
+		return fmt.Errorf("%w%s", err, b.lastOutput())
+	}
+	return err
+}
+
+// applyLimits puts changed resources into effect.
+func (l *launcher) applyLimits(b *box, before sandbox.Resources) error {
+	spec := b.rec.Sandbox.Spec
+	if spec.Resources == before {
+		return nil
+	}
+	if err := l.setDiskLimit(b); err != nil || b.run == nil {
+		return err
+	}
+	b.demand = demand{} // it has its share again
+	return b.group.Set(l.groupLimits(l.defaults.complete(spec, b.rec.Image).Resources))
+}
+
+// groupLimits are the limits of a sandbox's control group.
+func (l *launcher) groupLimits(r sandbox.Resources) cgroup.Limits {
+	g := limits(r).Group()
+	g.Device, g.DiskRate = l.device, r.DiskRate
+	return g
+}

@@ -1,0 +1,196 @@
+// Package runner takes sandboxes through their lives: it creates, starts, pauses,
+// stops, deletes and adopts them, and enforces their limits.
+//
+// It owns a folder per sandbox with its record, its log and its sockets, the control
+// groups, the ranges of user IDs, and the processes that it started ahead. The record
+// is the only truth: a hub that starts knows nothing else. Disks are package disk's,
+// and how a sandbox is reached is package socket's.
+//
+// A sandbox's folder:
+//
+//	state.json         its record
+//	log.0 log.1 exit   written by its init, through open files only
+//	saved/             its memory and processes, while it is paused to disk; see save.go
+//
+// Its sockets are in another; see package socket.
+package runner
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Config says how sandboxes run. All fields are needed unless they say otherwise.
+type Config struct {
+	Dir   string   // the state folder
+	Init  []string // starts the init of a sandbox
+	Runsc string   // the program of gVisor; may be empty
+	Sudo  string   // the program that becomes root inside; may be empty
+
+	// What specs leave open.
+	Command    []string          // may be empty
+	CommandEnv map[string]string // may be nil
+	DoorEnv    string            // variable that tells Command to serve at isolate.Door; may be empty
+	Env        map[string]string // may be nil
+	Defaults   sandbox.Resources
+
+	Binds         []Bind
+	FirstID       uint32
+	Cgroup        string // may be empty
+	Spares        int
+	MaxSpares     int
+	ReadyTimeout  time.Duration
+	StopGrace     time.Duration
+	LogSize       int64
+	Log           *slog.Logger
+	WithoutIDMaps bool // as if no filesystem could translate owners
+
+	Disks   *disk.Store
+	Volumes Volumes
+	Servers Servers
+}
+
+// Bind shows a file or folder of the host in every sandbox, read-only.
+type Bind struct{ Source, Target string }
+
+// Volumes keeps the volumes of owners.
+type Volumes interface {
+	// Use returns the folder of a volume, which it creates if needed.
+	Use(owner, name string) (path string, err error)
+	// Excess says which of the volumes is above its limit, if nobody enforces that.
+	Excess(owner string, names []string) (string, error)
+}
+
+// Servers waits until a sandbox's server is ready.
+type Servers interface {
+	WaitReady(ctx context.Context, s socket.Server) error
+}
+
+// Runner runs sandboxes.
+type Runner struct {
+	cfg      Config
+	disks    *disk.Store
+	groups   *cgroup.Root
+	table    *sandbox.Table[*box]
+	launcher *launcher
+	ids      *idRanges
+	spares   *spares
+	journal  *journal
+	watcher  *watcher
+	cleaner  *cleaner
+
+	once sync.Once
+	end  error
+}
+
+// box is what is kept of one sandbox.
+type box struct {
+	rec state
+	dir string
+	// sockets is the folder of its sockets; see package socket.
+	sockets string
+	run     *isolate.Handle // nil while nothing runs
+	spare   *isolate.Spare  // becomes its init at the first start
+	group   *cgroup.Group
+	usage   usage  // of the disk; the watcher's
+	demand  demand // for processors; the watcher's
+}
+
+func (b *box) path(elem ...string) string {
+	return filepath.Join(append([]string{b.dir}, elem...)...)
+}
+
+// Open finds out how sandboxes can run here, by running one that ends at once.
+// Adopt and then Run must follow before anything else.
+func Open(ctx context.Context, cfg Config) (*Runner, error) {
+	r := &Runner{cfg: cfg, disks: cfg.Disks, table: sandbox.NewTable[*box](), ids: newIDRanges(cfg.FirstID)}
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	var err error
+	if err := mountSockets(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if r.groups, err = cgroup.Open("cove-"+hex.EncodeToString(sum[:4]), cfg.Cgroup); err != nil {
+		return nil, err
+	}
+	r.launcher = &launcher{
+		cfg: cfg, disks: cfg.Disks, groups: r.groups, programs: loadPrograms(cfg), ids: r.ids, starting: make(chan struct{}, runtime.NumCPU()+1),
+		defaults: defaults{cfg.Command, cfg.CommandEnv, cfg.DoorEnv, cfg.Env, hostEnv(), cfg.Defaults, cfg.ReadyTimeout},
+	}
+	if r.groups.Has("io") {
+		r.launcher.device = cgroup.DeviceOf(cfg.Disks.Sandboxes())
+	}
+	r.spares = &spares{min: cfg.Spares, max: cfg.MaxSpares, groups: r.groups, ids: r.ids, init: r.launcher.programs.init, background: r.table.Go, log: cfg.Log}
+	r.journal = &journal{disks: cfg.Disks, background: r.table.Go, log: cfg.Log, unsynced: map[string]bool{}}
+	r.watcher, r.cleaner = &watcher{runner: r}, &cleaner{runner: r}
+	if err := r.launcher.tryMappings(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("this machine cannot run sandboxes: %w", err), r.Close())
+	}
+	r.ids.shared = !r.disks.Mapping().State
+	return r, nil
+}
+
+// Run starts what goes on in the background: watching limits and preparing inits.
+func (r *Runner) Run() {
+	r.table.Go(r.watcher.run)
+	r.spares.start()
+}
+
+// Close leaves the sandboxes running and ends everything else.
+func (r *Runner) Close() error {
+	r.once.Do(func() {
+		r.table.Close(sandbox.ErrClosed)
+		spares := r.spares.close()
+		r.table.Each(func(b *box) {
+			if b != nil && b.run != nil {
+				b.run.Close()
+			}
+		})
+		r.end = errors.Join(unmountPrograms(r.cfg.Dir), unmountSockets(r.cfg.Dir), r.groups.Close(), spares)
+	})
+	return r.end
+}
+
+// Begin starts a call: it ends with ctx or with Close, which waits for done.
+func (r *Runner) Begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	return r.table.Begin(ctx)
+}
+
+// Dir is the folder of a sandbox.
+func (r *Runner) Dir(id string) string { return filepath.Join(r.disks.Sandboxes(), id) }
+
+// CanFreeze reports whether sandboxes can be paused.
+func (r *Runner) CanFreeze() bool { return r.groups.Has("freezer") }
+
+// Limits lists the resources that are limited here.
+func (r *Runner) Limits() []string {
+	limits := []string{"disk", "files"}
+	for _, c := range []string{"cpu", "memory", "pids"} {
+		if r.groups.Has(c) || c == "pids" && rootless() {
+			limits = append(limits, c)
+		}
+	}
+	if r.launcher.device != "" {
+		limits = append(limits, "disk_rate")
+	}
+	return limits
+}
+
+// Missing says in sentences what control groups lack here.
+func (r *Runner) Missing() []string { return r.groups.Missing() }
+
+func rootless() bool { return os.Geteuid() != 0 }

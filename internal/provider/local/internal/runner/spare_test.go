@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSparesFollowDemand(t *testing.T) {
+	const least, most, parallel = 8, 128, 16
+	now := time.Unix(1000, 0)
+	s := spares{min: least, max: most, want: least}
+	fill := func() {
+		for len(s.list) < s.want {
+			s.list = append(s.list, spare{slot: uint32(len(s.list))})
+		}
+	}
+	// burst creates n sandboxes, so many at a time.
+	burst := func(n, parallel int) {
+		fill()
+		now = now.Add(time.Minute)
+		for i := range n {
+			if i >= parallel {
+				s.creating--
+			}
+			s.count(now)
+			s.list = s.list[:max(0, len(s.list)-1)]
+		}
+		s.creating = 0
+	}
+	for _, c := range []struct {
+		what              string
+		n, parallel, want int
+	}{
+		{"one", 1, 1, least},
+		{"a thousand, one by one", 1000, 1, least},
+		{"a thousand, a few at a time", 1000, least, least},
+		{"as many as there are", least, parallel, least},
+		{"twenty", 20, parallel, 20},
+		{"twenty again", 20, parallel, 20},
+		{"a hundred", 100, parallel, 100},
+		{"a thousand", 1000, parallel, most},
+	} {
+		if burst(c.n, c.parallel); s.want != c.want {
+			t.Errorf("%s: got %d wanted, want %d", c.what, s.want, c.want)
+		}
+	}
+	fill()
+	last := now
+	if extra := s.takeExtra(last.Add(rememberBurst / 2)); len(extra) != 0 || len(s.list) != most {
+		t.Errorf("while a burst is remembered: got %d removed, want none", len(extra))
+	}
+	burst(most, parallel) // that is what they were for
+	fill()
+	if extra := s.takeExtra(last.Add(rememberBurst + time.Second)); len(extra) != 0 {
+		t.Errorf("right after they were used: got %d removed, want none", len(extra))
+	}
+	extra := s.takeExtra(now.Add(rememberBurst + time.Second))
+	if len(extra) != most-least || len(s.list) != least || s.want != least {
+		t.Errorf("after the burst: got %d removed, %d left, %d wanted; want %d, %d, %d", len(extra), len(s.list), s.want, most-least, least, least)
+	}
+	seen := map[uint32]bool{}
+	for _, x := range append(extra, s.list...) {
+		seen[x.slot] = true
+	}
+	if len(seen) != most {
+		t.Errorf("got %d different spares, want %d", len(seen), most)
+	}
+	s = spares{min: 2, want: 2}
+	for range 10 {
+		s.count(now)
+	}
+	if s.want != 2 {
+		t.Errorf("without a maximum: got %d wanted, want 2", s.want)
+	}
+}

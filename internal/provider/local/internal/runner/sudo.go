@@ -1,0 +1,61 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// sudoName is the copy of the program sudo, below the state folder, which only root can
+// enter. It belongs to root inside; where owners are mapped, that is our own root on disk.
+const sudoName = "sudo"
+
+// sudoInside is where sandboxes find it.
+const sudoInside = isolate.Programs + "/sudo"
+
+// installSudo copies the program, with the bits that it needs. Without root it only says
+// why there is no root inside.
+func (l *launcher) installSudo() error {
+	if l.cfg.Sudo == "" {
+		return nil
+	}
+	src, err := os.Open(l.cfg.Sudo)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	to, err := os.CreateTemp(l.cfg.Dir, ".sudo-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(to.Name())
+	_, err = io.Copy(to, src)
+	if err = errors.Join(err, to.Close(), l.disks.Chown(to.Name(), 0)); err != nil {
+		return fmt.Errorf("install sudo: %w", err)
+	}
+	mode := 0o755 | os.ModeSetuid
+	if rootless() {
+		mode = 0o755
+	}
+	if err := errors.Join(os.Chmod(to.Name(), mode), os.Rename(to.Name(), l.sudoPath())); err != nil {
+		return fmt.Errorf("install sudo: %w", err)
+	}
+	return nil
+}
+
+func (l *launcher) sudoPath() string { return filepath.Join(l.cfg.Dir, sudoName) }
+
+// addSudo lets a sandbox have root inside, unless its spec forbids that.
+func (l *launcher) addSudo(cfg *isolate.Config, spec sandbox.Spec) {
+	if l.cfg.Sudo == "" {
+		return
+	}
+	cfg.Setuid = !spec.NoRoot && !rootless()
+	cfg.Binds = append(cfg.Binds, isolate.Bind{
+		Source: isolate.Dir{Path: l.sudoPath(), Mapped: l.disks.Mapping().State}, Target: sudoInside, ReadOnly: true, Setuid: true})
+}

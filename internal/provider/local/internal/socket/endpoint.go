@@ -1,0 +1,195 @@
+// Package socket connects the hub and a sandbox through the unix sockets in a folder of
+// the sandbox:
+//
+//	control          connects to TCP ports and to a server inside, by way of init
+//	run/aio.sock     the sandbox's server, if we made its socket
+//	out/egress.sock  outgoing connections
+//
+// The folders run and out are visible inside and read-only there, so that nobody inside
+// can put something else in the place of a socket. They are in memory, not on the
+// filesystem of the disks. A server that makes its own socket does so in a folder that
+// exists only inside, and is reached through init. Nothing that the sandbox sends is
+// trusted.
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Where sandboxes find the sockets.
+const (
+	serverDir  = "/run/aio"
+	egressDir  = "/run/cove"
+	ServerPath = isolate.ServerSocket
+	EgressPath = egressDir + "/" + egressName
+)
+
+// Names in a sandbox's folder.
+const (
+	controlName = "control"
+	runName     = "run"
+	outName     = "out"
+	serverName  = "aio.sock"
+	egressName  = "egress.sock"
+)
+
+func serverFolder(dir string) string { return filepath.Join(dir, runName) }
+
+// ServerSocket is the path of the server's socket, if we made it.
+func ServerSocket(dir string) string { return filepath.Join(dir, runName, serverName) }
+
+func egressFolder(dir string) string { return filepath.Join(dir, outName) }
+
+// ownSize bounds the folder of a server that makes its own socket, in bytes.
+const ownSize = 1 << 20
+
+// Show adds the folders to what is visible inside.
+func Show(dir string, cfg *isolate.Config) {
+	if cfg.Listen != nil {
+		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: serverFolder(dir)}, Target: serverDir, ReadOnly: true})
+	} else {
+		cfg.Tmpfs = append(cfg.Tmpfs, isolate.Tmpfs{Target: serverDir, Mode: 0o755, Size: ownSize, UID: cfg.Process.UID, GID: cfg.Process.GID})
+	}
+	cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: egressFolder(dir)}, Target: egressDir, ReadOnly: true})
+}
+
+// makeFolders creates the folders. Whatever our umask is, everyone inside can enter
+// those that are visible there.
+func makeFolders(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range []string{serverFolder(dir), egressFolder(dir)} {
+		err := os.Mkdir(d, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err = errors.Join(err, os.Chmod(d, 0o755)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Listen creates the sockets that a sandbox starts with: the control socket and, if
+// wanted, that of its server.
+func Listen(dir string, wantServer bool) (control, server *os.File, err error) {
+	if err := makeFolders(dir); err != nil {
+		return nil, nil, err
+	}
+	run, err := os.Open(serverFolder(dir))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer run.Close()
+	if err := os.Remove(ServerSocket(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	own, err := os.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer own.Close()
+	if control, err = listen(own, controlName); err != nil || !wantServer {
+		return control, nil, err
+	}
+	if server, err = listen(run, serverName); err != nil {
+		return nil, nil, errors.Join(err, control.Close())
+	}
+	return control, server, nil
+}
+
+func listen(dir *os.File, name string) (*os.File, error) {
+	l, err := isolate.ListenUnix(dir, name, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return l.File()
+}
+
+// ListenEgress creates the socket at which a sandbox's outgoing connections arrive.
+func ListenEgress(dir string) (net.Listener, error) {
+	if err := makeFolders(dir); err != nil {
+		return nil, err
+	}
+	out, err := os.Open(egressFolder(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	// Everyone inside may use it. Outside, the folders above are closed to others.
+	l, err := isolate.ListenUnix(out, egressName, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Save has a sandbox's init write its processes to a folder; see isolate.Save.
+func Save(ctx context.Context, dir, image string) error {
+	own, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	to, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return isolate.Save(ctx, own, controlName, to)
+}
+
+// Dialer connects to sandboxes. The zero value is ready to use.
+type Dialer struct{ idle idle }
+
+// Close closes idle connections.
+func (d *Dialer) Close() { d.idle.close() }
+
+// Endpoint returns how to reach a port of a sandbox: the server, if port is 0, or a
+// TCP port.
+func (d *Dialer) Endpoint(dir string, sb sandbox.Sandbox, port int) sandbox.Endpoint {
+	if port == 0 {
+		port = sb.Spec.Server.Port
+	}
+	inside := func(ctx context.Context) (net.Conn, error) {
+		own, err := os.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer own.Close()
+		return isolate.Dial(ctx, own, controlName, port)
+	}
+	if port != 0 {
+		return sandbox.Endpoint{Address: fmt.Sprintf("%s port %d", sb.ID, port), Dial: inside}
+	}
+	return sandbox.Endpoint{Address: "unix:" + ServerSocket(dir), Dial: func(ctx context.Context) (net.Conn, error) {
+		if c := d.idle.take(sb.ID); c != nil {
+			return c, nil
+		}
+		if !tree.Exists(ServerSocket(dir)) {
+			return inside(ctx)
+		}
+		run, err := os.Open(serverFolder(dir))
+		if err != nil {
+			return nil, err
+		}
+		defer run.Close()
+		c, err := isolate.DialUnix(ctx, run, serverName)
+		if err != nil {
+			return nil, err // not a nil pointer in an interface
+		}
+		return c, nil
+	}}
+}

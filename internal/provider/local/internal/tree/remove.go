@@ -1,0 +1,149 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove removes a path and everything below it, if it exists. Nothing else may
+// write there meanwhile.
+func Remove(path string) error {
+	parent, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	r := &remover{top: parent, name: "." + filepath.Base(path) + "-deep-"}
+	if err := r.remove(int(parent.Fd()), filepath.Base(path), 0); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	// What was moved up may itself be deep; each round removes MaxDepth levels.
+	for r.next < r.moved {
+		name := r.name + strconv.Itoa(r.next)
+		r.next++
+		if err := r.remove(int(parent.Fd()), name, 0); err != nil {
+			return fmt.Errorf("remove %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// remover removes one tree. Folders that are too deep are moved to top, under
+// name and a number.
+type remover struct {
+	top         *os.File
+	name        string
+	moved, next int
+}
+
+// remove removes one entry. What refuses to go is freed of its flags once.
+func (r *remover) remove(parent int, name string, depth int) error {
+	err := r.tryRemove(parent, name, depth)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		if clearFlags(parent, name) {
+			err = r.tryRemove(parent, name, depth)
+		}
+	}
+	return err
+}
+
+func (r *remover) tryRemove(parent int, name string, depth int) error {
+	err := unix.Unlinkat(parent, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR && err != unix.EPERM && err != unix.EACCES && err != unix.EROFS {
+		return err
+	}
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if depth == MaxDepth {
+		r.moved++
+		return unix.Renameat(parent, name, int(r.top.Fd()), r.name+strconv.Itoa(r.moved-1))
+	}
+	for {
+		seen, failed := r.empty(parent, name, depth)
+		switch {
+		case errors.Is(failed, unix.ENOTDIR):
+			return err // it is a file, and the first answer is the right one
+		case failed != nil:
+			return failed
+		}
+		err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+		// Some filesystems skip entries when a folder shrinks while it is read.
+		if !errors.Is(err, unix.ENOTEMPTY) || seen == 0 {
+			return err
+		}
+	}
+}
+
+// empty removes the content of a folder and returns the number of entries it saw.
+func (r *remover) empty(parent int, name string, depth int) (seen int, err error) {
+	dir, err := openDir(parent, name)
+	if errors.Is(err, unix.EACCES) {
+		// Without root, a folder of the sandbox may be closed even to its owner.
+		if err := unix.Fchmodat(parent, name, 0o700, 0); err != nil {
+			return 0, err
+		}
+		dir, err = openDir(parent, name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return seen, Each(dir, func(e os.DirEntry) error {
+		seen++
+		return r.remove(int(dir.Fd()), e.Name(), depth+1)
+	})
+}
+
+// Flags that keep root from removing a file or folder.
+const (
+	fileLocks         = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND // the same bits in chattr's words
+	btrfsSetFlags     = 0x4008941a
+	btrfsSubvolFolder = 256 // the inode of a subvolume's root
+)
+
+// clearFlags removes what keeps an entry from being removed: the flags of chattr from it
+// and from the folder that it is in, and read-only from a subvolume of btrfs. It reports
+// whether there was something to remove.
+func clearFlags(parent int, name string) (cleared bool) {
+	for _, at := range []struct {
+		dir  int
+		name string
+	}{{parent, "."}, {parent, name}} {
+		fd, err := unix.Openat(at.dir, at.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		if makeWritable(fd) {
+			cleared = true
+		}
+		unix.Close(fd)
+	}
+	return cleared
+}
+
+func makeWritable(fd int) (changed bool) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Ino == btrfsSubvolFolder {
+		var none uint64
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), btrfsSetFlags, uintptr(unsafe.Pointer(&none)))
+		changed = errno == 0
+	}
+	if flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS); err == nil && flags&fileLocks != 0 {
+		changed = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags&^fileLocks) == nil || changed
+	}
+	return changed
+}

@@ -1,0 +1,336 @@
+package local
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/record"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/runner"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// ErrNoBackup means that an archive is no backup, or one that cannot be used here.
+var ErrNoBackup = tree.ErrRefused
+
+// RestoreConfig says where to restore a backup.
+type RestoreConfig struct {
+	Dir   string   // state folder, which must be empty or missing
+	Files []string // as in BackupConfig
+	// Defaults are the limits of sandboxes that have none of their own.
+	Defaults sandbox.Resources
+	// ImageSize and NoImage are those of Config.
+	ImageSize int64
+	NoImage   bool
+}
+
+// restoringName marks a folder whose restore has not finished.
+const restoringName = "restoring"
+
+// Restored counts what was restored.
+type Restored struct {
+	Manifest
+	Sandboxes, Snapshots, Volumes int
+}
+
+// Restore unpacks a backup into an empty state folder. If it fails, the folder is empty again.
+// Sandboxes that ran are stopped; the next request starts them.
+func Restore(ctx context.Context, cfg RestoreConfig, r io.Reader) (_ Restored, err error) {
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return Restored{}, err
+	}
+	if err := tree.MakePrivate(cfg.Dir); err != nil {
+		return Restored{}, fmt.Errorf("create state folder: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer lock.Close()
+	if err := checkEmpty(cfg.Dir); err != nil {
+		return Restored{}, err
+	}
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return Restored{}, err
+	}
+	defer z.Close()
+	s := &restore{ctx: ctx, cfg: cfg, roots: map[string]*tree.Unpacker{}}
+	s.tar = tar.NewReader(&spaceReader{r: z, dir: cfg.Dir})
+	if err := s.readManifest(); err != nil {
+		return s.out, err
+	}
+	err = s.run()
+	if err = errors.Join(err, s.close()); err == nil {
+		return s.out, os.Remove(filepath.Join(cfg.Dir, restoringName))
+	}
+	return s.out, errors.Join(err, empty(cfg.Dir))
+}
+
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != "lock" {
+			return fmt.Errorf("%w: the state folder %q is not empty; move it away or set --state to another one", sandbox.ErrConflict, dir)
+		}
+	}
+	return nil
+}
+
+// empty removes everything but the lock, and the mark last.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.Name() != "lock" && e.Name() != restoringName {
+			err = errors.Join(err, tree.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(dir, restoringName))
+}
+
+type restore struct {
+	ctx    context.Context
+	cfg    RestoreConfig
+	tar    *tar.Reader
+	layers *layer.Store
+	roots  map[string]*tree.Unpacker // by section
+	ended  bool
+	out    Restored
+}
+
+const maxManifest = 1 << 20
+
+// readManifest checks whether the backup can be used here, before anything is written.
+func (s *restore) readManifest() error {
+	h, err := s.tar.Next()
+	if err != nil {
+		return fmt.Errorf("%w: it is not an archive that cove backup wrote, or is damaged: %w", ErrNoBackup, err)
+	}
+	b, err := io.ReadAll(io.LimitReader(s.tar, maxManifest))
+	if err == nil && h.Name == manifestName {
+		err = json.Unmarshal(b, &s.out.Manifest)
+	} else if err == nil {
+		err = errors.New("it has no manifest")
+	}
+	m := s.out.Manifest
+	switch {
+	case err != nil:
+		return damaged(err)
+	case m.Format != backupFormat:
+		return fmt.Errorf("%w: it has format %d, written by version %q; this program reads format %d", ErrNoBackup, m.Format, m.Version, backupFormat)
+	case m.Root != (os.Geteuid() == 0):
+		return fmt.Errorf("%w: its hub ran %s; restore it in the same way", ErrNoBackup, map[bool]string{true: "as root", false: "without root"}[m.Root])
+	}
+	return nil
+}
+
+func (s *restore) run() (err error) {
+	if err := os.WriteFile(filepath.Join(s.cfg.Dir, restoringName), nil, 0o600); err != nil {
+		return err
+	}
+	if s.layers, err = layer.Open(layer.Config{Dir: s.cfg.Dir, ImageSize: s.cfg.ImageSize, NoImage: s.cfg.NoImage}); err != nil {
+		return err
+	}
+	for {
+		h, err := s.tar.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return damaged(err)
+		}
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		if err := s.add(h); errors.Is(err, io.ErrUnexpectedEOF) {
+			return damaged(err)
+		} else if err != nil {
+			return err
+		}
+	}
+	if !s.ended {
+		return fmt.Errorf("%w: its end is missing", ErrNoBackup)
+	}
+	for _, u := range s.roots {
+		if err := u.Finish(); err != nil {
+			return err
+		}
+	}
+	return s.settle()
+}
+
+// damaged says what an error of the archive, not of the disk, means.
+func damaged(err error) error {
+	if errors.Is(err, ErrNoBackup) || errors.Is(err, sandbox.ErrExhausted) {
+		return err
+	}
+	return fmt.Errorf("%w: it is damaged or cut off: %w", ErrNoBackup, err)
+}
+
+// close closes what was opened, and writes everything to the disk.
+func (s *restore) close() (err error) {
+	for _, u := range s.roots {
+		err = errors.Join(err, u.Finish(), u.Root.Close())
+	}
+	if s.layers != nil {
+		err = errors.Join(err, record.SyncFilesystem(s.layers.Sandboxes()), s.layers.Close())
+	}
+	return errors.Join(err, record.SyncFilesystem(s.cfg.Dir))
+}
+
+func (s *restore) add(h *tar.Header) error {
+	name := strings.TrimSuffix(h.Name, "/")
+	if name == endName {
+		s.ended = true
+		return nil
+	}
+	section, rel, _ := strings.Cut(name, "/")
+	if s.ended || !isSection(section) || rel == "" {
+		return fmt.Errorf("%w: unexpected entry %q", ErrNoBackup, name)
+	}
+	if top, _, _ := strings.Cut(rel, "/"); section == hubSection && !slices.ContainsFunc(s.cfg.Files, func(f string) bool { return f == top || strings.HasPrefix(f, top+"/") }) {
+		return fmt.Errorf("%w: unexpected file %q", ErrNoBackup, name)
+	}
+	target := ""
+	if h.Typeflag == tar.TypeLink {
+		var ok bool
+		if target, ok = strings.CutPrefix(h.Linkname, section+"/"); !ok {
+			return fmt.Errorf("%w: entry %q is a link to elsewhere", ErrNoBackup, name)
+		}
+	}
+	u, err := s.section(section)
+	if err != nil {
+		return err
+	}
+	return u.Add(h, rel, target, s.tar)
+}
+
+// section returns what unpacks a section.
+func (s *restore) section(name string) (*tree.Unpacker, error) {
+	if u := s.roots[name]; u != nil {
+		return u, nil
+	}
+	dir := filepath.Join(s.cfg.Dir, name)
+	u := &tree.Unpacker{}
+	switch name {
+	case hubSection:
+		dir, u.Plain = s.cfg.Dir, true
+	case disk.SnapshotsFolder:
+		u.Plain = true
+	case sandboxesSection:
+		dir = s.layers.Sandboxes()
+	case layersSection:
+		dir, u.Make = s.layers.Path(""), s.makeSubvolume(1)
+	case volumesSection:
+		dir, u.Make = s.layers.Volumes(), s.makeSubvolume(2)
+	}
+	if err := tree.MakePrivate(dir); err != nil {
+		return nil, err
+	}
+	var err error
+	u.Root, err = os.Open(dir)
+	s.roots[name] = u
+	return u, err
+}
+
+// makeSubvolume creates folders of a depth as subvolumes, if layers are.
+func (s *restore) makeSubvolume(depth int) func(root *os.File, name string) (bool, error) {
+	return func(root *os.File, name string) (bool, error) {
+		if strings.Count(name, "/") != depth-1 {
+			return false, nil
+		}
+		return s.layers.MakeSubvolume(filepath.Join(root.Name(), name))
+	}
+}
+
+// settle makes the records fit this machine and counts them.
+func (s *restore) settle() error {
+	dirs, err := filepath.Glob(filepath.Join(s.layers.Sandboxes(), "*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		err := runner.Park(dir, func(sb sandbox.Sandbox, d *disk.Disk) error {
+			if err := d.Move(s.out.State, s.cfg.Dir); err != nil {
+				return fmt.Errorf("%w: %w", ErrNoBackup, err)
+			}
+			return s.layers.SetLimit(d.Layers[len(d.Layers)-1], sb.Spec.Owner, cmp.Or(sb.Spec.Resources.Disk, s.cfg.Defaults.Disk))
+		})
+		if err != nil {
+			return fmt.Errorf("restore sandbox %s: %w", filepath.Base(dir), err)
+		}
+		s.out.Sandboxes++
+	}
+	snapshots, err := filepath.Glob(filepath.Join(s.cfg.Dir, disk.SnapshotsFolder, "*", "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range snapshots {
+		if err := disk.MoveSnapshot(file, s.out.State, s.cfg.Dir); err != nil {
+			return fmt.Errorf("%w: snapshot %s: %w", ErrNoBackup, filepath.Base(file), err)
+		}
+	}
+	volumes, err := filepath.Glob(filepath.Join(s.layers.Volumes(), "*", "[^.]*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range volumes {
+		info, err := disk.ReadVolume(filepath.Dir(dir), filepath.Base(dir))
+		if err == nil && info.Limit > 0 {
+			err = s.layers.SetLimitOf(dir, info.Owner, info.Limit)
+		}
+		if err != nil {
+			return fmt.Errorf("restore a volume: %w", err)
+		}
+	}
+	s.out.Snapshots, s.out.Volumes = len(snapshots), len(volumes)
+	return nil
+}
+
+// spaceReader fails before what is read of an archive fills the disk.
+type spaceReader struct {
+	r    io.Reader
+	dir  string
+	left int64
+}
+
+const (
+	spaceEvery = 64 << 20
+	spaceKept  = 256 << 20
+)
+
+func (s *spaceReader) Read(p []byte) (int, error) {
+	if s.left <= 0 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(s.dir, &st); err == nil && int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery {
+			return 0, fmt.Errorf("%w: not enough space in %q; free some or set --state to a folder elsewhere", sandbox.ErrExhausted, s.dir)
+		}
+		s.left = spaceEvery
+	}
+	n, err := s.r.Read(p)
+	s.left -= int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = damaged(err)
+	}
+	return n, err
+}

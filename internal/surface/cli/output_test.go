@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+type nameIn struct {
+	Name string `path:"name" doc:"Name"`
+}
+
+type box struct {
+	Name    string    `json:"name"`
+	Status  string    `json:"status"`
+	Image   string    `json:"image"`
+	Created time.Time `json:"created_at"`
+}
+
+// shortTool is a command line whose output is short in a pipe, too.
+func shortTool(t *testing.T) func(args ...string) (string, int) {
+	t.Helper()
+	list := op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List.", Columns: []string{"name", "status", "created_at"}, Wide: []string{"image"}}
+	one := box{"a", "running", "debian", time.Now().Add(-5 * time.Minute)}
+	table := op.NewTable([]op.Op{
+		op.New(list, func(context.Context, none) ([]box, error) { return []box{one, {"b", "paused", "", time.Now()}}, nil }),
+		op.New(op.Spec{Name: "box_make", Route: "POST /v1/box", Tag: "t", Doc: "Make."}, func(context.Context, none) (box, error) { return one, nil }),
+		op.New(op.Spec{Name: "box_show", Route: "GET /v1/box/{name}", Tag: "t", Doc: "Show."}, func(_ context.Context, in nameIn) (box, error) {
+			if in.Name == "missing" {
+				return box{}, op.Errorf(op.NotFound, "no box %q", in.Name)
+			}
+			return box{Name: in.Name}, nil
+		}),
+		op.New(op.Spec{Name: "box_rm", Route: "DELETE /v1/box/{name}", Tag: "t", Doc: "Delete."}, func(_ context.Context, in nameIn) (string, error) { return in.Name + " deleted", nil }),
+	})
+	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
+	t.Cleanup(server.Close)
+	return func(args ...string) (string, int) {
+		var out bytes.Buffer
+		root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true, Args: CheckCommand, RunE: func(*cobra.Command, []string) error { return nil }}
+		Add(root, Config{
+			Table: table, Client: &Client{URL: server.URL}, Stdout: &out, Stderr: &out, Person: func() bool { return false }, Short: true,
+			Presets:  map[string]Preset{"box_make": {Output: "name", Aliases: []string{"create"}}},
+			Complete: func(_ context.Context, o op.Op, field string) []string { return []string{o.Name + "-" + field} },
+		})
+		root.SetArgs(args)
+		root.SetOut(&out)
+		err := root.ExecuteContext(t.Context())
+		if err != nil {
+			out.WriteString(err.Error())
+		}
+		return out.String(), Code(err)
+	}
+}
+
+func TestOutputInAScriptIsShort(t *testing.T) {
+	run := shortTool(t)
+	for _, c := range []struct{ line, want string }{
+		{"box list", "NAME  STATUS   CREATED\na     running  5m ago\nb     paused   0s ago\n"},
+		{"box list -o wide", "NAME  STATUS   CREATED  IMAGE\na     running  5m ago   debian\nb     paused   0s ago   \n"},
+		{"box list -q", "a\nb\n"},
+		{"box list -o name", "a\nb\n"},
+		{"box make", "a\n"},
+		{"box create", "a\n"},
+		{"box rm a", "a deleted\n"},
+		{"box rm a b", "a deleted\nb deleted\n"},
+		{"box rm a b -q", "a\nb\n"},
+		{"box show a b -q", "a\nb\n"},
+		{"__complete box show ", "box_show-name\n:4\n"},
+		{"__complete box list -o ", "table\nwide\njson\nname\n:4\n"},
+	} {
+		args := strings.Fields(c.line)
+		if strings.HasSuffix(c.line, " ") {
+			args = append(args, "")
+		}
+		if got, code := run(args...); got != c.want || code != 0 {
+			t.Errorf("%s: got exit code %d and %q, want 0 and %q", c.line, code, got, c.want)
+		}
+	}
+	for line, want := range map[string]string{"box list -o json": "[\n  {\n", "box make -o json": "{\n  \"name\": \"a\"", "box show a": "{\n  \"name\": \"a\""} {
+		if got, _ := run(strings.Fields(line)...); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got %q, want JSON", line, got)
+		}
+	}
+}
+
+func TestSeveralNamesGoOnAfterAFailure(t *testing.T) {
+	got, code := shortTool(t)("box", "show", "missing", "b", "-q")
+	if want := "b\nno box \"missing\""; got != want || code != ExitFailed {
+		t.Errorf("got exit code %d and %q, want %d and %q", code, got, ExitFailed, want)
+	}
+}
+
+func TestTypingErrorsGetASuggestion(t *testing.T) {
+	run := shortTool(t)
+	for line, want := range map[string]string{
+		"boxx":          `unknown command "boxx"; did you mean "t box"?`,
+		"box craete":    `unknown command "craete"; did you mean "t box create"?`,
+		"box zzz":       `unknown command "zzz"; see t box --help`,
+		"box list -o x": `invalid output format "x"; use table, wide, json, name`,
+	} {
+		if got, code := run(strings.Fields(line)...); got != want || code != ExitUsage {
+			t.Errorf("%s: got exit code %d and %q, want %d and %q", line, code, got, ExitUsage, want)
+		}
+	}
+}
+
+func TestAges(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s ago", -90 * time.Second: "90s ago", -5 * time.Minute: "5m ago", time.Hour: "in 1h", 100 * time.Minute: "in 100m", -50 * time.Hour: "2d ago", -47 * time.Hour: "47h ago",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("Age(%v): got %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestProgressTellsHowMuchIsLeft(t *testing.T) {
+	var out bytes.Buffer
+	p := Progress(strings.NewReader(strings.Repeat("x", 500)), &out, "sent", 1000).(*progress)
+	p.began = p.began.Add(-10 * time.Second)
+	if _, err := p.Read(make([]byte, 500)); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "(50 %)") || !strings.Contains(got, "10s left") {
+		t.Errorf("got %q, want 50 %% and 10s left", got)
+	}
+}
+
+// A person sees how far an import or an export is, and a pipe gets nothing but the result.
+func TestCopiesAreWatched(t *testing.T) {
+	t.Parallel()
+	for _, person := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			r := &run{Config: Config{Stderr: &out, Person: func() bool { return person }}, file: filepath.Join(t.TempDir(), "image.tar")}
+			if err := r.writeBytes(&slowReader{left: 30}); err != nil {
+				t.Fatal(err)
+			}
+			if told := strings.Contains(out.String(), "received 0.0 MB"); told != person {
+				t.Errorf("person %v: got %q, want progress for a person alone", person, &out)
+			}
+			if !strings.HasSuffix(out.String(), "wrote 30 bytes to "+r.file+"\n") {
+				t.Errorf("person %v: got %q, want the size at the end", person, &out)
+			}
+		})
+	}
+}
+
+// slowReader takes a tenth of a second for each byte.
+type slowReader struct{ left int }
+
+func (s *slowReader) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	testenv.Advance(100 * time.Millisecond)
+	s.left--
+	p[0] = 'x'
+	return 1, nil
+}

@@ -1,0 +1,159 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// keepAlivePause is how long an event stream may be silent. Proxies and clients close
+// connections that are silent for longer, often after a minute.
+const keepAlivePause = 15 * time.Second
+
+// stream is a reply that sends comments while it is silent.
+type stream struct {
+	http.ResponseWriter
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool
+}
+
+// keepAlive returns a writer that keeps an event stream open. It stops when the
+// request ends.
+func keepAlive(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	s := &stream{ResponseWriter: w}
+	go func() {
+		<-r.Context().Done() // the server cancels it when the handler returns
+		s.end()
+	}()
+	return s
+}
+
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *stream) WriteHeader(status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ResponseWriter.WriteHeader(status)
+	if status == http.StatusOK && strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream") && s.timer == nil && !s.ended {
+		s.timer = time.AfterFunc(keepAlivePause, s.beat)
+	}
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ResponseWriter.Write(p)
+}
+
+// beat sends a comment, which clients ignore. Events are written as a whole, so it
+// never comes amidst one.
+func (s *stream) beat() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	if _, err := s.ResponseWriter.Write([]byte(": keep-alive\n\n")); err == nil {
+		_ = http.NewResponseController(s.ResponseWriter).Flush()
+		s.timer.Reset(keepAlivePause)
+	}
+}
+
+func (s *stream) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// recorded is a reply that is changed before it is sent.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorded) Header() http.Header { return r.header }
+
+func (r *recorded) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+}
+
+func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }
+
+func (r *recorded) Flush() {}
+
+func record(w http.ResponseWriter, r *http.Request, h http.Handler) *recorded {
+	rec := &recorded{header: w.Header()}
+	h.ServeHTTP(rec, r)
+	if rec.status == 0 {
+		rec.status = http.StatusOK
+	}
+	return rec
+}
+
+func (r *recorded) send(w http.ResponseWriter, body []byte) {
+	w.Header().Del("Content-Length")
+	w.WriteHeader(r.status)
+	w.Write(body)
+}
+
+// serveJSON answers a client of a session that accepts no event stream with the last
+// message of the stream, which is the reply.
+func serveJSON(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	rec := record(w, r, h)
+	body := rec.body.Bytes()
+	if strings.HasPrefix(rec.header.Get("Content-Type"), "text/event-stream") {
+		body = nil
+		for line := range bytes.Lines(rec.body.Bytes()) {
+			if data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data: ")); ok && bytes.Contains(data, []byte(`"id"`)) {
+				body = data
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+	}
+	rec.send(w, body)
+}
+
+// repeatContent answers a bare request. Its readers look for content, text and error at
+// the top level.
+func repeatContent(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	rec := record(w, r, h)
+	body := rec.body.Bytes()
+	var reply map[string]json.RawMessage
+	if json.Unmarshal(body, &reply) == nil {
+		var result struct {
+			Content json.RawMessage
+			Items   []struct{ Text string } `json:"-"`
+		}
+		if json.Unmarshal(reply["result"], &result) == nil && result.Content != nil {
+			reply["content"] = result.Content
+			if json.Unmarshal(result.Content, &result.Items) == nil {
+				for _, item := range result.Items {
+					if item.Text != "" {
+						reply["text"], _ = json.Marshal(item.Text)
+						break
+					}
+				}
+			}
+			if b, err := json.Marshal(reply); err == nil {
+				body = b
+			}
+		}
+	}
+	rec.send(w, body)
+}

@@ -1,0 +1,180 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/cove-sandbox/cove/internal/op"
+)
+
+const (
+	// stateless is the first version of the protocol without sessions: each request
+	// is complete in itself, and its connection is its life.
+	stateless = "2026-07-28"
+	// maxBatch is how many messages a request may hold.
+	maxBatch = 50
+)
+
+// ServeHTTP answers clients of every version of the protocol. It also answers bare
+// requests without a handshake, which is how many small scripts call a tool.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := h.build()
+	sendCall(r)
+	jsonOnly := !acceptsEvents(r)
+	if r.Method != http.MethodPost {
+		if r.Method == http.MethodGet && jsonOnly {
+			http.Error(w, "Accept must contain text/event-stream", http.StatusNotAcceptable)
+			return
+		}
+		e.sessions.ServeHTTP(keepAlive(w, r), r)
+		return
+	}
+	body, err := h.bodies.read(http.MaxBytesReader(w, r.Body, h.MaxBody), r.ContentLength)
+	if err != nil {
+		refuseBody(w, err)
+		return
+	}
+	m := inspect(body)
+	if m.count > maxBatch {
+		refuse(w, http.StatusBadRequest, -32600, "a batch may hold at most 50 messages")
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(m.body)), int64(len(m.body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	switch modern := r.Header.Get("Mcp-Protocol-Version") >= stateless; {
+	case modern && jsonOnly:
+		e.single.ServeHTTP(w, ownCall(r))
+	case modern:
+		e.streams.ServeHTTP(keepAlive(w, r), ownCall(r))
+	case r.Header.Get("Mcp-Session-Id") != "" || m.opens:
+		if m.opens && e.full() {
+			refuse(w, http.StatusServiceUnavailable, -32000, "too many sessions are open; close some")
+			return
+		}
+		if jsonOnly {
+			serveJSON(w, r, e.sessions)
+			return
+		}
+		e.sessions.ServeHTTP(keepAlive(w, r), r)
+	case m.bare:
+		repeatContent(w, ownCall(r), e.single)
+	default:
+		e.single.ServeHTTP(w, ownCall(r))
+	}
+}
+
+// full reports whether no further session may be opened.
+func (e *engine) full() bool {
+	n := 0
+	for range e.server.Sessions() {
+		n++
+	}
+	return n >= maxSessions
+}
+
+func refuse(w http.ResponseWriter, status, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": message}})
+	w.Write(b)
+}
+
+func acceptsEvents(r *http.Request) bool {
+	for _, v := range r.Header.Values("Accept") {
+		if strings.Contains(v, "text/event-stream") || strings.Contains(v, "text/*") {
+			return true
+		}
+	}
+	return false
+}
+
+// message is what a body tells before it is processed.
+type message struct {
+	body  []byte // completed
+	count int
+	opens bool // it opens a session
+	bare  bool // it lacked parts of a JSON-RPC request
+}
+
+// inspect adds what a bare {"method", "params"} lacks of a JSON-RPC request.
+func inspect(body []byte) message {
+	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' {
+		var batch []struct{ Method string }
+		if json.Unmarshal(body, &batch) != nil {
+			return message{body: body, count: 1}
+		}
+		m := message{body: body, count: len(batch)}
+		for _, one := range batch {
+			m.opens = m.opens || one.Method == "initialize"
+		}
+		return m
+	}
+	var head struct {
+		Method  *string
+		Version json.RawMessage `json:"jsonrpc"`
+	}
+	if json.Unmarshal(body, &head) != nil || head.Method == nil {
+		return message{body: body, count: 1}
+	}
+	m := message{body: body, count: 1, opens: *head.Method == "initialize"}
+	if head.Version != nil {
+		return m
+	}
+	var all map[string]json.RawMessage
+	if json.Unmarshal(body, &all) != nil {
+		return m
+	}
+	all["jsonrpc"] = json.RawMessage(`"2.0"`)
+	if all["id"] == nil {
+		all["id"] = json.RawMessage(`1`)
+	}
+	if repaired, err := json.Marshal(all); err == nil {
+		m.body, m.bare = repaired, true
+	}
+	return m
+}
+
+// ownerKey carries the context of the request that a call belongs to.
+type ownerKey struct{}
+
+// ownCall makes the calls of a request end with it.
+func ownCall(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), ownerKey{}, r.Context()))
+}
+
+// withOwner returns a context that also ends with the request.
+func withOwner(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	owner, ok := ctx.Value(ownerKey{}).(context.Context)
+	if !ok {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(owner, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// bindSessions lets only the caller who opened a session use it: others who learn its
+// ID are refused.
+func bindSessions(next http.Handler) http.Handler {
+	verify := func(_ context.Context, _ string, r *http.Request) (*auth.TokenInfo, error) {
+		c := op.CallOf(r.Context())
+		id := c.Subject + "\x00" + c.KeyID
+		if c.Share != nil {
+			id += "\x00" + c.Share.ID
+		}
+		return &auth.TokenInfo{UserID: "caller " + id, Expiration: time.Now().Add(time.Hour)}, nil
+	}
+	bound := auth.RequireBearerToken(verify, nil)(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Authorization", "Bearer caller") // the credentials were checked in front
+		bound.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,3 @@
+// What our pages use of htm, for the type checker.
+declare const htm: { bind(h: (type: any, props?: any, ...children: any[]) => any): (strings: TemplateStringsArray, ...values: any[]) => any };
+export default htm;

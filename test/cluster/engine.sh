@@ -1,0 +1,106 @@
+#!/bin/bash
+# engine.sh DIR — a private Docker engine, for tests. It serves DIR/docker.sock until its input ends, also when whoever
+# started it was killed, and then leaves nothing but DIR/data, the cache of images for the next run.
+#
+# The engine has its own network, mounts and processes, so that the host's firewall, bridges and mounts stay as they are;
+# of the host's control groups it uses only one that it creates. Containers have no route out. It prints "ready", or why
+# it cannot start, with exit status 2. On input, a line "restart" or "kill" ends the engine, gracefully or not, and starts
+# it again; the answer is "ready" once more. Exit status 3: another engine uses DIR.
+set -euo pipefail
+DIR=$(mkdir -p "${1:?usage: engine.sh DIR}" && cd "$1" && pwd)
+NAME=cove-engine-$(printf %s "$DIR" | sha256sum | cut -c1-8)
+exec 9>"$DIR/lock"
+flock -n 9 || exit 3
+
+# Engines write to these, wherever they are told to keep their files.
+OWN_DIRS="/run/containerd /run/docker /run/runc /var/lib/containerd /var/lib/docker /opt/containerd /etc/docker"
+
+fail() { echo "$*"; exit 2; }
+
+# groups lists our control groups: one in each v1 hierarchy, or one in the v2 hierarchy.
+groups() {
+  local dir
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    echo "/sys/fs/cgroup/$NAME"
+    return
+  fi
+  for dir in /sys/fs/cgroup/*/; do
+    ! grep -q " ${dir%/} cgroup " /proc/mounts || echo "$dir$NAME"
+  done
+}
+
+# end removes everything, also what an earlier run left that was killed.
+end() {
+  local init group try
+  init=$(cat "$DIR/init.pid" 2>/dev/null || true)
+  # Everything inside dies with the first process there. A PID alone may be another's by now.
+  if [ -n "$init" ] && grep -qsF "$DIR/docker.sock" "/proc/$init/cmdline"; then
+    kill -9 "$init" 2>/dev/null || true
+    for try in $(seq 200); do [ -e "/proc/$init/ns/pid" ] || break; sleep 0.05; done
+  fi
+  for group in "/sys/fs/cgroup/$NAME" /sys/fs/cgroup/*/"$NAME"; do # also where engines make one by themselves
+    for try in $(seq 100); do
+      [ -d "$group" ] || break
+      find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
+      [ ! -d "$group" ] || sleep 0.05
+    done
+  done
+  rm -rf "$DIR"/exec "$DIR"/docker.sock "$DIR"/*.pid
+}
+
+wait_ready() { # for the answer of another engine than that of the PID given
+  local try
+  for try in $(seq 1200); do
+    kill -0 "$INIT" 2>/dev/null || break
+    [ "$(cat "$DIR/dockerd.pid" 2>/dev/null)" = "${1:-}" ] || ! curl -fs --unix-socket "$DIR/docker.sock" http://engine/_ping >/dev/null 2>&1 || return 0
+    sleep 0.05
+  done
+  fail "the engine does not start: $(grep -v 'level=info' "$DIR/log" | tail -n 3 | tr '\n' ' ')"
+}
+
+end
+trap end EXIT
+trap 'exit 1' TERM INT HUP
+for group in $(groups); do
+  mkdir "$group" 2>/dev/null || fail "cannot create a control group"
+  for file in cpus mems; do # a new cpuset of v1 is empty
+    [ ! -e "$group/cpuset.$file" ] || [ -n "$(cat "$group/cpuset.$file")" ] || cat "${group%/*}/cpuset.$file" >"$group/cpuset.$file"
+  done
+done
+
+# The first process inside reaps, and starts the engine again whenever it ends.
+setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid --fork --kill-child bash -c '
+  set -e
+  mount --make-rshared /
+  mount -t proc proc /proc
+  for dir in $2; do mkdir -p "$dir"; mount -t tmpfs tmpfs "$dir"; done
+  ip link set lo up
+  echo 1 >/proc/sys/net/ipv4/ip_forward
+  while :; do
+    rm -f "$1/dockerd.pid"
+    dockerd --data-root "$1/data" --exec-root "$1/exec" -H "unix://$1/docker.sock" -p "$1/dockerd.pid" --cgroup-parent "/$3" \
+      --storage-driver overlay2 --exec-opt native.cgroupdriver=cgroupfs --bip 172.31.255.1/24 --log-level warn --shutdown-timeout 5 &
+    wait $! || sleep 0.2
+  done
+' "$DIR/docker.sock" "$DIR" "$OWN_DIRS" "$NAME" >"$DIR/log" 2>&1 </dev/null 9>&- &
+OUTER=$!
+INIT=
+for try in $(seq 500); do
+  read -r INIT _ 2>/dev/null <"/proc/$OUTER/task/$OUTER/children" || true
+  [ -z "$INIT" ] || break
+  kill -0 "$OUTER" 2>/dev/null || fail "cannot create namespaces: $(tail -n 1 "$DIR/log")"
+  sleep 0.01
+done
+echo "$INIT" >"$DIR/init.pid"
+wait_ready
+echo ready
+while read -r line; do
+  old=$(cat "$DIR/dockerd.pid")
+  case $line in
+  restart) nsenter -t "$INIT" -p -m kill -TERM "$old" ;;
+  kill) nsenter -t "$INIT" -p -m kill -KILL "$old" ;;
+  *) continue ;;
+  esac
+  wait_ready "$old"
+  echo ready
+done

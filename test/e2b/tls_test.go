@@ -1,0 +1,196 @@
+package e2b
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// serveNames starts a hub that serves HTTPS with a certificate of cove tls init. Clients reach
+// it by names, which the files in resolve find.
+func serveNames(t *testing.T, args ...string) *hub {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "tls")
+	// The output is for a shell.
+	out, err := exec.Command("sh", "-c", `eval "$("$0" tls init --dir "$1" 2>/dev/null)" && printf '%s\n' "$E2B_DOMAIN" "$SSL_CERT_FILE" "$NODE_EXTRA_CA_CERTS"`, cove, dir).Output()
+	lines := strings.Split(string(out), "\n")
+	ca := filepath.Join(dir, "ca.pem")
+	if err != nil || len(lines) < 3 || lines[0] != "cove.localhost:10000" || lines[1] != ca || lines[2] != ca {
+		t.Fatalf("tls init: got %q and error %v, want the domain and twice %s", lines, err, ca)
+	}
+	h := serve(t, append(args, "--domains", "cove.localhost", "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))...)
+	if !strings.HasPrefix(h.url, "https://127.0.0.1:") {
+		t.Fatalf("got the address %s, want one with https", h.url)
+	}
+	address := strings.TrimPrefix(h.url, "https://")
+	h.send = &http.Transport{ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	h.trust(t, ca)
+	resolve, err := filepath.Abs("resolve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	domain := strings.Replace(address, "127.0.0.1", "cove.localhost", 1)
+	h.env = []string{"E2B_DOMAIN=" + domain, "SSL_CERT_FILE=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "PYTHONPATH=" + resolve, "NODE_OPTIONS=--require=" + filepath.Join(resolve, "resolve.cjs")}
+	return h
+}
+
+// TestClientsByName: the same clients work with names and TLS alone.
+func TestClientsByName(t *testing.T) {
+	t.Parallel()
+	h := serveNames(t, "--public-ports")
+	key := h.tenant(t, "acme", "user")
+	for release, stories := range map[string][]string{
+		"1": {"commands", "files", "watch", "terminal", "urls", "ports", "life", "killed"},
+		"2": {"urls", "life"},
+		"3": {"terminal", "life"},
+	} {
+		t.Run("python "+release, func(t *testing.T) {
+			t.Parallel()
+			h.run(t, key, append([]string{testenv.NeedFile(t, ".venv-"+release+"/bin/python"), "sandbox.py"}, stories...)...)
+		})
+	}
+	t.Run("javascript", func(t *testing.T) {
+		t.Parallel()
+		testenv.NeedFile(t, "node_modules/e2b")
+		h.run(t, key, "node", "sandbox.mjs")
+		for _, release := range []string{"code-interpreter-2", "code-interpreter-3"} { // they know only names
+			testenv.NeedFile(t, "node_modules/"+release)
+			h.run(t, key, "node", "interpreter.mjs", release)
+		}
+	})
+	t.Run("command line", func(t *testing.T) {
+		t.Parallel()
+		h.run(t, key, "sh", "cli.sh", testenv.NeedFile(t, "node_modules/.bin/e2b"), testenv.NeedFile(t, ".venv-1/bin/python"))
+	})
+}
+
+// TestTLS: a hub with a certificate speaks HTTP/2, replaces the certificate and itself, and its
+// own user needs neither.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	h := serveNames(t, "--log-level", "info")
+	get := func(host string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/sandboxes", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-API-Key", h.admin)
+		res, err := h.send.RoundTrip(r)
+		if err == nil {
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+		return res, err
+	}
+	if res, err := get("api.cove.localhost"); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
+		t.Errorf("got %v and error %v, want 200 over HTTP/2", res, err)
+	}
+	clear := &hub{url: strings.Replace(h.url, "https:", "http:", 1), send: http.DefaultTransport}
+	if status, body := clear.call(t, http.MethodGet, "/", ""); status != http.StatusBadRequest {
+		t.Errorf("clear text: got %d %s, want 400", status, body)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(cove, args...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "COVE_STATE=" + h.state}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("cove %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	// The command line of the hub's own user trusts the socket, and is shown the real address.
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(h.url, "https://"))
+	if out := run("create", "a", "--output", "json"); !strings.Contains(out, "https://cove.localhost:"+port+"/sandbox/a") && !strings.Contains(out, "https://a.cove.localhost:"+port) {
+		t.Errorf("create: got %s, want an address with https", out)
+	}
+	if out := run("exec", "a", "--", "echo", "inside"); out != "inside\n" {
+		t.Errorf("exec: got %q, want inside", out)
+	}
+
+	// Another certificate counts from the next connection on.
+	other := filepath.Join(t.TempDir(), "tls")
+	run("tls", "init", "--dir", other)
+	served := filepath.Dir(h.env[1][len("SSL_CERT_FILE="):])
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		if err := os.Rename(filepath.Join(other, name), filepath.Join(served, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.send.(*http.Transport).CloseIdleConnections()
+	if _, err := get("api.cove.localhost"); err == nil {
+		t.Error("got a reply with the old authority, want an error of the certificate")
+	}
+	h.trust(t, filepath.Join(other, "ca.pem"))
+	if res, err := get("api.cove.localhost"); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("after the reload: got %v and error %v, want 200", res, err)
+	}
+
+	// Files that a successor could not use prevent an upgrade; mended, they do not.
+	key := filepath.Join(served, "key.pem")
+	if err := os.Rename(key, key+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the refusal", func() bool { return strings.Contains(h.log.String(), "no upgrade") })
+	if err := os.Rename(key+".away", key); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the successor", func() bool { return strings.Count(h.log.String(), "serving on https") == 2 })
+	if res, err := get("api.cove.localhost"); err != nil || res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
+		t.Errorf("after an upgrade: got %v and error %v, want 200 over HTTP/2", res, err)
+	}
+}
+
+// trust makes the test trust an authority.
+func (h *hub) trust(t *testing.T, ca string) {
+	t.Helper()
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	transport := h.send.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	t.Cleanup(transport.CloseIdleConnections)
+	h.send = transport
+}
+
+// TestTLSSettings: mistakes are told before anything is served.
+func TestTLSSettings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for what, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"certificate alone": {[]string{"--tls-cert", "x"}, "set both or neither"},
+		"key alone":         {[]string{"--tls-key", "x"}, "set both or neither"},
+		"Unix socket":       {[]string{"--tls-cert", "x", "--tls-key", "y", "--listen", "unix:" + dir + "/s"}, "Unix socket"},
+		"missing file":      {[]string{"--tls-cert", dir + "/none", "--tls-key", dir + "/none"}, "read the TLS certificate"},
+	} {
+		out, err := exec.Command(cove, append([]string{"hub", "--state", dir, "--listen", "127.0.0.1:0"}, c.args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: got %v %s, want an error with %q", what, err, out, c.want)
+		}
+	}
+}

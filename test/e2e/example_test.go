@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// Every example runs as examples/README.md says, prints what it says, and leaves no sandbox.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "go", "python3", "jq")
+	python := testenv.NeedFile(t, "../sdk/.venv/bin/python")
+	h := serveHub(t)
+	b, err := os.ReadFile("../../examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The root of a repository whose programs are built, and whose python3 has the public SDK.
+	dir := t.TempDir()
+	for name, at := range map[string]string{"bin": filepath.Dir(cove), "examples": filepath.Join(root, "examples"), "client": filepath.Join(root, "client"), "go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")} {
+		if err := os.Symlink(at, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if python, err = filepath.Abs(python); err != nil {
+		t.Fatal(err)
+	}
+	path := "PATH=" + filepath.Dir(python) + ":" + os.Getenv("PATH")
+	t.Run("all", func(t *testing.T) {
+		ran := 0
+		for line := range strings.Lines(string(b)) {
+			command, ok := strings.CutPrefix(line, "    ")
+			if !ok || strings.HasPrefix(command, "export ") {
+				continue
+			}
+			ran++
+			command, want, ok := strings.Cut(command, "# prints: ")
+			if !ok {
+				t.Errorf("%s: got no comment, want what it prints", command)
+			}
+			t.Run(strings.Fields(command)[1], func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, "bash", "-ec", command)
+				cmd.Dir, cmd.Env = dir, append(environment(os.Getenv("HOME"), h.env), path, "PYTHONDONTWRITEBYTECODE=1")
+				if strings.HasPrefix(command, "go ") {
+					cmd.Dir, cmd.Env = root, append(os.Environ(), h.env...) // with this machine's Go settings
+				}
+				var out, errs bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				if err := cmd.Run(); err != nil || !strings.Contains(out.String(), strings.TrimSpace(want)) {
+					t.Errorf("%s: got error %v, %s and %s, want %q", command, err, &out, &errs, want)
+				}
+			})
+		}
+		if ran < 6 {
+			t.Errorf("got %d examples in the README, want at least 6", ran)
+		}
+	})
+	if out := h.must(t, "list", "-q"); out != "" {
+		t.Errorf("got sandboxes %q at the end, want none", out)
+	}
+}

@@ -1,0 +1,41 @@
+package mcp
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// TestStdio: programs that start MCP servers as processes reach a running sandbox and a running hub, with a choice of tools.
+func TestStdio(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		program, variable, url string
+		call                   gomcp.CallToolParams
+		want                   string
+	}{
+		{aio, "AIO_API_URL", serve(t), gomcp.CallToolParams{Name: "bash_exec", Arguments: map[string]any{"command": "echo from $((40 + 2))"}}, "from 42"},
+		{cove, "COVE_URL", serveHub(t), gomcp.CallToolParams{Name: "listSandboxes"}, `"a"`},
+	} {
+		cmd := exec.Command(c.program, "mcp", "stdio", "--tools", c.call.Name)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), c.variable + "=" + c.url}
+		s, err := gomcp.NewClient(&gomcp.Implementation{Name: "desktop", Version: "1"}, nil).Connect(t.Context(), &gomcp.CommandTransport{Command: cmd}, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		list, err := s.ListTools(t.Context(), nil)
+		if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != c.call.Name {
+			t.Errorf("%s: got tools %+v, error %v, want %s alone", cmd, list, err, c.call.Name)
+		}
+		got, err := s.CallTool(t.Context(), &c.call)
+		if err != nil || got.IsError || !strings.Contains(got.Content[0].(*gomcp.TextContent).Text, c.want) {
+			t.Errorf("%s: got %+v, error %v, want %q", cmd, got, err, c.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: got %v at its end, want none", cmd, err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// The activity record as a page: it follows live, replays a session of 200 steps as it was, exports it, and what a hostile
+// sandbox writes stays text. Alone, below a prefix and through a hub.
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
+const poster = (root, headers = {}) => async (path, body) => {
+  const reply = await (await fetch(root + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) })).json();
+  check(reply.success === true, `${path}: ${JSON.stringify(reply)}`);
+  return reply.data;
+};
+const post = poster(direct);
+const listed = async (query) => (await (await fetch(`${direct}/v1/sandbox/activity?${query}`)).json()).entries;
+
+// A session of 200 steps: commands that count, and a file that grows, with what was true after each.
+const truth = [];
+let content = "";
+let output = "";
+for (let i = 0; i < 200; i++) {
+  if (i % 2 === 0) {
+    output = `line ${i} of <b>${i}</b>`;
+    await post("/v1/bash/exec", { command: `echo '${output}'` });
+  } else {
+    content = `${content.slice(-1500)}step ${i} <img src=x onerror=alert(1)>\n`;
+    await post("/v1/file/write", { file: `${dir}/notes.txt`, content });
+  }
+  truth.push({ output, content });
+}
+const entries = await listed("limit=1000");
+check(entries.length === 200, `got ${entries.length} entries, want 200`);
+check(entries[199].change.diff.includes("+step 199"), `the last change: ${JSON.stringify(entries[199].change)}`);
+
+await withPage(async (page) => {
+  page.on("dialog", (dialog) => { throw new Error(`markup of the sandbox ran: ${dialog.message()}`); });
+  await page.goto(`${direct}/activity`);
+  await page.locator(".steps li").nth(199).waitFor();
+  await audit(page, "the activity page");
+
+  // It follows live, and hostile names and outputs stay text.
+  const hostile = `<img src=x onerror="document.title='broken'">`;
+  await post("/v1/bash/exec", { command: `echo '${hostile}'; (exit 3) # live` });
+  await page.locator(".steps li").nth(200).waitFor();
+  await page.locator(".steps li").first().getByRole("button").click();
+  await page.locator(".detail pre").filter({ hasText: "onerror" }).first().waitFor();
+  await page.locator(".steps li").first().getByText("exit 3", { exact: true }).waitFor();
+  await post("/v1/file/write", { file: `${dir}/${hostile.replaceAll("/", "")}`, content: "x" });
+  await page.locator(".steps li").nth(201).waitFor();
+  check((await page.locator(".steps img, .detail img").count()) === 0 && (await page.title()) === "Activity", "what the sandbox wrote became markup");
+
+  // Filters.
+  await page.getByLabel("Search the activity").fill("# live");
+  await until("the search finds one", async () => (await page.locator(".steps > li").count()) === 1, () => page.locator(".steps > li").count());
+  await page.getByLabel("Search the activity").fill("");
+  await page.getByLabel("Kind").selectOption("file");
+  await until("only files are shown", async () => (await page.locator(".steps > li").count()) === 101, () => page.locator(".steps > li").count());
+
+  // Replay: ten points, compared with what was true then.
+  await page.getByRole("button", { name: "Replay" }).click();
+  const range = page.getByLabel("Moment", { exact: true });
+  const shows = (what) => page.locator(`[data-shows=${what}]`).textContent();
+  for (let point = 0; point < 10; point++) {
+    const n = 19 + point * 20;
+    await range.fill(String(n));
+    await page.getByText(`${n + 1}/202`, { exact: true }).waitFor();
+    const terminal = await shows("terminal");
+    check(terminal.trimEnd() === `$ echo '${truth[n].output}'\n${truth[n].output}`, `step ${n}: the terminal shows ${JSON.stringify(terminal)}, want ${truth[n].output}`);
+    const file = await shows("file");
+    check(file === truth[n].content, `step ${n}: the file shows ${JSON.stringify(file)}, want ${JSON.stringify(truth[n].content)}`);
+  }
+  check((await page.locator(".diff").textContent()).includes("\n+step 199"), `the change is shown as ${JSON.stringify(await page.locator(".diff").textContent())}`);
+  await audit(page, "the replay");
+  await range.focus();
+  await page.keyboard.press("Home");
+  await page.getByText("1/202", { exact: true }).waitFor();
+  await page.setViewportSize({ width: 390, height: 780 });
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+
+  // The export needs nothing else, and runs nothing.
+  const saving = page.waitForEvent("download");
+  await page.getByRole("link", { name: "Export" }).click();
+  await (await saving).saveAs(`${dir}/activity.html`);
+  await page.goto(`file://${dir}/activity.html`);
+  check((await page.locator("details").count()) === 202, `the export has ${await page.locator("details").count()} entries`);
+  check((await page.locator("img").count()) === 0 && (await page.title()) === "Activity of a sandbox", "what the sandbox wrote became markup of the export");
+});
+
+await withPage(async (page) => {
+  await page.goto(`${prefixed}/activity`);
+  await page.locator(".steps li").nth(201).waitFor();
+});
+console.log("ok below a prefix");
+
+await withPage(async (page) => {
+  await poster(`${guarded}/sandbox/a`, { "X-API-Key": key })("/v1/bash/exec", { command: "echo through-the-hub" });
+  await page.goto(`${guarded}/sandbox/a/activity`);
+  await page.getByLabel("API key or token").fill(key);
+  await page.keyboard.press("Enter");
+  await page.locator(".steps li").filter({ hasText: "through-the-hub" }).waitFor();
+}, { ignore: /status of 401/ });
+console.log("ok through the hub");

@@ -1,0 +1,10 @@
+package page
+
+import "testing"
+
+// TestActivity: the record of what happened as a page, live, replayed and exported.
+func TestActivity(t *testing.T) {
+	t.Parallel()
+	address := serve(t)
+	runStory(t, "activity.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "DIR="+t.TempDir())...)
+}

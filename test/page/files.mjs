@@ -1,0 +1,162 @@
+// The files of the sandbox in a page: the live tree, the editor, viewers, uploads, undo, search, and hostile content.
+import { mkdirSync, mkdtempSync, writeFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
+
+async function post(path, body, base = direct, headers = {}) {
+  const reply = await (await fetch(base + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) })).json();
+  check(reply.success !== false, `${path}: ${JSON.stringify(reply)}`);
+  return reply.data;
+}
+const write = (name, content) => post("/v1/file/write", { file: `${dir}/${name}`, content });
+const read = async (name) => (await post("/v1/file/read", { file: `${dir}/${name}` })).content;
+const names = async () => (await post("/v1/file/list", { path: dir })).files.map((f) => f.name);
+const item = (page, name) => page.getByRole("treeitem", { name, exact: true });
+
+// What a hostile sandbox would put there: if any of it ran, the page would know.
+const attack = "globalThis.attacked = true";
+const markup = `<img src=x onerror="${attack}">`;
+await write("hello.py", "print(1)\n");
+await write("notes.md", `# Title\n\nSome **bold** text, ${markup} and [a link](javascript:${encodeURIComponent(attack)}) or [another](https://example.com/).\n\n- one\n- two\n\n    code\n\n| a | b |\n|---|---|\n| 1 | 2 |\n`);
+await write("table.csv", `name,age\n"b, c",4\n${markup.replaceAll('"', "'")},5\n`);
+await write("page.html", `<!doctype html><h1 id="h">Page</h1><style>h1 { color: rgb(1, 2, 3) }</style><script>parent.postMessage("attacked", "*"); ${attack}</script>`);
+await write("pic.svg", `<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20" onload="${attack.replaceAll('"', "'")}"><script>${attack}</script><rect width="30" height="20" fill="red"/></svg>`);
+await write("book.ipynb", JSON.stringify({ cells: [{ cell_type: "markdown", source: ["# Book ", markup] }, { cell_type: "code", execution_count: 7, source: "1+1", outputs: [{ output_type: "execute_result", data: { "text/html": markup, "text/plain": "two" } }] }] }));
+await write("paper.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/JavaScript/JS(app.alert(1))>>>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]>>endobj\ntrailer<</Root 1 0 R>>");
+await write(`${markup.replaceAll("/", "∕")}.txt`, markup);
+
+await withPage(async (page) => {
+  await page.goto(`${direct}/files?path=${encodeURIComponent(dir)}`);
+  await item(page, "hello.py").waitFor();
+  await audit(page, "the files");
+
+  // The tree follows what others do.
+  await write("made/by-agent.txt", "by the agent\n");
+  await item(page, "made").waitFor();
+  await item(page, "made").click();
+  await item(page, "by-agent.txt").click();
+  await page.locator(".cm-content").getByText("by the agent").waitFor();
+  await audit(page, "the editor");
+  await write("made/by-agent.txt", "changed by the agent\n");
+  await page.locator(".cm-content").getByText("changed by the agent").waitFor();
+
+  // Edit by keyboard alone, save, and read by the API.
+  await page.locator(".cm-content").focus();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type("and by a person");
+  await page.keyboard.press("Control+s");
+  await until("the file is saved", async () => (await read("made/by-agent.txt")) === "changed by the agent\nand by a person", () => read("made/by-agent.txt"));
+
+  // What others change while a person edits is not lost, and neither is what the person wrote.
+  await page.getByText("Saved").first().waitFor();
+  await page.keyboard.type(" again");
+  await write("made/by-agent.txt", "third\n");
+  await page.getByText("The file has changed on disk.").waitFor();
+  await page.getByRole("button", { name: "Load it and drop my changes" }).click();
+  await page.locator(".cm-content").getByText("third").waitFor();
+
+  // Viewers.
+  await item(page, "notes.md").click();
+  await page.getByRole("heading", { name: "Title" }).waitFor();
+  check((await page.locator(".prose td").allTextContents()).join() === "1,2", "the table of the Markdown is not shown");
+  check((await page.locator(".prose a").count()) === 1, "a link of Markdown leads to a script");
+  await audit(page, "Markdown");
+  await item(page, "table.csv").click();
+  await page.getByRole("cell", { name: "b, c" }).waitFor();
+  await item(page, "book.ipynb").click();
+  await page.getByText("two", { exact: true }).waitFor();
+  await item(page, "pic.svg").click();
+  await page.getByText("30 × 20").waitFor();
+  await item(page, "paper.pdf").click();
+  await until("the page of the PDF", () => page.getByAltText("Page 1 of 1").evaluate((img) => img.naturalWidth > 100));
+  await item(page, "page.html").click();
+  await page.getByRole("button", { name: "Preview" }).click();
+  const frame = page.frameLocator(".body iframe");
+  await frame.getByRole("heading", { name: "Page" }).waitFor();
+  check((await frame.locator("#h").evaluate((h) => getComputedStyle(h).color)) === "rgb(1, 2, 3)", "the preview has no styles");
+  check((await page.locator(".body iframe").getAttribute("sandbox")) === "", "the preview is not confined");
+  await page.getByRole("treeitem", { name: "<img src=x" }).click();
+  await page.locator(".cm-content").getByText("onerror").waitFor();
+  check(!(await page.evaluate(() => globalThis.attacked)), "what a sandbox wrote has run in the page");
+
+  // Rename, delete, undo.
+  await item(page, "hello.py").click();
+  await page.getByRole("tree").focus();
+  await page.keyboard.press("F2");
+  await page.getByLabel("New name").fill("world.py");
+  await page.keyboard.press("Enter");
+  await item(page, "world.py").waitFor();
+  await until("the file has its new name", async () => (await names()).includes("world.py"), names);
+  await page.getByRole("tree").focus();
+  await page.keyboard.press("Delete");
+  await until("the file is gone", async () => (await item(page, "world.py").count()) === 0);
+  await page.getByRole("button", { name: "Undo" }).click();
+  await item(page, "world.py").waitFor();
+  check((await read("world.py")) === "print(1)\n", "undo did not bring the file back");
+
+  // Search by name and content.
+  await page.getByRole("searchbox").fill("by-agent");
+  await page.getByRole("button", { name: "made/by-agent.txt" }).waitFor();
+  await page.getByRole("searchbox").fill("third");
+  await page.getByRole("button", { name: /by-agent.txt:1/ }).click();
+  await page.locator(".cm-content").getByText("third").waitFor();
+  await page.getByRole("searchbox").fill("");
+
+  // A folder of 1,000 files, and files that are dropped.
+  const temp = mkdtempSync(join(tmpdir(), "upload-"));
+  try {
+    for (let i = 0; i < 10; i++) {
+      mkdirSync(join(temp, "many", `Ordner-ü-${i}`), { recursive: true });
+      for (let n = 0; n < 100; n++) writeFileSync(join(temp, "many", `Ordner-ü-${i}`, `${"long-name-".repeat(n === 7 ? 12 : 1)}${n}.txt`), `${i} ${n}`);
+    }
+    await page.evaluate(() => { document.querySelector("input[type=file]").webkitdirectory = true; });
+    await page.locator("input[type=file]").setInputFiles(join(temp, "many"));
+    await page.getByText("Uploaded 1000 files").waitFor();
+  } finally { rmSync(temp, { recursive: true }); }
+  const at = (await post("/v1/file/glob", { path: dir, pattern: "**/Ordner-ü-*/*.txt", max_results: 5000 })).files;
+  check(at.length === 1000, `there are ${at.length} of 1000 files`);
+  check((await post("/v1/file/read", { file: at.find((f) => f.path.includes("Ordner-ü-9/long-name-42.txt")).path })).content === "9 42", "a file has other content");
+  await page.evaluate(() => {
+    const data = new DataTransfer();
+    data.items.add(new File(["dropped here"], "dropped.txt"));
+    document.querySelector(".side").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+  });
+  await item(page, "dropped.txt").waitFor();
+  check((await read("dropped.txt")) === "dropped here", "the dropped file has other content");
+
+  // A folder is downloaded whole.
+  await page.getByRole("button", { name: "More" }).click();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download this folder" }).click()]);
+  check(download.suggestedFilename().endsWith(".zip"), `the download is ${download.suggestedFilename()}`);
+  check((await names()).every((name) => !name.includes(".deleted-")), `what was deleted is left: ${await names()}`);
+
+  await page.setViewportSize({ width: 390, height: 780 });
+  await audit(page, "the files on a telephone");
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+}, { ignore: /Blocked script execution|x:1/ });
+console.log("ok files");
+
+for (const [name, base] of [["below a prefix", prefixed], ["through the hub", `${guarded}/sandbox/a`]]) {
+  await withPage(async (page) => {
+    // Who is quicker than the page waits until it knows where it is.
+    await page.route("**/v1/file/stat", async (route) => { await new Promise((done) => setTimeout(done, 1000)); await route.continue(); }, { times: 2 });
+    await page.goto(`${base}/files`);
+    if (base.startsWith(guarded)) {
+      await page.getByLabel("API key or token").fill(key);
+      await page.keyboard.press("Enter");
+    }
+    await page.getByRole("button", { name: "New file" }).click();
+    await page.getByLabel(/^Name/).fill("new.txt");
+    await page.keyboard.press("Enter");
+    await page.locator(".cm-content").focus();
+    await page.keyboard.type(name);
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved").waitFor();
+    const headers = base.startsWith(guarded) ? { "X-API-Key": key } : {};
+    check((await post("/v1/file/read", { file: "new.txt" }, base, headers)).content === name, "the file has other content");
+  }, { ignore: /status of 401/ });
+  console.log(`ok ${name}`);
+}

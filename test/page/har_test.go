@@ -1,0 +1,18 @@
+package page
+
+import (
+	"os"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestHARIsValid: an outside validator of HAR 1.2 accepts what export_har writes.
+func TestHARIsValid(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "Xtigervnc", "openbox")
+	if _, err := os.Stat("node_modules/har-validator"); err != nil {
+		testenv.Lack(t, "har-validator is missing; run make deps")
+	}
+	runStory(t, "har.mjs", "URL="+serve(t))
+}

@@ -1,0 +1,146 @@
+// The sandbox's own page: panes, layouts, the bar, taking over the desktop, a cut connection.
+import http from "node:http";
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { URL: direct, PREFIX_URL: prefixed, CUT_URL: cuttable, CUT_CONTROL: control, KEY_URL: guarded, KEY: key } = process.env;
+
+const pane = (page, id) => page.locator(`.pane[data-pane=${id}]`);
+const frame = (page, id) => pane(page, id).frameLocator("iframe");
+const box = async (page, id) => (await pane(page, id).boundingBox());
+const post = async (path, body) => (await fetch(direct + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+
+// Programs are led to the documentation, as before; people get the page.
+const program = await fetch(`${direct}/`, { redirect: "manual" });
+check(program.status === 307 && program.headers.get("location") === "v1/docs", `GET / of a program: ${program.status} to ${program.headers.get("location")}`);
+for (const path of ["/", "/index.html"]) {
+  const reply = await fetch(direct + path, { headers: { Accept: "text/html" } });
+  const policy = reply.headers.get("content-security-policy") || "";
+  check(reply.ok && (await reply.text()).includes("<title>AIO Sandbox</title>"), `GET ${path}: ${reply.status}`);
+  check(policy.startsWith("default-src 'self'") && !policy.includes("unsafe"), `policy of ${path}: ${policy}`);
+}
+
+await withPage(async (page) => {
+  await page.goto(`${direct}/?panes=terminal,files&layout=columns`);
+  await frame(page, "terminal").locator(".xterm-rows").waitFor();
+  await frame(page, "files").getByRole("tree").or(frame(page, "files").getByText("This folder is empty.")).waitFor();
+  await until("the bar tells of CPU and memory", async () => /CPU.*%.*Memory.*B.*Disk.*%/s.test(await page.locator("footer").innerText()), () => page.locator("footer").innerText());
+  await audit(page, "the sandbox's page");
+
+  // Resize by keyboard and by pointer.
+  const before = await box(page, "terminal");
+  await page.getByRole("separator").focus();
+  for (let i = 0; i < 3; i++) await page.keyboard.press("ArrowRight");
+  const wider = await box(page, "terminal");
+  check(wider.width > before.width + 30, `arrow keys: ${before.width} to ${wider.width}`);
+  const handle = await page.getByRole("separator").boundingBox();
+  await page.mouse.move(handle.x + 4, handle.y + 50);
+  await page.mouse.down();
+  await page.mouse.move(handle.x - 200, handle.y + 60, { steps: 3 });
+  await page.mouse.up();
+  const narrower = await box(page, "terminal");
+  check(Math.abs(wider.width - narrower.width - 204) < 20, `dragging: ${wider.width} to ${narrower.width}`);
+
+  // One is enlarged by a double click, and small again by Escape; its frame is not loaded anew.
+  await frame(page, "terminal").locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type("kept=$((40+2)); clear\n");
+  await pane(page, "terminal").locator(".bar").dblclick();
+  await until("the terminal is large", async () => (await box(page, "terminal")).width > 990);
+  await page.locator("header h1").click();
+  await page.keyboard.press("Escape");
+  await until("the terminal is small", async () => Math.abs((await box(page, "terminal")).width - narrower.width) < 2);
+  await frame(page, "terminal").locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type("echo kept-$kept\n");
+  await frame(page, "terminal").getByText("kept-42").first().waitFor();
+
+  // The layout is remembered.
+  await page.goto(direct);
+  await until("the layout is as before", async () => { const now = await box(page, "terminal"); return now && Math.abs(now.width - narrower.width) < 2; }, () => box(page, "terminal"));
+  check((await page.locator(".pane").count()) === 2, "there are not two panes");
+  await page.getByRole("button", { name: "Close Files" }).click();
+  check((await page.locator(".pane").count()) === 1, "the pane is not closed");
+  await page.getByLabel("Layout").selectOption("single");
+  await page.getByRole("button", { name: "Files", exact: true }).click();
+  await until("Files is in front", async () => (await box(page, "files")).width > 990);
+
+  // Ports are buttons that lead to the preview.
+  const site = http.createServer((_, res) => res.end("served"));
+  await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
+  const { port } = site.address();
+  const link = page.getByRole("link", { name: `:${port}` });
+  await until("the port is shown", async () => (await link.count()) > 0 || /more/.test(await page.locator("footer").innerText()));
+  if (await link.count()) check((await link.getAttribute("href")).endsWith(`/proxy/${port}/`), "the port does not lead to its preview");
+  site.close();
+
+  // On a telephone one pane is shown, at 200 % nothing is lost.
+  await page.setViewportSize({ width: 390, height: 780 });
+  await until("one pane fills the width", async () => (await box(page, "files")).width > 380);
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+  await audit(page, "the sandbox's page on a telephone");
+});
+
+await withPage(async (page) => {
+  await page.goto(`${direct}/?panes=browser&layout=single`);
+  const desktop = frame(page, "browser");
+  await desktop.locator("body.connected").waitFor();
+  // While an agent is at work, people watch.
+  const click = () => post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
+  check((await click()).success !== false, "the agent cannot act");
+  await desktop.getByText("An agent is at work; you are watching").waitFor();
+  await desktop.locator("body.connected").waitFor();
+  // Who takes over has the desktop alone, and gives it back.
+  await desktop.getByRole("button", { name: "Take over" }).click();
+  await desktop.getByText("You have taken over: agents wait").waitFor();
+  const held = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
+  await until("the person holds the desktop", async () => (await held()) === "person", held);
+  const refused = await click();
+  check(refused.success === false && /taken over/.test(refused.message), `the agent acts all the same: ${JSON.stringify(refused)}`);
+  await desktop.getByRole("button", { name: "Hand back" }).click();
+  await until("the agent may act again", async () => (await click()).success !== false, held);
+  // Who closes the page hands back, too.
+  await desktop.getByRole("button", { name: "Take over" }).click();
+  await until("the person holds the desktop again", async () => (await held()) === "person", held);
+  await page.goto("about:blank");
+  await until("the desktop is free", async () => (await held()) !== "person", held);
+});
+
+await withPage(async (page) => {
+  await page.goto(`${cuttable}/?panes=files`);
+  await until("the bar tells of the CPU", async () => /CPU/.test(await page.locator("footer").innerText()));
+  await page.route("**/*", (route) => (/observe|activity|auth|ports|readyz|file/.test(route.request().url()) ? route.abort() : route.continue()));
+  await page.getByText("Connection lost. Trying again…").first().waitFor();
+  await fetch(control, { method: "POST" });
+  await page.unroute("**/*");
+  await until("the notice goes away", async () => (await page.getByText("Connection lost").count()) === 0);
+}, { ignore: /Failed to load/ });
+
+await withPage(async (page) => {
+  await page.goto(`${prefixed}/?panes=terminal,files`);
+  await frame(page, "terminal").locator(".xterm-rows").waitFor();
+  await until("the bar works below a prefix", async () => /CPU/.test(await page.locator("footer").innerText()));
+});
+console.log("ok below a prefix");
+
+// Through the hub: sign in by key, then the sandbox's page at a bare address.
+await withPage(async (page) => {
+  await page.goto(`${guarded}/sandbox/a/?panes=terminal,files`);
+  await audit(page, "the sign-in page");
+  await page.getByLabel("API key or token").fill("not the key");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("This key is not valid").waitFor();
+  await page.getByLabel("API key or token").fill(key);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/sandbox\/a\//);
+  await page.locator("header h1").waitFor();
+  if ((await page.locator(".pane[data-pane=terminal]").count()) === 0) await page.getByRole("button", { name: "Terminal", exact: true }).click();
+  await frame(page, "terminal").locator(".xterm-rows").waitFor();
+  // A person who comes back to the desktop brings what they have copied; the page has no origin of its own here.
+  if ((await pane(page, "browser").count()) === 0) await page.getByRole("button", { name: "Browser", exact: true }).click();
+  await frame(page, "browser").locator("body.connected").waitFor();
+  const may = await frame(page, "browser").locator("body").evaluate(async () => {
+    window.dispatchEvent(new Event("focus"));
+    return (await navigator.permissions.query({ name: "clipboard-read" })).state;
+  });
+  console.log(`ok the desktop through the hub: reading the clipboard is ${may}`);
+  await until("the bar works through the hub", async () => /Memory/.test(await page.locator("footer").innerText()), () => page.locator("footer").innerText());
+}, { ignore: /status of 401/ });
+console.log("ok through the hub");

@@ -1,0 +1,82 @@
+// The notebook: it shares kernels with the API in both directions, keeps files, and what a kernel prints stays text. Alone, below
+// a prefix and through a hub.
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
+const poster = (root, headers = {}) => async (path, body) => {
+  const reply = await (await fetch(root + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) })).json();
+  check(reply.success === true, `${path}: ${JSON.stringify(reply)}`);
+  return reply.data;
+};
+const post = poster(direct);
+const agentRuns = async (code, run = post) => (await run("/v1/jupyter/execute", { code, session_id: "agent", timeout: 120 })).outputs.map((o) => o.text ?? o.data?.["text/plain"] ?? o.evalue).join("");
+const cells = (page) => page.getByRole("region", { name: /cell/ });
+const write = async (page, n, code) => { await cells(page).nth(n).getByLabel("Code").fill(code); await cells(page).nth(n).getByLabel("Code").press("Shift+Enter"); };
+const chosen = (page, session) => until(`the session ${session} is chosen`, async () => (await page.getByLabel("Kernel session").inputValue()) === session, () => page.getByLabel("Kernel session").inputValue());
+const shows = (page, n, text) => cells(page).nth(n).getByRole("log").filter({ hasText: text }).waitFor();
+
+for (const [path, want] of [["/jupyter/", "../jupyter"], ["/jupyter/lab", "../jupyter"], ["/jupyter/lab/tree/x?a=b", "../../../jupyter?a=b"]]) {
+  const reply = await fetch(direct + path, { redirect: "manual" });
+  check(reply.status === 307 && reply.headers.get("location") === want, `GET ${path}: ${reply.status} to ${reply.headers.get("location")}, want ${want}`);
+}
+
+await agentRuns("answer = 42");
+await withPage(async (page) => {
+  await page.goto(`${direct}/jupyter/?path=${encodeURIComponent(`${dir}/work.ipynb`)}`);
+  // The kernel that the agent made is chosen, with its variables; and the agent sees what the person sets.
+  await chosen(page, "agent");
+  await write(page, 0, "print(answer + 1)\nmine = 'set by a person'");
+  await shows(page, 0, "43");
+  check((await agentRuns("mine")).includes("set by a person"), "the agent does not see the person's variable");
+  await page.getByText("Ran in this kernel").click();
+  await page.locator(".runs li pre").filter({ hasText: "answer = 42" }).waitFor();
+  await audit(page, "the notebook");
+
+  // Errors, pictures, output as it comes, hostile output, an interrupt.
+  await write(page, 1, "1/0");
+  await shows(page, 1, "ZeroDivisionError");
+  await write(page, 2, "from IPython.display import HTML, display\nprint('<img src=x onerror=alert(1)>')\ndisplay(HTML('<script>document.title=\"broken\"</script>'))");
+  await shows(page, 2, "onerror");
+  check((await page.title()) === "Notebook" && (await page.locator("main img").count()) === 0, "output became markup");
+  await write(page, 3, "import time\nprint('started', flush=True)\nwhile True: time.sleep(0.01)");
+  await shows(page, 3, "started");
+  await page.getByRole("button", { name: "Interrupt" }).click();
+  await until("the cell has ended", async () => (await cells(page).nth(3).getAttribute("aria-busy")) === "false");
+  check((await agentRuns("answer")).includes("42"), "the interrupt cost the variables");
+
+  // The file is a notebook that others can read, and comes back with its outputs.
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByText("Saved").waitFor();
+  const saved = JSON.parse(await (await fetch(`${direct}/v1/file/download?path=${encodeURIComponent(`${dir}/work.ipynb`)}`)).text());
+  check(saved.nbformat === 4 && saved.cells[0].source.join("").startsWith("print(answer") && saved.cells[0].outputs[0].text.includes("43"), `the file: ${JSON.stringify(saved).slice(0, 500)}`);
+  await page.reload();
+  await shows(page, 0, "43");
+  // Somebody else has changed it meanwhile: nothing is lost without a question.
+  await post("/v1/file/write", { file: `${dir}/work.ipynb`, content: JSON.stringify({ ...saved, cells: [] }) });
+  await cells(page).nth(0).getByLabel("Code").fill("answer");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByRole("dialog", { name: "Replace the file?" }).getByRole("button", { name: "Cancel" }).click();
+  await page.setViewportSize({ width: 390, height: 780 });
+  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+});
+
+await withPage(async (page) => {
+  await page.goto(`${prefixed}/jupyter/lab?session=agent&path=${encodeURIComponent(`${dir}/other.ipynb`)}`);
+  await chosen(page, "agent");
+  await write(page, 0, "print(answer * 2)");
+  await shows(page, 0, "84");
+});
+console.log("ok below a prefix");
+
+await withPage(async (page) => {
+  const run = poster(`${guarded}/sandbox/a`, { "X-API-Key": key });
+  await agentRuns("inside = 'the hub'", run);
+  await page.goto(`${guarded}/sandbox/a/jupyter?session=agent`);
+  await page.getByLabel("API key or token").fill(key);
+  await page.keyboard.press("Enter");
+  await chosen(page, "agent");
+  await write(page, 0, "print('through', inside)\nback = 7 * 6");
+  await shows(page, 0, "through the hub");
+  check((await agentRuns("back", run)).includes("42"), "the agent does not see the person's variable through the hub");
+}, { ignore: /status of 401/ });
+console.log("ok through the hub");

@@ -1,0 +1,62 @@
+// What was true after a step, as far as it was recorded.
+
+/** @typedef {{ path: string, diff: string, content: string, deleted: boolean }} Change */
+/** @typedef {{ id: number, time: string, op: string, kind: string, via: string, caller: string, input: string, output: string, error: string, took_ms: number, picture: boolean, change: Change | null, missed: number }} Entry */
+/** @typedef {{ command: string, output: string, file: string, content: string, deleted: boolean, files: string[], page: string, picture: number }} State */
+
+const maxFiles = 100;
+
+/** parse reads what was recorded, which may be cut. @param {string} text @returns {any} */
+function parse(text) {
+  try { return JSON.parse(text || "null") ?? {}; } catch { return {}; }
+}
+
+/** outputOf is the output of an entry; a stream's is in its last event. @param {Entry} e */
+function outputOf(e) {
+  const output = parse(e.output);
+  return output.result ?? output;
+}
+
+/** exitOf is the exit code of a command, 0 if there is none. @param {Entry} e */
+export function exitOf(e) {
+  const code = outputOf(e).exit_code;
+  return Number.isInteger(code) ? code : 0;
+}
+
+/** summaryOf says in one line what an entry is about. @param {Entry} e */
+export function summaryOf(e) {
+  const input = parse(e.input);
+  return String(input.code ?? (e.kind === "file" ? undefined : input.command) ?? input.file ?? input.path ?? input.url ?? input.action_type ?? input.selector ?? input.command ?? "").split("\n")[0].slice(0, 200);
+}
+
+/** stateAt is what was true after step n. @param {Entry[]} all @param {number} n @returns {State} */
+export function stateAt(all, n) {
+  /** @type {State} */
+  const state = { command: "", output: "", file: "", content: "", deleted: false, files: [], page: "", picture: 0 };
+  const files = new Set();
+  for (const e of all.slice(0, n + 1)) {
+    const input = e.kind === "file" ? {} : parse(e.input);
+    const command = input.command ?? input.code;
+    if (typeof command === "string" && command !== "") {
+      state.command = command;
+      state.output = e.error || printed(outputOf(e));
+    }
+    if (e.change) {
+      Object.assign(state, { file: e.change.path, content: e.change.content, deleted: e.change.deleted });
+      files.delete(e.change.path);
+      if (!e.change.deleted) files.add(e.change.path);
+    }
+    if (e.kind === "browser" && !e.error && typeof input.url === "string") state.page = input.url;
+    if (e.picture) state.picture = e.id;
+  }
+  state.files = [...files].slice(-maxFiles);
+  return state;
+}
+
+/** printed is what a command or a cell printed. @param {any} output */
+function printed(output) {
+  if (typeof output.output === "string") return output.output;
+  if (typeof output.stdout === "string" || typeof output.stderr === "string") return `${output.stdout ?? ""}${output.stderr ?? ""}`;
+  if (Array.isArray(output.outputs)) return output.outputs.map((/** @type {any} */ o) => o.text ?? o.data?.["text/plain"] ?? (o.ename ? `${o.ename}: ${o.evalue}` : "")).join("");
+  return "";
+}

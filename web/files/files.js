@@ -1,0 +1,217 @@
+// The files of the sandbox: a tree that follows changes, an editor and viewers, uploads, search.
+// The address may say path: the folder or file to open.
+import { Connection, Dialog, IconButton, Sign, Toasts, at, bytes, call, fail, html, recall, remember, render, toast, usePoll, useEffect, useRef, useState } from "../ui/ui.js";
+import { Tree, join, parent, useTree } from "./tree.js";
+import { chosen, dropped, send } from "./upload.js";
+import { View } from "./view.js";
+
+const given = new URLSearchParams(location.search).get("path");
+
+function App() {
+  const [root, setRoot] = useState("");
+  const [roots, setRoots] = useState(/** @type {string[]} */ ([]));
+  const [hidden, setHidden] = useState(recall("files-hidden", false));
+  const [open, setOpen] = useState({ path: "", line: 0 });
+  const [changes, setChanges] = useState(/** @type {Record<string, number>} */ ({}));
+  const [dirty, setDirty] = useState(false);
+  const [query, setQuery] = useState("");
+  const [ask, setAsk] = useState(/** @type {any} */ (null));
+  const [load, setLoad] = useState(/** @type {any} */ (null));
+  const [over, setOver] = useState(false);
+  const tree = useTree(root, hidden);
+  const picker = useRef(/** @type {any} */ (null));
+
+  useEffect(() => {
+    (async () => {
+      const where = (/** @type {string} */ path) => call("v1/file/stat", { body: { path } }).then((info) => info.path);
+      const [work, home] = await Promise.all([where("."), where("~").catch(() => "/")]);
+      setRoots([...new Set([work, home, "/"])]);
+      if (!given) return setRoot(work);
+      const info = await call("v1/file/stat", { body: { path: given } });
+      if (info.is_directory) return setRoot(info.path);
+      setRoot(info.path.startsWith(`${work}/`) ? work : parent(info.path));
+      setOpen({ path: info.path, line: 0 });
+    })().catch((error) => { fail(error); setRoot((old) => old || "/"); });
+  }, []);
+  useEffect(() => remember("files-hidden", hidden), [hidden]);
+  useWatcher(root, (event) => {
+    tree.touch(event);
+    setChanges((old) => ({ ...old, [event.path]: (old[event.path] || 0) + 1 }));
+  });
+
+  /** @param {string} path @param {number} [line] */
+  const show = (path, line = 0) => {
+    if (path === open.path && line === open.line) return;
+    if (dirty && path !== open.path && !confirm("Your changes are not saved. Drop them?")) return;
+    setDirty(false);
+    setOpen({ path, line });
+  };
+  const folder = () => (tree.selected ? (tree.isFolder(tree.selected) ? tree.selected : parent(tree.selected)) : root);
+
+  /** @param {import("./upload.js").Entry[]} entries @param {string} to */
+  const upload = async (entries, to) => {
+    const files = entries.filter((entry) => entry.file);
+    if (entries.length === 0) return;
+    const stop = new AbortController();
+    const all = files.reduce((sum, entry) => sum + (entry.file?.size || 0), 0);
+    setLoad({ text: `Uploading ${files.length} ${files.length === 1 ? "file" : "files"} (${bytes(all)})`, part: 0, stop });
+    try {
+      const done = await send(to, entries, (part) => setLoad((/** @type {any} */ old) => old && { ...old, part }), stop.signal);
+      toast(`Uploaded ${done.files} ${done.files === 1 ? "file" : "files"}`);
+      await tree.refresh(to);
+    } catch (error) { fail(error); } finally { setLoad(null); }
+  };
+  /** @param {DragEvent} event @param {string} to */
+  const drop = (event, to) => {
+    event.preventDefault();
+    setOver(false);
+    if (event.dataTransfer) dropped(event.dataTransfer).then((entries) => upload(entries, to)).catch(fail);
+  };
+
+  const act = {
+    rename: (/** @type {string} */ path) => setAsk({ title: "Rename", label: "New name", value: path.split("/").pop(), action: "Rename", run: async (/** @type {string} */ name) => {
+      const to = join(parent(path), name);
+      await call("v1/file/move", { body: { source: path, destination: to } });
+      await tree.refresh(parent(path));
+      tree.select(to);
+      if (open.path === path) setOpen({ path: to, line: 0 });
+    } }),
+    // A deleted file is only renamed, until it can no longer be brought back.
+    remove: async (/** @type {string} */ path) => {
+      const name = path.split("/").pop() || "";
+      const gone = join(parent(path), `.${name.slice(0, 200)}.deleted-${Math.random().toString(36).slice(2, 10).padEnd(8, "0")}`);
+      try {
+        await call("v1/file/move", { body: { source: path, destination: gone } });
+        if (open.path === path || open.path.startsWith(`${path}/`)) { setDirty(false); setOpen({ path: "", line: 0 }); }
+        await tree.refresh(parent(path));
+        const purge = () => fetch(at("v1/file/delete"), { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify({ path: gone, recursive: true, missing_ok: true }) }).catch(() => {});
+        addEventListener("pagehide", purge, { once: true });
+        const timer = setTimeout(() => { removeEventListener("pagehide", purge); purge(); }, 10_000);
+        toast(`Deleted ${name}`, { action: "Undo", time: 10_000, onAction: async () => {
+          clearTimeout(timer);
+          removeEventListener("pagehide", purge);
+          await call("v1/file/move", { body: { source: gone, destination: path } }).catch(fail);
+          await tree.refresh(parent(path));
+          tree.select(path);
+        } });
+      } catch (error) { fail(error); }
+    },
+    create: (/** @type {boolean} */ isFolder) => setAsk({ title: isFolder ? "New folder" : "New file", label: `Name, in ${folder()}`, value: "", action: "Create", run: async (/** @type {string} */ name) => {
+      const to = join(folder(), name);
+      if (isFolder) await call("v1/file/mkdir", { body: { path: to } });
+      else {
+        if (await call("v1/file/stat", { body: { path: to } }).then(() => true, () => false)) throw new Error(`“${name}” exists already.`);
+        await call("v1/file/write", { body: { file: to, content: "" } });
+      }
+      await tree.refresh(folder());
+      tree.select(to);
+      if (!isFolder) show(to);
+    } }),
+  };
+
+  return html`
+    <header>
+      <input type="search" placeholder="Search names and contents" aria-label="Search names and contents" value=${query} onInput=${(/** @type {any} */ e) => setQuery(e.target.value)} />
+      <${IconButton} sign="file" label="New file" disabled=${!root} onClick=${() => act.create(false)} />
+      <${IconButton} sign="folder" label="New folder" disabled=${!root} onClick=${() => act.create(true)} />
+      <${IconButton} sign="up" label="Upload files" disabled=${!root} onClick=${() => { picker.current.webkitdirectory = false; picker.current.click(); }} />
+      <${Menu} items=${[["Upload a folder", () => { picker.current.webkitdirectory = true; picker.current.click(); }], [hidden ? "Hide hidden files" : "Show hidden files", () => setHidden(!hidden)],
+        ["Download this folder", () => { location.assign(at("v1/file/archive", { path: folder(), format: "zip" })); }], ...roots.filter((r) => r !== root).map((r) => /** @type {[string, () => void]} */ ([`Go to ${r}`, () => setRoot(r)])),
+        ...(root && root !== "/" ? [/** @type {[string, () => void]} */ (["Go to the parent folder", () => setRoot(parent(root))])] : [])]} />
+      <input type="file" multiple hidden ref=${picker} aria-label="Files to upload" onChange=${(/** @type {any} */ e) => { upload(chosen(e.target.files), folder()); e.target.value = ""; }} />
+    </header>
+    <${Connection} />
+    ${load && html`<div class="load" role="status"><span class="cut">${load.text}</span><progress max="1" value=${load.part} aria-label="Upload"></progress><button onClick=${() => load.stop.abort()}>Cancel</button></div>`}
+    <div class=${`parts ${open.path ? "viewing" : ""}`}>
+      <nav class=${`side ${over ? "drop" : ""}`} aria-label="Files" onDragOver=${(/** @type {DragEvent} */ e) => { e.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${(/** @type {DragEvent} */ e) => drop(e, root)}>
+        <h1>${root}</h1>
+        ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} onRename=${act.rename} onDelete=${act.remove} onDrop=${drop} />`}
+      </nav>
+      ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${changes[open.path] || 0} onBack=${() => show("")} onDirty=${setDirty} />`
+        : html`<section class="view" aria-label="File" onDragOver=${(/** @type {DragEvent} */ e) => e.preventDefault()} onDrop=${(/** @type {DragEvent} */ e) => drop(e, folder())}><div class="empty grow"><${Sign} of="files" /><div>Choose a file, or drop files and folders here to upload them.</div></div></section>`}
+    </div>
+    ${ask && html`<${Name} ask=${ask} onClose=${() => setAsk(null)} />`}
+    <${Toasts} />`;
+}
+
+/** Menu is a button with a list of further actions. @param {{ items: [string, () => void][] }} props */
+function Menu({ items }) {
+  const [open, set] = useState(false);
+  if (!open) return html`<${IconButton} sign="more" label="More" aria-haspopup="dialog" onClick=${() => set(true)} />`;
+  return html`<${IconButton} sign="more" label="More" /><${Dialog} title="More" onClose=${() => set(false)}>${items.map(([name, run]) => html`<button onClick=${() => { set(false); run(); }}>${name}</button>`)}<//>`;
+}
+
+/** Name asks for a name. @param {any} props */
+function Name({ ask, onClose }) {
+  const [error, set] = useState("");
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  useEffect(() => { field.current?.focus(); field.current?.setSelectionRange(0, Math.max(0, ask.value.lastIndexOf(".")) || ask.value.length); }, []);
+  /** @param {Event} event */
+  const submit = (event) => {
+    event.preventDefault();
+    const name = field.current?.value.trim() || "";
+    if (!name || name === "." || name === ".." || name.includes("\u0000")) return set("Enter a name.");
+    ask.run(name).then(onClose, (/** @type {Error} */ e) => set(e.message));
+  };
+  return html`<${Dialog} title=${ask.title} onClose=${onClose}><form onSubmit=${submit}><label class="field"><span>${ask.label}</span><input ref=${field} defaultValue=${ask.value} spellcheck="false" autocomplete="off" /></label>
+    ${error && html`<p class="bad" role="alert">${error}</p>`}<div class="actions"><button type="button" onClick=${onClose}>Cancel</button><button class="primary">${ask.action}</button></div></form><//>`;
+}
+
+/** Results are the files whose name or content fits. @param {{ root: string, query: string, onOpen: (path: string, line?: number) => void }} props */
+function Results({ root, query, onOpen }) {
+  const [found, set] = useState(/** @type {any} */ (null));
+  useEffect(() => {
+    const stop = new AbortController();
+    const timer = setTimeout(async () => {
+      const { signal } = stop;
+      const literal = query.replace(/[*?[\]{}\\]/g, "\\$&");
+      const [names, lines] = await Promise.all([
+        call("v1/file/glob", { signal, body: { path: root, pattern: `**/*${literal}*`, max_results: 50, exclude: ["node_modules", ".git", ".venv"] } }).catch(() => null),
+        call("v1/file/grep", { signal, body: { path: root, pattern: query, fixed_strings: true, case_insensitive: true, max_results: 200, exclude: ["node_modules", ".git", ".venv"] } }).catch(() => null),
+      ]);
+      if (!signal.aborted) set({ names: names?.files || [], lines: lines?.matches || [] });
+    }, 250);
+    return () => { stop.abort(); clearTimeout(timer); };
+  }, [root, query]);
+  if (!found) return html`<div class="empty" role="status"><span class="spin"></span></div>`;
+  if (found.names.length + found.lines.length === 0) return html`<div class="empty" role="status">Nothing fits “${query}”.</div>`;
+  const below = (/** @type {string} */ path) => (path.startsWith(`${root}/`) ? path.slice(root.length + 1) : path);
+  return html`<div class="results" role="group" aria-label="Results"><p class="unseen" role="status">${found.names.length} names, ${found.lines.length} lines</p>
+    ${found.names.map((/** @type {any} */ f) => html`<button key=${f.path} onClick=${() => onOpen(f.path)}>${below(f.path)}</button>`)}
+    ${found.lines.map((/** @type {any} */ m) => html`<button class="hit" key=${`${m.file}:${m.line_number}`} title=${m.line} onClick=${() => onOpen(m.file, m.line_number)}>${below(m.file)}:${m.line_number} ${m.line.trim().slice(0, 200)}</button>`)}</div>`;
+}
+
+/** useWatcher tells of changes below a folder while the page is visible. @param {string} root @param {(event: any) => void} tell */
+function useWatcher(root, tell) {
+  const watcher = useRef({ id: "", cursor: 0, root: "" });
+  const latest = useRef(tell);
+  latest.current = tell;
+  usePoll(async () => {
+    const w = watcher.current;
+    if (!root) return;
+    if (w.root !== root) {
+      const old = w.id;
+      const made = await call("v1/file/watch", { body: { path: root, recursive: true, debounce: 100 } });
+      watcher.current = { id: made.watcher_id, cursor: 0, root };
+      if (old) call(`v1/file/watch/${old}`, { method: "DELETE" }).catch(() => {});
+      return;
+    }
+    try {
+      const out = await call(`v1/file/watch/${w.id}/poll`, { body: { cursor: w.cursor, limit: 1000 } });
+      for (const event of out.events || []) {
+        w.cursor = Math.max(w.cursor, event.seq);
+        latest.current(event);
+      }
+    } catch (error) {
+      if (/** @type {any} */ (error).status === 404) { watcher.current = { id: "", cursor: 0, root: "" }; latest.current({ type: "overflow", path: root }); }
+      throw error;
+    }
+  }, 700, [root]);
+  useEffect(() => {
+    const stop = () => { if (watcher.current.id) fetch(at(`v1/file/watch/${watcher.current.id}`), { method: "DELETE", keepalive: true }).catch(() => {}); watcher.current = { id: "", cursor: 0, root: "" }; };
+    addEventListener("pagehide", stop);
+    return () => removeEventListener("pagehide", stop);
+  }, []);
+}
+
+render(html`<${App} />`, /** @type {Element} */ (document.getElementById("app")));

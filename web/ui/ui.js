@@ -1,0 +1,275 @@
+// What all pages share: Preact with htm, controls, calls to the server, and what is remembered.
+// Whatever a sandbox says (names, titles, output) becomes text nodes and attributes, never markup.
+import { Component, createContext, h, render } from "../vendor/preact/preact.js";
+import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact/hooks.js";
+import htm from "../vendor/htm/htm.js";
+
+export const html = htm.bind(h);
+export { Component, createContext, h, render, useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState };
+
+/** Root of the server as this page reaches it: pages may live below a path. */
+export const root = new URL("..", import.meta.url);
+
+/** at returns the URL of a path of the server. @param {string} path @param {Record<string, unknown>} [query] */
+export function at(path, query) {
+  const url = new URL(path.replace(/^\//, ""), root);
+  for (const [name, value] of Object.entries(query || {})) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, String(value));
+  return url;
+}
+
+/** Failure of a call: message says what to do; status is 0 if the server was not reached. */
+export class Failure extends Error {
+  /** @param {string} message @param {number} status */
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * call sends a request and returns the data of its reply. With a body it is a POST of JSON.
+ * @param {string} path
+ * @param {{ body?: unknown, method?: string, query?: Record<string, unknown>, signal?: AbortSignal, whole?: boolean }} [options] whole: return the envelope, too
+ * @returns {Promise<any>}
+ */
+export async function call(path, { body, method, query, signal, whole } = {}) {
+  const form = body instanceof FormData;
+  const init = { method: method || (body === undefined ? "GET" : "POST"), signal, headers: { Accept: "application/json" } };
+  if (body !== undefined) Object.assign(init, { body: form ? body : JSON.stringify(body) });
+  if (body !== undefined && !form) Object.assign(init.headers, { "Content-Type": "application/json" });
+  let reply;
+  try {
+    reply = await fetch(at(path, query), init);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    report(0);
+    throw new Failure("The server cannot be reached.", 0);
+  }
+  report(reply.status);
+  const text = await reply.text();
+  let data;
+  try { data = text === "" ? null : JSON.parse(text); } catch { throw new Failure(reply.ok ? "The server sent an invalid reply." : `The server replied with status ${reply.status}.`, reply.status); }
+  if (!reply.ok) throw new Failure(messageOf(data) || `The server replied with status ${reply.status}.`, reply.status);
+  if (data && typeof data === "object" && data.success === false) throw new Failure(messageOf(data) || "The call failed.", reply.status);
+  if (whole) return data;
+  if (data && typeof data === "object" && "code" in data && "data" in data && !("success" in data)) return data.data; // the hub's envelope
+  return data && typeof data === "object" && "success" in data && "data" in data ? data.data : data;
+}
+
+/** @param {any} data */
+function messageOf(data) {
+  const said = data?.message ?? data?.error ?? data?.detail;
+  if (typeof said === "string") return said;
+  return Array.isArray(said) ? said.map((e) => [(e.loc || []).slice(-1)[0], e.msg].filter(Boolean).join(": ")).join("; ") : "";
+}
+
+// The connection: pages show when it is cut, and when the session has ended.
+const listeners = new Set();
+let connection = "open";
+/** @param {number} status */
+function report(status) {
+  const next = status === 0 || status === 502 || status === 503 || status === 504 ? "lost" : status === 401 ? "signed out" : "open";
+  if (next === connection) return;
+  connection = next;
+  for (const tell of listeners) tell(next);
+}
+
+/** useConnection returns "open", "lost" or "signed out". While it is lost, the server is asked until it answers. */
+export function useConnection() {
+  const [state, set] = useState(connection);
+  useEffect(() => {
+    listeners.add(set);
+    set(connection);
+    return () => { listeners.delete(set); };
+  }, []);
+  useEffect(() => {
+    if (state !== "lost") return undefined;
+    const timer = setInterval(() => { call("auth").catch(() => {}); }, 1500);
+    return () => clearInterval(timer);
+  }, [state]);
+  return state;
+}
+
+/** Connection says when the connection is cut. */
+export function Connection() {
+  const state = useConnection();
+  if (state === "open") return html`<div role="status" class="unseen"></div>`;
+  if (state === "lost") return html`<div role="status" class="notice"><span class="spin"></span>Connection lost. Trying again…</div>`;
+  return html`<div role="status" class="notice bad">Your session has ended. <button onClick=${() => location.reload()}>Sign in again</button></div>`;
+}
+
+/**
+ * follow reads a stream of events until stopped, and takes it up again after a cut.
+ * @param {string} path
+ * @param {Record<string, unknown>} query
+ * @param {(name: string, data: any, id: string) => void} take
+ * @param {(state: "open" | "lost") => void} [tell]
+ */
+export function follow(path, query, take, tell) {
+  const stop = new AbortController();
+  let last = "";
+  const run = async () => {
+    for (let tries = 0; !stop.signal.aborted; tries++) {
+      try {
+        const headers = { Accept: "text/event-stream" };
+        if (last) Object.assign(headers, { "Last-Event-ID": last });
+        const reply = await fetch(at(path, query), { headers, signal: stop.signal });
+        if (!reply.ok || !reply.body) {
+          if (reply.status >= 400 && reply.status < 500 && reply.status !== 429) { report(reply.status === 401 ? 401 : 200); return; }
+          throw new Error("no stream");
+        }
+        tries = 0;
+        report(200);
+        tell?.("open");
+        await readEvents(reply.body, (name, data, id) => { last = id || last; take(name, data, id); });
+      } catch { /* taken up again below */ }
+      if (stop.signal.aborted) return;
+      tell?.("lost");
+      await new Promise((go) => setTimeout(go, Math.min(10_000, 300 * 2 ** Math.min(tries, 5))));
+      if (tries > 0) await call("auth").catch(() => {});
+    }
+  };
+  run();
+  return () => stop.abort();
+}
+
+/** readEvents reads a stream of events to its end. @param {ReadableStream<Uint8Array>} body @param {(name: string, data: any, id: string) => void} take */
+export async function readEvents(body, take) {
+  const reader = body.pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const event = { name: "message", data: "", id: "" };
+      for (const line of text.slice(0, end).split("\n")) {
+        if (line.startsWith("event:")) event.name = line.slice(6).trim();
+        if (line.startsWith("id:")) event.id = line.slice(3).trim();
+        if (line.startsWith("data:")) event.data += line.slice(5).trimStart();
+      }
+      text = text.slice(end + 2);
+      if (event.data) take(event.name, JSON.parse(event.data), event.id);
+    }
+  }
+}
+
+/** usePoll calls fn every so often while the page is visible. @param {() => Promise<unknown>} fn @param {number} every @param {unknown[]} deps */
+export function usePoll(fn, every, deps = []) {
+  useEffect(() => {
+    let timer = 0;
+    let over = false;
+    const turn = async () => {
+      clearTimeout(timer);
+      if (over || document.hidden) return;
+      try { await fn(); } catch { /* the connection's notice tells */ }
+      if (!over) timer = window.setTimeout(turn, every);
+    };
+    turn();
+    document.addEventListener("visibilitychange", turn);
+    return () => { over = true; clearTimeout(timer); document.removeEventListener("visibilitychange", turn); };
+  }, deps);
+}
+
+// A page without an origin has no storage.
+/** @type {Pick<Storage, "getItem" | "setItem">} */
+const storage = (() => { try { return localStorage; } catch { return { getItem: () => null, setItem: () => {} }; } })();
+
+/** remember keeps a value for the next visit. @param {string} name @param {unknown} value */
+export function remember(name, value) {
+  try { storage.setItem(`cove-${name}`, JSON.stringify(value)); } catch { /* full, or none */ }
+}
+
+/** @template T @param {string} name @param {T} otherwise @returns {T} */
+export function recall(name, otherwise) {
+  try { return JSON.parse(storage.getItem(`cove-${name}`) ?? "null") ?? otherwise; } catch { return otherwise; }
+}
+
+/** bytes shows an amount of memory. @param {number | null | undefined} n */
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  if (n < 1024) return `${n} B`;
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = n / 1024;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) { value /= 1024; unit++; }
+  return `${value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** ago shows how long ago a time was. @param {string | number | Date} time */
+export function ago(time) {
+  const s = Math.max(0, (Date.now() - new Date(time).getTime()) / 1000);
+  if (Number.isNaN(s)) return "–";
+  if (s < 60) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.round(s / 60)} min`;
+  if (s < 86_400) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} d`;
+}
+
+/** @type {Record<string, string>} */
+const signs = {
+  code: "M9 7l-5 5 5 5M15 7l5 5-5 5", browser: "M3 5h18v14H3zM3 9h18", terminal: "M4 5h16v14H4zM7 9l3 3-3 3M12 15h5", jupyter: "M5 4h14v16H5zM9 4v16M12 9h4M12 13h4",
+  files: "M3 6h6l2 2h10v11H3z", activity: "M3 12h4l3-7 4 14 3-7h4", docs: "M6 3h9l4 4v14H6zM9 12h7M9 16h7", max: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5", min: "M9 4v5H4M15 4v5h5M9 20v-5H4M15 20v-5h5",
+  close: "M6 6l12 12M18 6L6 18", reload: "M20 11a8 8 0 1 0-2 6M20 5v6h-6", open: "M14 4h6v6M20 4l-9 9M18 14v6H4V6h6", folder: "M3 6h6l2 2h10v11H3z", file: "M6 3h9l4 4v14H6zM14 3v5h5",
+  up: "M12 19V5M6 11l6-6 6 6", down: "M12 5v14M6 13l6 6 6-6", search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5", plus: "M12 5v14M5 12h14", trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  pen: "M4 20l1-4L16 5l3 3L8 19z", right: "M9 6l6 6-6 6", left: "M15 6l-6 6 6 6", image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15 9h.01", pause: "M8 5v14M16 5v14", play: "M7 5l12 7-12 7z", more: "M4.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M11.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M18.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0",
+  grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
+};
+
+/** Sign is a small picture that says nothing by itself. @param {{ of: string }} props */
+export function Sign({ of }) {
+  return html`<svg class="sign" viewBox="0 0 24 24" aria-hidden="true"><path d=${signs[of] || ""} /></svg>`;
+}
+
+/** IconButton is a button with a picture and a name. @param {any} props */
+export function IconButton({ sign, label, class: more = "", ...rest }) {
+  return html`<button type="button" class=${`plain icon ${more}`} title=${label} aria-label=${label} ...${rest}><${Sign} of=${sign} /></button>`;
+}
+
+/** Dialog is a modal window. onClose is called when it was dismissed. @param {{ title: string, onClose: () => void, children?: any }} props */
+export function Dialog({ title, onClose, children }) {
+  const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useLayoutEffect(() => { box.current?.showModal(); }, []);
+  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose} onClick=${(/** @type {Event} */ e) => { if (e.target === box.current) onClose(); }}>
+    <div class="body"><div class="row"><h2 class="grow">${title}</h2><${IconButton} sign="close" label="Close" onClick=${onClose} /></div>${children}</div>
+  </dialog>`;
+}
+
+/** Ask is a dialog that asks before something happens. @param {any} props */
+export function Ask({ title, text, action, danger, onYes, onClose }) {
+  return html`<${Dialog} title=${title} onClose=${onClose}><p>${text}</p>
+    <div class="actions"><button onClick=${onClose}>Cancel</button><button autofocus class=${danger ? "primary danger" : "primary"} onClick=${() => { onClose(); onYes(); }}>${action}</button></div>
+  <//>`;
+}
+
+// Toasts: short notices at the lower edge, with at most one action.
+let toastID = 0;
+/** @type {Set<(list: any[]) => void>} */
+const toastViews = new Set();
+/** @type {any[]} */
+let toastList = [];
+const showToasts = () => { for (const set of toastViews) set([...toastList]); };
+
+/** toast shows a notice. @param {string} text @param {{ action?: string, onAction?: () => void, time?: number }} [options] */
+export function toast(text, { action, onAction, time = 6000 } = {}) {
+  const one = { id: ++toastID, text, action, onAction };
+  const drop = () => { toastList = toastList.filter((t) => t !== one); showToasts(); };
+  toastList = [...toastList.slice(-3), one];
+  showToasts();
+  setTimeout(drop, time);
+  return drop;
+}
+
+/** fail shows what went wrong. @param {unknown} error */
+export function fail(error) {
+  if (error instanceof DOMException && error.name === "AbortError") return;
+  toast(error instanceof Error ? error.message : String(error), { time: 10_000 });
+}
+
+/** Toasts is where notices appear. */
+export function Toasts() {
+  const [list, set] = useState(toastList);
+  useEffect(() => { toastViews.add(set); return () => { toastViews.delete(set); }; }, []);
+  return html`<div class="toasts" role="status" aria-live="polite">${list.map((t) => html`<div class="toast" key=${t.id}><span class="grow">${t.text}</span>
+    ${t.action && html`<button onClick=${() => { toastList = toastList.filter((o) => o !== t); showToasts(); t.onAction(); }}>${t.action}</button>`}</div>`)}</div>`;
+}
