@@ -159,7 +159,6 @@ func (h *Handler) handle(e *engine, t toolset.Tool) mcp.ToolHandler {
 		defer cancel()
 		defer context.AfterFunc(h.life, cancel)()
 		ctx, call := receiveCall(ctx, req.Extra)
-		ctx = context.WithValue(ctx, requestKey{}, req)
 		defer h.reportProgress(ctx, req, call)()
 		result, err := h.Call(ctx, t, req.Params.Arguments)
 		if err != nil {
@@ -168,9 +167,6 @@ func (h *Handler) handle(e *engine, t toolset.Tool) mcp.ToolHandler {
 		return toResult(result), nil
 	}
 }
-
-// requestKey carries the request of a tool, for those that forward it.
-type requestKey struct{}
 
 // Call runs a tool for a caller, who is in the context.
 func (h *Handler) Call(ctx context.Context, t toolset.Tool, args json.RawMessage) (result toolset.Result, err error) {

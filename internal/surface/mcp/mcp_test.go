@@ -348,6 +348,11 @@ func TestBareRequests(t *testing.T) {
 			want   string
 		}{
 			{`{"method":"tools/call","params":{"name":"text"}}`, 200, `"text":"a line"`},
+			{`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"text"}}`, 200, `{"id":"a","jsonrpc":"2.0","result":{"content":[{"type":"text","text":"a line"}]}}`},
+			{`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"text","_meta":{"progressToken":1}}}`, 200, `a line`},
+			{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"text","arguments":[]}}`, 200, `"isError":true`},
+			{`{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"text"}}`, 400, ``},
+			{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"text"}}`, 400, `missing id`},
 			{`{"method":"tools/list"}`, 200, `"name":"texter"`},
 			{`{"method":"tools/call","params":{"name":"nothing"}}`, 200, `unknown tool`},
 			{`{"method":"x/y"}`, 400, ``},

@@ -136,24 +136,29 @@ func repeatContent(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	body := rec.body.Bytes()
 	var reply map[string]json.RawMessage
 	if json.Unmarshal(body, &reply) == nil {
-		var result struct {
-			Content json.RawMessage
-			Items   []struct{ Text string } `json:"-"`
-		}
-		if json.Unmarshal(reply["result"], &result) == nil && result.Content != nil {
-			reply["content"] = result.Content
-			if json.Unmarshal(result.Content, &result.Items) == nil {
-				for _, item := range result.Items {
-					if item.Text != "" {
-						reply["text"], _ = json.Marshal(item.Text)
-						break
-					}
-				}
-			}
-			if b, err := json.Marshal(reply); err == nil {
-				body = b
-			}
+		addContent(reply)
+		if b, err := json.Marshal(reply); err == nil {
+			body = b
 		}
 	}
 	rec.send(w, body)
+}
+
+// addContent repeats the content of a result, and its first text, beside the result.
+func addContent(reply map[string]json.RawMessage) {
+	var result struct{ Content json.RawMessage }
+	if json.Unmarshal(reply["result"], &result) != nil || result.Content == nil {
+		return
+	}
+	reply["content"] = result.Content
+	var items []struct{ Text string }
+	if json.Unmarshal(result.Content, &items) != nil {
+		return
+	}
+	for _, item := range items {
+		if item.Text != "" {
+			reply["text"], _ = json.Marshal(item.Text)
+			return
+		}
+	}
 }

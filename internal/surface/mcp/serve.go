@@ -64,6 +64,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		e.sessions.ServeHTTP(keepAlive(w, r), r)
+	case h.answer(w, r, e, m):
 	case m.bare:
 		repeatContent(w, ownCall(r), e.single)
 	default:
@@ -102,6 +103,11 @@ type message struct {
 	count int
 	opens bool // it opens a session
 	bare  bool // it lacked parts of a JSON-RPC request
+
+	// Of a single request.
+	method string
+	id     json.RawMessage
+	params json.RawMessage
 }
 
 // inspect adds what a bare {"method", "params"} lacks of a JSON-RPC request.
@@ -118,13 +124,14 @@ func inspect(body []byte) message {
 		return m
 	}
 	var head struct {
-		Method  *string
-		Version json.RawMessage `json:"jsonrpc"`
+		Method     *string
+		Version    json.RawMessage `json:"jsonrpc"`
+		ID, Params json.RawMessage
 	}
 	if json.Unmarshal(body, &head) != nil || head.Method == nil {
 		return message{body: body, count: 1}
 	}
-	m := message{body: body, count: 1, opens: *head.Method == "initialize"}
+	m := message{body: body, count: 1, opens: *head.Method == "initialize", method: *head.Method, id: head.ID, params: head.Params}
 	if head.Version != nil {
 		return m
 	}
@@ -137,7 +144,7 @@ func inspect(body []byte) message {
 		all["id"] = json.RawMessage(`1`)
 	}
 	if repaired, err := json.Marshal(all); err == nil {
-		m.body, m.bare = repaired, true
+		m.body, m.bare, m.id = repaired, true, all["id"]
 	}
 	return m
 }
