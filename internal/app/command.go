@@ -53,7 +53,7 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 }
 
 func serveCommand(version string, std host.Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cli.Arguments(0, 0),
 		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override earlier ones. aio config prints each with its origin."}
 	flags := host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
 	cmd.Flags().Bool("no-init", false, "Serve in this process, even as PID 1")

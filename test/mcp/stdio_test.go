@@ -39,3 +39,43 @@ func TestStdio(t *testing.T) {
 		}
 	}
 }
+
+// TestCommands: the command line lists servers and their tools and calls one, of the sandbox and of a server that was added.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	run := func(args ...string) (out, errs string, code int) {
+		t.Helper()
+		var o, e strings.Builder
+		cmd := exec.Command(aio, append([]string{"mcp"}, args...)...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AIO_API_URL=" + url}
+		cmd.Stdout, cmd.Stderr = &o, &e
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return o.String(), e.String(), cmd.ProcessState.ExitCode()
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"list", 0, `"browser"`},
+		{"tools file", 0, `"file_read"`},
+		{"call bash_exec command=echo_$((40+2))", 0, `42`},
+		{"call file_read path=/etc/hostname start_line=1", 0, `"content"`},
+		{"call file_read path=/etc/hostname start_line=x", 1, `start_line`},
+		{"call file_read nothing=1", 1, `unknown argument`},
+		{"call file_red", 1, `file_read`},
+		{"call", 2, `TOOL`},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_$", " $")
+		}
+		out, errs, code := run(args...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("aio mcp %s: got code %d, %s%s, want %d and %s", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+}

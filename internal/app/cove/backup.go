@@ -38,7 +38,7 @@ func withSettings(cmd *cobra.Command, f func(ctx context.Context, cfg config.Cov
 }
 
 func (v *verbs) backup(version string) *cobra.Command {
-	return withSettings(&cobra.Command{Use: "backup FILE", Short: "Back up the state of the hub on this machine", Args: cobra.ExactArgs(1),
+	return withSettings(&cobra.Command{Use: "backup FILE", Short: "Back up the state of the hub on this machine", Args: cli.Arguments(1, 1),
 		Long: "Write the state of the hub on this machine to a file; - is standard output. The hub may be running. The backup holds sandboxes, snapshots, volumes, images, keys, secrets " +
 			"and the audit log, so keep it as safe as the hub itself. Memory is not part of it: a restored sandbox is stopped, and the next request starts it.",
 		Example: "  cove backup cove.backup\n  cove backup - | age -r KEY > cove.backup.age"},
@@ -74,7 +74,7 @@ func (v *verbs) warnOfOutside(cfg config.Cove) {
 }
 
 func (v *verbs) restore() *cobra.Command {
-	return withSettings(&cobra.Command{Use: "restore FILE", Short: "Restore a backup as the state of the hub on this machine", Args: cobra.ExactArgs(1),
+	return withSettings(&cobra.Command{Use: "restore FILE", Short: "Restore a backup as the state of the hub on this machine", Args: cli.Arguments(1, 1),
 		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or missing, and no hub may use it. If the backup is invalid or damaged, " +
 			"nothing is restored. Then start the hub. Sandboxes whose time has run out meanwhile are deleted by it as usual.",
 		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},

@@ -205,7 +205,7 @@ func addContexts(root *cobra.Command, v *verbs, t *target) {
 func (t *target) loginVerb(v *verbs) *cobra.Command {
 	var name, key string
 	var token bool
-	cmd := &cobra.Command{Use: "login [URL]", Short: "Sign in to a hub and remember it", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "login [URL]", Short: "Sign in to a hub and remember it", Args: cli.Arguments(0, 1),
 		Long: "Sign in to a hub and remember it as a context, which all verbs use from then on. The key is asked for, or read from standard input if that is no terminal. " +
 			"It is stored in a file that only you can read. The hub is asked first whether the key is valid.",
 		Example: "  cove login https://cove.example.com\n  cove login https://cove.example.com --context work < key.txt"}
@@ -290,7 +290,7 @@ func readSecret(std host.Streams, file, prompt string) (string, error) {
 }
 
 func (t *target) logoutVerb() *cobra.Command {
-	return &cobra.Command{Use: "logout [CONTEXT]", Short: "Forget a hub and its key", Args: cobra.MaximumNArgs(1), ValidArgsFunction: t.completeContexts,
+	return &cobra.Command{Use: "logout [CONTEXT]", Short: "Forget a hub and its key", Args: cli.Arguments(0, 1), ValidArgsFunction: t.completeContexts,
 		Long: "Forget a hub and its key: the current context, or the one that is named. The key stays valid; an admin revokes it with cove key revoke.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
@@ -316,7 +316,7 @@ func (t *target) remove(saved contexts, name string) error {
 }
 
 func (t *target) listVerb(std host.Streams) *cobra.Command {
-	return &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the contexts; * marks the current one", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the contexts; * marks the current one", Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			saved, err := t.file.read()
 			if err != nil {
@@ -336,7 +336,7 @@ func (t *target) listVerb(std host.Streams) *cobra.Command {
 }
 
 func (t *target) useVerb(std host.Streams) *cobra.Command {
-	return &cobra.Command{Use: "use CONTEXT", Short: "Make a context the current one", Args: cobra.ExactArgs(1), ValidArgsFunction: t.completeContexts,
+	return &cobra.Command{Use: "use CONTEXT", Short: "Make a context the current one", Args: cli.Arguments(1, 1), ValidArgsFunction: t.completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
 			if err != nil {
@@ -356,7 +356,7 @@ func (t *target) useVerb(std host.Streams) *cobra.Command {
 }
 
 func (t *target) removeVerb() *cobra.Command {
-	return &cobra.Command{Use: "rm CONTEXT", Short: "Forget a context and its key", Args: cobra.ExactArgs(1), ValidArgsFunction: t.completeContexts,
+	return &cobra.Command{Use: "rm CONTEXT", Short: "Forget a context and its key", Args: cli.Arguments(1, 1), ValidArgsFunction: t.completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
 			if err != nil {

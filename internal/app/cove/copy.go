@@ -22,7 +22,7 @@ import (
 )
 
 func (v *verbs) copy() *cobra.Command {
-	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it", Args: cobra.ExactArgs(2), ValidArgsFunction: v.completeCopy,
+	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it", Args: cli.Arguments(2, 2), ValidArgsFunction: v.completeCopy,
 		Long:    "Copy a file or a folder into a sandbox or out of it. NAME:PATH is a path in a sandbox; - is standard input or output.\nThe content of a folder goes into the target folder, which is created if needed.",
 		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./out\n  cove cp a:result.json -",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {

@@ -31,7 +31,7 @@ type finding struct {
 
 func (v *verbs) doctor() *cobra.Command {
 	var fix bool
-	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine can do for sandboxes, and how to get what is missing", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
 		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can be done without a decision of yours: it installs packages, " +
 			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the Python environment. It prints each step first."}
 	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")

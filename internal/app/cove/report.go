@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
 // Limits of a report.
@@ -36,7 +37,7 @@ const (
 )
 
 func (v *verbs) bugReport(version string, t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "bug-report [FILE]", Short: "Collect what is needed to find a fault, without secrets", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "bug-report [FILE]", Short: "Collect what is needed to find a fault, without secrets", Args: cli.Arguments(0, 1),
 		Long: "Write versions, settings, the findings of doctor, the state of the hub, its metrics, the end of its log and the sizes of its files to an archive of text files. " +
 			"Keys, tokens, passwords and secret settings are replaced by [hidden]; contents of sandboxes and secrets are not read. Read it before you pass it on: names of sandboxes and addresses are in it."}
 	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, args []string) error {

@@ -32,7 +32,7 @@ type runOptions struct {
 
 func (v *verbs) run() *cobra.Command {
 	var o runOptions
-	cmd := &cobra.Command{Use: "run [flags] [--] COMMAND [ARG…] | SCRIPT [ARG…]", Short: "Create a sandbox, run a command or script in it, and clean up", Args: cobra.MinimumNArgs(1),
+	cmd := &cobra.Command{Use: "run [flags] [--] COMMAND [ARG…] | SCRIPT [ARG…]", Short: "Create a sandbox, run a command or script in it, and clean up", Args: cli.Arguments(1, -1),
 		Long: "Create a sandbox, run a command in it, stream its output, and exit with its code. The sandbox is deleted afterwards, unless it has a --name or --keep is given; --rm deletes it always.\n" +
 			"A file of this machine as the first argument, before any --, is copied into the sandbox and run there by the interpreter for its name: " +
 			"Python, JavaScript, TypeScript, shell, Ruby or Perl, or as a program.",

@@ -31,7 +31,7 @@ func addSecret(root *cobra.Command, v *verbs) {
 		Format   string   `json:"format,omitempty"`
 		Insecure bool     `json:"insecure,omitempty"`
 	}{}
-	cmd := &cobra.Command{Use: "set NAME", Short: "Store a secret, or replace it", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "set NAME", Short: "Store a secret, or replace it", Args: cli.Arguments(1, 1),
 		Long:    "Store a secret, or replace it. The value is read from standard input, without the line break at its end. It can never be read back.",
 		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host api.github.com < token.txt\n  cove create a --secrets github",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {

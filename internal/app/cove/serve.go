@@ -57,7 +57,7 @@ func browse(ctx context.Context, page string) error {
 }
 
 func hubCommand(version string, std host.Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "hub", Short: "Serve sandboxes", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "hub", Short: "Serve sandboxes", Args: cli.Arguments(0, 0),
 		Long: "Serve sandboxes. Settings come from defaults, then a file, then the environment, then flags; cove config shows each with its origin."}
 	flags := host.Flags(cmd, "cove", config.Fields(&config.Cove{}))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -138,7 +138,7 @@ func (p *project) options() client.CreateOptions {
 func (v *verbs) up() *cobra.Command {
 	var file string
 	var again bool
-	cmd := &cobra.Command{Use: "up", Short: "Create or update the sandbox that cove.yaml describes", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "up", Short: "Create or update the sandbox that cove.yaml describes", Args: cli.Arguments(0, 0),
 		Long: "Create the sandbox that cove.yaml describes, or start it if it exists; copy its files; run its init commands unless they have succeeded before; and print where its ports are. " +
 			"Keep the file in the project. --recreate starts from nothing, which other changes of the file than files and init need.",
 		Example: "  name: shop\n  environment: aio\n  env: {STAGE: dev}\n  files: {app: ./src, app/.env: {content: \"DEBUG=1\"}}\n  secrets: [github]\n  ports: [3000]\n  init: pip install -r app/requirements.txt",
@@ -156,7 +156,7 @@ func (v *verbs) up() *cobra.Command {
 
 func (v *verbs) down() *cobra.Command {
 	var file string
-	cmd := &cobra.Command{Use: "down", Short: "Delete the sandbox that cove.yaml describes", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "down", Short: "Delete the sandbox that cove.yaml describes", Args: cli.Arguments(0, 0),
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			p, err := readProject(file)
 			if err != nil {

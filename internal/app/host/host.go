@@ -61,7 +61,7 @@ func Log(minimum, format string, w io.Writer) *slog.Logger {
 
 // Config returns the command that prints the settings of a program, which it loads into dst.
 func Config(program string, dst any, std Streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Print all settings with their values and origins", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Print all settings with their values and origins", Args: cli.Arguments(0, 0)}
 	flags := Flags(cmd, program, config.Fields(dst))
 	cmd.RunE = func(*cobra.Command, []string) error {
 		report, err := config.Load(dst, config.System(program, flags()))

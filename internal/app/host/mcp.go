@@ -15,7 +15,7 @@ import (
 // input and output.
 func AddBridge(root *cobra.Command, to *cli.Client, std Streams, what string) *cobra.Command {
 	noun := cli.Noun(root, "mcp")
-	cmd := &cobra.Command{Use: "stdio", Short: "Serve the tools of " + what + " over standard input and output", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "stdio", Short: "Serve the tools of " + what + " over standard input and output", Args: cli.Arguments(0, 0),
 		Long: "Serve the tools of " + what + " over standard input and output, for programs that start MCP servers as processes."}
 	tools := cmd.Flags().String("tools", "", "Tools to offer: all, or names separated by commas")
 	servers := cmd.Flags().String("servers", "", "Groups of tools to offer, separated by commas")

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
 // Build identifies a build of a program.
@@ -47,7 +49,7 @@ func ReadBuild(version string) Build {
 // Version returns the command that prints the version of a program.
 func Version(program, version string, std Streams) *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and build", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and build", Args: cli.Arguments(0, 0)}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "Output format: json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		b := ReadBuild(version)

@@ -159,6 +159,19 @@ func CheckCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// Arguments accepts at least and at most so many arguments; most below 0 is any number.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return &Error{ExitUsage, "an argument is missing; use " + cmd.UseLine()}
+		case most >= 0 && len(args) > most:
+			return &Error{ExitUsage, fmt.Sprintf("unexpected argument %q; use %s", args[most], cmd.UseLine())}
+		}
+		return nil
+	}
+}
+
 func (c Config) newVerb(o op.Op, word string) *cobra.Command {
 	fields := o.In().AllFields()
 	var positional []*op.Field

@@ -124,16 +124,7 @@ func (h *Handler) checkCall(ctx context.Context, e *engine, extra *mcp.RequestEx
 		mount = e.mountOf(name)
 	}
 	if !own && mount == "" {
-		text := fmt.Sprintf("unknown tool %q", name)
-		switch near := spell.Nearest(name, e.names()); {
-		case near != "":
-			text += fmt.Sprintf("; did you mean %q?", near)
-		default:
-			if similar := spell.Related(name, e.names()); len(similar) > 0 {
-				text += "; similar ones are " + strings.Join(similar[:min(len(similar), 5)], ", ")
-			}
-		}
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown tool %q", name) + e.suggest(name)}
 	}
 	_, call := receiveCall(ctx, extra)
 	f, fixed := h.filterOf(ctx, extra, call)
@@ -141,6 +132,17 @@ func (h *Handler) checkCall(ctx context.Context, e *engine, extra *mcp.RequestEx
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("your key does not have the tool %q", name)}
 	}
 	return nil
+}
+
+// suggest says which tools a caller may have meant.
+func (e *engine) suggest(name string) string {
+	if near := spell.Nearest(name, e.names()); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	if similar := spell.Related(name, e.names()); len(similar) > 0 {
+		return "; similar ones are " + strings.Join(similar[:min(len(similar), 5)], ", ")
+	}
+	return ""
 }
 
 func (e *engine) names() []string {

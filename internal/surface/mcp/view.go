@@ -74,7 +74,7 @@ func (h *Handler) CallOf(ctx context.Context, server, name string, args json.Raw
 			return m.callPlain(ctx, candidate, args)
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "server %q has no tool %q; GET /v1/mcp/%s/tools lists them", server, name, server)
+	return nil, op.Errorf(op.NotFound, "server %q has no tool %q; GET /v1/mcp/%s/tools lists them%s", server, name, server, e.suggest(name))
 }
 
 func (h *Handler) callOwn(ctx context.Context, e *engine, t toolset.Tool, args json.RawMessage) (any, error) {
