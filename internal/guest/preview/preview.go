@@ -11,7 +11,6 @@ package preview
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"net/http/httputil"
 	"sync"
 	"time"
@@ -49,7 +48,7 @@ const (
 type Service struct {
 	cfg       Config
 	reverse   *httputil.ReverseProxy
-	transport *http.Transport
+	transport *transport
 	life      context.Context
 	end       context.CancelFunc
 
@@ -72,14 +71,7 @@ func New(cfg Config) *Service {
 	}
 	s := &Service{cfg: cfg}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.transport = &http.Transport{
-		DialContext:            dial,
-		MaxIdleConns:           64,
-		MaxIdleConnsPerHost:    16,
-		IdleConnTimeout:        idleTime,
-		MaxResponseHeaderBytes: 256 << 10,
-		DisableCompression:     true,
-	}
+	s.transport = newTransport()
 	s.reverse = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		ModifyResponse: restore,
@@ -110,7 +102,7 @@ func (s *Service) Close() error {
 	s.mu.Unlock()
 	s.end()
 	s.work.Wait()
-	s.transport.CloseIdleConnections()
+	s.transport.close()
 	return nil
 }
 
