@@ -72,7 +72,7 @@ func newMeter(limit int64) meter {
 func TestBodyIsCountedAndTimed(t *testing.T) {
 	t.Parallel()
 	m := newMeter(1 << 15)
-	s := bounded(t, m, 200*time.Millisecond)
+	s := bounded(t, m, time.Second)
 	post := func(path, text string) (int, string) {
 		t.Helper()
 		res, err := http.Post(s.URL+path, "application/json", strings.NewReader(`{"text":"`+text+`"}`))
