@@ -74,7 +74,9 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		}, 200, 1},
 		{"early answers without end", func(int32, int32) string { return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20) }, 502, 6},
 		{"a header without end", func(int32, int32) string { return "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 300<<10) }, 502, 6},
-		{"another protocol unasked", func(int32, int32) string { return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n" }, 502, 6},
+		{"another protocol unasked", func(int32, int32) string {
+			return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+		}, 502, 6},
 		{"never an answer", func(int32, int32) string { return "" }, 502, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
