@@ -160,6 +160,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
 		rest.Home("home", "The sandbox on one page: its tools beside each other.", web.Files),
 		rest.Page("activity", "/activity", "What has happened in the sandbox, step by step.", web.Files),
+		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},

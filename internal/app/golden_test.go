@@ -3,13 +3,20 @@ package app
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guide"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
@@ -41,6 +48,13 @@ func TestGoldens(t *testing.T) {
 	cli.Tree(cmd, &b)
 	testenv.Golden(t, root, "aio-cli.txt", b.Bytes())
 	testenv.Golden(t, root, "../docs/settings.md", settingsPage(config.Fields(&config.Aio{})))
+	testenv.Golden(t, root, "../docs/settings-hub.md", hubSettingsPage(config.Fields(&config.Cove{})))
+	testenv.Golden(t, root, "../docs/errors.md", errorsPage(t))
+	page, err := guide.Render(os.DirFS(filepath.Join(root, "docs"))) // last: the pages above are chapters of it
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Golden(t, root, "../web/guide/index.html", page)
 }
 
 // settingsPage lists the settings of a sandbox for readers.
@@ -54,9 +68,35 @@ Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`
 A wrong value stops the start with an error that names it. Variables without ` + "`AIO_`" + ` have the names that the public sandbox image uses, so an environment that was written for it works.
 Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, `GITHUB_TOKEN`" + ` and the like); those marked *secret* they never see.
 
-| variable | setting | default | what it does |
-|---|---|---|---|
 `)
+	writeSettings(&b, fields)
+	b.WriteString(`
+The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" + `: the name of the user that it gives the IDs of ` + "`USER_UID`" + ` and ` + "`USER_GID`" + `. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
+writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" + ` may name 8079 and 8091, ports of the public image's own parts: one server has them all, so they count as open.
+` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` become the configuration files of these agents: a whole file from ` + "`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise one made of
+` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" + `, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
+The files name the variable that holds the key, never the key; a file that you have changed is kept.
+`)
+	return b.Bytes()
+}
+
+// hubSettingsPage lists the settings of the hub.
+func hubSettingsPage(fields []config.Field) []byte {
+	var b bytes.Buffer
+	b.WriteString(`# Settings of the hub
+
+<!-- Written by make gen from internal/config/cove.go. -->
+
+Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" + `) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override
+variables, which override the file. ` + "`cove config`" + ` prints each value with its origin.
+
+`)
+	writeSettings(&b, fields)
+	return b.Bytes()
+}
+
+func writeSettings(b *bytes.Buffer, fields []config.Field) {
+	b.WriteString("| variable | setting | default | what it does |\n|---|---|---|---|\n")
 	for _, f := range fields {
 		names := make([]string, len(f.Env))
 		for i, name := range f.Env {
@@ -73,16 +113,73 @@ Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_I
 		if f.Scrub {
 			doc += " *Secret.*"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", strings.Join(names, ", "), f.Key, value, doc)
+		fmt.Fprintf(b, "| %s | `%s` | %s | %s |\n", strings.Join(names, ", "), f.Key, value, doc)
 	}
-	b.WriteString(`
-The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" + `: the name of the user that it gives the IDs of ` + "`USER_UID`" + ` and ` + "`USER_GID`" + `. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
-writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" + ` may name 8079 and 8091, ports of the public image's own parts: one server has them all, so they count as open.
-` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` become the configuration files of these agents: a whole file from ` + "`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise one made of
-` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" + `, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
-The files name the variable that holds the key, never the key; a file that you have changed is kept.
+}
+
+// meanings says of each code when it is returned and what to do.
+var meanings = map[op.Code]string{
+	op.Invalid:         "The input is invalid; the message says what to change. Errors in fields are answered with 422, which lists all of them.",
+	op.Unauthenticated: "Credentials are missing or wrong. Send a key or a token.",
+	op.Denied:          "The caller may not do this. Use a key with more rights.",
+	op.NotFound:        "There is no such thing, or the caller may not see it.",
+	op.Conflict:        "The state does not allow it: it exists already, is in use, or a person has taken over. Retry after a change.",
+	op.Exhausted:       "A limit is reached. `Retry-After`, if there is one, says when to retry; otherwise release something.",
+	op.TooLarge:        "The request or its result is too large. Send or request less.",
+	op.Unavailable:     "Something needed does not run or is not installed; the message names it. Retry, or install it.",
+	op.Canceled:        "The client closed the connection before the reply.",
+	op.Unsupported:     "This machine, provider or sandbox cannot do it.",
+	op.Internal:        "A bug of ours. The reply has the ID under which the server logged it.",
+}
+
+// errorsPage lists the codes of failures, as internal/op declares them, and the exit codes.
+func errorsPage(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteString(`# Error codes
+
+<!-- Written by make gen from internal/op/error.go. -->
+
+A failed call of a sandbox answers with a status, and a JSON object whose ` + "`message`" + ` or ` + "`detail`" + ` says what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
+
+| code | status | what it means, and what to do |
+|---|---|---|
 `)
+	for _, code := range declaredCodes(t) {
+		if meanings[code] == "" {
+			t.Errorf("the code %s has no meaning here", code)
+		}
+		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", code, code.HTTPStatus(), meanings[code])
+	}
+	b.WriteString("\n## Exit codes of the command line\n\n| code | meaning |\n|---|---|\n")
+	for line := range strings.Lines(cli.ExitHelp) {
+		if code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  "); ok {
+			fmt.Fprintf(&b, "| %s | %s |\n", code, meaning)
+		}
+	}
 	return b.Bytes()
+}
+
+// declaredCodes reads the codes from the source, so that none can be forgotten.
+func declaredCodes(t *testing.T) (codes []op.Code) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "internal/op/error.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Code" {
+				value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				codes = append(codes, op.Code(value))
+			}
+		}
+		return true
+	})
+	return codes
 }
 
 func indent(t *testing.T, v any) []byte {

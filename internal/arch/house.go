@@ -203,6 +203,7 @@ app/cove: /api /client /deploy app/host archive atomicfile auth certificate conf
 # tests and rules
 /bench:
 arch:
+guide:
 /test/cluster: testenv
 /test/contract:
 /test/e2b:

@@ -30,6 +30,7 @@ function App() {
     <header><h1>Cove</h1>
       <nav aria-label="Parts">${shown.map(([id, title]) => html`<a key=${id} href=${`#${id}`} aria-current=${title === name ? "page" : undefined}>${title}</a>`)}</nav>
       ${who && html`<span class="dim">${who.subject || (admin ? "administrator" : "")}${who.subject && who.role ? ` (${who.role})` : ""}</span>`}
+      <a class="button plain" href=${at("guide").href}>Guide</a>
       <a class="button plain" href=${at("v1/docs").href}>Docs</a>
       <button onClick=${out}>Sign out</button>
     </header>

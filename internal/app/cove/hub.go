@@ -96,6 +96,7 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),
 		rest.Home("hub", "The dashboard of the hub.", web.Files),
+		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 	)
 	return h, nil
 }

@@ -1,0 +1,81 @@
+package guide
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// docs is a guide with a text in its first chapter.
+func docs(text string) fstest.MapFS {
+	tree := fstest.MapFS{}
+	for _, p := range Parts {
+		for _, name := range p.Chapters {
+			tree[name] = &fstest.MapFile{Data: []byte("# " + name + "\n")}
+		}
+	}
+	tree[Parts[0].Chapters[0]] = &fstest.MapFile{Data: []byte(text)}
+	tree["decision.md"] = &fstest.MapFile{Data: []byte("why\n")}
+	return tree
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	page, err := Render(docs("# First & best\n\n<script>alert(1)</script>\n\n## Part\n\nSee [ways](ways.md#the-agent), [why](../decision.md), [code](../../deploy) and [it](https://example.com).\n\n```bash\ncurl '<b>'\n```\n\n```python\nx\n```\n\n| a |\n|:-:|\n| <img src=x onerror=alert(1)> |\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(page)
+	for _, want := range []string{
+		`<h2 id="start-title">First &amp; best</h2>`, `<li><a href="#start">First &amp; best</a>`, `<li><a href="#start-part">Part</a></li>`, `<h3 id="start-part">Part</h3>`,
+		`See <a href="#ways-the-agent">ways</a>, why, code and <a href="https://example.com"`,
+		`<figcaption>curl</figcaption><pre tabindex="0"><code>curl &#39;&lt;b&gt;&#39;`, `<figcaption>Python</figcaption>`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got a page without %s: %s", want, got)
+		}
+	}
+	// The policy of the page forbids scripts and styles in markup, and Markdown cannot write any.
+	for _, bad := range []string{"<script>", "onerror", "style=", "<b>"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("got %s in the page: %s", bad, got)
+		}
+	}
+}
+
+func TestRenderRefuses(t *testing.T) {
+	t.Parallel()
+	missing := docs("# A\n")
+	delete(missing, "errors.md")
+	unlisted := docs("# A\n")
+	unlisted["guide/more.md"] = &fstest.MapFile{Data: []byte("# More\n")}
+	for name, c := range map[string]struct {
+		tree fstest.MapFS
+		want string
+	}{
+		"no title":    {docs("text\n"), "has no title"},
+		"two titles":  {docs("# A\n\n# B\n"), "two titles"},
+		"script link": {docs("# A\n\n[x](javascript:alert(1))\n"), "javascript:"},
+		"broken link": {docs("# A\n\n[x](nowhere.md)\n"), "nowhere.md"},
+		"missing":     {missing, "errors.md"},
+		"not listed":  {unlisted, "guide/more.md is not a chapter"},
+	} {
+		if _, err := Render(c.tree); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q in it", name, err, c.want)
+		}
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	list, err := Blocks(docs("# A\n\n```bash skip: needs a terminal\nvi\n```\n\n- in a list\n\n  ```python with: e2b\n  x  # prints: 1\n  ```\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Skip != "needs a terminal" || list[0].Code != "vi\n" || list[0].String() != "guide/start.md:4" || list[1].With != "e2b" || strings.Join(list[1].Wants(), " ") != "1" {
+		t.Errorf("got %+v, want one that is skipped and one with e2b that prints 1", list)
+	}
+	if _, err := Blocks(docs("# A\n\n    code\n")); err == nil || !strings.Contains(err.Error(), "indented code") {
+		t.Errorf("got error %v, want one about indented code", err)
+	}
+}
