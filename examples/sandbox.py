@@ -1,10 +1,8 @@
-"""What the examples share: a sandbox of the hub for the public SDK, deleted at the end."""
+"""What the examples share: a sandbox of the hub, deleted at the end."""
 import contextlib
 import json
 import os
 import urllib.request
-
-from agent_sandbox import Sandbox
 
 HUB = os.environ.get("COVE_URL", "http://127.0.0.1:10000")
 HEADERS = {"X-API-Key": os.environ["COVE_API_KEY"]} if os.environ.get("COVE_API_KEY") else {}
@@ -19,10 +17,19 @@ def call_hub(method, path, body=None):
 
 
 @contextlib.contextmanager
-def new_sandbox(**options):
-    """Create a sandbox and yield the SDK's client of it."""
+def new_name(**options):
+    """Create a sandbox and yield its name."""
     name = call_hub("POST", "/api/v1/sandbox?full=true", options)["name"]
     try:
-        yield Sandbox(base_url=f"{HUB}/sandbox/{name}", headers=HEADERS, timeout=300)
+        yield name
     finally:
         call_hub("DELETE", f"/api/v1/sandbox/{name}")
+
+
+@contextlib.contextmanager
+def new_sandbox(**options):
+    """Create a sandbox and yield the public SDK's client of it."""
+    from agent_sandbox import Sandbox
+
+    with new_name(**options) as name:
+        yield Sandbox(base_url=f"{HUB}/sandbox/{name}", headers=HEADERS, timeout=300)

@@ -1,4 +1,5 @@
-// Fleet tries the same task in several forks of one prepared sandbox at once and keeps the best.
+// Fleet tries the same task in several forks of one prepared sandbox at once and keeps the best
+// as a snapshot.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 func main() {
 	url := flag.String("hub", "http://127.0.0.1:10000", "URL of the hub")
 	key := flag.String("key", "", "API key, if the hub needs one")
-	count := flag.Int("count", 4, "number of attempts")
+	count := flag.Int("count", 20, "number of attempts")
 	flag.Parse()
 	hub, err := client.New(client.Config{URL: *url, Key: *key})
 	if err != nil {
@@ -72,6 +73,12 @@ func run(ctx context.Context, hub *client.Client, count int) error {
 		return err
 	}
 	fmt.Printf("the best of %d is variant %d with the result %s\n", len(attempts), best, strings.TrimSpace(result))
+	// A sandbox can be created from it later, when all that are here are gone.
+	kept, err := hub.Snapshot(ctx, attempts[best].sandbox, "best-"+attempts[best].sandbox)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("kept as the snapshot %s: cove create --from-snapshot %[1]s\n", kept.Name)
 	return nil
 }
 
@@ -88,7 +95,7 @@ func try(ctx context.Context, hub *client.Client, sandbox string, variant int) a
 // askModel stands in for a model, of which each attempt gets another answer: the largest sum of
 // some lines of the data.
 func askModel(variant int) string {
-	return fmt.Sprintf("tail -n +%d data | head -n 100 | awk '{ sum += $1 } END { print sum }'", variant*200+1)
+	return fmt.Sprintf("tail -n +%d data | head -n 100 | awk '{ sum += $1 } END { print sum }'", variant*45+1)
 }
 
 func exec(ctx context.Context, hub *client.Client, sandbox, command string) (string, error) {

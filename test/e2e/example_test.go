@@ -16,7 +16,14 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "go", "python3", "jq")
-	python := testenv.NeedFile(t, "../sdk/.venv/bin/python")
+	pythons := map[string]string{} // by the first words of what needs it
+	for example, at := range map[string]string{"": "../sdk/.venv/bin/python", "frameworks/": "../mcp/.venv-1/bin/python", "frameworks/pydantic": "../mcp/.venv-2/bin/python"} {
+		python, err := filepath.Abs(testenv.NeedFile(t, at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pythons[example] = python
+	}
 	h := serveHub(t)
 	b, err := os.ReadFile("../../examples/README.md")
 	if err != nil {
@@ -33,10 +40,6 @@ func TestExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if python, err = filepath.Abs(python); err != nil {
-		t.Fatal(err)
-	}
-	path := "PATH=" + filepath.Dir(python) + ":" + os.Getenv("PATH")
 	t.Run("all", func(t *testing.T) {
 		ran := 0
 		for line := range strings.Lines(string(b)) {
@@ -54,6 +57,13 @@ func TestExamples(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 				defer cancel()
 				cmd := exec.CommandContext(ctx, "bash", "-ec", command)
+				example, python := strings.TrimPrefix(strings.Fields(command)[1], "examples/"), pythons[""]
+				for _, first := range []string{"frameworks/", "frameworks/pydantic"} {
+					if strings.HasPrefix(example, first) {
+						python = pythons[first]
+					}
+				}
+				path := "PATH=" + filepath.Dir(python) + ":" + os.Getenv("PATH")
 				cmd.Dir, cmd.Env = dir, append(environment(os.Getenv("HOME"), h.env), path, "PYTHONDONTWRITEBYTECODE=1")
 				if strings.HasPrefix(command, "go ") {
 					cmd.Dir, cmd.Env = root, append(os.Environ(), h.env...) // with this machine's Go settings
@@ -65,11 +75,14 @@ func TestExamples(t *testing.T) {
 				}
 			})
 		}
-		if ran < 6 {
-			t.Errorf("got %d examples in the README, want at least 6", ran)
+		if ran < 12 {
+			t.Errorf("got %d examples in the README, want at least 12", ran)
 		}
 	})
 	if out := h.must(t, "list", "-q"); out != "" {
 		t.Errorf("got sandboxes %q at the end, want none", out)
+	}
+	if out := h.must(t, "snapshot", "list", "-q"); !strings.HasPrefix(out, "best-") || strings.Count(out, "\n") != 1 {
+		t.Errorf("got snapshots %q at the end, want that of the fleet", out)
 	}
 }
