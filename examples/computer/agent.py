@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from sandbox import HEADERS, HUB, call_hub, new_name  # noqa: E402
 
 PAGE = """<title>Form</title><body style="margin:0"><input style="position:absolute;left:100px;top:80px;width:300px;height:60px;background:#00f;color:#fff;border:0" onchange="document.title='Hello '+value">
-<button style="position:absolute;left:100px;top:240px;width:200px;height:80px;background:#f00;border:0" onclick="document.title+=', pressed'"></button>"""
+<button style="position:absolute;left:100px;top:180px;width:200px;height:80px;background:#f00;border:0" onclick="document.title+=', pressed'"></button>"""
 BLUE, RED = (0, 0, 255), (255, 0, 0)
 
 
@@ -47,11 +47,13 @@ def ask_model(picture, done):
         return {"action_type": "TYPING", "text": "Ann"}
     if len(done) == 3:
         return None
-    x, y = center(pixels(picture), BLUE if not done else RED)
-    return {"action_type": "CLICK", "x": x, "y": y}
+    at = center(pixels(picture), BLUE if not done else RED)
+    if not at:  # the page is not there yet
+        return {"action_type": "WAIT", "duration": 0.5}
+    return {"action_type": "CLICK", "x": at[0], "y": at[1]}
 
 
-with new_name() as name:
+with new_name(env={"DISPLAY_WIDTH": "640", "DISPLAY_HEIGHT": "480"}) as name:  # little to look at
     api = f"/sandbox/{name}/v1"
     path = call_hub("POST", f"{api}/file/write", {"file": "form.html", "content": PAGE})["file"]
     call_hub("POST", f"{api}/browser/page/navigate", {"url": f"file://{path}"})
@@ -64,6 +66,7 @@ with new_name() as name:
             break
         call_hub("POST", f"{api}/browser/actions", action)
         print(action)
-        done.append(action["action_type"])
+        if action["action_type"] != "WAIT":
+            done.append(action["action_type"])
     call_hub("POST", f"{api}/browser/page/wait", {"type": "function", "expression": "document.title.includes('pressed')", "timeout": 60})
     print("the title is:", call_hub("POST", f"{api}/browser/page/evaluate", {"expression": "document.title"}))
