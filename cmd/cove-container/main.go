@@ -8,4 +8,4 @@ import (
 	"github.com/cove-sandbox/cove/internal/container"
 )
 
-func main() { os.Exit(container.Main()) }
+func main() { os.Exit(container.Main(os.Args[1:])) }

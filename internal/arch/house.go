@@ -7,7 +7,7 @@ var House = Rules{
 	Libraries: []Library{
 		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster"}, "one door for starting processes: groups, reaping and the guard live there"},
 		{"github.com/modelcontextprotocol/go-sdk", []string{"internal/surface/mcp"}, "services know operations, not protocols"},
-		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/internal/cdp", "client"}, "services speak op.Conn"},
+		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/internal/cdp", "internal/provider/kubernetes", "client"}, "services speak op.Conn"},
 		{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app", "internal/app/host", "internal/app/cove"}, "flags come from the table"},
 		{"k8s.io", []string{"internal/provider/kubernetes"}, "aio must stay small: no cluster library in it"},
 		{"github.com/moby/moby", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
@@ -19,7 +19,7 @@ var House = Rules{
 		{"syscall.ForkExec", []string{"internal/proc", "internal/isolate", "internal/sudo"}, startReason},
 		{"syscall.Exec", []string{"internal/proc", "internal/sudo"}, startReason},
 		{"golang.org/x/sys/unix.Exec", nil, startReason},
-		{"os.Environ", []string{"internal/config", "internal/sudo"}, environReason},
+		{"os.Environ", []string{"internal/config", "internal/container", "internal/sudo"}, environReason},
 		{"os.Getenv", []string{"internal/config", "internal/sudo"}, environReason},
 		{"os.LookupEnv", []string{"internal/config"}, environReason},
 		{"os.Setenv", nil, environReason},
@@ -79,7 +79,8 @@ markdown: workbook xmlscan
 health: metric op
 isolate: isolate/cgroup isolate/internal/poll sandbox
 isolate/hostroot: isolate
-container: isolate proc
+tunnel:
+container: isolate proc tunnel
 span: op
 toolset: op spell
 ticket: op
@@ -137,6 +138,7 @@ guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty g
 provider/local/internal/record:
 provider/local/internal/tree: sandbox
 provider/docker: atomicfile container isolate sandbox
+provider/kubernetes: atomicfile container isolate sandbox tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox
@@ -188,7 +190,7 @@ app/host: auth config surface/cli surface/mcp
 
 # programs
 app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch health metric op outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
-app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/local sandbox surface/cli surface/mcp surface/rest ticket /web
+app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/kubernetes provider/local sandbox surface/cli surface/mcp surface/rest ticket /web
 
 # mains
 /cmd/aio-markdown: markdown

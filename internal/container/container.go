@@ -3,7 +3,9 @@
 //
 // The hub injects it into any image, read-only. The container needs no network: the plan and
 // the socket for outgoing connections are in one folder, which the container cannot write,
-// and the control socket is in another. It owns the program and everything that this leaves.
+// and the control socket is in another. Where the hub shares no folder with the container, as
+// in a Pod, both sockets are replaced by a tunnel. It owns the program and everything that this
+// leaves.
 package container
 
 import (
@@ -15,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +44,17 @@ type Plan struct {
 	SwitchUser bool `json:"switch_user,omitempty"`
 	// Volumes are mounted folders that the user may write to.
 	Volumes []string `json:"volumes,omitempty"`
+	// Files is the maximum number of open files of a process; 0 leaves it as it is.
+	Files uint64 `json:"files,omitempty"`
+	// Inherit is for hubs that do not know the image: Env then adds to the environment of the
+	// image, these folders come before its PATH, and its working directory is used if there
+	// is no other.
+	Inherit bool     `json:"inherit,omitempty"`
+	Path    []string `json:"path,omitempty"`
+	// Tunnel is how the hub gets in, if not through the control socket.
+	Tunnel *Tunnel `json:"tunnel,omitempty"`
+	// Probe is what Ready asks for.
+	Probe Probe `json:"probe,omitzero"`
 }
 
 // Exit codes of shells for commands that cannot be run.
@@ -49,21 +63,42 @@ const (
 	exitNotFound = 127
 )
 
-// Main runs the container and returns its exit code.
-func Main() int {
+// Main runs the container, or what args name instead, and returns the exit code.
+func Main(args []string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	data, err := os.ReadFile(filepath.Join(HubDir, PlanName))
-	var plan Plan
-	if err == nil {
-		err = json.Unmarshal(data, &plan)
-	}
-	if err != nil {
+	plan, err := readPlan()
+	switch {
+	case len(args) == 2 && args[0] == InstallVerb:
+		if err := install(args[1]); err != nil {
+			log.Error("cannot install the programs of the hub", "error", err)
+			return exitFailed
+		}
+		return 0
+	case len(args) == 1 && args[0] == ReadyVerb && err == nil:
+		if err := plan.Probe.ask(); err != nil {
+			log.Error("not ready", "error", err)
+			return 1
+		}
+		return 0
+	case err != nil:
 		log.Error("cannot read the plan of this sandbox", "error", err)
 		return exitFailed
 	}
-	if err := serveControl(); err != nil {
-		log.Error("cannot serve the control socket", "error", err)
+	serve := serveControl
+	if plan.Tunnel != nil {
+		serve = plan.Tunnel.serve
+	}
+	if err := serve(); err != nil {
+		log.Error("cannot serve the hub", "error", err)
 		return exitFailed
+	}
+	if plan.Inherit {
+		plan.inherit(os.Environ())
+	}
+	if plan.Files > 0 {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: plan.Files, Max: plan.Files}); err != nil {
+			log.Warn("cannot limit open files", "error", err)
+		}
 	}
 	cfg := proc.InitConfig{Env: plan.Env, Dir: plan.Workdir, Log: log}
 	if plan.SwitchUser && os.Geteuid() == 0 {
@@ -85,6 +120,14 @@ func Main() int {
 	}
 	cfg.Argv = append([]string{path}, plan.Command[1:]...)
 	return proc.Init(cfg)
+}
+
+func readPlan() (plan Plan, err error) {
+	data, err := os.ReadFile(filepath.Join(HubDir, PlanName))
+	if err == nil {
+		err = json.Unmarshal(data, &plan)
+	}
+	return plan, err
 }
 
 // serveControl creates the control socket, in the place of one of an earlier run.

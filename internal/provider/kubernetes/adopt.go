@@ -1,0 +1,141 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// adoptAtOnce is how many unfinished sandboxes are removed at the same time.
+const adoptAtOnce = 16
+
+// adopt finds the sandboxes of the namespace and removes what is unfinished. It returns the
+// version of the Pods that it has seen.
+func (p *Provider) adopt(ctx context.Context) (string, error) {
+	kept, _, err := listAll[secret](ctx, p.client, secrets, p.selector(kindSandbox))
+	if err != nil {
+		return "", fmt.Errorf("list Secrets: %w", err)
+	}
+	running, version, err := listAll[podState](ctx, p.client, pods, p.selector(kindSandbox))
+	if err != nil {
+		return "", fmt.Errorf("list Pods: %w", err)
+	}
+	homes, _, err := listAll[claim](ctx, p.client, claims, p.selector(kindSandbox))
+	if err != nil {
+		return "", fmt.Errorf("list PersistentVolumeClaims: %w", err)
+	}
+	p.runner.pods.replaceAll(running, 0)
+	// Removals wait for Pods to end, which the watch tells.
+	life, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		p.client.watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
+			var st podState
+			if err := json.Unmarshal(o, &st); err == nil && kind == "DELETED" {
+				p.runner.pods.drop(st.Metadata.Name)
+			}
+			return nil
+		})
+	})
+	defer watching.Wait()
+	defer stop()
+
+	var work batch
+	current := map[string]string{} // the Pod of a sandbox; empty leaves all alone
+	for _, s := range kept {
+		current[s.Metadata.Name] = ""
+		rec, err := readRecord(s)
+		if err != nil {
+			p.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "secret", s.Metadata.Name, "error", err)
+			continue
+		}
+		current[rec.Sandbox.ID] = rec.podName()
+		work.Go(func() error { return p.adoptOne(ctx, s, rec) })
+	}
+	for _, st := range running {
+		id, name := st.Metadata.Labels[labelID], st.Metadata.Name
+		if pod, known := current[id]; !known || pod != "" && pod != name { // of an earlier generation
+			work.Go(func() error { return p.runner.removePod(ctx, nil, name, 0) })
+		}
+	}
+	for _, c := range homes {
+		if _, known := current[c.Metadata.Labels[labelID]]; !known {
+			work.Go(func() error { return p.client.remove(ctx, claims, c.Metadata.Name, -1) })
+		}
+	}
+	return version, work.Wait()
+}
+
+// batch does several things at once, but not too many.
+type batch struct {
+	wg    sync.WaitGroup
+	slots chan struct{}
+	mu    sync.Mutex
+	err   error
+}
+
+func (b *batch) Go(f func() error) {
+	if b.slots == nil {
+		b.slots = make(chan struct{}, adoptAtOnce)
+	}
+	b.slots <- struct{}{}
+	b.wg.Go(func() {
+		defer func() { <-b.slots }()
+		err := f()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.err = errors.Join(b.err, err)
+	})
+}
+
+func (b *batch) Wait() error {
+	b.wg.Wait()
+	return b.err
+}
+
+func readRecord(s secret) (rec record, err error) {
+	if err := json.Unmarshal(s.Data[recordName], &rec); err != nil {
+		return rec, err
+	}
+	if rec.Sandbox.ID != s.Metadata.Name {
+		return rec, fmt.Errorf("it is the record of %q", rec.Sandbox.ID)
+	}
+	return rec, rec.Sandbox.Spec.Validate()
+}
+
+func (p *Provider) adoptOne(ctx context.Context, s secret, rec record) error {
+	b := &box{rec: rec}
+	b.remember(s)
+	if err := p.runner.connect(b); err != nil {
+		return fmt.Errorf("adopt sandbox %s: %w", rec.Sandbox.ID, err)
+	}
+	if rec.Sandbox.State == sandbox.Creating || rec.Sandbox.State == sandbox.Deleting {
+		return p.runner.removeAll(ctx, b)
+	}
+	state, message := p.trueState(rec)
+	switch {
+	case state == sandbox.Deleting:
+		p.cfg.Log.Warn("the Pod of a sandbox was removed by someone else", "sandbox", rec.Sandbox.ID)
+		return p.runner.removeAll(ctx, b)
+	case state == sandbox.Stopped && !p.runner.pods.gone(rec.podName()): // a stop, or start, that was cut short
+		if err := p.runner.removePod(ctx, b, rec.podName(), p.cfg.StopGrace); err != nil {
+			return err
+		}
+	case state == sandbox.Running:
+		st, _ := p.runner.pods.get(rec.podName())
+		b.where.set(st.Metadata.Name, st.Status.PodIP)
+	}
+	if state != rec.Sandbox.State {
+		next := rec.Sandbox.Clone()
+		next.State, next.Message = state, message
+		if err := p.store(ctx, b, next); err != nil {
+			return err
+		}
+	}
+	_, err := p.table.Adopt(b.rec.Sandbox, b)
+	return err
+}

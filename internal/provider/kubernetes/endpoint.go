@@ -1,0 +1,262 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/tunnel"
+)
+
+// connect makes the tunnel to the sandbox, wherever its Pod is.
+func (r *runner) connect(b *box) (err error) {
+	b.tunnel, err = tunnel.NewClient(r.hub.cert, r.hub.key, b.rec.Pin, func(ctx context.Context) (net.Conn, error) {
+		pod, ip, _ := b.where.get()
+		return r.dial(ctx, pod, ip)
+	})
+	return err
+}
+
+// dial connects to the port of a Pod.
+func (r *runner) dial(ctx context.Context, pod, ip string) (net.Conn, error) {
+	switch {
+	case pod == "":
+		return nil, errors.New("the sandbox has no Pod at the moment")
+	case r.cfg.Reach == ReachAPI:
+		return r.client.forward(ctx, pod, Port)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
+}
+
+// Endpoint implements sandbox.Provider.
+func (p *Provider) Endpoint(ctx context.Context, id string, port int) (ep sandbox.Endpoint, err error) {
+	err = p.with(ctx, id, func(_ context.Context, row *sandbox.Row[*box]) error {
+		sb := row.Sandbox()
+		if port != 0 {
+			if err := sandbox.CheckPort(port); err != nil {
+				return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
+			}
+		}
+		if sb.State != sandbox.Running {
+			return fmt.Errorf("%w: sandbox %q is %s; start it first", sandbox.ErrState, sb.Spec.Name, sb.State)
+		}
+		ep = row.Data.endpoint(port)
+		return nil
+	})
+	return ep, err
+}
+
+// endpoint returns how to reach a port; 0 is that of the server.
+func (b *box) endpoint(port int) sandbox.Endpoint {
+	if port == 0 {
+		port = b.rec.Sandbox.Spec.Server.Port
+	}
+	return sandbox.Endpoint{Address: fmt.Sprintf("port %d of Pod %s", port, b.rec.podName()), Dial: func(ctx context.Context) (net.Conn, error) {
+		return b.tunnel.Dial(ctx, port)
+	}}
+}
+
+// Egress implements sandbox.Egresser.
+func (p *Provider) Egress(ctx context.Context, id string) (l net.Listener, err error) {
+	err = p.with(ctx, id, func(_ context.Context, row *sandbox.Row[*box]) error {
+		b := row.Data
+		b.close()
+		// It outlives Pods: with each start, there is another.
+		l = b.tunnel.Via(func(ctx context.Context) (net.Conn, error) {
+			for {
+				pod, ip, changed := b.where.get()
+				if pod != "" {
+					return p.runner.dial(ctx, pod, ip)
+				}
+				select {
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				case <-changed:
+				}
+			}
+		}).Listen(address(id))
+		b.egress = l
+		return nil
+	})
+	return l, err
+}
+
+// address is a sandbox as the address of a listener.
+type address string
+
+func (a address) Network() string { return "tunnel" }
+func (a address) String() string  { return string(a) }
+
+// Pauses between probes of a server that is starting.
+const (
+	minPause  = 5 * time.Millisecond
+	maxPause  = 200 * time.Millisecond
+	probeTime = 5 * time.Second
+	// lookTime is the pause between looks at a Pod of which nothing is heard.
+	lookTime = 5 * time.Second
+	// pullTime is how long an image may take.
+	pullTime = 15 * time.Minute
+)
+
+// waitRunning waits until the program in the Pod has been started.
+func (r *runner) waitRunning(ctx context.Context, b *box) error {
+	name := b.rec.podName()
+	changed, forget := r.pods.watch(name)
+	defer forget()
+	deadline, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	var homeless <-chan time.Time // ends the wait for a node
+	for {
+		st, ok := r.pods.get(name)
+		if !ok {
+			return fmt.Errorf("%w: its Pod was removed", sandbox.ErrNotReady)
+		}
+		if err := st.fault(); err != nil {
+			return err
+		}
+		if why, ended := st.ended(); ended {
+			return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
+		}
+		if st.started() {
+			b.where.set(name, st.Status.PodIP)
+			return nil
+		}
+		why, waits := st.unschedulable()
+		if !waits {
+			homeless = nil
+		} else if homeless == nil {
+			homeless = time.After(r.cfg.ScheduleTimeout)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-homeless:
+			return fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
+		case <-deadline.Done():
+			if ctx.Err() != nil { // both are over, and ctx knows why
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%w: its Pod was not started in %v", sandbox.ErrNotReady, pullTime)
+		case <-time.After(lookTime):
+			r.look(ctx, name)
+		}
+	}
+}
+
+// look asks for the state of a Pod, in case the watch is late.
+func (r *runner) look(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	var st podState
+	switch err := r.client.get(ctx, pods, name, &st); {
+	case err == nil:
+		r.pods.put(st)
+	case isMissing(err):
+		r.pods.drop(name)
+	}
+}
+
+// started reports whether the program runs.
+func (st podState) started() bool {
+	for _, c := range st.Status.ContainerStatuses {
+		if c.Name == mainContainer && c.State.Running != nil {
+			return st.Status.PodIP != ""
+		}
+	}
+	return false
+}
+
+// fault is why a Pod will not start; nil if it may.
+func (st podState) fault() error {
+	for _, all := range [][]containerStatus{st.Status.InitContainerStatuses, st.Status.ContainerStatuses} {
+		for _, c := range all {
+			w := c.State.Waiting
+			if w == nil {
+				continue
+			}
+			switch w.Reason {
+			case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+				return fmt.Errorf("%w: the image of container %q cannot be pulled: %s: %s", sandbox.ErrInvalid, c.Name, w.Reason, w.Message)
+			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+				return fmt.Errorf("%w: container %q cannot be started: %s: %s", sandbox.ErrNotReady, c.Name, w.Reason, w.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// unschedulable reports whether no node takes the Pod, and why.
+func (st podState) unschedulable() (why string, waits bool) {
+	for _, c := range st.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" && c.Reason == "Unschedulable" {
+			return c.Message, true
+		}
+	}
+	return "", false
+}
+
+// waitReady waits until the server answers ReadyPath with 200.
+func (r *runner) waitReady(ctx context.Context, b *box) error {
+	srv, name := b.rec.Sandbox.Spec.Server, b.rec.podName()
+	timeout := srv.ReadyTimeout
+	if timeout == 0 {
+		timeout = r.cfg.ReadyTimeout
+	}
+	path := r.plan(b.rec.Sandbox.Spec).Probe.Path
+	deadline, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	changed, forget := r.pods.watch(name)
+	defer forget()
+	last := errors.New("the server does not answer")
+	for pause := minPause; ; pause = min(pause*5/4, maxPause) {
+		err := askServer(deadline, b.endpoint(0), path)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case deadline.Err() != nil:
+			return fmt.Errorf("%w in %v: %w%s", sandbox.ErrNotReady, timeout, last, r.lastOutput(ctx, b))
+		}
+		last = err
+		select {
+		case <-deadline.Done():
+		case <-time.After(pause):
+		case <-changed:
+			st, ok := r.pods.get(name)
+			if why, ended := st.ended(); ended || !ok {
+				if !ok {
+					why = "was removed with its Pod"
+				}
+				return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
+			}
+		}
+	}
+}
+
+// askServer sends one request.
+func askServer(ctx context.Context, ep sandbox.Endpoint, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox"+path, nil)
+	if err != nil {
+		return err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }
+	resp, err := (&http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10, DialContext: dial}).RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", path, resp.Status)
+	}
+	return nil
+}

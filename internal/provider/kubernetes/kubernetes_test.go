@@ -1,0 +1,186 @@
+//go:build linux
+
+package kubernetes_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+	"github.com/cove-sandbox/cove/internal/provider/providertest"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// dyingHub is the argument with which the tests start themselves as a hub to kill.
+const dyingHub = "dying-hub"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 {
+		var err error
+		switch os.Args[1] {
+		case podShim:
+			err = becomeContainer()
+		case dyingHub:
+			if err = runDyingHub(os.Stdin); err == nil {
+				select {} // until it is killed
+			}
+		default:
+			testenv.Main(m)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	testenv.Main(m)
+}
+
+// plan is what a hub that is killed does before.
+type plan struct {
+	Config kubernetes.Config
+	Specs  []sandbox.Spec
+	Burst  bool // create all at once
+}
+
+func runDyingHub(in io.Reader) error {
+	var todo plan
+	if err := json.NewDecoder(in).Decode(&todo); err != nil {
+		return err
+	}
+	p, err := kubernetes.Open(context.Background(), todo.Config)
+	if err != nil {
+		return err
+	}
+	for _, spec := range todo.Specs {
+		if todo.Burst {
+			go p.Create(context.Background(), spec)
+			continue
+		}
+		sb, err := p.Create(context.Background(), spec)
+		if err == nil && strings.HasPrefix(spec.Name, "stopped") {
+			err = p.Stop(context.Background(), sb.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println("done")
+	return nil
+}
+
+// startDying starts such a hub; kill ends it.
+func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
+	t.Helper()
+	todo, err := json.Marshal(does)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", dyingHub)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(todo), os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipe, sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		io.Copy(io.Discard, pipe)
+		cmd.Wait()
+	})
+}
+
+// programs are built once.
+var programs = sync.OnceValues(func() (map[string]string, error) {
+	dir, err := os.MkdirTemp("", "cove-kubernetes-")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, source := range map[string]string{"cove-container": "../../../cmd/cove-container", "payload": "../providertest/testdata/serve"} {
+		out[name] = filepath.Join(dir, name)
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out[name], source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", source, err, text)
+		}
+	}
+	return out, nil
+})
+
+// hubs tells the hubs of this process apart.
+var hubs atomic.Int64
+
+// newCluster is a stand-in for a cluster.
+func newCluster(t *testing.T) *apiServer {
+	t.Helper()
+	testenv.NeedRoot(t)
+	built, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newAPIServer(t, built)
+}
+
+func (s *apiServer) config(t *testing.T) kubernetes.Config {
+	return kubernetes.Config{
+		Dir: t.TempDir(), Access: kubernetes.Access{Server: "http://" + s.address, Token: token}, Namespace: namespace, Name: fmt.Sprintf("hub-%d", hubs.Add(1)),
+		Programs: programsImage, Installer: programsDir + "/cove-container", Command: []string{"/run/bin/payload"}, Image: tinyImage,
+		ReadyTimeout: 3 * time.Minute, StopGrace: 2 * time.Second, ScheduleTimeout: 500 * time.Millisecond,
+	}
+}
+
+var sandboxKinds = []string{"pods", "secrets", "persistentvolumeclaims"}
+
+// left names what the sandboxes of a hub have left.
+func (s *apiServer) left(hub string) []string { return s.of(hub, sandboxKinds...) }
+
+func TestProvider(t *testing.T) {
+	t.Parallel()
+	s := newCluster(t)
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		return s.harness(t, func(c *kubernetes.Config) { c.Persistent = true })
+	})
+}
+
+func (s *apiServer) harness(t *testing.T, change func(*kubernetes.Config)) providertest.Harness {
+	cfg := s.config(t)
+	change(&cfg)
+	return providertest.Harness{
+		Crowd: 20, // each is several processes
+		Open: func() (sandbox.Provider, error) {
+			p, err := kubernetes.Open(context.Background(), cfg)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		},
+		Spec: func() sandbox.Spec { return sandbox.Spec{} },
+		Left: func() []string { return s.left(cfg.Name) },
+		CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
+			out, kill := startDying(t, plan{Config: cfg, Specs: specs})
+			defer kill()
+			line := make([]byte, len("done\n"))
+			if _, err := io.ReadFull(out, line); string(line) != "done\n" {
+				t.Errorf("the other hub said %q, %v", line, err)
+			}
+		},
+		DieCreating: func(t *testing.T, spec sandbox.Spec) {
+			before := len(s.of(cfg.Name, "pods"))
+			_, kill := startDying(t, plan{Config: cfg, Specs: []sandbox.Spec{spec}})
+			defer kill()
+			testenv.Poll(t, "the Pod of the new sandbox exists", func() bool { return len(s.of(cfg.Name, "pods")) > before })
+		},
+	}
+}

@@ -1,0 +1,166 @@
+//go:build linux
+
+package kubernetes_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+const manifestPath = "../../../deploy/kubernetes/install.yaml"
+
+// manifest is what we look at in an object of the installation.
+type manifest struct {
+	Kind     string `yaml:"kind"`
+	Metadata struct {
+		Name      string            `yaml:"name"`
+		Namespace string            `yaml:"namespace"`
+		Labels    map[string]string `yaml:"labels"`
+	} `yaml:"metadata"`
+	Rules []struct {
+		Groups    []string `yaml:"apiGroups"`
+		Resources []string `yaml:"resources"`
+		Verbs     []string `yaml:"verbs"`
+	} `yaml:"rules"`
+	Spec yaml.Node `yaml:"spec"`
+}
+
+func readManifests(t *testing.T) map[string]manifest {
+	t.Helper()
+	data, err := os.ReadFile(manifestPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]manifest{}
+	for d := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var m manifest
+		if err := d.Decode(&m); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[m.Kind+" "+m.Metadata.Namespace+"/"+m.Metadata.Name] = m
+	}
+}
+
+// TestRole: the role of the installation allows what the provider asks for, and nothing else.
+func TestRole(t *testing.T) {
+	t.Parallel()
+	s := newCluster(t)
+	h := newHub(t, s, func(c *kubernetes.Config) { c.Persistent = true })
+	everything(h)
+	// Objects that exist are found, and what is unfinished is removed.
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	s.mu.Lock()
+	asked := []string{}
+	for what := range s.asked {
+		asked = append(asked, what)
+	}
+	s.mu.Unlock()
+	slices.Sort(asked)
+
+	role, ok := readManifests(t)["Role cove-sandboxes/cove"]
+	if !ok {
+		t.Fatal("no role")
+	}
+	allowed := []string{}
+	for _, rule := range role.Rules {
+		for _, group := range rule.Groups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					allowed = append(allowed, verb+" "+strings.TrimPrefix(group+"/"+resource, "/"))
+				}
+			}
+		}
+	}
+	slices.Sort(allowed)
+	if !slices.Equal(asked, allowed) {
+		t.Errorf("the provider asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+	}
+}
+
+// everything does with a sandbox and a volume all that can be done.
+func everything(h *hub) {
+	h.t.Helper()
+	ctx := context.Background()
+	sb := h.create(sandbox.Spec{Name: "all", Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
+	_, err := h.Update(ctx, sb.ID, func(s *sandbox.Spec) error { s.Name, s.Resources.MemoryLimit = "renamed", 256<<20; return nil })
+	_, logs := h.Logs(ctx, sb.ID, 100)
+	_, stats := h.Stats(ctx, sb.ID)
+	if err := errors.Join(err, logs, stats, h.Stop(ctx, sb.ID)); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := h.Logs(ctx, sb.ID, 100); err != nil {
+		h.t.Error(err)
+	}
+	if err := errors.Join(h.Start(ctx, sb.ID), h.Delete(ctx, sb.ID), h.DeleteVolume(ctx, "ann", "data")); err != nil {
+		h.t.Fatal(err)
+	}
+	// Without a watch, Pods are asked for.
+	h.s.fail(func(r *http.Request) int {
+		if r.URL.Query().Get("watch") != "" {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}, nil)
+	h.s.cutWatches()
+	sb = h.create(sandbox.Spec{})
+	if err := h.Delete(ctx, sb.ID); err != nil {
+		h.t.Error(err)
+	}
+	h.s.fail(nil, nil)
+}
+
+// TestManifests: the installation belongs together.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	all := readManifests(t)
+	for _, want := range []string{"Namespace /cove", "Namespace /cove-sandboxes", "ServiceAccount cove/cove", "RoleBinding cove-sandboxes/cove", "Deployment cove/cove", "Service cove/cove", "PodDisruptionBudget cove/cove", "PersistentVolumeClaim cove/cove"} {
+		if _, ok := all[want]; !ok {
+			t.Errorf("no %s", want)
+		}
+	}
+	for name, m := range all {
+		if strings.HasPrefix(name, "Cluster") || strings.HasPrefix(name, "Namespace") && m.Metadata.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+			t.Errorf("%s: got labels %v, want nothing for the whole cluster, and namespaces that are restricted", name, m.Metadata.Labels)
+		}
+	}
+	var deployment struct {
+		Template struct {
+			Metadata struct {
+				Labels map[string]string `yaml:"labels"`
+			} `yaml:"metadata"`
+			Spec struct {
+				Account    string `yaml:"serviceAccountName"`
+				Containers []struct {
+					Env []struct{ Name, Value string } `yaml:"env"`
+				} `yaml:"containers"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	}
+	node := all["Deployment cove/cove"].Spec
+	if err := node.Decode(&deployment); err != nil {
+		t.Fatal(err)
+	}
+	if got := deployment.Template.Metadata.Labels["io.cove.role"]; got != "hub" {
+		t.Errorf("the hub's Pod has role %q, which the policy of sandboxes does not let in", got)
+	}
+	if deployment.Template.Spec.Account != "cove" || len(deployment.Template.Spec.Containers) != 1 {
+		t.Errorf("got %+v, want one container with the service account", deployment.Template.Spec)
+	}
+}

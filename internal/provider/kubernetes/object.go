@@ -1,0 +1,286 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The objects of the API that we use, with the fields that we set or read.
+
+type meta struct {
+	Name              string            `json:"name,omitempty"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	DeletionTimestamp *time.Time        `json:"deletionTimestamp,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+	OwnerReferences   []ownerReference  `json:"ownerReferences,omitempty"`
+}
+
+type ownerReference struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+type object struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   meta   `json:"metadata"`
+}
+
+// list is a list of any kind.
+type list[T any] struct {
+	Metadata struct {
+		ResourceVersion string `json:"resourceVersion"`
+		Continue        string `json:"continue"`
+	} `json:"metadata"`
+	Items []T `json:"items"`
+}
+
+type watchEvent struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// status is an error of the API.
+type status struct {
+	Code    int    `json:"code"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+type secret struct {
+	object
+	Type string            `json:"type,omitempty"`
+	Data map[string][]byte `json:"data,omitempty"`
+}
+
+type pod struct {
+	object
+	Spec podSpec `json:"spec"`
+}
+
+type podSpec struct {
+	Hostname                      string           `json:"hostname,omitempty"`
+	RestartPolicy                 string           `json:"restartPolicy"`
+	AutomountServiceAccountToken  *bool            `json:"automountServiceAccountToken"`
+	EnableServiceLinks            *bool            `json:"enableServiceLinks"`
+	HostUsers                     *bool            `json:"hostUsers,omitempty"`
+	RuntimeClassName              string           `json:"runtimeClassName,omitempty"`
+	TerminationGracePeriodSeconds *int64           `json:"terminationGracePeriodSeconds,omitempty"`
+	DNSPolicy                     string           `json:"dnsPolicy"`
+	DNSConfig                     dnsConfig        `json:"dnsConfig"`
+	SecurityContext               podSecurity      `json:"securityContext"`
+	ImagePullSecrets              []localReference `json:"imagePullSecrets,omitempty"`
+	InitContainers                []containerSpec  `json:"initContainers"`
+	Containers                    []containerSpec  `json:"containers"`
+	Volumes                       []volumeSpec     `json:"volumes"`
+}
+
+type dnsConfig struct {
+	Nameservers []string `json:"nameservers"`
+}
+
+type localReference struct {
+	Name string `json:"name"`
+}
+
+type podSecurity struct {
+	RunAsNonRoot        *bool   `json:"runAsNonRoot,omitempty"`
+	RunAsUser           *int64  `json:"runAsUser,omitempty"`
+	RunAsGroup          *int64  `json:"runAsGroup,omitempty"`
+	FSGroup             *int64  `json:"fsGroup,omitempty"`
+	FSGroupChangePolicy string  `json:"fsGroupChangePolicy,omitempty"`
+	SeccompProfile      seccomp `json:"seccompProfile"`
+}
+
+type seccomp struct {
+	Type             string `json:"type"`
+	LocalhostProfile string `json:"localhostProfile,omitempty"`
+}
+
+type containerSecurity struct {
+	Privileged               bool         `json:"privileged"`
+	AllowPrivilegeEscalation *bool        `json:"allowPrivilegeEscalation"`
+	ReadOnlyRootFilesystem   bool         `json:"readOnlyRootFilesystem,omitempty"`
+	RunAsNonRoot             *bool        `json:"runAsNonRoot,omitempty"`
+	RunAsUser                *int64       `json:"runAsUser,omitempty"`
+	Capabilities             capabilities `json:"capabilities"`
+}
+
+type capabilities struct {
+	Drop []string `json:"drop"`
+	Add  []string `json:"add,omitempty"`
+}
+
+type containerSpec struct {
+	Name            string            `json:"name"`
+	Image           string            `json:"image,omitempty"`
+	ImagePullPolicy string            `json:"imagePullPolicy,omitempty"`
+	Command         []string          `json:"command,omitempty"`
+	Resources       resources         `json:"resources"`
+	Ports           []portSpec        `json:"ports,omitempty"`
+	ReadinessProbe  *probeSpec        `json:"readinessProbe,omitempty"`
+	SecurityContext containerSecurity `json:"securityContext"`
+	VolumeMounts    []mountSpec       `json:"volumeMounts"`
+}
+
+type resources struct {
+	Requests map[string]string `json:"requests,omitempty"`
+	Limits   map[string]string `json:"limits,omitempty"`
+}
+
+type portSpec struct {
+	Name          string `json:"name"`
+	ContainerPort int    `json:"containerPort"`
+}
+
+type probeSpec struct {
+	Exec struct {
+		Command []string `json:"command"`
+	} `json:"exec"`
+	PeriodSeconds  int `json:"periodSeconds"`
+	TimeoutSeconds int `json:"timeoutSeconds"`
+}
+
+type mountSpec struct {
+	Name      string `json:"name"`
+	MountPath string `json:"mountPath"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+type volumeSpec struct {
+	Name     string          `json:"name"`
+	EmptyDir *emptyDirSource `json:"emptyDir,omitempty"`
+	Secret   *secretSource   `json:"secret,omitempty"`
+	Claim    *claimSource    `json:"persistentVolumeClaim,omitempty"`
+}
+
+type emptyDirSource struct {
+	Medium    string `json:"medium,omitempty"`
+	SizeLimit string `json:"sizeLimit,omitempty"`
+}
+
+type secretSource struct {
+	SecretName  string    `json:"secretName"`
+	DefaultMode int       `json:"defaultMode"`
+	Items       []keyPath `json:"items"`
+}
+
+type keyPath struct {
+	Key  string `json:"key"`
+	Path string `json:"path"`
+}
+
+type claimSource struct {
+	ClaimName string `json:"claimName"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+// podState is what we read of a Pod.
+type podState struct {
+	object
+	Status podStatus `json:"status"`
+}
+
+type podStatus struct {
+	Phase                 string            `json:"phase"`
+	Reason                string            `json:"reason"`
+	Message               string            `json:"message"`
+	PodIP                 string            `json:"podIP"`
+	Conditions            []condition       `json:"conditions"`
+	InitContainerStatuses []containerStatus `json:"initContainerStatuses"`
+	ContainerStatuses     []containerStatus `json:"containerStatuses"`
+}
+
+type condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+type containerStatus struct {
+	Name  string         `json:"name"`
+	State containerState `json:"state"`
+}
+
+type containerState struct {
+	Waiting    *waitingState    `json:"waiting"`
+	Running    *struct{}        `json:"running"`
+	Terminated *terminatedState `json:"terminated"`
+}
+
+type waitingState struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+type terminatedState struct {
+	ExitCode int    `json:"exitCode"`
+	Signal   int    `json:"signal"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message"`
+}
+
+type claim struct {
+	object
+	Spec   claimSpec `json:"spec"`
+	Status struct {
+		Phase    string            `json:"phase,omitempty"`
+		Capacity map[string]string `json:"capacity,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+type claimSpec struct {
+	AccessModes      []string  `json:"accessModes"`
+	StorageClassName *string   `json:"storageClassName,omitempty"`
+	Resources        resources `json:"resources"`
+}
+
+type networkPolicy struct {
+	object
+	Spec networkPolicySpec `json:"spec"`
+}
+
+type networkPolicySpec struct {
+	PodSelector labelSelector `json:"podSelector"`
+	PolicyTypes []string      `json:"policyTypes"`
+	Ingress     []ingressRule `json:"ingress"`
+	Egress      []struct{}    `json:"egress"`
+}
+
+type labelSelector struct {
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+type ingressRule struct {
+	From  []policyPeer `json:"from"`
+	Ports []policyPort `json:"ports"`
+}
+
+type policyPeer struct {
+	NamespaceSelector labelSelector `json:"namespaceSelector"`
+	PodSelector       labelSelector `json:"podSelector"`
+}
+
+type policyPort struct {
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+}
+
+type lease struct {
+	object
+	Spec leaseSpec `json:"spec"`
+}
+
+type leaseSpec struct {
+	HolderIdentity       string `json:"holderIdentity"`
+	LeaseDurationSeconds int    `json:"leaseDurationSeconds,omitempty"`
+	AcquireTime          string `json:"acquireTime,omitempty"`
+	RenewTime            string `json:"renewTime,omitempty"`
+	LeaseTransitions     int    `json:"leaseTransitions"`
+}

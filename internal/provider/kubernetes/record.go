@@ -1,0 +1,206 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/tunnel"
+)
+
+// The labels and annotations of our objects.
+const (
+	labelHub    = "io.cove.hub"  // the hub's name
+	labelKind   = "io.cove.kind" // one of those below
+	labelID     = "io.cove.id"
+	labelOwner  = "io.cove.owner" // a hash: an owner can have any name
+	labelRole   = "io.cove.role"  // of the hub's own Pods
+	roleHub     = "hub"
+	noteName    = "io.cove.name"
+	noteOwner   = "io.cove.owner"
+	noteVolume  = "io.cove.volume"
+	noteCreated = "io.cove.created"
+	kindSandbox = "sandbox"
+	kindHub     = "hub"
+	kindVolume  = "volume"
+	recordName  = "record.json"
+	logName     = "log"
+)
+
+// selector selects our objects of a kind.
+func (s *session) selector(kind string) string {
+	return labelHub + "=" + s.cfg.Name + "," + labelKind + "=" + kind
+}
+
+// labels are those of every object of a sandbox. The labels of users are not among them: they
+// could make Services of others select a sandbox.
+func (s *session) labels(sb sandbox.Sandbox) map[string]string {
+	return map[string]string{labelHub: s.cfg.Name, labelKind: kindSandbox, labelID: sb.ID, labelOwner: shorten(sha256.Sum256([]byte(sb.Spec.Owner)))}
+}
+
+func notes(sb sandbox.Sandbox) map[string]string {
+	return map[string]string{noteName: sb.Spec.Name, noteOwner: sb.Spec.Owner, noteCreated: sb.Created.UTC().Format(time.RFC3339Nano)}
+}
+
+// record is everything about a sandbox.
+type record struct {
+	Sandbox sandbox.Sandbox `json:"sandbox"`
+	// Generation counts the Pods that the sandbox has had.
+	Generation int    `json:"generation,omitempty"`
+	Pin        string `json:"pin"` // of the key of the sandbox
+}
+
+// podName names the Pod of the present generation.
+func (r record) podName() string {
+	if r.Generation == 0 {
+		return r.Sandbox.ID
+	}
+	return fmt.Sprintf("%s-%d", r.Sandbox.ID, r.Generation)
+}
+
+// box is a sandbox; only who has acquired its row uses it, except where.
+type box struct {
+	rec     record
+	uid     string // of the Secret
+	version string // of the Secret
+	kept    []byte // what the Secret holds as the record
+	where   where
+	tunnel  *tunnel.Client
+	egress  interface{ Close() error }
+}
+
+// close ends what the box keeps open.
+func (b *box) close() {
+	if b.egress != nil {
+		b.egress.Close()
+		b.egress = nil
+	}
+}
+
+// where is the Pod that connections go to, if there is one at the moment.
+type where struct {
+	mu      sync.Mutex
+	pod, ip string
+	changed chan struct{}
+}
+
+func (w *where) set(pod, ip string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pod == pod && w.ip == ip {
+		return
+	}
+	w.pod, w.ip = pod, ip
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// get returns the Pod, and what is closed when it changes.
+func (w *where) get() (pod, ip string, changed <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.changed == nil {
+		w.changed = make(chan struct{})
+	}
+	return w.pod, w.ip, w.changed
+}
+
+// newSecret is the Secret of a new sandbox.
+func (r *runner) newSecret(b *box) (secret, error) {
+	cert, key, err := tunnel.NewIdentity()
+	if err != nil {
+		return secret{}, err
+	}
+	if b.rec.Pin, err = tunnel.Pin(cert); err != nil {
+		return secret{}, err
+	}
+	s := secret{object: object{"v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}}, Type: "Opaque"}
+	s.Data = map[string][]byte{container.CertName: cert, container.KeyName: key}
+	if s.Data[container.PlanName], err = json.Marshal(r.plan(b.rec.Sandbox.Spec)); err != nil {
+		return secret{}, err
+	}
+	s.Data[recordName], err = json.Marshal(b.rec)
+	return s, err
+}
+
+// remember notes what the cluster holds.
+func (b *box) remember(s secret) {
+	b.uid, b.version, b.kept = s.Metadata.UID, s.Metadata.ResourceVersion, s.Data[recordName]
+}
+
+// save writes the record, and more data, with one patch that succeeds only if nobody has
+// changed the record since.
+func (r *runner) save(ctx context.Context, b *box, more map[string][]byte) error {
+	call, cancel := steady(ctx)
+	defer cancel()
+	raw, err := json.Marshal(b.rec)
+	if err != nil {
+		return err
+	}
+	data := map[string][]byte{recordName: raw}
+	maps.Copy(data, more)
+	sb, now := b.rec.Sandbox, secret{}
+	for range 5 {
+		change := map[string]any{"data": data, "metadata": map[string]any{"resourceVersion": b.version, "labels": r.labels(sb), "annotations": notes(sb)}}
+		var got secret
+		if err = r.client.patch(call, secrets, []string{sb.ID}, asMergePatch, change, &got); err == nil {
+			b.remember(got)
+			return nil
+		}
+		if !isConflict(err) {
+			break
+		}
+		if err := r.client.get(call, secrets, sb.ID, &now); err != nil {
+			return fmt.Errorf("read the record of the sandbox: %w", err)
+		}
+		switch {
+		case bytes.Equal(now.Data[recordName], raw): // an earlier attempt, whose answer was lost
+			b.remember(now)
+			return nil
+		case !bytes.Equal(now.Data[recordName], b.kept):
+			return fmt.Errorf("save the record of the sandbox: %w: another hub has changed it", sandbox.ErrInUse)
+		}
+		b.version = now.Metadata.ResourceVersion // only a label or so has changed
+	}
+	return fmt.Errorf("save the record of the sandbox: %w", err)
+}
+
+// identity is the key of the hub, in PEM.
+type identity struct {
+	cert, key []byte
+	pin       string
+}
+
+// loadIdentity reads the key of the hub, or makes one.
+func (s *session) loadIdentity(ctx context.Context) (identity, error) {
+	name := "cove-hub-" + s.cfg.Name
+	var got secret
+	err := s.client.get(ctx, secrets, name, &got)
+	if isMissing(err) {
+		cert, key, err := tunnel.NewIdentity()
+		if err != nil {
+			return identity{}, err
+		}
+		fresh := secret{object: object{"v1", "Secret", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub}, Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}},
+			Type: "Opaque", Data: map[string][]byte{container.CertName: cert, container.KeyName: key}}
+		if err := s.client.create(ctx, secrets, fresh, &got); err != nil {
+			return identity{}, err
+		}
+	} else if err != nil {
+		return identity{}, err
+	}
+	id := identity{cert: got.Data[container.CertName], key: got.Data[container.KeyName]}
+	if id.pin, err = tunnel.Pin(id.cert); err != nil {
+		return identity{}, fmt.Errorf("Secret %q: %w; delete it for a new key, which no existing sandbox accepts", name, err)
+	}
+	return id, nil
+}

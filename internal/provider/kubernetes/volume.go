@@ -1,0 +1,186 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// volumes is the claims of volumes and homes.
+type volumes struct {
+	*session
+	mu sync.Mutex // held while volumes are created and deleted
+}
+
+// name is the cluster's name of a volume.
+func (o *volumes) name(owner, name string) string {
+	return "cove-" + o.cfg.Name + "-" + shorten(sha256.Sum256([]byte(owner))) + "-" + name
+}
+
+// newClaim is a claim of some size.
+func (o *volumes) newClaim(m meta, size int64, mode string) claim {
+	c := claim{object: object{"v1", "PersistentVolumeClaim", m}}
+	c.Spec = claimSpec{AccessModes: []string{mode}, Resources: resources{Requests: map[string]string{"storage": number(size)}}}
+	if o.cfg.StorageClass != "" {
+		c.Spec.StorageClassName = &o.cfg.StorageClass
+	}
+	return c
+}
+
+// use creates the claims that a new sandbox needs and that do not exist. The sandbox is in the
+// table by now, so nobody deletes its volumes.
+func (o *volumes) use(ctx context.Context, b *box) error {
+	sb := b.rec.Sandbox
+	if o.cfg.Persistent {
+		m := meta{Name: sb.ID, Labels: o.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}
+		if err := o.client.create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
+			return fmt.Errorf("create PersistentVolumeClaim: %w", explain(err))
+		}
+	}
+	return o.alone(func() error {
+		for _, v := range sb.Spec.Volumes {
+			if _, err := o.create(ctx, sb.Spec.Owner, v.Name); err != nil && !isConflict(err) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// create creates a volume; a conflict says that it exists.
+func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.VolumeInfo, error) {
+	call, cancel := steady(ctx)
+	defer cancel()
+	mode := "ReadWriteOnce"
+	if o.cfg.SharedVolumes {
+		mode = "ReadWriteMany"
+	}
+	m := meta{Name: o.name(owner, name), Labels: map[string]string{labelHub: o.cfg.Name, labelKind: kindVolume, labelOwner: shorten(sha256.Sum256([]byte(owner)))},
+		Annotations: map[string]string{noteVolume: name, noteOwner: owner, noteCreated: time.Now().UTC().Format(time.RFC3339Nano)}}
+	var made claim
+	if err := o.client.create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {
+		return sandbox.VolumeInfo{}, fmt.Errorf("create volume: %w", explain(err))
+	}
+	return made.volume(), nil
+}
+
+// volume describes the volume of a claim.
+func (c claim) volume() sandbox.VolumeInfo {
+	notes := c.Metadata.Annotations
+	info := sandbox.VolumeInfo{Name: notes[noteVolume], Owner: notes[noteOwner], Sandboxes: []string{}, Limit: quantity(c.Spec.Resources.Requests["storage"])}
+	info.Size = quantity(c.Status.Capacity["storage"])
+	info.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
+	return info
+}
+
+// quantity reads a number of bytes as the API writes it; 0 if it cannot be read.
+func quantity(text string) int64 {
+	digits := strings.TrimRight(text, "EPTGMkKi")
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0
+	}
+	unit := map[string]float64{"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}[text[len(digits):]]
+	return int64(n * unit)
+}
+
+// alone calls do while nobody else creates or deletes volumes.
+func (o *volumes) alone(do func() error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return do()
+}
+
+// CreateVolume implements sandbox.Volumer.
+func (p *Provider) CreateVolume(ctx context.Context, owner, name string) (info sandbox.VolumeInfo, err error) {
+	ctx, done, err := p.table.Begin(ctx)
+	if err != nil {
+		return info, err
+	}
+	defer done()
+	if err := sandbox.CheckName(name); err != nil {
+		return info, fmt.Errorf("%w: volume: %w", sandbox.ErrInvalid, err)
+	}
+	err = p.volumes.alone(func() error {
+		info, err = p.volumes.create(ctx, owner, name)
+		return err
+	})
+	if isConflict(err) {
+		err = fmt.Errorf("%w: volume %q", sandbox.ErrConflict, name)
+	}
+	return info, err
+}
+
+// Volumes implements sandbox.Volumer.
+func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeInfo, error) {
+	ctx, done, err := p.table.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	found, _, err := listAll[claim](ctx, p.client, claims, p.selector(kindVolume))
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	boxes, err := p.table.List(sandbox.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	all := []sandbox.VolumeInfo{}
+	for _, c := range found {
+		if info := c.volume(); c.Metadata.DeletionTimestamp == nil && (owner == "" || owner == info.Owner) {
+			info.Sandboxes = sandbox.VolumeUsers(boxes, info.Owner, info.Name)
+			all = append(all, info)
+		}
+	}
+	slices.SortFunc(all, func(a, b sandbox.VolumeInfo) int {
+		return cmp.Or(strings.Compare(a.Owner, b.Owner), strings.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// DeleteVolume implements sandbox.Volumer.
+func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
+	ctx, done, err := p.table.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if sandbox.CheckName(name) != nil {
+		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
+	}
+	return p.volumes.alone(func() error { return p.deleteVolume(ctx, owner, name) })
+}
+
+func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
+	var found claim
+	err := p.client.get(ctx, claims, p.volumes.name(owner, name), &found)
+	if isMissing(err) || err == nil && (found.Metadata.Annotations[noteOwner] != owner || found.Metadata.DeletionTimestamp != nil) {
+		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
+	}
+	if err != nil {
+		return fmt.Errorf("find volume: %w", err)
+	}
+	boxes, err := p.table.List(sandbox.Filter{})
+	if err != nil {
+		return err
+	}
+	if users := sandbox.VolumeUsers(boxes, owner, name); len(users) > 0 {
+		return fmt.Errorf("%w: volume %q is used by %s; delete that first", sandbox.ErrState, name, strings.Join(users, ", "))
+	}
+	call, cancel := steady(ctx)
+	defer cancel()
+	if err := p.client.remove(call, claims, found.Metadata.Name, -1); err != nil {
+		return fmt.Errorf("delete volume: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// ErrRefused is the answer of a sandbox that lets the hub in but cannot do what it wants.
+var ErrRefused = errors.New("refused by the sandbox")
+
+// Client is the hub's end.
+type Client struct {
+	tls  *tls.Config
+	open func(context.Context) (net.Conn, error)
+}
+
+// NewClient returns the hub's end with an identity, for the sandbox whose key has a pin. Open
+// opens connections to the sandbox.
+func NewClient(cert, key []byte, sandbox string, open func(context.Context) (net.Conn, error)) (*Client, error) {
+	settings, err := configure(cert, key, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{tls: settings, open: open}, nil
+}
+
+// Via returns a client of the same sandbox that opens connections in another way.
+func (c *Client) Via(open func(context.Context) (net.Conn, error)) *Client {
+	return &Client{tls: c.tls, open: open}
+}
+
+// Dial connects to a port inside; 0 is the server.
+func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	conn, err := c.request(ctx, verbDial, port, true)
+	if err != nil {
+		return nil, fmt.Errorf("dial port %d inside: %w", port, err)
+	}
+	return conn, nil
+}
+
+// maxStats bounds what a sandbox says about itself.
+const maxStats = 16 << 10
+
+// Stats asks what the sandbox uses.
+func (c *Client) Stats(ctx context.Context) ([]byte, error) {
+	conn, err := c.request(ctx, verbStats, 0, true)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	conn.SetDeadline(time.Now().Add(handshakeTime))
+	return io.ReadAll(io.LimitReader(conn, maxStats))
+}
+
+// request opens a connection and, if wait is set, waits for the answer.
+func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	raw, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, c.tls)
+	if err := begin(ctx, conn, verb, port, wait); err != nil {
+		raw.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+func begin(ctx context.Context, conn *tls.Conn, verb byte, port int, wait bool) error {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := conn.Write(binary.BigEndian.AppendUint16([]byte{verb}, uint16(port))); err != nil {
+		return err
+	}
+	if wait {
+		if err := readAnswer(conn); err != nil {
+			return err
+		}
+	}
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func readAnswer(conn net.Conn) error {
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return err
+	}
+	if status[0] == granted {
+		return nil
+	}
+	conn.SetReadDeadline(time.Now().Add(handshakeTime))
+	reason, err := io.ReadAll(io.LimitReader(conn, maxReason))
+	if err != nil && len(reason) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, reason)
+}
+
+// maxReady is how many connections are kept ready for a sandbox with a burst of outgoing ones.
+const maxReady = 16
+
+// Pauses between attempts to reach a sandbox.
+const (
+	minRetry = 20 * time.Millisecond
+	maxRetry = 5 * time.Second
+)
+
+// Listen accepts the outgoing connections of the sandbox, until the listener is closed. It keeps
+// one connection ready, and more while more are asked for at once.
+func (c *Client) Listen(address net.Addr) net.Listener {
+	l := &listener{client: c, address: address, accepted: make(chan net.Conn)}
+	l.life, l.end = context.WithCancel(context.Background())
+	l.keepReady(1)
+	return l
+}
+
+type listener struct {
+	client   *Client
+	address  net.Addr
+	accepted chan net.Conn
+	life     context.Context
+	end      context.CancelFunc
+
+	mu    sync.Mutex
+	ready int
+	work  sync.WaitGroup
+}
+
+// keepReady makes at least n connections ready.
+func (l *listener) keepReady(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ; l.ready < min(n, maxReady) && l.life.Err() == nil; l.ready++ {
+		l.work.Go(l.wait)
+	}
+}
+
+// wait waits for one outgoing connection, and hands it out.
+func (l *listener) wait() {
+	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
+		began := time.Now()
+		conn, others, err := l.client.accept(l.life)
+		if err == nil {
+			l.mu.Lock()
+			l.ready--
+			l.mu.Unlock()
+			l.keepReady(1 + others)
+			select {
+			case l.accepted <- conn:
+			case <-l.life.Done():
+				conn.Close()
+			}
+			return
+		}
+		if time.Since(began) > maxRetry {
+			pause = minRetry
+		}
+		select {
+		case <-l.life.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// accept returns the next outgoing connection, and how many others wait inside.
+func (c *Client) accept(ctx context.Context) (conn net.Conn, others int, err error) {
+	conn, err = c.request(ctx, verbAccept, 0, false)
+	if err != nil {
+		return nil, 0, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = readAnswer(conn)
+	var count [1]byte
+	if err == nil {
+		_, err = io.ReadFull(conn, count[:])
+	}
+	if err == nil {
+		_, err = conn.Write([]byte{granted})
+	}
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, 0, err
+	}
+	return conn, int(count[0]), nil
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.life.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the listener and everything that waits; connections that were accepted stay.
+func (l *listener) Close() error {
+	l.mu.Lock() // then nobody adds work any more
+	l.end()
+	l.mu.Unlock()
+	l.work.Wait()
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return l.address }

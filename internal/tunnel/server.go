@@ -1,0 +1,298 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// ServerConfig is what the sandbox's end needs. All fields are required.
+type ServerConfig struct {
+	Cert, Key []byte // its identity, in PEM
+	Hub       string // the pin of the hub's key
+	// Dial connects to a port inside; 0 is the server.
+	Dial func(ctx context.Context, port int) (net.Conn, error)
+	// Stats describes what the sandbox uses.
+	Stats func() []byte
+}
+
+// Server is the sandbox's end.
+type Server struct {
+	cfg ServerConfig
+	tls *tls.Config
+
+	mu      sync.Mutex
+	closed  bool
+	parked  []*parked      // connections of the hub that wait for verbAccept, newest last
+	waiting []chan *parked // outgoing connections that wait for one, oldest first
+}
+
+// parked is a connection of the hub that waits to become an outgoing one.
+type parked struct {
+	net.Conn
+	gone chan struct{} // closed when it is not ours any more
+}
+
+// The limits of what others can make us hold.
+const (
+	maxHandshakes = 256  // of strangers
+	maxConns      = 2048 // of the hub
+	maxParked     = 64
+	maxOutgoing   = 512
+	// outgoingPatience is how long an outgoing connection waits for the hub, which may be
+	// restarting.
+	outgoingPatience = 15 * time.Second
+)
+
+// NewServer returns the sandbox's end.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	settings, err := configure(cfg.Cert, cfg.Key, cfg.Hub)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg, tls: settings}, nil
+}
+
+// Serve serves the hub until the listener is closed.
+func (s *Server) Serve(l net.Listener) {
+	handshakes, conns := make(chan struct{}, maxHandshakes), make(chan struct{}, maxConns)
+	each(l, func(c net.Conn) {
+		select {
+		case handshakes <- struct{}{}:
+		default:
+			c.Close()
+			return
+		}
+		go func() {
+			secure, verb, port, err := s.receive(c)
+			<-handshakes
+			if err != nil {
+				c.Close()
+				return
+			}
+			select {
+			case conns <- struct{}{}:
+				defer func() { <-conns }()
+				s.answer(secure, verb, port)
+			default:
+				refuse(secure, "too many connections to this sandbox")
+				secure.Close()
+			}
+		}()
+	})
+}
+
+// each calls f with every connection until the listener is closed.
+func each(l net.Listener, f func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(10 * time.Millisecond) // most likely out of descriptors; some will be closed
+		default:
+			f(c)
+		}
+	}
+}
+
+// receive lets the hub in, and nobody else, and reads what it wants.
+func (s *Server) receive(c net.Conn) (secure *tls.Conn, verb byte, port int, err error) {
+	secure = tls.Server(c, s.tls)
+	c.SetDeadline(time.Now().Add(handshakeTime))
+	var request [3]byte
+	if _, err := io.ReadFull(secure, request[:]); err != nil {
+		return nil, 0, 0, err
+	}
+	c.SetDeadline(time.Time{})
+	return secure, request[0], int(binary.BigEndian.Uint16(request[1:])), nil
+}
+
+func (s *Server) answer(c *tls.Conn, verb byte, port int) {
+	defer c.Close()
+	switch verb {
+	case verbDial:
+		ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+		inside, err := s.cfg.Dial(ctx, port)
+		cancel()
+		if err != nil {
+			refuse(c, err.Error())
+			return
+		}
+		if _, err := c.Write([]byte{granted}); err != nil {
+			inside.Close()
+			return
+		}
+		relay(c, inside)
+	case verbAccept:
+		p := &parked{Conn: c, gone: make(chan struct{})}
+		s.park(p)
+		<-p.gone
+	case verbStats:
+		c.SetDeadline(time.Now().Add(handshakeTime))
+		c.Write(append([]byte{granted}, s.cfg.Stats()...))
+	default:
+		refuse(c, "this sandbox is of a version that does not know this request")
+	}
+}
+
+func refuse(c net.Conn, reason string) {
+	c.SetDeadline(time.Now().Add(handshakeTime))
+	c.Write(append([]byte{refused}, reason[:min(len(reason), maxReason)]...))
+}
+
+// park hands a connection of the hub to who waits longest, or keeps it.
+func (s *Server) park(p *parked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) > 0 {
+		s.waiting[0] <- p
+		s.waiting = s.waiting[1:]
+		return
+	}
+	if s.closed {
+		close(p.gone)
+		return
+	}
+	s.parked = append(s.parked, p)
+	if len(s.parked) > maxParked { // those of a hub that is gone
+		close(s.parked[0].gone)
+		s.parked = s.parked[1:]
+	}
+}
+
+// Close ends what waits for programs inside. Whoever serves closes the listeners.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, p := range s.parked {
+		close(p.gone)
+	}
+	s.parked = nil
+}
+
+// take returns the newest connection of the hub, since older ones may be those of a hub that
+// is gone, and how many others wait for one.
+func (s *Server) take(patience <-chan time.Time) (p *parked, others int) {
+	s.mu.Lock()
+	if n := len(s.parked); n > 0 {
+		p, s.parked = s.parked[n-1], s.parked[:n-1]
+		others = len(s.waiting)
+		s.mu.Unlock()
+		return p, others
+	}
+	turn := make(chan *parked, 1)
+	s.waiting = append(s.waiting, turn)
+	s.mu.Unlock()
+	select {
+	case p = <-turn:
+	case <-patience:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range s.waiting {
+		if w == turn {
+			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
+			break
+		}
+	}
+	if p == nil {
+		select {
+		case p = <-turn: // at the last moment
+		default:
+		}
+	}
+	return p, len(s.waiting)
+}
+
+// ServeOutgoing brings the connections of programs inside to the hub, until the listener is
+// closed.
+func (s *Server) ServeOutgoing(l net.Listener) {
+	slots := make(chan struct{}, maxOutgoing)
+	each(l, func(c net.Conn) {
+		select {
+		case slots <- struct{}{}:
+			go func() {
+				defer func() { c.Close(); <-slots }()
+				s.bringOut(c)
+			}()
+		default:
+			c.Close()
+		}
+	})
+}
+
+func (s *Server) bringOut(c net.Conn) {
+	patience := time.NewTimer(outgoingPatience)
+	defer patience.Stop()
+	for {
+		p, others := s.take(patience.C)
+		if p == nil {
+			return
+		}
+		if offer(p, others) {
+			relay(p, c)
+			close(p.gone)
+			return
+		}
+		close(p.gone)
+	}
+}
+
+// offer asks the hub whether it still accepts what it has parked.
+func offer(c net.Conn, others int) bool {
+	c.SetDeadline(time.Now().Add(handshakeTime))
+	if _, err := c.Write([]byte{granted, byte(min(others, 255))}); err != nil {
+		return false
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return false
+	}
+	c.SetDeadline(time.Time{})
+	return true
+}
+
+// relay carries bytes in both directions until both have ended, and closes both connections.
+func relay(a, b net.Conn) {
+	var wg sync.WaitGroup
+	wg.Go(func() { copyHalf(a, b) })
+	wg.Go(func() { copyHalf(b, a) })
+	wg.Wait()
+	a.Close()
+	b.Close()
+}
+
+// copyHalf carries one direction. An end is passed on; a failure ends both.
+func copyHalf(to, from net.Conn) {
+	_, err := io.Copy(bare{to}, bare{from})
+	half, ok := unwrap(to).(interface{ CloseWrite() error })
+	if ok && err == nil {
+		err = half.CloseWrite()
+	}
+	if !ok || err != nil {
+		to.Close()
+		from.Close()
+	}
+}
+
+// unwrap finds the connection below.
+func unwrap(c net.Conn) net.Conn {
+	if p, ok := c.(*parked); ok {
+		return p.Conn
+	}
+	return c
+}
+
+// bare hides what a connection can do beyond reading and writing, which would splice what
+// must be encrypted.
+type bare struct{ c net.Conn }
+
+func (b bare) Read(p []byte) (int, error)  { return b.c.Read(p) }
+func (b bare) Write(p []byte) (int, error) { return b.c.Write(p) }

@@ -1,0 +1,108 @@
+// Package tunnel connects the hub with a sandbox that it reaches over a network: the hub
+// dials ports inside, and accepts the connections that programs inside make.
+//
+// Both ends prove who they are with a key that the other knows, over TLS 1.3: nobody but the
+// hub gets in, wherever the sandbox's port can be reached from, and nobody can pose as the
+// sandbox. All connections are opened by the hub, so a sandbox needs no network of its own.
+//
+// A connection begins with a request of three bytes, a verb and a port, and its answer: a
+// byte that says whether it succeeded and, if not, the reason. Then it carries bytes.
+package tunnel
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// What the hub asks for.
+const (
+	verbDial   = 'd' // a connection to a port inside; 0 is the server
+	verbAccept = 'a' // the next outgoing connection
+	verbStats  = 's' // what the sandbox uses
+)
+
+// The first byte of an answer.
+const (
+	granted = 0
+	refused = 1 // followed by the reason
+)
+
+const (
+	protocol = "cove-tunnel/1"
+	// maxReason bounds a reason, which the sandbox chooses.
+	maxReason = 512
+	// handshakeTime bounds everything up to the answer, except the wait of verbAccept.
+	handshakeTime = 10 * time.Second
+)
+
+// NewIdentity returns a new key with its certificate, in PEM. Certificates carry keys only: who
+// knows the pin of one needs no authority and no date.
+func NewIdentity() (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<36, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
+}
+
+// Pin identifies the key of a certificate in PEM.
+func Pin(cert []byte) (string, error) {
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		return "", errors.New("no certificate in PEM")
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return pinOf(parsed), nil
+}
+
+func pinOf(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// configure returns the settings of an end with an identity, which talks to the key of a pin
+// only.
+func configure(cert, key []byte, peer string) (*tls.Config, error) {
+	if len(peer) != 2*sha256.Size {
+		return nil, fmt.Errorf("invalid pin %.80q", peer)
+	}
+	own, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{protocol},
+		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
+		InsecureSkipVerify: true, // the pin is verified instead
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || subtle.ConstantTimeCompare([]byte(pinOf(state.PeerCertificates[0])), []byte(peer)) != 1 {
+				return errors.New("the other end has another key")
+			}
+			return nil
+		},
+	}, nil
+}
