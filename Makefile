@@ -7,7 +7,7 @@ STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.co
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run test build dist check gen bench fuzz nightly deps clean web image
+.PHONY: run test build dist check gen bench fuzz nightly deps clean web image image-hub
 
 run: deps-run build ## install what is missing, build, serve on 127.0.0.1:8080
 	AIO_VENV=$${AIO_VENV:-$(CURDIR)/.venv} exec bin/aio serve
@@ -68,6 +68,9 @@ web: ## fetch the third-party parts of the pages anew
 TARGET ?= full
 image: build ## cove-sandbox:latest, with Docker; TARGET=slim for the small one, BASE for another Debian than that of the registry
 	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
+
+image-hub: build ## cove-hub:latest, the hub with the programs of its sandboxes, for Kubernetes
+	docker build -f deploy/Dockerfile --target hub $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-hub:latest .
 
 clean:
 	rm -rf bin dist

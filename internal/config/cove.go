@@ -59,8 +59,28 @@ type Cove struct {
 	OTLPHeaders  []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"HTTP headers to send to the collector, each name=value."`
 
 	// Where sandboxes run.
-	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker" doc:"What runs sandboxes: this machine (local), or its Docker engine (docker)."`
+	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker,kubernetes" doc:"What runs sandboxes: this machine (local), its Docker engine (docker), or a Kubernetes cluster (kubernetes)."`
 	DockerHost string `key:"docker_host" env:"COVE_DOCKER_HOST" doc:"Socket of the Docker engine; empty means unix:///var/run/docker.sock. The engine must see the state directory at the same path."`
+
+	// Kubernetes.
+	Kubeconfig          string        `key:"kubernetes_config" env:"COVE_KUBERNETES_CONFIG,KUBECONFIG" doc:"Kubeconfig file of the cluster; empty means the service account of the Pod that the hub runs in."`
+	KubeContext         string        `key:"kubernetes_context" env:"COVE_KUBERNETES_CONTEXT" doc:"Context of the kubeconfig file; empty means its current one."`
+	KubeServiceHost     string        `key:"kubernetes_service_host" env:"KUBERNETES_SERVICE_HOST" doc:"Host of the API server, for the service account of a Pod; the cluster sets it."`
+	KubeServicePort     string        `key:"kubernetes_service_port" env:"KUBERNETES_SERVICE_PORT" default:"443" doc:"Port of the API server, for the service account of a Pod; the cluster sets it."`
+	KubeNamespace       string        `key:"kubernetes_namespace" env:"COVE_KUBERNETES_NAMESPACE" doc:"Namespace of the sandboxes; empty means that of the context or Pod."`
+	KubeName            string        `key:"kubernetes_name" env:"COVE_KUBERNETES_NAME" default:"cove" doc:"Name of the hub, which tells hubs in one namespace apart."`
+	KubeReach           string        `key:"kubernetes_reach" env:"COVE_KUBERNETES_REACH" default:"auto" enum:"auto,pod,api" doc:"How the hub reaches sandboxes: at the addresses of their Pods (pod), or by port forwarding of the API server (api); auto means api with a kubeconfig file, else pod."`
+	KubePrograms        string        `key:"kubernetes_programs_image" env:"COVE_KUBERNETES_PROGRAMS_IMAGE" default:"cove-hub:latest" doc:"Image with the programs that are injected into sandboxes: that of the hub."`
+	KubePullSecrets     []string      `key:"kubernetes_pull_secrets" env:"COVE_KUBERNETES_PULL_SECRETS" doc:"Secrets with registry credentials, for the images of sandboxes."`
+	KubeRuntimeClass    string        `key:"kubernetes_runtime_class" env:"COVE_KUBERNETES_RUNTIME_CLASS" doc:"RuntimeClass of sandboxes that specify no isolation; empty means the cluster's default runtime."`
+	KubeRuntimeClasses  []string      `key:"kubernetes_runtime_classes" env:"COVE_KUBERNETES_RUNTIME_CLASSES" doc:"RuntimeClasses that environments and requests may name as isolation, such as gvisor or kata."`
+	KubeUserNamespaces  bool          `key:"kubernetes_user_namespaces" env:"COVE_KUBERNETES_USER_NAMESPACES" default:"false" doc:"Map the users of sandboxes to other users of the node (hostUsers: false)."`
+	KubeRoot            bool          `key:"kubernetes_root" env:"COVE_KUBERNETES_ROOT" default:"false" doc:"Allow root (sudo) in sandboxes; requires a namespace with the Pod Security level baseline."`
+	KubeSeccomp         string        `key:"kubernetes_seccomp" env:"COVE_KUBERNETES_SECCOMP" doc:"Seccomp profile below the kubelet's seccomp folder, with which Chromium keeps its own sandbox; empty means the profile of the container runtime."`
+	KubeDisk            string        `key:"kubernetes_disk" env:"COVE_KUBERNETES_DISK" default:"ephemeral" enum:"ephemeral,persistent" doc:"Where the homes of sandboxes are: in their Pods (ephemeral), or in a PersistentVolumeClaim for each (persistent), which allows stop and start."`
+	KubeStorageClass    string        `key:"kubernetes_storage_class" env:"COVE_KUBERNETES_STORAGE_CLASS" doc:"StorageClass of homes and volumes; empty means the cluster's default."`
+	KubeSharedVolumes   bool          `key:"kubernetes_shared_volumes" env:"COVE_KUBERNETES_SHARED_VOLUMES" default:"false" doc:"Request volumes that several nodes can mount (ReadWriteMany)."`
+	KubeScheduleTimeout time.Duration `key:"kubernetes_schedule_timeout" env:"COVE_KUBERNETES_SCHEDULE_TIMEOUT" default:"30s" minimum:"1s" doc:"How long a cluster without room may take to add a node before a request fails."`
 
 	// Files and resources of the machine.
 	State   string `key:"state" env:"COVE_STATE" doc:"Directory that holds the sandboxes; empty means /var/lib/cove for root, else cove below XDG_STATE_HOME or ~/.local/state."`
@@ -77,7 +97,7 @@ type Cove struct {
 	// Environments and default settings of sandboxes.
 	Environments       string        `key:"environments" env:"SANDBOX_ENVIRONMENT_CONFIG_FILE" doc:"JSON file of environments, reloaded when it changes."`
 	DefaultEnvironment string        `key:"default_environment" env:"SANDBOX_DEFAULT_ENVIRONMENT" default:"aio" doc:"Environment of sandboxes that specify neither an environment nor an image."`
-	DefaultImage       string        `key:"default_image" env:"SANDBOX_DEFAULT_IMAGE" doc:"Image of the default environment; empty means this machine's own programs or, with Docker, cove-sandbox:latest."`
+	DefaultImage       string        `key:"default_image" env:"SANDBOX_DEFAULT_IMAGE" doc:"Image of the default environment; empty means this machine's own programs or, with Docker and Kubernetes, cove-sandbox:latest."`
 	Pool               int           `key:"pool" env:"COVE_POOL" default:"0" minimum:"0" maximum:"1000" doc:"Number of warm sandboxes of the default environment; the environments file sets it for others."`
 	Timeout            time.Duration `key:"timeout" env:"COVE_TIMEOUT" default:"1h" minimum:"1m" doc:"Default lifetime of a sandbox."`
 	IdleTimeout        time.Duration `key:"idle_timeout" env:"COVE_IDLE_TIMEOUT" default:"10m" minimum:"1m" doc:"Default idle time after which a sandbox counts as idle."`

@@ -66,6 +66,9 @@ func (v *verbs) warnOfOutside(cfg config.Cove) {
 	if cfg.Provider == "docker" {
 		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in the Docker engine; the backup holds keys, secrets and the audit log alone")
 	}
+	if cfg.Provider == "kubernetes" {
+		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster; the backup holds keys, secrets and the audit log alone")
+	}
 	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments, "key of the audit log": cfg.AuditKeyFile} {
 		if file != "" && filepath.Dir(file) != filepath.Clean(cfg.State) {
 			fmt.Fprintf(v.std.Err, "warning: the %s %q is not in the state folder; back it up, too\n", what, file)

@@ -284,6 +284,9 @@ func (h *Hub) Close() error {
 
 // openProvider opens the provider of sandboxes.
 func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandbox.Provider, error) {
+	if cfg.Provider == "kubernetes" { // whose programs are in an image
+		return openKubernetes(ctx, cfg, log)
+	}
 	aio, err := findAio(cfg.Aio)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,93 @@
+//go:build linux
+
+package cove
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+)
+
+// hubEnv is the environment of the hub in the manifests.
+func hubEnv(t *testing.T) (env []string) {
+	t.Helper()
+	data, err := os.ReadFile("../../../deploy/kubernetes/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var m struct {
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Env []struct{ Name, Value string }
+						}
+					}
+				}
+			}
+		}
+		if err := d.Decode(&m); errors.Is(err, io.EOF) {
+			return env
+		} else if err != nil {
+			continue // of another kind, with other types
+		}
+		for _, c := range m.Spec.Template.Spec.Containers {
+			for _, v := range c.Env {
+				env = append(env, v.Name+"="+v.Value)
+			}
+		}
+	}
+}
+
+// TestKubernetesManifest: the hub understands what the manifests tell it.
+func TestKubernetesManifest(t *testing.T) {
+	t.Parallel()
+	env := hubEnv(t)
+	var cfg config.Cove
+	if _, err := config.Load(&cfg, config.Source{Environ: env}); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Provider != "kubernetes" || cfg.KubeNamespace != "cove-sandboxes" || cfg.Listen != "0.0.0.0:10000" || !cfg.Tenants || cfg.State != "/var/lib/cove" || cfg.KubePrograms == "" || cfg.DefaultImage == "" || len(env) != 7 {
+		t.Errorf("got %+v from %q", cfg, env)
+	}
+}
+
+// TestKubernetesConfig: where the hub finds its cluster, and how it reaches sandboxes.
+func TestKubernetesConfig(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config")
+	text := "current-context: a\ncontexts:\n- {name: a, context: {cluster: a, user: a, namespace: boxes}}\nclusters:\n- {name: a, cluster: {server: 'https://api'}}\nusers:\n- {name: a, user: {token: x}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	load := func(env ...string) (kubernetes.Config, error) {
+		var cfg config.Cove
+		if _, err := config.Load(&cfg, config.Source{Environ: append(env, "HOME=/nowhere", "COVE_PROVIDER=kubernetes")}); err != nil {
+			t.Fatal(err)
+		}
+		return kubernetesConfig(cfg)
+	}
+	c, err := load("KUBECONFIG="+file, "COVE_KUBERNETES_DISK=persistent")
+	if err != nil || c.Reach != kubernetes.ReachAPI || c.Namespace != "boxes" || !c.Persistent || c.Access.Token != "x" {
+		t.Errorf("with a kubeconfig: got %+v, %v", c, err)
+	}
+	if c, err = load("KUBECONFIG="+file, "COVE_KUBERNETES_REACH=pod", "COVE_KUBERNETES_NAMESPACE=other"); err != nil || c.Reach != kubernetes.ReachPod || c.Namespace != "other" {
+		t.Errorf("with settings: got %+v, %v", c, err)
+	}
+	if _, err := load(); err == nil || !strings.Contains(err.Error(), "kubernetes_config") {
+		t.Errorf("without a cluster: got %v, want what to set", err)
+	}
+	if _, err := load("KUBECONFIG=" + file + "x"); err == nil {
+		t.Error("a missing file: accepted")
+	}
+}
