@@ -128,21 +128,25 @@ func (c *podCache) tell(name string) {
 
 // follow keeps the table true to what the cluster says, until ctx ends.
 func (p *Provider) follow(ctx context.Context, version string) {
-	for pause := minRetry; ctx.Err() == nil; {
+	pause := minRetry
+	for ctx.Err() == nil {
 		began := time.Now()
-		next, err := p.client.watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
-		version = next
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, errExpired) {
+		var err error
+		if version == "" {
 			version, err = p.relist(ctx)
+		} else {
+			version, err = p.client.watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
 		}
-		if err == nil && time.Since(began) > minRetry { // the server ends a watch from time to time
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errExpired):
+			version = ""
+			continue
+		case err == nil && time.Since(began) > minRetry: // the server ends a watch from time to time
 			pause = minRetry
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			p.cfg.Log.Warn("lost the connection to the API server; trying again", "error", err)
 		}
 		select {
