@@ -53,9 +53,12 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
 		}
 	}
-	whole[len(whole)/2] ^= 1
-	if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 || !strings.Contains(errs, "damaged or cut off") {
-		t.Errorf("restore with a changed bit: got code %d and %q, want 2 and why", code, errs)
+	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
+		whole[at] ^= 1
+		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 || !strings.Contains(errs, "damaged or cut off") {
+			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
+		}
+		whole[at] ^= 1
 	}
 
 	// The machine dies with everything on it.

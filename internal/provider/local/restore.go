@@ -70,7 +70,8 @@ func Restore(ctx context.Context, cfg RestoreConfig, r io.Reader) (_ Restored, e
 	}
 	defer z.Close()
 	s := &restore{ctx: ctx, cfg: cfg, roots: map[string]*tree.Unpacker{}}
-	s.tar = tar.NewReader(&spaceReader{r: z, dir: cfg.Dir})
+	s.stream = &spaceReader{r: z, dir: cfg.Dir}
+	s.tar = tar.NewReader(s.stream)
 	if err := s.readManifest(); err != nil {
 		return s.out, err
 	}
@@ -111,6 +112,7 @@ func empty(dir string) error {
 type restore struct {
 	ctx    context.Context
 	cfg    RestoreConfig
+	stream io.Reader // what tar reads
 	tar    *tar.Reader
 	layers *layer.Store
 	roots  map[string]*tree.Unpacker // by section
@@ -167,6 +169,9 @@ func (s *restore) run() (err error) {
 		} else if err != nil {
 			return err
 		}
+	}
+	if _, err := io.Copy(io.Discard, s.stream); err != nil { // the checksum is behind the last entry
+		return err
 	}
 	if !s.ended {
 		return fmt.Errorf("%w: its end is missing", ErrNoBackup)
