@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,12 +49,17 @@ type uploadIn struct {
 	Path string   `form:"path" doc:"Path"`
 }
 
+type restIn struct {
+	Source string `path:"source" doc:"Source"`
+}
+
 func table() *op.Table {
 	spec := func(name, route string) op.Spec { return op.Spec{Name: name, Route: route, Tag: "t", Doc: "Doc."} }
 	resource := spec("t_bare", "GET /v1/bare")
 	resource.Style = op.Resource
 	return op.NewTable([]op.Op{
 		op.New(spec("t_kinds", "POST /v1/kinds/{id}"), func(_ context.Context, in kindsIn) (kindsIn, error) { return in, nil }),
+		op.New(spec("t_drop", "DELETE /v1/drop/{source...}"), func(_ context.Context, in restIn) (string, error) { return in.Source, nil }),
 		op.New(spec("t_say", "POST /v1/say"), func(_ context.Context, in wordsIn) (wordsIn, error) { return in, nil }),
 		op.New(spec("t_rows", "GET /v1/rows"), func(context.Context, none) ([]row, error) {
 			return []row{{"a", 1, nil}, {"bb", 22, new("x\ny")}}, nil
@@ -221,5 +227,15 @@ func TestUnixSocket(t *testing.T) {
 	}
 	if _, _, code := (tool{url: "unix:" + path + "x"}).run(t, "t", "rows"); code != ExitConnect {
 		t.Errorf("no server: got exit code %d, want %d", code, ExitConnect)
+	}
+}
+
+// TestRestOfAPath: a value that stands for the rest of a path arrives as it was given.
+func TestRestOfAPath(t *testing.T) {
+	c := start(t)
+	for _, value := range []string{"http://a.example/b", "a/b", "../a", "a//b/", "a?b#c%2F"} {
+		if out, errs, code := c.run(t, "t", "drop", value); code != 0 || strings.TrimSpace(out) != strconv.Quote(value) {
+			t.Errorf("%q: got %s, %s and code %d, want the value", value, out, errs, code)
+		}
 	}
 }

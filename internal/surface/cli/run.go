@@ -124,7 +124,8 @@ func (r *run) request(ctx context.Context) (*http.Request, error) {
 		}
 		switch f.Source {
 		case op.Path:
-			path = strings.NewReplacer("{"+f.Name+"}", url.PathEscape(values[0]), "{"+f.Name+"...}", values[0]).Replace(path)
+			escaped := url.PathEscape(values[0])
+			path = strings.NewReplacer("{"+f.Name+"}", escaped, "{"+f.Name+"...}", escaped).Replace(path)
 		case op.Query:
 			query[f.Name] = values
 		case op.Form:
