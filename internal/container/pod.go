@@ -204,7 +204,7 @@ const cgroupDir = "/sys/fs/cgroup"
 // readUsage reads control groups of either version.
 func readUsage(dir string) Usage {
 	u := Usage{CPU: -1, Memory: -1, Pids: -1, OOMKills: -1}
-	cache := int64(0)
+	var cache int64
 	if micro := readNumber(dir, "cpu.stat", "usage_usec"); micro >= 0 {
 		u.CPU = time.Duration(micro) * time.Microsecond
 		u.Memory, cache = readNumber(dir, "memory.current", ""), readNumber(dir, "memory.stat", "inactive_file")

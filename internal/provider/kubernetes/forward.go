@@ -34,11 +34,11 @@ func (c *client) forward(ctx context.Context, pod string, port int) (net.Conn, e
 	query := url.Values{"ports": {strconv.Itoa(port)}}
 	ws, resp, err := websocket.Dial(ctx, c.address(pods, []string{pod, "portforward"}, query),
 		&websocket.DialOptions{HTTPClient: c.upgrade, HTTPHeader: header, Subprotocols: []string{forwardProtocol}})
+	if resp != nil && resp.Body != nil {
+		defer resp.Body.Close() // of a refusal
+	}
 	if err != nil {
-		if resp != nil && resp.StatusCode == http.StatusForbidden {
-			return nil, fmt.Errorf("forward a port of Pod %s: %w; grant get and create on pods/portforward", pod, err)
-		}
-		return nil, fmt.Errorf("forward a port of Pod %s: %w", pod, err)
+		return nil, fmt.Errorf("forward a port of Pod %s (it needs get and create on pods/portforward): %w", pod, err)
 	}
 	ws.SetReadLimit(maxMessage)
 	near, far := net.Pipe()
@@ -67,7 +67,7 @@ type forwarded struct {
 
 func (f *forwarded) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
-	if fault := f.fault.Load(); err == io.EOF && fault != nil {
+	if fault := f.fault.Load(); errors.Is(err, io.EOF) && fault != nil {
 		err = *fault
 	}
 	return n, err
@@ -86,17 +86,18 @@ func (m messages) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive writes what comes from the Pod.
+// receive writes what comes from the Pod, until either end closes.
 func receive(ctx context.Context, ws *websocket.Conn, to io.Writer) error {
 	var named [2]bool
 	for {
 		_, m, err := ws.Read(ctx)
-		switch {
-		case websocket.CloseStatus(err) == websocket.StatusNormalClosure, ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if websocket.CloseStatus(err) == websocket.StatusNormalClosure || ctx.Err() != nil {
+			return nil //nolint:nilerr // either end was closed
+		}
+		if err != nil {
 			return err
-		case len(m) == 0 || m[0] > errorChannel:
+		}
+		if len(m) == 0 || m[0] > errorChannel {
 			return fmt.Errorf("%w: unexpected message", errForward)
 		}
 		channel, m := m[0], m[1:]
@@ -110,7 +111,7 @@ func receive(ctx context.Context, ws *websocket.Conn, to io.Writer) error {
 			return fmt.Errorf("%w: %.200s", errForward, m)
 		}
 		if _, err := to.Write(m); err != nil {
-			return nil // the near end was closed
+			return nil //nolint:nilerr // the near end was closed
 		}
 	}
 }

@@ -494,20 +494,6 @@ func (k *kubelet) serveLog(w http.ResponseWriter, name string) {
 	w.Write(data)
 }
 
-// processes lists the Pods of a hub that have processes.
-func (k *kubelet) processes(names []string) (left []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for name := range k.pods {
-		for _, n := range names {
-			if n == name {
-				left = append(left, "process of "+name)
-			}
-		}
-	}
-	return left
-}
-
 // becomeContainer builds the root of a container and becomes its program.
 func becomeContainer() error {
 	runtime.LockOSThread()

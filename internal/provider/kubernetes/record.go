@@ -200,7 +200,7 @@ func (s *session) loadIdentity(ctx context.Context) (identity, error) {
 	}
 	id := identity{cert: got.Data[container.CertName], key: got.Data[container.KeyName]}
 	if id.pin, err = tunnel.Pin(id.cert); err != nil {
-		return identity{}, fmt.Errorf("Secret %q: %w; delete it for a new key, which no existing sandbox accepts", name, err)
+		return identity{}, fmt.Errorf("read Secret %q: %w; delete it for a new key, which no existing sandbox accepts", name, err)
 	}
 	return id, nil
 }
