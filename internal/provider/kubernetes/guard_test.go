@@ -330,11 +330,11 @@ func testBurst(h *hub) {
 	}
 	testenv.Poll(h.t, "some sandboxes are running", func() bool { return running() >= 3 })
 	kill()
-	whole := running()
+	ready := running() // or more: the API server may still be busy with the last requests
 	h.open()
 	all, err := h.List(h.t.Context(), sandbox.Filter{})
-	if err != nil || len(all) != whole {
-		h.t.Errorf("got %d sandboxes, %v, want the %d that were ready", len(all), err, whole)
+	if err != nil || len(all) < ready {
+		h.t.Errorf("got %d sandboxes, %v, want the %d that were ready", len(all), err, ready)
 	}
 	for _, sb := range all {
 		if sb.State != sandbox.Running {
