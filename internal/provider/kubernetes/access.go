@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -188,7 +189,8 @@ func (a Access) connect(namespace string) (*client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("invalid address of the API server: %q", a.Server)
 	}
-	if u.Scheme == "http" && (a.Token != "" || a.TokenFile != "") && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1" && u.Hostname() != "localhost" {
+	local := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
+	if u.Scheme == "http" && (a.Token != "" || a.TokenFile != "") && !local {
 		return nil, fmt.Errorf("the API server %q would receive the token in the clear; use https", a.Server)
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName}
