@@ -83,6 +83,13 @@ func Open(cfg Config) (*Hub, error) {
 	if cfg.Provider != nil {
 		s.pool = newPool(cfg, func() map[string]pool.Want { return h.warmPools() })
 		cfg.Provider = pool.Wrap(cfg.Provider, s.pool)
+		cfg.Metrics.Gauge("cove_pool_ready", "Warm sandboxes that wait for an owner.", "environment", func() map[string]float64 {
+			ready := map[string]float64{}
+			for env, n := range s.pool.Ready() {
+				ready[env] = float64(n)
+			}
+			return ready
+		})
 	}
 	h = build(cfg, s)
 	h.release = h.stores.close

@@ -4,7 +4,11 @@ package kubernetes_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +22,9 @@ import (
 // realHub is the real program on a cluster.
 type realHub struct {
 	*client.Client
-	t   *testing.T
-	cmd *exec.Cmd
+	t      *testing.T
+	cmd    *exec.Cmd
+	socket string
 }
 
 func startHub(t *testing.T, s *apiServer, bin, state string) *realHub {
@@ -31,7 +36,7 @@ func startHub(t *testing.T, s *apiServer, bin, state string) *realHub {
 	}
 	// As within the cluster, but with the sign-in of a kubeconfig file.
 	socket := filepath.Join(state, "listen.sock")
-	h := &realHub{t: t, cmd: exec.Command(filepath.Join(bin, "cove"), "hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
+	h := &realHub{t: t, socket: socket, cmd: exec.Command(filepath.Join(bin, "cove"), "hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
 		"--default-image", tinyImage, "--kubernetes-programs-image", programsImage, "--state", state, "--listen", "unix:"+socket, "--pool", "1", "--log-level", "error")}
 	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + state}
 	h.cmd.Stderr = os.Stderr
@@ -52,6 +57,23 @@ func startHub(t *testing.T, s *apiServer, bin, state string) *realHub {
 func (h *realHub) kill() {
 	h.cmd.Process.Kill()
 	h.cmd.Wait()
+}
+
+// metrics returns what the hub says about itself.
+func (h *realHub) metrics() string {
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", h.socket)
+	}}
+	resp, err := (&http.Client{Transport: tr}).Get("http://hub/metrics")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(out)
 }
 
 func (h *realHub) wantOutput(name, command, want string) {
@@ -84,14 +106,7 @@ func TestHub(t *testing.T) {
 	if err != nil || !bytes.Contains(info.Abilities, []byte(`"provider":"kubernetes"`)) {
 		t.Fatalf("got %+v, %v, want the provider kubernetes", info, err)
 	}
-	testenv.Poll(t, "a warm sandbox is ready", func() bool {
-		for _, name := range s.of("cove", "secrets") {
-			if o, err := s.get("secrets", strings.TrimPrefix(name, "secrets/")); err == nil && strings.Contains(recordOf(o), `"state":"running"`) {
-				return true
-			}
-		}
-		return false
-	})
+	testenv.Poll(t, "a warm sandbox is ready", func() bool { return strings.Contains(h.metrics(), `cove_pool_ready{environment="aio"} 1`) })
 	warm := s.of("cove", "pods")
 	// One is taken from the pool and bound late, the other is not.
 	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}, Network: &client.Network{Mode: "none"}}); err != nil {
