@@ -159,7 +159,6 @@ func (p *Provider) store(ctx context.Context, b *box, next sandbox.Sandbox) erro
 // scrap removes the sandbox with everything that belongs to it. If that fails, the record
 // says that it must be tried again.
 func (p *Provider) scrap(ctx context.Context, row *sandbox.Row[*box]) error {
-	row.Data.close()
 	if err := p.runner.removeAll(ctx, row.Data); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (c *Config) fill() error {
 	def := func(v *int64, d int64) { *v = cmp.Or(*v, d) }
 	def(&c.Defaults.MemoryLimit, 1<<30)
 	def(&c.Defaults.Disk, 10<<30)
-	def(&c.Defaults.CPU, 100)
+	def(&c.Defaults.CPU, 20) // of 1000: a node has room for as many Pods as the kubelet allows
 	def(&c.VolumeSize, 10<<30)
 	def((*int64)(&c.ReadyTimeout), int64(2*time.Minute))
 	def((*int64)(&c.ScheduleTimeout), int64(30*time.Second))
