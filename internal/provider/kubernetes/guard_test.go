@@ -124,16 +124,14 @@ func each(t *testing.T, change func(*kubernetes.Config), cases map[string]func(*
 	}
 }
 
-func TestGuard(t *testing.T) {
-	t.Parallel()
+func testGuard(t *testing.T) {
 	each(t, func(c *kubernetes.Config) { c.Reach = kubernetes.ReachAPI }, map[string]func(*hub){"from outside": testOutside})
 	each(t, nil, map[string]func(*hub){
 		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
 	})
 }
 
-func TestFaults(t *testing.T) {
-	t.Parallel()
+func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){
 		"hub killed in a burst": testBurst, "Pod removed by hand": testRemoved, "watch cut and expired": testWatchCut, "errors of the API server": testErrors, "answers lost": testLostAnswers,
 	})

@@ -86,15 +86,13 @@ func (h *realHub) wantOutput(name, command, want string) {
 	}
 }
 
-// TestHub: the hub's own API works on a cluster as on this machine, with the real server inside,
+// testHub: the hub's own API works on a cluster as on this machine, with the real server inside,
 // also after kill -9.
-func TestHub(t *testing.T) {
-	t.Parallel()
-	testenv.NeedRoot(t)
+func testHub(t *testing.T) {
 	testenv.Need(t, "curl")
 	bin := t.TempDir()
-	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio", bin + "/cove-container": "../../../cmd/cove-container"})
-	s := newAPIServer(t, map[string]string{"aio": bin + "/aio", "cove-container": bin + "/cove-container"})
+	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio"})
+	s := newAPIServer(t, map[string]string{"aio": bin + "/aio", "cove-container": programs["cove-container"]})
 	s.kubelet.installer(t)
 	state, err := os.MkdirTemp("", "cove-hub-") // short: it holds sockets
 	if err != nil {

