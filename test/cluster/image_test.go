@@ -23,18 +23,22 @@ import (
 
 const slimImage = "cove-sandbox:slim"
 
-// buildSlim builds the image as its file says, on a base that has the packages already.
-func buildSlim(t *testing.T, e *cluster.Engine) {
+const hubImage = "cove-hub:latest"
+
+// buildImages builds the images as their file says, on a base that has the packages already.
+func buildImages(t *testing.T, e *cluster.Engine) {
 	t.Helper()
 	base := importBase(t, e)
 	dir := t.TempDir()
 	for _, name := range []string{"Dockerfile", "install.sh", "entrypoint.sh", "packages/slim", "packages/full"} {
 		copyFile(t, filepath.Join("../../deploy", name), filepath.Join(dir, "deploy", name))
 	}
-	for _, name := range []string{"aio", "aio-markdown"} {
+	for _, name := range []string{"aio", "aio-markdown", "cove", "cove-container"} {
 		copyFile(t, filepath.Join(programs, name), filepath.Join(dir, "bin", name))
 	}
-	e.Run(t, nil, "build", "-q", "-f", filepath.Join(dir, "deploy/Dockerfile"), "--target", "slim", "--build-arg", "BASE="+base, "--build-arg", "PROGRAMS=prebuilt", "-t", slimImage, dir)
+	for target, image := range map[string]string{"slim": slimImage, "hub": hubImage} {
+		e.Run(t, nil, "build", "-q", "-f", filepath.Join(dir, "deploy/Dockerfile"), "--target", target, "--build-arg", "BASE="+base, "--build-arg", "PROGRAMS=prebuilt", "-t", image, dir)
+	}
 }
 
 func copyFile(t *testing.T, from, to string) {
@@ -146,11 +150,18 @@ func (b *box) wantOutput(commands map[string]string) {
 	}
 }
 
-// TestImage builds the slim image and drives it as its users do.
+// TestImage builds the images and drives that of the sandbox as its users do.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	e := cluster.StartDocker(t)
-	buildSlim(t, e)
+	buildImages(t, e)
+	t.Run("of the hub", func(t *testing.T) {
+		for program, want := range map[string]string{"/usr/local/bin/cove": "cove", "/usr/local/lib/cove/aio": "aio"} {
+			if got := e.Run(t, nil, "run", "--rm", "--network", "none", "--entrypoint", program, hubImage, "version"); !strings.HasPrefix(got, want+" ") {
+				t.Errorf("%s: got %q, want its version", program, got)
+			}
+		}
+	})
 	t.Run("as root", func(t *testing.T) {
 		began := time.Now()
 		b := runBox(t, e, 8081, "--health-interval", "1s", "-e", "WORKSPACE=/data/space", "-e", "TZ=Asia/Singapore", "-e", "RUN_HOOK_INIT=echo hooked >/tmp/hook")
