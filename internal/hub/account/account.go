@@ -267,7 +267,7 @@ func (l *Ledger) countOnce(ctx context.Context, owner string) {
 		return
 	}
 	size, err := l.Images(ctx, owner)
-	if err != nil {
+	if err != nil && !errors.Is(err, sandbox.ErrUnsupported) { // a provider that imports none has none to count
 		l.Log.Warn("cannot count imported images", "owner", owner, "error", err)
 		return
 	}
