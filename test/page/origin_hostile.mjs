@@ -239,8 +239,8 @@ async function traces(hub) {
 }
 
 // visit opens a page from the hub's own, as a person does who follows a link there.
-async function visit(context, home, url) {
-  const [page] = await Promise.all([context.waitForEvent("page"), home.evaluate((url) => { open(url); }, url)]);
+async function visit(home, url) {
+  const [page] = await Promise.all([home.waitForEvent("popup"), home.evaluate((url) => { open(url); }, url)]);
   await page.waitForLoadState();
   return page;
 }
@@ -267,7 +267,7 @@ async function attack(browser, hub, name, at, failures) {
   const home = await context.newPage();
   await signIn(hub, home);
   const { id } = await call(hub, "GET", "/api/v1/sandbox/mine");
-  const page = await visit(context, home, `${hub.at}/sandbox/${at}`);
+  const page = await visit(home, `${hub.at}/sandbox/${at}`);
   check((await page.title()) === "hostile", `got ${page.url()} ${await page.content()}, want the hostile page`);
   const origin = await page.evaluate(() => self.origin);
   check(origin !== hub.at, `got ${origin}, want another origin than the hub's`);
@@ -314,11 +314,11 @@ async function control(browser, hub) {
     await until(`${hub.title}: all ways from ${from} get through`, async () => (await lost()).length === 0, async () => JSON.stringify((await lost()).map((way) => [way, got[way].slice(0, 300)])));
     console.log(`ok ${names.length} ways ${hub.title}, from the ${from} to itself`);
   };
-  const service = await visit(context, home, `${hub.at}/sandbox/evil/proxy/3000/`);
+  const service = await visit(home, `${hub.at}/sandbox/evil/proxy/3000/`);
   const own = service.url();
   await expect(service, "site", hub.named ? Object.keys(ways).filter((way) => !uncontrolled.includes(way)) : fromNowhere,
     { sites: [own], windows: [own + "secret.txt"], scopes: [own] }, /SECRET-(OF-3000|PIXEL)|its own worker/, () => run(hub, "evil", "cat ~/site/posts 2>/dev/null; true"));
-  const server = await visit(context, home, `${hub.at}/sandbox/mine/v1/docs`);
+  const server = await visit(home, `${hub.at}/sandbox/mine/v1/docs`);
   await expect(server, "server", [...toServer, "terminal with a command"], { servers: [server.url().replace("v1/docs", "")] }, /SECRET-(OF-MINE|SHELL)/, () => run(hub, "mine", "ls ~"));
   await expect(home, "hub", ["fetch", "XMLHttpRequest", "a ticket of its own"], { texts: [hub.at + "/api/v1/sandbox"] }, /SECRET-TICKET|"id":/, async () => "");
   await context.close();
