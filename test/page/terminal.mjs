@@ -102,9 +102,10 @@ await story("a cut connection is taken up again", async (page) => {
   await type(page, "held=on; echo before the cut");
   await shows(page, "before the cut");
   // The page has yet to find out: what is typed before is lost with the old connection.
-  const again = page.waitForEvent("websocket");
+  let heard = false;
+  page.once("websocket", (socket) => socket.once("framereceived", () => { heard = true; }));
   await fetch(control, { method: "POST" });
-  await (await again).waitForEvent("framereceived");
+  await until("the new connection speaks", () => heard);
   await until("the notice goes away", async () => (await page.locator("#notice").textContent()) === "");
   await type(page, "echo still-$held");
   await shows(page, "still-on");
