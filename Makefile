@@ -7,14 +7,14 @@ STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.co
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run test build dist check gen bench fuzz nightly deps clean web image image-hub
+.PHONY: run test build dist check gen bench scale fuzz nightly deps clean web image image-hub
 
 run: deps-run build ## install what is missing, build, serve on 127.0.0.1:8080
 	AIO_VENV=$${AIO_VENV:-$(CURDIR)/.venv} exec bin/aio serve
 
 test: deps build ## install what is missing, run all tests
 	go vet $(PKGS)
-	go test -race -vet=off -timeout 20m -count=1 $(PKGS)
+	go test -race -vet=off -timeout 30m -count=1 $(PKGS)
 
 build: ## bin/aio and bin/cove, each with the small program it starts, static
 	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
@@ -42,7 +42,11 @@ gen: ## rewrite the golden files under api/ from the table of operations
 
 bench: deps build ## side-by-side benchmarks: they print, they never fail
 	scripts/deps bench || echo 'without nginx'
-	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool -run '^$$' -bench . -benchtime 1x -timeout 60m
+	go test ./bench ./internal/guest/jupyter ./internal/guest/node ./internal/hub/internal/pool ./internal/provider/kubernetes -run '^$$' -bench . -benchtime 1x -timeout 60m
+
+scale: ## one hub with thousands of sandboxes on a simulated cluster: prints what it costs (docs/scale.md)
+	scripts/deps scale
+	go test ./bench/scale -run '^$$' -bench . -benchtime 1x -timeout 180m
 
 FUZZTIME ?= 1m
 fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the first finding

@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"testing"
@@ -12,7 +13,7 @@ import (
 )
 
 // BenchmarkE2B: what E2B's unmodified SDK for Python waits for, beside our own client and a bare
-// process.
+// process. With ENVD, the path of E2B's own daemon, also beside that, which has no hub before it.
 func BenchmarkE2B(b *testing.B) {
 	python := testenv.NeedFile(b, "../test/e2b/.venv-1/bin/python")
 	c, url := serveHub(b)
@@ -23,10 +24,10 @@ func BenchmarkE2B(b *testing.B) {
 		remove(b, c, name)
 	}
 	cmd := exec.Command(python, "sdk.py")
-	cmd.Env = append(os.Environ(), "E2B_API_KEY=any", "E2B_VALIDATE_API_KEY=false", "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "NO_PROXY=*")
+	cmd.Env = append(os.Environ(), "E2B_API_KEY=any", "E2B_VALIDATE_API_KEY=false", "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "NO_PROXY=*", "ENVD_URL="+serveEnvd(b))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	var took struct{ Create, Command, Spawn float64 }
+	var took struct{ Create, Command, Spawn, Daemon float64 }
 	if err == nil {
 		err = json.Unmarshal(out, &took)
 	}
@@ -36,4 +37,38 @@ func BenchmarkE2B(b *testing.B) {
 	bare := percentile(own, 0.5).Seconds()
 	report(b, "create to first output p50 %.1f ms, bare client %.1f ms: %.2f ×; command p50 %.1f ms, bare bash %.1f ms: %.2f ×",
 		1000*took.Create, 1000*bare, took.Create/bare, 1000*took.Command, 1000*took.Spawn, took.Command/took.Spawn)
+	if took.Daemon > 0 {
+		report(b, "command through the hub p50 %.1f ms, E2B's envd without one %.1f ms: %.2f × (target 1.3)", 1000*took.Command, 1000*took.Daemon, took.Command/took.Daemon)
+	}
+}
+
+// serveEnvd starts E2B's daemon as on a machine that is not one of theirs, and returns its address; empty if it is not given.
+func serveEnvd(b *testing.B) string {
+	b.Helper()
+	path := os.Getenv("ENVD")
+	if path == "" {
+		return ""
+	}
+	addr := freeAddress(b)
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(path, "-isnotfc", "-port", port)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	for begin := time.Now(); ; idle(b, 10*time.Millisecond) {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			return "http://" + addr
+		} else if time.Since(begin) > time.Minute {
+			b.Fatalf("%s does not listen on %s: %v", path, addr, err)
+		}
+	}
 }

@@ -65,10 +65,10 @@ func BenchmarkStart(b *testing.B) {
 		percentile(took, 0).Round(100*time.Microsecond), percentile(took, 0.5).Round(100*time.Microsecond), float64(rss)/1024, float64(info.Size())/1e6)
 }
 
-// serve starts the program for the length of a benchmark.
-func serve(b *testing.B) string {
+// serve starts the program with these settings, for the length of a benchmark.
+func serve(b *testing.B, env ...string) string {
 	b.Helper()
-	cmd, addr := launch(b, program(b, "aio"))
+	cmd, addr := launch(b, program(b, "aio"), env...)
 	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
 	awaitHealth(b, addr)
 	return "http://" + addr
@@ -95,7 +95,7 @@ func idle(b *testing.B, d time.Duration) {
 	}
 }
 
-func launch(b *testing.B, aio string) (*exec.Cmd, string) {
+func launch(b *testing.B, aio string, env ...string) (*exec.Cmd, string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,7 +104,7 @@ func launch(b *testing.B, aio string) (*exec.Cmd, string) {
 	addr := l.Addr().String()
 	l.Close()
 	cmd := exec.Command(aio, "serve", "--listen", addr, "--log-level", "error")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir()}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.TempDir()}, env...)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}

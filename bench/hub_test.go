@@ -31,7 +31,13 @@ func serveHub(b *testing.B, args ...string) (*client.Client, string) {
 func startHub(b *testing.B, state string, args ...string) (*client.Client, string) {
 	b.Helper()
 	program(b, "aio")
-	cmd := exec.Command(program(b, "cove"), append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", state}, args...)...)
+	return startProgram(b, program(b, "cove"), state, args...)
+}
+
+// startProgram starts a hub of any build.
+func startProgram(b *testing.B, cove, state string, args ...string) (*client.Client, string) {
+	b.Helper()
+	cmd := exec.Command(cove, append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", state}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -1,11 +1,7 @@
 package bench
 
 import (
-	"context"
-	"os/exec"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -15,16 +11,5 @@ import (
 func BenchmarkPage(b *testing.B) {
 	testenv.Need(b, "node")
 	url, _ := desk(b)
-	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "corpus/bench.mjs")
-	cmd.Dir = "../test/page"
-	cmd.Env = append(cmd.Environ(), "URL="+url)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
-	for line := range strings.Lines(string(out)) {
-		report(b, "%s", strings.TrimSpace(line))
-	}
+	runBench(b, "corpus/bench.mjs", "URL="+url)
 }

@@ -6,7 +6,8 @@ import _ "embed"
 
 // Seccomp is the seccomp profile of containers, for Docker: the engine's default, plus the
 // user, process and network namespaces that Chromium's own sandbox needs, minus what
-// these would open: netfilter, raw packets and rare socket families.
+// these would open: packet filters, netlink other than routing, raw packets and rare socket
+// families.
 //
 //go:embed seccomp.json
 var Seccomp string

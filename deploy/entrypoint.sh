@@ -8,6 +8,9 @@
 set -eu
 fail() { echo "entrypoint: $*" >&2; exit 64; }
 [ $# = 0 ] || exec "$@"
+# Compose files may have quotes around it that are part of the value.
+case ${WORKSPACE:-} in '"'*'"') WORKSPACE=${WORKSPACE#?} && WORKSPACE=${WORKSPACE%?} && export WORKSPACE ;; esac
+as_user=
 if [ "$(id -u)" = 0 ]; then
   name=${USER:-gem} uid=${USER_UID:-1000} gid=${USER_GID:-1000}
   [ "$name" != root ] || name=gem
@@ -25,6 +28,11 @@ if [ "$(id -u)" = 0 ]; then
   [ -z "${LOG_DIR:-}" ] || [ -d "$LOG_DIR" ] || { mkdir -p "$LOG_DIR" && chown "$uid:$gid" "$LOG_DIR"; }
   chown "$uid:$gid" /var/log/gem 2>/dev/null || : # read-only: no log files
   set -- --user "$name"
+  as_user="setpriv --reuid $uid --regid $gid --clear-groups"
+fi
+if command -v chromium >/dev/null && ! $as_user unshare --user true 2>/dev/null; then
+  echo "entrypoint: Chromium will run without its own sandbox, because this container cannot create user namespaces." \
+    "Start it with --security-opt seccomp=seccomp.json, the profile beside the image's Dockerfile." >&2
 fi
 if [ -x /opt/venv/bin/python ]; then AIO_VENV=${AIO_VENV:-/opt/venv}; export AIO_VENV; fi
 if [ -z "${SANDBOX_API_KEY:-}${AIO_API_KEY:-}${JWT_PUBLIC_KEY:-}${AUTH_TOKEN:-}" ]; then set -- --insecure "$@"; fi

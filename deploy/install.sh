@@ -1,6 +1,6 @@
 #!/bin/sh
 # install.sh slim|full — installs into an image, as root, what its packages file lists and is not there yet; "full" adds
-# Python packages. Nothing is downloaded if everything is there.
+# Python packages, VS Code and JupyterLab. Nothing is downloaded if everything is there.
 set -eu
 here=$(dirname "$0")
 missing=
@@ -20,7 +20,14 @@ if [ "$1" = slim ]; then
   chown gem:gem /var/log/gem
   printf '%%gem ALL=(ALL) NOPASSWD: ALL\n' >/etc/sudoers.d/gem
   chmod 440 /etc/sudoers.d/gem
-else
+  exit
+fi
+if ! cmp -s "$here/requirements.txt" /opt/venv/requirements.txt; then
   python3 -m venv /opt/venv
   /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r "$here/requirements.txt"
+  cp "$here/requirements.txt" /opt/venv/
 fi
+for recipe in "$here"/recipe/*.sh; do
+  bash "$recipe" "/usr/local/lib/cove/components/$(basename "$recipe" .sh)"
+done
+rm -rf /root/.npm

@@ -44,6 +44,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 	"github.com/cove-sandbox/cove/internal/guest/skill"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
+	"github.com/cove-sandbox/cove/internal/guest/workbench"
 	"github.com/cove-sandbox/cove/internal/health"
 	"github.com/cove-sandbox/cove/internal/metric"
 	"github.com/cove-sandbox/cove/internal/op"
@@ -162,6 +163,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		rest.Page("activity", "/activity", "What has happened in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
+		[]op.Op{rest.Assets("workbench", "/workbench", web.Files)},
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
 		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
 		servers.Ops(),
@@ -202,11 +204,14 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		State: state, Disks: []string{"/", home, work, "/tmp"}, Log: a.log,
 		Components: []observe.Component{{Name: "display", State: desktop.State}, {Name: "browser", State: a.browserState}},
 	})
+	benches := a.newWorkbench()
 	watches := watch.New(watch.Config{Home: home, Workspace: work, Log: a.log})
-	daemon := a.newEnvd(watches)
+	commands := a.newDesktop(desktop)
+	daemon := a.newEnvd(watches, commands)
 	a.activity = a.newActivity(activitySources(shells, bashes, python, javascript, daemon), desktop, env)
 	services := []service{
 		a.previews, // closed first: it shows what the others serve
+		benches,
 		a.activity,
 		glance.New(glance.Config{Screen: desktop.Glance, Text: terminalText(shells)}),
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
@@ -218,6 +223,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.logOf("file"), Viewer: documents}),
 		watches,
 		daemon,
+		commands,
 		a.newInterpreter(python, javascript, bashes),
 		documents,
 		python,
@@ -275,6 +281,19 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
 	})
 	return chromium, desktop
+}
+
+// componentFolders are where components are found that are not installed in the sandbox itself: those of its image, and
+// those that a hub brings along.
+var componentFolders = []string{"/usr/local/lib/cove/components", "/run/components"}
+
+// newWorkbench makes what serves VS Code and JupyterLab.
+func (a *Aio) newWorkbench() *workbench.Service {
+	c := a.cfg
+	return workbench.New(workbench.Config{
+		Runner: a.runner, Home: c.Home, Workspace: c.Workspace, State: c.State, Components: append([]string{c.Components}, componentFolders...),
+		Pages: web.Files, Idle: c.WorkbenchIdle, Venv: c.Venv, NoCode: c.DisableCodeServer, NoLab: c.DisableJupyter, Log: a.logOf("workbench"),
+	})
 }
 
 // issueTicket returns a ticket for a URL in a reply, if the caller has authenticated with a
@@ -416,21 +435,9 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 	open.Guard = nil
 	inside = rest.New(open)
 	if a.private() {
-		return inside, a.guardLoopback(inside)
+		return believeCaller(inside), a.guardLoopback(inside)
 	}
 	return rest.New(c), a.guardLoopback(inside)
-}
-
-// admit refuses what a caller may not use whom a hub lets only read. Who reaches the
-// server without a hub may use everything.
-func admit(r *http.Request, o op.Op) (done func(), err error) {
-	if r.Header.Get(op.AccessHeader) != "" {
-		op.CallOf(r.Context()).Reader = true
-		if !o.Public && o.RequiredAccess(r) != op.AccessRead {
-			return nil, op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include %s; ask for a key with the role user, or a link with write access", o.Name)
-		}
-	}
-	return func() {}, nil
 }
 
 // private reports whether only the file system decides who can connect: the server listens
@@ -438,12 +445,20 @@ func admit(r *http.Request, o op.Op) (done func(), err error) {
 // has checked the host name.
 func (a *Aio) private() bool { return strings.HasPrefix(a.cfg.Listen, "unix:") && !a.secured }
 
+// firstSample is how long after the start the first sample of the observation is taken:
+// whoever waits for the start goes first.
+const firstSample = time.Second
+
 // Begin implements host.Program: it runs the start hooks and registers skills while the
 // server already answers.
 func (a *Aio) Begin(ctx context.Context) {
-	a.observer.Begin()
 	a.hooks.Begin(ctx)
 	a.skills.Begin(ctx)
+	select {
+	case <-ctx.Done():
+	case <-time.After(firstSample):
+		a.observer.Begin()
+	}
 }
 
 // Shutdown implements host.Program: it runs the shutdown hooks while the server still answers.

@@ -29,11 +29,12 @@ import (
 func AioCommand(version string, args []string, std host.Streams) (*cobra.Command, error) {
 	root := host.Root("aio", "A computer for an AI agent", version, args, std)
 	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nAll other commands call a running sandbox.\n\n" + cli.ExitHelp
-	root.AddCommand(serveCommand(version, std), host.Config("aio", &config.Aio{}, std), host.Version("aio", version, std))
+	root.AddCommand(serveCommand(version, args, std))
 	if len(args) > 0 && args[0] == "serve" {
 		root.CompletionOptions.DisableDefaultCmd = true
 		return root, nil
 	}
+	root.AddCommand(host.Config("aio", &config.Aio{}, std), host.Version("aio", version, std))
 	// A sandbox that is never started has the table.
 	var client config.Client
 	if _, err := config.Load(&client, config.Source{Environ: config.Environ()}); err != nil {
@@ -52,10 +53,13 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 	return root, nil
 }
 
-func serveCommand(version string, std host.Streams) *cobra.Command {
+func serveCommand(version string, args []string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cli.Arguments(0, 0),
 		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override earlier ones. aio config prints each with its origin."}
-	flags := host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
+	flags := func() map[string][]string { return nil }
+	if len(args) != 1 { // a hub gives none, and starts many
+		flags = host.Flags(cmd, "aio", config.Fields(&config.Aio{}))
+	}
 	cmd.Flags().Bool("no-init", false, "Serve in this process, even as PID 1")
 	cmd.Flags().Lookup("no-init").Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -152,7 +156,7 @@ func announce(w io.Writer, cfg config.Aio, addr net.Addr) {
 		fmt.Fprintf(w, "serving on %s\n", cfg.Listen)
 		return
 	}
-	fmt.Fprintf(w, "serving on http://%s\n  docs  http://%s/v1/docs\n  MCP   http://%s/mcp\n", addr, addr, addr)
+	fmt.Fprintf(w, "serving on http://%s\n  guide http://%[1]s/guide\n  docs  http://%[1]s/v1/docs\n  MCP   http://%[1]s/mcp\n", addr)
 }
 
 // needsInit reports whether a parent process is needed: as PID 1 to reap orphans, or to keep

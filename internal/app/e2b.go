@@ -10,11 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/guest/desktop"
+	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/envd"
 	"github.com/cove-sandbox/cove/internal/guest/interpreter"
 	"github.com/cove-sandbox/cove/internal/guest/observe"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/web"
 )
 
 // ownPorts are ports that the server answers itself, as E2B's clients expect it: nothing is
@@ -42,18 +46,42 @@ func routeOwnPorts(next, services http.Handler) http.Handler {
 }
 
 // newEnvd makes the service for E2B's clients.
-func (a *Aio) newEnvd(watches *watch.Service) *envd.Service {
+func (a *Aio) newEnvd(watches *watch.Service, commands *desktop.Service) *envd.Service {
 	return envd.New(envd.Config{
-		Runner: a.runner, Home: a.cfg.Home, Contained: a.cfg.Contained, Watches: watchAdapter{watches}, Log: a.log,
+		Runner: a.runner, Home: a.cfg.Home, Contained: a.cfg.Contained, Watches: watchAdapter{watches}, Log: a.log, Prepare: commands.Prepare,
 		Usage: func() envd.Usage { return usageOf(a.observer.Usage()) }, Helper: helperCommand(),
 	})
 }
 
-// HelpCommand is the argument with which the program handles files as another user.
+// newDesktop makes what E2B's desktop clients need beside that.
+func (a *Aio) newDesktop(screen *display.Service) *desktop.Service {
+	return desktop.New(desktop.Config{
+		Runner: a.runner, Display: displayAdapter{screen}, Contained: a.cfg.Contained, Self: append(helperCommand(), desktopCommand), Log: a.log,
+	})
+}
+
+// displayAdapter lets the commands of desktop clients use the display.
+type displayAdapter struct{ *display.Service }
+
+func (d displayAdapter) Resize(ctx context.Context, width, height int) error {
+	_, err := d.Configure(ctx, display.ConfigureIn{Resolution: &display.Resolution{Width: width, Height: height}})
+	return err
+}
+
+// HelpCommand is the argument with which the program is not a sandbox but a helper of one: it
+// handles files as another user, or is a command of E2B's desktop clients.
 const HelpCommand = envd.HelpCommand
 
+// desktopCommand follows it for the latter.
+const desktopCommand = "desktop"
+
 // Help runs that program.
-func Help(args []string, in io.Reader, out io.Writer) error { return envd.Help(args, in, out) }
+func Help(args []string, in io.Reader, out io.Writer) error {
+	if len(args) > 0 && args[0] == desktopCommand {
+		return desktop.Run(args[1:], desktop.Streams{Environ: config.Environ(), Out: out, Pages: web.Files})
+	}
+	return envd.Help(args, in, out)
+}
 
 // helperCommand names this program by its path: sudo replaces itself with it.
 func helperCommand() []string {

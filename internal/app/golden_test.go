@@ -38,6 +38,9 @@ func blank(t testing.TB) *Aio {
 // TestGoldens guards the public contract: a change of it shows in the diff.
 func TestGoldens(t *testing.T) {
 	a := blank(t)
+	if err := a.Table.Check(); err != nil {
+		t.Error(err)
+	}
 	testenv.Golden(t, root, "aio-openapi.json", indent(t, rest.OpenAPI(Title, "0.0.0", a.Table, rest.Guest)))
 	testenv.Golden(t, root, "aio-mcp-tools.json", indent(t, a.tools.List("tools=all")))
 	cmd, err := AioCommand("0.0.0", nil, host.Streams{Out: io.Discard, Err: io.Discard})

@@ -2,8 +2,6 @@ package app
 
 import (
 	"net/http"
-	"net/url"
-	"strings"
 
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
@@ -22,21 +20,12 @@ func publicPaths(runner *proc.Runner) []op.Op {
 	}
 }
 
-// notebookPages are the notebook and the addresses that the public image has for it.
+// notebookPages are the small notebook, which needs nothing to be installed but a kernel.
 func notebookPages(disabled bool) []op.Op {
 	if disabled {
 		return nil
 	}
-	return append(rest.Page("jupyter", "/jupyter", "A notebook that runs its cells in the kernels of the code operations.", web.Files),
-		op.Handle(op.Spec{Name: "jupyter_lab", Access: op.AccessRead, Route: "GET /jupyter/{$}", Also: []string{"GET /jupyter/lab", "GET /jupyter/lab/{file...}"}, Tag: "pages", Doc: "Redirects to the notebook."},
-			http.HandlerFunc(redirectToNotebook)))
-}
-
-// redirectToNotebook keeps the query. The redirect is relative, so that it works below any prefix.
-func redirectToNotebook(w http.ResponseWriter, r *http.Request) {
-	to := url.URL{Path: strings.Repeat("../", strings.Count(r.URL.Path, "/")-1) + "jupyter", RawQuery: r.URL.RawQuery}
-	w.Header().Set("Location", to.String())
-	w.WriteHeader(http.StatusTemporaryRedirect)
+	return rest.Page("notebook", "/notebook", "A notebook that runs its cells in the kernels of the code operations.", web.Files)
 }
 
 // openProgram redirects to the terminal, which starts the program. It inherits the variables

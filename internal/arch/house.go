@@ -7,7 +7,7 @@ var House = Rules{
 	Libraries: []Library{
 		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster"}, "one door for starting processes: groups, reaping and the guard live there"},
 		{"github.com/modelcontextprotocol/go-sdk", []string{"internal/surface/mcp"}, "services know operations, not protocols"},
-		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/internal/cdp", "internal/provider/kubernetes", "client"}, "services speak op.Conn"},
+		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/desktop", "internal/guest/internal/cdp", "internal/provider/kubernetes/internal/access", "client"}, "services speak op.Conn"},
 		{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app", "internal/app/host", "internal/app/cove"}, "flags come from the table"},
 		{"k8s.io", []string{"internal/provider/kubernetes"}, "aio must stay small: no cluster library in it"},
 		{"github.com/moby/moby", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
@@ -79,8 +79,10 @@ markdown: workbook xmlscan
 health: metric op
 isolate: isolate/cgroup isolate/internal/poll sandbox
 isolate/hostroot: isolate
+diskcopy:
 tunnel:
-container: isolate proc tunnel
+container: diskcopy isolate proc tunnel
+replica: atomicfile tunnel
 span: op
 toolset: op spell
 ticket: op
@@ -107,10 +109,11 @@ guest/internal/keyboard: guest/internal/tab
 guest/internal/locate: guest/internal/cdp guest/internal/keyboard guest/internal/tab op
 
 # services of a sandbox
-guest/activity: guest/internal/pathname op
+guest/activity: guest/internal/pathname inotify op
 guest/agent: atomicfile
 guest/bind: atomicfile guest/internal/pathname op
 guest/browser: atomicfile guest/internal/cdp guest/internal/cookie op proc
+guest/desktop: guest/internal/x11 op proc
 guest/display: guest/internal/pathname guest/internal/x11 op proc
 guest/glance: op
 guest/hook: op proc
@@ -126,6 +129,7 @@ guest/port: op
 guest/preview: auth op subpath
 guest/skill: archive atomicfile guest/internal/pathname op proc
 guest/watch: atomicfile guest/internal/pathname inotify op
+guest/workbench: auth op proc subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session op proc
 guest/code: guest/internal/cell guest/internal/kernel op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr op proc
@@ -138,7 +142,10 @@ guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty g
 provider/local/internal/record:
 provider/local/internal/tree: sandbox
 provider/docker: atomicfile container isolate sandbox
-provider/kubernetes: atomicfile container isolate sandbox tunnel
+provider/kubernetes/internal/access:
+provider/kubernetes/internal/bucket:
+provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket sandbox
+provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/archive provider/kubernetes/internal/bucket sandbox tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox
@@ -171,14 +178,16 @@ hub/environment: egress hub/internal/note op sandbox
 hub/access: auth hub/internal/address hub/internal/caller hub/internal/fault hub/internal/page hub/internal/tenant op sandbox
 hub/account: egress hub/environment hub/internal/caller hub/internal/fault hub/internal/quota metric op sandbox
 hub/fleet: authority egress hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/note hub/internal/task metric op sandbox
+hub/record: atomicfile hub/internal/caller op sandbox
 hub/trail: hub/internal/audit hub/internal/fault metric op sandbox span
 hub/vault: authority egress hub/internal/caller hub/internal/fault hub/internal/note hub/internal/pool hub/internal/secret op sandbox
 hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page hub/internal/token hub/trail op sandbox span subpath
 hub/lifecycle: egress hub/account hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/imageref hub/internal/note hub/vault metric op sandbox
 hub/disk: hub/account hub/internal/caller hub/internal/fault hub/internal/imageref hub/internal/task hub/lifecycle op sandbox
+hub/claim: hub/environment hub/internal/history hub/internal/imageref hub/internal/note hub/internal/task hub/lifecycle op sandbox
 hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/note hub/internal/token hub/lifecycle op sandbox
 hub/tool: hub/fleet hub/lifecycle op sandbox toolset
-hub: atomicfile auth authority egress hub/access hub/account hub/disk hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool hub/internal/quota hub/internal/secret hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token hub/lifecycle hub/tool hub/trail hub/vault metric op sandbox span toolset
+hub: atomicfile auth authority egress hub/access hub/account hub/claim hub/disk hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool hub/internal/quota hub/internal/secret hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token hub/lifecycle hub/record hub/tool hub/trail hub/vault metric op sandbox span toolset
 
 # surfaces
 surface/cli: op spell
@@ -189,8 +198,8 @@ surface/mcp: op span spell toolset
 app/host: auth config surface/cli surface/mcp
 
 # programs
-app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch health metric op outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
-app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/kubernetes provider/local sandbox surface/cli surface/mcp surface/rest ticket /web
+app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench health metric op outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
+app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
 
 # mains
 /cmd/aio-markdown: markdown
@@ -204,8 +213,10 @@ app/cove: /api /client /deploy app/host archive atomicfile auth certificate conf
 
 # tests and rules
 /bench:
+/bench/scale:
 arch:
 guide:
+/test/attack:
 /test/cluster: testenv
 /test/contract:
 /test/e2b:

@@ -62,7 +62,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	}
 	if navigation(r) || isForm(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Referrer-Policy", "same-origin") // otherwise the form would be sent without its origin
 		w.WriteHeader(no.status)
 		_, _ = fmt.Fprint(w, g.page(r, no))
@@ -83,6 +83,8 @@ func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 	}
 	return g.c.SignInURL(r, Base(r, g.c.Trusted))
 }
+
+const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 const pageText = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>%[1]s</title>

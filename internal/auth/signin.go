@@ -2,6 +2,8 @@ package auth
 
 import (
 	"crypto/sha256"
+	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -51,7 +53,19 @@ func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	base, now := Base(r, g.c.Trusted), g.c.Now()
 	http.SetCookie(w, g.newCookie(g.cookieName(base), base, id, now.Add(sessionLife)))
-	redirectHome(w, base, r.PostForm.Get("next"))
+	goOn(w, pathOf(base, r.PostForm.Get("next")))
+}
+
+// goOn leads from the form to a page of this server. It is no redirect: the page may redirect to its own site, and browsers
+// refuse that to a form which may only be sent to this server.
+func goOn(w http.ResponseWriter, to string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	to = html.EscapeString(to)
+	fmt.Fprintf(w, pageText, "Signed in", `<meta http-equiv="refresh" content="0; url=`+to+`"><p><a href="`+to+`">Go on</a></p>`)
 }
 
 // identifySecret returns who sends a secret, whichever kind it is.
@@ -79,19 +93,19 @@ func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	gone := g.newCookie(name, base, Identity{}, g.c.Now())
 	gone.Value, gone.MaxAge = "", -1
 	http.SetCookie(w, gone)
-	redirectHome(w, base, "")
-}
-
-// redirectHome leads to a page of this server. What the form said cannot lead elsewhere.
-func redirectHome(w http.ResponseWriter, base *url.URL, next string) {
-	if strings.ContainsFunc(next, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		next = ""
-	}
 	h := w.Header()
-	h.Set("Location", base.Path+"/"+strings.TrimLeft(next, `/\`))
+	h.Set("Location", pathOf(base, ""))
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// pathOf returns the path of a page of this server. What the form said cannot lead elsewhere.
+func pathOf(base *url.URL, next string) string {
+	if strings.ContainsFunc(next, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		next = ""
+	}
+	return base.Path + "/" + strings.TrimLeft(next, `/\`)
 }
 
 // maxEnded bounds the sessions that were ended before their time.

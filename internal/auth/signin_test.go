@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -46,8 +47,8 @@ func TestSignIn(t *testing.T) {
 	for secret, want := range map[string]string{"the-token": "cookie ", "the-key": "cookie ", "the-sandbox-key": "cookie ", "annas-key": "cookie anna"} {
 		w := send("POST", "/sign-in", url.Values{"key": {" " + secret + "\n"}, "next": {"files"}}.Encode())
 		cookie := w.Header().Get("Set-Cookie")
-		if w.Code != 303 || w.Header().Get("Location") != "/files" || !strings.Contains(cookie, "HttpOnly; SameSite=Lax") {
-			t.Fatalf("%s: got %d to %q with %q, want a session and the page", secret, w.Code, w.Header().Get("Location"), cookie)
+		if w.Code != 200 || leadsTo(w) != "/files" || !strings.Contains(cookie, "HttpOnly; SameSite=Lax") {
+			t.Fatalf("%s: got %d to %q with %q, want a session and the page", secret, w.Code, leadsTo(w), cookie)
 		}
 		cookie, _, _ = strings.Cut(cookie, ";")
 		if got := send("GET", "/", "", "Cookie", cookie).Body.String(); got != want {
@@ -60,9 +61,12 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: got %d with the cookie of an ended session, want 401", secret, w.Code)
 		}
 	}
-	for _, next := range []string{"//evil.example/", `/\evil.example`, "///evil.example", "x\r\nSet-Cookie: a=b"} {
+	for _, next := range []string{"//evil.example/", `/\evil.example`, "///evil.example", "x\r\nSet-Cookie: a=b", `x"><script>alert(1)</script>`, "x; url=//evil.example"} {
 		w := send("POST", "/sign-in", url.Values{"key": {"the-key"}, "next": {next}}.Encode())
-		if to := w.Header().Get("Location"); !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, `/\`) || strings.ContainsAny(to, "\r\n") {
+		if strings.Contains(w.Body.String(), "<script") {
+			t.Errorf("next %q: got %s, want no markup of it", next, w.Body)
+		}
+		if to := leadsTo(w); !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, `/\`) || strings.ContainsAny(to, "\r\n") {
 			t.Errorf("next %q leads to %q, want a page of this server", next, to)
 		}
 	}
@@ -80,4 +84,11 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: got %d %q, want a refusal without a session", name, w.Code, w.Header().Get("Set-Cookie"))
 		}
 	}
+}
+
+// leadsTo returns where the page after signing in leads.
+func leadsTo(w *httptest.ResponseRecorder) string {
+	_, to, _ := strings.Cut(w.Body.String(), `content="0; url=`)
+	to, _, _ = strings.Cut(to, `"`)
+	return html.UnescapeString(to)
 }

@@ -62,12 +62,17 @@ type Aio struct {
 	ShutdownHooks      string        `key:"shutdown_hooks" env:"SANDBOX_SHUTDOWN_HOOKS" doc:"Shell command to run when the sandbox stops, or a JSON list of commands or of objects with name, command, timeout and priority."`
 	ShutdownTimeout    time.Duration `key:"shutdown_hooks_timeout" env:"SANDBOX_SHUTDOWN_HOOKS_TIMEOUT" default:"30s" minimum:"1s" maximum:"1h" doc:"Timeout of those commands that have none."`
 	Activity           bool          `key:"activity" env:"AIO_ACTIVITY" default:"true" doc:"Whether to keep a bounded record of what happens in the sandbox, for the Activity page."`
-	DisableJupyter     bool          `key:"disable_jupyter" env:"DISABLE_JUPYTER" default:"false" doc:"Disable the notebook pages."`
+	DisableJupyter     bool          `key:"disable_jupyter" env:"DISABLE_JUPYTER" default:"false" doc:"Disable JupyterLab at /jupyter/ and the notebook page."`
+	DisableCodeServer  bool          `key:"disable_code_server" env:"DISABLE_CODE_SERVER" default:"false" doc:"Disable VS Code at /code-server/."`
 	DisableBrowser     bool          `key:"disable_browser" env:"DISABLE_BROWSER" default:"false" doc:"Disable the browser: its operations and its DevTools are refused. The display keeps working."`
 	DisableMCPBrowser  bool          `key:"disable_mcp_browser" env:"DISABLE_MCP_BROWSER" default:"false" doc:"Offer no browser tools to MCP clients."`
 	DisableVNC         bool          `key:"disable_vnc" env:"DISABLE_VNC" default:"false" doc:"Disable watching the display: the VNC page and its WebSocket are refused."`
 
 	SkillsPath []string `key:"skills_path" env:"AIO_SKILLS_PATH" doc:"Folders whose skills are registered at startup, separated by commas or colons."`
+
+	// Programs with pages of their own.
+	Components    string        `key:"components" env:"AIO_COMPONENTS" doc:"Directory where components such as VS Code and JupyterLab are installed; empty means components below the state directory. They are also found in /usr/local/lib/cove/components."`
+	WorkbenchIdle time.Duration `key:"workbench_idle" env:"AIO_WORKBENCH_IDLE" default:"10m" minimum:"0s" doc:"Stop VS Code or JupyterLab after nobody was connected to it for this time; 0 means never."`
 
 	// Display and browser.
 	DisplayWidth       int           `key:"display_width" env:"DISPLAY_WIDTH" default:"1280" minimum:"320" maximum:"7680" doc:"Display width in pixels."`

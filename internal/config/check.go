@@ -125,6 +125,9 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	if a.Venv == "" {
 		a.Venv = filepath.Join(a.State, "venv")
 	}
+	if a.Components == "" {
+		a.Components = filepath.Join(a.State, "components")
+	}
 	for _, p := range []struct {
 		key  string
 		path *string
@@ -136,7 +139,7 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	for _, p := range []struct {
 		key  string
 		path *string
-	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"runtime", &a.Runtime}, {"venv", &a.Venv}} {
+	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"runtime", &a.Runtime}, {"venv", &a.Venv}, {"components", &a.Components}} {
 		*p.path = expand(*p.path, a.Home)
 		if !filepath.IsAbs(*p.path) {
 			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))

@@ -14,6 +14,7 @@ type Cove struct {
 	// Addresses and limits of the server.
 	Listen         string   `key:"listen" env:"SERVER_ADDR" default:"127.0.0.1:10000" doc:"Address to listen on: host:port, or unix:/path for a Unix socket."`
 	ListenFD       int      `key:"listen_fd" env:"COVE_LISTEN_FD" default:"0" minimum:"0" maximum:"1048576" doc:"File descriptor of a socket that already listens at that address, inherited from the program that this one replaces; 0 means none."`
+	ReplicaAddress string   `key:"replica_address" env:"COVE_REPLICA_ADDRESS" doc:"Address (host:port) at which other replicas of the hub reach this one, all with the same state directory on shared storage; one serves, the others forward to it and take its place. Empty means that the hub is alone."`
 	TLSCert        string   `key:"tls_cert" env:"COVE_TLS_CERT" doc:"File with the TLS certificate chain in PEM. With it the hub serves HTTPS; the file is reloaded when it changes."`
 	TLSKey         string   `key:"tls_key" env:"COVE_TLS_KEY" doc:"File with the private key of tls_cert in PEM."`
 	PublicHosts    []string `key:"public_hosts" env:"COVE_PUBLIC_HOSTS" doc:"Host names that clients use to reach the hub; *.example.com matches all subdomains. Required for names other than localhost if authentication is off."`
@@ -51,6 +52,9 @@ type Cove struct {
 	TenantCalls     int     `key:"tenant_calls" env:"COVE_TENANT_CALLS" default:"1000" minimum:"0" doc:"Default limit of a tenant: concurrent requests, including streams and WebSockets."`
 	TenantRequests  Bytes   `key:"tenant_request_memory" env:"COVE_TENANT_REQUEST_MEMORY" default:"32MiB" doc:"Default limit of a tenant: memory of the hub that the bodies of its requests take."`
 
+	// Activity records of sandboxes.
+	KeepActivity time.Duration `key:"keep_activity" env:"COVE_KEEP_ACTIVITY" default:"0s" minimum:"0s" doc:"How long the hub keeps the activity record of a sandbox after the sandbox was paused, stopped or deleted, for its owner to read; 0s: it ends with the sandbox."`
+
 	// Audit log and traces.
 	Audit        bool     `key:"audit" env:"COVE_AUDIT" default:"true" doc:"Record who did what to which sandbox, in audit below the state directory."`
 	AuditKeyFile string   `key:"audit_key_file" env:"COVE_AUDIT_KEY_FILE" doc:"File whose content authenticates the lines of the audit log against anyone who can write the log but not read this file."`
@@ -59,8 +63,8 @@ type Cove struct {
 	OTLPHeaders  []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"HTTP headers to send to the collector, each name=value."`
 
 	// Where sandboxes run.
-	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker,kubernetes" doc:"What runs sandboxes: this machine (local), its Docker engine (docker), or a Kubernetes cluster (kubernetes)."`
-	DockerHost string `key:"docker_host" env:"COVE_DOCKER_HOST" doc:"Socket of the Docker engine; empty means unix:///var/run/docker.sock. The engine must see the state directory at the same path."`
+	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker,kubernetes" doc:"What runs sandboxes: this machine (local), its Docker engine or Podman (docker), or a Kubernetes cluster (kubernetes)."`
+	DockerHost string `key:"docker_host" env:"COVE_DOCKER_HOST" doc:"Socket of the Docker engine, or of Podman (unix:///run/podman/podman.sock); empty means unix:///var/run/docker.sock. The engine must see the state directory at the same path."`
 
 	// Kubernetes.
 	Kubeconfig          string        `key:"kubernetes_config" env:"COVE_KUBERNETES_CONFIG,KUBECONFIG" doc:"Kubeconfig file of the cluster; empty means the service account of the Pod that the hub runs in."`
@@ -68,6 +72,7 @@ type Cove struct {
 	KubeServiceHost     string        `key:"kubernetes_service_host" env:"KUBERNETES_SERVICE_HOST" doc:"Host of the API server, for the service account of a Pod; the cluster sets it."`
 	KubeServicePort     string        `key:"kubernetes_service_port" env:"KUBERNETES_SERVICE_PORT" default:"443" doc:"Port of the API server, for the service account of a Pod; the cluster sets it."`
 	KubeNamespace       string        `key:"kubernetes_namespace" env:"COVE_KUBERNETES_NAMESPACE" doc:"Namespace of the sandboxes; empty means that of the context or Pod."`
+	KubeTenants         []string      `key:"kubernetes_tenant_namespaces" env:"COVE_KUBERNETES_TENANT_NAMESPACES" doc:"Tenants whose sandboxes and volumes are in a namespace of their own, each as tenant=namespace, such as acme=cove-acme. Those of all others are in kubernetes_namespace, and so are warm sandboxes, which only they get."`
 	KubeName            string        `key:"kubernetes_name" env:"COVE_KUBERNETES_NAME" default:"cove" doc:"Name of the hub, which tells hubs in one namespace apart."`
 	KubeReach           string        `key:"kubernetes_reach" env:"COVE_KUBERNETES_REACH" default:"auto" enum:"auto,pod,api" doc:"How the hub reaches sandboxes: at the addresses of their Pods (pod), or by port forwarding of the API server (api); auto means api with a kubeconfig file, else pod."`
 	KubePrograms        string        `key:"kubernetes_programs_image" env:"COVE_KUBERNETES_PROGRAMS_IMAGE" default:"cove-hub:latest" doc:"Image with the programs that are injected into sandboxes: that of the hub."`
@@ -80,14 +85,22 @@ type Cove struct {
 	KubeDisk            string        `key:"kubernetes_disk" env:"COVE_KUBERNETES_DISK" default:"ephemeral" enum:"ephemeral,persistent" doc:"Where the homes of sandboxes are: in their Pods (ephemeral), or in a PersistentVolumeClaim for each (persistent), which allows stop and start."`
 	KubeStorageClass    string        `key:"kubernetes_storage_class" env:"COVE_KUBERNETES_STORAGE_CLASS" doc:"StorageClass of homes and volumes; empty means the cluster's default."`
 	KubeSharedVolumes   bool          `key:"kubernetes_shared_volumes" env:"COVE_KUBERNETES_SHARED_VOLUMES" default:"false" doc:"Request volumes that several nodes can mount (ReadWriteMany)."`
+	KubeSnapEndpoint    string        `key:"kubernetes_snapshot_endpoint" env:"COVE_KUBERNETES_SNAPSHOT_ENDPOINT" doc:"URL of an S3-compatible store for snapshots and forks, such as https://s3.example.com; empty means none."`
+	KubeSnapBucket      string        `key:"kubernetes_snapshot_bucket" env:"COVE_KUBERNETES_SNAPSHOT_BUCKET" doc:"Bucket of the snapshot store."`
+	KubeSnapPrefix      string        `key:"kubernetes_snapshot_prefix" env:"COVE_KUBERNETES_SNAPSHOT_PREFIX" doc:"Prefix of all keys in the bucket, for this hub alone; empty means the namespace of the sandboxes and kubernetes_name."`
+	KubeSnapRegion      string        `key:"kubernetes_snapshot_region" env:"COVE_KUBERNETES_SNAPSHOT_REGION" default:"us-east-1" doc:"Region of the snapshot store, which is part of signatures."`
+	KubeSnapAccessKey   string        `key:"kubernetes_snapshot_access_key" env:"COVE_KUBERNETES_SNAPSHOT_ACCESS_KEY" secret:"true" doc:"Access key of the snapshot store."`
+	KubeSnapSecretKey   string        `key:"kubernetes_snapshot_secret_key" env:"COVE_KUBERNETES_SNAPSHOT_SECRET_KEY" secret:"true" doc:"Secret key of the snapshot store."`
+	KubeClaims          []string      `key:"kubernetes_claims" env:"COVE_KUBERNETES_CLAIMS" doc:"Namespaces whose SandboxClaims and Sandboxes (kubernetes-sigs/agent-sandbox) the hub serves, each with the user that owns their sandboxes: NAMESPACE=USER; without =USER, the user has the name of the namespace."`
 	KubeScheduleTimeout time.Duration `key:"kubernetes_schedule_timeout" env:"COVE_KUBERNETES_SCHEDULE_TIMEOUT" default:"30s" minimum:"1s" doc:"How long a cluster without room may take to add a node before a request fails."`
 
 	// Files and resources of the machine.
-	State   string `key:"state" env:"COVE_STATE" doc:"Directory that holds the sandboxes; empty means /var/lib/cove for root, else cove below XDG_STATE_HOME or ~/.local/state."`
-	Aio     string `key:"aio" env:"COVE_AIO" doc:"Path of the aio program that sandboxes run; empty means the one next to this program."`
-	Venv    string `key:"venv" env:"COVE_VENV" doc:"Python virtual environment whose packages sandboxes see; empty means venv below the state directory, or .venv beside this program or its directory; auto builds one below the state directory if none is found; none means no such packages."`
-	Cgroup  string `key:"cgroup" env:"COVE_CGROUP" doc:"Delegated cgroup v2 directory to use; empty means to find one."`
-	FirstID int    `key:"first_id" env:"COVE_FIRST_ID" default:"2000000000" minimum:"65536" maximum:"4000000000" doc:"First of the host user IDs that sandboxes use, 65536 for each."`
+	State      string `key:"state" env:"COVE_STATE" doc:"Directory that holds the sandboxes; empty means /var/lib/cove for root, else cove below XDG_STATE_HOME or ~/.local/state."`
+	Aio        string `key:"aio" env:"COVE_AIO" doc:"Path of the aio program that sandboxes run; empty means the one next to this program."`
+	Venv       string `key:"venv" env:"COVE_VENV" doc:"Python virtual environment whose packages sandboxes see; empty means venv below the state directory, or .venv beside this program or its directory; auto builds one below the state directory if none is found; none means no such packages."`
+	Components string `key:"components" env:"COVE_COMPONENTS" doc:"Directory of installed components, such as VS Code, that sandboxes see; empty means components below the state directory, or .tools/components beside this program or its directory, if there is one; none means none."`
+	Cgroup     string `key:"cgroup" env:"COVE_CGROUP" doc:"Delegated cgroup v2 directory to use; empty means to find one."`
+	FirstID    int    `key:"first_id" env:"COVE_FIRST_ID" default:"2000000000" minimum:"65536" maximum:"4000000000" doc:"First of the host user IDs that sandboxes use, 65536 for each."`
 
 	// Images.
 	InsecureRegistries []string `key:"insecure_registries" env:"COVE_INSECURE_REGISTRIES" doc:"Image registries (host or host:port) to access without TLS."`
@@ -183,6 +196,14 @@ func (c *Cove) Complete(lookup func(string) (string, bool), fault func(key, form
 	default:
 		absolute(&c.Venv)
 	}
+	switch c.Components {
+	case "":
+		c.Components = findBeside(filepath.Join(c.State, "components"), ".tools/components", "")
+	case "none":
+		c.Components = ""
+	default:
+		absolute(&c.Components)
+	}
 }
 
 // AutoVenv is the value of venv that asks for an environment to be built if none is found.
@@ -191,16 +212,22 @@ const AutoVenv = "auto"
 // findVenv finds the Python environment for sandboxes: that of the state directory, or that
 // of the project which this program was built in. It returns an empty path if there is none.
 func findVenv(state string) string {
-	dirs := []string{filepath.Join(state, "venv")}
+	return findBeside(filepath.Join(state, "venv"), ".venv", "bin/python")
+}
+
+// findBeside finds a directory that contains a file: the first one, or the other beside this
+// program or its directory.
+func findBeside(first, beside, file string) string {
+	dirs := []string{first}
 	if self, err := os.Executable(); err == nil {
-		dirs = append(dirs, filepath.Join(filepath.Dir(self), ".venv"), filepath.Join(filepath.Dir(self), "..", ".venv"))
+		dirs = append(dirs, filepath.Join(filepath.Dir(self), beside), filepath.Join(filepath.Dir(self), "..", beside))
 	}
 	for _, dir := range dirs {
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
 			return dir
 		}
 	}

@@ -9,6 +9,7 @@
 package container
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,8 +54,12 @@ type Plan struct {
 	Path    []string `json:"path,omitempty"`
 	// Tunnel is how the hub gets in, if not through the control socket.
 	Tunnel *Tunnel `json:"tunnel,omitempty"`
-	// Probe is what Ready asks for.
+	// Probe is how the server says that it is ready.
 	Probe Probe `json:"probe,omitzero"`
+	// Fill makes the disk that of a copy, which the hub sends through the tunnel, before anything is run.
+	Fill bool `json:"fill,omitempty"`
+	// Hold runs nothing: the hub wants to copy the disk.
+	Hold bool `json:"hold,omitempty"`
 }
 
 // Exit codes of shells for commands that cannot be run.
@@ -74,43 +79,43 @@ func Main(args []string) int {
 			return exitFailed
 		}
 		return 0
-	case len(args) == 1 && args[0] == ReadyVerb && err == nil:
-		if err := plan.Probe.ask(); err != nil {
-			log.Error("not ready", "error", err)
-			return 1
-		}
-		return 0
 	case err != nil:
 		log.Error("cannot read the plan of this sandbox", "error", err)
 		return exitFailed
 	}
-	serve := serveControl
-	if plan.Tunnel != nil {
-		serve = plan.Tunnel.serve
-	}
-	if err := serve(); err != nil {
-		log.Error("cannot serve the hub", "error", err)
-		return exitFailed
+	// In a Pod without root, programs inside are of the same user: they could stop this process, and with it the sandbox.
+	if err := proc.SealMemory(); err != nil {
+		log.Warn("programs of this sandbox can trace its first process", "error", err)
 	}
 	if plan.Inherit {
 		plan.inherit(os.Environ())
 	}
+	cfg := proc.InitConfig{Env: plan.Env, Dir: plan.Workdir, Log: log}
+	// Before the hub is served: what changes from then on is the sandbox's.
+	if err := prepare(plan, &cfg); err != nil {
+		log.Error("cannot prepare this sandbox", "error", err)
+		return exitFailed
+	}
+	if err := serveHub(plan); err != nil {
+		log.Error("cannot serve the hub", "error", err)
+		return exitFailed
+	}
+	if plan.Hold {
+		waitForEnd()
+		return 0
+	}
+	if plan.Fill { // the disk may know the user in another way
+		if err := prepare(plan, &cfg); err != nil {
+			log.Error("cannot prepare this sandbox", "error", err)
+			return exitFailed
+		}
+	}
+	if plan.Tunnel != nil && plan.Tunnel.Ready != "" {
+		go plan.Tunnel.showReady(context.Background(), plan.Probe, startTick, readyTick)
+	}
 	if plan.Files > 0 {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: plan.Files, Max: plan.Files}); err != nil {
 			log.Warn("cannot limit open files", "error", err)
-		}
-	}
-	cfg := proc.InitConfig{Env: plan.Env, Dir: plan.Workdir, Log: log}
-	if plan.SwitchUser && os.Geteuid() == 0 {
-		if cfg.User, err = prepareUser(plan); err != nil {
-			log.Error("cannot prepare the user of this sandbox", "error", err)
-			return exitFailed
-		}
-	}
-	if cfg.Dir != "" {
-		if err := makeWorkdir(cfg.Dir, cfg.User); err != nil {
-			log.Error("cannot create the working directory", "error", err)
-			return exitFailed
 		}
 	}
 	path, err := findProgram(plan)
@@ -120,6 +125,43 @@ func Main(args []string) int {
 	}
 	cfg.Argv = append([]string{path}, plan.Command[1:]...)
 	return proc.Init(cfg)
+}
+
+// prepare makes the user and the working directory.
+func prepare(plan Plan, cfg *proc.InitConfig) (err error) {
+	if plan.Hold {
+		return nil
+	}
+	if plan.SwitchUser && os.Geteuid() == 0 {
+		if cfg.User, err = prepareUser(plan); err != nil {
+			return fmt.Errorf("prepare the user: %w", err)
+		}
+	}
+	if cfg.Dir != "" {
+		if err := makeWorkdir(cfg.Dir, cfg.User); err != nil {
+			return fmt.Errorf("create the working directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// serveHub lets the hub in. If the disk begins with a copy, it returns when that is there.
+func serveHub(plan Plan) error {
+	if plan.Tunnel == nil {
+		return serveControl()
+	}
+	d := &disk{hold: plan.Hold, filled: make(chan struct{})}
+	if err := d.open(); err != nil {
+		return err
+	}
+	if !plan.Fill {
+		return plan.Tunnel.serve(d.save, nil)
+	}
+	if err := plan.Tunnel.serve(d.save, d.fill); err != nil {
+		return err
+	}
+	<-d.filled
+	return nil
 }
 
 func readPlan() (plan Plan, err error) {

@@ -12,17 +12,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
-// What the program does besides running a container.
-const (
-	InstallVerb = "install" // copies the programs beside it into a folder
-	ReadyVerb   = "ready"   // fails unless the server is ready
-)
+// InstallVerb makes the program copy those beside it into a folder.
+const InstallVerb = "install"
 
 // Names in HubDir of the identity of a container with a tunnel.
 const (
@@ -37,11 +35,14 @@ const Egress = ControlDir + "/" + EgressName
 type Tunnel struct {
 	Listen string `json:"listen"` // host:port
 	Hub    string `json:"hub"`    // the pin of its key
+	// Ready is a host:port that is open while the server is ready, for who may only look: it
+	// says nothing else.
+	Ready string `json:"ready,omitempty"`
 }
 
 // serve serves the hub, and programs inside that want out.
-func (t *Tunnel) serve() error {
-	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: dialInside, Stats: func() []byte { return readUsage(cgroupDir).encode() }}
+func (t *Tunnel) serve(save func(io.Writer) error, fill func(io.Reader) error) error {
+	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: dialInside, Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: save, Fill: fill}
 	var err error
 	if cfg.Cert, err = os.ReadFile(filepath.Join(HubDir, CertName)); err != nil {
 		return err
@@ -85,6 +86,59 @@ func dialInside(ctx context.Context, port int) (net.Conn, error) {
 		}
 	}
 	return c, err
+}
+
+// Pauses between looks at the server: one that starts, and one that is ready.
+const (
+	startTick = 500 * time.Millisecond
+	readyTick = 10 * time.Second
+)
+
+// showReady keeps a port open while the server is ready, until ctx ends. A node can look at it at no
+// cost, unlike with a program that it starts in the container every time.
+func (t *Tunnel) showReady(ctx context.Context, p Probe, start, ready time.Duration) {
+	var l net.Listener
+	var work sync.WaitGroup
+	defer work.Wait()
+	for {
+		pause := start
+		err := p.ask()
+		if err == nil && l == nil {
+			if l, err = net.Listen("tcp", t.Ready); err == nil { // else the port is taken, and may be free later
+				open := l
+				work.Go(func() { closeAll(open) })
+			}
+		} else if err != nil && l != nil {
+			l.Close()
+			l = nil
+		}
+		if l != nil {
+			pause = ready
+		}
+		select {
+		case <-ctx.Done():
+			if l != nil {
+				l.Close()
+			}
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// closeAll accepts connections only to close them, until the listener is closed.
+func closeAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			c.Close()
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(startTick) // most likely out of descriptors
+		}
+	}
 }
 
 // Probe is a request to the server.

@@ -1,10 +1,17 @@
 package container
 
 import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,4 +84,48 @@ func TestInstall(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 || info.Size() != 7 {
 		t.Errorf("got %v, %v, want a program", info, err)
 	}
+}
+
+// TestReadyPort: a port is open exactly while the server is ready, and says nothing.
+func TestReadyPort(t *testing.T) {
+	t.Parallel()
+	var ready atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || !ready.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	tun, probe := Tunnel{Ready: address}, Probe{Port: server.Listener.Addr().(*net.TCPAddr).Port, Path: "/readyz"}
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() { tun.showReady(ctx, probe, time.Millisecond, 2*time.Millisecond) })
+	defer work.Wait()
+	defer cancel()
+	open := func() bool {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		if data, _ := io.ReadAll(c); len(data) > 0 { // it may be cut while the port is closed
+			t.Errorf("got %q, want nothing", data)
+		}
+		return true
+	}
+	if open() {
+		t.Error("the port is open although the server is not ready")
+	}
+	ready.Store(true)
+	testenv.Poll(t, "the port is open", open)
+	ready.Store(false)
+	testenv.Poll(t, "the port is closed", func() bool { return !open() })
+	ready.Store(true)
+	testenv.Poll(t, "the port is open again", open)
 }

@@ -223,9 +223,6 @@ func (p *Proxy) Serve(l net.Listener) error {
 		p.mu.Unlock()
 		return net.ErrClosed
 	}
-	if p.server == nil {
-		p.startHTTP()
-	}
 	p.lists[l] = true
 	p.mu.Unlock()
 	defer func() {
@@ -299,6 +296,9 @@ func (p *Proxy) admit(c net.Conn) {
 		p.mu.Unlock()
 		c.Close()
 		return
+	}
+	if p.server == nil { // most sandboxes connect to nothing, and there are thousands
+		p.startHTTP()
 	}
 	t := &tracked{Conn: c, p: p}
 	p.conns[t] = true

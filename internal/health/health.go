@@ -71,11 +71,19 @@ type Readiness struct {
 	Components []State `json:"components"`
 }
 
+// ReadyIn selects components.
+type ReadyIn struct {
+	Needed bool `query:"needed" default:"false" doc:"List only the components that readiness depends on, which is faster"`
+}
+
 // Ready reports the state of every component; it fails unless the needed ones are ready.
-func (s *Service) Ready(context.Context, op.None) (Readiness, error) {
+func (s *Service) Ready(_ context.Context, in ReadyIn) (Readiness, error) {
 	r := Readiness{Status: "ready", Version: s.Version, Uptime: time.Since(s.Started).Seconds()}
 	var waiting []string
 	for _, c := range s.Components {
+		if in.Needed && !c.Needed {
+			continue
+		}
 		state, why := c.State()
 		r.Components = append(r.Components, State{c.Name, state, why})
 		if c.Needed && state != "ready" && state != "idle" {

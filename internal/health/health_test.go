@@ -15,15 +15,18 @@ func TestReadinessIsHonest(t *testing.T) {
 		return Component{Name: name, Needed: needed, State: func() (string, string) { return states[name], "why" }}
 	}
 	s := New(Config{Version: "1", Components: []Component{component("needed", true), component("extra", false)}})
-	_, err := s.Ready(t.Context(), op.None{})
+	_, err := s.Ready(t.Context(), ReadyIn{})
 	e, ok := op.AsError(err)
 	if !ok || e.Code != op.Unavailable || e.Msg != "needed is starting: why" || e.Data.(Readiness).Components[0].State != "failed" {
 		t.Fatalf("got %+v, want unavailable: needed is starting", err)
 	}
 	states["needed"] = "ready"
-	r, err := s.Ready(t.Context(), op.None{})
+	r, err := s.Ready(t.Context(), ReadyIn{})
 	if err != nil || r.Status != "ready" || len(r.Components) != 2 {
 		t.Errorf("got %+v and error %v, want ready and two components", r, err)
+	}
+	if r, err := s.Ready(t.Context(), ReadyIn{Needed: true}); err != nil || len(r.Components) != 1 || r.Components[0].Name != "needed" {
+		t.Errorf("got %+v and error %v, want only the needed component", r, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hub/claim"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/gateway"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
@@ -52,6 +53,8 @@ type Config struct {
 
 	// Tenants says who may sign in with a key, apart from the operator.
 	Tenants Tenants
+	// KeepActivity is how long the activity record of a sandbox is kept after its end; 0: not at all.
+	KeepActivity time.Duration
 	// Creates is how many sandboxes are created at the same time.
 	Creates int
 	// RequestMemory bounds the bytes of requests under way that the hub holds.
@@ -59,6 +62,9 @@ type Config struct {
 	// Audit and Traces record what is done.
 	Audit  Audit
 	Traces Traces
+
+	// Claims are the objects of a cluster that are served with sandboxes.
+	Claims Claims
 
 	// SandboxTools calls the tools of sandboxes; nil: they cannot be called. It
 	// stays open at Close.
@@ -72,6 +78,13 @@ type Config struct {
 
 // Defaults of sandboxes.
 type Defaults = environment.Defaults
+
+// Claims are objects of kubernetes-sigs/agent-sandbox.
+type Claims struct {
+	Cluster claim.Cluster // nil: none are served
+	// Owners are the owners of the sandboxes of each namespace that is served.
+	Owners map[string]string
+}
 
 // Tenants of a hub.
 type Tenants struct {

@@ -10,9 +10,10 @@
 //   - gateway: forwards requests into sandboxes
 //   - disk: snapshots, volumes, images
 //   - e2b: the control API that E2B's clients expect
+//   - claim: sandboxes for the objects of kubernetes-sigs/agent-sandbox
 //   - tool: the hub's tools for agents
 //   - access: keys and links; vault: secrets; account: quotas and usage
-//   - trail: the audit log and traces
+//   - trail: the audit log and traces; record: what sandboxes recorded, beyond their end
 //
 // The hub keeps no database: what the provider knows is the truth, and a hub that was
 // killed finds everything there again. It refuses to show anybody a sandbox of another
@@ -31,6 +32,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/hub/access"
 	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/hub/claim"
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/e2b"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
@@ -69,6 +71,7 @@ type Hub struct {
 	disk         *disk.Service
 	e2b          *e2b.Service
 	tool         *tool.Set
+	claims       *claim.Service // nil: there are none
 }
 
 // Open opens a hub and the stores that its configuration names. Without a
@@ -122,11 +125,11 @@ func build(cfg Config, s stores) *Hub {
 	})
 	h.trail = trail.New(trail.Config{
 		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir, Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
-		Creates: append([]string{lifecycle.CreateOp, tool.Create}, e2b.Creates...), Separate: tool.OpName, Proxies: gateway.OpName,
+		Creates: append([]string{lifecycle.CreateOp, tool.Create, claim.CreateOp}, e2b.Creates...), Separate: tool.OpName, Proxies: gateway.OpName,
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
-		Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
+		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: tool.OpName, Log: cfg.Log})
@@ -136,7 +139,7 @@ func build(cfg Config, s stores) *Hub {
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.account, Secrets: h.vault, Environments: h.environments, History: h.history,
-		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version, Metrics: cfg.Metrics,
+		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version, Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.disk = disk.New(disk.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.account, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
@@ -148,6 +151,12 @@ func build(cfg Config, s stores) *Hub {
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools, WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
 		Buffer: func(ctx context.Context) tool.Buffer { return h.Buffer(ctx) },
 	})
+	if cfg.Claims.Cluster != nil && s.pool != nil {
+		h.claims = claim.New(claim.Config{
+			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider, History: h.history, Tasks: h.tasks,
+			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Defaults: h.environments.Defaults(), Log: cfg.Log,
+		})
+	}
 	return h
 }
 
@@ -175,6 +184,14 @@ func (h *Hub) warmPools() map[string]pool.Want {
 		}
 		all[name] = pool.Want{Size: w.Size, Spec: w.Spec}
 	}
+	if h.claims != nil {
+		for name, w := range h.claims.Warm() {
+			if all == nil {
+				all = map[string]pool.Want{}
+			}
+			all[name] = pool.Want{Size: w.Size, Spec: w.Spec}
+		}
+	}
 	return all
 }
 
@@ -190,7 +207,7 @@ func (h *Hub) Ops() []op.Op {
 // plainOps are the operations as they are, with nothing recorded.
 func (h *Hub) plainOps() []op.Op {
 	return slices.Concat(h.lifecycle.Ops(), []op.Op{h.gateway.Op(), h.lifecycle.ForkOp()}, h.disk.SnapshotOps(), h.access.ShareOps(),
-		h.disk.VolumeOps(), h.disk.ImageOps(), h.vault.Ops(), h.access.KeyOps(), h.account.Ops(), h.trail.Ops(), h.e2b.Ops())
+		h.disk.VolumeOps(), h.disk.ImageOps(), h.vault.Ops(), h.access.KeyOps(), h.account.Ops(), h.records.Ops(), h.trail.Ops(), h.e2b.Ops())
 }
 
 // ToolInstructions tell an agent how the hub's tools work together.
@@ -266,11 +283,11 @@ func (h *Hub) Served(v Visit) { h.trail.Served(v) }
 
 // Begin starts the clocks and takes up the sandboxes that exist.
 func (h *Hub) Begin(ctx context.Context) {
+	if h.claims != nil {
+		h.claims.Begin(ctx)
+	}
 	if h.pool != nil {
-		// What a claim left half bound must be gone before it could be seen.
-		if err := h.pool.Begin(ctx); err != nil {
-			h.cfg.Log.Error("warm pools are off", "error", err)
-		}
+		h.pool.Begin(ctx)
 	}
 	h.tasks.Go(func(ctx context.Context) {
 		h.account.KeepCounting(ctx)
@@ -280,6 +297,9 @@ func (h *Hub) Begin(ctx context.Context) {
 		h.tasks.Go(func(ctx context.Context) { h.keepMarks(ctx, h.cfg.Log) })
 	}
 	h.fleet.Begin()
+	if h.claims != nil {
+		h.claims.Serve(ctx)
+	}
 }
 
 // State is the hub's readiness: ready or failed, and why.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/authority"
+	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
@@ -19,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
+	"github.com/cove-sandbox/cove/internal/hub/record"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/span"
@@ -42,6 +44,8 @@ type stores struct {
 	secrets   *secret.Store
 	authority *authority.Authority // vouches for hosts to whose requests a secret is added
 
+	records *record.Store // nil: what sandboxes recorded ends with them
+
 	tokens *token.Signer // of sandboxes, for E2B's clients
 
 	pool   *pool.Pool // nil: no sandboxes are kept ready
@@ -53,7 +57,10 @@ type stores struct {
 
 // StateFiles are what a hub keeps in its state folder beside the provider's, in the order in
 // which a backup must read them while the hub runs: what says how far a log goes comes before the log.
-var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json", firstKeyFile, "secrets"}
+var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json", firstKeyFile, "secrets", recordsDir}
+
+// recordsDir is the folder of the activity records.
+const recordsDir = "records"
 
 // missing returns the tags of operations that always fail without a store.
 func (s stores) missing() []string {
@@ -63,6 +70,9 @@ func (s stores) missing() []string {
 	}
 	if s.audit == nil {
 		tags = append(tags, "audit")
+	}
+	if s.records == nil {
+		tags = append(tags, "record")
 	}
 	return tags
 }
@@ -96,6 +106,9 @@ func openStores(cfg Config) (_ stores, err error) {
 	// An upload that an earlier hub did not finish is useless.
 	if err := errors.Join(os.RemoveAll(s.scratch), os.MkdirAll(s.scratch, 0o700)); err != nil {
 		return s, err
+	}
+	if cfg.KeepActivity > 0 {
+		s.records = record.New(record.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
 	}
 	dir := filepath.Join(cfg.State, "secrets")
 	if s.secrets, err = secret.Open(secret.Config{Dir: dir, Log: cfg.Log}); err != nil {
@@ -187,13 +200,32 @@ func readAuditKey(path string) ([]byte, error) {
 	return key, nil
 }
 
+// maxWarm bounds the sandboxes of all environments that are kept ready: what one setting allows.
+const maxWarm = 1000
+
 // newPool keeps sandboxes of the environments ready that ask for it.
 func newPool(cfg Config, want func() map[string]pool.Want) *pool.Pool {
 	inner := cfg.Provider
 	return pool.New(pool.Config{
-		Provider: inner, Size: want, Log: cfg.Log,
+		Provider: inner, Size: want, Max: maxWarm, Log: cfg.Log,
 		Bind: pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return inner.Endpoint(ctx, id, 0) }),
 	})
+}
+
+// keepers returns who keeps records, nil if nobody does.
+func (s stores) keepers() fleet.Records {
+	if s.records == nil {
+		return nil // not a nil pointer in an interface
+	}
+	return s.records
+}
+
+// warm returns what counts the sandboxes that are ready, nil if none are kept.
+func (s stores) warm() func() map[string]int {
+	if s.pool == nil {
+		return nil
+	}
+	return s.pool.Ready
 }
 
 // firstKeyFile is the name of the file with the first admin key.

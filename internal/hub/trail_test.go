@@ -90,6 +90,12 @@ func TestEverythingIsRecorded(t *testing.T) {
 	if a := r.do("GET", "/api/v1/audit?sandbox=a&lines=2", "", key...); strings.Count(a.Body, "data: ") != 2 || !strings.Contains(a.Body, "sandbox_delete") {
 		t.Errorf("got %s, want the last 2 lines", a.Body)
 	}
+	if a := r.do("GET", "/api/v1/audit?q=SANDBOX_PAUSE", "", key...); strings.Count(a.Body, "data: ") != 1 || !strings.Contains(a.Body, "sandbox_pause") {
+		t.Errorf("got %s, want the line that contains the text", a.Body)
+	}
+	if a := r.do("GET", "/api/v1/audit?q=404", "", key...); strings.Count(a.Body, "data: ") != 2 {
+		t.Errorf("got %s, want the two lines with that status", a.Body)
+	}
 	follow, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(follow, "GET", r.server.URL+"/api/v1/audit?lines=1&follow=true", nil)

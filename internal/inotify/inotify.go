@@ -102,6 +102,16 @@ func (w *Watcher) Read(deadline time.Time) ([]Event, error) {
 	return parse(w.buf[:n]), nil
 }
 
+// Pending reports whether there are events to read, without waiting.
+func (w *Watcher) Pending() bool {
+	n := 0
+	err := w.control(func(fd int) (err error) {
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err
+	})
+	return err == nil && n > 0
+}
+
 // parse splits what the kernel wrote into events.
 func parse(b []byte) []Event {
 	var events []Event

@@ -6,46 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/test/attack"
 )
-
-// outside puts things outside that an escape would find, and names them.
-func outside(t *testing.T, dir string) []string {
-	t.Helper()
-	secret := filepath.Join(dir, "secret")
-	if err := os.WriteFile(secret, []byte("of the host"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	listen := func(network, addr string) net.Listener {
-		l, err := net.Listen(network, addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		return l
-	}
-	abstract := fmt.Sprintf("cove-test-%d", os.Getpid())
-	listen("unix", "@"+abstract)
-	tcp := listen("tcp", "127.0.0.1:0")
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mem, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	total, _, _ := strings.Cut(string(mem), "\n")
-	return []string{"boot=" + string(boot), "memory=" + total, "secret=" + secret, "socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
-		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(os.Getpid())}
-}
 
 // mode is an identity under which all attempts are made.
 type mode struct {
@@ -127,39 +95,9 @@ var inGVisorMay = []string{
 	"see the host's memory", "see the host's load", "see the host's work",
 }
 
-// minAttempts is how many attempts each mode makes at least.
-const minAttempts = 80
-
 func testEscape(t *testing.T) {
 	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) { checkAttempts(t, m.run(t, outside(t, t.TempDir())), m.may) })
-	}
-}
-
-// checkAttempts fails for each attempt that was not held.
-func checkAttempts(t *testing.T, out string, may []string) {
-	t.Helper()
-	attempts, rest, ended := strings.Cut(out, "\ndone\n")
-	if !ended {
-		t.Fatalf("the attempts did not end: %s", out)
-	}
-	n := 0
-	for l := range strings.Lines(attempts) {
-		name, escaped := strings.CutPrefix(strings.TrimSpace(l), "ESCAPED\t")
-		switch {
-		case escaped && !slices.Contains(may, name):
-			t.Errorf("not held: %s", name)
-		case !escaped && !strings.HasPrefix(l, "held\t"):
-			t.Log(l)
-			continue
-		}
-		n++
-	}
-	if t.Logf("%d attempts, %s", n, rest); n < minAttempts {
-		t.Errorf("%d attempts, want at least %d", n, minAttempts)
-	}
-	if testing.Verbose() {
-		t.Log(out)
+		t.Run(m.name, func(t *testing.T) { attack.CheckEscape(t, m.run(t, attack.Outside(t, t.TempDir())), m.may) })
 	}
 }
 

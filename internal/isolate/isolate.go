@@ -41,8 +41,9 @@ const (
 
 // Where sandboxes find programs and the Python packages that the hub brings along.
 const (
-	Programs = "/run/bin"
-	Venv     = "/run/venv"
+	Programs   = "/run/bin"
+	Venv       = "/run/venv"
+	Components = "/run/components"
 )
 
 // Python is the interpreter that sees them.

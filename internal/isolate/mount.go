@@ -149,6 +149,7 @@ func (b *builder) attachScratch(s source, attr uint64) (string, error) {
 // whose names are short, free of separators, and reveal nothing of the host to whoever
 // reads mountinfo inside.
 func (b *builder) overlays() error {
+	uppers := map[source]string{} // overlays with the same one share its mount
 	for i, o := range b.Root {
 		var lower []string
 		for _, l := range o.Lower {
@@ -158,9 +159,13 @@ func (b *builder) overlays() error {
 			}
 			lower = append(lower, name)
 		}
-		upper, err := b.attachScratch(o.Upper, 0)
-		if err != nil {
-			return fmt.Errorf("upper of %s: %w", o.Target, err)
+		upper, ok := uppers[o.Upper]
+		if !ok {
+			var err error
+			if upper, err = b.attachScratch(o.Upper, 0); err != nil {
+				return fmt.Errorf("upper of %s: %w", o.Target, err)
+			}
+			uppers[o.Upper] = upper
 		}
 		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/%s,userxattr", strings.Join(lower, ":"), upper, o.Data, upper, o.Work)
 		_, fd, err := b.mountNew("overlay", unix.MS_NOSUID|unix.MS_NODEV, options)

@@ -392,8 +392,14 @@ func (s *starter) setup(pid int) (setup, error) {
 		defer ns.Close()
 		m.userns = ns
 	}
+	uppers := map[Dir]source{} // overlays with the same one share its mount
 	for _, o := range s.cfg.Root {
-		to := overlay{Target: o.Target, Data: o.Data, Work: o.Work, Upper: m.source(o.Upper, unix.MOUNT_ATTR_NOSUID)}
+		upper, ok := uppers[o.Upper]
+		if !ok {
+			upper = m.source(o.Upper, unix.MOUNT_ATTR_NOSUID)
+			uppers[o.Upper] = upper
+		}
+		to := overlay{Target: o.Target, Data: o.Data, Work: o.Work, Upper: upper}
 		for _, l := range o.Lower {
 			to.Lower = append(to.Lower, m.source(l, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID))
 		}

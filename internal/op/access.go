@@ -1,6 +1,9 @@
 package op
 
-import "net/http"
+import (
+	"net/http"
+	"net/url"
+)
 
 // Access is the permission that an operation requires.
 type Access string
@@ -19,6 +22,29 @@ const (
 // AccessHeader restricts a request to what it names, which can only be "read". A hub sets
 // it for callers who may not change the sandbox.
 const AccessHeader = "X-Aio-Access"
+
+// CallerHeader names the caller of a request to a sandbox. A hub sets it, in place of whatever
+// the caller sent; a sandbox believes it only on the socket that its hub alone can open.
+const CallerHeader = "X-Aio-Caller"
+
+// SendCaller puts who calls into the headers of a request to a sandbox.
+func (c *Call) SendCaller(h http.Header) {
+	h.Del(CallerHeader)
+	subject := c.Subject
+	if c.Share != nil {
+		subject = "link " + c.Share.ID
+	}
+	if subject+c.KeyID != "" {
+		h.Set(CallerHeader, url.Values{"subject": {subject}, "key": {c.KeyID}}.Encode())
+	}
+}
+
+// ReceiveCaller takes who calls from the value of CallerHeader.
+func (c *Call) ReceiveCaller(value string) {
+	if v, err := url.ParseQuery(value); err == nil {
+		c.Subject, c.KeyID = v.Get("subject"), v.Get("key")
+	}
+}
 
 // RequiredAccess returns the access that a request needs; r is nil if the operation is
 // not called over HTTP.

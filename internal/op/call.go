@@ -15,7 +15,7 @@ type Call struct {
 	KeyID   string   // ID of the caller's key
 	Share   *Share   // not nil if the caller came with a link, which limits access to this
 	Reader  bool     // the caller may only read
-	Via     string   // the surface: rest or mcp
+	Via     string   // the surface: rest, mcp, or page for a page of ours
 	Base    *url.URL // URL at which the caller reaches the server: scheme, host, path prefix
 
 	// Owned means that what the call started ends when its context does. By default

@@ -265,17 +265,11 @@ func TestMistakesAreFound(t *testing.T) {
 		A string `path:"a" doc:"A"`
 	}
 	for name, mistake := range map[string]func(){
-		"no name":         func() { s := good; s.Name = ""; New(s, fn) },
-		"no doc":          func() { s := good; s.Doc = ""; New(s, fn) },
-		"no tag":          func() { s := good; s.Tag = ""; New(s, fn) },
-		"no path":         func() { s := good; s.Route = "GET"; New(s, fn) },
-		"duplicate name":  func() { b := good; b.Route = "GET /b"; NewTable([]Op{New(good, fn), New(b, fn)}) },
-		"duplicate route": func() { b := good; b.Name = "b"; NewTable([]Op{New(good, fn), New(b, fn)}) },
-		"duplicate verb": func() {
-			b := good
-			b.Name, b.Route, b.Verb = "b", "GET /b", "a"
-			NewTable([]Op{New(good, fn), New(b, fn)})
-		},
+		"no name":          func() { s := good; s.Name = ""; New(s, fn) },
+		"no doc":           func() { s := good; s.Doc = ""; New(s, fn) },
+		"no tag":           func() { s := good; s.Tag = ""; New(s, fn) },
+		"no path":          func() { s := good; s.Route = "GET"; New(s, fn) },
+		"duplicate name":   func() { b := good; b.Route = "GET /b"; NewTable([]Op{New(good, fn), New(b, fn)}) },
 		"parameter":        func() { s := good; s.Route = "GET /a/{id}"; New(s, fn).In() },
 		"field, no param":  func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }).In() },
 		"undocumented":     func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }).In() },

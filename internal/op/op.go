@@ -142,9 +142,9 @@ type Choice interface{ ChoiceOp() any }
 // New makes a unary operation. An Out of *Blob makes its reply raw bytes.
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 	o := bind[In](s)
-	o.Out = compileOut(reflect.TypeFor[Out]())
-	o.Binary = reflect.TypeFor[Out]() == blobType
-	filler := sync.OnceValue(func() func(reflect.Value) { return o.Out().filler() })
+	result := compileOut(reflect.TypeFor[Out]())
+	o.Out, o.Binary = result, reflect.TypeFor[Out]() == blobType
+	filler := sync.OnceValue(func() func(reflect.Value) { return result().filler() })
 	o.Call = func(ctx context.Context, in any) (any, error) {
 		out, err := fn(ctx, *in.(*In))
 		if err != nil {
@@ -194,10 +194,12 @@ func Handle(s Spec, h http.Handler) Op {
 
 func bind[In any](s Spec) Op {
 	check(s)
+	// Not all of s, which would stay in memory once more for every operation.
+	name, route, also := s.Name, s.Route, s.Also
 	in := sync.OnceValue(func() *Type {
 		t := compileIn(reflect.TypeFor[In]())
-		if err := t.checkRoute(s); err != nil {
-			panic(fmt.Sprintf("op %s: %v", s.Name, err))
+		if err := t.checkRoutes(route, also); err != nil {
+			panic(fmt.Sprintf("op %s: %v", name, err))
 		}
 		return t
 	})
@@ -240,40 +242,51 @@ type Table struct {
 
 type route struct{ method, path string }
 
-// NewTable joins the lists of the services. It panics if two operations share a name, a
-// route or a verb.
+// NewTable joins the lists of the services. It panics if two operations share a name; the
+// tests of a program call Check, which compares more, so that no start pays for it.
 func NewTable(lists ...[]Op) *Table {
 	n := 0
 	for _, list := range lists {
 		n += len(list)
 	}
 	t := &Table{ops: make([]Op, 0, n), byName: make(map[string]int, n), public: map[route]bool{}}
-	type claimed struct{ kind, key string }
-	seen := make(map[claimed]string, 3*n)
-	claim := func(kind, key, name string) {
-		if other, ok := seen[claimed{kind, key}]; ok {
-			panic(fmt.Sprintf("op: %s and %s share the %s %q", other, name, kind, key))
-		}
-		seen[claimed{kind, key}] = name
-	}
 	for _, list := range lists {
-		for _, o := range list {
-			claim("name", o.Name, o.Name)
-			claim("route", o.Route, o.Name)
-			for _, route := range o.Also {
-				claim("route", route, o.Name)
-			}
-			if !o.NoVerb {
-				claim("verb", strings.Join(o.Words(), " "), o.Name)
+		for i := range list {
+			o := &list[i]
+			if _, ok := t.byName[o.Name]; ok {
+				panic(fmt.Sprintf("op: two operations are named %s", o.Name))
 			}
 			if o.Public {
 				t.publish(o.MethodPath())
 			}
 			t.byName[o.Name] = len(t.ops)
-			t.ops = append(t.ops, o)
+			t.ops = append(t.ops, *o)
 		}
 	}
 	return t
+}
+
+// Check returns an error if two operations share a route or a verb.
+func (t *Table) Check() error {
+	type claim struct{ kind, key string }
+	owners := map[claim]string{}
+	for i := range t.ops {
+		o := &t.ops[i]
+		claims := []claim{{"route", o.Route}}
+		for _, route := range o.Also {
+			claims = append(claims, claim{"route", route})
+		}
+		if !o.NoVerb {
+			claims = append(claims, claim{"verb", strings.Join(o.Words(), " ")})
+		}
+		for _, c := range claims {
+			if other, ok := owners[c]; ok {
+				return fmt.Errorf("op: %s and %s share the %s %q", other, o.Name, c.kind, c.key)
+			}
+			owners[c] = o.Name
+		}
+	}
+	return nil
 }
 
 func (t *Table) publish(method, path string) {

@@ -24,6 +24,24 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+func TestTableRefusesDuplicates(t *testing.T) {
+	of := func(name, route, verb string, also ...string) Op {
+		return New(Spec{Name: name, Route: route, Also: also, Verb: verb, Tag: "x", Doc: "X."}, func(context.Context, None) (None, error) { return None{}, nil })
+	}
+	if err := NewTable([]Op{of("a", "GET /a", ""), of("b", "POST /a", "", "GET /b")}).Check(); err != nil {
+		t.Errorf("different operations: got %v, want no error", err)
+	}
+	for what, list := range map[string][]Op{
+		"route":       {of("a", "GET /a", ""), of("b", "GET /a", "")},
+		"other route": {of("a", "GET /a", ""), of("b", "GET /b", "", "GET /a")},
+		"verb":        {of("a", "GET /a", "x y"), of("b", "GET /b", "x y")},
+	} {
+		if NewTable(list).Check() == nil {
+			t.Errorf("two operations with the same %s: got no error, want one", what)
+		}
+	}
+}
+
 func TestHTTPStatus(t *testing.T) {
 	for code, want := range map[Code]int{Invalid: 400, Unauthenticated: 401, Denied: 403, NotFound: 404, Conflict: 409, TooLarge: 413, Exhausted: 429, Canceled: 499, Internal: 500, Unavailable: 503, "": 500} {
 		if got := code.HTTPStatus(); got != want {

@@ -319,9 +319,9 @@ func (t *Type) AllFields() []*Field {
 	return out
 }
 
-// checkRoute compares the parameters of the routes with the fields.
-func (t *Type) checkRoute(s Spec) error {
-	for _, route := range append([]string{s.Route}, s.Also...) {
+// checkRoutes compares the parameters of the routes with the fields.
+func (t *Type) checkRoutes(route string, also []string) error {
+	for _, route := range append([]string{route}, also...) {
 		_, path := splitRoute(route)
 		params := map[string]bool{}
 		for _, part := range strings.Split(path, "{")[1:] {

@@ -48,6 +48,13 @@ type Saver interface {
 	PauseToDisk(ctx context.Context, id string) error
 }
 
+// Placer is a provider that keeps the sandboxes of some owners apart, so that none can pass from one
+// of them to another.
+type Placer interface {
+	// SamePlace reports whether a sandbox can pass from owner a to owner b.
+	SamePlace(a, b string) bool
+}
+
 // Logger returns the output of the program inside.
 type Logger interface {
 	// Logs returns the end of the output, at most max bytes. It is kept while the

@@ -12,6 +12,7 @@ var (
 	ErrNotReady    = errors.New("sandbox did not become ready")
 	ErrExhausted   = errors.New("out of resources")
 	ErrInUse       = errors.New("state is in use by another hub")
+	ErrUnavailable = errors.New("not available at the moment")
 	ErrClosed      = errors.New("provider is closed")
 )
 

@@ -49,7 +49,7 @@ type Server struct {
 	// Port is its TCP port inside; 0 lets the provider decide (local: a unix socket,
 	// whose path is in the environment).
 	Port int `json:"port,omitempty"`
-	// ReadyPath must return 200 before the sandbox is Running; /readyz by default.
+	// ReadyPath must return 200 before the sandbox is Running; /readyz by default, or a form of it.
 	ReadyPath string `json:"ready_path,omitempty"`
 	// ReadyTimeout limits the wait for that.
 	ReadyTimeout time.Duration `json:"ready_timeout,omitempty"`

@@ -164,16 +164,33 @@ func (t *Table[T]) List(f Filter) ([]Sandbox, error) {
 	return t.list(f), nil
 }
 
-func (t *Table[T]) list(f Filter) []Sandbox {
-	out := []Sandbox{}
+// selected returns the rows that f selects, in no order.
+func (t *Table[T]) selected(f Filter) []*Row[T] {
+	if f.Owner != "" && f.Name != "" { // at most one, which need not be looked for
+		if r, ok := t.rows[t.names[key{f.Owner, f.Name}]]; ok && f.Match(r.sb) {
+			return []*Row[T]{r}
+		}
+		return nil
+	}
+	rows := make([]*Row[T], 0, len(t.rows))
 	for _, r := range t.rows {
 		if f.Match(r.sb) {
-			out = append(out, r.sb.Clone())
+			rows = append(rows, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b Sandbox) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	return rows
+}
+
+func (t *Table[T]) list(f Filter) []Sandbox {
+	rows := t.selected(f)
+	// Sorted before they are copied: a Sandbox is large, and a hub may have thousands.
+	slices.SortFunc(rows, func(a, b *Row[T]) int {
+		return cmp.Or(a.sb.Created.Compare(b.sb.Created), cmp.Compare(a.sb.ID, b.sb.ID))
 	})
+	out := make([]Sandbox, len(rows))
+	for i, r := range rows {
+		out[i] = r.sb.Clone()
+	}
 	return out
 }
 

@@ -13,6 +13,11 @@ func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Statu
 	if t == nil {
 		return o
 	}
+	return t.wrap(o, outcome)
+}
+
+func (t *Tracer) wrap(o op.Op, outcome func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
+	name := o.Name // not all of o, which would stay in memory once more for every operation
 	end := func(ctx context.Context, s *Span, err error) {
 		status, attrs := outcome(ctx, err)
 		s.Set(attrs...)
@@ -20,7 +25,7 @@ func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Statu
 	}
 	if call := o.Call; call != nil {
 		o.Call = func(ctx context.Context, in any) (any, error) {
-			ctx, s := t.Start(ctx, o.Name)
+			ctx, s := t.Start(ctx, name)
 			out, err := call(ctx, in)
 			end(ctx, s, err)
 			return out, err
@@ -28,7 +33,7 @@ func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Statu
 	}
 	if stream := o.Stream; stream != nil {
 		o.Stream = func(ctx context.Context, in any, send func(op.Event) error) error {
-			ctx, s := t.Start(ctx, o.Name)
+			ctx, s := t.Start(ctx, name)
 			err := stream(ctx, in, send)
 			end(ctx, s, err)
 			return err

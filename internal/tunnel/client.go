@@ -19,12 +19,16 @@ var ErrRefused = errors.New("refused by the sandbox")
 type Client struct {
 	tls  *tls.Config
 	open func(context.Context) (net.Conn, error)
+
+	mu     sync.Mutex
+	epoch  int         // counts calls of DropSpares
+	spares []*tls.Conn // opened in advance
 }
 
 // NewClient returns the hub's end with an identity, for the sandbox whose key has a pin. Open
 // opens connections to the sandbox.
 func NewClient(cert, key []byte, sandbox string, open func(context.Context) (net.Conn, error)) (*Client, error) {
-	settings, err := configure(cert, key, sandbox)
+	settings, err := Configure(cert, key, sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +42,10 @@ func (c *Client) Via(open func(context.Context) (net.Conn, error)) *Client {
 
 // Dial connects to a port inside; 0 is the server.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
-	conn, err := c.request(ctx, verbDial, port, true)
+	conn, err := c.dialSpare(ctx, port)
+	if conn == nil && err == nil {
+		conn, err = c.request(ctx, verbDial, port, true)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("dial port %d inside: %w", port, err)
 	}
@@ -62,7 +69,7 @@ func (c *Client) Stats(ctx context.Context) ([]byte, error) {
 }
 
 // request opens a connection and, if wait is set, waits for the answer.
-func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (net.Conn, error) {
+func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	raw, err := c.open(ctx)
@@ -70,7 +77,11 @@ func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (n
 		return nil, err
 	}
 	conn := tls.Client(raw, c.tls)
-	if err := begin(ctx, conn, verb, port, wait); err != nil {
+	err = conn.HandshakeContext(ctx)
+	if err == nil {
+		err = begin(ctx, conn, verb, port, wait)
+	}
+	if err != nil {
 		raw.Close()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -80,10 +91,8 @@ func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (n
 	return conn, nil
 }
 
+// begin sends a request and, if wait is set, waits for the answer.
 func begin(ctx context.Context, conn *tls.Conn, verb byte, port int, wait bool) error {
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return err
-	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := conn.Write(binary.BigEndian.AppendUint16([]byte{verb}, uint16(port))); err != nil {
@@ -187,7 +196,7 @@ func (l *listener) wait() {
 func (c *Client) accept(ctx context.Context) (conn net.Conn, others int, err error) {
 	conn, err = c.request(ctx, verbAccept, 0, false)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, err // not a nil pointer in an interface
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

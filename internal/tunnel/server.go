@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ServerConfig is what the sandbox's end needs. All fields are required.
+// ServerConfig is what the sandbox's end needs. All fields are required, except Save and Fill.
 type ServerConfig struct {
 	Cert, Key []byte // its identity, in PEM
 	Hub       string // the pin of the hub's key
@@ -19,6 +19,9 @@ type ServerConfig struct {
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 	// Stats describes what the sandbox uses.
 	Stats func() []byte
+	// Save writes a copy of the disk; Fill reads one.
+	Save func(io.Writer) error
+	Fill func(io.Reader) error
 }
 
 // Server is the sandbox's end.
@@ -51,7 +54,7 @@ const (
 
 // NewServer returns the sandbox's end.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	settings, err := configure(cfg.Cert, cfg.Key, cfg.Hub)
+	settings, err := Configure(cfg.Cert, cfg.Key, cfg.Hub)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +109,17 @@ func each(l net.Listener, f func(net.Conn)) {
 func (s *Server) receive(c net.Conn) (secure *tls.Conn, verb byte, port int, err error) {
 	secure = tls.Server(c, s.tls)
 	c.SetDeadline(time.Now().Add(handshakeTime))
-	var request [3]byte
-	if _, err := io.ReadFull(secure, request[:]); err != nil {
+	if verb, port, err = readRequest(secure); err != nil {
 		return nil, 0, 0, err
 	}
 	c.SetDeadline(time.Time{})
-	return secure, request[0], int(binary.BigEndian.Uint16(request[1:])), nil
+	return secure, verb, port, nil
+}
+
+func readRequest(c net.Conn) (verb byte, port int, err error) {
+	var request [3]byte
+	_, err = io.ReadFull(c, request[:])
+	return request[0], int(binary.BigEndian.Uint16(request[1:])), err
 }
 
 func (s *Server) answer(c *tls.Conn, verb byte, port int) {
@@ -129,7 +137,7 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 			inside.Close()
 			return
 		}
-		relay(c, inside)
+		Relay(c, inside)
 	case verbAccept:
 		p := &parked{Conn: c, gone: make(chan struct{})}
 		s.park(p)
@@ -137,6 +145,17 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 	case verbStats:
 		c.SetDeadline(time.Now().Add(handshakeTime))
 		c.Write(append([]byte{granted}, s.cfg.Stats()...))
+	case verbSave:
+		s.save(c)
+	case verbFill:
+		s.fill(c)
+	case verbWait:
+		if _, err := c.Write([]byte{granted}); err != nil {
+			return
+		}
+		if verb, port, err := readRequest(c); err == nil && verb != verbWait { // when the hub has one; the end of the hub ends this, too
+			s.answer(c, verb, port)
+		}
 	default:
 		refuse(c, "this sandbox is of a version that does not know this request")
 	}
@@ -238,7 +257,7 @@ func (s *Server) bringOut(c net.Conn) {
 			return
 		}
 		if offer(p, others) {
-			relay(p, c)
+			Relay(p, c)
 			close(p.gone)
 			return
 		}
@@ -259,8 +278,8 @@ func offer(c net.Conn, others int) bool {
 	return true
 }
 
-// relay carries bytes in both directions until both have ended, and closes both connections.
-func relay(a, b net.Conn) {
+// Relay carries bytes in both directions until both have ended, and closes both connections.
+func Relay(a, b net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() { copyHalf(a, b) })
 	wg.Go(func() { copyHalf(b, a) })

@@ -6,7 +6,9 @@
 // sandbox. All connections are opened by the hub, so a sandbox needs no network of its own.
 //
 // A connection begins with a request of three bytes, a verb and a port, and its answer: a
-// byte that says whether it succeeded and, if not, the reason. Then it carries bytes.
+// byte that says whether it succeeded and, if not, the reason. Then it carries bytes. The hub may
+// open one in advance and send its request when it has one. Copies of disks are carried in frames, so that the end of
+// one differs from the end of a connection.
 package tunnel
 
 import (
@@ -30,6 +32,9 @@ const (
 	verbDial   = 'd' // a connection to a port inside; 0 is the server
 	verbAccept = 'a' // the next outgoing connection
 	verbStats  = 's' // what the sandbox uses
+	verbWait   = 'w' // another of these requests, later
+	verbSave   = 'c' // a copy of the disk
+	verbFill   = 'f' // the copy that the disk begins with
 )
 
 // The first byte of an answer.
@@ -84,9 +89,9 @@ func pinOf(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// configure returns the settings of an end with an identity, which talks to the key of a pin
+// Configure returns the settings of an end with an identity, which talks to the key of a pin
 // only.
-func configure(cert, key []byte, peer string) (*tls.Config, error) {
+func Configure(cert, key []byte, peer string) (*tls.Config, error) {
 	if len(peer) != 2*sha256.Size {
 		return nil, fmt.Errorf("invalid pin %.80q", peer)
 	}

@@ -44,9 +44,11 @@ type rig struct {
 	out          string // the socket for outgoing connections
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigWith(t, func(*tunnel.ServerConfig) {}) }
+
+func newRigWith(t *testing.T, change func(*tunnel.ServerConfig)) *rig {
 	r := &rig{t: t, hub: newIdentity(t), sandbox: newIdentity(t)}
-	s, err := tunnel.NewServer(tunnel.ServerConfig{Cert: r.sandbox.cert, Key: r.sandbox.key, Hub: r.hub.pin,
+	cfg := tunnel.ServerConfig{Cert: r.sandbox.cert, Key: r.sandbox.key, Hub: r.hub.pin,
 		Dial: func(_ context.Context, port int) (net.Conn, error) {
 			if port != 7 {
 				return nil, fmt.Errorf("nobody serves port %d", port)
@@ -56,7 +58,9 @@ func newRig(t *testing.T) *rig {
 			return near, nil
 		},
 		Stats: func() []byte { return []byte(`{"memory":1}`) },
-	})
+	}
+	change(&cfg)
+	s, err := tunnel.NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

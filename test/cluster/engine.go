@@ -1,12 +1,12 @@
-// Package cluster starts real engines for tests: a Docker engine with its own network,
-// mounts, processes and control group, which ends with the test, also if that is killed.
+// Package cluster starts real engines for tests: a Docker engine, Podman or a Kubernetes cluster
+// with its own network, mounts, processes and control group, which ends with the test, also if that
+// is killed.
 //
 // It owns folders below the user's cache folder, one for each engine that runs at the
-// same time, in which images are kept between runs. It never uses an engine of the host.
+// same time, in which images of Docker and Podman are kept between runs. It never uses an engine of the host.
 package cluster
 
 import (
-	"bufio"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,81 +35,68 @@ const maxEngines = 16
 // inUse is the script's exit status if another engine uses the folder.
 const inUse = 3
 
-// Engine is a private Docker engine.
+// Engine is a private engine that speaks Docker's API.
 type Engine struct {
 	Socket string // of its API
 	Dir    string // its folder; images in it outlive the engine
 
-	mu     sync.Mutex
-	input  io.WriteCloser
-	output *bufio.Reader
+	*script
 }
 
 // StartDocker starts an engine that ends with the test. The test is skipped if none can run
 // here.
 func StartDocker(t testing.TB) *Engine {
 	t.Helper()
+	return startEngine(t, "docker", "engine-", "dockerd", "containerd", "runc", "iptables")
+}
+
+// StartPodman is StartDocker with Podman, whose service serves the same API.
+func StartPodman(t testing.TB) *Engine {
+	t.Helper()
+	return startEngine(t, "podman", "podman-", "podman", "conmon", "crun")
+}
+
+// startEngine starts an engine of a kind in a free folder with the prefix.
+func startEngine(t testing.TB, kind, prefix string, programs ...string) *Engine {
+	t.Helper()
 	testenv.NeedRoot(t)
-	testenv.Need(t, "dockerd", "containerd", "runc", "iptables", "curl", "ip", "unshare", "nsenter", "setpriv", "flock")
+	testenv.Need(t, append(programs, "curl", "ip", "unshare", "nsenter", "setpriv", "flock")...)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		testenv.Lack(t, "no folder for the engine's images: "+err.Error())
 	}
 	for slot := range maxEngines {
-		e := &Engine{Dir: filepath.Join(cache, "cove", "engine-"+strconv.Itoa(slot))}
+		e := &Engine{Dir: filepath.Join(cache, "cove", prefix+strconv.Itoa(slot))}
 		e.Socket = filepath.Join(e.Dir, "docker.sock")
-		why, free := e.start(t)
+		why, free := e.start(t, kind)
 		if !free {
 			continue
 		}
 		if why != "" {
-			testenv.Lack(t, "no Docker engine on this machine: "+why)
+			testenv.Lack(t, "no "+kind+" on this machine: "+why)
 		}
 		e.clear(t)
 		return e
 	}
-	testenv.Lack(t, fmt.Sprintf("%d Docker engines are running already", maxEngines))
+	testenv.Lack(t, fmt.Sprintf("%d engines of %s are running already", maxEngines, kind))
 	return nil
 }
 
 // start runs the script. It returns why the engine cannot start, and whether the folder was free.
-func (e *Engine) start(t testing.TB) (why string, free bool) {
+func (e *Engine) start(t testing.TB, kind string) (why string, free bool) {
 	t.Helper()
 	if err := os.MkdirAll(e.Dir, 0o700); err != nil {
 		return err.Error(), true
 	}
-	cmd := exec.Command("bash", "-c", engineScript, "engine.sh", e.Dir)
+	cmd := exec.Command("bash", "-c", engineScript, "engine.sh", e.Dir, kind)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt for us must not keep it from cleaning up
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err.Error(), true
+	run, why, err := startScript(t, cmd, func() {})
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == inUse {
+		return "", false
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err.Error(), true
-	}
-	if err := cmd.Start(); err != nil {
-		return err.Error(), true
-	}
-	e.input, e.output = in, bufio.NewReader(out)
-	line, _ := e.output.ReadString('\n')
-	if line != "ready\n" {
-		in.Close()
-		err := cmd.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == inUse {
-			return "", false
-		}
-		return strings.TrimSpace(line), true
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("stop the engine: %v", err)
-		}
-	})
-	return "", true
+	e.script = run
+	return why, true
 }
 
 // clear removes what tests that were killed left in the cache. Tagged images stay.
@@ -129,52 +115,51 @@ func (e *Engine) clear(t testing.TB) {
 	}
 }
 
-// Restart ends the engine, and with it all containers, and starts it again.
+// Restart ends the engine, and with it all containers of Docker, and starts it again.
 func (e *Engine) Restart(t testing.TB) { t.Helper(); e.tell(t, "restart") }
 
 // Kill is Restart by kill -9.
 func (e *Engine) Kill(t testing.TB) { t.Helper(); e.tell(t, "kill") }
 
-func (e *Engine) tell(t testing.TB, what string) {
-	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, err := io.WriteString(e.input, what+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := e.output.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("%s the engine: got %q, %v", what, line, err)
-	}
+// Dial connects to an address as the engine's own machine sees it, where ports are published.
+func (e *Engine) Dial(address string) (c net.Conn, err error) {
+	inside := e.inside(func() { c, err = net.Dial("tcp", address) })
+	return c, errors.Join(inside, err)
 }
 
-// Dial connects to an address as the engine's own machine sees it, where ports are published.
-func (e *Engine) Dial(address string) (net.Conn, error) {
+// Listen listens on the engine's own machine, where the engine and nobody else can connect.
+func (e *Engine) Listen(address string) (l net.Listener, err error) {
+	inside := e.inside(func() { l, err = net.Listen("tcp", address) })
+	return l, errors.Join(inside, err)
+}
+
+// inside runs do in the engine's network.
+func (e *Engine) inside(do func()) error {
 	pid, err := os.ReadFile(filepath.Join(e.Dir, "init.pid"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	theirs, err := os.Open(filepath.Join("/proc", strings.TrimSpace(string(pid)), "ns/net"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer theirs.Close()
 	ours, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer ours.Close()
 	runtime.LockOSThread()
 	if err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return nil, err
+		return err
 	}
-	c, err := net.Dial("tcp", address)
-	if back := unix.Setns(int(ours.Fd()), unix.CLONE_NEWNET); back != nil {
-		// The thread is lost: it stays locked, and ends with the goroutine.
-		return nil, errors.Join(err, back)
+	do()
+	if err := unix.Setns(int(ours.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err // the thread is lost: it stays locked, and ends with the goroutine
 	}
 	runtime.UnlockOSThread()
-	return c, err
+	return nil
 }
 
 // Run runs Docker's command line against the engine and returns its output.

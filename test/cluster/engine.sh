@@ -1,23 +1,25 @@
 #!/bin/bash
-# engine.sh DIR — a private Docker engine, for tests. It serves DIR/docker.sock until its input ends, also when whoever
+# engine.sh DIR docker|podman — a private engine, for tests. It serves DIR/docker.sock until its input ends, also when whoever
 # started it was killed, and then leaves nothing but DIR/data, the cache of images for the next run.
 #
 # The engine has its own network, mounts and processes, so that the host's firewall, bridges and mounts stay as they are;
 # of the host's control groups it uses only one that it creates. Containers have no route out. It prints "ready", or why
 # it cannot start, with exit status 2. On input, a line "restart" or "kill" ends the engine, gracefully or not, and starts
-# it again; the answer is "ready" once more. Exit status 3: another engine uses DIR.
+# it again; the answer is "ready" once more. Containers of Podman outlive that. Exit status 3: another engine uses DIR.
 set -euo pipefail
-DIR=$(mkdir -p "${1:?usage: engine.sh DIR}" && cd "$1" && pwd)
+DIR=$(mkdir -p "${1:?usage: engine.sh DIR docker|podman}" && cd "$1" && pwd)
+KIND=${2:?docker or podman}
 NAME=cove-engine-$(printf %s "$DIR" | sha256sum | cut -c1-8)
 exec 9>"$DIR/lock"
 flock -n 9 || exit 3
 
 # Engines write to these, wherever they are told to keep their files.
 OWN_DIRS="/run/containerd /run/docker /run/runc /var/lib/containerd /var/lib/docker /opt/containerd /etc/docker"
+[ "$KIND" = docker ] || OWN_DIRS="/run/containers /run/libpod /run/crun /var/lib/containers /etc/containers /etc/cni /dev/shm"
 
 fail() { echo "$*"; exit 2; }
 
-# groups lists our control groups: one in each v1 hierarchy, or one in the v2 hierarchy.
+# groups lists our control groups: one in each hierarchy.
 groups() {
   local dir
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
@@ -25,7 +27,7 @@ groups() {
     return
   fi
   for dir in /sys/fs/cgroup/*/; do
-    ! grep -q " ${dir%/} cgroup " /proc/mounts || echo "$dir$NAME"
+    ! grep -qE " ${dir%/} cgroup2? " /proc/mounts || echo "$dir$NAME"
   done
 }
 
@@ -52,7 +54,7 @@ wait_ready() { # for the answer of another engine than that of the PID given
   local try
   for try in $(seq 1200); do
     kill -0 "$INIT" 2>/dev/null || break
-    [ "$(cat "$DIR/dockerd.pid" 2>/dev/null)" = "${1:-}" ] || ! curl -fs --unix-socket "$DIR/docker.sock" http://engine/_ping >/dev/null 2>&1 || return 0
+    [ "$(cat "$DIR/engine.pid" 2>/dev/null)" = "${1:-}" ] || ! curl -fs --unix-socket "$DIR/docker.sock" http://engine/_ping >/dev/null 2>&1 || return 0
     sleep 0.05
   done
   fail "the engine does not start: $(grep -v 'level=info' "$DIR/log" | tail -n 3 | tr '\n' ' ')"
@@ -60,8 +62,9 @@ wait_ready() { # for the answer of another engine than that of the PID given
 
 end
 trap end EXIT
+OURS=$(groups)
 trap 'exit 1' TERM INT HUP
-for group in $(groups); do
+for group in $OURS; do
   mkdir "$group" 2>/dev/null || fail "cannot create a control group"
   for file in cpus mems; do # a new cpuset of v1 is empty
     [ ! -e "$group/cpuset.$file" ] || [ -n "$(cat "$group/cpuset.$file")" ] || cat "${group%/*}/cpuset.$file" >"$group/cpuset.$file"
@@ -69,20 +72,46 @@ for group in $(groups); do
 done
 
 # The first process inside reaps, and starts the engine again whenever it ends.
-setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid --fork --kill-child bash -c '
+first='
   set -e
   mount --make-rshared /
   mount -t proc proc /proc
   for dir in $2; do mkdir -p "$dir"; mount -t tmpfs tmpfs "$dir"; done
   ip link set lo up
   echo 1 >/proc/sys/net/ipv4/ip_forward
+  serve() {
+    dockerd --data-root "$1/data" --exec-root "$1/exec" -H "unix://$1/docker.sock" -p "$1/engine.pid" --cgroup-parent "/$2" \
+      --storage-driver overlay2 --exec-opt native.cgroupdriver=cgroupfs --bip 172.31.255.1/24 --log-level warn --shutdown-timeout 5
+  }
+'
+# Podman has no setting for the group of all containers: what it sees as the root of all groups is ours. Groups of v2 with
+# processes in them cannot limit those below.
+podman='
+  for group in $4; do mount --bind "$group" "${group%/*}"; done
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    mkdir /sys/fs/cgroup/first
+    echo $$ >/sys/fs/cgroup/first/cgroup.procs
+  fi
+  echo "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}" >/etc/containers/policy.json
+  printf "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n" >/etc/containers/registries.conf
+  mkdir -p "$1/exec"
+  cd "$1/exec" # where conmon leaves files
+  serve() {
+    sh -c "echo \$\$ >\"\$0/engine.pid\"; exec \"\$@\"" "$1" podman --root "$1/data" --runroot "$1/exec" --tmpdir "$1/exec/tmp" --storage-driver overlay \
+      --cgroup-manager cgroupfs --events-backend file --log-level warn system service --time 0 "unix://$1/docker.sock"
+  }
+'
+loop='
   while :; do
-    rm -f "$1/dockerd.pid"
-    dockerd --data-root "$1/data" --exec-root "$1/exec" -H "unix://$1/docker.sock" -p "$1/dockerd.pid" --cgroup-parent "/$3" \
-      --storage-driver overlay2 --exec-opt native.cgroupdriver=cgroupfs --bip 172.31.255.1/24 --log-level warn --shutdown-timeout 5 &
+    rm -f "$1/engine.pid"
+    serve "$1" "$3" &
     wait $! || sleep 0.2
   done
-' "$DIR/docker.sock" "$DIR" "$OWN_DIRS" "$NAME" >"$DIR/log" 2>&1 </dev/null 9>&- &
+'
+inside=$first$loop
+[ "$KIND" = docker ] || inside='for group in $4; do echo $$ >"$group/cgroup.procs"; done; exec unshare --cgroup bash -c "$5" "$0" "$@"'
+setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid --fork --kill-child bash -c "$inside" \
+  "$DIR/docker.sock" "$DIR" "$OWN_DIRS" "$NAME" "$OURS" "$first$podman$loop" >"$DIR/log" 2>&1 </dev/null 9>&- &
 OUTER=$!
 INIT=
 for try in $(seq 500); do
@@ -95,7 +124,7 @@ echo "$INIT" >"$DIR/init.pid"
 wait_ready
 echo ready
 while read -r line; do
-  old=$(cat "$DIR/dockerd.pid")
+  old=$(cat "$DIR/engine.pid")
   case $line in
   restart) nsenter -t "$INIT" -p -m kill -TERM "$old" ;;
   kill) nsenter -t "$INIT" -p -m kill -KILL "$old" ;;

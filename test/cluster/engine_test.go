@@ -1,58 +1,42 @@
 package cluster_test
 
 import (
-	"bufio"
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// ownerEnv makes the test start an engine and wait to be killed.
-const ownerEnv = "COVE_TEST_ENGINE_OWNER"
-
 // TestEngineEndsWithItsOwner: an engine whose test is killed leaves nothing.
 func TestEngineEndsWithItsOwner(t *testing.T) {
-	if os.Getenv(ownerEnv) != "" {
-		e := cluster.StartDocker(t)
-		fmt.Println("engine in", e.Dir)
-		select {}
-	}
+	checkEngineEnds(t, cluster.StartDocker)
+}
+
+// TestPodmanEndsWithItsOwner: nor does Podman.
+func TestPodmanEndsWithItsOwner(t *testing.T) {
+	checkEngineEnds(t, cluster.StartPodman)
+}
+
+func checkEngineEnds(t *testing.T, start func(testing.TB) *cluster.Engine) {
+	checkEndsWithOwner(t, func() string { return start(t).Dir }, func(dir string) bool {
+		return len(testenv.ProcessesOf(filepath.Join(dir, "docker.sock"))) > 0
+	}, leftOf)
+}
+
+// TestPodman: a hub on Podman works as on Docker, and nobody gets out of its sandboxes.
+func TestPodman(t *testing.T) {
 	t.Parallel()
-	testenv.NeedRoot(t)
-	owner := exec.Command("/proc/self/exe", "-test.run=^TestEngineEndsWithItsOwner$", "-test.v")
-	owner.Env = append(os.Environ(), ownerEnv+"=1")
-	out, err := owner.StdoutPipe()
-	if err == nil {
-		err = owner.Start()
+	e := cluster.StartPodman(t)
+	e.ImportSlim(t, "../..")
+	doctor := exec.Command(filepath.Join(programs, "cove"), "doctor", "--provider", "docker", "--docker-host", "unix://"+e.Socket, "--state", t.TempDir())
+	if out, err := doctor.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("engine: Podman Engine ")) {
+		t.Errorf("doctor: got %v: %s, want Podman", err, out)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Wait()
-	defer owner.Process.Kill()
-	var dir, said string
-	for lines := bufio.NewScanner(out); dir == "" && lines.Scan(); {
-		said += lines.Text() + "\n"
-		_, dir, _ = strings.Cut(lines.Text(), "engine in ")
-	}
-	if dir == "" {
-		testenv.Lack(t, "no engine: "+said)
-	}
-	if len(testenv.ProcessesOf(filepath.Join(dir, "docker.sock"))) == 0 {
-		t.Errorf("no process of the engine in %s, want some", dir)
-	}
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	var left []string
-	testenv.Poll(t, "the engine ends", func() bool { left = leftOf(dir); return len(left) == 0 })
+	testHub(t, e)
 }
 
 // leftOf lists what an engine has left, apart from its cache.

@@ -2,10 +2,13 @@ package cluster_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
@@ -13,24 +16,39 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// hub is the real program on a private engine.
+// hub is the real program on a private engine or cluster.
 type hub struct {
 	*client.Client
-	t   *testing.T
-	cmd *exec.Cmd
+	t      *testing.T
+	socket string
+	cmd    *exec.Cmd
 }
 
-func startHub(t *testing.T, e *cluster.Engine, state string) *hub {
+func startHub(t *testing.T, e *cluster.Engine, state string, more ...string) *hub {
+	t.Helper()
+	return launchHub(t, state, append([]string{"--provider", "docker", "--docker-host", "unix://" + e.Socket, "--pool", "1"}, more...)...)
+}
+
+// launchHub starts a hub of any provider and waits until it answers.
+func launchHub(t *testing.T, state string, more ...string) *hub {
 	t.Helper()
 	socket := filepath.Join(state, "listen.sock")
-	h := &hub{t: t, cmd: exec.Command(filepath.Join(programs, "cove"), "hub", "--provider", "docker", "--docker-host", "unix://"+e.Socket,
-		"--default-image", slimImage, "--state", state, "--listen", "unix:"+socket, "--pool", "1", "--log-level", "error")}
+	args := append([]string{"hub", "--default-image", cluster.SlimImage, "--state", state, "--listen", "unix:" + socket, "--log-level", "error"}, more...)
+	h := &hub{t: t, socket: socket, cmd: exec.Command(filepath.Join(programs, "cove"), args...)}
 	h.cmd.Stderr = os.Stderr
 	if err := h.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	cfg := client.Config{URL: "unix:" + socket}
+	if slices.Contains(more, "--tenants") {
+		testenv.Poll(t, "the operator's key", func() bool {
+			key, _ := os.ReadFile(filepath.Join(state, "admin.key"))
+			cfg.Key = strings.TrimSpace(string(key))
+			return cfg.Key != ""
+		})
+	}
 	var err error
-	if h.Client, err = client.New(client.Config{URL: "unix:" + socket}); err != nil {
+	if h.Client, err = client.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
@@ -67,7 +85,7 @@ func testHub(t *testing.T, e *cluster.Engine) {
 		}
 		os.RemoveAll(state)
 	})
-	h := startHub(t, e, state)
+	h := startHub(t, e, state, "--tenants")
 	info, err := h.Info(t.Context())
 	if err != nil || !bytes.Contains(info.Abilities, []byte(`"provider":"docker"`)) {
 		t.Fatalf("got %+v, %v, want the provider docker", info, err)
@@ -93,9 +111,12 @@ func testHub(t *testing.T, e *cluster.Engine) {
 	must(h.Rollback(t.Context(), "b", "good"))
 	h.wantOutput("b", "cat file", "kept\n")
 	h.kill()
-	h = startHub(t, e, state)
+	h = startHub(t, e, state, "--tenants")
 	h.wantOutput("a", "echo $GREETING", "hello\n")
 	h.wantOutput("b", "cat file", "kept\n")
+	t.Run("escape", func(t *testing.T) { testEscape(t, e, h) })
+	t.Run("sockets", func(t *testing.T) { testSockets(t, h) })
+	t.Run("sign-in", func(t *testing.T) { testSignIn(t, h, "b") })
 	for _, name := range []string{"a", "b"} {
 		if err := h.Delete(t.Context(), name); err != nil {
 			t.Error(err)
@@ -104,4 +125,59 @@ func testHub(t *testing.T, e *cluster.Engine) {
 	if err := h.DeleteSnapshot(t.Context(), "good"); err != nil {
 		t.Error(err)
 	}
+}
+
+// testKilledHub: after kill -9 in the middle of 50 creates, the next hub has every sandbox that
+// the first has promised, all of what it lists works, and the engine has nothing else.
+func testKilledHub(t *testing.T, e *cluster.Engine) {
+	state, err := os.MkdirTemp("", "cove-hub-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(state) })
+	const all, some = 50, 5
+	h := startHub(t, e, state, "--pool", "0")
+	promised := make(chan string, all)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			name := fmt.Sprintf("burst-%d", i)
+			if _, err := h.Create(t.Context(), client.CreateOptions{Name: name}); err == nil {
+				promised <- name
+			}
+		})
+	}
+	testenv.Poll(t, "some are created", func() bool { return len(promised) >= some })
+	h.kill()
+	wg.Wait()
+	close(promised)
+	h = startHub(t, e, state, "--pool", "0")
+	list, err := h.List(t.Context(), client.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, sb := range list {
+		have[sb.Name] = true
+		h.wantOutput(sb.Name, "echo hello", "hello\n")
+	}
+	n := 0
+	for name := range promised {
+		if n++; !have[name] {
+			t.Errorf("%s is lost", name)
+		}
+	}
+	t.Logf("%d of %d were promised, %d are there", n, all, len(list))
+	count := func() int { return len(strings.Fields(e.Run(t, nil, "ps", "-aq", "--filter", "label=io.cove.hub"))) }
+	// What the engine creates late for the first hub is removed by the second.
+	testenv.Poll(t, "the engine has no other containers", func() bool { return count() == len(list) })
+	for name := range have {
+		wg.Go(func() {
+			if err := h.Delete(t.Context(), name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	testenv.Poll(t, "no container is left", func() bool { return count() == 0 })
 }

@@ -3,8 +3,6 @@ package cluster_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,111 +10,117 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/test/attack"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
-
-const slimImage = "cove-sandbox:slim"
-
-const hubImage = "cove-hub:latest"
-
-// buildImages builds the images as their file says, on a base that has the packages already.
-func buildImages(t *testing.T, e *cluster.Engine) {
-	t.Helper()
-	base := importBase(t, e)
-	dir := t.TempDir()
-	for _, name := range []string{"Dockerfile", "install.sh", "entrypoint.sh", "packages/slim", "packages/full"} {
-		copyFile(t, filepath.Join("../../deploy", name), filepath.Join(dir, "deploy", name))
-	}
-	for _, name := range []string{"aio", "aio-markdown", "cove", "cove-container"} {
-		copyFile(t, filepath.Join(programs, name), filepath.Join(dir, "bin", name))
-	}
-	for target, image := range map[string]string{"slim": slimImage, "hub": hubImage} {
-		e.Run(t, nil, "build", "-q", "-f", filepath.Join(dir, "deploy/Dockerfile"), "--target", target, "--build-arg", "BASE="+base, "--build-arg", "PROGRAMS=prebuilt", "-t", image, dir)
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(to, data, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// importBase imports Debian with the packages of the slim image, which is made once and kept.
-func importBase(t *testing.T, e *cluster.Engine) (ref string) {
-	t.Helper()
-	list, err := os.ReadFile("../../deploy/packages/slim")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := os.ReadFile("rootfs.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(append(list, script...))
-	key := hex.EncodeToString(sum[:6])
-	ref = "cove-base:" + key
-	if strings.TrimSpace(e.Run(t, nil, "images", "-q", ref)) != "" {
-		return ref
-	}
-	testenv.Need(t, "debootstrap")
-	tar := filepath.Join(filepath.Dir(e.Dir), "debian-"+key+".tar")
-	if _, err := os.Stat(tar); err != nil {
-		out, err := exec.Command("bash", append([]string{"rootfs.sh", tar}, strings.Fields(string(list))...)...).CombinedOutput()
-		if err != nil {
-			testenv.Lack(t, fmt.Sprintf("no base image, because Debian cannot be installed from here: %v: %s", err, out[max(0, len(out)-500):]))
-		}
-	}
-	f, err := os.Open(tar)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	e.Run(t, f, "import", "-", ref)
-	return ref
-}
 
 // box is a container of the image.
 type box struct {
 	t      *testing.T
 	e      *cluster.Engine
 	name   string
+	dial   func() (net.Conn, error)
 	client *http.Client
 }
 
 // runBox starts a container and waits until it is ready.
-func runBox(t *testing.T, e *cluster.Engine, port int, args ...string) *box {
+func runBox(t *testing.T, e *cluster.Engine, image string, port int, args ...string) *box {
 	t.Helper()
-	b := &box{t: t, e: e, name: fmt.Sprintf("image-%d", port)}
-	args = append([]string{"run", "-d", "--name", b.name, "--security-opt", "seccomp=../../deploy/seccomp.json", "-p", fmt.Sprintf("127.0.0.1:%d:8080", port)}, args...)
-	e.Run(t, nil, append(args, slimImage)...)
+	b := startBox(t, e, image, port, append([]string{"--security-opt", "seccomp=../../deploy/seccomp.json"}, args...)...)
+	b.waitFor("/readyz")
+	return b
+}
+
+// startBox starts a container as the engine does by default.
+func startBox(t *testing.T, e *cluster.Engine, image string, port int, args ...string) *box {
+	t.Helper()
+	b := reachBox(t, e, fmt.Sprintf("image-%d", port), port)
+	args = append([]string{"run", "-d", "--name", b.name, "-p", fmt.Sprintf("127.0.0.1:%d:8080", port)}, args...)
+	e.Run(t, nil, append(args, image)...)
 	t.Cleanup(func() { e.Run(t, nil, "rm", "-f", b.name) })
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return e.Dial(fmt.Sprintf("127.0.0.1:%d", port))
-	}}
-	b.client = &http.Client{Transport: tr, Timeout: time.Minute}
-	testenv.Poll(t, "the sandbox is ready", func() bool {
-		resp, err := b.client.Get("http://localhost:8080/readyz")
+	return b
+}
+
+// reachBox is a container that someone else starts.
+func reachBox(t *testing.T, e *cluster.Engine, name string, port int) *box {
+	dial := func() (net.Conn, error) { return e.Dial(fmt.Sprintf("127.0.0.1:%d", port)) }
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}
+	return &box{t: t, e: e, name: name, dial: dial, client: &http.Client{Transport: tr, Timeout: 2 * time.Minute}}
+}
+
+func (b *box) waitFor(path string) {
+	b.t.Helper()
+	testenv.Poll(b.t, b.name+" answers "+path, func() bool {
+		resp, err := b.client.Get("http://localhost:8080" + path)
 		if err != nil {
 			return false
 		}
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	return b
+}
+
+// forward makes the container reachable for other programs and returns its address.
+func (b *box) forward() string {
+	b.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	open, closed := map[net.Conn]bool{}, false
+	keep := func(c net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		if open[c] = true; closed {
+			c.Close()
+		}
+	}
+	forget := func(c net.Conn) {
+		c.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		delete(open, c)
+	}
+	serve := func(in net.Conn) {
+		defer forget(in)
+		out, err := b.dial()
+		if err != nil {
+			return
+		}
+		keep(out)
+		defer forget(out)
+		wg.Go(func() { io.Copy(out, in); out.Close() })
+		io.Copy(in, out)
+	}
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			keep(in)
+			wg.Go(func() { serve(in) })
+		}
+	})
+	b.t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		closed = true
+		for c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return "http://" + l.Addr().String()
 }
 
 // call posts to the sandbox and returns the data of its reply.
@@ -150,100 +154,199 @@ func (b *box) wantOutput(commands map[string]string) {
 	}
 }
 
+// get returns the reply to a reading request.
+func (b *box) get(path string, header http.Header) (status int, body []byte) {
+	b.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, "http://localhost:8080"+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
+// browser starts Chromium and reports whether it has its own sandbox, or why not.
+func (b *box) browser() (own bool, reason string) {
+	b.t.Helper()
+	var info struct {
+		Data struct {
+			Sandbox bool
+			Reason  string `json:"sandbox_off_reason"`
+		}
+	}
+	if status, body := b.get("/v1/browser/info", nil); status != http.StatusOK || json.Unmarshal(body, &info) != nil {
+		b.t.Fatalf("browser: got %d, %s", status, body)
+	}
+	return info.Data.Sandbox, info.Data.Reason
+}
+
+// run runs a program of the users'.
+func run(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
 // TestImage builds the images and drives that of the sandbox as its users do.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	e := cluster.StartDocker(t)
-	buildImages(t, e)
-	t.Run("of the hub", func(t *testing.T) {
-		for program, want := range map[string]string{"/usr/local/bin/cove": "cove", "/usr/local/lib/cove/aio": "aio"} {
-			if got := e.Run(t, nil, "run", "--rm", "--network", "none", "--entrypoint", program, hubImage, "version"); !strings.HasPrefix(got, want+" ") {
-				t.Errorf("%s: got %q, want its version", program, got)
-			}
-		}
-	})
-	t.Run("as root", func(t *testing.T) {
-		began := time.Now()
-		b := runBox(t, e, 8081, "--health-interval", "1s", "-e", "WORKSPACE=/data/space", "-e", "TZ=Asia/Singapore", "-e", "RUN_HOOK_INIT=echo hooked >/tmp/hook")
-		t.Logf("ready after %v (public image, with its browser: 3.7 s); memory %s (769 to 895 MiB); size %s", time.Since(began).Round(time.Millisecond),
-			strings.TrimSpace(e.Run(t, nil, "stats", "--no-stream", "--format", "{{.MemUsage}}", b.name)), strings.TrimSpace(e.Run(t, nil, "images", "--format", "{{.Size}}", slimImage)))
-		b.wantOutput(map[string]string{
-			"id -un; pwd; date +%Z": "gem\n/data/space\n+08\n", "sudo id -u": "0\n", "cat /tmp/hook": "hooked\n",
-			"python3 -c 'print(6*7)'": "42\n", "git --version | cut -c1-11; rg --version | head -c 7; node -e 'console.log(1)'": "git version\nripgrep1\n",
-			"ps -o user= -p 1": "root\n",
-		})
-		b.call("/v1/file/write", map[string]any{"file": "/data/space/a.txt", "content": "hello"})
-		b.wantOutput(map[string]string{"cat a.txt": "hello"})
-		if resp, err := b.client.Get("http://localhost:8080/v1/sandbox"); err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("health check of the public compose file: got %v, %v", resp, err)
-		} else {
-			resp.Body.Close()
-		}
-		testenv.Poll(t, "the engine finds it healthy", func() bool {
-			return e.Run(t, nil, "inspect", "-f", "{{.State.Health.Status}}", b.name) == "healthy\n"
-		})
-	})
-	t.Run("other user", func(t *testing.T) {
-		b := runBox(t, e, 8082, "-e", "USER=ann", "-e", "USER_UID=1234", "-e", "USER_GID=1235")
-		b.wantOutput(map[string]string{"id -un; id -u; id -g; touch x && echo ok": "ann\n1234\n1235\nok\n"})
-	})
-	t.Run("uid 1000 and a read-only root", func(t *testing.T) {
-		b := runBox(t, e, 8083, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-			"--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/home/gem:uid=1000,gid=1000,exec")
-		b.wantOutput(map[string]string{"id -u; touch ~/x && echo ok; touch /etc/x 2>&1 | grep -c Read-only": "1000\nok\n1\n"})
-	})
-	t.Run("credentials", func(t *testing.T) {
-		b := runBoxWithKey(t, e, 8084, "sesame")
-		for key, want := range map[string]int{"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, "sesame": http.StatusOK} {
-			req, err := http.NewRequest(http.MethodGet, "http://localhost:8080/v1/sandbox", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("X-AIO-API-Key", key)
-			resp, err := b.client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.StatusCode != want {
-				t.Errorf("key %q: got %s, want %d", key, resp.Status, want)
-			}
-		}
-	})
-	t.Run("SIGTERM runs the hooks", func(t *testing.T) {
-		b := runBox(t, e, 8085, "-v", "image-hooks:/kept")
-		t.Cleanup(func() { e.Run(t, nil, "rm", "-f", b.name); e.Run(t, nil, "volume", "rm", "-f", "image-hooks") })
-		b.wantOutput(map[string]string{"sudo chown gem /kept; echo ok": "ok\n"})
-		b.call("/v1/sandbox/hooks", map[string]any{"name": "bye", "command": "echo bye >/kept/bye"})
-		b.call("/v1/bash/exec", map[string]any{"command": "nohup sleep 1000 >/dev/null 2>&1 & echo"})
-		e.Run(t, nil, "stop", "-t", "10", b.name) // seconds until SIGKILL, which would be exit status 137
-		if got := e.Run(t, nil, "inspect", "-f", "{{.State.ExitCode}}", b.name); got != "0\n" {
-			t.Errorf("exit status: got %q, want 0: it did not end within 10 s", got)
-		}
-		if got := e.Run(t, nil, "run", "--rm", "--network", "none", "-v", "image-hooks:/kept", slimImage, "cat", "/kept/bye"); got != "bye\n" {
-			t.Errorf("what the hook wrote: got %q, want bye", got)
-		}
-	})
-	t.Run("hub", func(t *testing.T) { testHub(t, e) })
+	e.BuildImages(t, "../..", programs)
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *cluster.Engine)
+	}{
+		{"of the hub", testHubImage}, {"as root", testAsRoot}, {"as another user", testOtherUser}, {"credentials", testCredentials},
+		{"as its users do", testUsers}, {"uid 1000 and a read-only root", testReadOnly}, {"without a profile", testNoProfile}, {"compose", testCompose}, {"Kubernetes", testKubernetes},
+		{"hub", testHub}, {"killed hub", testKilledHub},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, e) })
+	}
 }
 
-// runBoxWithKey starts a container with credentials; /healthz needs none.
-func runBoxWithKey(t *testing.T, e *cluster.Engine, port int, key string) *box {
-	t.Helper()
-	name := fmt.Sprintf("image-%d", port)
-	e.Run(t, nil, "run", "-d", "--name", name, "-e", "SANDBOX_API_KEY="+key, "-p", fmt.Sprintf("127.0.0.1:%d:8080", port), slimImage)
-	t.Cleanup(func() { e.Run(t, nil, "rm", "-f", name) })
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return e.Dial(fmt.Sprintf("127.0.0.1:%d", port))
-	}}
-	b := &box{t: t, e: e, name: name, client: &http.Client{Transport: tr, Timeout: time.Minute}}
-	testenv.Poll(t, "the sandbox answers", func() bool {
-		resp, err := b.client.Get("http://localhost:8080/healthz")
-		if err != nil {
-			return false
+func testHubImage(t *testing.T, e *cluster.Engine) {
+	for program, want := range map[string]string{"/usr/local/bin/cove": "cove", "/usr/local/lib/cove/aio": "aio"} {
+		if got := e.Run(t, nil, "run", "--rm", "--network", "none", "--entrypoint", program, cluster.HubImage, "version"); !strings.HasPrefix(got, want+" ") {
+			t.Errorf("%s: got %q, want its version", program, got)
 		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
+	}
+}
+
+func testAsRoot(t *testing.T, e *cluster.Engine) {
+	b := runBox(t, e, cluster.SlimImage, 8081, "--health-interval", "1s", "-e", "WORKSPACE=/data/space", "-e", "TZ=Asia/Singapore", "-e", "RUN_HOOK_INIT=echo hooked >/tmp/hook")
+	b.wantOutput(map[string]string{
+		"id -un; pwd; date +%Z": "gem\n/data/space\n+08\n", "sudo id -u": "0\n", "cat /tmp/hook": "hooked\n",
+		"python3 -c 'print(6*7)'": "42\n", "git --version | cut -c1-11; rg --version | head -c 7; node -e 'console.log(1)'": "git version\nripgrep1\n",
+		"ps -o user= -p 1": "root\n",
 	})
-	return b
+	b.call("/v1/file/write", map[string]any{"file": "/data/space/a.txt", "content": "hello"})
+	b.wantOutput(map[string]string{"cat a.txt": "hello"})
+	if status, body := b.get("/v1/sandbox", nil); status != http.StatusOK {
+		t.Errorf("health check of the public compose file: got %d, %s", status, body)
+	}
+	testenv.Poll(t, "the engine finds it healthy", func() bool {
+		return e.Run(t, nil, "inspect", "-f", "{{.State.Health.Status}}", b.name) == "healthy\n"
+	})
+}
+
+func testOtherUser(t *testing.T, e *cluster.Engine) {
+	b := runBox(t, e, cluster.SlimImage, 8082, "-e", "USER=ann", "-e", "USER_UID=1234", "-e", "USER_GID=1235")
+	b.wantOutput(map[string]string{"id -un; id -u; id -g; touch x && echo ok": "ann\n1234\n1235\nok\n"})
+}
+
+func testCredentials(t *testing.T, e *cluster.Engine) {
+	in := attack.NewSignIn(t)
+	var args []string
+	for _, v := range in.Env() {
+		args = append(args, "-e", v)
+	}
+	b := startBox(t, e, cluster.SlimImage, 8084, args...)
+	b.waitFor("/healthz") // which needs none
+	in.Attack(t, b.dial)
+	in.CheckLog(t, e.Run(t, nil, "logs", b.name))
+}
+
+// testUsers: Playwright, the pages, the public client and MCP clients, with the resources of
+// the public Kubernetes example and the shared memory that an engine gives by default. At
+// the end SIGTERM finds everything in use.
+func testUsers(t *testing.T, e *cluster.Engine) {
+	testenv.Need(t, "node", "chromium")
+	python := testenv.NeedFile(t, "../sdk/.venv/bin/python")
+	testenv.NeedFile(t, "../page/node_modules/playwright-core/package.json")
+	testenv.NeedFile(t, "../mcp/node_modules/@modelcontextprotocol/sdk/package.json")
+	began := time.Now()
+	b := runBox(t, e, cluster.FullImage, 8085, "--memory", "2g", "--cpus", "1", "-v", "image-hooks:/kept")
+	t.Cleanup(func() { e.Run(t, nil, "rm", "-f", b.name); e.Run(t, nil, "volume", "rm", "-f", "image-hooks") })
+	t.Logf("ready after %v", time.Since(began).Round(time.Millisecond))
+	url := b.forward()
+	t.Log(run(t, []string{"URL=" + url}, "node", "../page/story.mjs", "image.mjs"))
+	if out := run(t, nil, python, "../sdk/story.py", url, "", "sync", "9001"); !strings.HasSuffix(out, "131 methods\n") {
+		t.Errorf("public client: got %s, want 131 methods", out)
+	}
+	t.Log(run(t, nil, "node", "../mcp/story.mjs", `[{"url":"`+url+`/mcp","mark":"1001"}]`))
+
+	b.wantOutput(map[string]string{"sudo chown gem /kept; echo ok": "ok\n"})
+	b.call("/v1/sandbox/hooks", map[string]any{"name": "bye", "command": "echo bye >/kept/bye"})
+	b.call("/v1/bash/exec", map[string]any{"command": "nohup sleep 1000 >/dev/null 2>&1 & echo"})
+	b.browser()
+	e.Run(t, nil, "stop", "-t", "10", b.name) // seconds until SIGKILL, which would be exit status 137
+	if got := e.Run(t, nil, "inspect", "-f", "{{.State.ExitCode}}", b.name); got != "0\n" {
+		t.Errorf("exit status: got %q, want 0: it did not end within 10 s", got)
+	}
+	if got := e.Run(t, nil, "run", "--rm", "--network", "none", "-v", "image-hooks:/kept", cluster.SlimImage, "cat", "/kept/bye"); got != "bye\n" {
+		t.Errorf("what the hook wrote: got %q, want bye", got)
+	}
+}
+
+func testReadOnly(t *testing.T, e *cluster.Engine) {
+	b := runBox(t, e, cluster.FullImage, 8083, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+		"--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/home/gem:uid=1000,gid=1000,exec")
+	b.wantOutput(map[string]string{"id -u; touch ~/x && echo ok; touch /etc/x 2>&1 | grep -c Read-only": "1000\nok\n1\n"})
+	if own, reason := b.browser(); !own {
+		t.Errorf("Chromium's own sandbox is off: %s", reason)
+	}
+	if status, body := b.get("/v1/browser/screenshot", nil); status != http.StatusOK || !bytes.HasPrefix(body, []byte("\x89PNG")) {
+		t.Errorf("screenshot: got %d, %.100q, want a picture", status, body)
+	}
+	for language, code := range map[string]string{"python": "print(6*7)", "javascript": "console.log(6*7)"} {
+		if got := fmt.Sprint(b.call("/v1/code/execute", map[string]any{"language": language, "code": code})); !strings.Contains(got, "42") {
+			t.Errorf("%s: got %s, want 42", language, got)
+		}
+	}
+}
+
+// testNoProfile: where the engine's own profile forbids user namespaces, the browser works
+// without its sandbox, and the image says so.
+func testNoProfile(t *testing.T, e *cluster.Engine) {
+	b := startBox(t, e, cluster.FullImage, 8086)
+	b.waitFor("/readyz")
+	if own, reason := b.browser(); own || reason == "" {
+		t.Errorf("Chromium's own sandbox: got %v, %q, want it off, with a reason", own, reason)
+	}
+	if log := e.Run(t, nil, "logs", b.name); !strings.Contains(log, "--security-opt seccomp=") {
+		t.Errorf("log: got %q, want what to do", log)
+	}
+}
+
+// testCompose: our own file works, and one with everything that the public image's has.
+func testCompose(t *testing.T, e *cluster.Engine) {
+	testenv.Need(t, "docker-compose")
+	for _, c := range []struct {
+		file, folder string
+		port         int
+	}{{"compose.yaml", "../../deploy", 8087}, {"public-compose.yaml", "testdata", 8088}} {
+		compose := func(args ...string) {
+			t.Helper()
+			cmd := exec.Command("docker-compose", append([]string{"-f", c.file, "-p", fmt.Sprintf("compose-%d", c.port)}, args...)...)
+			cmd.Dir = c.folder // which the profile's path refers to
+			cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+e.Socket, "SANDBOX_IMAGE="+cluster.FullImage, fmt.Sprintf("HOST_PORT=%d", c.port), "PROJECT_DIR="+t.TempDir())
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s %s: %v: %s", c.file, args[0], err, out)
+			}
+		}
+		t.Cleanup(func() { compose("down", "-v", "-t", "1") })
+		compose("up", "-d")
+		b := reachBox(t, e, c.file, c.port)
+		b.waitFor("/readyz")
+		b.wantOutput(map[string]string{"pwd": "/home/gem\n"})
+		if own, reason := b.browser(); !own {
+			t.Errorf("%s: Chromium's own sandbox is off: %s", c.file, reason)
+		}
+	}
 }

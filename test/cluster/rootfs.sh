@@ -1,22 +1,39 @@
 #!/bin/bash
-# rootfs.sh OUT.tar PACKAGE… — the root filesystem of Debian with packages, as a tar archive, where no image registry
-# can be reached. It needs root and a mirror of Debian; what it mounts ends with it.
+# rootfs.sh OUT.tar INSTALL slim|full [FROM.tar [COMPONENTS]] — the root filesystem of Debian with what INSTALL/install.sh installs, as a
+# tar archive, where no image registry can be reached; on top of FROM.tar, that of slim, if it is there, and with the components that are installed in a folder. It needs root and a mirror of Debian.
 set -euo pipefail
-out=$1; shift
+out=$1 install=$2 targets=$3 from=${4:-} components=${5:-}
 dir=$(mktemp -d)
 trap 'rm -rf --one-file-system "$dir" "$out.$$"' EXIT
-release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
-# With the mirror that this machine uses, if it is a Debian, too.
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | grep -m1 -v security | sed 's|/$||' || true)
-debootstrap --variant=minbase "$release" "$dir/root" ${mirror:+"$mirror"} >&2
-for file in /etc/apt/sources.list.d/debian.sources /etc/apt/apt.conf.d/*proxy*; do
+if [ -f "$from" ]; then
+  mkdir "$dir/root"
+  tar -C "$dir/root" --numeric-owner -xf "$from"
+else
+  release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
+  # With the mirror that this machine uses, if it is a Debian, too.
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | grep -m1 -v security | sed 's|/$||' || true)
+  [ "$targets" = slim ] || targets="slim $targets"
+  debootstrap --variant=minbase "$release" "$dir/root" ${mirror:+"$mirror"} >&2
+fi
+for file in /etc/apt/sources.list.d/debian.sources /etc/apt/apt.conf.d/*proxy* /etc/resolv.conf; do
   [ ! -f "$file" ] || { mkdir -p "$dir/root${file%/*}"; cp "$file" "$dir/root$file"; }
 done
 [ ! -f "$dir/root/etc/apt/sources.list.d/debian.sources" ] || rm -f "$dir/root/etc/apt/sources.list"
-cp /etc/resolv.conf "$dir/root/etc/resolv.conf"
-chroot "$dir/root" apt-get update -q >&2
-chroot "$dir/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
-chroot "$dir/root" apt-get clean
-rm -rf "$dir"/root/var/lib/apt/lists/* "$dir"/root/etc/apt/apt.conf.d/*proxy* "$dir/root/etc/resolv.conf"
+if [ -n "$components" ]; then
+  mkdir -p "$dir/root/usr/local/lib/cove/components"
+  cp -a "$components"/. "$dir/root/usr/local/lib/cove/components"
+fi
+mkdir "$dir/root/install"
+cp -r "$install"/. "$dir/root/install"
+# The certificates of this machine, which may reach the network through a proxy with one of its own.
+ca=/etc/ssl/certs/ca-certificates.crt
+if [ -f "$ca" ] && [ -f "$dir/root$ca" ]; then mv "$dir/root$ca" "$dir/ca.crt"; cp "$ca" "$dir/root$ca"; fi
+# Nobody needs a half-finished one after a power failure, so nothing has to reach the disk in order.
+echo force-unsafe-io >"$dir/root/etc/dpkg/dpkg.cfg.d/unsafe-io"
+for target in $targets; do
+  chroot "$dir/root" env -u PIP_FIND_LINKS PIP_CERT="$ca" TMPDIR=/tmp /install/install.sh "$target" >&2
+done
+[ ! -f "$dir/ca.crt" ] || mv "$dir/ca.crt" "$dir/root$ca"
+rm -rf "$dir"/root/install "$dir"/root/etc/dpkg/dpkg.cfg.d/unsafe-io "$dir"/root/etc/apt/apt.conf.d/*proxy* "$dir/root/etc/resolv.conf" "$dir"/root/tmp/* "$dir"/root/root/.cache
 tar -C "$dir/root" --numeric-owner -cf "$out.$$" .
 mv "$out.$$" "$out"

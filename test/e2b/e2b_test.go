@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -179,6 +180,25 @@ func (h *hub) run(t *testing.T, key string, program ...string) {
 	}
 }
 
+// runCLI runs the story of the command line with a release of package.json.
+func (h *hub) runCLI(t *testing.T, key, release string, old bool) {
+	t.Helper()
+	testenv.Need(t, "node", "python3")
+	story := []string{"sh", "cli.sh", testenv.NeedFile(t, ".venv-1/bin/python"), "node", testenv.NeedFile(t, "node_modules/"+release+"/dist/index.js")}
+	if old {
+		story = append([]string{"env", "OLD=1"}, story...)
+	}
+	h.run(t, key, story...)
+}
+
+// needDesktop checks what desktop clients and their tests need.
+func needDesktop(t *testing.T, release string) {
+	t.Helper()
+	testenv.Need(t, "node", "Xtigervnc", "openbox", "chromium", "curl", "pgrep", "setsid")
+	testenv.NeedFile(t, "node_modules/"+release)
+	testenv.NeedFile(t, "../page/node_modules/playwright-core")
+}
+
 // TestClients: the public clients of several releases do everything that their users do.
 func TestClients(t *testing.T) {
 	t.Parallel()
@@ -201,18 +221,40 @@ func TestClients(t *testing.T) {
 			h.run(t, key, story...)
 		})
 	}
-	t.Run("interpreter", func(t *testing.T) {
+	for _, release := range []string{"1", "2"} { // of requirements-N.txt; older ones know only names
+		t.Run("interpreter "+release, func(t *testing.T) {
+			t.Parallel()
+			testenv.Need(t, "node")
+			h.run(t, key, testenv.NeedFile(t, ".venv-"+release+"/bin/python"), "interpreter.py")
+		})
+	}
+	t.Run("interpreter javascript", func(t *testing.T) {
 		t.Parallel()
 		testenv.Need(t, "node")
-		testenv.NeedFile(t, "node_modules/e2b")
-		h.run(t, key, testenv.NeedFile(t, ".venv-1/bin/python"), "interpreter.py")
+		testenv.NeedFile(t, "node_modules/@e2b/code-interpreter")
 		h.run(t, key, "node", "interpreter.mjs")
 	})
-	t.Run("command line", func(t *testing.T) {
-		t.Parallel()
-		h.run(t, key, "sh", "cli.sh", testenv.NeedFile(t, "node_modules/.bin/e2b"), testenv.NeedFile(t, ".venv-1/bin/python"),
-			testenv.NeedFile(t, "node_modules/cli-2/dist/index.js"), testenv.NeedFile(t, "node_modules/cli-3/dist/index.js"))
-	})
+	for i, release := range []string{"@e2b/desktop", "desktop-2", "desktop-3"} { // of package.json, and of requirements-N.txt
+		t.Run("desktop "+release, func(t *testing.T) {
+			t.Parallel()
+			needDesktop(t, release)
+			python := []string{testenv.NeedFile(t, fmt.Sprintf(".venv-%d/bin/python", i+1)), "desktop.py"}
+			story := []string{"node", "desktop.mjs", release}
+			if i == 0 {
+				story = append(story, "watch")
+			} else {
+				python = append(python, "look", "mouse", "stream") // the rest is the same command in all releases
+			}
+			h.run(t, key, python...)
+			h.run(t, key, story...)
+		})
+	}
+	for i, release := range []string{"@e2b/cli", "cli-2", "cli-3"} { // of package.json
+		t.Run("command line "+release, func(t *testing.T) {
+			t.Parallel()
+			h.runCLI(t, key, release, i > 0)
+		})
+	}
 	t.Run("attacks", func(t *testing.T) {
 		t.Parallel()
 		h.attack(t)

@@ -1,6 +1,8 @@
 """A program that uses the public code interpreter as it is."""
 import asyncio
+import json
 import os
+import time
 
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
@@ -61,6 +63,22 @@ def languages(sb):
     eq("bash keeps its folder", "".join(sb.run_code("pwd", language="bash").logs.stdout), "/tmp\n")
 
 
+def kernels(sb):
+    """R and Java need a kernel. What is installed is used; a Python that is called R stands in for it."""
+    for language in "r", "java":
+        e = sb.run_code("1 + 1", language=language)
+        if e.error is not None:
+            assert f"no kernel for {language}; install" in e.error.value, e.error.value
+    spec = {"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "R", "language": "R"}
+    sb.files.write(".local/share/jupyter/kernels/ir/kernel.json", json.dumps(spec))
+    end = time.time() + 60
+    while (e := sb.run_code("n = 6; n * 7", language="r")).text != "42":  # the list of kernels may be a second old
+        assert time.time() < end, f"timed out: R runs, {e}"
+    eq("state", sb.run_code("n", language="R").text, "6")
+    e = sb.run_code("n", language="python")
+    eq("its own variables", e.error and e.error.name, "NameError")
+
+
 async def concurrently():
     sb = await AsyncSandbox.create()
     try:
@@ -79,7 +97,7 @@ async def concurrently():
 if __name__ == "__main__":
     sandbox = Sandbox.create(timeout=300)
     try:
-        for story in (python, contexts, languages):
+        for story in (python, contexts, languages, kernels):
             story(sandbox)
             print("passed", story.__name__, flush=True)
     finally:

@@ -1,5 +1,6 @@
 // A program that uses the public SDK as it is.
 import assert from "node:assert/strict"
+import { createHash, randomBytes } from "node:crypto"
 
 // The package to use, and whether to run the long part.
 const [name = "e2b", long] = process.argv.slice(2)
@@ -54,6 +55,19 @@ async function files(sb) {
   assert.equal((await fetch(url.replace("link.txt", "other.txt"))).status, 401)
 }
 
+// 200 MB up and down.
+async function big(sb) {
+  const piece = randomBytes(1_000_000), pieces = Array(200).fill(piece), sum = createHash("sha256")
+  for (const p of pieces) sum.update(p)
+  const want = sum.digest("hex")
+  await sb.files.write("/tmp/huge", new Blob(pieces), { requestTimeoutMs: 240000 })
+  assert.equal((await sb.commands.run("sha256sum < /tmp/huge", { timeoutMs: 240000 })).stdout.split(" ")[0], want)
+  const back = createHash("sha256")
+  for await (const chunk of await sb.files.read("/tmp/huge", { format: "stream", requestTimeoutMs: 240000 })) back.update(chunk)
+  assert.equal(back.digest("hex"), want)
+  await sb.files.remove("/tmp/huge")
+}
+
 async function terminal(sb) {
   let out = ""
   const h = await sb.pty.create({ cols: 90, rows: 30, timeoutMs: 0, onData: (d) => (out += Buffer.from(d).toString()) })
@@ -83,7 +97,7 @@ async function life(sb) {
 
 const sandbox = await Sandbox.create({ metadata: { js: "a b&c", by: String(process.pid) }, envs: { FOO: "bar" }, timeoutMs: 300_000 })
 try {
-  for (const story of [commands, files, terminal, life]) {
+  for (const story of [commands, files, big, terminal, life]) {
     await story(sandbox)
     console.log("passed", story.name)
   }

@@ -236,8 +236,6 @@ def git(sb):
 
 def big(sb):
     """200 MB up and down. Nothing in between keeps them in memory."""
-    if VERSION < (2, 50):
-        return
     import hashlib
     import tempfile
 
@@ -247,7 +245,7 @@ def big(sb):
             f.write(piece)
             digest.update(piece)
         f.seek(0)
-        sb.files.write("/tmp/huge", f, use_octet_stream=True, request_timeout=240)
+        sb.files.write("/tmp/huge", f, request_timeout=240, **({"use_octet_stream": True} if VERSION >= (2, 50) else {}))
     eq("up", sb.commands.run("sha256sum < /tmp/huge", timeout=240).stdout.split()[0], digest.hexdigest())
     back, got = hashlib.sha256(), 0
     for chunk in sb.files.read("/tmp/huge", format="stream", request_timeout=240):

@@ -71,9 +71,19 @@ func TestClientsByName(t *testing.T) {
 			h.run(t, key, "node", "interpreter.mjs", release)
 		}
 	})
+	t.Run("desktop", func(t *testing.T) {
+		t.Parallel()
+		needDesktop(t, "@e2b/desktop")
+		h.run(t, key, "node", "desktop.mjs", "@e2b/desktop", "watch")
+		h.run(t, key, testenv.NeedFile(t, ".venv-1/bin/python"), "desktop.py", "look", "mouse")
+	})
+	t.Run("interpreter", func(t *testing.T) {
+		t.Parallel()
+		h.run(t, key, testenv.NeedFile(t, ".venv-3/bin/python"), "interpreter.py")
+	})
 	t.Run("command line", func(t *testing.T) {
 		t.Parallel()
-		h.run(t, key, "sh", "cli.sh", testenv.NeedFile(t, "node_modules/.bin/e2b"), testenv.NeedFile(t, ".venv-1/bin/python"))
+		h.runCLI(t, key, "@e2b/cli", false)
 	})
 }
 

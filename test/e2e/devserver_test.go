@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
@@ -28,7 +29,43 @@ func TestServersInTheBrowser(t *testing.T) {
 	}
 	s := serve(t)
 	t.Run("a mapped name over HTTPS", func(t *testing.T) { openMappedName(t, s) })
-	t.Run("Vite through every preview", func(t *testing.T) { openVite(t, s, vite) })
+	t.Run("Vite through every preview", func(t *testing.T) {
+		_, own, _ := net.SplitHostPort(s.addr())
+		plain, based := freePort(t), freePort(t)
+		openVite(t, s, s, vite, plain, based, []way{
+			{name: "path", url: fmt.Sprintf("%s/proxy/%d/", s.URL, plain)},
+			{name: "path with prefix", url: fmt.Sprintf("%s/absproxy/%d/", s.URL, based)},
+			{name: "host name", url: fmt.Sprintf("http://%d-dev.localhost:%s/", plain, own)},
+			{name: "header", url: s.URL + "/", port: plain},
+		})
+	})
+	t.Run("behind a hub", func(t *testing.T) {
+		h, g := serveInHub(t)
+		_, port, _ := net.SplitHostPort(h.addr())
+		t.Run("Vite", func(t *testing.T) {
+			openVite(t, s, g, g.Home+"/dev/node_modules/vite/bin/vite.js", 5173, 5174, []way{
+				{name: "path", url: "http://localhost:" + port + "/sandbox/dev/proxy/5173/"},
+				{name: "path with prefix", url: "http://localhost:" + port + "/sandbox/dev/absproxy/5174/"},
+				{name: "host name", url: "http://5173-dev.localhost:" + port + "/"},
+			})
+		})
+		t.Run("Flask", func(t *testing.T) { openFlask(t, s, g, port) })
+	})
+}
+
+// serveInHub starts a hub with a sandbox dev, which has the development servers, and returns both.
+func serveInHub(t *testing.T) (*hub, *server) {
+	t.Helper()
+	h := serveHub(t)
+	if _, err := h.client(t).Create(t.Context(), client.CreateOptions{Name: "dev"}); err != nil {
+		t.Fatal(err)
+	}
+	g := &server{URL: h.URL + "/sandbox/dev", Home: "/home/gem"}
+	g.want(t, "POST /v1/bash/exec", `{"command":"mkdir -p ~/dev"}`, `"exit_code":0`)
+	for _, dir := range []string{"node_modules", "python"} {
+		h.must(t, "cp", "../dev/"+dir, "dev:"+g.Home+"/dev/"+dir)
+	}
+	return h, g
 }
 
 // openMappedName: the browser, which runs already, takes a service of the sandbox for a foreign
@@ -48,40 +85,36 @@ func openMappedName(t *testing.T, s *server) {
 	s.want(t, "DELETE /v1/proxy/mappings/"+url.PathEscape("https://shop.foreign.example"), "", `"success":true`)
 }
 
-// openVite: a Vite server, started by a command in the shell, is opened through every way, and
-// a change of a file shows without a reload.
-func openVite(t *testing.T, s *server, vite string) {
-	s.write(t, "site/index.html", `<!doctype html><title>app</title><div id=app></div><script type=module src=/src/main.js></script>`)
-	s.write(t, "site/src/main.js", `import { text } from "./text.js";
+// way is one way to a service.
+type way struct {
+	name, url string
+	port      int // that the header names; 0 for none
+}
+
+// openVite: a Vite server, started by a command in the shell of g, is opened in the browser of s
+// through every way, and a change of a file shows without a reload. Two servers run, one below a prefix.
+func openVite(t *testing.T, s, g *server, vite string, plain, based int, ways []way) {
+	g.write(t, "site/index.html", `<!doctype html><title>app</title><div id=app></div><script type=module src=/src/main.js></script>`)
+	g.write(t, "site/src/main.js", `import { text } from "./text.js";
 const show = (t) => { document.querySelector("#app").textContent = t; };
 show(text);
 if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
-	s.write(t, "site/src/text.js", `export const text = "first";`)
-	plain, based := freePort(t), freePort(t)
+	g.write(t, "site/src/text.js", `export const text = "first";`)
 	for port, base := range map[int]string{plain: "/", based: fmt.Sprintf("/absproxy/%d/", based)} {
-		s.call(t, "POST /v1/shell/exec", fmt.Sprintf(`{"id":"vite%d","exec_dir":%q,"command":"node %s --host 127.0.0.1 --port %d --strictPort --base %s","async_mode":true}`, port, s.Home+"/site", vite, port, base))
-		testenv.Poll(t, "vite listens", func() bool {
-			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-			if err == nil {
-				c.Close()
-			}
-			return err == nil
-		})
+		g.begin(t, fmt.Sprintf("node %s --host 127.0.0.1 --port %d --strictPort --base %s", vite, port, base), "site", port)
 	}
-	_, own, _ := net.SplitHostPort(s.addr())
-	for i, way := range []struct{ name, url string }{
-		{"path", fmt.Sprintf("%s/proxy/%d/", s.URL, plain)},
-		{"path with prefix", fmt.Sprintf("%s/absproxy/%d/", s.URL, based)},
-		{"host name", fmt.Sprintf("http://%d-dev.localhost:%s/", plain, own)},
-		{"header", s.URL + "/"},
-	} {
+	for i, way := range ways {
 		headers := `{"headers":{}}`
-		if way.name == "header" {
-			headers = fmt.Sprintf(`{"headers":{"x-aio-proxy-port":"%d"}}`, plain)
+		if way.port > 0 {
+			headers = fmt.Sprintf(`{"headers":{"x-aio-proxy-port":"%d"}}`, way.port)
 		}
 		s.want(t, "POST /v1/browser/network/headers", headers, `"success":true`)
 		before, after := fmt.Sprintf("before %d", i), fmt.Sprintf("after %d", i)
-		s.write(t, "site/src/text.js", `export const text = "`+before+`";`)
+		g.write(t, "site/src/text.js", `export const text = "`+before+`";`)
+		// A page that is loaded before Vite has seen the change would miss it.
+		for _, module := range []string{fmt.Sprintf("/proxy/%d/src/text.js", plain), fmt.Sprintf("/absproxy/%d/src/text.js", based)} {
+			testenv.Poll(t, "Vite has seen the change", func() bool { return strings.Contains(g.call(t, "GET "+module, ""), before) })
+		}
 		s.call(t, "GET /v1/browser/page/console?clear=true", "")
 		s.want(t, "POST /v1/browser/page/navigate", `{"url":"`+way.url+`","timeout":60}`, `"success":true`)
 		s.shows(t, way.name, before)
@@ -89,12 +122,46 @@ if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
 		testenv.Poll(t, way.name+": the page waits for changes", func() bool {
 			return strings.Contains(s.call(t, "GET /v1/browser/page/console", ""), "[vite] connected.")
 		})
-		s.write(t, "site/src/text.js", `export const text = "`+after+`";`)
+		g.write(t, "site/src/text.js", `export const text = "`+after+`";`)
 		s.shows(t, way.name, after)
 		if got := s.call(t, "POST /v1/browser/page/evaluate", `{"expression":"window.kept === true"}`); !strings.Contains(got, `"data":true`) {
 			t.Errorf("%s: got %s, want the page not to be loaded anew", way.name, got)
 		}
 	}
+	s.want(t, "POST /v1/browser/network/headers", `{"headers":{}}`, `"success":true`)
+}
+
+// openFlask: Flask's own server, which starts anew when a file changes, shows the change through
+// every way; a page that is loaded meanwhile says what is missing, and works when it is loaded again.
+func openFlask(t *testing.T, s, g *server, port string) {
+	app := func(text string) string {
+		return "from flask import Flask\napp = Flask(__name__)\n@app.get('/')\ndef home(): return '<div id=app>" + text + "</div>'\n"
+	}
+	g.write(t, "flask/app.py", app("first"))
+	// A file that it is told about is watched before it is loaded, so no change falls in between. Python takes a cached
+	// file for the same as one of the same size and second.
+	g.begin(t, "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$HOME/dev/python python3 -m flask run --debug --port 5000 --extra-files $HOME/flask/app.py", "flask", 5000)
+	for i, url := range []string{"http://localhost:" + port + "/sandbox/dev/proxy/5000/", "http://5000-dev.localhost:" + port + "/"} {
+		text := fmt.Sprintf("change %d", i)
+		g.write(t, "flask/app.py", app(text))
+		testenv.Poll(t, url+" shows "+text, func() bool {
+			s.call(t, "POST /v1/browser/page/navigate", `{"url":"`+url+`","timeout":60}`)
+			return strings.Contains(s.call(t, "GET /v1/browser/page/html", ""), text)
+		})
+	}
+}
+
+// begin starts a command in a folder of the home and waits until it listens on a port.
+func (s *server) begin(t *testing.T, command, dir string, port int) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"id": fmt.Sprintf("port%d", port), "exec_dir": s.Home + "/" + dir, "command": command, "async_mode": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.call(t, "POST /v1/shell/exec", string(body))
+	testenv.Poll(t, command+" listens", func() bool {
+		return strings.Contains(s.call(t, "GET /v1/sandbox/ports", ""), fmt.Sprintf(`"port":%d,`, port))
+	})
 }
 
 // shows waits until the page shows a text.

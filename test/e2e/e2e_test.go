@@ -2,13 +2,11 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/test/attack"
 )
 
 var aio, cove string // the programs under test
@@ -138,17 +137,5 @@ func raw(t *testing.T, addr, request string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
-	go io.WriteString(c, request)
-	res, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		return ""
-	}
-	defer res.Body.Close()
-	dump, err := httputil.DumpResponse(res, true)
-	if err != nil {
-		return ""
-	}
-	return string(dump)
+	return attack.Raw(t, c, request)
 }

@@ -45,7 +45,7 @@ func TestReadOnlyReadsNoSecrets(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"/v1/file/archive?path=/proc", "/v1/browser/screenshot", "/v1/browser/info", "/json/version", "/cdp", "/v1/sandbox/packages/python", "/mcp", "/v1/jupyter/info", "/v1/display/clipboard"} {
+		for _, path := range []string{"/v1/file/archive?path=/proc", "/v1/browser/screenshot", "/v1/browser/info", "/json/version", "/cdp", "/v1/sandbox/packages/python", "/mcp", "/v1/jupyter/info", "/v1/display/clipboard", "/code-server/", "/code-server/static/x", "/jupyter/", "/jupyter/lab", "/jupyter/api/kernels", "/v1/sandbox/components"} {
 			if status, body := get(key, path); status != 403 && !strings.Contains(body, "read-only") {
 				t.Errorf("%s got %s: %d %.200q, want a refusal", name, path, status, body)
 			}

@@ -1,128 +1,26 @@
 package e2e
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
+	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/test/attack"
 )
 
-// key makes a key pair and what JWT_PUBLIC_KEY holds.
-func key(t *testing.T) (*rsa.PrivateKey, string, []byte) {
-	t.Helper()
-	k, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(&k.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	return k, base64.StdEncoding.EncodeToString(text), text
-}
-
-func token(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
-	t.Helper()
-	s, err := jwt.NewWithClaims(method, claims).SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func status(t *testing.T, reply string) int {
-	t.Helper()
-	fields := strings.Fields(reply)
-	if len(fields) < 2 {
-		return 0 // cut off
-	}
-	n, err := strconv.Atoi(fields[1])
-	if err != nil {
-		t.Fatalf("got %.200q, want an HTTP reply", reply)
-	}
-	return n
-}
+func status(t *testing.T, reply string) int { t.Helper(); return attack.Status(t, reply) }
 
 // The ways in which others were entered: each is refused by the whole program.
 func TestNobodyGetsIn(t *testing.T) {
 	t.Parallel()
-	private, public, text := key(t)
-	other, _, _ := key(t)
-	s := serve(t, "JWT_PUBLIC_KEY="+public, "AUTH_TOKEN=a-shared-secret-token", "AIO_API_KEY=an-api-key-of-ours")
-	hour := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
-	bearer := func(tok string) string { return "Authorization: Bearer " + tok + "\r\n" }
-	refused := map[string]string{}
-	get := func(name, target, header string) {
-		refused[name] = "GET " + target + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + header
-	}
-	get("nothing", "/v1/sandbox", "")
-	get("suffix in the query", "/v1/sandbox?x=.js", "")
-	get("encoded slash", "/v1%2fsandbox", "")
-	get("doubled slash", "//v1/sandbox", "")
-	get("doubled inside", "/v1//sandbox", "")
-	get("semicolon", "/healthz/..;/v1/sandbox", "")
-	get("dots", "/healthz/../v1/sandbox", "")
-	get("encoded dots", "/healthz/%2e%2e/v1/sandbox", "")
-	get("near the open path", "/healthz/", "")
-	get("encoded open path", "/%68ealthz", "")
-	get("open path, query to route", "/readyz?x=/healthz", "")
-	get("metrics", "/metrics", "")
-	get("page", "/v1/docs/docs.js", "")
-	get("token in the query", "/v1/sandbox?token=a-shared-secret-token&access_token=a-shared-secret-token", "")
-	get("wrong token", "/v1/sandbox", bearer("wrong"))
-	get("no algorithm", "/v1/sandbox", bearer(token(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, jwt.MapClaims{"exp": hour(time.Hour)})))
-	get("public key as secret", "/v1/sandbox", bearer(token(t, jwt.SigningMethodHS256, text, jwt.MapClaims{"exp": hour(time.Hour)})))
-	get("expired", "/v1/sandbox", bearer(token(t, jwt.SigningMethodRS256, private, jwt.MapClaims{"exp": hour(-time.Hour)})))
-	get("not yet valid", "/v1/sandbox", bearer(token(t, jwt.SigningMethodRS256, private, jwt.MapClaims{"exp": hour(2 * time.Hour), "nbf": hour(time.Hour)})))
-	get("no expiry", "/v1/sandbox", bearer(token(t, jwt.SigningMethodRS256, private, jwt.MapClaims{})))
-	get("other key", "/v1/sandbox", bearer(token(t, jwt.SigningMethodRS256, other, jwt.MapClaims{"exp": hour(time.Hour)})))
-	get("other algorithm", "/v1/sandbox", bearer(token(t, jwt.SigningMethodRS512, private, jwt.MapClaims{"exp": hour(time.Hour)})))
-	get("huge header", "/v1/sandbox", "X-Huge: "+strings.Repeat("h", 1<<20)+"\r\n")
-	get("websocket", "/v1/shell/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
-	get("invented ticket", "/v1/sandbox?ticket=tkt_abc", "")
-	get("port header", "/v1/sandbox", "x-aio-proxy-port: 8091\r\n")
-	get("options", "/v1/sandbox", "Access-Control-Request-Method: GET\r\n")
-	refused["lower-case method"] = "get /v1/sandbox HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-	refused["options star"] = "OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-	refused["preview host"] = "GET /v1/sandbox HTTP/1.1\r\nHost: 8091-x\r\n"
-	refused["absolute form"] = "GET http://127.0.0.1/v1/sandbox HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-	for name, request := range refused {
-		t.Run(name, func(t *testing.T) {
-			reply := raw(t, s.addr(), request+"Connection: close\r\n\r\n")
-			if code := status(t, reply); code != 0 && (code < 400 || code >= 500) {
-				t.Errorf("got %.300q, want status 4xx or no reply", reply)
-			}
-			if strings.Contains(reply, "a-shared-secret") || strings.Contains(reply, "home_dir") {
-				t.Errorf("it tells: %.300q, want reply without \"a-shared-secret\", reply without \"home_dir\"", reply)
-			}
-		})
-	}
-	for name, header := range map[string]string{
-		"jwt": bearer(token(t, jwt.SigningMethodRS256, private, jwt.MapClaims{"exp": hour(time.Hour), "sub": "me"})), "token": bearer("a-shared-secret-token"), "key": "X-API-Key: an-api-key-of-ours\r\n",
-	} {
-		if reply := raw(t, s.addr(), "GET /v1/sandbox HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header+"Connection: close\r\n\r\n"); status(t, reply) != 200 {
-			t.Errorf("%s: got %.200q, want status 200", name, reply)
-		}
-	}
-	if code, body := s.get(t, "/healthz"); code != 200 || body != "OK\n" {
-		t.Errorf("healthz: %d %s, want code 200, %q", code, body, "OK\n")
-	}
-	if log := s.log.String(); strings.Contains(log, "a-shared-secret") || strings.Contains(log, "an-api-key") {
-		t.Error("the log holds a secret")
-	}
+	in := attack.NewSignIn(t)
+	s := serve(t, in.Env()...)
+	in.Attack(t, func() (net.Conn, error) { return net.DialTimeout("tcp", s.addr(), patience) })
+	in.CheckLog(t, s.log.String())
 }
 
 // A program inside needs no credentials, holds none, and reaches its own sandbox.

@@ -89,11 +89,26 @@ await withPage(async (page) => {
 });
 console.log("ok below a prefix");
 
+// Through a hub: the record says who called with which key, and what a command did to files. A program of the sandbox cannot
+// speak for somebody else.
+const hub = async (path, body, secret) => (await (await fetch(`${guarded}/api/v1/${path}`, { method: "POST", headers: { "Content-Type": "application/json", "X-API-Key": secret }, body: JSON.stringify(body) })).json()).data;
+const tenant = await hub("key", { tenant: "anna" }, key);
+await hub("sandbox", { name: "hers" }, tenant.secret);
 await withPage(async (page) => {
-  await poster(`${guarded}/sandbox/a`, { "X-API-Key": key })("/v1/bash/exec", { command: "echo through-the-hub" });
-  await page.goto(`${guarded}/sandbox/a/activity`);
-  await page.getByLabel("API key or token").fill(key);
+  const ask = poster(`${guarded}/sandbox/hers`, { "X-API-Key": tenant.secret, "X-Aio-Caller": "subject=boss" });
+  await ask("/v1/bash/exec", { command: "echo through-the-hub > made.txt" });
+  await ask("/v1/bash/exec", { command: `curl -s -H 'X-Aio-Caller: subject=boss' -H 'Content-Type: application/json' -d '{"command":"echo from-inside"}' 127.0.0.1:8080/v1/bash/exec` });
+  await page.goto(`${guarded}/sandbox/hers/activity`);
+  await page.getByLabel("API key or token").fill(tenant.secret);
   await page.keyboard.press("Enter");
-  await page.locator(".steps li").filter({ hasText: "through-the-hub" }).waitFor();
+  const step = page.locator(".steps > li").filter({ hasText: "through-the-hub" });
+  await step.getByText("1 file", { exact: true }).waitFor();
+  await step.getByRole("button").click();
+  await step.getByText(`rest, anna, key ${tenant.id}`).waitFor();
+  await step.locator(".diff").getByText("+through-the-hub").waitFor();
+  await page.getByLabel("Search the activity").fill("from-inside");
+  await until("what ran inside is listed", async () => (await page.locator(".steps > li").count()) === 2, () => page.locator(".steps > li").count());
+  check(!(await page.content()).includes("boss,") && !(await (await fetch(`${guarded}/sandbox/hers/v1/sandbox/activity?limit=1000`, { headers: { "X-API-Key": tenant.secret } })).json()).entries.some((e) => e.caller === "boss"), "somebody spoke for the boss");
 }, { ignore: /status of 401/ });
+await fetch(`${guarded}/api/v1/sandbox/hers`, { method: "DELETE", headers: { "X-API-Key": tenant.secret } });
 console.log("ok through the hub");

@@ -3,15 +3,27 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
-// ignore is what the page may complain of.
-export async function withPage(story, { ignore, ...options } = {}) {
-  const browser = await chromium.launch({
+// One browser serves all pages of a story, each in a context of its own, and ends with the story.
+let browser;
+
+async function launch() {
+  browser ??= chromium.launch({
     timeout: patience,
     executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
+  return browser;
+}
+
+// close ends the story's browser.
+export async function close() {
+  await (await browser)?.close();
+}
+
+// withPage shows a page to a story. ignore is what it may complain of.
+export async function withPage(story, { ignore, ...options } = {}) {
+  const context = await (await launch()).newContext({ viewport: { width: 1000, height: 640 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
   try {
-    const context = await browser.newContext({ viewport: { width: 1000, height: 640 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
     context.setDefaultTimeout(patience);
     const page = await context.newPage();
     const problems = [];
@@ -21,7 +33,7 @@ export async function withPage(story, { ignore, ...options } = {}) {
     if (ignore) problems.splice(0, Infinity, ...problems.filter((problem) => !ignore.test(problem)));
     check(problems.length === 0, `the page complained: ${problems.join("; ")}`);
   } finally {
-    await browser.close();
+    await context.close();
   }
 }
 
@@ -32,12 +44,17 @@ export async function connect(endpoint, options = {}) {
   return browser;
 }
 
-// audit checks a page of ours: nothing that keeps people with disabilities out, few bytes, and nothing from other hosts.
-export async function audit(page, name) {
-  await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
-  const found = await page.evaluate(() => axe.run(document, { iframes: false, resultTypes: ["violations"] }));
+// axe checks that nothing in a page keeps people with disabilities out.
+export async function axe(page, name) {
+  if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
+  const found = await page.evaluate(() => globalThis.axe.run(document, { iframes: false, resultTypes: ["violations"] }));
   const serious = found.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   check(serious.length === 0, `${name}: ${serious.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => `${n.html} ${n.failureSummary}`).slice(0, 3).join(" | ")}`).join("; ")}`);
+}
+
+// audit checks a page of ours: nothing that keeps people with disabilities out, few bytes, and nothing from other hosts.
+export async function audit(page, name) {
+  await axe(page, name);
   const loaded = await page.evaluate(() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource").filter((e) => e.initiatorType !== "iframe" && e.initiatorType !== "fetch" && e.initiatorType !== "xmlhttprequest")]
     .map((e) => ({ url: e.name, size: e.encodedBodySize })));
   const size = loaded.reduce((sum, e) => sum + e.size, 0);
@@ -52,7 +69,7 @@ export function check(ok, message) {
 }
 
 // patience is how long a page may take on a busy machine.
-const patience = 60_000;
+export const patience = 180_000;
 
 // until polls what must come by itself. It never repeats an action. got describes the state of things for the failure.
 export async function until(what, ask, got) {

@@ -1,18 +1,30 @@
-// The hub's dashboard: sign-in, sandboxes as a table and a wall, several at once, keys, audit, and a tenant who sees only its own.
+// The hub's dashboard: sign-in, sandboxes as a table and a wall, several at once, keys, audit, what doctor says, by keyboard alone,
+// and a tenant who sees only its own.
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { audit, check, until, withPage } from "./browser.mjs";
 
-const { KEY_URL: base, KEY: key } = process.env;
-const api = async (path, body, method) => {
-  const reply = await (await fetch(`${base}/api/v1/${path}`, { method: method || (body ? "POST" : "GET"), headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: body && JSON.stringify(body) })).json();
+const { KEY_URL: base, KEY: key, STATE: state } = process.env;
+const caller = (secret) => async (path, body, method) => {
+  const reply = await (await fetch(`${base}/api/v1/${path}`, { method: method || (body ? "POST" : "GET"), headers: { "X-API-Key": secret, "Content-Type": "application/json" }, body: body && JSON.stringify(body) })).json();
   check(reply.code === "0", `${path}: ${JSON.stringify(reply)}`);
   return reply.data;
 };
+const api = caller(key);
 const names = async () => (await api("sandbox")).map((sb) => sb.name).sort();
 const signIn = async (page, secret) => {
   await page.goto(base);
   await page.getByLabel("API key or token").fill(secret);
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: /^Sandboxes/ }).waitFor();
+};
+// tabTo moves the focus by keyboard until it is on the control of that name.
+const tabTo = async (page, name) => {
+  for (let i = 0; i < 200; i++) {
+    await page.keyboard.press("Tab");
+    const at = await page.evaluate(() => document.activeElement?.getAttribute("aria-label") || document.activeElement?.textContent?.trim() || "");
+    if (at === name) return;
+  }
+  throw new Error(`the keyboard does not reach ${name}`);
 };
 const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${name} `) });
 
@@ -21,6 +33,7 @@ const program = await fetch(`${base}/`, { redirect: "manual", headers: { "X-API-
 check(program.status === 307 && program.headers.get("location") === "v1/docs", `GET / of a program: ${program.status}`);
 
 let tenantKey = "";
+let typed;
 await withPage(async (page, context) => {
   await signIn(page, key);
   await row(page, "a").waitFor();
@@ -57,7 +70,7 @@ await withPage(async (page, context) => {
 
   // The wall shows what each does, as text: a hostile sandbox puts no markup into the page.
   await fetch(`${base}/sandbox/a/v1/shell/exec`, { method: "POST", headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: JSON.stringify({ command: `echo '<img src=x onerror="attacked=1">'-$((40+2))`, id: "s" }) });
-  await page.getByRole("button", { name: "Wall" }).click();
+  await page.getByRole("button", { name: "Wall", exact: true }).click();
   await page.locator(".tile pre").getByText("-42").waitFor();
   check(!(await page.evaluate(() => globalThis.attacked)), "what a sandbox said has run in the page");
   await api("sandbox/crew-1/pause", {});
@@ -69,12 +82,44 @@ await withPage(async (page, context) => {
   await page.getByText(/^http.*token=/).waitFor();
   await page.keyboard.press("Escape");
 
+  // By keyboard alone: create one, choose it, fork it, roll it back from its dialog.
+  await page.getByRole("button", { name: "Table" }).click();
+  await tabTo(page, "New sandbox");
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("typed");
+  await page.keyboard.press("Enter");
+  await row(page, "typed").waitFor();
+  typed = await api("sandbox/typed");
+  await tabTo(page, "Choose typed");
+  await page.keyboard.press("Space");
+  await tabTo(page, "Clear"); // in a round through the page
+  for (const back of ["Delete", "Fork", "Snapshot"]) { await page.keyboard.press("Shift+Tab"); check(await page.evaluate((name) => document.activeElement.textContent === name, back), `Shift+Tab does not reach ${back}`); }
+  await page.keyboard.press("Enter");
+  const snapshot = await until("the snapshot", async () => (await api("snapshot")).find((s) => s.name.startsWith("typed-")));
+  await fetch(`${base}/sandbox/typed/v1/file/write`, { method: "POST", headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: JSON.stringify({ file: "/tmp/later", content: "x" }) });
+  await tabTo(page, "More about typed");
+  await page.keyboard.press("Enter");
+  await page.getByLabel("Roll back to a snapshot").focus();
+  await page.keyboard.type(snapshot.name);
+  await tabTo(page, "Roll back…");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Roll back" }).waitFor();
+  await page.keyboard.press("Enter"); // the focus is on its action
+  await page.getByText("Rolled back typed").waitFor();
+  const later = await (await fetch(`${base}/sandbox/typed/v1/file/read`, { method: "POST", headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: JSON.stringify({ file: "/tmp/later" }) })).json();
+  check(later.success === false, `after the roll back the file is ${JSON.stringify(later)}`);
+  await api("sandbox/typed", undefined, "DELETE");
+
   // What surrounds the sandboxes.
-  for (const [name, text] of [["Snapshots", /crew-2-/], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "Kept warm"], ["Machine", "Isolation"]]) {
+  for (const [name, text] of [["Snapshots", /crew-2-/], ["Records", "typed"], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "1 of 1 ready"], ["Machine", "state folder, closed to other users"]]) {
     await page.getByRole("link", { name }).click();
     await page.getByText(text).first().waitFor();
     await audit(page, name);
   }
+  await page.getByRole("link", { name: "Records" }).click();
+  const saving = page.waitForEvent("download");
+  await page.getByRole("link", { name: "Download the record of typed" }).click();
+  check(readFileSync(await (await saving).path(), "utf8").includes("/tmp/later"), "the record of a deleted sandbox lacks what it did");
   await page.getByRole("link", { name: "Keys" }).click();
   await page.getByRole("button", { name: "New key" }).click();
   await page.getByRole("textbox", { name: "Tenant" }).fill("anna");
@@ -82,6 +127,24 @@ await withPage(async (page, context) => {
   tenantKey = await page.locator("code.secret").innerText();
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
+
+  // An administrator sees the sandboxes of all tenants, and acts on the one that it means: names are unique for their owner only.
+  const anna = caller(tenantKey);
+  await anna("sandbox", { name: "a" });
+  const [hers] = await anna("sandbox");
+  await page.getByRole("link", { name: "Sandboxes" }).click();
+  const herRow = page.getByRole("row", { name: /Choose a a running anna/ });
+  await herRow.getByRole("button", { name: "Pause a" }).click();
+  await page.getByRole("row", { name: /Choose a a paused anna/ }).waitFor();
+  check((await api("sandbox/a")).status === "running" && (await anna("sandbox/a")).status === "paused", "another sandbox than the chosen one was paused");
+  await anna(`sandbox/${hers.id}/snapshot`, { snapshot: "of-anna" });
+  await page.getByRole("link", { name: "Snapshots" }).click();
+  await page.getByRole("row", { name: /of-anna anna/ }).waitFor();
+  await page.getByRole("link", { name: "Usage" }).click();
+  await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
+  await page.getByRole("link", { name: "Events" }).click();
+  await page.getByRole("cell", { name: "anna", exact: true }).first().waitFor();
+
   await page.getByRole("link", { name: "Audit" }).click();
   await page.getByLabel("Search the audit log").fill("key_add");
   await page.getByRole("cell", { name: "key_add" }).waitFor();
@@ -89,9 +152,18 @@ await withPage(async (page, context) => {
   await page.getByText(/complete and unchanged/).waitFor();
   await audit(page, "the audit log");
 
+  await page.getByRole("row", { name: /admin.*key_add/ }).waitFor();
+  const [log] = readdirSync(`${state}/audit`).filter((name) => name.endsWith(".jsonl")); // somebody changes a line
+  writeFileSync(`${state}/audit/${log}`, readFileSync(`${state}/audit/${log}`, "utf8").replace("key_add", "key_bad"));
+  await page.getByRole("button", { name: "Verify" }).click();
+  await page.locator(".verdict.bad").filter({ hasText: log }).waitFor();
+
   await page.setViewportSize({ width: 390, height: 780 });
-  await page.getByRole("link", { name: "Sandboxes" }).click();
-  check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
+  for (const name of ["Sandboxes", "Snapshots", "Usage", "Keys", "Machine"]) {
+    await page.getByRole("link", { name }).click();
+    await page.getByRole("heading", { level: 2 }).first().waitFor();
+    check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is wider than the telephone`);
+  }
   await audit(page, "the dashboard on a telephone");
 
   // Signed out, the session is of no use even to who kept its cookie.
@@ -104,10 +176,29 @@ await withPage(async (page, context) => {
 }, { ignore: /status of 401/ });
 console.log("ok administrator");
 
+// A tenant sees nothing of the others, in no part of the dashboard and by no request that its page could make.
+const [operators] = await api("sandbox");
+await api(`sandbox/${operators.id}/snapshot`, { snapshot: "of-operator" });
 await withPage(async (page) => {
   await signIn(page, tenantKey);
-  await page.getByText("There are no sandboxes yet").waitFor();
+  await page.getByRole("row", { name: /Choose a a paused/ }).waitFor();
+  check((await page.getByRole("row").count()) === 2, "a tenant sees more than its own sandbox");
   check((await page.getByRole("link", { name: /Audit|Keys/ }).count()) === 0, "a tenant sees what is for administrators");
   await page.getByText("anna (user)").waitFor();
-}, { ignore: /status of 401/ });
+  await page.getByRole("button", { name: "Wall", exact: true }).click();
+  await page.locator(".tile.asleep").waitFor();
+  check((await page.locator(".tile").count()) === 1, "a tenant's wall shows others");
+  for (const [name, own, others] of [["Snapshots", "of-anna", "of-operator"], ["Records", "No records yet", "typed"], ["Events", "existing", operators.id], ["Machine", "Isolation", "cove doctor"], ["Usage", "anna", "operator"]]) {
+    await page.getByRole("link", { name }).click();
+    await page.getByText(own).first().waitFor();
+    check(!(await page.locator("main").innerText()).includes(others), `${name}: a tenant sees ${others}`);
+  }
+  for (const path of ["hub/doctor", `sandbox/${operators.id}/glance`, `sandbox/${operators.id}`, "sandbox?user=*", "snapshot?user=*", "usage?user=*", `record/${typed.id}`, "audit", "audit/verify", "key"]) {
+    const [status, text] = await page.evaluate(async (to) => { const reply = await fetch(to); return [reply.status, await reply.text()]; }, `${base}/api/v1/${path}`);
+    check(status === 403 || status === 404 || text === '{"code":"0","data":[]}', `a tenant gets ${path}: ${status} ${text}`);
+  }
+  const info = await page.evaluate(async (to) => (await fetch(to)).json(), `${base}/api/v1/hub`);
+  check(!info.data.pools, "a tenant sees the warm pools");
+}, { ignore: /status of 40[134]/ });
+await caller(tenantKey)("sandbox/a", undefined, "DELETE");
 console.log("ok tenant");

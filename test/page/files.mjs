@@ -142,7 +142,13 @@ console.log("ok files");
 for (const [name, base] of [["below a prefix", prefixed], ["through the hub", `${guarded}/sandbox/a`]]) {
   await withPage(async (page) => {
     // Who is quicker than the page waits until it knows where it is.
-    await page.route("**/v1/file/stat", async (route) => { await new Promise((done) => setTimeout(done, 1000)); await route.continue(); }, { times: 2 });
+    await page.addInitScript(() => {
+      const { fetch } = globalThis;
+      globalThis.fetch = async (to, options) => {
+        if (String(to.url ?? to).endsWith("/v1/file/stat")) await new Promise((done) => setTimeout(done, 1000));
+        return fetch(to, options);
+      };
+    });
     await page.goto(`${base}/files`);
     if (base.startsWith(guarded)) {
       await page.getByLabel("API key or token").fill(key);

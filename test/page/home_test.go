@@ -1,9 +1,13 @@
 package page
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
@@ -11,11 +15,12 @@ import (
 )
 
 // guarded starts a hub that asks for a key, with a sandbox "a".
-func guarded(t *testing.T) []string {
+func guarded(t *testing.T, more ...string) []string {
 	t.Helper()
 	testenv.NeedRoot(t)
 	const key = "key-of-the-operator"
-	args := []string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", t.TempDir()}
+	state := t.TempDir()
+	args := append([]string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", state}, more...)
 	if venv, err := filepath.EvalSymlinks("../../.venv"); err == nil {
 		if venv, err = filepath.Abs(venv); err == nil {
 			args = append(args, "--venv", venv)
@@ -30,7 +35,7 @@ func guarded(t *testing.T) []string {
 	if _, err := c.Create(t.Context(), client.CreateOptions{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"KEY=" + key, "KEY_URL=" + address}
+	return []string{"KEY=" + key, "KEY_URL=" + address, "STATE=" + state}
 }
 
 // TestHome: the sandbox's page, alone, below a prefix, over a cut connection, and through a hub
@@ -46,7 +51,49 @@ func TestHome(t *testing.T) {
 // TestDashboard: the hub's dashboard, as an administrator and as a tenant.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	runStory(t, "dashboard.mjs", guarded(t)...)
+	environments := filepath.Join(t.TempDir(), "environments.json")
+	warm := func(size int) {
+		if err := os.WriteFile(environments, fmt.Appendf(nil, `[{"name":"ready","pool":%d}]`, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	warm(1)
+	env := guarded(t, "--environments", environments, "--keep-activity", "1h")
+	t.Cleanup(func() { // warm sandboxes would outlive the hub
+		warm(0)
+		address, key := strings.TrimPrefix(env[1], "KEY_URL="), strings.TrimPrefix(env[0], "KEY=")
+		testenv.Poll(t, "there are no warm sandboxes", func() bool {
+			return !strings.Contains(metrics(t, address, key), `cove_pool_ready{environment="ready"} 1`)
+		})
+	})
+	runStory(t, "dashboard.mjs", env...)
+}
+
+// TestWall: 50 sandboxes on the dashboard's wall, behind a sign-in.
+func TestWall(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "Xtigervnc", "openbox")
+	runStory(t, "wall.mjs", guarded(t)...)
+}
+
+// metrics returns those of a hub.
+func metrics(t *testing.T, address, key string) string {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, address+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", key)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("got %d %s %v, want 200", res.StatusCode, b, err)
+	}
+	return string(b)
 }
 
 // TestTypes checks the types in the comments of our pages.

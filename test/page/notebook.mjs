@@ -15,14 +15,9 @@ const write = async (page, n, code) => { await cells(page).nth(n).getByLabel("Co
 const chosen = (page, session) => until(`the session ${session} is chosen`, async () => (await page.getByLabel("Kernel session").inputValue()) === session, () => page.getByLabel("Kernel session").inputValue());
 const shows = (page, n, text) => cells(page).nth(n).getByRole("log").filter({ hasText: text }).waitFor();
 
-for (const [path, want] of [["/jupyter/", "../jupyter"], ["/jupyter/lab", "../jupyter"], ["/jupyter/lab/tree/x?a=b", "../../../jupyter?a=b"]]) {
-  const reply = await fetch(direct + path, { redirect: "manual" });
-  check(reply.status === 307 && reply.headers.get("location") === want, `GET ${path}: ${reply.status} to ${reply.headers.get("location")}, want ${want}`);
-}
-
 await agentRuns("answer = 42");
 await withPage(async (page) => {
-  await page.goto(`${direct}/jupyter/?path=${encodeURIComponent(`${dir}/work.ipynb`)}`);
+  await page.goto(`${direct}/notebook?path=${encodeURIComponent(`${dir}/work.ipynb`)}`);
   // The kernel that the agent made is chosen, with its variables; and the agent sees what the person sets.
   await chosen(page, "agent");
   await write(page, 0, "print(answer + 1)\nmine = 'set by a person'");
@@ -61,7 +56,7 @@ await withPage(async (page) => {
 });
 
 await withPage(async (page) => {
-  await page.goto(`${prefixed}/jupyter/lab?session=agent&path=${encodeURIComponent(`${dir}/other.ipynb`)}`);
+  await page.goto(`${prefixed}/notebook?session=agent&path=${encodeURIComponent(`${dir}/other.ipynb`)}`);
   await chosen(page, "agent");
   await write(page, 0, "print(answer * 2)");
   await shows(page, 0, "84");
@@ -71,7 +66,7 @@ console.log("ok below a prefix");
 await withPage(async (page) => {
   const run = poster(`${guarded}/sandbox/a`, { "X-API-Key": key });
   await agentRuns("inside = 'the hub'", run);
-  await page.goto(`${guarded}/sandbox/a/jupyter?session=agent`);
+  await page.goto(`${guarded}/sandbox/a/notebook?session=agent`);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");
   await chosen(page, "agent");

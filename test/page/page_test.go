@@ -159,10 +159,13 @@ func runStory(t *testing.T, script string, env ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", script)
+	cmd := exec.CommandContext(ctx, "node", "story.mjs", script)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
+	if state := cmd.ProcessState; state != nil {
+		t.Logf("%s with its browser: %v of processor time", script, (state.UserTime() + state.SystemTime()).Round(time.Second/10))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

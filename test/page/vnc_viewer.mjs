@@ -40,7 +40,7 @@ async function difference(viewer) {
 
 const shows = (viewer) => until("the viewer shows the desktop", async () => (await difference(viewer)) < 0.01,
   async () => `a difference of ${await difference(viewer)}`);
-const connected = (viewer) => until("the viewer is connected", () => viewer.evaluate(() => document.body.classList.contains("connected")));
+const connected = (viewer) => until("the viewer is connected", () => viewer.evaluate(() => document.body.classList.contains("connected")), () => viewer.locator("header").innerText());
 const size = (viewer) => viewer.evaluate(() => { const c = document.querySelector("#screen canvas"); return `${c?.width}x${c?.height}`; });
 
 // at is where a place of the desktop is on the viewer's page.

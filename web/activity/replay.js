@@ -1,7 +1,7 @@
 // What was true after a step, as far as it was recorded.
 
 /** @typedef {{ path: string, diff: string, content: string, deleted: boolean }} Change */
-/** @typedef {{ id: number, time: string, op: string, kind: string, via: string, caller: string, input: string, output: string, error: string, took_ms: number, picture: boolean, change: Change | null, missed: number }} Entry */
+/** @typedef {{ id: number, time: string, op: string, kind: string, via: string, caller: string, input: string, output: string, error: string, took_ms: number, picture: boolean, change: Change | null, changes?: Change[], key?: string, missed: number }} Entry */
 /** @typedef {{ command: string, output: string, file: string, content: string, deleted: boolean, files: string[], page: string, picture: number }} State */
 
 const maxFiles = 100;
@@ -23,6 +23,9 @@ export function exitOf(e) {
   return Number.isInteger(code) ? code : 0;
 }
 
+/** changesOf are the files that an entry changed. @param {Entry} e @returns {Change[]} */
+export const changesOf = (e) => [...(e.change ? [e.change] : []), ...(e.changes || [])];
+
 /** summaryOf says in one line what an entry is about. @param {Entry} e */
 export function summaryOf(e) {
   const input = parse(e.input);
@@ -41,10 +44,10 @@ export function stateAt(all, n) {
       state.command = command;
       state.output = e.error || printed(outputOf(e));
     }
-    if (e.change) {
-      Object.assign(state, { file: e.change.path, content: e.change.content, deleted: e.change.deleted });
-      files.delete(e.change.path);
-      if (!e.change.deleted) files.add(e.change.path);
+    for (const change of changesOf(e)) {
+      Object.assign(state, { file: change.path, content: change.content, deleted: change.deleted });
+      files.delete(change.path);
+      if (!change.deleted) files.add(change.path);
     }
     if (e.kind === "browser" && !e.error && typeof input.url === "string") state.page = input.url;
     if (e.picture) state.picture = e.id;

@@ -1,178 +1,152 @@
 // A page to read and try every operation, made from the OpenAPI document.
-const base = new URL(".", location.href);
-const doc = await (await fetch(new URL("openapi.json", base))).json();
-const $ = (id) => document.getElementById(id);
-const el = (tag, attributes = {}, ...children) => {
-  const node = Object.assign(document.createElement(tag), attributes);
-  node.append(...children);
-  return node;
-};
-document.title = doc.info.title;
-$("title").textContent = `${doc.info.title} ${doc.info.version}`;
+import { Connection, Dialog, Sign, Toasts, fail, html, recall, remember, render, root, toast, useEffect, useMemo, useRef, useState } from "../../ui/ui.js";
+import { Schema } from "./schema.js";
+import { languages } from "./snippet.js";
 
-function resolve(schema) {
-  if (!schema) return {};
-  if (schema.$ref) return resolve(doc.components.schemas[schema.$ref.split("/").pop()]);
-  if (schema.allOf?.length === 1) return { ...resolve(schema.allOf[0]), ...schema, allOf: undefined };
-  const options = (schema.anyOf || []).filter((s) => s.type !== "null");
-  if (options.length === 1) return { ...resolve(options[0]), ...schema, anyOf: undefined, nullable: true };
-  return schema;
+/** @typedef {import("./schema.js").Field} Field */
+/** @typedef {{ method: string, path: string, op: any, text: string }} Operation */
+
+const maxShown = 200_000; // characters of a reply
+const base = root.href.replace(/\/$/, "");
+/** What a person has entered, in this page only. */
+const credentials = { token: "", key: "" };
+const credential = () => (credentials.token ? "Authorization" : credentials.key ? "X-API-Key" : "");
+
+function App() {
+  const [doc, setDoc] = useState(/** @type {any} */ (null));
+  const [search, setSearch] = useState("");
+  const [signing, setSigning] = useState(false);
+  useEffect(() => {
+    fetch(new URL("v1/openapi.json", root)).then((reply) => (reply.ok ? reply.json() : Promise.reject(new Error(`The server replied with status ${reply.status}.`)))).then(setDoc).catch(fail);
+  }, []);
+  const groups = useMemo(() => groupsOf(doc), [doc]);
+  const schema = useMemo(() => new Schema(doc), [doc]);
+  useEffect(() => { if (doc) document.title = doc.info.title; }, [doc]);
+  const words = search.toLowerCase().split(/\s+/);
+  const shown = groups.map(([tag, list]) => /** @type {[string, Operation[]]} */ ([tag, list.filter((o) => words.every((w) => o.text.includes(w)))])).filter(([, list]) => list.length > 0);
+  return html`
+    <header><h1>${doc ? doc.info.title : "API"} ${doc && html`<span class="tag">${doc.info.version}</span>`}</h1>
+      <input type="search" placeholder="Search operations" aria-label="Search operations" value=${search} onInput=${(/** @type {any} */ e) => setSearch(e.target.value)} />
+      <span class="links"><button class="plain" onClick=${() => setSigning(true)}><${Sign} of="key" />Credentials</button>
+        <a class="button plain" href=${new URL("guide", root).href}>Guide</a><a class="button plain" href=${new URL("v1/openapi.json", root).href}>openapi.json</a></span></header>
+    <${Connection} />
+    <div id="frame"><nav aria-label="Groups">${shown.map(([tag, list]) => html`<a key=${tag} href=${`#group-${tag}`}><span>${tag}</span><span class="dim">${list.length}</span></a>`)}</nav>
+      <main>${!doc ? html`<div class="empty"><span class="spin"></span></div>` : shown.length === 0 ? html`<div class="empty">No operation matches.</div>`
+        : shown.map(([tag, list]) => html`<section key=${tag} id=${`group-${tag}`}><h2>${tag}</h2>${list.map((o) => html`<${Row} key=${o.op.operationId} o=${o} schema=${schema} />`)}</section>`)}</main></div>
+    ${signing && html`<${Credentials} onClose=${() => setSigning(false)} />`}
+    <${Toasts} />`;
 }
 
-function typeName(schema) {
-  const s = resolve(schema);
-  if (s.enum) return s.enum.join(" | ");
-  if (s.const !== undefined) return JSON.stringify(s.const);
-  if (s.type === "array") return `list of ${typeName(s.items)}`;
-  if (s.anyOf || s.oneOf) return (s.anyOf || s.oneOf).map(typeName).join(" | ");
-  return s.format === "binary" ? "file" : s.type || "any";
-}
-
-// Fields of an operation, each with where it goes.
-function fieldsOf(op) {
-  const fields = (op.parameters || []).map((p) => ({ name: p.name, in: p.in, required: p.required, doc: p.description, schema: p.schema }));
-  const content = op.requestBody?.content || {};
-  for (const [media, body] of Object.entries(content)) {
-    const schema = resolve(body.schema);
-    const variants = schema.oneOf ? schema.oneOf.map(resolve) : [schema];
-    const seen = new Map();
-    for (const variant of variants) {
-      for (const [name, property] of Object.entries(variant.properties || {})) {
-        if (seen.has(name)) {
-          const known = seen.get(name);
-          if (property.const !== undefined) known.schema = { enum: [...(known.schema.enum || [known.schema.const]), property.const] };
-          continue;
-        }
-        const field = { name, in: media.startsWith("multipart") ? "form" : "body", doc: property.description, schema: property, required: variants.length === 1 && (variant.required || []).includes(name) };
-        seen.set(name, field);
-        fields.push(field);
-      }
+/** groupsOf sorts the operations by their tags. @param {any} doc @returns {[string, Operation[]][]} */
+function groupsOf(doc) {
+  const groups = new Map();
+  for (const [path, item] of Object.entries(doc?.paths || {})) {
+    for (const [method, op] of Object.entries(item)) {
+      const tag = op.tags?.[0] || "other";
+      if (!groups.has(tag)) groups.set(tag, []);
+      groups.get(tag).push({ method: method.toUpperCase(), path, op, text: `${method} ${path} ${op.operationId} ${op.description}`.toLowerCase() });
     }
-    if (!seen.size) fields.push({ name: "(body)", in: "whole", doc: "The request body", schema, required: false });
   }
-  return fields;
+  return [...groups].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-function inputFor(field) {
-  const s = resolve(field.schema);
-  let input;
-  if (s.enum) {
-    input = el("select", {}, el("option", { value: "", textContent: "" }), ...s.enum.map((v) => el("option", { value: v, textContent: v })));
-  } else if (s.format === "binary") {
-    input = el("input", { type: "file" });
-  } else if (s.type === "boolean") {
-    input = el("select", {}, ...["", "true", "false"].map((v) => el("option", { value: v, textContent: v })));
-  } else if (s.type === "string") {
-    input = el("textarea", { rows: 1 });
-  } else {
-    input = el("input", { type: "text" });
-  }
-  const preset = s.default ?? s.const;
-  if (preset !== undefined && preset !== null) input.placeholder = String(typeof preset === "object" ? JSON.stringify(preset) : preset);
-  input.setAttribute("aria-label", field.name);
-  return input;
+/** Credentials asks for what requests of this page are sent with. @param {{ onClose: () => void }} props */
+function Credentials({ onClose }) {
+  const field = (/** @type {"token" | "key"} */ name, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
+    <input type="password" autocomplete="off" value=${credentials[name]} onInput=${(/** @type {any} */ e) => { credentials[name] = e.target.value; }} /></label>`;
+  return html`<${Dialog} title="Credentials" onClose=${onClose}><p class="dim">Not needed if you are signed in. They are kept in this page only.</p>
+    ${field("key", "API key")}${field("token", "Bearer token")}<div class="actions"><button class="primary" onClick=${onClose}>Done</button></div><//>`;
 }
 
-// A value as JSON: text stays text where the schema says so.
-function valueOf(field, text) {
-  const s = resolve(field.schema);
-  if (s.type === "string" || s.enum?.every((v) => typeof v === "string")) return text;
-  try { return JSON.parse(text); } catch { return text; }
+/** Row is one operation. What is in it is made when it is opened. @param {{ o: Operation, schema: Schema }} props */
+function Row({ o, schema }) {
+  const place = useRef(/** @type {HTMLDetailsElement | null} */ (null));
+  const [open, setOpen] = useState(location.hash === `#${o.op.operationId}`);
+  useEffect(() => { if (open) place.current?.scrollIntoView(); }, []);
+  return html`<details class="op" id=${o.op.operationId} open=${open} ref=${place} onToggle=${(/** @type {any} */ e) => setOpen(e.target.open)}>
+    <summary><span class=${`method ${o.method}`}>${o.method}</span><code>${o.path}</code><span class="dim">${o.op.summary}</span></summary>
+    ${open && html`<${Form} o=${o} schema=${schema} />`}</details>`;
 }
 
-async function send(method, path, fields, inputs, reply) {
-  const url = new URL(base);
-  const query = new URLSearchParams();
-  const headers = {};
-  let body = {}, form = null, whole, any = false;
-  for (const field of fields) {
-    const input = inputs.get(field);
-    const file = input.files?.[0];
-    const text = input.value;
-    if (!file && text === "" && field.in !== "path") continue;
-    if (field.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(text));
-    else if (field.in === "query") query.append(field.name, text);
-    else if (field.in === "form") (form ??= new FormData()).append(field.name, file || text);
-    else if (field.in === "whole") whole = valueOf(field, text);
-    else { body[field.name] = valueOf(field, text); any = true; }
+/** Form tries an operation. @param {{ o: Operation, schema: Schema }} props */
+function Form({ o, schema }) {
+  const fields = useMemo(() => schema.fieldsOf(o.op), [o]);
+  const [values, setValues] = useState(/** @type {() => Record<string, string | File>} */ (() => schema.exampleOf(o.op.operationId, fields)));
+  const [reply, setReply] = useState(/** @type {any} */ (null));
+  const running = useRef(/** @type {AbortController | null} */ (null));
+  useEffect(() => () => running.current?.abort(), []);
+  const call = schema.compose(base, o.method, o.path, fields, values);
+  const stop = () => { running.current?.abort(); running.current = null; setReply((/** @type {any} */ r) => r && { ...r, busy: false }); };
+  const send = async () => {
+    stop();
+    const mine = new AbortController();
+    running.current = mine;
+    const show = (/** @type {any} */ r) => { if (running.current === mine) setReply(r); };
+    show({ head: "Waiting for the reply…", busy: true });
+    await receive(call, mine.signal, show).catch((error) => show({ head: mine.signal.aborted ? "Stopped." : `No reply: ${error.message}` }));
+  };
+  const needed = useMemo(() => new Set(fields.filter((f) => f.required || f.name in values).map((f) => f.name)), [o]);
+  const few = fields.length <= 4;
+  const [first, rest] = [fields.filter((f) => few || needed.has(f.name)), fields.filter((f) => !few && !needed.has(f.name))];
+  const list = (/** @type {Field[]} */ some) => html`<ul class="fields">${some.map((field) => html`<li key=${field.name}><div class="about"><code>${field.name}</code>${field.required && html` <span class="tag">required</span>`} <span class="kind">${schema.typeName(field.schema)}</span><br />${field.doc}</div>
+    <${Input} field=${field} schema=${schema} value=${values[field.name] ?? ""} onValue=${(/** @type {any} */ v) => setValues((old) => ({ ...old, [field.name]: v }))} /></li>`)}</ul>`;
+  return html`<div class="inside"><p>${o.op.description}</p>
+    ${first.length > 0 && list(first)}
+    ${rest.length > 0 && html`<details class="rest"><summary>${rest.length} optional ${rest.length === 1 ? "field" : "fields"}: <span class="dim">${rest.map((f) => f.name).join(", ")}</span></summary>${list(rest)}</details>`}
+    <${Code} call=${call} />
+    <div class="row"><button class="primary" onClick=${send}><${Sign} of="play" />Try it</button>${reply?.busy && html`<button onClick=${stop}>Stop</button>`}</div>
+    ${reply && html`<div class="reply" role="status"><span class="dim">${reply.head}</span>${reply.picture ? html`<img src=${reply.picture} alt="Reply" />` : reply.text && html`<pre tabindex="0">${reply.text}</pre>`}</div>`}</div>`;
+}
+
+/** receive sends a request and shows its reply as it comes. @param {import("./schema.js").Call} call @param {AbortSignal} signal @param {(reply: any) => void} show */
+async function receive(call, signal, show) {
+  const headers = { ...call.headers };
+  if (credentials.token) headers.Authorization = `Bearer ${credentials.token}`;
+  if (credentials.key) headers["X-API-Key"] = credentials.key;
+  let body = call.body === undefined ? undefined : /** @type {BodyInit} */ (JSON.stringify(call.body));
+  if (call.form) {
+    const form = new FormData();
+    for (const [name, value] of call.form) form.append(name, value);
+    body = form;
   }
-  const options = { method: method.toUpperCase(), headers };
-  if (form) options.body = form;
-  else if (whole !== undefined || any || fields.some((f) => f.in === "body")) {
-    headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(whole ?? body);
-  }
-  if ($("token").value) headers.Authorization = `Bearer ${$("token").value}`;
-  if ($("key").value) headers["X-API-Key"] = $("key").value;
-  // The page lives at <prefix>/v1/docs; every route hangs below <prefix>.
-  url.pathname = url.pathname.replace(/\/v1\/$/, "") + path;
-  url.search = query;
-  reply.replaceChildren(el("p", { textContent: "…" }));
   const start = performance.now();
-  try {
-    const res = await fetch(url, options);
-    const took = Math.round(performance.now() - start);
-    const media = res.headers.get("Content-Type") || "";
-    const head = el("p", { textContent: `${res.status} ${res.statusText} · ${took} ms · ${media}` });
-    if (media.startsWith("image/")) {
-      reply.replaceChildren(head, el("img", { src: URL.createObjectURL(await res.blob()), alt: "reply" }));
-      return;
-    }
-    let text = await res.text();
-    try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* not JSON: shown as it is */ }
-    reply.replaceChildren(head, el("pre", { textContent: text.length > 200000 ? text.slice(0, 200000) + "\n…" : text }));
-  } catch (error) {
-    reply.replaceChildren(el("p", { textContent: `No answer: ${error.message}` }));
+  const reply = await fetch(call.url, { method: call.method, headers, body, signal });
+  const media = reply.headers.get("Content-Type") || "";
+  const head = () => `${reply.status} ${reply.statusText} · ${Math.round(performance.now() - start)} ms${media ? ` · ${media}` : ""}`;
+  if (/^image\/(png|jpeg|webp|gif)/.test(media)) return show({ head: head(), picture: URL.createObjectURL(await reply.blob()) });
+  let text = "";
+  const reader = reply.body?.pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
+  for (let part = await reader?.read(); part && !part.done && text.length < maxShown; part = await reader?.read()) {
+    text += part.value;
+    show({ head: head(), text, busy: true });
   }
+  await reader?.cancel();
+  if (text.length >= maxShown) text = `${text.slice(0, maxShown)}\n…`;
+  try { text = JSON.stringify(JSON.parse(text), null, 2); } catch { /* not JSON: shown as it is */ }
+  return show({ head: head(), text });
 }
 
-function operation(method, path, op) {
-  const details = el("details", { className: "op", id: op.operationId });
-  details.append(el("summary", {}, el("span", { className: "method", textContent: method.toUpperCase() }), el("code", { textContent: path }), el("span", { textContent: op.summary })));
-  details.dataset.text = `${method} ${path} ${op.operationId} ${op.description}`.toLowerCase();
-  details.addEventListener("toggle", () => {
-    if (details.childElementCount === 1) details.append(formFor(method, path, op));
-  }, { once: true });
-  return details;
+/** Input is the control of a field. @param {{ field: Field, schema: Schema, value: string | File, onValue: (value: string | File) => void }} props */
+function Input({ field, schema, value, onValue }) {
+  const s = schema.resolve(field.schema);
+  const take = (/** @type {any} */ e) => onValue(e.target.value);
+  if (s.format === "binary") return html`<input type="file" aria-label=${field.name} onChange=${(/** @type {any} */ e) => onValue(e.target.files[0] || "")} />`;
+  const choices = s.enum || (s.type === "boolean" ? ["true", "false"] : null);
+  if (choices) return html`<select aria-label=${field.name} value=${value} onChange=${take}><option value=""></option>${choices.map((/** @type {any} */ v) => html`<option value=${String(v)}>${String(v)}</option>`)}</select>`;
+  const preset = s.default ?? s.const;
+  const hint = preset === undefined || preset === null ? "" : typeof preset === "object" ? JSON.stringify(preset) : String(preset);
+  return s.type === "integer" || s.type === "number" ? html`<input aria-label=${field.name} placeholder=${hint} value=${value} onInput=${take} />`
+    : html`<textarea rows="1" aria-label=${field.name} placeholder=${hint} value=${value} onInput=${take}></textarea>`;
 }
 
-function formFor(method, path, op) {
-  const fields = fieldsOf(op);
-  const inputs = new Map();
-  const body = el("div", { className: "body" }, el("p", { textContent: op.description }));
-  if (fields.length) {
-    const table = el("table", {}, el("tr", {}, ...["Field", "Type", "Meaning", "Value"].map((t) => el("th", { textContent: t }))));
-    for (const field of fields) {
-      const input = inputFor(field);
-      inputs.set(field, input);
-      table.append(el("tr", {}, el("td", {}, el("code", { textContent: field.name, className: field.required ? "required" : "" })),
-        el("td", { className: "type", textContent: typeName(field.schema) }), el("td", { textContent: field.doc || "" }), el("td", {}, input)));
-    }
-    body.append(table);
-  }
-  const reply = el("div", { className: "reply" });
-  const button = el("button", { textContent: "Try it" });
-  button.addEventListener("click", () => send(method, path, fields, inputs, reply));
-  body.append(el("p", {}, button), reply);
-  return body;
+/** Code shows the request in several languages. @param {{ call: import("./schema.js").Call }} props */
+function Code({ call }) {
+  const [kept, choose] = useState(recall("docs-language", "curl"));
+  const language = kept in languages ? kept : "curl";
+  const text = languages[language](call, credential());
+  const copy = () => (navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("no clipboard"))).then(() => toast("Copied."), () => toast("The browser does not allow to copy here: mark the text."));
+  return html`<div class="code"><div class="row"><div class="pair" role="group" aria-label="Language">${Object.keys(languages).map((name) => html`<button key=${name} class="plain" aria-pressed=${String(name === language)} onClick=${() => { choose(name); remember("docs-language", name); }}>${name}</button>`)}</div>
+    <button class="plain" onClick=${copy}><${Sign} of="copy" />Copy</button></div><pre tabindex="0" aria-label="Code">${text}</pre></div>`;
 }
 
-const groups = new Map();
-for (const [path, item] of Object.entries(doc.paths)) {
-  for (const [method, op] of Object.entries(item)) {
-    const tag = op.tags?.[0] || "other";
-    if (!groups.has(tag)) groups.set(tag, []);
-    groups.get(tag).push(operation(method, path, op));
-  }
-}
-$("main").replaceChildren();
-for (const [tag, list] of [...groups].sort()) {
-  $("nav").append(el("a", { href: `#group-${tag}`, textContent: `${tag} (${list.length})` }));
-  $("main").append(el("section", { id: `group-${tag}` }, el("h2", { textContent: tag }), ...list));
-}
-$("search").addEventListener("input", () => {
-  const words = $("search").value.toLowerCase().split(/\s+/);
-  for (const node of document.querySelectorAll("details.op")) node.hidden = !words.every((w) => node.dataset.text.includes(w));
-  for (const node of document.querySelectorAll("section")) node.hidden = !node.querySelector("details.op:not([hidden])");
-});
-if (location.hash) document.querySelector(`details${CSS.escape(location.hash).replace("\\#", "#")}`)?.setAttribute("open", "");
+render(html`<${App} />`, /** @type {Element} */ (document.getElementById("app")));

@@ -3,11 +3,12 @@
 import { Connection, IconButton, Sign, Toasts, at, bytes, call, html, recall, remember, render, usePoll, useEffect, useMemo, useRef, useState } from "../ui/ui.js";
 import { arrange, isSound, kinds, place, resize } from "./layout.js";
 
-/** @type {{ id: string, name: string, path: string, component?: string }[]} */
+/** @type {{ id: string, name: string, path: string, component?: string, otherwise?: string }[]} otherwise: what is shown if the component is not installed */
 const panes = [
+  { id: "code", name: "Code", path: "code-server/", component: "code-server", otherwise: "code-server/" },
   { id: "browser", name: "Browser", path: "vnc/index.html?autoconnect=true&control=auto&bar=true", component: "browser" },
   { id: "terminal", name: "Terminal", path: "terminal" },
-  { id: "jupyter", name: "Jupyter", path: "jupyter" },
+  { id: "jupyter", name: "Jupyter", path: "jupyter/", component: "jupyterlab", otherwise: "notebook" },
   { id: "files", name: "Files", path: "files" },
   { id: "activity", name: "Activity", path: "activity" },
 ];
@@ -34,6 +35,15 @@ function App() {
   const narrow = useNarrow();
   const stage = useRef(/** @type {HTMLElement | null} */ (null));
   const components = useComponents();
+  /** Panes of what is disabled are gone: the server does not list it. @param {{ component?: string }} pane */
+  const exists = (pane) => !components || !pane.component || pane.component in components;
+  const paths = useRef(/** @type {Record<string, string>} */ ({}));
+  /** What a pane shows, which does not change while it is open; empty before that is known. @param {any} pane */
+  const pathOf = (pane) => {
+    if (!pane.otherwise) return pane.path;
+    if (components && !paths.current[pane.id]) paths.current[pane.id] = components[pane.component] === "absent" ? pane.otherwise : pane.path;
+    return paths.current[pane.id] || "";
+  };
   const single = state.kind === "single" || narrow;
   const { boxes, handles } = useMemo(() => place(state.rows), [state.rows]);
   useEffect(() => remember("home", state), [state]);
@@ -61,17 +71,18 @@ function App() {
   return html`
     <header>
       <h1><${Sign} of="grid" /> <span>AIO Sandbox</span></h1>
-      <nav aria-label="Panes">${panes.map((pane) => html`<button key=${pane.id} type="button" class="plain" title=${pane.name} aria-pressed=${String(single ? shown === pane.id : state.open.includes(pane.id))} onClick=${() => toggle(pane.id)}>
-        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span><span class="unseen">${narrow ? pane.name : ""}</span>${pane.component && html`<span class=${`dot ${dotOf(components[pane.component])}`} title=${components[pane.component] || "not started"}></span>`}</button>`)}</nav>
+      <nav aria-label="Panes">${panes.filter(exists).map((pane) => html`<button key=${pane.id} type="button" class="plain" title=${pane.name} aria-pressed=${String(single ? shown === pane.id : state.open.includes(pane.id))} onClick=${() => toggle(pane.id)}>
+        <${Sign} of=${pane.id} /><span class="name">${pane.name}</span><span class="unseen">${narrow ? pane.name : ""}</span>${pane.component && html`<span class=${`dot ${dotOf(components?.[pane.component])}`} title=${components?.[pane.component] || "not started"}></span>`}</button>`)}</nav>
       <span class="gap"></span>
       <label class="wide"><span class="unseen">Layout</span><select value=${state.kind} onChange=${(/** @type {any} */ e) => { set((old) => ({ ...old, max: "" })); show(state.open, e.target.value); }}>
         ${kinds.map((kind) => html`<option value=${kind}>${kind}</option>`)}</select></label>
+      <a class="button plain" href=${at("guide").href} target="_blank" rel="noopener">Guide</a>
       <a class="button plain" href=${at("v1/docs").href} target="_blank" rel="noopener"><${Sign} of="docs" /> Docs</a>
       <${Mcp} />
     </header>
     <${Connection} />
     <main id="stage" ref=${stage} class=${held ? "dragging" : ""}>
-      ${panes.filter((pane) => state.open.includes(pane.id)).map((pane) => html`<${Pane} key=${pane.id} pane=${pane} box=${shown === pane.id ? whole : boxes[pane.id]} behind=${shown !== "" && shown !== pane.id}
+      ${panes.filter((pane) => state.open.includes(pane.id) && exists(pane)).map((pane) => html`<${Pane} key=${pane.id} pane=${pane} path=${pathOf(pane)} box=${shown === pane.id ? whole : boxes[pane.id]} behind=${shown !== "" && shown !== pane.id}
         big=${state.max === pane.id} reloads=${reloads[pane.id] || 0} onReload=${() => setReloads((old) => ({ ...old, [pane.id]: (old[pane.id] || 0) + 1 }))} onEnlarge=${() => enlarge(pane.id)} onClose=${() => toggle(pane.id)} />`)}
       ${!shown && handles.map((handle) => html`<${Handle} key=${`${handle.axis}${handle.row}.${handle.cell}`} handle=${handle} stage=${stage} onHold=${setHeld}
         onMove=${(/** @type {number} */ part) => set((old) => ({ ...old, rows: resize(old.rows, handle, part) }))} />`)}
@@ -84,9 +95,9 @@ function App() {
 const whole = { left: 0, top: 0, width: 100, height: 100 };
 
 /** @param {any} props */
-function Pane({ pane, box, behind, big, reloads, onReload, onEnlarge, onClose }) {
+function Pane({ pane, path, box, behind, big, reloads, onReload, onEnlarge, onClose }) {
   const style = box && { left: `${box.left}%`, top: `${box.top}%`, width: `${box.width}%`, height: `${box.height}%` };
-  const href = at("").href + pane.path; // a path with a query
+  const href = at("").href + (path || pane.path); // a path with a query
   return html`<section class=${`pane ${behind ? "behind" : ""}`} style=${style} data-pane=${pane.id} aria-label=${pane.name}><div>
     <div class="bar" onDblClick=${onEnlarge}>
       <h2><${Sign} of=${pane.id} />${pane.name}</h2>
@@ -95,7 +106,7 @@ function Pane({ pane, box, behind, big, reloads, onReload, onEnlarge, onClose })
       <${IconButton} sign=${big ? "min" : "max"} label=${big ? `Restore ${pane.name}` : `Enlarge ${pane.name}`} onClick=${onEnlarge} />
       <${IconButton} sign="close" label=${`Close ${pane.name}`} onClick=${onClose} />
     </div>
-    <iframe key=${reloads} src=${href} title=${pane.name} allow="clipboard-read *; clipboard-write *; fullscreen *"></iframe>
+    ${path && html`<iframe key=${reloads} src=${href} title=${pane.name} allow="clipboard-read *; clipboard-write *; fullscreen *"></iframe>`}
   </div></section>`;
 }
 
@@ -123,12 +134,12 @@ function Mcp() {
   return html`<button type="button" class="plain" title=${`Copy the address of the MCP server: ${at("mcp").href}`} onClick=${copy}>${copied ? "Copied" : "MCP"}</button>`;
 }
 
-/** The states of the parts that start by themselves. */
+/** The states of the parts that start by themselves; null before they are known. */
 function useComponents() {
-  const [list, set] = useState(/** @type {Record<string, string>} */ ({}));
+  const [list, set] = useState(/** @type {Record<string, string> | null} */ (null));
   usePoll(async () => {
-    const ready = await call("readyz");
-    set(Object.fromEntries((ready.components || []).map((/** @type {any} */ c) => [c.name, c.state])));
+    const [ready, programs] = await Promise.all([call("readyz"), call("v1/sandbox/components")]);
+    set(Object.fromEntries([...(ready.components || []), ...programs].map((/** @type {any} */ c) => [c.name, c.state])));
   }, 3000);
   return list;
 }

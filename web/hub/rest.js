@@ -1,33 +1,34 @@
 // The other parts of the dashboard: snapshots, secrets, usage, keys, events, audit, the machine.
-import { Ask, Dialog, IconButton, Sign, ago, bytes, call, fail, follow, html, toast, usePoll, useEffect, useMemo, useState } from "../ui/ui.js";
+import { Ask, Dialog, IconButton, Sign, ago, at, bytes, call, fail, follow, html, quantity, toast, usePoll, useEffect, useState } from "../ui/ui.js";
+import { api, everybody } from "./sandbox.js";
 
-const api = (/** @type {string} */ path) => `api/v1/${path}`;
-
-/** useList reads a list, and again when asked to. @param {string} path @returns {[any[] | null, string, () => void]} */
-function useList(path) {
+/** useList reads a list, and again when asked to. @param {string} path @param {Record<string, unknown>} [query] @returns {[any[] | null, string, () => void]} */
+export function useList(path, query) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
   const [error, setError] = useState("");
-  const read = () => call(api(path)).then((l) => { set(l || []); setError(""); }, (e) => { set([]); setError(e.message); });
+  const read = () => call(api(path), { query }).then((l) => { set(l || []); setError(""); }, (e) => { set([]); setError(e.message); });
   useEffect(() => { read(); }, [path]);
   return [list, error, read];
 }
 
 /** Board is a table with a title. @param {any} props */
-function Board({ title, columns, rows, error, empty, children }) {
+export function Board({ title, columns, rows, error, empty, children }) {
   return html`<div class="tools"><h2>${title}</h2>${children}</div>${error ? html`<div class="card empty">${error}</div>` : !rows ? html`<div class="empty"><span class="spin"></span></div>` : rows.length === 0 ? html`<div class="card empty">${empty}</div>`
     : html`<div class="board" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((/** @type {string} */ c) => html`<th>${c || html`<span class="unseen">Actions</span>`}</th>`)}</tr></thead><tbody>${rows}</tbody></table></div>`}`;
 }
 
-/** @param {any} props */
-function Remove({ what, path, onDone }) {
+/** Remove is a button that deletes something after a question. @param {any} props */
+export function Remove({ what, path, query, onDone }) {
   const [ask, set] = useState(false);
-  return html`<${IconButton} sign="trash" label=${`Delete ${what}`} onClick=${() => set(true)} />${ask && html`<${Ask} title="Delete" danger text=${`Delete ${what}?`} action="Delete" onClose=${() => set(false)} onYes=${() => call(api(path), { method: "DELETE" }).then(() => { toast(`Deleted ${what}`); onDone(); }, fail)} />`}`;
+  return html`<${IconButton} sign="trash" label=${`Delete ${what}`} onClick=${() => set(true)} />${ask && html`<${Ask} title="Delete" danger text=${`Delete ${what}?`} action="Delete" onClose=${() => set(false)} onYes=${() => call(api(path), { method: "DELETE", query }).then(() => { toast(`Deleted ${what}`); onDone(); }, fail)} />`}`;
 }
 
-export function Snapshots() {
-  const [list, error, read] = useList("snapshot");
-  return html`<${Board} title="Snapshots" error=${error} empty="No snapshots. Take one of a sandbox to come back to it, or to create others from it." columns=${["Name", "Sandbox", "Size", "Age", ""]}
-    rows=${list?.map((s) => html`<tr key=${s.name}><td>${s.name}</td><td>${s.sandbox || "–"}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td><td><${Remove} what=${`the snapshot ${s.name}`} path=${`snapshot/${encodeURIComponent(s.name)}`} onDone=${read} /></td></tr>`)} />`;
+/** @param {{ admin: boolean }} props */
+export function Snapshots({ admin }) {
+  const [list, error, read] = useList("snapshot", everybody(admin));
+  return html`<${Board} title="Snapshots" error=${error} empty="No snapshots. Take one of a sandbox to come back to it, or to create others from it." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Size", "Age", ""]}
+    rows=${list?.map((s) => html`<tr key=${`${s.user}/${s.name}`}><td>${s.name}</td>${admin && html`<td>${s.user || "–"}</td>`}<td>${s.sandbox || "–"}</td><td>${bytes(s.size)}</td><td>${ago(s.created)}</td>
+      <td class="acts"><${Remove} what=${`the snapshot ${s.name}`} path=${`snapshot/${encodeURIComponent(s.name)}`} query=${{ user: s.user }} onDone=${read} /></td></tr>`)} />`;
 }
 
 export function Secrets() {
@@ -38,19 +39,20 @@ export function Secrets() {
     event.preventDefault();
     const data = new FormData(event.target);
     const hosts = String(data.get("hosts") || "").split(/[\s,]+/).filter(Boolean);
-    call(api(`secret/${encodeURIComponent(String(data.get("name")))}`), { method: "PUT", body: { value: data.get("value"), ...(hosts.length ? { hosts } : {}) } }).then(() => { setAdding(false); toast("Saved the secret"); read(); }, fail);
+    call(api(`secret/${encodeURIComponent(String(data.get("name")))}`), { method: "PUT", body: { value: data.get("value"), ...(hosts.length ? { mode: "broker", hosts } : {}) } }).then(() => { setAdding(false); toast("Saved the secret"); read(); }, fail);
   };
   return html`<${Board} title="Secrets" error=${error} empty="No secrets. Sandboxes can use one without being able to read it." columns=${["Name", "Mode", "Hosts", ""]}
-    rows=${list?.map((s) => html`<tr key=${s.name}><td>${s.name}</td><td>${s.mode || "–"}</td><td>${(s.hosts || []).join(", ") || "–"}</td><td><${Remove} what=${`the secret ${s.name}`} path=${`secret/${encodeURIComponent(s.name)}`} onDone=${read} /></td></tr>`)}><button class="primary" onClick=${() => setAdding(true)}><${Sign} of="plus" />New secret</button><//>
-    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts that it may be sent to; empty: given as a variable</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
+    rows=${list?.map((s) => html`<tr key=${s.name}><td>${s.name}</td><td>${s.mode || "–"}</td><td>${(s.hosts || []).join(", ") || "–"}</td><td class="acts"><${Remove} what=${`the secret ${s.name}`} path=${`secret/${encodeURIComponent(s.name)}`} onDone=${read} /></td></tr>`)}><button class="primary" onClick=${() => setAdding(true)}><${Sign} of="plus" />New secret</button><//>
+    ${adding && html`<${Dialog} title="New secret" onClose=${() => setAdding(false)}><form onSubmit=${add}><label class="field"><span>Name</span><input name="name" required autofocus autocomplete="off" /></label><label class="field"><span>Value</span><input name="value" type="password" required autocomplete="off" /></label><label class="field"><span>Hosts whose requests get it as a header; empty: given as a variable</span><input name="hosts" autocomplete="off" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Save</button></div></form><//>`}`;
 }
 
-export function Usage() {
+/** @param {{ admin: boolean }} props */
+export function Usage({ admin }) {
   const [list, set] = useState(/** @type {any[] | null} */ (null));
-  usePoll(() => call(api("usage")).then(set), 4000);
-  const of = (/** @type {any} */ used, /** @type {any} */ limit) => (limit ? `${used} of ${limit}` : used);
+  usePoll(() => call(api("usage"), { query: everybody(admin) }).then(set), 4000);
+  const of = (/** @type {any} */ used, /** @type {any} */ limit, /** @type {(q: string) => string | number} */ show = (q) => q) => (limit && !/^0[a-zA-Z]*$/.test(limit) ? `${show(used)} of ${show(limit)}` : show(used));
   return html`<${Board} title="Usage and quotas" empty="Nobody uses the hub yet." columns=${["Tenant", "Sandboxes", "CPU", "Memory", "Disk", "Calls under way", "CPU time", "Memory in use", "Sent", "Received"]}
-    rows=${list?.map((u) => html`<tr key=${u.user}><td>${u.user || "(single owner)"}</td><td>${of(u.sandboxes, u.limits?.sandboxes)}</td><td>${of(u.cpu, u.limits?.cpu)}</td><td>${of(u.memory, u.limits?.memory)}</td><td>${of(u.disk, u.limits?.disk)}</td><td>${of(u.calls, u.limits?.calls)}</td><td>${Math.round(u.cpu_seconds)} s</td><td>${bytes(u.memory_bytes)}</td><td>${bytes(u.sent_bytes)}</td><td>${bytes(u.received_bytes)}</td></tr>`)} />`;
+    rows=${list?.map((u) => html`<tr key=${u.user}><td>${u.user || "operator"}</td><td>${of(u.sandboxes, u.limits?.sandboxes)}</td><td>${of(u.cpu, u.limits?.cpu, (q) => quantity(q, true))}</td><td>${of(u.memory, u.limits?.memory, quantity)}</td><td>${of(u.disk, u.limits?.disk, quantity)}</td><td>${of(u.calls, u.limits?.calls)}</td><td>${Math.round(u.cpu_seconds)} s</td><td>${bytes(u.memory_bytes)}</td><td>${bytes(u.sent_bytes)}</td><td>${bytes(u.received_bytes)}</td></tr>`)} />`;
 }
 
 export function Keys() {
@@ -64,50 +66,77 @@ export function Keys() {
     call(api("key"), { body: { tenant: data.get("tenant"), role: data.get("role"), name: data.get("name") || undefined, ...(data.get("days") ? { days: Number(data.get("days")) } : {}) } }).then((key) => { setMade(key.secret); read(); }, fail);
   };
   return html`<${Board} title="Tenants and keys" error=${error} empty="No keys yet." columns=${["Tenant", "Name", "Role", "ID", "Created", "Expires", ""]}
-    rows=${list?.map((k) => html`<tr key=${k.id}><td>${k.tenant}</td><td>${k.name || "–"}</td><td>${k.role}</td><td class="mono">${k.id}</td><td>${ago(k.created)} ago</td><td>${k.revoked ? "revoked" : k.expires ? new Date(k.expires).toLocaleDateString() : "never"}</td><td>${!k.revoked && html`<${Remove} what=${`the key ${k.id} of ${k.tenant}`} path=${`key/${encodeURIComponent(k.id)}`} onDone=${read} />`}</td></tr>`)}>${!error && html`<button class="primary" onClick=${() => { setMade(""); setAdding(true); }}><${Sign} of="plus" />New key</button>`}<//>
+    rows=${list?.map((k) => html`<tr key=${k.id}><td>${k.tenant}</td><td>${k.name || "–"}</td><td>${k.role}</td><td class="mono">${k.id}</td><td>${ago(k.created)} ago</td><td>${k.revoked ? "revoked" : k.expires ? new Date(k.expires).toLocaleDateString() : "never"}</td><td class="acts">${!k.revoked && html`<${Remove} what=${`the key ${k.id} of ${k.tenant}`} path=${`key/${encodeURIComponent(k.id)}`} onDone=${read} />`}</td></tr>`)}>${!error && html`<button class="primary" onClick=${() => { setMade(""); setAdding(true); }}><${Sign} of="plus" />New key</button>`}<//>
     ${adding && html`<${Dialog} title="New key" onClose=${() => setAdding(false)}>${made ? html`<p>Copy the key now. It is not shown again.</p><code class="secret">${made}</code><div class="actions"><button class="primary" onClick=${() => setAdding(false)}>Done</button></div>` : html`<form onSubmit=${add}><label class="field"><span>Tenant</span><input name="tenant" required autofocus autocomplete="off" /></label><label class="field"><span>Name of the key</span><input name="name" autocomplete="off" /></label><label class="field"><span>Role</span><select name="role"><option>user</option><option>viewer</option><option>admin</option></select></label><label class="field"><span>Days until it expires</span><input name="days" type="number" min="1" placeholder="never" /></label><div class="actions"><button type="button" onClick=${() => setAdding(false)}>Cancel</button><button class="primary">Create</button></div></form>`}<//>`}`;
 }
 
 /** @param {string} time */
-const clock = (time) => html`<time datetime=${time}>${new Date(time).toLocaleTimeString()}</time>`;
+const clock = (time) => {
+  const at = new Date(time);
+  return html`<time datetime=${time} title=${at.toLocaleString()}>${at.toDateString() === new Date().toDateString() ? "" : `${at.toLocaleDateString()} `}${at.toLocaleTimeString()}</time>`;
+};
 
-export function Events() {
+/** @param {{ admin: boolean }} props */
+export function Events({ admin }) {
   const [list, set] = useState(/** @type {any[]} */ ([]));
   const [state, setState] = useState("open");
-  useEffect(() => follow(api("events"), {}, (name, event) => set((old) => [{ ...event, key: Math.random() }, ...old].slice(0, 300)), setState), []);
+  useEffect(() => follow(api("events"), everybody(admin), (name, event) => set((old) => [{ ...event, key: Math.random() }, ...old].slice(0, 300)), setState), []);
   return html`<${Board} title="Live events" empty="Nothing has happened yet. Events appear here as they happen." columns=${["Time", "Event", "Sandbox", "State", "Owner", "Why"]}
-    rows=${list.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.name}</td><td>${e.sandbox?.status}</td><td>${e.sandbox?.user || "–"}</td><td class="cut">${e.sandbox?.message || ""}</td></tr>`)}><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "trying again"}</span><//>`;
+    rows=${list.map((e) => html`<tr key=${e.key}><td>${clock(e.time)}</td><td>${e.type}</td><td>${e.sandbox?.name}</td><td>${e.sandbox?.status}</td><td>${e.sandbox?.user || "–"}</td><td class="cut">${e.message || e.sandbox?.message || ""}</td></tr>`)}><span class="tag"><span class=${`dot ${state === "open" ? "good" : "warn"}`}></span>${state === "open" ? "live" : "trying again"}</span><//>`;
 }
 
 export function Audit() {
-  const [list, set] = useState(/** @type {any[]} */ ([]));
+  const [list, set] = useState(/** @type {any[] | null} */ (null));
   const [text, setText] = useState("");
   const [verdict, setVerdict] = useState(/** @type {any} */ (null));
-  useEffect(() => follow(api("audit"), { log: "changes", lines: 500, follow: true }, (name, line) => { if (line.hash) set((old) => (old.some((o) => o.hash === line.hash) ? old : [line, ...old].slice(0, 2000))); }), []);
-  const shown = useMemo(() => list.filter((l) => JSON.stringify([l.user, l.op, l.name, l.sandbox, l.detail, l.status, l.key]).toLowerCase().includes(text.toLowerCase())).slice(0, 500), [list, text]);
-  const verify = () => call(api("audit/verify")).then((v) => setVerdict({ good: !v.lost && !v.error, text: v.error || `${v.lines} lines in ${v.files} ${v.files === 1 ? "file" : "files"} are complete and unchanged${v.lost ? `; ${v.lost} were lost` : ""}.` }), (e) => setVerdict({ good: false, text: e.message }));
-  return html`<${Board} title="Audit" empty="Nothing is recorded yet, or nothing fits." columns=${["Time", "Who", "Operation", "Sandbox", "Status", "Took", "Detail"]}
-    rows=${shown.map((l) => html`<tr key=${l.hash}><td title=${l.time}>${clock(l.time)}</td><td>${l.user || l.role || "–"}</td><td>${l.op}</td><td>${l.name || "–"}</td><td class=${l.status >= 400 ? "bad" : ""}>${l.status}</td><td>${(l.took_us / 1000).toFixed(1)} ms</td><td class="cut">${l.detail || ""}</td></tr>`)}><input type="search" placeholder="Search" aria-label="Search the audit log" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><button onClick=${verify}>Verify</button><//>
-    ${verdict && html`<p role="status" class=${`card ${verdict.good ? "good" : "bad"}`}>${verdict.text}</p>`}`;
+  // The hub searches: the log is longer than what is shown. A new text waits until typing pauses.
+  useEffect(() => {
+    let stop = () => {};
+    const timer = setTimeout(() => {
+      /** @type {any[]} */
+      let lines = [];
+      stop = follow(api("audit"), { log: "changes", lines: 500, follow: true, q: text }, (name, line) => { if (line.hash && !lines.some((l) => l.hash === line.hash)) set(lines = [line, ...lines].slice(0, 1000)); }, () => set(lines));
+    }, text ? 250 : 0);
+    return () => { clearTimeout(timer); stop(); };
+  }, [text]);
+  const verify = () => call(api("audit/verify")).then((v) => {
+    const { problem: p } = v;
+    setVerdict(p ? { text: `${p.file}${p.line ? `, line ${p.line}` : ""}: ${p.why}: ${p.detail}. The ${v.lines} lines before are unchanged.` } : { good: !v.lost, text: `${v.lines} lines in ${v.files} ${v.files === 1 ? "file" : "files"} are complete and unchanged${v.lost ? `, but ${v.lost} could not be written` : ""}.` });
+  }, (e) => setVerdict({ text: e.message }));
+  return html`<${Board} title="Audit" empty="Nothing is recorded yet, or nothing matches." columns=${["Time", "Who", "Key", "Operation", "Sandbox", "Result", "Took"]}
+    rows=${list?.map((l) => html`<tr key=${l.hash}><td>${clock(l.time)}</td><td>${l.tenant || l.role || "–"}</td><td class="mono">${l.key || "–"}</td><td class="cut">${l.op || [l.method, l.path, l.kind, l.text].filter(Boolean).join(" ")}</td><td>${l.name || l.sandbox || "–"}</td><td class=${l.status >= 400 ? "bad" : ""}>${[l.status, l.code].filter(Boolean).join(" ")}</td><td>${((l.took_us || 0) / 1000).toFixed(1)} ms</td></tr>`)}><input type="search" placeholder="Search" aria-label="Search the audit log" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><button onClick=${verify}>Verify</button><//>
+    ${verdict && html`<p role="status" class=${`card verdict ${verdict.good ? "good" : "bad"}`}>${verdict.text}</p>`}`;
 }
 
-export function Machine() {
+/** @param {{ admin: boolean }} props */
+export function Machine({ admin }) {
   const [info, set] = useState(/** @type {any} */ (null));
   const [environments, setEnvironments] = useState(/** @type {any[]} */ ([]));
-  useEffect(() => {
-    call(api("hub")).then(set).catch(fail);
-    call(api("environment")).then(setEnvironments).catch(fail);
-  }, []);
+  useEffect(() => { call(api("environment")).then(setEnvironments).catch(fail); }, []);
+  usePoll(() => call(api("hub")).then(set), 3000);
   if (!info) return html`<div class="empty"><span class="spin"></span></div>`;
   const a = info.abilities || {};
   const can = ["pause", "pause_to_disk", "stop", "fork", "snapshot", "diff", "export", "image", "volume", "egress", "logs", "stats"];
+  const pool = (/** @type {any} */ e) => {
+    const p = (info.pools || []).find((/** @type {any} */ one) => one.environment === e.name);
+    if (!p) return e.pool || "–";
+    return html`<span class="tag"><span class=${`dot ${p.ready >= p.size ? "good" : p.ready ? "warn" : "bad"}`}></span>${p.ready} of ${p.size} ready</span>`;
+  };
   return html`<div class="tools"><h2>This machine</h2></div>
     <div class="figures"><div class="card"><span class="dim">Version</span><b>${info.version}</b></div><div class="card"><span class="dim">Provider</span><b>${a.provider}</b></div><div class="card"><span class="dim">Memory</span><b>${bytes(a.max_memory)}</b></div></div>
-    <div class="card"><h3>What sandboxes can do here</h3><p class="row">${can.map((c) => html`<span class="tag"><span class=${`dot ${a[c] ? "good" : ""}`}></span>${c.replaceAll("_", " ")}${a[c] ? "" : ": no"}</span>`)}</p><h3>Limits</h3><p>${(a.limits || []).join(", ") || "none"}</p></div>
-    <div class="card"><h3>Environments and warm pools</h3>${info.environments_fault && html`<p class="bad" role="alert">The environments file is not in use: ${info.environments_fault}</p>`}
+    <section class="card"><h3>Environments and warm pools</h3>${info.environments_fault && html`<p class="bad" role="alert">The environments file is not in use: ${info.environments_fault}</p>`}
       <div class="scroll" tabindex="0" role="region" aria-label="Environments and warm pools"><table><thead><tr><th scope="col">Environment</th><th scope="col">Image</th><th scope="col">CPU and memory</th><th scope="col">Network</th><th scope="col">Kept warm</th></tr></thead>
-      <tbody>${environments.map((e) => html`<tr key=${e.name}><td title=${e.description}>${e.name}</td><td>${e.image || "the host's programs"}</td><td>${[e.cpu_limit, e.memory_limit].filter(Boolean).join(", ") || "default"}</td><td>${e.network?.mode || "default"}</td><td>${e.pool || 0}</td></tr>`)}</tbody></table></div></div>
-    <div class="card"><h3>Isolation</h3><ul>${(a.tiers || []).map((/** @type {string} */ t) => html`<li>${t}</li>`)}</ul></div>
-    ${(a.missing || []).length > 0 && html`<div class="card"><h3>What is missing</h3><ul>${a.missing.map((/** @type {string} */ m) => html`<li>${m}</li>`)}</ul></div>`}
-    <p class="dim">On the machine itself, <code>cove doctor</code> tells how to get what is missing.</p>`;
+      <tbody>${environments.map((e) => html`<tr key=${e.name}><td title=${e.description}>${e.name}</td><td>${e.image || "the host's programs"}</td><td>${[e.cpu_limit && quantity(e.cpu_limit, true), e.memory_limit && quantity(e.memory_limit)].filter(Boolean).join(", ") || "default"}</td><td>${e.network?.mode || "default"}</td><td>${pool(e)}</td></tr>`)}</tbody></table></div></section>
+    <section class="card"><h3>What sandboxes can do here</h3><p class="row">${can.map((c) => html`<span class="tag"><span class=${`dot ${a[c] ? "good" : ""}`}></span>${c.replaceAll("_", " ")}${a[c] ? "" : ": no"}</span>`)}</p><h3>Limits</h3><p>${(a.limits || []).join(", ") || "none"}</p></section>
+    ${admin ? html`<${Doctor} />` : html`<section class="card"><h3>Isolation</h3><ul>${(a.tiers || []).map((/** @type {string} */ t) => html`<li>${t}</li>`)}</ul></section>
+      ${(a.missing || []).length > 0 && html`<section class="card"><h3>What is missing</h3><ul>${a.missing.map((/** @type {string} */ m) => html`<li>${m}</li>`)}</ul></section>`}`}`;
+}
+
+/** Doctor shows what cove doctor finds on the hub's machine, what is missing first. */
+function Doctor() {
+  const [list, error, read] = useList("hub/doctor");
+  const missing = list?.filter((f) => !f.ok) || [];
+  return html`<section class="card"><div class="tools"><h3>What <code>cove doctor</code> says</h3>${list && html`<span class="tag"><span class=${`dot ${missing.length ? "warn" : "good"}`}></span>${missing.length ? `${missing.length} missing` : "nothing is missing"}</span>`}<button onClick=${read}>Check again</button></div>
+    ${error && html`<p class="bad" role="alert">${error}</p>`}${!list && html`<span class="spin"></span>`}
+    <ul class="findings">${missing.concat(list?.filter((f) => f.ok) || []).map((f) => html`<li key=${f.what}><span class=${`dot ${f.ok ? "good" : "warn"}`}></span><div><span class="unseen">${f.ok ? "available: " : "missing: "}</span>${f.what}${f.fix && html`<div class="dim">${f.fix}</div>`}</div></li>`)}</ul></section>`;
 }

@@ -1,6 +1,7 @@
 // Web terminal: each tab is one shell session, reached over one WebSocket. A lost
 // connection is taken up again with the same session; a reload finds it by its id
 // in the address.
+import { Sign, html, render } from "../ui/ui.js";
 import { Terminal } from "../vendor/xterm/xterm.js";
 import { FitAddon } from "../vendor/xterm-fit/fit.js";
 import { WebLinksAddon } from "../vendor/xterm-links/links.js";
@@ -9,11 +10,16 @@ import { Unicode11Addon } from "../vendor/xterm-unicode/unicode.js";
 const $ = (id) => document.getElementById(id);
 const page = new URL(location.href);
 const prefix = new URL("..", import.meta.url); // the page may live below a path
-const dark = { background: "#0f1216", foreground: "#dfe5ec", cursor: "#6cb2ff", selectionBackground: "#31506e" };
+// The first three are those of the design system: --surface, --text and --accent.
+const dark = {
+  background: "#161b22", foreground: "#e3e9f0", cursor: "#6cb2ff", selectionBackground: "#31506e",
+  black: "#3a4451", red: "#ff8a80", green: "#56c271", yellow: "#e3b341", blue: "#6cb2ff", magenta: "#d2a8ff", cyan: "#7fd6e6", white: "#c9d1d9",
+  brightBlack: "#98a4b3", brightRed: "#ffb4ab", brightGreen: "#9ad6a4", brightYellow: "#f3d48a", brightBlue: "#a8d2ff", brightMagenta: "#e6ccff", brightCyan: "#b0e9f3", brightWhite: "#ffffff",
+};
 const light = {
-  background: "#fcfcfd", foreground: "#1c2430", cursor: "#0b6bcb", selectionBackground: "#bcd9f5",
-  black: "#1c2430", red: "#b3261e", green: "#1a7f37", yellow: "#8a6100", blue: "#0b57d0", magenta: "#8430a8", cyan: "#0a7285", white: "#5b6675",
-  brightBlack: "#5b6675", brightRed: "#c5362d", brightGreen: "#2a8f47", brightYellow: "#9a7100", brightBlue: "#1b67e0", brightMagenta: "#9440b8", brightCyan: "#1a8295", brightWhite: "#1c2430",
+  background: "#ffffff", foreground: "#17202b", cursor: "#0a62bd", selectionBackground: "#bcd9f5",
+  black: "#17202b", red: "#b3261e", green: "#176c34", yellow: "#855700", blue: "#0a55ad", magenta: "#8430a8", cyan: "#0a6577", white: "#55606e",
+  brightBlack: "#55606e", brightRed: "#b3261e", brightGreen: "#176c34", brightYellow: "#855700", brightBlue: "#0a62bd", brightMagenta: "#9440b8", brightCyan: "#0a7285", brightWhite: "#17202b",
 };
 
 // A page without an origin has no storage.
@@ -54,10 +60,16 @@ class Tab {
     this.connect();
   }
 
-  // Copy and paste as terminals do; the browser itself pastes, bracketed by xterm.
+  // Copy and paste as terminals do; the browser itself pastes, bracketed by xterm. One key leads out of the terminal, which takes all
+  // others, for people without a mouse.
   key(event) {
     if (!event.ctrlKey || !event.shiftKey) return true;
     if (event.code === "KeyV") return false;
+    if (event.code === "ArrowUp") {
+      event.preventDefault();
+      if (event.type === "keydown") this.button.focus();
+      return false;
+    }
     if (event.code !== "KeyC") return true;
     event.preventDefault();
     const text = this.term.getSelection();
@@ -169,17 +181,30 @@ const tabs = [];
 let active = null;
 
 function tabButton(tab) {
-  const button = document.createElement("button");
-  button.className = "tab";
-  button.role = "tab";
+  const button = Object.assign(document.createElement("button"), { className: "tab", role: "tab", type: "button" });
+  button.setAttribute("aria-keyshortcuts", "Delete");
   const name = Object.assign(document.createElement("span"), { className: "name" });
-  const close = Object.assign(document.createElement("span"), { className: "close", textContent: "×", title: "End this session" });
-  close.setAttribute("aria-label", "End this session");
+  const close = Object.assign(document.createElement("span"), { className: "close", title: "End this session (Delete)" });
+  close.setAttribute("aria-hidden", "true"); // the key is for those who do not see it
   close.onclick = (event) => { event.stopPropagation(); remove(tab); };
+  render(html`<${Sign} of="close" />`, close);
   button.append(name, close);
   button.onclick = () => show(tab);
+  button.onkeydown = (event) => move(event, tab);
   $("tabs").append(button);
   return button;
+}
+
+// move is what keys do on a tab: arrows choose, Delete ends, Down goes back into the terminal.
+function move(event, tab) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (step) {
+    show(tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length]);
+    active.button.focus();
+  } else if (event.key === "Delete") remove(tab);
+  else if (event.key === "ArrowDown") tab.term.focus();
+  else return;
+  event.preventDefault();
 }
 
 function add(session = "", command = "") {
@@ -223,8 +248,9 @@ function remember() {
 function draw() {
   for (const t of tabs) {
     t.button.setAttribute("aria-selected", String(t === active));
+    t.button.tabIndex = t === active ? 0 : -1;
     t.button.querySelector(".name").textContent = t.title;
-    t.button.title = t.session || "";
+    t.button.title = `${t.session || t.title} (Ctrl+Shift+Up leads here from the terminal)`;
   }
   document.title = active ? `${active.title} – Terminal` : "Terminal";
   $("notice").textContent = active && active.tries > 0 && !active.ended ? "Connection lost, trying again…" : "";
@@ -235,6 +261,8 @@ function paint() {
   for (const t of tabs) t.term.options.theme = theme() === "dark" ? dark : light;
 }
 
+render(html`<${Sign} of="plus" />`, $("new"));
+render(html`<${Sign} of="theme" />`, $("theme"));
 $("new").onclick = () => add();
 $("theme").onclick = () => { settings.setItem("terminal-theme", theme() === "dark" ? "light" : "dark"); paint(); };
 system.addEventListener("change", paint);

@@ -189,11 +189,22 @@ export function recall(name, otherwise) {
 export function bytes(n) {
   if (n === null || n === undefined) return "–";
   if (n < 1024) return `${n} B`;
-  const units = ["kB", "MB", "GB", "TB"];
+  const names = ["kB", "MB", "GB", "TB"];
   let value = n / 1024;
   let unit = 0;
-  while (value >= 999.5 && unit < units.length - 1) { value /= 1024; unit++; }
-  return `${value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+  while (value >= 999.5 && unit < names.length - 1) { value /= 1024; unit++; }
+  return `${value >= 100 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, "")} ${names[unit]}`;
+}
+
+/** @type {Record<string, number>} */
+const units = { Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
+
+/** quantity shows an amount as sandboxes are limited to, such as 1000m CPUs or 1024Mi. @param {string | undefined} text @param {boolean} [cpu] */
+export function quantity(text, cpu) {
+  const [, number, unit] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text || "") || [];
+  if (number === undefined || (unit && unit !== "m" && !units[unit])) return text || "–";
+  if (cpu) return `${Number(number) / (unit === "m" ? 1000 : 1)} CPU`;
+  return bytes(Number(number) * (units[unit] || 1));
 }
 
 /** ago shows how long ago a time was. @param {string | number | Date} time */
@@ -213,7 +224,7 @@ const signs = {
   close: "M6 6l12 12M18 6L6 18", reload: "M20 11a8 8 0 1 0-2 6M20 5v6h-6", open: "M14 4h6v6M20 4l-9 9M18 14v6H4V6h6", folder: "M3 6h6l2 2h10v11H3z", file: "M6 3h9l4 4v14H6zM14 3v5h5",
   up: "M12 19V5M6 11l6-6 6 6", down: "M12 5v14M6 13l6 6 6-6", search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5", plus: "M12 5v14M5 12h14", trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   pen: "M4 20l1-4L16 5l3 3L8 19z", right: "M9 6l6 6-6 6", left: "M15 6l-6 6 6 6", image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15 9h.01", pause: "M8 5v14M16 5v14", play: "M7 5l12 7-12 7z", more: "M4.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M11.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0M18.500 12a.5.5 0 1 0 1 0 .5.5 0 1 0-1 0",
-  grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
+  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18", copy: "M9 9h11v11H9zM5 15H4V4h11v1", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", list: "M4 6h16M4 12h16M4 18h16", key: "M15 8a4 4 0 1 0-3 6l2-2h2v-2h2l2-2V6h-3zM8 11h.01", hand: "M8 12V6a1.5 1.5 0 0 1 3 0v5V4.500a1.500 1.500 0 0 1 3 0V11V6a1.500 1.500 0 0 1 3 0v8a6 6 0 0 1-11 3l-3-4a1.500 1.500 0 0 1 2.500-1.500z", eye: "M2 12s4-7 10-7 10 7 10 7-4 7-10 7S2 12 2 12zM12 9a3 3 0 1 0 0 6 3 3 0 0 0 0-6z",
 };
 
 /** Sign is a small picture that says nothing by itself. @param {{ of: string }} props */

@@ -67,7 +67,7 @@ func (v *verbs) warnOfOutside(cfg config.Cove) {
 		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in the Docker engine; the backup holds keys, secrets and the audit log alone")
 	}
 	if cfg.Provider == "kubernetes" {
-		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster; the backup holds keys, secrets and the audit log alone")
+		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster, and its snapshots in their store; the backup holds keys, secrets and the audit log alone")
 	}
 	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments, "key of the audit log": cfg.AuditKeyFile} {
 		if file != "" && filepath.Dir(file) != filepath.Clean(cfg.State) {

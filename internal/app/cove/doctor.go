@@ -17,7 +17,9 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
@@ -29,21 +31,51 @@ type finding struct {
 	repair
 }
 
+// Finding is one result of doctor, as a hub shows it.
+type Finding struct {
+	OK   bool   `json:"ok" doc:"Whether it is available"`
+	What string `json:"what" doc:"What was checked"`
+	Fix  string `json:"fix" doc:"How to get it; empty if it is available or cannot be had here"`
+}
+
+// doctorOp shows the findings about the hub's machine, which administrators need not sign in to.
+func (h *Hub) doctorOp() op.Op {
+	return op.New(op.Spec{Name: "hub_doctor", Route: "GET /api/v1/hub/doctor", Tag: "hub", Verb: "examine", Access: op.AccessAdmin, ReadOnly: true, Columns: []string{"ok", "what", "fix"},
+		Doc: "Show what cove doctor finds on the hub's machine: what sandboxes can do there, and how to get what is missing. Starts nothing."}, h.Doctor)
+}
+
+// Doctor examines the hub's machine.
+func (h *Hub) Doctor(ctx context.Context, _ op.None) ([]Finding, error) {
+	_, list := examine(ctx, h.cfg, config.Environ(), func(add adder) bool {
+		addAbilities(h.provider.Abilities(), add)
+		return true
+	})
+	out := make([]Finding, len(list))
+	for i, f := range list {
+		if out[i] = (Finding{OK: f.ok, What: f.what}); !f.ok {
+			out[i].Fix = f.fix
+		}
+	}
+	return out, ctx.Err()
+}
+
 func (v *verbs) doctor() *cobra.Command {
 	var fix bool
-	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
+	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine, or a cluster, can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
 		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can be done without a decision of yours: it installs packages, " +
-			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the Python environment. It prints each step first."}
+			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the Python environment. It prints each step first. " +
+			"With --provider kubernetes, it checks the cluster instead: whether its API server answers, your rights, Pod Security, user namespaces, RuntimeClasses and the snapshot store. It changes nothing there, except for one small object that it writes into the store and deletes."}
 	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")
 	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, _ []string) error {
 		environ := config.Environ()
-		usable, list := examine(ctx, cfg, environ)
+		try := func(add adder) bool { return tryProvider(ctx, cfg, add) }
+		usable, list := examine(ctx, cfg, environ, try)
 		if fix && v.fix(ctx, &cfg, environ, list) {
-			usable, list = examine(ctx, cfg, environ)
+			usable, list = examine(ctx, cfg, environ, try)
 		}
 		printFindings(v.std.Out, list)
 		if !usable {
-			return &cli.Error{Code: cli.ExitFailed, Msg: "this machine cannot run sandboxes"}
+			return &cli.Error{Code: cli.ExitFailed, Msg: whereOf(cfg) + " cannot run sandboxes"}
 		}
 		return nil
 	})
@@ -59,9 +91,26 @@ func printFindings(w io.Writer, list []finding) {
 	}
 }
 
-// examine checks what sandboxes need; usable reports whether any can run.
-func examine(ctx context.Context, cfg config.Cove, environ []string) (usable bool, list []finding) {
+// whereOf is what runs the sandboxes.
+func whereOf(cfg config.Cove) string {
+	if cfg.Provider == "kubernetes" {
+		return "this cluster"
+	}
+	return "this machine"
+}
+
+// adder adds a finding.
+type adder func(ok bool, what, fix string)
+
+// examine checks what sandboxes need; usable reports whether any can run. provider adds what the
+// provider of sandboxes can do, and reports the same of it. Of a cluster it is the cluster that matters, not this machine.
+func examine(ctx context.Context, cfg config.Cove, environ []string, provider func(adder) bool) (usable bool, list []finding) {
 	add := func(ok bool, what, fix string) { list = append(list, finding{ok: ok, what: what, fix: fix}) }
+	if cfg.Provider == "kubernetes" {
+		list = append(list, examineState(cfg.State)...)
+		usable = examineKubernetes(ctx, cfg, add)
+		return usable, list
+	}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		add(true, "Linux "+unix.ByteSliceToString(name.Release[:]), "")
@@ -78,7 +127,7 @@ func examine(ctx context.Context, cfg config.Cove, environ []string) (usable boo
 	} else {
 		add(true, "sandbox server: "+aio, "")
 		add(host.IsFile(markdownReader(aio)), "web pages as Markdown ("+filepath.Base(markdownReader(aio))+")", "it must be in the folder of aio: run make build")
-		usable = tryProvider(ctx, cfg, add)
+		usable = provider(add)
 	}
 	programs := proc.New(proc.Config{Env: environ})
 	for _, p := range []struct{ programs, brings, pkg string }{
@@ -101,7 +150,7 @@ func examine(ctx context.Context, cfg config.Cove, environ []string) (usable boo
 }
 
 // tryProvider runs a trial sandbox, in a temporary state folder.
-func tryProvider(ctx context.Context, cfg config.Cove, add func(ok bool, what, fix string)) bool {
+func tryProvider(ctx context.Context, cfg config.Cove, add adder) bool {
 	// On the filesystem of the real one, which may be unsuitable.
 	at := cfg.State
 	for ; at != "/"; at = filepath.Dir(at) {
@@ -122,8 +171,13 @@ func tryProvider(ctx context.Context, cfg config.Cove, add func(ok bool, what, f
 		return false
 	}
 	defer p.Close()
-	a := p.Abilities()
 	add(true, "a trial sandbox ran", "")
+	addAbilities(p.Abilities(), add)
+	return true
+}
+
+// addAbilities adds what a provider can do.
+func addAbilities(a sandbox.Abilities, add adder) {
 	for _, tier := range a.Tiers {
 		add(true, "isolation "+tier, "")
 	}
@@ -136,5 +190,4 @@ func tryProvider(ctx context.Context, cfg config.Cove, add func(ok bool, what, f
 	for _, m := range a.Missing {
 		add(false, m, "")
 	}
-	return true
 }

@@ -22,6 +22,9 @@ func TestGoldens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := h.Table.Check(); err != nil {
+		t.Error(err)
+	}
 	b, err := op.JSON(rest.OpenAPI(Title, "0.0.0", h.Table, rest.Hub))
 	if err != nil {
 		t.Fatal(err)

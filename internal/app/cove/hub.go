@@ -72,6 +72,9 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 	}
 	c.Provider, c.Version, c.Log, c.Metrics = provider, version, log, h.metrics
 	c.SandboxTools, c.Sessions = h.sessions, siteSessions{h}
+	if c.Claims, err = claimsOf(cfg, provider); err != nil {
+		return nil, err
+	}
 	if h.hub, err = hub.Open(c); err != nil {
 		return nil, err
 	}
@@ -90,13 +93,14 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 	table := func() *op.Table { return h.Table }
 	h.Table = op.NewTable(
 		h.hub.Ops(),
-		[]op.Op{h.hub.ToolsOp(h.tools)},
+		[]op.Op{h.hub.ToolsOp(h.tools), h.doctorOp()},
 		// A viewer may use a browser; metrics are about all tenants.
 		access(ticket.New(ticket.Config{Issuer: h.guard}).Ops(), "auth_create_ticket", op.AccessRead),
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),
 		rest.Home("hub", "The dashboard of the hub.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
+		[]op.Op{rest.Assets("activity", "/activity", web.Files)}, // the dashboard shows records with them
 	)
 	return h, nil
 }
@@ -111,7 +115,7 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 			Resources: resources(cfg), Network: sandbox.Network{Mode: sandbox.NetworkMode(cfg.Network)}, Pool: cfg.Pool,
 		},
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, PublicPorts: cfg.PublicPorts, Private: private,
-		Tenants: hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)}, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
+		Tenants: hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)}, KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
 		Audit:  hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward, ForwardHeaders: splitPairs(cfg.OTLPHeaders)},
 		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
 	}, err
@@ -224,6 +228,9 @@ func checkSettings(cfg config.Cove) error {
 	if err != nil || keys {
 		return err
 	}
+	if cfg.ReplicaAddress != "" && !sign.HasCredentials() {
+		return errors.New("replicas need authentication, since a connection that another one forwards has no local user: set tenants to true")
+	}
 	return auth.CheckListen(cfg.Listen, sign, cfg.Insecure)
 }
 
@@ -314,6 +321,9 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 	if cfg.Venv != "" {
 		c.Binds = append(c.Binds, local.Bind{Source: cfg.Venv, Target: venvInside})
 		c.Env["AIO_VENV"], c.Env["AIO_PYTHON"] = venvInside, isolate.Python
+	}
+	if cfg.Components != "" {
+		c.Binds = append(c.Binds, local.Bind{Source: cfg.Components, Target: isolate.Components})
 	}
 	p, err := local.Open(ctx, c)
 	if err != nil {

@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/hub"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -28,6 +31,35 @@ func openKubernetes(ctx context.Context, cfg config.Cove, log *slog.Logger) (san
 	return p, nil
 }
 
+// claimsOf returns the objects of the cluster that the hub serves.
+func claimsOf(cfg config.Cove, provider sandbox.Provider) (hub.Claims, error) {
+	owners, err := claimOwners(cfg.KubeClaims)
+	p, ok := provider.(*kubernetes.Provider)
+	if err != nil || len(owners) == 0 || provider == nil {
+		return hub.Claims{}, err
+	}
+	if !ok {
+		return hub.Claims{}, errors.New("kubernetes_claims: only the provider kubernetes serves claims; set provider to kubernetes, or remove it")
+	}
+	return hub.Claims{Cluster: p.Foreign(), Owners: owners}, nil
+}
+
+// claimOwners reads NAMESPACE=USER pairs.
+func claimOwners(pairs []string) (map[string]string, error) {
+	owners := map[string]string{}
+	for _, pair := range pairs {
+		namespace, user, given := strings.Cut(strings.TrimSpace(pair), "=")
+		if !given {
+			user = namespace
+		}
+		if _, twice := owners[namespace]; twice || namespace == "" || strings.Trim(namespace, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return nil, fmt.Errorf("kubernetes_claims: %q: name each namespace once, as NAMESPACE or NAMESPACE=USER", pair)
+		}
+		owners[namespace] = user
+	}
+	return owners, nil
+}
+
 // kubernetesConfig finds the cluster and says how sandboxes run there.
 func kubernetesConfig(cfg config.Cove) (kubernetes.Config, error) {
 	c := kubernetes.Config{
@@ -38,6 +70,7 @@ func kubernetesConfig(cfg config.Cove) (kubernetes.Config, error) {
 		RuntimeClass: cfg.KubeRuntimeClass, RuntimeClasses: cfg.KubeRuntimeClasses, UserNamespaces: cfg.KubeUserNamespaces,
 		Root: cfg.KubeRoot, Seccomp: cfg.KubeSeccomp, Persistent: cfg.KubeDisk == "persistent", StorageClass: cfg.KubeStorageClass,
 		SharedVolumes: cfg.KubeSharedVolumes, VolumeSize: int64(cfg.VolumeLimit), ScheduleTimeout: cfg.KubeScheduleTimeout,
+		Snapshots: kubernetes.Store{Endpoint: cfg.KubeSnapEndpoint, Bucket: cfg.KubeSnapBucket, Prefix: cfg.KubeSnapPrefix, Region: cfg.KubeSnapRegion, AccessKey: cfg.KubeSnapAccessKey, SecretKey: cfg.KubeSnapSecretKey},
 	}
 	var err error
 	switch {
@@ -55,5 +88,28 @@ func kubernetesConfig(cfg config.Cove) (kubernetes.Config, error) {
 		}
 	}
 	c.Namespace = cmp.Or(cfg.KubeNamespace, c.Access.Namespace, "default")
+	c.TenantNamespaces = map[string]string{}
+	for _, pair := range cfg.KubeTenants {
+		tenant, namespace, ok := strings.Cut(pair, "=")
+		if _, twice := c.TenantNamespaces[tenant]; !ok || tenant == "" || twice {
+			err = errors.Join(err, fmt.Errorf("kubernetes_tenant_namespaces: %q: use tenant=namespace, each tenant once", pair))
+		}
+		c.TenantNamespaces[tenant] = namespace
+	}
 	return c, err
+}
+
+// examineKubernetes adds what matters for sandboxes on a cluster. It looks only: the hub may be running
+// elsewhere.
+func examineKubernetes(ctx context.Context, cfg config.Cove, add adder) bool {
+	c, err := kubernetesConfig(cfg)
+	if err != nil {
+		add(false, err.Error(), "see docs/kubernetes.md")
+		return false
+	}
+	usable, list := kubernetes.Examine(ctx, c)
+	for _, f := range list {
+		add(f.OK, f.What, f.Fix)
+	}
+	return usable
 }

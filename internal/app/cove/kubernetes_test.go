@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+	"github.com/cove-sandbox/cove/internal/provider/mem"
 )
 
 // hubEnv is the environment of the hub in the manifests.
@@ -57,8 +58,8 @@ func TestKubernetesManifest(t *testing.T) {
 	if _, err := config.Load(&cfg, config.Source{Environ: env}); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Provider != "kubernetes" || cfg.KubeNamespace != "cove-sandboxes" || cfg.Listen != "0.0.0.0:10000" || !cfg.Tenants || cfg.State != "/var/lib/cove" || cfg.KubePrograms == "" || cfg.DefaultImage == "" || len(env) != 7 {
-		t.Errorf("got %+v from %q", cfg, env)
+	if cfg.Provider != "kubernetes" || cfg.KubeNamespace != "cove-sandboxes" || cfg.Listen != "0.0.0.0:10000" || !cfg.Tenants || cfg.State != "/var/lib/cove" || cfg.KubePrograms == "" || cfg.DefaultImage == "" || len(env) != 8 {
+		t.Errorf("got %+v from %q, want the provider, its name, namespace, images, folder, address and tenants", cfg, env)
 	}
 }
 
@@ -89,5 +90,22 @@ func TestKubernetesConfig(t *testing.T) {
 	}
 	if _, err := load("KUBECONFIG=" + file + "x"); err == nil {
 		t.Error("a missing file: accepted")
+	}
+}
+
+// TestClaimOwners: a namespace has one user, and only a provider on a cluster has claims.
+func TestClaimOwners(t *testing.T) {
+	t.Parallel()
+	got, err := claimOwners([]string{"agents", " team-a=ann", "dev="})
+	if err != nil || len(got) != 3 || got["agents"] != "agents" || got["team-a"] != "ann" || got["dev"] != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, bad := range [][]string{{""}, {"=ann"}, {"a", "a=b"}, {"../x"}, {"A"}} {
+		if got, err := claimOwners(bad); err == nil {
+			t.Errorf("%q: got %q, want an error", bad, got)
+		}
+	}
+	if _, err := claimsOf(config.Cove{KubeClaims: []string{"agents"}}, &mem.Provider{}); err == nil || !strings.Contains(err.Error(), "set provider to kubernetes") {
+		t.Errorf("got %v, want that the provider has no claims", err)
 	}
 }

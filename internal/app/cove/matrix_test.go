@@ -49,7 +49,7 @@ type request struct {
 // may see or use it, any other for every key, or every key that may change something.
 var pinned = map[string]kind{
 	"health_live": public,
-	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs, "audit_verify": governs, "health_metrics": governs,
+	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs, "audit_verify": governs, "health_metrics": governs, "hub_doctor": governs,
 }
 
 // special are requests that do not follow from the Spec.

@@ -52,7 +52,11 @@ func (v *verbs) bugReport(version string, t *target) *cobra.Command {
 		r.hidden = newScrubber(cfg, environ, t)
 		r.add("version.txt", func(w *bytes.Buffer) error { return printBuild(w, version) })
 		r.add("machine.txt", r.describeMachine)
-		r.add("doctor.txt", func(w *bytes.Buffer) error { _, list := examine(ctx, cfg, environ); printFindings(w, list); return nil })
+		r.add("doctor.txt", func(w *bytes.Buffer) error {
+			_, list := examine(ctx, cfg, environ, func(add adder) bool { return tryProvider(ctx, cfg, add) })
+			printFindings(w, list)
+			return nil
+		})
 		r.add("settings.txt", func(w *bytes.Buffer) error { return printSettings(w, cmd) })
 		r.add("state.txt", r.listState)
 		r.add("log.txt", r.copyLog)

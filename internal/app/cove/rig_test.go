@@ -68,6 +68,10 @@ func (i inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.URL.Path == "/access":
 		io.WriteString(w, r.Header.Get(op.AccessHeader))
+	case r.URL.Path == "/v1/sandbox/activity":
+		io.WriteString(w, `{"entries":[{"id":1,"time":"t1","op":"bash_exec","input":"<script>of `+i.id+`</script>"}]}`)
+	case strings.HasSuffix(r.URL.Path, "/caller"):
+		io.WriteString(w, r.Header.Get(op.CallerHeader))
 	default:
 		io.WriteString(w, "inside "+i.id+" port "+r.Header.Get("X-Aio-Proxy-Port"))
 	}

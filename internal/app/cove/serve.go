@@ -27,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/replica"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
@@ -182,6 +183,17 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 		l.Close()
 		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
+	if cfg.ReplicaAddress != "" {
+		m, err := replica.Join(ctx, l, replica.Config{Dir: cfg.State, Address: cfg.ReplicaAddress, Log: log})
+		if ctx.Err() != nil { // it was not needed
+			return 0, nil
+		}
+		if err != nil {
+			return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+		}
+		defer m.Leave() // when everything is closed
+		l = m
+	}
 	if cfg, err = makeVenv(ctx, cfg, environ, requirements, log); err != nil {
 		l.Close()
 		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
@@ -293,6 +305,6 @@ func publishAddress(state, at string) (forget func(), err error) {
 func announceHub(w io.Writer, at string) {
 	fmt.Fprintf(w, "serving on %s\n", at)
 	if !strings.HasPrefix(at, "unix:") {
-		fmt.Fprintf(w, "  docs  %s/v1/docs\n  MCP   %[1]s/mcp\n  try   cove create a && cove exec a -- uname -a\n", at)
+		fmt.Fprintf(w, "  guide %s/guide\n  docs  %[1]s/v1/docs\n  MCP   %[1]s/mcp\n  try   cove create a && cove exec a -- uname -a\n", at)
 	}
 }

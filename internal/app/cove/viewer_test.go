@@ -77,3 +77,23 @@ func TestReadersNeverWake(t *testing.T) {
 		}
 	}
 }
+
+// TestSandboxLearnsItsCaller: the server inside is told who calls, whatever the request itself says. What serves a port
+// is not told.
+func TestSandboxLearnsItsCaller(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	user, id := r.key("acme", "user")
+	sb := r.box("acme", "told")
+	link, _ := r.share(user, sb.ID, `{}`)
+	forged := []string{op.CallerHeader, "subject=boss&key=1"}
+	if a := r.do(user, "GET", "/sandbox/told/caller", "", forged...); a.body != "key="+id+"&subject=acme" {
+		t.Errorf("got %q, want the tenant and its key", a.body)
+	}
+	if a := r.do(link, "GET", "/sandbox/"+sb.ID+"/caller", "", forged...); !strings.HasPrefix(a.body, "key=") || !strings.Contains(a.body, "&subject=link+") {
+		t.Errorf("got %q, want the link", a.body)
+	}
+	if a := r.do(user, "GET", "/caller", "", append(forged, "Host", "3000-told.localhost")...); a.status != http.StatusOK || a.body != "" {
+		t.Errorf("a port got %q, want nothing", a.body)
+	}
+}

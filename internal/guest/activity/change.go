@@ -95,12 +95,17 @@ func readVersion(path string) *version {
 	return v
 }
 
-// compare returns what has changed since, nil if nothing has.
-func (c changes) compare(before *version) *Change {
+// compare returns what has changed since, nil if nothing has, and the file as it is now.
+func (c changes) compare(before *version) (*Change, *version) {
 	if before == nil {
-		return nil
+		return nil, nil
 	}
 	after := readVersion(before.path)
+	return changeOf(before, after), after
+}
+
+// changeOf returns how a file was changed, nil if it was not.
+func changeOf(before, after *version) *Change {
 	if *before == *after && (after.text || !after.exists) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package activity
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	shotTime    = 2 * time.Second        // limits one picture
 	shotWidth   = 640
 	listenQueue = 64 // entries that wait for one stream
+	// The writer gathers entries for a moment, so that it does not take the processor from the reply that is on its way.
+	gatherTime = 50 * time.Millisecond
+	gatherMost = 64
 )
 
 // Entry is one thing that happened.
@@ -26,14 +30,16 @@ type Entry struct {
 	Time    time.Time `json:"time" doc:"When it started"`
 	Op      string    `json:"op" doc:"Name of the operation"`
 	Kind    string    `json:"kind" doc:"Group of the operation, such as bash, file or browser"`
-	Via     string    `json:"via" doc:"Surface that it was called through: rest or mcp"`
-	Caller  string    `json:"caller" doc:"Authenticated caller; empty if the server authenticates nobody"`
+	Via     string    `json:"via" doc:"Surface that it was called through: rest, mcp, or page for a page of ours"`
+	Caller  string    `json:"caller" doc:"Authenticated caller, behind a hub the tenant or link; empty if nobody is authenticated"`
+	Key     string    `json:"key" doc:"ID of the key that the caller used at the hub"`
 	Input   string    `json:"input" doc:"Input as JSON; long values are cut and secrets removed"`
 	Output  string    `json:"output" doc:"Output in the same form"`
 	Error   string    `json:"error" doc:"Why it failed; empty if it succeeded"`
 	Took    float64   `json:"took_ms" doc:"Duration in milliseconds"`
 	Picture bool      `json:"picture" doc:"Whether a picture of the screen was taken afterwards"`
 	Change  *Change   `json:"change" doc:"File that the operation changed"`
+	Changes []Change  `json:"changes,omitempty" doc:"Files of the workspace that changed while a command ran"`
 	Missed  int       `json:"missed" doc:"Number of entries before this one that were lost because the disk was too slow"`
 }
 
@@ -51,12 +57,14 @@ type Record struct {
 	screen func(ctx context.Context, width int) ([]byte, error)
 	log    *slog.Logger
 	files  changes
+	work   *tree
 	hide   []string // values that never enter the record
 
 	mu      sync.Mutex
 	queue   []item
 	missed  int
 	wake    chan struct{} // has an element if the queue or closed has changed
+	urgent  chan struct{} // has an element if the writer must not wait for more
 	running bool
 	closed  bool
 	done    chan struct{} // closed when the writer has returned
@@ -68,7 +76,8 @@ type Record struct {
 func newRecord(cfg Config) *Record {
 	r := &Record{
 		store: newStore(cfg.State, cfg.Log), screen: cfg.Screen, log: cfg.Log, files: changes{pathname.Base{Home: cfg.Home, Workspace: cfg.Workspace}},
-		wake: make(chan struct{}, 1), done: make(chan struct{}), listen: map[chan Entry]bool{},
+		work: newTree(cfg.Workspace, filepath.Join(cfg.State, "activity"), cfg.Log),
+		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}), listen: map[chan Entry]bool{},
 	}
 	for _, s := range append(secretsOf(cfg.Env), cfg.Secrets...) {
 		if len(s) >= minSecret {
@@ -82,11 +91,14 @@ func newRecord(cfg Config) *Record {
 // an agent does.
 var quiet = map[string]bool{
 	"sandbox_activity": true, "sandbox_activity_export": true, "sandbox_activity_picture": true, "sandbox_glance": true,
-	"sandbox_list_ports": true, "display_control": true, "observe_live": true, "observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
+	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true, "observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
 	"watch_poll": true, "watch_create": true, "watch_stop": true, "watch_list": true, "watch_events": true,
 	"file_stat": true, "file_list": true, "file_preview": true,
 	"shell_list_sessions": true, "shell_get_session_stats": true, "bash_sessions": true, "jupyter_list_sessions": true,
 }
+
+// runs are the groups whose operations run programs, which change files.
+var runs = map[string]bool{"bash": true, "shell": true, "code": true, "jupyter": true, "nodejs": true, "e2b": true, "skills": true}
 
 // Op returns the operation so that its calls are recorded.
 func (r *Record) Op(o op.Op) op.Op {
@@ -94,44 +106,79 @@ func (r *Record) Op(o op.Op) op.Op {
 	if r == nil || quiet[o.Name] || o.Tag == "auth" || o.Name == "sandbox_init" {
 		return o
 	}
-	shot := !o.ReadOnly && (o.Tag == "browser" || o.Tag == "display")
+	// Not all of o, which would stay in memory once more for every operation.
+	which := recorded{o.Name, o.Tag, !o.ReadOnly && (o.Tag == "browser" || o.Tag == "display")}
 	if call := o.Call; call != nil {
 		o.Call = func(ctx context.Context, in any) (any, error) {
-			began, before := time.Now(), r.files.before(o.Name, in)
+			began, before := r.begin(which, in)
 			out, err := call(ctx, in)
-			r.add(ctx, o, began, in, out, err, shot, before)
+			r.end(ctx, which, began, in, out, err, before)
 			return out, err
 		}
 	}
 	if stream := o.Stream; stream != nil {
 		o.Stream = func(ctx context.Context, in any, send func(op.Event) error) error {
-			began, before := time.Now(), r.files.before(o.Name, in)
+			began, before := r.begin(which, in)
 			var last any
 			err := stream(ctx, in, func(e op.Event) error { last = e.Data; return send(e) })
-			r.add(ctx, o, began, in, last, err, shot, before)
+			r.end(ctx, which, began, in, last, err, before)
 			return err
 		}
 	}
 	if duplex := o.Duplex; duplex != nil {
+		which.shot = false
 		o.Duplex = func(ctx context.Context, in any, c op.Conn) error {
 			began := time.Now()
 			err := duplex(ctx, in, c)
-			r.add(ctx, o, began, in, nil, err, false, nil)
+			r.end(ctx, which, began, in, nil, err, nil)
 			return err
 		}
+	}
+	if o.Tag == e2bTag && o.Handler != nil {
+		o.Handler = r.handler(o.Name, o.Handler)
 	}
 	return o
 }
 
-func (r *Record) add(ctx context.Context, o op.Op, began time.Time, in, out any, err error, shot bool, before *version) {
-	call := op.CallOf(ctx)
-	e := Entry{Time: began.UTC(), Op: o.Name, Kind: o.Tag, Via: call.Via, Caller: cut(call.Subject), Input: summarize(in), Took: float64(time.Since(began).Microseconds()) / 1000}
+// recorded is what the record needs to know of an operation.
+type recorded struct {
+	name, tag string
+	shot      bool // it changes the screen, which is recorded too
+}
+
+// begin notes how things are before a call.
+func (r *Record) begin(o recorded, in any) (time.Time, *version) {
+	if runs[o.tag] {
+		r.work.begin()
+	}
+	return time.Now(), r.files.before(o.name, in)
+}
+
+// end records a call.
+func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out any, err error, before *version) {
+	e := Entry{Op: o.name, Kind: o.tag, Took: milliseconds(began), Input: summarize(in)}
 	if err != nil {
 		e.Error = cut(err.Error())
 	} else {
 		e.Output = summarize(out)
 	}
-	e.Change = r.files.compare(before)
+	var after *version
+	if e.Change, after = r.files.compare(before); after != nil {
+		r.work.note(after)
+	}
+	if runs[o.tag] {
+		e.Changes = r.work.changed()
+	}
+	r.add(ctx, began, e, o.shot && err == nil)
+}
+
+// milliseconds are those since a time.
+func milliseconds(began time.Time) float64 { return float64(time.Since(began).Microseconds()) / 1000 }
+
+// add queues an entry.
+func (r *Record) add(ctx context.Context, began time.Time, e Entry, shot bool) {
+	call := op.CallOf(ctx)
+	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, cut(call.Subject), cut(call.KeyID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -142,7 +189,7 @@ func (r *Record) add(ctx context.Context, o op.Op, began time.Time, in, out any,
 		return
 	}
 	e.Missed, r.missed = r.missed, 0
-	r.push(item{entry: e, shot: shot && err == nil})
+	r.push(item{entry: e, shot: shot})
 }
 
 // push queues an item and starts the writer if there is none. The lock is held.
@@ -152,13 +199,26 @@ func (r *Record) push(i item) {
 		r.running = true
 		go r.write()
 	}
-	r.notify()
+	notify(r.wake)
+	if i.shot || i.written != nil || len(r.queue) >= gatherMost {
+		notify(r.urgent)
+	}
 }
 
-func (r *Record) notify() {
+func notify(c chan<- struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
+	}
+}
+
+// gather waits until there is more to write, or somebody waits for it.
+func (r *Record) gather() {
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	select {
+	case <-r.urgent:
+	case <-timer.C:
 	}
 }
 
@@ -166,6 +226,7 @@ func (r *Record) notify() {
 func (r *Record) write() {
 	defer close(r.done)
 	for range r.wake {
+		r.gather()
 		r.mu.Lock()
 		batch, closed := r.queue, r.closed
 		r.queue = nil
@@ -190,6 +251,10 @@ func (r *Record) put(i item) {
 		*text = scrub(*text, r.hide)
 	}
 	if c := e.Change; c != nil {
+		c.Diff, c.Content = scrub(c.Diff, r.hide), scrub(c.Content, r.hide)
+	}
+	for i := range e.Changes {
+		c := &e.Changes[i]
 		c.Diff, c.Content = scrub(c.Diff, r.hide), scrub(c.Content, r.hide)
 	}
 	e.ID = r.store.reserve()
@@ -259,10 +324,12 @@ func (r *Record) Close() {
 	r.mu.Lock()
 	r.closed = true
 	running := r.running
-	r.notify()
+	notify(r.wake)
+	notify(r.urgent)
 	r.mu.Unlock()
 	if running {
 		<-r.done
 	}
 	r.store.close()
+	r.work.close()
 }

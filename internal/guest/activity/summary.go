@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -28,7 +29,8 @@ var mapWords = []string{"key", "auth", "pass", "pwd"}
 
 func isSecret(name string, words ...string) bool {
 	name = strings.ToLower(name)
-	return slices.ContainsFunc(append(words, secretWords...), func(word string) bool { return strings.Contains(name, word) })
+	in := func(word string) bool { return strings.Contains(name, word) }
+	return slices.ContainsFunc(secretWords, in) || slices.ContainsFunc(words, in)
 }
 
 // cut keeps the beginning and the end of a long text.
@@ -92,11 +94,27 @@ func write(b *strings.Builder, v reflect.Value, depth int) {
 }
 
 func quote(b *strings.Builder, s string) {
+	if isPlain(s) {
+		b.WriteByte('"')
+		b.WriteString(s)
+		b.WriteByte('"')
+		return
+	}
 	text, err := op.JSON(s)
 	if err != nil {
 		text = []byte(`""`)
 	}
 	b.Write(text)
+}
+
+// isPlain reports whether a text is the same in JSON, as most are.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // full reports whether no more is recorded.
@@ -117,17 +135,24 @@ func writeStruct(b *strings.Builder, v reflect.Value, depth int) {
 	b.WriteByte('}')
 }
 
-// fields writes the fields of a struct that are set, with those of embedded ones.
-func fields(b *strings.Builder, v reflect.Value, depth int, first *bool) {
-	for i := range v.NumField() {
-		f, value := v.Type().Field(i), v.Field(i)
-		if f.Anonymous && value.Kind() == reflect.Struct {
-			fields(b, value, depth, first)
-			continue
-		}
-		if !f.IsExported() || value.IsZero() || full(b, depth) {
-			continue
-		}
+// field is what is known of a field of a struct.
+type field struct {
+	name     string
+	secret   bool
+	embedded bool // a struct whose fields are those of the outer one
+	hidden   bool
+}
+
+// known are the fields of the types that were recorded, of which there are as many as operations have.
+var known sync.Map // []field by reflect.Type
+
+func fieldsOf(t reflect.Type) []field {
+	if list, ok := known.Load(t); ok {
+		return list.([]field)
+	}
+	list := make([]field, t.NumField())
+	for i := range list {
+		f := t.Field(i)
 		name := f.Name
 		for _, key := range []string{"json", "query", "path", "form"} {
 			if tag, _, _ := strings.Cut(f.Tag.Get(key), ","); tag != "" && tag != "-" {
@@ -135,18 +160,34 @@ func fields(b *strings.Builder, v reflect.Value, depth int, first *bool) {
 				break
 			}
 		}
-		entry(b, name, value, depth, first)
+		list[i] = field{name: name, secret: isSecret(name), embedded: f.Anonymous && f.Type.Kind() == reflect.Struct, hidden: !f.IsExported()}
+	}
+	known.Store(t, list)
+	return list
+}
+
+// fields writes the fields of a struct that are set, with those of embedded ones.
+func fields(b *strings.Builder, v reflect.Value, depth int, first *bool) {
+	for i, f := range fieldsOf(v.Type()) {
+		value := v.Field(i)
+		if f.embedded {
+			fields(b, value, depth, first)
+			continue
+		}
+		if !f.hidden && !value.IsZero() && !full(b, depth) {
+			entry(b, f.name, f.secret, value, depth, first)
+		}
 	}
 }
 
-func entry(b *strings.Builder, name string, value reflect.Value, depth int, first *bool, more ...string) {
+func entry(b *strings.Builder, name string, secret bool, value reflect.Value, depth int, first *bool) {
 	if !*first {
 		b.WriteByte(',')
 	}
 	*first = false
 	quote(b, name)
 	b.WriteByte(':')
-	if isSecret(name, more...) {
+	if secret {
 		quote(b, removed)
 		return
 	}
@@ -157,7 +198,8 @@ func writeMap(b *strings.Builder, v reflect.Value, depth int) {
 	b.WriteByte('{')
 	first, n := true, 0
 	for it := v.MapRange(); it.Next() && n < maxItems && !full(b, depth); n++ {
-		entry(b, cut(fmt.Sprint(it.Key())), it.Value(), depth, &first, mapWords...)
+		name := cut(fmt.Sprint(it.Key()))
+		entry(b, name, isSecret(name, mapWords...), it.Value(), depth, &first)
 	}
 	b.WriteByte('}')
 }

@@ -47,6 +47,7 @@ type Service struct {
 	turn    chan struct{} // held while an action is performed
 	record  recorder
 	control *control
+	glance  glance
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 

@@ -278,7 +278,7 @@ func TestPage(t *testing.T) {
 	for path, want := range map[string]string{
 		"/vnc": "302 vnc/index.html", "/vnc?autoconnect=true": "302 vnc/index.html?autoconnect=true", "/vnc/": "200 text/html; charset=utf-8",
 		"/vnc/index.html?autoconnect=true": "200 text/html; charset=utf-8", "/vnc/vnc.html": "200 text/html; charset=utf-8",
-		"/vnc/vnc.js": "200 text/javascript; charset=utf-8", "/vnc/style.css": "200 text/css; charset=utf-8",
+		"/vnc/vnc.js": "200 text/javascript; charset=utf-8", "/vnc/vnc.css": "200 text/css; charset=utf-8",
 		"/vnc/nope.js": "404 application/json", "/vnc/..%2f..%2fgo.mod": "404 application/json",
 	} {
 		w := httptest.NewRecorder()

@@ -26,8 +26,10 @@ type Config struct {
 	// Contained means that the machine is a sandbox of ours: its system may be changed to
 	// have the user that E2B's clients expect.
 	Contained bool
-	Watches   Watches
-	Usage     func() Usage
+	// Prepare is called before each process is started; nil: nothing is to be done.
+	Prepare func()
+	Watches Watches
+	Usage   func() Usage
 	// Helper is the command that runs Help, for files of other users.
 	Helper []string
 	Log    *slog.Logger

@@ -207,6 +207,9 @@ func (s *Service) launch(c connect.Caller, in startIn) (*process, *subscriber, e
 	if err := s.procs.reserve(); err != nil {
 		return nil, nil, err
 	}
+	if s.Prepare != nil {
+		s.Prepare()
+	}
 	p := &process{config: in.Process, tag: in.Tag}
 	sub := p.topic.subscribe()
 	command := s.command(u, c, in.Process, dir)

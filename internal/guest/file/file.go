@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,7 +84,7 @@ const maxBody = 96 << 20
 
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
-	return append(s.contentOps(), append(s.treeOps(), s.transferOps()...)...)
+	return slices.Concat(s.contentOps(), s.treeOps(), s.transferOps())
 }
 
 func (s *Service) contentOps() []op.Op {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -116,6 +117,9 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		out.output(o)
 		return ctx.Err()
 	})
+	if k, ok := kernels[p.Language]; ok && isMissing(err) {
+		return fmt.Errorf("the sandbox has no kernel for %s; %s", p.Language, k.install)
+	}
 	p.begun = true
 	if err == nil && result.Status == cell.Failed && !out.failed() {
 		err = errors.New("the code ended with an error")
@@ -126,8 +130,13 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 	return err
 }
 
+func isMissing(err error) bool {
+	e, ok := op.AsError(err)
+	return ok && e.Code == op.NotFound
+}
+
 func (s *Service) cell(p *place, code string) cell.Cell {
-	c := cell.Cell{Code: code, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
+	c := cell.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
 	if !p.begun {
 		c.Dir = p.Cwd
 	}
@@ -136,7 +145,7 @@ func (s *Service) cell(p *place, code string) cell.Cell {
 
 // variables returns code that sets variables for one execution, and code that undoes it.
 func variables(language string, env map[string]string) (before, after string) {
-	if len(env) == 0 || language == "bash" {
+	if _, ok := kernels[language]; ok || len(env) == 0 || language == "bash" {
 		return "", ""
 	}
 	b, err := json.Marshal(env)

@@ -2,7 +2,8 @@
 // variables, whose outputs are sent as lines of JSON while they come.
 //
 // It owns the contexts, and the translation of outputs. The languages run the code: Python
-// in Jupyter kernels, JavaScript and TypeScript in Node.js, shell commands in bash.
+// in Jupyter kernels, as R and Java where such a kernel is installed, JavaScript and TypeScript in
+// Node.js, shell commands in bash.
 package interpreter
 
 import (
@@ -153,12 +154,20 @@ func readInto(w http.ResponseWriter, r *http.Request, in any) bool {
 // names are the languages, also by their short names.
 var names = map[string]string{
 	"": "python", "python": "python", "python3": "python", "javascript": "javascript", "js": "javascript", "typescript": "typescript", "ts": "typescript", "bash": "bash", "sh": "bash",
+	"r": "r", "java": "java",
+}
+
+// kernels are the languages that another Jupyter kernel than Python's runs, by the names of their
+// kernels, and what to install for them.
+var kernels = map[string]struct{ name, install string }{
+	"r":    {"ir", "install R and its kernel: install.packages('IRkernel'); IRkernel::installspec()"},
+	"java": {"java", "install a JDK and the kernel IJava or rapaio"},
 }
 
 // language returns what runs a language.
 func (s *Service) language(name string) Language {
 	switch name {
-	case "python":
+	case "python", "r", "java":
 		return s.Python
 	case "bash":
 		return s.Bash
@@ -170,7 +179,7 @@ func (s *Service) language(name string) Language {
 func normalize(w http.ResponseWriter, name string) (string, bool) {
 	full, ok := names[strings.ToLower(name)]
 	if !ok {
-		http.Error(w, "unsupported language "+strings.TrimSpace(name)+"; use python, javascript, typescript or bash", http.StatusBadRequest)
+		http.Error(w, "unsupported language "+strings.TrimSpace(name)+"; use python, javascript, typescript, bash, r or java", http.StatusBadRequest)
 	}
 	return full, ok
 }

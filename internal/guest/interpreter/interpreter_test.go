@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
@@ -208,5 +209,30 @@ func TestResults(t *testing.T) {
 	}
 	if lines := execute(t, s, map[string]any{"code": "let a: number", "language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "no types here" {
 		t.Errorf("got %v, want the error of the compiler", lines)
+	}
+}
+
+// TestOtherKernels: R and Java run in their own kernels, and the error says what to install where there is none.
+func TestOtherKernels(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	end := func(context.Context, string) {}
+	s.Python = Language{runner(func(_ context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+		if c.Kernel == "java" {
+			return cell.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
+		}
+		err := emit(kernel.Output{Type: kernel.Stream, Name: "stdout", Text: c.Kernel + " runs " + c.Code})
+		return cell.Result{Status: cell.OK, Session: c.Session}, err
+	}), end}
+	lines := execute(t, s, map[string]any{"code": "1 + 1", "language": "R", "env_vars": map[string]string{"A": "1"}})
+	if len(lines) != 3 || lines[1]["text"] != "ir runs 1 + 1" {
+		t.Errorf("R: got %v, want the code run by ir, and nothing before it", lines)
+	}
+	lines = execute(t, s, map[string]any{"code": "1 + 1", "language": "java"})
+	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; install a JDK") {
+		t.Errorf("Java: got %v, want an error that says what to install", lines)
+	}
+	if status, text := send(t, s, http.MethodPost, "/contexts", `{"language":"cobol"}`); status != http.StatusBadRequest || !strings.Contains(text, "use python, javascript, typescript, bash, r or java") {
+		t.Errorf("unknown language: got %d %s, want 400 with the known ones", status, text)
 	}
 }

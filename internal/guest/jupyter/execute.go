@@ -59,9 +59,12 @@ func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.
 	return send(op.Event{Name: "result", Data: ExecuteEvent{Result: new(o.render(in.Code))}})
 }
 
-// Run runs a cell of Python and calls emit, which may be nil, for each output.
+// Run runs a cell of Python, or of the kernel that it names, and calls emit, which may be nil, for each output.
 func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
+	if c.Kernel != "" {
+		in.KernelName = &c.Kernel
+	}
 	o, err := s.execute(ctx, in, c.Stateful, emit)
 	exit := map[string]int{cell.OK: 0, cell.Failed: 1, cell.TimedOut: cell.TimeoutCode}[o.status]
 	return cell.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err

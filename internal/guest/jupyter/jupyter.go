@@ -97,6 +97,7 @@ func New(c Config) *Service {
 	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
 		Name: "Jupyter", Field: "session_id", List: "GET /v1/jupyter/sessions", End: "DELETE /v1/jupyter/sessions/{session_id}",
 		Max: c.MaxSessions, Idle: c.Idle, Log: c.Log, OnEnd: endKernel,
+		Busy: func(ss *Session) bool { return ss.k != nil && time.Since(ss.k.SharedUse()) < ss.Idle() }, // by other clients, such as JupyterLab
 	})
 	s.life, s.end = context.WithCancel(context.Background())
 	s.specs.find = func(ctx context.Context) ([]kernel.Spec, error) {
@@ -126,7 +127,7 @@ func (s *Service) Ops() []op.Op {
 		op.New(op.Spec{Name: "jupyter_delete_session", Route: "DELETE /v1/jupyter/sessions/{session_id}", Tag: tag, SDK: "jupyter.delete_session", Destructive: true,
 			Doc: "Delete a session and its variables, even while a cell runs in it."}, s.DeleteSession),
 		op.New(op.Spec{Name: "jupyter_create_session", Route: "POST /v1/jupyter/sessions/create", Tag: tag, SDK: "jupyter.create_session",
-			Doc: "Create a session: a kernel that keeps variables between calls. An existing session is returned unchanged."}, s.CreateSession),
+			Doc: "Create a session: a kernel that keeps variables between calls. An existing session is returned unchanged, with a new kernel if its own has exited."}, s.CreateSession),
 	}
 }
 

@@ -29,7 +29,10 @@ type SessionInfo struct {
 	KernelName string  `json:"kernel_name" doc:"Kernel of the session"`
 	LastUsed   float64 `json:"last_used" doc:"Unix time in seconds"`
 	AgeSeconds int     `json:"age_seconds" doc:"Seconds since the session was created"`
-	State      string  `json:"state" enum:"idle,busy,stopped" doc:"busy while a cell runs; stopped if the kernel has exited, and the next call starts a new one"`
+	// Other Jupyter clients in the sandbox use the kernel, too.
+	ConnectionFile string `json:"connection_file,omitempty" doc:"File that tells Jupyter clients in the sandbox how to reach the kernel"`
+	PID            int    `json:"pid,omitempty" doc:"Process ID of the kernel"`
+	State          string `json:"state" enum:"idle,busy,stopped" doc:"busy while a cell runs; stopped if the kernel has exited, and the next call starts a new one"`
 }
 
 func (ss *Session) info() SessionInfo {
@@ -42,6 +45,9 @@ func (ss *Session) info() SessionInfo {
 		i.State = "busy"
 	case ss.k == nil || ss.k.Err() != nil:
 		i.State = "stopped"
+	}
+	if ss.k != nil && ss.k.Err() == nil {
+		i.ConnectionFile, i.PID = ss.k.ConnectionFile(), ss.k.PID()
 	}
 	return i
 }
@@ -196,6 +202,8 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 	out := CreateSessionOut{SessionID: ss.ID, KernelName: ss.spec.Name, Message: "The session already exists"}
 	if made {
 		out.Message = "The session was created"
+	}
+	if made || s.isStopped(ss) {
 		select {
 		case ss.turn <- struct{}{}:
 			_, err = s.ensureKernel(ctx, ss)
@@ -205,9 +213,18 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 		}
 	}
 	if err != nil {
-		s.remove(ss)
+		if made {
+			s.remove(ss)
+		}
 		return CreateSessionOut{}, err
 	}
 	op.Say(ctx, "%s", out.Message)
 	return out, nil
+}
+
+// isStopped reports whether the kernel of a session has exited.
+func (s *Service) isStopped(ss *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ss.k == nil || ss.k.Err() != nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,5 +158,70 @@ func TestKernelThatDoesNotStart(t *testing.T) {
 	}
 	if list, _ := s.ListSessions(t.Context(), op.None{}); len(list.Sessions) != 0 {
 		t.Errorf("got %+v, want len(list.Sessions) 0", list)
+	}
+}
+
+// TestCreateReplacesAKernelThatExited: other Jupyter clients restart kernels in this way, and find them by their file.
+func TestCreateReplacesAKernelThatExited(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	runIn(t, s, "a", "x = 1")
+	look := func() SessionInfo {
+		list, err := s.ListSessions(t.Context(), op.None{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list.Sessions["a"]
+	}
+	before := look()
+	if info, err := os.Stat(before.ConnectionFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("connection file: %v, %v; want one that only its user can read", info, err)
+	}
+	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the kernel has exited", func() bool { return look().State == "stopped" })
+	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("a")}); err != nil {
+		t.Fatal(err)
+	}
+	after := look()
+	if after.State != "idle" || after.PID == before.PID || after.ConnectionFile == before.ConnectionFile {
+		t.Errorf("before %+v, after %+v; want a new kernel", before, after)
+	}
+}
+
+// client is another Jupyter client in the sandbox.
+const client = `
+import sys
+from jupyter_client import BlockingKernelClient
+c = BlockingKernelClient(connection_file=sys.argv[1])
+c.load_connection_file()
+c.start_channels()
+c.wait_for_ready(timeout=60)
+reply = c.execute_interactive("theirs = ours + 1; print('sum', theirs)", timeout=60)
+print(reply["content"]["status"])
+`
+
+// TestOtherClientsShareTheKernel: as JupyterLab does, with variables in both directions; and what they use does not expire.
+func TestOtherClientsShareTheKernel(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	runIn(t, s, "a", "ours = 41")
+	s.mu.Lock()
+	ss, _ := s.sessions.Get("a")
+	k := ss.k
+	s.mu.Unlock()
+	if !k.SharedUse().IsZero() {
+		t.Errorf("used by others at %v, before anybody came", k.SharedUse())
+	}
+	res, err := s.Runner.Run(t.Context(), proc.Command{Path: filepath.Join(s.Venv, "bin", "python"), Args: []string{"-c", client, k.ConnectionFile()}})
+	if err != nil || !strings.Contains(string(res.Stdout), "sum 42") || !strings.Contains(string(res.Stdout), "ok") {
+		t.Fatalf("the other client: %v, %s %s", err, res.Stdout, res.Stderr)
+	}
+	if got := summarize(runIn(t, s, "a", "theirs").Outputs); !strings.Contains(got, "42") {
+		t.Errorf("got %s, want the variable of the other client", got)
+	}
+	if k.SharedUse().IsZero() {
+		t.Error("nobody has noticed the other client")
 	}
 }

@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -119,14 +120,31 @@ func kernelNames(list []kernel.Spec) []string {
 
 // Info describes the kernels and sessions.
 type Info struct {
-	DefaultKernel         string   `json:"default_kernel" doc:"Default kernel; empty if there is none"`
-	AvailableKernels      []string `json:"available_kernels" doc:"Installed kernels"`
-	ActiveSessions        int      `json:"active_sessions"`
-	SessionTimeoutSeconds int      `json:"session_timeout_seconds" doc:"Seconds after which an idle session expires; 0 means never"`
-	MaxSessions           int      `json:"max_sessions"`
-	Description           string   `json:"description"`
-	KernelDetection       string   `json:"kernel_detection" doc:"How the kernels were found, or why there is no Python kernel"`
-	WarmKernels           int      `json:"warm_kernels" doc:"Number of kernels started in advance"`
+	DefaultKernel         string       `json:"default_kernel" doc:"Default kernel; empty if there is none"`
+	AvailableKernels      []string     `json:"available_kernels" doc:"Installed kernels"`
+	ActiveSessions        int          `json:"active_sessions"`
+	SessionTimeoutSeconds int          `json:"session_timeout_seconds" doc:"Seconds after which an idle session expires; 0 means never"`
+	MaxSessions           int          `json:"max_sessions"`
+	Description           string       `json:"description"`
+	KernelDetection       string       `json:"kernel_detection" doc:"How the kernels were found, or why there is no Python kernel"`
+	WarmKernels           int          `json:"warm_kernels" doc:"Number of kernels started in advance"`
+	Kernels               []KernelInfo `json:"kernels" doc:"Details of the installed kernels"`
+}
+
+// KernelInfo describes an installed kernel.
+type KernelInfo struct {
+	Name          string `json:"name" doc:"Name of the kernel"`
+	DisplayName   string `json:"display_name" doc:"Name for people"`
+	Language      string `json:"language" doc:"Programming language"`
+	InterruptMode string `json:"interrupt_mode" doc:"How a cell is interrupted: signal or message"`
+}
+
+func describeKernels(list []kernel.Spec) []KernelInfo {
+	all := []KernelInfo{}
+	for _, spec := range list {
+		all = append(all, KernelInfo{spec.Name, spec.DisplayName, spec.Language, cmp.Or(spec.InterruptMode, "signal")})
+	}
+	return all
 }
 
 // Info inspects the machine.
@@ -139,7 +157,7 @@ func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 		AvailableKernels: kernelNames(list), SessionTimeoutSeconds: int(s.Idle.Seconds()), MaxSessions: s.MaxSessions,
 		Description:     "Jupyter kernels: a kernel for each call, or sessions that keep variables, with rich output as in a notebook.",
 		KernelDetection: "kernel specifications in Jupyter's data folders, and Python interpreters that have ipykernel",
-		WarmKernels:     s.pool.size(),
+		WarmKernels:     s.pool.size(), Kernels: describeKernels(list),
 	}
 	if err != nil {
 		i.KernelDetection = err.Error()

@@ -8,6 +8,7 @@ package page
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/film"
@@ -89,9 +90,5 @@ func reading(s op.Spec) op.Spec { s.ReadOnly = true; return s }
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	var list []op.Op
-	for _, part := range [][]op.Op{s.navigationOps(), s.actionOps(), s.readingOps(), s.tabOps(), s.stateOps(), s.networkOps()} {
-		list = append(list, part...)
-	}
-	return list
+	return slices.Concat(s.navigationOps(), s.actionOps(), s.readingOps(), s.tabOps(), s.stateOps(), s.networkOps())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -85,6 +86,7 @@ type clock struct {
 
 	mu    sync.Mutex
 	began time.Time
+	next  time.Time // when it looks at all sandboxes next; zero: now, or never
 }
 
 func (c *clock) begin(now time.Time) {
@@ -97,6 +99,28 @@ func (c *clock) started() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.began
+}
+
+// wakeFor makes the clock look again if a sandbox is due earlier than it would: looking at all of them for
+// every change of one would cost more with every sandbox.
+func (c *clock) wakeFor(b *Box) {
+	now := time.Now()
+	c.mu.Lock()
+	began, next := c.began, c.next
+	c.mu.Unlock()
+	b.mu.Lock()
+	at, _ := b.due(b.sb, began, now)
+	b.mu.Unlock()
+	if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		c.wake()
+	}
+}
+
+// plan notes when the clock looks next. While it looks that is unknown, so that nothing is missed.
+func (c *clock) plan(next time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next = next
 }
 
 // wake makes the clock look again.
@@ -119,7 +143,10 @@ func (c *clock) run(ctx context.Context) {
 		case <-timer.C:
 		case <-c.kick:
 		}
-		if next := c.tick(time.Now()); next.IsZero() {
+		c.plan(time.Time{})
+		next := c.tick(time.Now())
+		c.plan(next)
+		if next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(max(time.Until(next), time.Millisecond))
@@ -199,6 +226,7 @@ func (c *clock) settle(ctx context.Context, b *Box, expired bool) error {
 
 func (c *clock) delete(ctx context.Context, b *Box, why string) error {
 	f := c.fleet
+	f.SaveRecord(ctx, b.seen())
 	err := f.Provider.Delete(ctx, b.id)
 	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return err
@@ -235,6 +263,7 @@ func (c *clock) suspend(ctx context.Context, b *Box, sb sandbox.Sandbox) error {
 // sleep pauses or stops a sandbox, while requests wait.
 func (c *clock) sleep(ctx context.Context, b *Box, sb sandbox.Sandbox, policy sandbox.IdlePolicy) (err error) {
 	f := c.fleet
+	f.SaveRecord(ctx, sb)
 	if policy == sandbox.IdlePause {
 		err = f.Provider.Pause(ctx, b.id)
 	} else {
@@ -329,17 +358,24 @@ const maxAnswer = 4 << 20
 
 // ask asks the server inside; false if it has no answer.
 func (b *Box) ask(ctx context.Context, path string, answer any) bool {
+	body, ok := b.fetch(ctx, path, maxAnswer)
+	return ok && json.Unmarshal(body, answer) == nil
+}
+
+// fetch returns what the server inside replies to a question, if it is not longer than limit.
+func (b *Box) fetch(ctx context.Context, path string, limit int64) ([]byte, bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ServerHost+path, nil)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	res, err := b.transport.RoundTrip(req)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return false
+		return nil, false
 	}
-	return json.NewDecoder(http.MaxBytesReader(nil, res.Body, maxAnswer)).Decode(answer) == nil
+	body, err := io.ReadAll(http.MaxBytesReader(nil, res.Body, limit))
+	return body, err == nil
 }

@@ -72,16 +72,22 @@ func (d *directory) find(ctx context.Context, call *op.Call, name string) (sandb
 		sb, err := d.provider.Get(ctx, name)
 		return sb, fault.FromProvider(name, err)
 	}
-	owner := caller.Owner(ctx)
-	sb, err := d.findOwned(ctx, key{owner, name})
-	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound || !strings.HasPrefix(name, idPrefix) {
-		return sb, err
+	k := key{caller.Owner(ctx), name}
+	// Most requests name an ID. To look for a sandbox of that name first would cost more with every sandbox.
+	if strings.HasPrefix(name, idPrefix) && !d.knows(k) {
+		if sb, err := d.provider.Get(ctx, name); err == nil && (sb.Spec.Owner == k.owner || caller.IsAdmin(call)) {
+			return sb, nil
+		}
 	}
-	sb, gone := d.provider.Get(ctx, name)
-	if gone != nil || sb.Spec.Owner != owner && !caller.IsAdmin(call) {
-		return sandbox.Sandbox{}, err
-	}
-	return sb, nil
+	return d.findOwned(ctx, k)
+}
+
+// knows reports whether a name was seen.
+func (d *directory) knows(k key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.ids[k]
+	return known
 }
 
 // findOwned finds a sandbox by its owner and name.

@@ -10,10 +10,10 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +35,11 @@ type Secrets interface {
 	Provision(context.Context, sandbox.Sandbox) error
 }
 
+// Records keeps what sandboxes recorded of their activity.
+type Records interface {
+	Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map[int64][]byte)
+}
+
 // Observer is told what happens to the fleet.
 type Observer interface {
 	// Gone is called when a sandbox does not exist any more.
@@ -52,6 +57,9 @@ type Config struct {
 	Observer Observer
 	History  *history.Log
 	Tasks    *task.Group
+
+	// Records keeps what sandboxes recorded beyond their end; nil: nobody does.
+	Records Records
 
 	// WakeWait is how long a connection waits for a sleeping sandbox.
 	WakeWait time.Duration
@@ -219,7 +227,7 @@ func (f *Fleet) Observe(sb sandbox.Sandbox) {
 		f.directory.add(sb)
 	}
 	f.openEgress(b, sb)
-	f.clock.wake()
+	f.clock.wakeFor(b)
 }
 
 // Forget ends what runs for a sandbox that is gone.
@@ -296,8 +304,12 @@ func (f *Fleet) prune(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	exists := make(map[string]bool, len(list))
+	for _, sb := range list {
+		exists[sb.ID] = true
+	}
 	for _, b := range f.all() {
-		if !slices.ContainsFunc(list, func(sb sandbox.Sandbox) bool { return sb.ID == b.id }) {
+		if !exists[b.id] {
 			f.Forget(b.id)
 		}
 	}

@@ -25,6 +25,10 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 	host := fleet.ServerHost
 	out.Header.Del("X-Forwarded-Prefix")
 	out.Header.Del(op.AccessHeader)
+	out.Header.Del(op.CallerHeader)
+	if t.port == 0 { // what serves a port need not know
+		op.CallOf(r.In.Context()).SendCaller(out.Header)
+	}
 	out.Header.Del(headerPort) // a page of one port would name another
 	if op.CallOf(r.In.Context()).Reader {
 		out.Header.Set(op.AccessHeader, string(op.AccessRead))

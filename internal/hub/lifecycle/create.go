@@ -100,24 +100,24 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	return nil
 }
 
-// spec completes a request. The result shares nothing with the request, the
-// environment or the defaults.
-func (s *Service) spec(ctx context.Context, in CreateIn) (sandbox.Spec, error) {
-	defaults := s.Environments.Defaults()
+// findEnvironment returns the environment that a request names, or the default.
+func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) {
 	name := in.Environment
 	if name == "" {
-		name = defaults.Environment
+		name = s.Environments.Defaults().Environment
 		if in.Image != "" {
 			name = environment.Custom
 		}
 	}
-	env, err := s.Environments.Find(name)
+	return s.Environments.Find(name)
+}
+
+// spec completes a request. The result shares nothing with the request, the
+// environment or the defaults.
+func (s *Service) spec(ctx context.Context, env environment.Environment, in CreateIn) (sandbox.Spec, error) {
+	spec, err := env.Spec(s.Environments.Defaults())
 	if err != nil {
-		return sandbox.Spec{}, err
-	}
-	spec, err := env.Spec(defaults)
-	if err != nil {
-		return spec, fmt.Errorf("environment %q: %w", name, err)
+		return spec, fmt.Errorf("environment %q: %w", env.Name, err)
 	}
 	spec.Name, spec.Owner = in.Name, caller.Owner(ctx)
 	if in.Image, err = imageref.Resolve(spec.Owner, in.Image); err != nil {
@@ -206,8 +206,18 @@ func (s *Service) Make(ctx context.Context, in CreateIn) (sandbox.Sandbox, error
 
 // MakeWith creates a sandbox whose Spec change completes.
 func (s *Service) MakeWith(ctx context.Context, in CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+	env, err := s.findEnvironment(in)
+	if err != nil {
+		s.created(1, "refused")
+		return sandbox.Sandbox{}, err
+	}
+	return s.MakeFrom(ctx, env, in, change)
+}
+
+// MakeFrom creates a sandbox of an environment that need not be in the catalog.
+func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
 	began := time.Now()
-	spec, err := s.spec(ctx, in)
+	spec, err := s.spec(ctx, env, in)
 	if err == nil {
 		change(&spec)
 		err = fault.FromProvider("", spec.Validate())

@@ -29,7 +29,12 @@ func TestImages(t *testing.T) {
 	for _, c := range []struct{ inEnv, inImage, env, image string }{
 		{"", "", "aio", "base:1"}, {"", "my:2", "custom", "my:2"}, {"aio", "my:2", "aio", "my:2"},
 	} {
-		spec, err := s.spec(t.Context(), CreateIn{Environment: c.inEnv, Image: c.inImage})
+		in := CreateIn{Environment: c.inEnv, Image: c.inImage}
+		env, err := s.findEnvironment(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := s.spec(t.Context(), env, in)
 		if err != nil || spec.Environment != c.env || spec.Image != c.image {
 			t.Errorf("%q with image %q: got %q %q %v, want %q %q", c.inEnv, c.inImage, spec.Environment, spec.Image, err, c.env, c.image)
 		}

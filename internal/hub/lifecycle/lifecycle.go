@@ -7,6 +7,7 @@ package lifecycle
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -33,6 +34,7 @@ type Fleet interface {
 	Connections(sandbox.Sandbox) []egress.Record
 	OpenRequests(sandbox.Sandbox) int
 	Glance(ctx context.Context, sb sandbox.Sandbox, width int) fleet.Glance
+	SaveRecord(ctx context.Context, sb sandbox.Sandbox)
 }
 
 // Quota reserves room for sandboxes.
@@ -54,6 +56,8 @@ type Config struct {
 	Secrets      Secrets
 	Environments *environment.Catalog
 	History      *history.Log
+	// Warm returns how many sandboxes of each environment are ready to be handed out; nil: there are none.
+	Warm func() map[string]int
 
 	// MaxTimeout and MaxIdleTimeout bound what may be asked for.
 	MaxTimeout, MaxIdleTimeout time.Duration
@@ -147,6 +151,7 @@ func (s *Service) Delete(ctx context.Context, in NameIn) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	s.Fleet.SaveRecord(ctx, sb)
 	if err := s.Provider.Delete(ctx, sb.ID); err != nil {
 		return "", fault.FromProvider(in.Name, err)
 	}
@@ -224,7 +229,7 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (Object, error) {
 	if in.ToDisk {
 		saver, ok := s.Provider.(sandbox.Saver)
 		if a := s.Provider.Abilities(); ok && a.PauseToDisk {
-			return s.Change(ctx, in.Name, saver.PauseToDisk)
+			return s.suspend(ctx, in.Name, saver.PauseToDisk)
 		}
 		if _, err := s.Fleet.Find(ctx, in.Name); err != nil {
 			return Object{}, err
@@ -232,7 +237,7 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (Object, error) {
 		return Object{}, op.Errorf(op.Invalid, "to_disk: provider %s cannot write the processes of a sandbox to disk here, which takes gVisor (runsc) and a hub with root; "+
 			"pause it without to_disk to keep it in memory, or stop it to keep its disk only", s.Provider.Abilities().Provider)
 	}
-	return s.Change(ctx, in.Name, s.Provider.Pause)
+	return s.suspend(ctx, in.Name, s.Provider.Pause)
 }
 
 // Resume resumes a sandbox.
@@ -242,12 +247,20 @@ func (s *Service) Resume(ctx context.Context, in NameIn) (Object, error) {
 
 // Stop stops a sandbox.
 func (s *Service) Stop(ctx context.Context, in NameIn) (Object, error) {
-	return s.Change(ctx, in.Name, s.Provider.Stop)
+	return s.suspend(ctx, in.Name, s.Provider.Stop)
 }
 
 // Start starts a sandbox.
 func (s *Service) Start(ctx context.Context, in NameIn) (Object, error) {
 	return s.Change(ctx, in.Name, func(ctx context.Context, id string) error { return s.Fleet.Start(ctx, id, s.Provider.Start) })
+}
+
+// suspend puts a sandbox to sleep, after its record was saved: who sleeps cannot be asked for it.
+func (s *Service) suspend(ctx context.Context, name string, do func(ctx context.Context, id string) error) (Object, error) {
+	if sb, err := s.Fleet.Find(ctx, name); err == nil {
+		s.Fleet.SaveRecord(ctx, sb)
+	}
+	return s.Change(ctx, name, do)
 }
 
 // Change brings a sandbox into another state and shows it.
@@ -286,13 +299,28 @@ type Info struct {
 	Version   string            `json:"version"`
 	Abilities sandbox.Abilities `json:"abilities" doc:"What the provider supports on this machine, and what is missing"`
 	Fault     string            `json:"environments_fault,omitempty" doc:"What is wrong with the environments file"`
+	Pools     []Pool            `json:"pools,omitempty" doc:"Warm pools, for admins: how fast others use them up is not for tenants"`
+}
+
+// Pool is the warm sandboxes of an environment.
+type Pool struct {
+	Environment string `json:"environment" doc:"Name of the environment"`
+	Size        int    `json:"size" doc:"Number of sandboxes to keep ready"`
+	Ready       int    `json:"ready" doc:"Number of sandboxes that are ready now"`
 }
 
 // Info shows what the hub can do.
-func (s *Service) Info(context.Context, op.None) (Info, error) {
+func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	i := Info{Version: s.Version, Abilities: s.Provider.Abilities()}
 	if err := s.Environments.Fault(); err != nil {
 		i.Fault = err.Error()
+	}
+	if s.Warm != nil && caller.IsAdmin(op.CallOf(ctx)) {
+		ready := s.Warm()
+		for name, w := range s.Environments.Warm() {
+			i.Pools = append(i.Pools, Pool{name, w.Size, ready[name]})
+		}
+		slices.SortFunc(i.Pools, func(a, b Pool) int { return strings.Compare(a.Environment, b.Environment) })
 	}
 	return i, nil
 }

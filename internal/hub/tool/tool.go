@@ -388,6 +388,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, sandbox.ErrState
 		}
 	}
+	r = r.Clone(r.Context())
+	op.CallOf(r.Context()).SendCaller(r.Header)
 	res, err := t.box.RoundTrip(r)
 	if buffer, ok := r.Context().Value(bufferKey{}).(Buffer); ok && err == nil {
 		res.Body = &counted{res.Body, buffer}

@@ -26,6 +26,7 @@ type TailIn struct {
 	Sandbox string  `query:"sandbox" default:"" doc:"Only lines about this sandbox, by name or ID"`
 	Log     string  `query:"log" default:"all" enum:"all,changes,requests" doc:"Which log: of changes, of requests that changed nothing in the hub itself, or both"`
 	User    string  `query:"user" default:"" doc:"Only lines of this tenant"`
+	Search  string  `query:"q" default:"" doc:"Only lines that contain this text, such as the name of an operation or a status"`
 	Minutes float64 `query:"minutes" default:"0" minimum:"0" doc:"Only lines of the last minutes; 0 for all"`
 	Lines   int     `query:"lines" default:"1000" minimum:"0" maximum:"100000" doc:"Maximum number of lines, the latest ones; 0 for all"`
 	Follow  bool    `query:"follow" default:"false" doc:"Continue with new lines as they are written"`
@@ -54,7 +55,7 @@ func (r *Recorder) Tail(ctx context.Context, in TailIn, send func(op.Event) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.Life, cancel)()
-	f := audit.Filter{Sandbox: in.Sandbox, Tenant: in.User}
+	f := audit.Filter{Sandbox: in.Sandbox, Tenant: in.User, Text: in.Search}
 	if in.Minutes > 0 {
 		f.Since = time.Now().Add(-time.Duration(in.Minutes * float64(time.Minute)))
 	}

@@ -82,23 +82,6 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box], find func(
 	return p.start(ctx, row, stages)
 }
 
-// runner makes containers and takes them through their lives. It knows nothing of other
-// sandboxes.
-// engineTime bounds one call to the engine, which a busy machine answers slowly.
-// steady is a context for calls to the engine that must not be cut short: it could carry
-// them out after we have given up.
-// makeContainer creates the container of the next generation, without starting it.
-// explain turns an error of the engine into one of ours where the caller can act on it.
-// capabilities are those that root inside keeps: what package managers and sudo need.
-// Without them, it is still root of its own files.
-// Sizes of what is in memory.
-// resources are the limits of a spec.
-// command is what runs: the spec's, the image's own if the spec names the port which that
-// serves, or else ours.
-// switchesUser reports whether the program runs as the sandbox's user.
-// baseEnv is the environment of every sandbox.
-// userEnv is that of programs which run as the sandbox's user.
-// writePlan tells the first process what to run.
 // start starts the container and waits until the server is ready. If it fails, the
 // container is stopped.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []sandbox.Stage) error {
@@ -118,6 +101,11 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []s
 	began := time.Now()
 	if _, err := p.engine.ContainerStart(call, b.rec.Container, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start container: %w", explain(err))
+	}
+	if b.rec.Relimit {
+		if err := p.runner.limit(ctx, b, b.rec.Sandbox.Spec); err != nil {
+			return errors.Join(err, p.runner.halt(ctx, b, 0))
+		}
 	}
 	stages = append(stages, sandbox.Stage{Name: "start", Took: time.Since(began)})
 	began = time.Now()
@@ -154,6 +142,3 @@ func (p *Provider) scrap(ctx context.Context, row *sandbox.Row[*box]) error {
 	row.Remove()
 	return nil
 }
-
-// removePause is the pause between attempts to remove a container that is being removed.
-// removeContainer removes a container, and returns when it is gone.

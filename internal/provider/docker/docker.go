@@ -195,39 +195,6 @@ func (p *Provider) Close() error {
 	return p.end
 }
 
-// askEngine returns what sandboxes of this engine can do.
-func (r *runner) askEngine(ctx context.Context) (sandbox.Abilities, error) {
-	if _, err := r.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		return sandbox.Abilities{}, fmt.Errorf("connect to the Docker engine at %s: %w; start it, or set its socket", r.engine.DaemonHost(), err)
-	}
-	got, err := r.engine.Info(ctx, client.InfoOptions{})
-	if err != nil {
-		return sandbox.Abilities{}, fmt.Errorf("ask the Docker engine: %w", err)
-	}
-	info := got.Info
-	if info.OSType != "" && info.OSType != "linux" {
-		return sandbox.Abilities{}, fmt.Errorf("the Docker engine runs %s containers; Linux is required", info.OSType)
-	}
-	a := sandbox.Abilities{Provider: "docker", Pause: true, Stop: true, AnyPort: true, Image: true, Volume: true, Egress: true,
-		Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Isolation: []string{Kind}, Limits: []string{"files"}, MaxMemory: info.MemTotal}
-	for name, has := range map[string]bool{"cpu": info.CPUCfsQuota, "memory": info.MemoryLimit, "pids": info.PidsLimit} {
-		if has {
-			a.Limits = append(a.Limits, name)
-		} else {
-			a.Missing = append(a.Missing, "the engine cannot limit "+name+" on this machine")
-		}
-	}
-	slices.Sort(a.Limits)
-	tier := "container: programs reach neither the host nor other sandboxes and have no network but the hub's proxy; they share the host's kernel, so a bug in it that they can reach is a way out"
-	if !slices.ContainsFunc(info.SecurityOptions, func(s string) bool { return strings.Contains(s, "name=userns") || strings.Contains(s, "name=rootless") }) {
-		a.Missing = append(a.Missing, "root inside a sandbox is root of the host without most of its capabilities; set userns-remap in the engine's configuration to map it to another user")
-	}
-	a.Tiers = []string{tier}
-	a.Missing = append(a.Missing, "disk limits are not enforced", "a sandbox cannot be exported as an image", "a sandbox cannot be paused to disk: pause keeps its processes in memory, stop keeps its disk only")
-	slices.Sort(a.Missing)
-	return a, nil
-}
-
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	a := p.abilities

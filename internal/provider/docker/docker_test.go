@@ -101,24 +101,25 @@ func startDying(t *testing.T, does plan) (out io.Reader, kill func()) {
 type rig struct {
 	*cluster.Engine
 	programs map[string]string
+	outlived bool // by its containers, when it is started again
 }
 
 const tinyImage = "cove-test/tiny:1"
 
-func newRig(t *testing.T) rig {
+func newRig(t *testing.T, e *cluster.Engine) rig {
 	t.Helper()
-	r := rig{Engine: cluster.StartDocker(t), programs: map[string]string{}}
+	r := rig{Engine: e, programs: map[string]string{}}
 	dir := t.TempDir()
 	for name, source := range map[string]string{"cove-container": "../../../cmd/cove-container", "payload": "../providertest/testdata/serve"} {
 		r.programs[name] = filepath.Join(dir, name)
 		testenv.Build(t, map[string]string{r.programs[name]: source})
 	}
-	r.Run(t, tinyRoot(t), "import", "-", tinyImage)
+	r.Run(t, tinyRoot(t, ""), "import", "-", tinyImage)
 	return r
 }
 
-// tinyRoot is a root filesystem with a user and a shell.
-func tinyRoot(t *testing.T) io.Reader {
+// tinyRoot is a root filesystem with a user and a shell, different for each mark.
+func tinyRoot(t *testing.T, mark string) io.Reader {
 	t.Helper()
 	testenv.Need(t, "busybox")
 	path, err := exec.LookPath("busybox")
@@ -137,7 +138,7 @@ func tinyRoot(t *testing.T) io.Reader {
 	}{
 		{"bin/sh", string(shell), 0},
 		{"etc/passwd", "root:x:0:0::/root:/bin/sh\ngem:x:1000:1000::/home/gem:/bin/sh\n", 0}, {"etc/group", "root:x:0:\ngem:x:1000:\n", 0},
-		{"home/", "", 0}, {"home/gem/", "", 1000}, {"tmp/", "", 1000}, {"run/", "", 0},
+		{"home/", "", 0}, {"home/gem/", "", 1000}, {"tmp/", "", 1000}, {"run/", "", 0}, {"etc/mark", mark, 0},
 	} {
 		h := &tar.Header{Name: f.name, Mode: 0o755, Size: int64(len(f.text)), Uid: f.owner, Gid: f.owner, Typeflag: tar.TypeReg}
 		if strings.HasSuffix(f.name, "/") {
@@ -176,7 +177,16 @@ func (r rig) left(t *testing.T, cfg docker.Config) (left []string) {
 // TestDocker runs everything on one engine.
 func TestDocker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, cluster.StartDocker(t))
+	t.Run("provider", func(t *testing.T) { testProvider(t, r) })
+	t.Run("guard", func(t *testing.T) { testGuard(t, r) })
+}
+
+// TestPodman runs the same on Podman's service.
+func TestPodman(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, cluster.StartPodman(t))
+	r.outlived = true
 	t.Run("provider", func(t *testing.T) { testProvider(t, r) })
 	t.Run("guard", func(t *testing.T) { testGuard(t, r) })
 }

@@ -98,6 +98,13 @@ func (p *Provider) followOnce(ctx context.Context) error {
 	for _, id := range p.runner.exits.ids() {
 		p.runner.exits.tell(id)
 	}
+	created, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: p.own().Add("status", string(engine.StateCreated))})
+	if err != nil {
+		return err
+	}
+	for _, c := range created.Items {
+		p.runner.removeStray(ctx, p.table, c.ID, c.Labels[labelID])
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,7 +115,11 @@ func (p *Provider) followOnce(ctx context.Context) error {
 			switch m.Action {
 			case events.ActionDie:
 				p.runner.exits.tell(m.Actor.ID)
-			case events.ActionDestroy, events.ActionStart, events.ActionPause, events.ActionUnPause:
+			case events.ActionCreate:
+				p.table.Go(func(ctx context.Context) { p.runner.removeStray(ctx, p.table, m.Actor.ID, m.Actor.Attributes[labelID]) })
+				continue
+			case events.ActionStart, events.ActionPause, events.ActionUnPause:
+			case events.ActionDestroy, events.ActionRemove: // Docker's word and Podman's
 			default:
 				continue
 			}
@@ -117,6 +128,23 @@ func (p *Provider) followOnce(ctx context.Context) error {
 				p.table.Go(func(ctx context.Context) { p.refresh(ctx, id) })
 			}
 		}
+	}
+}
+
+// removeStray removes a container that was created for a sandbox that is not in the table: its hub was
+// killed meanwhile, and the engine has finished what it was asked for. One that has run is left
+// alone.
+func (r *runner) removeStray(ctx context.Context, table *sandbox.Table[*box], container, id string) {
+	if _, err := table.Get(id); id == "" || !errors.Is(err, sandbox.ErrNotFound) { // without an ID, it is someone else's, of the image of a snapshot
+		return
+	}
+	got, err := r.engine.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
+	if err != nil || got.Container.State == nil || got.Container.State.Status != engine.StateCreated {
+		return
+	}
+	r.cfg.Log.Warn("removing a container that a killed hub has asked for", "container", container, "sandbox", id)
+	if err := r.removeContainer(ctx, container); err != nil {
+		r.cfg.Log.Error("cannot remove a container that nobody uses; the next start of the hub tries again", "container", container, "error", err)
 	}
 }
 
@@ -257,7 +285,7 @@ func (p *Provider) adoptOne(ctx context.Context, id string, containers []engine.
 	}
 	b.rec.Sandbox.State, b.rec.Sandbox.Message = trueState(b.rec.Sandbox, got.Container.State)
 	if lost { // the sockets, too: nobody can reach what still runs
-		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed, "the hub lost its connection to it; start it again"
+		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed, "the hub lost its connection to it, and its environment variables; set them and start it again"
 		if err := errors.Join(b.makeFolders(), b.save(), p.runner.halt(ctx, b, p.cfg.StopGrace)); err != nil {
 			return err
 		}

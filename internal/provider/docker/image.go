@@ -2,10 +2,12 @@ package docker
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +26,8 @@ type base struct {
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Workdir string   `json:"workdir,omitempty"`
+	// Checked says that the image has a health check, which must not run.
+	Checked bool `json:"checked,omitempty"`
 	// Committed says that the disk began with one that we committed.
 	Committed bool `json:"committed,omitempty"`
 }
@@ -47,15 +51,19 @@ type images struct {
 	reserved map[string]bool // tags of snapshots that are being taken
 }
 
+// digestOf is the part of an image's ID that every answer of an engine has.
+func digestOf(id string) string { return strings.TrimPrefix(id, "sha256:") }
+
 func (i *images) pin(id string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.pins[id]++
+	i.pins[digestOf(id)]++
 }
 
 func (i *images) unpin(id string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	id = digestOf(id)
 	if i.pins[id]--; i.pins[id] <= 0 {
 		delete(i.pins, id)
 	}
@@ -64,7 +72,7 @@ func (i *images) unpin(id string) {
 func (i *images) pinned(id string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.pins[id] > 0
+	return i.pins[digestOf(id)] > 0
 }
 
 // reserve reports whether nobody else is taking a snapshot of that tag.
@@ -123,6 +131,7 @@ func (i *images) findImage(ctx context.Context, name string) (source, error) {
 	src := source{Image: got.ID, Base: base{Image: name}}
 	if c := got.Config; c != nil {
 		src.Base.Command, src.Base.Env, src.Base.Workdir = slices.Concat(c.Entrypoint, c.Cmd), c.Env, c.WorkingDir
+		src.Base.Checked = c.Healthcheck != nil && len(c.Healthcheck.Test) > 0
 	}
 	return src, nil
 }
@@ -154,23 +163,43 @@ func (i *images) commit(ctx context.Context, b *box, tag string, labels map[stri
 	defer cancel()
 	from := b.rec.Base
 	from.Committed = true
-	origin, err := json.Marshal(from)
+	origin, err := encodeLabel(from)
 	if err != nil {
 		return "", err
 	}
-	// The labels of the container are inherited; they describe the sandbox, with its secrets.
-	all := map[string]string{labelHub: i.instance, labelBase: string(origin), labelSandbox: "", labelID: "", labelName: "", labelOwner: "", labelSnapshot: ""}
-	for k, v := range labels {
-		all[k] = v
+	// The labels of the container are inherited; they describe the sandbox.
+	all := map[string]string{labelHub: i.instance, labelBase: origin, labelSandbox: "", labelID: "", labelName: "", labelOwner: "", labelSnapshot: ""}
+	maps.Copy(all, labels)
+	changes := []string{} // not all engines look at the labels of a configuration
+	for k, v := range all {
+		changes = append(changes, "LABEL "+k+"="+v)
 	}
 	i.making.RLock()
 	defer i.making.RUnlock()
-	made, err := i.engine.ContainerCommit(call, b.rec.Container, client.ContainerCommitOptions{Reference: tag, Comment: "cove", Config: &engine.Config{Labels: all}})
+	made, err := i.engine.ContainerCommit(call, b.rec.Container, client.ContainerCommitOptions{Reference: tag, Comment: "cove", Changes: changes, Config: &engine.Config{}})
 	if err != nil {
 		return "", fmt.Errorf("commit container: %w", err)
 	}
 	i.pin(made.ID)
 	return made.ID, nil
+}
+
+// encodeLabel writes a value as an image's label: engines read quotes and spaces in different ways.
+func encodeLabel(v any) (string, error) {
+	data, err := json.Marshal(v)
+	return base64.RawURLEncoding.EncodeToString(data), err
+}
+
+// decodeLabel reads a value of encodeLabel, or plain JSON, as images of earlier releases have it.
+func decodeLabel(label string, v any) error {
+	if strings.HasPrefix(label, "{") {
+		return json.Unmarshal([]byte(label), v)
+	}
+	data, err := base64.RawURLEncoding.DecodeString(label)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
 }
 
 // collect removes images of ours that nothing uses.
@@ -179,13 +208,13 @@ func (i *images) collect(ctx context.Context) {
 	defer cancel()
 	i.making.Lock()
 	defer i.making.Unlock()
-	list, err := i.engine.ImageList(ctx, client.ImageListOptions{Filters: i.own().Add("dangling", "true")})
+	list, err := i.engine.ImageList(ctx, client.ImageListOptions{Filters: i.own()})
 	if err != nil {
 		i.cfg.Log.Warn("cannot list unused images; the next deletion tries again", "error", err)
 		return
 	}
 	for _, img := range list.Items {
-		if i.pinned(img.ID) || slices.ContainsFunc(img.RepoTags, func(t string) bool { return !strings.Contains(t, "<none>") }) {
+		if i.pinned(img.ID) || slices.ContainsFunc(img.RepoTags, i.isNameInUse) {
 			continue
 		}
 		_, err := i.engine.ImageRemove(ctx, img.ID, client.ImageRemoveOptions{PruneChildren: true})

@@ -17,6 +17,7 @@ const (
 	boxesName   = "containers" // a folder for each sandbox
 	binName     = "bin"        // the programs that are injected
 	recordName  = "record.json"
+	seccompName = "seccomp.json"
 	hubName     = "hub"     // container.HubDir
 	controlName = "control" // container.ControlDir
 	initProgram = "cove-container"
@@ -43,6 +44,8 @@ type record struct {
 	Generation int    `json:"generation,omitempty"`
 	Base       base   `json:"base"`
 	From       string `json:"from,omitempty"` // the snapshot its disk started from
+	// Relimit says that the container has other limits than the sandbox whenever it starts.
+	Relimit bool `json:"relimit,omitempty"`
 }
 
 // box is a sandbox; only who has acquired its row uses it.

@@ -22,18 +22,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
+// runner makes containers and takes them through their lives. It knows nothing of other
+// sandboxes.
 type runner struct {
 	*session
-	volumes *volumes
-	exits   exits
+	volumes  *volumes
+	exits    exits
+	security []string // options of all containers, in the engine's words
 }
 
+// engineTime bounds one call to the engine, which a busy machine answers slowly.
 const engineTime = 5 * time.Minute
 
+// steady is a context for calls to the engine that must not be cut short: it could carry
+// them out after we have given up.
 func steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), engineTime)
 }
 
+// makeContainer creates the container of the next generation, without starting it.
 func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -41,7 +48,9 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	call, cancel := steady(ctx)
 	defer cancel()
 	sb := b.rec.Sandbox
-	kept, err := json.Marshal(sandbox.Sandbox{ID: sb.ID, Spec: sb.Spec, Created: sb.Created})
+	known := sandbox.Sandbox{ID: sb.ID, Spec: sb.Spec, Created: sb.Created}
+	known.Spec.Env = nil // it may hold secrets, which engines show and copy into the images of snapshots
+	kept, err := json.Marshal(known)
 	if err != nil {
 		return err
 	}
@@ -52,8 +61,11 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	cfg := &engine.Config{
 		Image: src.Image, Hostname: sb.Spec.Name, WorkingDir: "/",
 		Entrypoint: []string{filepath.Join(isolate.Programs, initProgram)}, Cmd: []string{},
-		Healthcheck: &engine.HealthConfig{Test: []string{"NONE"}}, StopSignal: "SIGTERM",
-		Labels: map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name, labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
+		StopSignal: "SIGTERM",
+		Labels:     map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name, labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
+	}
+	if src.Base.Checked { // only then: Podman makes a timer of systemd even for no check
+		cfg.Healthcheck = &engine.HealthConfig{Test: []string{"NONE"}}
 	}
 	if r.switchesUser(sb.Spec, src.Base) {
 		cfg.User = "0:0" // the first process becomes the sandbox's user
@@ -66,6 +78,7 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	return nil
 }
 
+// explain turns an error of the engine into one of ours where the caller can act on it.
 func explain(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "bind source path does not exist"):
@@ -76,8 +89,19 @@ func explain(err error) error {
 	return err
 }
 
+// capabilities are those that root inside keeps: what package managers and sudo need.
+// Without them, it is still root of its own files.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE"}
 
+// masked are the paths that a container cannot read: those that engines hide, and others that
+// tell about the whole machine.
+var masked = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware",
+	"/proc/buddyinfo", "/proc/cmdline", "/proc/locks", "/proc/pressure", "/proc/schedstat", "/proc/softirqs", "/proc/vmstat", "/proc/zoneinfo",
+}
+
+// Sizes of what is in memory.
 const (
 	shmSize    = 1 << 30 // Chromium needs much; it counts as the sandbox's memory
 	socketSize = 1 << 20
@@ -86,17 +110,14 @@ const (
 func (r *runner) hostConfig(b *box) *engine.HostConfig {
 	spec := b.rec.Sandbox.Spec
 	h := &engine.HostConfig{
-		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize, Resources: r.resources(spec),
+		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize, Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
-		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=0755,uid=%d,gid=%d", socketSize, isolate.UID, isolate.GID)},
+		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
 			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: container.HubDir, ReadOnly: true},
 			{Type: mount.TypeBind, Source: filepath.Join(b.dir, controlName), Target: container.ControlDir},
 		},
-	}
-	if r.cfg.Seccomp != "" {
-		h.SecurityOpt = append(h.SecurityOpt, "seccomp="+r.cfg.Seccomp)
 	}
 	if spec.NoRoot {
 		h.SecurityOpt = append(h.SecurityOpt, "no-new-privileges")
@@ -108,20 +129,29 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 	return h
 }
 
+// socketMode is the mode of the folder of the server's socket. It belongs to root, because not every engine can give a tmpfs
+// to a user: the first process does.
+func (r *runner) socketMode(b *box) string {
+	if r.switchesUser(b.rec.Sandbox.Spec, b.rec.Base) {
+		return "0755"
+	}
+	return "1777" // the first process is whatever user the image says
+}
+
+// resources are the limits of a spec that the engine enforces. The first process limits open files, because with any such limit
+// Podman sets another, which the machine may forbid.
 func (r *runner) resources(spec sandbox.Spec) engine.Resources {
 	want, d := spec.Resources, r.cfg.Defaults
 	memory := cmp.Or(want.MemoryLimit, max(d.MemoryLimit, want.Memory))
 	pids := cmp.Or(want.Pids, d.Pids)
-	out := engine.Resources{
+	return engine.Resources{
 		CPUShares: cmp.Or(want.CPU, d.CPU) * 1024 / 1000, NanoCPUs: cmp.Or(want.CPULimit, d.CPULimit) * 1_000_000,
 		Memory: memory, MemorySwap: memory, MemoryReservation: want.Memory, PidsLimit: &pids,
 	}
-	if files := cmp.Or(want.Files, d.Files); files > 0 {
-		out.Ulimits = []*engine.Ulimit{{Name: "nofile", Soft: files, Hard: files}}
-	}
-	return out
 }
 
+// command is what runs: the spec's, the image's own if the spec names the port which that
+// serves, or else ours.
 func (r *runner) command(spec sandbox.Spec, from base) (command []string, ours bool) {
 	switch {
 	case len(spec.Command) > 0:
@@ -134,11 +164,13 @@ func (r *runner) command(spec sandbox.Spec, from base) (command []string, ours b
 	return slices.Concat(command, spec.Args), ours
 }
 
+// switchesUser reports whether the program runs as the sandbox's user.
 func (r *runner) switchesUser(spec sandbox.Spec, from base) bool {
 	_, ours := r.command(spec, from)
 	return ours
 }
 
+// baseEnv is the environment of every sandbox.
 func baseEnv() map[string]string {
 	return map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -146,6 +178,7 @@ func baseEnv() map[string]string {
 	}
 }
 
+// userEnv is that of programs which run as the sandbox's user.
 func userEnv() map[string]string {
 	return map[string]string{
 		"HOME": isolate.Home, "USER": isolate.User, "LOGNAME": isolate.User,
@@ -154,6 +187,7 @@ func userEnv() map[string]string {
 	}
 }
 
+// writePlan tells the first process what to run.
 func (r *runner) writePlan(b *box) error {
 	spec, from := b.rec.Sandbox.Spec, b.rec.Base
 	command, ours := r.command(spec, from)
@@ -185,10 +219,11 @@ func (r *runner) writePlan(b *box) error {
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
 	}
-	plan := container.Plan{Command: command, Workdir: workdir, SwitchUser: ours}
+	plan := container.Plan{Command: command, Workdir: workdir, SwitchUser: ours, Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		plan.Env = append(plan.Env, k+"="+env[k])
 	}
+	plan.Volumes = []string{filepath.Dir(isolate.ServerSocket)}
 	for _, v := range spec.Volumes {
 		if !v.ReadOnly {
 			plan.Volumes = append(plan.Volumes, v.Target)
@@ -216,8 +251,10 @@ func (r *runner) removeFiles(ctx context.Context, b *box) error {
 	return nil
 }
 
+// removePause is the pause between attempts to remove a container that is being removed.
 const removePause = 20 * time.Millisecond
 
+// removeContainer removes a container, and returns when it is gone.
 func (r *runner) removeContainer(ctx context.Context, name string) error {
 	for {
 		_, err := r.engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +27,21 @@ func (i *images) snapshotTag(owner, name string) string {
 
 func (i *images) snapshotRepository() string { return "cove-" + i.instance + "/" }
 
+// isSnapshot reports whether one of the tags of an image is a snapshot's.
+func (i *images) isSnapshot(tags []string) bool {
+	return slices.ContainsFunc(tags, func(t string) bool { return strings.Contains(t, i.snapshotRepository()) })
+}
+
+// deletedTag names an image that lost its snapshot's name.
+func (i *images) deletedTag(id string) string { return i.deletedRepository() + digestOf(id) }
+
+func (i *images) deletedRepository() string { return "cove-" + i.instance + "-deleted:" }
+
+// isNameInUse reports whether a tag is a snapshot's or someone else's: an image that is built from a snapshot has our labels, too.
+func (i *images) isNameInUse(tag string) bool {
+	return !strings.Contains(tag, "<none>") && !strings.Contains(tag, i.deletedRepository())
+}
+
 // findSnapshot finds an owner's snapshot, and pins its image.
 func (i *images) findSnapshot(ctx context.Context, owner, name string) (src source, info sandbox.Snapshot, err error) {
 	missing := fmt.Errorf("%w: %q", sandbox.ErrNoSnapshot, name)
@@ -48,7 +62,7 @@ func (i *images) findSnapshot(ctx context.Context, owner, name string) (src sour
 		return src, info, missing
 	}
 	src = source{Image: got.ID, From: name}
-	if err := errors.Join(json.Unmarshal([]byte(got.Config.Labels[labelSnapshot]), &info), json.Unmarshal([]byte(got.Config.Labels[labelBase]), &src.Base)); err != nil {
+	if err := errors.Join(decodeLabel(got.Config.Labels[labelSnapshot], &info), decodeLabel(got.Config.Labels[labelBase], &src.Base)); err != nil {
 		return src, info, fmt.Errorf("read the labels of snapshot %q: %w", name, err)
 	}
 	if info.Owner != owner || info.Name != name {
@@ -84,11 +98,11 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 		return sandbox.Snapshot{}, err
 	}
 	// The size is known only to the image, whose labels cannot change.
-	kept, err := json.Marshal(info)
+	kept, err := encodeLabel(info)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	img, err := p.images.commit(ctx, b, tag, map[string]string{labelSnapshot: string(kept)})
+	img, err := p.images.commit(ctx, b, tag, map[string]string{labelSnapshot: kept})
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -127,8 +141,7 @@ func (p *Provider) Snapshots(ctx context.Context, owner string) ([]sandbox.Snaps
 	all := []sandbox.Snapshot{}
 	for _, img := range list.Items {
 		var info sandbox.Snapshot
-		if !slices.ContainsFunc(img.RepoTags, func(t string) bool { return strings.Contains(t, p.images.snapshotRepository()) }) ||
-			json.Unmarshal([]byte(img.Labels[labelSnapshot]), &info) != nil || owner != "" && owner != info.Owner {
+		if !p.images.isSnapshot(img.RepoTags) || decodeLabel(img.Labels[labelSnapshot], &info) != nil || owner != "" && owner != info.Owner {
 			continue
 		}
 		if info.Size, err = p.images.layerSize(ctx, img.ID); err != nil {
@@ -157,15 +170,28 @@ func (p *Provider) DeleteSnapshot(ctx context.Context, owner, name string) error
 	if err != nil {
 		return err
 	}
-	call, cancel := steady(ctx)
-	defer cancel()
-	_, err = p.engine.ImageRemove(call, p.images.snapshotTag(owner, name), client.ImageRemoveOptions{Force: true})
+	err = p.images.untag(ctx, src.Image, p.images.snapshotTag(owner, name))
 	p.images.unpin(src.Image)
-	if err != nil && !errdefs.IsNotFound(err) {
+	if err != nil {
 		return fmt.Errorf("delete snapshot: %w", err)
 	}
 	p.images.collect(ctx)
 	return nil
+}
+
+// untag takes a name from an image that containers may use. An engine refuses to take the last one, or, if forced, may remove the
+// containers, too: the image gets another name first.
+func (i *images) untag(ctx context.Context, id, tag string) error {
+	call, cancel := steady(ctx)
+	defer cancel()
+	if _, err := i.engine.ImageTag(call, client.ImageTagOptions{Source: id, Target: i.deletedTag(id)}); err != nil {
+		return err
+	}
+	_, err := i.engine.ImageRemove(call, tag, client.ImageRemoveOptions{})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // Rollback implements sandbox.Snapshotter.
@@ -188,7 +214,7 @@ func (p *Provider) Rollback(ctx context.Context, id, name string) error {
 	// finds them.
 	before := b.rec
 	b.rec.Sandbox.Spec = row.Sandbox().Spec
-	b.rec.Generation, b.rec.Base, b.rec.From = before.Generation+1, src.Base, src.From
+	b.rec.Generation, b.rec.Base, b.rec.From, b.rec.Relimit = before.Generation+1, src.Base, src.From, false
 	err = p.runner.makeContainer(ctx, b, src)
 	if err == nil {
 		err = p.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" })

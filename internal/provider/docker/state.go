@@ -156,19 +156,6 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 	})
 }
 
-// limit puts changed resources into effect, except the number of files, which cannot
-// change.
-func (r *runner) limit(ctx context.Context, b *box, spec sandbox.Spec) error {
-	call, cancel := steady(ctx)
-	defer cancel()
-	limits := r.resources(spec)
-	limits.Ulimits = nil
-	if _, err := r.engine.ContainerUpdate(call, b.rec.Container, client.ContainerUpdateOptions{Resources: &limits}); err != nil {
-		return fmt.Errorf("change the limits of the container: %w", explain(err))
-	}
-	return nil
-}
-
 // Delete implements sandbox.Provider.
 func (p *Provider) Delete(ctx context.Context, id string) error {
 	ctx = context.WithoutCancel(ctx)

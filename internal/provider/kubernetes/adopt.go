@@ -13,27 +13,27 @@ import (
 // adoptAtOnce is how many unfinished sandboxes are removed at the same time.
 const adoptAtOnce = 16
 
-// adopt finds the sandboxes of the namespace and removes what is unfinished. It returns the
+// adopt finds the sandboxes of a namespace and removes what is unfinished. It returns the
 // version of the Pods that it has seen.
-func (p *Provider) adopt(ctx context.Context) (string, error) {
-	kept, _, err := listAll[secret](ctx, p.client, secrets, p.selector(kindSandbox))
+func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
+	kept, _, err := listAll[secret](ctx, place, secrets, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list Secrets: %w", err)
 	}
-	running, version, err := listAll[podState](ctx, p.client, pods, p.selector(kindSandbox))
+	running, version, err := listAll[podState](ctx, place, pods, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list Pods: %w", err)
 	}
-	homes, _, err := listAll[claim](ctx, p.client, claims, p.selector(kindSandbox))
+	homes, _, err := listAll[claim](ctx, place, claims, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}
-	p.runner.pods.replaceAll(running, 0)
+	p.runner.pods.replaceAll(place.namespace, running, 0)
 	// Removals wait for Pods to end, which the watch tells.
 	life, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		p.client.watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
+		place.watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
 			var st podState
 			if err := json.Unmarshal(o, &st); err == nil && kind == "DELETED" {
 				p.runner.pods.drop(st.Metadata.Name)
@@ -54,17 +54,17 @@ func (p *Provider) adopt(ctx context.Context) (string, error) {
 			continue
 		}
 		current[rec.Sandbox.ID] = rec.podName()
-		work.Go(func() error { return p.adoptOne(ctx, s, rec) })
+		work.Go(func() error { return p.adoptOne(ctx, place, s, rec) })
 	}
 	for _, st := range running {
 		id, name := st.Metadata.Labels[labelID], st.Metadata.Name
 		if pod, known := current[id]; !known || pod != "" && pod != name { // of an earlier generation
-			work.Go(func() error { return p.runner.removePod(ctx, nil, name, 0) })
+			work.Go(func() error { return p.runner.endPod(ctx, place, name, 0) })
 		}
 	}
 	for _, c := range homes {
 		if _, known := current[c.Metadata.Labels[labelID]]; !known {
-			work.Go(func() error { return p.client.remove(ctx, claims, c.Metadata.Name, -1) })
+			work.Go(func() error { return place.remove(ctx, claims, c.Metadata.Name, -1) })
 		}
 	}
 	return version, work.Wait()
@@ -107,14 +107,17 @@ func readRecord(s secret) (rec record, err error) {
 	return rec, rec.Sandbox.Spec.Validate()
 }
 
-func (p *Provider) adoptOne(ctx context.Context, s secret, rec record) error {
-	b := &box{rec: rec}
+func (p *Provider) adoptOne(ctx context.Context, place *client, s secret, rec record) error {
+	b := &box{rec: rec, api: place}
 	b.remember(s)
 	if err := p.runner.connect(b); err != nil {
 		return fmt.Errorf("adopt sandbox %s: %w", rec.Sandbox.ID, err)
 	}
 	if rec.Sandbox.State == sandbox.Creating || rec.Sandbox.State == sandbox.Deleting {
 		return p.runner.removeAll(ctx, b)
+	}
+	if rec.Restore != nil && p.archives != nil {
+		p.archives.Pin(rec.Restore.Archive)
 	}
 	state, message := p.trueState(rec)
 	switch {
@@ -128,6 +131,9 @@ func (p *Provider) adoptOne(ctx context.Context, s secret, rec record) error {
 	case state == sandbox.Running:
 		st, _ := p.runner.pods.get(rec.podName())
 		b.where.set(st.Metadata.Name, st.Status.PodIP)
+		if st.Metadata.Labels[labelOwner] != p.labels(rec.Sandbox)[labelOwner] { // the last hub had no time for it
+			p.relabelLater(b, rec.Sandbox.ID)
+		}
 	}
 	if state != rec.Sandbox.State {
 		next := rec.Sandbox.Clone()

@@ -8,20 +8,38 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 )
 
 // client speaks to the API server. It knows nothing of sandboxes.
 type client struct {
-	server    *url.URL
-	http      *http.Client
-	upgrade   *http.Client // for WebSockets, which need HTTP/1.1
-	token     func() (string, error)
+	*access.Conn
 	namespace string
+}
+
+// connect returns the client for a namespace.
+func connect(a Access, namespace string) (*client, error) {
+	c, err := a.Open()
+	return &client{c, namespace}, err
+}
+
+// forward connects to a port of a Pod through the API server and the kubelet.
+func (c *client) forward(ctx context.Context, pod string, port int) (net.Conn, error) {
+	return c.Forward(ctx, c.address(pods, []string{pod, "portforward"}, url.Values{"ports": {strconv.Itoa(port)}}))
+}
+
+// in returns the client for another namespace.
+func (c *client) in(namespace string) *client {
+	other := *c
+	other.namespace = namespace
+	return &other
 }
 
 // The kinds of objects, by the paths of the API.
@@ -78,7 +96,7 @@ func isConflict(err error) bool { return hasCode(err, http.StatusConflict) }
 // address is the URL of a kind, of an object, or of a subresource.
 func (c *client) address(kind string, names []string, query url.Values) string {
 	at := strings.LastIndexByte(kind, '/')
-	u := c.server.JoinPath(append([]string{kind[:at], "namespaces", c.namespace, kind[at+1:]}, names...)...)
+	u := c.Server.JoinPath(append([]string{kind[:at], "namespaces", c.namespace, kind[at+1:]}, names...)...)
 	u.RawQuery = query.Encode()
 	return u.String()
 }
@@ -98,7 +116,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.authorize(req.Header); err != nil {
+	if err := c.Authorize(req.Header); err != nil {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "cove")
@@ -109,7 +127,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if q.media != "" {
 		req.Header.Set("Content-Type", q.media)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +143,6 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 		e.retryAfter = time.Duration(n) * time.Second
 	}
 	return nil, e
-}
-
-func (c *client) authorize(h http.Header) error {
-	if c.token == nil {
-		return nil
-	}
-	token, err := c.token()
-	if err != nil {
-		return fmt.Errorf("read the token for the API server: %w", err)
-	}
-	h.Set("Authorization", "Bearer "+token)
-	return nil
 }
 
 // worthRetrying reports whether the same request may succeed later.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -23,6 +24,22 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if err := p.check(spec); err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	if spec.Snapshot == "" {
+		return p.create(ctx, spec, nil)
+	}
+	e, err := p.archives.Find(ctx, spec.Owner, spec.Snapshot)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer p.archives.Release(ctx, e.Source.Archive)
+	if spec.Image != "" && spec.Image != e.Snapshot.Image {
+		return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q has image %q, not %q", sandbox.ErrInvalid, spec.Snapshot, e.Snapshot.Image, spec.Image)
+	}
+	return p.create(ctx, spec, &e.Source)
+}
+
+// create creates a sandbox, whose disk starts from src, if there is one. The caller has pinned it.
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec, src *archive.Source) (sandbox.Sandbox, error) {
 	began := time.Now().Round(0)
 	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: began, Changed: began}
 	sb.Spec.Name = cmp.Or(sb.Spec.Name, sb.ID)
@@ -31,7 +48,10 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		return sandbox.Sandbox{}, err
 	}
 	defer row.Release()
-	row.Data = &box{rec: record{Sandbox: sb}}
+	row.Data = &box{rec: record{Sandbox: sb}, api: p.of(sb.Spec.Owner), src: src}
+	if src != nil {
+		row.Data.rec.From, row.Data.rec.Named, row.Data.rec.Base = src.From, src.Named, src.Base
+	}
 	if err := p.build(ctx, row); err != nil {
 		return sandbox.Sandbox{}, errors.Join(err, p.scrap(ctx, row))
 	}
@@ -46,9 +66,9 @@ func (s *session) check(spec sandbox.Spec) error {
 	switch {
 	case spec.Isolation != "" && !slices.Contains(s.isolation(), spec.Isolation) && spec.Isolation != Kind:
 		return fmt.Errorf("%w: isolation %q; use one of %s", sandbox.ErrUnsupported, spec.Isolation, strings.Join(s.isolation(), ", "))
-	case spec.Snapshot != "":
-		return fmt.Errorf("%w: snapshots", sandbox.ErrUnsupported)
-	case spec.Image == "" && s.cfg.Image == "":
+	case spec.Snapshot != "" && s.cfg.Snapshots.Endpoint == "":
+		return fmt.Errorf("%w: snapshots need a store: set kubernetes_snapshot_endpoint", sandbox.ErrUnsupported)
+	case spec.Image == "" && s.cfg.Image == "" && spec.Snapshot == "":
 		return fmt.Errorf("%w: an image is required, because the hub has no default image", sandbox.ErrInvalid)
 	case len(spec.Command) == 0 && spec.Server.Port != 0:
 		return fmt.Errorf("%w: a server port without a command; name the command, since a cluster does not tell what the image's own is", sandbox.ErrUnsupported)
@@ -73,7 +93,7 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box]) error {
 	defer cancel()
 	// From here on, whoever finds the Secret knows that it is to be removed.
 	var got secret
-	if err := p.client.create(call, secrets, fresh, &got); err != nil {
+	if err := b.api.create(call, secrets, fresh, &got); err != nil {
 		return fmt.Errorf("create the record of the sandbox: %w", explain(err))
 	}
 	b.remember(got)
@@ -88,11 +108,23 @@ func explain(err error) error {
 	switch {
 	case hasCode(err, http.StatusForbidden) && strings.Contains(err.Error(), "exceeded quota"):
 		return fmt.Errorf("%w: %w", sandbox.ErrExhausted, err)
+	case hasCode(err, http.StatusForbidden) && boundedByRange(err):
+		return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 	case hasCode(err, http.StatusUnprocessableEntity), hasCode(err, http.StatusBadRequest):
 		return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 	}
 	return err
 }
+
+// boundedByRange reports whether a LimitRange refuses a Pod. The API server says so in words only.
+func boundedByRange(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "maximum ") && strings.Contains(text, " usage per ") || strings.Contains(text, "minimum ") && strings.Contains(text, " usage per ")
+}
+
+// spares is how many connections are ready for the first requests into a sandbox: that which tells
+// a warm one whose it is, and the first command.
+const spares = 2
 
 // start creates the Pod and waits until the server is ready. If it fails, the Pod is removed.
 func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []sandbox.Stage) error {
@@ -104,27 +136,42 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []s
 		stages = append(stages, sandbox.Stage{Name: name, Took: time.Since(began)})
 		began = time.Now()
 	}
-	err := p.runner.createPod(ctx, b)
+	err := p.runner.createPod(ctx, b.api, p.runner.makePod(b))
 	if err == nil {
 		stage("create")
 		err = p.runner.waitRunning(ctx, b)
 	}
 	if err == nil {
 		stage("start")
+		if b.src != nil {
+			err = p.disks.fill(ctx, b)
+			stage("fill")
+		}
+	}
+	if err == nil {
 		err = p.runner.waitReady(ctx, b)
 	}
 	if err != nil {
 		return errors.Join(err, p.runner.removePod(ctx, b, b.rec.podName(), 0))
 	}
 	stage("ready")
-	return p.change(ctx, row, func(sb *sandbox.Sandbox) { sb.State, sb.Message, sb.Stages = sandbox.Running, "", stages })
+	p.table.Go(func(ctx context.Context) { b.tunnel.OpenSpares(ctx, spares) })
+	pending := b.rec.Restore
+	b.src, b.rec.Restore = nil, nil
+	err = p.change(ctx, row, func(sb *sandbox.Sandbox) { sb.State, sb.Message, sb.Stages = sandbox.Running, "", stages })
+	if err != nil {
+		b.rec.Restore = pending
+	} else if pending != nil && p.archives != nil {
+		p.archives.Release(ctx, pending.Archive)
+	}
+	return err
 }
 
-func (r *runner) createPod(ctx context.Context, b *box) error {
+func (r *runner) createPod(ctx context.Context, place *client, p pod) error {
 	call, cancel := steady(ctx)
 	defer cancel()
 	var made podState
-	if err := r.client.create(call, pods, r.makePod(b), &made); err != nil {
+	if err := place.create(call, pods, p, &made); err != nil {
 		return fmt.Errorf("create Pod: %w", explain(err))
 	}
 	r.pods.add(made)
@@ -163,6 +210,9 @@ func (p *Provider) scrap(ctx context.Context, row *sandbox.Row[*box]) error {
 		return err
 	}
 	row.Remove()
+	if pending := row.Data.rec.Restore; pending != nil && p.archives != nil {
+		p.archives.Release(ctx, pending.Archive)
+	}
 	return nil
 }
 
@@ -174,11 +224,11 @@ func (r *runner) removeAll(ctx context.Context, b *box) error {
 	call, cancel := steady(ctx)
 	defer cancel()
 	if r.cfg.Persistent {
-		if err := r.client.remove(call, claims, b.rec.Sandbox.ID, -1); err != nil {
+		if err := b.api.remove(call, claims, b.rec.Sandbox.ID, -1); err != nil {
 			return fmt.Errorf("remove PersistentVolumeClaim: %w", err)
 		}
 	}
-	if err := r.client.remove(call, secrets, b.rec.Sandbox.ID, -1); err != nil {
+	if err := b.api.remove(call, secrets, b.rec.Sandbox.ID, -1); err != nil {
 		return fmt.Errorf("remove the record of the sandbox: %w", err)
 	}
 	return nil
@@ -194,17 +244,24 @@ const (
 	confirmTick = time.Second
 )
 
-// removePod removes a Pod and returns when it is gone.
+// removePod removes a Pod of a sandbox and returns when it is gone.
 func (r *runner) removePod(ctx context.Context, b *box, name string, grace time.Duration) error {
-	if b != nil {
-		b.where.set("", "")
+	b.leave()
+	return r.endPod(ctx, b.api, name, grace)
+}
+
+// endPod removes a Pod and returns when it is gone.
+func (r *runner) endPod(ctx context.Context, place *client, name string, grace time.Duration) error {
+	if st, ok := r.pods.get(name); ok && !st.hasRun() {
+		grace = 0 // nothing has to end, and a kubelet that waits for an image would confirm nothing until it has it
+	} else {
+		grace = max(grace, killGrace)
 	}
-	grace = max(grace, killGrace)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+confirmTime+callTime)
 	defer cancel()
 	changed, forget := r.pods.watch(name)
 	defer forget()
-	if err := r.client.remove(ctx, pods, name, grace); err != nil {
+	if err := place.remove(ctx, pods, name, grace); err != nil {
 		return fmt.Errorf("remove Pod: %w", err)
 	}
 	began, forced := time.Now(), false
@@ -220,14 +277,14 @@ func (r *runner) removePod(ctx context.Context, b *box, name string, grace time.
 		case <-time.After(confirmTick):
 		}
 		var st podState
-		switch err := r.client.get(ctx, pods, name, &st); {
+		switch err := place.get(ctx, pods, name, &st); {
 		case isMissing(err):
 			r.pods.drop(name)
 			return nil
 		case err == nil && !forced && time.Since(began) > grace+confirmTime:
 			r.cfg.Log.Warn("a node does not confirm the end of a Pod; removing it all the same", "pod", name)
 			forced = true
-			if err := r.client.remove(ctx, pods, name, 0); err != nil {
+			if err := place.remove(ctx, pods, name, 0); err != nil {
 				return fmt.Errorf("remove Pod: %w", err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -17,18 +18,18 @@ import (
 func (r *runner) connect(b *box) (err error) {
 	b.tunnel, err = tunnel.NewClient(r.hub.cert, r.hub.key, b.rec.Pin, func(ctx context.Context) (net.Conn, error) {
 		pod, ip, _ := b.where.get()
-		return r.dial(ctx, pod, ip)
+		return r.dial(ctx, b.api, pod, ip)
 	})
 	return err
 }
 
 // dial connects to the port of a Pod.
-func (r *runner) dial(ctx context.Context, pod, ip string) (net.Conn, error) {
+func (r *runner) dial(ctx context.Context, place *client, pod, ip string) (net.Conn, error) {
 	switch {
 	case pod == "":
 		return nil, errors.New("the sandbox has no Pod at the moment")
 	case r.cfg.Reach == ReachAPI:
-		return r.client.forward(ctx, pod, Port)
+		return place.forward(ctx, pod, Port)
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
@@ -66,13 +67,17 @@ func (b *box) endpoint(port int) sandbox.Endpoint {
 func (p *Provider) Egress(ctx context.Context, id string) (l net.Listener, err error) {
 	err = p.with(ctx, id, func(_ context.Context, row *sandbox.Row[*box]) error {
 		b := row.Data
-		b.close()
+		b.closeEgress()
+		turn := p.pace.turn()
 		// It outlives Pods: with each start, there is another.
 		l = b.tunnel.Via(func(ctx context.Context) (net.Conn, error) {
+			if err := waitUntil(ctx, turn); err != nil {
+				return nil, err
+			}
 			for {
 				pod, ip, changed := b.where.get()
 				if pod != "" {
-					return p.runner.dial(ctx, pod, ip)
+					return p.runner.dial(ctx, b.api, pod, ip)
 				}
 				select {
 				case <-ctx.Done():
@@ -85,6 +90,41 @@ func (p *Provider) Egress(ctx context.Context, id string) (l net.Listener, err e
 		return nil
 	})
 	return l, err
+}
+
+// connectEvery is the time between the first connections to two sandboxes.
+const connectEvery = 2 * time.Millisecond
+
+// pace spreads over time what nobody waits for. A hub that starts would otherwise begin thousands of
+// handshakes at once, of which none ends in time, and begin them again.
+type pace struct {
+	mu   sync.Mutex
+	next time.Time
+}
+
+// turn returns when to begin.
+func (p *pace) turn() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := time.Now()
+	if p.next.After(at) {
+		at = p.next
+	}
+	p.next = at.Add(connectEvery)
+	return at
+}
+
+func waitUntil(ctx context.Context, at time.Time) error {
+	wait := time.Until(at)
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(wait):
+		return nil
+	}
 }
 
 // address is a sandbox as the address of a listener.
@@ -107,6 +147,15 @@ const (
 // waitRunning waits until the program in the Pod has been started.
 func (r *runner) waitRunning(ctx context.Context, b *box) error {
 	name := b.rec.podName()
+	ip, err := r.waitPod(ctx, b, name)
+	if err == nil {
+		b.where.set(name, ip)
+	}
+	return err
+}
+
+// waitPod waits until a Pod of a sandbox has been started, and returns its address.
+func (r *runner) waitPod(ctx context.Context, b *box, name string) (ip string, err error) {
 	changed, forget := r.pods.watch(name)
 	defer forget()
 	deadline, cancel := context.WithTimeout(ctx, pullTime)
@@ -115,17 +164,16 @@ func (r *runner) waitRunning(ctx context.Context, b *box) error {
 	for {
 		st, ok := r.pods.get(name)
 		if !ok {
-			return fmt.Errorf("%w: its Pod was removed", sandbox.ErrNotReady)
+			return "", fmt.Errorf("%w: its Pod was removed", sandbox.ErrNotReady)
 		}
 		if err := st.fault(); err != nil {
-			return err
+			return "", err
 		}
 		if why, ended := st.ended(); ended {
-			return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
+			return "", fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
 		}
 		if st.started() {
-			b.where.set(name, st.Status.PodIP)
-			return nil
+			return st.Status.PodIP, nil
 		}
 		why, waits := st.unschedulable()
 		if !waits {
@@ -135,27 +183,25 @@ func (r *runner) waitRunning(ctx context.Context, b *box) error {
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-homeless:
-			return fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
+			return "", fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
 		case <-deadline.Done():
-			if ctx.Err() != nil { // both are over, and ctx knows why
-				return context.Cause(ctx)
+			if err := context.Cause(ctx); err != nil { // both are over, and ctx knows why
+				return "", fmt.Errorf("%w: its Pod is not started%s", err, st.waiting())
 			}
-			return fmt.Errorf("%w: its Pod was not started in %v", sandbox.ErrNotReady, pullTime)
+			return "", fmt.Errorf("%w: its Pod was not started in %v%s", sandbox.ErrNotReady, pullTime, st.waiting())
 		case <-time.After(lookTime):
-			r.look(ctx, name)
+			r.look(ctx, b.api, name)
 		}
 	}
 }
 
 // look asks for the state of a Pod, in case the watch is late.
-func (r *runner) look(ctx context.Context, name string) {
+func (r *runner) look(ctx context.Context, place *client, name string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	var st podState
-	switch err := r.client.get(ctx, pods, name, &st); {
+	switch err := place.get(ctx, pods, name, &st); {
 	case err == nil:
 		r.pods.put(st)
 	case isMissing(err):
@@ -168,6 +214,16 @@ func (st podState) started() bool {
 	for _, c := range st.Status.ContainerStatuses {
 		if c.Name == mainContainer && c.State.Running != nil {
 			return st.Status.PodIP != ""
+		}
+	}
+	return false
+}
+
+// hasRun reports whether the program has been started, also if it has ended.
+func (st podState) hasRun() bool {
+	for _, c := range st.Status.ContainerStatuses {
+		if c.Name == mainContainer && (c.State.Running != nil || c.State.Terminated != nil) {
+			return true
 		}
 	}
 	return false
@@ -190,6 +246,21 @@ func (st podState) fault() error {
 		}
 	}
 	return nil
+}
+
+// waiting says what a Pod that is not started waits for, as far as it tells.
+func (st podState) waiting() string {
+	if why, waits := st.unschedulable(); waits {
+		return "; no node can take it: " + why
+	}
+	for _, all := range [][]containerStatus{st.Status.InitContainerStatuses, st.Status.ContainerStatuses} {
+		for _, c := range all {
+			if w := c.State.Waiting; w != nil {
+				return fmt.Sprintf("; container %q waits (%s), perhaps for its image", c.Name, w.Reason)
+			}
+		}
+	}
+	return ""
 }
 
 // unschedulable reports whether no node takes the Pod, and why.

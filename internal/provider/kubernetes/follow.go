@@ -65,8 +65,8 @@ func (c *podCache) now() int {
 	return c.moves
 }
 
-// replaceAll notes that these are all Pods; those that were added since may be missing.
-func (c *podCache) replaceAll(all []podState, since int) {
+// replaceAll notes that these are all Pods of a namespace; those that were added since may be missing.
+func (c *podCache) replaceAll(namespace string, all []podState, since int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	listed := map[string]bool{}
@@ -75,7 +75,7 @@ func (c *podCache) replaceAll(all []podState, since int) {
 		c.store(st, 0)
 	}
 	for name, known := range c.pods {
-		if !listed[name] && known.added <= since {
+		if known.Metadata.Namespace == namespace && !listed[name] && known.added <= since {
 			delete(c.pods, name)
 			c.tell(name)
 		}
@@ -126,16 +126,16 @@ func (c *podCache) tell(name string) {
 	}
 }
 
-// follow keeps the table true to what the cluster says, until ctx ends.
-func (p *Provider) follow(ctx context.Context, version string) {
+// follow keeps the table true to what the cluster says about a namespace, until ctx ends.
+func (p *Provider) follow(ctx context.Context, place *client, version string) {
 	pause := minRetry
 	for ctx.Err() == nil {
 		began := time.Now()
 		var err error
 		if version == "" {
-			version, err = p.relist(ctx)
+			version, err = p.relist(ctx, place)
 		} else {
-			version, err = p.client.watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
+			version, err = place.watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -173,13 +173,13 @@ func (p *Provider) heed(kind string, object json.RawMessage) error {
 }
 
 // relist begins anew after changes were missed.
-func (p *Provider) relist(ctx context.Context) (string, error) {
+func (p *Provider) relist(ctx context.Context, place *client) (string, error) {
 	since := p.runner.pods.now()
-	all, version, err := listAll[podState](ctx, p.client, pods, p.selector(kindSandbox))
+	all, version, err := listAll[podState](ctx, place, pods, p.selector(kindSandbox))
 	if err != nil {
 		return "", err
 	}
-	p.runner.pods.replaceAll(all, since)
+	p.runner.pods.replaceAll(place.namespace, all, since)
 	boxes, err := p.table.List(sandbox.Filter{})
 	for _, sb := range boxes {
 		p.refreshLater(sb.ID)
@@ -214,7 +214,7 @@ func (p *Provider) refresh(ctx context.Context, id string) {
 		return
 	}
 	if state != sandbox.Running {
-		b.where.set("", "")
+		b.leave()
 	}
 	if err := p.change(ctx, row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = state, message }); err != nil {
 		p.cfg.Log.Error("cannot record the state of a sandbox", "sandbox", id, "error", err)

@@ -25,13 +25,14 @@ import (
 // hub is a provider under test.
 type hub struct {
 	*kubernetes.Provider
-	t   *testing.T
-	s   *apiServer
-	cfg kubernetes.Config
+	t    *testing.T
+	s    *apiServer // nil on a real cluster
+	cfg  kubernetes.Config
+	left func(hub string) []string
 }
 
 func newHub(t *testing.T, s *apiServer, change func(*kubernetes.Config)) *hub {
-	h := &hub{t: t, s: s, cfg: s.config(t)}
+	h := &hub{t: t, s: s, cfg: s.config(t), left: s.left}
 	if change != nil {
 		change(&h.cfg)
 	}
@@ -69,7 +70,7 @@ func (h *hub) clean() {
 
 func (h *hub) wantClean() {
 	h.t.Helper()
-	if left := h.s.left(h.cfg.Name); len(left) > 0 {
+	if left := h.left(h.cfg.Name); len(left) > 0 {
 		h.t.Errorf("left behind: %q", left)
 	}
 }
@@ -84,8 +85,10 @@ func (h *hub) create(spec sandbox.Spec) sandbox.Sandbox {
 }
 
 // sh runs a command of the shell inside.
-func (h *hub) sh(id, command string) (string, error) {
-	ep, err := h.Endpoint(h.t.Context(), id, 0)
+func (h *hub) sh(id, command string) (string, error) { return run(h.t, h.Provider, id, command) }
+
+func run(t testing.TB, p *kubernetes.Provider, id, command string) (string, error) {
+	ep, err := p.Endpoint(t.Context(), id, 0)
 	if err != nil {
 		return "", err
 	}

@@ -27,30 +27,49 @@ type realHub struct {
 	socket string
 }
 
-func startHub(t *testing.T, s *apiServer, bin, state string) *realHub {
+func startHub(t *testing.T, s *apiServer, bin, state string, flags ...string) *realHub {
+	t.Helper()
+	h := launchHub(t, s, bin, state, "listen.sock", flags...)
+	h.connect("")
+	return h
+}
+
+// launchHub starts a hub that serves a socket in its state folder.
+func launchHub(t *testing.T, s *apiServer, bin, state, socket string, flags ...string) *realHub {
+	t.Helper()
+	text := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, namespace: %s}}\nclusters:\n- {name: test, cluster: {server: \"http://%s\"}}\nusers:\n- {name: test, user: {token: %s}}\n", namespace, s.address, token)
+	return runHub(t, bin, state, socket, text, append([]string{"--default-image", tinyImage, "--kubernetes-programs-image", programsImage, "--pool", "1"}, flags...)...)
+}
+
+// runHub starts a hub on the cluster of a kubeconfig file.
+func runHub(t *testing.T, bin, state, socket, kubeconfig string, flags ...string) *realHub {
 	t.Helper()
 	config := filepath.Join(state, "kubeconfig")
-	text := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, namespace: %s}}\nclusters:\n- {name: test, cluster: {server: \"http://%s\"}}\nusers:\n- {name: test, user: {token: %s}}\n", namespace, s.address, token)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// As within the cluster, but with the sign-in of a kubeconfig file.
-	socket := filepath.Join(state, "listen.sock")
-	h := &realHub{t: t, socket: socket, cmd: exec.Command(filepath.Join(bin, "cove"), "hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
-		"--default-image", tinyImage, "--kubernetes-programs-image", programsImage, "--state", state, "--listen", "unix:"+socket, "--pool", "1", "--log-level", "error")}
+	h := &realHub{t: t, socket: filepath.Join(state, socket)}
+	h.cmd = exec.Command(filepath.Join(bin, "cove"), append([]string{"hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
+		"--state", state, "--listen", "unix:" + h.socket, "--log-level", "error"}, flags...)...)
 	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + state}
 	h.cmd.Stderr = os.Stderr
 	if err := h.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.kill)
-	var err error
-	if h.Client, err = client.New(client.Config{URL: "unix:" + socket}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	testenv.Poll(t, "the hub answers", func() bool { _, err := h.Info(t.Context()); return err == nil })
 	return h
+}
+
+// connect waits until the hub answers.
+func (h *realHub) connect(key string) {
+	h.t.Helper()
+	var err error
+	if h.Client, err = client.New(client.Config{URL: "unix:" + h.socket, Key: key}); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(h.Close)
+	testenv.Poll(h.t, "the hub answers", func() bool { _, err := h.Info(h.t.Context()); return err == nil })
 }
 
 // kill ends the hub as by kill -9.
@@ -60,18 +79,21 @@ func (h *realHub) kill() {
 }
 
 // metrics returns what the hub says about itself.
-func (h *realHub) metrics() string {
+func (h *realHub) metrics() string { return metricsOf(h.t, h.socket) }
+
+func metricsOf(t testing.TB, socket string) string {
+	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", h.socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	resp, err := (&http.Client{Transport: tr}).Get("http://hub/metrics")
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	out, err := io.ReadAll(resp.Body)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return string(out)
 }
@@ -99,7 +121,9 @@ func testHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(state) })
-	h := startHub(t, s, bin, state)
+	kept := startStore(t)
+	flags := []string{"--kubernetes-snapshot-endpoint", kept.Endpoint, "--kubernetes-snapshot-bucket", kept.Bucket, "--kubernetes-snapshot-access-key", kept.AccessKey, "--kubernetes-snapshot-secret-key", kept.SecretKey}
+	h := startHub(t, s, bin, state, flags...)
 	info, err := h.Info(t.Context())
 	if err != nil || !bytes.Contains(info.Abilities, []byte(`"provider":"kubernetes"`)) {
 		t.Fatalf("got %+v, %v, want the provider kubernetes", info, err)
@@ -124,11 +148,36 @@ func testHub(t *testing.T) {
 	h.wantOutput("a", "echo $GREETING; id -u", "hello\n1000\n")
 	h.wantOutput("a", "curl -s -o /dev/null -w '%{http_code}' http://192.0.2.1/", "403") // the hub's proxy refuses
 	h.wantOutput("b", "echo kept >file; cat file", "kept\n")
+	if snap, err := h.Snapshot(t.Context(), "b", "good"); err != nil || snap.Size <= 0 || snap.Name != "good" {
+		t.Fatalf("got %+v, %v, want a snapshot", snap, err)
+	}
 	h.kill()
-	h = startHub(t, s, bin, state)
+	h = startHub(t, s, bin, state, flags...)
 	h.wantOutput("a", "echo $GREETING", "hello\n")
+	h.wantOutput("b", "cat file; echo changed >file", "kept\n")
+	// What was taken before is there, for new sandboxes beside warm ones, for forks and for the sandbox itself.
+	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "c", Snapshot: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	h.wantOutput("c", "cat file; echo forked >file", "kept\n")
+	if _, err := h.Fork(t.Context(), "c", 1, "d"); err != nil {
+		t.Fatal(err)
+	}
+	h.wantOutput("d", "cat file", "forked\n")
+	if _, err := h.Rollback(t.Context(), "b", "good"); err != nil {
+		t.Fatal(err)
+	}
 	h.wantOutput("b", "cat file", "kept\n")
-	for _, name := range []string{"a", "b"} {
+	if list, err := h.Snapshots(t.Context()); err != nil || len(list) != 1 || list[0].Name != "good" {
+		t.Errorf("got %+v, %v, want one snapshot", list, err)
+	}
+	if err := h.DeleteSnapshot(t.Context(), "good"); err != nil {
+		t.Error(err)
+	}
+	if left := kept.objects(); len(left) != 0 {
+		t.Errorf("%q are left in the store", left)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
 		if err := h.Delete(t.Context(), name); err != nil {
 			t.Error(err)
 		}

@@ -29,7 +29,7 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 			return err
 		}
 		var kept secret
-		if err := p.client.get(ctx, secrets, id, &kept); err != nil {
+		if err := row.Data.api.get(ctx, secrets, id, &kept); err != nil {
 			return fmt.Errorf("read logs: %w", err)
 		}
 		out = lastBytes(kept.Data[logName], limit)
@@ -41,7 +41,7 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 // readLogs reads the end of the output of a Pod.
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
 	query := url.Values{"container": {mainContainer}, "tailLines": {maxLines}}
-	resp, err := r.client.send(ctx, call{method: http.MethodGet, url: r.client.address(pods, []string{b.rec.podName(), "log"}, query), accept: "*/*"})
+	resp, err := b.api.send(ctx, call{method: http.MethodGet, url: b.api.address(pods, []string{b.rec.podName(), "log"}, query), accept: "*/*"})
 	switch {
 	case isMissing(err), hasCode(err, http.StatusBadRequest): // the Pod has ended, or not yet begun
 		return nil, nil

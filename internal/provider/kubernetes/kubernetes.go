@@ -19,15 +19,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -43,6 +48,8 @@ type Config struct {
 	Dir       string // holds the identity of this hub
 	Access    Access
 	Namespace string
+	// TenantNamespaces are the namespaces of owners that have one of their own.
+	TenantNamespaces map[string]string
 	// Name tells hubs of one namespace apart.
 	Name string
 	// Reach is ReachPod, the default, or ReachAPI.
@@ -77,6 +84,8 @@ type Config struct {
 	// SharedVolumes makes volumes usable by several sandboxes on different nodes.
 	SharedVolumes bool
 	VolumeSize    int64
+	// Snapshots is the store of snapshots; without an endpoint there are none.
+	Snapshots Store
 
 	ReadyTimeout    time.Duration // of specs that have none
 	ScheduleTimeout time.Duration // how long a cluster may find no node
@@ -91,16 +100,23 @@ func (c *Config) fill() error {
 		return errors.New("kubernetes provider: an absolute Dir is required")
 	case c.Programs == "":
 		return errors.New("kubernetes provider: an image with the hub's programs is required")
+	case c.Snapshots.Endpoint == "" && c.Snapshots.Bucket != "":
+		return errors.New("kubernetes provider: a snapshot bucket without kubernetes_snapshot_endpoint")
 	case c.Reach != "" && c.Reach != ReachPod && c.Reach != ReachAPI:
 		return fmt.Errorf("kubernetes provider: reach %q: use %s or %s", c.Reach, ReachPod, ReachAPI)
 	}
 	c.Name, c.Reach = cmp.Or(c.Name, "cove"), cmp.Or(c.Reach, ReachPod)
 	c.Installer = cmp.Or(c.Installer, "/usr/local/lib/cove/cove-container")
-	for what, value := range map[string]string{"name": c.Name, "namespace": c.Namespace} {
+	names := map[string]string{"name": c.Name, "namespace": c.Namespace}
+	for owner, namespace := range c.TenantNamespaces {
+		names[fmt.Sprintf("namespace of tenant %q", owner)] = namespace
+	}
+	for what, value := range names {
 		if err := sandbox.CheckName(value); err != nil {
 			return fmt.Errorf("kubernetes provider: %s: %w", what, err)
 		}
 	}
+	c.Snapshots.Prefix = strings.Trim(cmp.Or(c.Snapshots.Prefix, c.Namespace+"/"+c.Name), "/") + "/"
 	def := func(v *int64, d int64) { *v = cmp.Or(*v, d) }
 	def(&c.Defaults.MemoryLimit, 1<<30)
 	def(&c.Defaults.Disk, 10<<30)
@@ -116,11 +132,45 @@ func (c *Config) fill() error {
 	return nil
 }
 
+// Access is how to reach an API server, and as whom.
+type Access = access.Access
+
+// InCluster returns the access of the Pod that we run in. Host and port are those of the variables
+// KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+func InCluster(host, port string) (Access, error) { return access.InCluster(host, port) }
+
+// ReadKubeconfig returns the access of a context of a kubeconfig file; empty is its current one.
+func ReadKubeconfig(path, context string) (Access, error) {
+	return access.ReadKubeconfig(path, context)
+}
+
+// Store is an S3-compatible store, and a place in it.
+type Store = bucket.Config
+
 // session is the connection to the cluster.
 type session struct {
 	cfg    Config
-	client *client
+	client *client // for the namespace of the hub's own objects
 	hub    identity
+}
+
+// of returns the client for the namespace of an owner.
+func (s *session) of(owner string) *client {
+	if own, ok := s.cfg.TenantNamespaces[owner]; ok {
+		return s.client.in(own)
+	}
+	return s.client
+}
+
+// places returns a client for each namespace of sandboxes, the common one first.
+func (s *session) places() []*client {
+	all := []*client{s.client}
+	for _, namespace := range slices.Sorted(maps.Values(s.cfg.TenantNamespaces)) {
+		if namespace != all[len(all)-1].namespace && namespace != s.cfg.Namespace {
+			all = append(all, s.client.in(namespace))
+		}
+	}
+	return all
 }
 
 // Kind is the kind of isolation of Pods without a RuntimeClass.
@@ -131,10 +181,12 @@ type Provider struct {
 	*session
 	runner  *runner
 	volumes *volumes
+	*disks
 
 	lock  *os.File
 	lease *holder
 	table *sandbox.Table[*box]
+	pace  pace
 
 	once sync.Once
 	end  error
@@ -146,6 +198,9 @@ var _ interface {
 	sandbox.Stater
 	sandbox.Egresser
 	sandbox.Volumer
+	sandbox.Placer
+	sandbox.Snapshotter
+	sandbox.Forker
 } = (*Provider)(nil)
 
 // openTime bounds the wait for an API server that does not answer.
@@ -157,13 +212,14 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	api, err := cfg.Access.connect(cfg.Namespace)
+	api, err := connect(cfg.Access, cfg.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{cfg: cfg, client: api}
 	p := &Provider{session: s, table: sandbox.NewTable[*box](), volumes: &volumes{session: s}}
 	p.runner = &runner{session: s, volumes: p.volumes}
+	p.disks = &disks{p: p}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -186,36 +242,50 @@ func (p *Provider) open(ctx context.Context) error {
 	defer cancel()
 	p.lease = &holder{session: p.session, me: me}
 	if err := p.lease.acquire(first); err != nil {
-		return explainOpen(err, p.cfg)
+		return p.explainOpen(err, p.client)
 	}
 	if p.hub, err = p.loadIdentity(first); err != nil {
-		return explainOpen(err, p.cfg)
+		return p.explainOpen(err, p.client)
 	}
-	if err := p.ensurePolicy(first); err != nil {
-		return explainOpen(err, p.cfg)
+	if p.cfg.Snapshots.Endpoint != "" {
+		if p.archives, err = archive.New(archive.Config{Bucket: p.cfg.Snapshots, Hub: p.hub.pin, Log: p.cfg.Log}); err != nil {
+			return err
+		}
 	}
-	version, err := p.adopt(ctx)
-	if err != nil {
-		return err
+	for _, place := range p.places() {
+		if err := p.ensurePolicy(first, place); err != nil {
+			return p.explainOpen(err, place)
+		}
+		version, err := p.adopt(ctx, place)
+		if err != nil {
+			return p.explainOpen(err, place)
+		}
+		p.table.Go(func(ctx context.Context) { p.follow(ctx, place, version) })
 	}
-	p.table.Go(func(ctx context.Context) { p.follow(ctx, version) })
 	p.table.Go(func(ctx context.Context) { p.lease.renew(ctx, p.lost) })
+	if p.archives != nil {
+		p.table.Go(func(ctx context.Context) { // sandboxes do not need it
+			if err := p.archives.Ready(ctx); err != nil && ctx.Err() == nil {
+				p.cfg.Log.Error("cannot use the snapshot store", "store", p.archives.String(), "error", err)
+			}
+		})
+	}
 	return nil
 }
 
 // explainOpen says what to do about an API server that does not let us in.
-func explainOpen(err error, cfg Config) error {
+func (s *session) explainOpen(err error, place *client) error {
 	switch {
 	case errors.Is(err, sandbox.ErrInUse):
 		return err
 	case hasCode(err, 401):
-		return fmt.Errorf("the API server %s does not accept the credentials: %w", cfg.Access.Server, err)
+		return fmt.Errorf("the API server %s does not accept the credentials: %w", s.cfg.Access.Server, err)
 	case hasCode(err, 403):
-		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, cfg.Namespace)
+		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, place.namespace)
 	case isMissing(err):
-		return fmt.Errorf("%w; create the namespace %q", err, cfg.Namespace)
+		return fmt.Errorf("%w; create the namespace %q", err, place.namespace)
 	}
-	return fmt.Errorf("reach the API server %s: %w", cfg.Access.Server, err)
+	return fmt.Errorf("reach the API server %s: %w", s.cfg.Access.Server, err)
 }
 
 // lockFolder makes sure that no other process uses the folder.
@@ -261,7 +331,10 @@ func (p *Provider) Close() error {
 		if p.lease != nil {
 			p.lease.release()
 		}
-		p.client.http.CloseIdleConnections()
+		p.client.HTTP.CloseIdleConnections()
+		if p.archives != nil {
+			p.archives.Close()
+		}
 		if p.lock != nil {
 			// Explicitly: a process that is being started may still have a copy of the descriptor.
 			p.end = errors.Join(unix.Flock(int(p.lock.Fd()), unix.LOCK_UN), p.lock.Close())
@@ -281,8 +354,14 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	a.Missing = []string{
 		"a Pod cannot be paused: use stop, or keep it running",
 		"the number of processes is limited by the kubelet (podPidsLimit) alone",
-		"snapshots, forks and exports: the cluster has no way to copy the disk of a Pod",
+		"exports: the cluster does not hand out the image of a Pod",
 		"the size of a volume is what was reserved for it",
+	}
+	if a.Snapshot = p.archives != nil; a.Snapshot {
+		a.Fork = true
+		a.Missing = append(a.Missing, "programs of a sandbox are stopped (SIGSTOP) while its disk is copied to the snapshot store, which takes as long as the upload")
+	} else {
+		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep the disks of sandboxes in an S3-compatible store")
 	}
 	if p.cfg.Persistent {
 		a.Missing = append(a.Missing, "a stopped sandbox keeps its home and its volumes; the rest of its disk is lost")
@@ -307,6 +386,9 @@ func (s *session) isolation() []string {
 	slices.Sort(kinds[1:])
 	return slices.Compact(kinds)
 }
+
+// SamePlace implements sandbox.Placer: a Pod cannot move to another namespace.
+func (s *session) SamePlace(a, b string) bool { return s.of(a).namespace == s.of(b).namespace }
 
 // Get implements sandbox.Provider.
 func (p *Provider) Get(_ context.Context, id string) (sandbox.Sandbox, error) { return p.table.Get(id) }

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,10 +40,19 @@ func TestMain(m *testing.M) {
 				select {} // until it is killed
 			}
 		default:
-			testenv.Main(m)
+			runTests(m)
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	runTests(m)
+}
+
+// runTests runs more tests at once than there are processors: they wait for kubelets most of the time.
+func runTests(m *testing.M) {
+	flag.Parse()
+	if n, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String()); err == nil && n == runtime.GOMAXPROCS(0) {
+		flag.Set("test.parallel", strconv.Itoa(2*n))
 	}
 	testenv.Main(m)
 }
@@ -50,6 +62,8 @@ type plan struct {
 	Config kubernetes.Config
 	Specs  []sandbox.Spec
 	Burst  bool // create all at once
+	// Snapshot takes a snapshot of a sandbox or, with Rollback, resets that sandbox to it.
+	Snapshot, Rollback string
 }
 
 func runDyingHub(in io.Reader) error {
@@ -59,6 +73,13 @@ func runDyingHub(in io.Reader) error {
 	}
 	p, err := kubernetes.Open(context.Background(), todo.Config)
 	if err != nil {
+		return err
+	}
+	switch {
+	case todo.Rollback != "":
+		return p.Rollback(context.Background(), todo.Rollback, todo.Snapshot)
+	case todo.Snapshot != "":
+		_, err := p.Snapshot(context.Background(), todo.Snapshot, "first")
 		return err
 	}
 	for _, spec := range todo.Specs {
@@ -113,7 +134,7 @@ func TestKubernetes(t *testing.T) {
 		programs[name] = filepath.Join(dir, name)
 		testenv.Build(t, map[string]string{programs[name]: source})
 	}
-	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub} {
+	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas, "claims": testClaims, "snapshots": testSnapshots} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
 	}
 }
@@ -141,15 +162,28 @@ var sandboxKinds = []string{"pods", "secrets", "persistentvolumeclaims"}
 func (s *apiServer) left(hub string) []string { return s.of(hub, sandboxKinds...) }
 
 func testProvider(t *testing.T) {
-	s := newCluster(t)
+	s, store := newCluster(t), startStore(t)
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
-		return s.harness(t, func(c *kubernetes.Config) { c.Persistent = true })
+		return s.harness(t, func(c *kubernetes.Config) { c.Persistent, c.Snapshots = true, store.config() })
 	})
 }
 
 func (s *apiServer) harness(t *testing.T, change func(*kubernetes.Config)) providertest.Harness {
 	cfg := s.config(t)
 	change(&cfg)
+	return harnessOf(cfg, s.left)
+}
+
+// harnessOf hooks a hub into the suite.
+func harnessOf(cfg kubernetes.Config, left func(hub string) []string) providertest.Harness {
+	pods := func() (n int) {
+		for _, what := range left(cfg.Name) {
+			if strings.HasPrefix(what, "pods/") {
+				n++
+			}
+		}
+		return n
+	}
 	return providertest.Harness{
 		Crowd: 20, // each is several processes
 		Open: func() (sandbox.Provider, error) {
@@ -160,7 +194,7 @@ func (s *apiServer) harness(t *testing.T, change func(*kubernetes.Config)) provi
 			return p, nil
 		},
 		Spec: func() sandbox.Spec { return sandbox.Spec{} },
-		Left: func() []string { return s.left(cfg.Name) },
+		Left: func() []string { return left(cfg.Name) },
 		CreateAndDie: func(t *testing.T, specs []sandbox.Spec) {
 			out, kill := startDying(t, plan{Config: cfg, Specs: specs})
 			defer kill()
@@ -170,10 +204,10 @@ func (s *apiServer) harness(t *testing.T, change func(*kubernetes.Config)) provi
 			}
 		},
 		DieCreating: func(t *testing.T, spec sandbox.Spec) {
-			before := len(s.of(cfg.Name, "pods"))
+			before := pods()
 			_, kill := startDying(t, plan{Config: cfg, Specs: []sandbox.Spec{spec}})
 			defer kill()
-			testenv.Poll(t, "the Pod of the new sandbox exists", func() bool { return len(s.of(cfg.Name, "pods")) > before })
+			testenv.Poll(t, "the Pod of the new sandbox exists", func() bool { return pods() > before })
 		},
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 const manifestPath = "../../../deploy/kubernetes/install.yaml"
@@ -73,11 +74,19 @@ func testRole(t *testing.T) {
 	s.mu.Unlock()
 	slices.Sort(asked)
 
+	allowed := roleRights(t)
+	if !slices.Equal(asked, allowed) {
+		t.Errorf("the provider asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
+	}
+}
+
+// roleRights are those of the installation's role, sorted.
+func roleRights(t *testing.T) (allowed []string) {
+	t.Helper()
 	role, ok := readManifests(t)["Role cove-sandboxes/cove"]
 	if !ok {
 		t.Fatal("no role")
 	}
-	allowed := []string{}
 	for _, rule := range role.Rules {
 		for _, group := range rule.Groups {
 			for _, resource := range rule.Resources {
@@ -88,9 +97,7 @@ func testRole(t *testing.T) {
 		}
 	}
 	slices.Sort(allowed)
-	if !slices.Equal(asked, allowed) {
-		t.Errorf("the provider asks for\n%s\nthe role allows\n%s", strings.Join(asked, "\n"), strings.Join(allowed, "\n"))
-	}
+	return allowed
 }
 
 // everything does with a sandbox and a volume all that can be done.
@@ -99,6 +106,10 @@ func everything(h *hub) {
 	ctx := context.Background()
 	sb := h.create(sandbox.Spec{Name: "all", Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
 	_, err := h.Update(ctx, sb.ID, func(s *sandbox.Spec) error { s.Name, s.Resources.MemoryLimit = "renamed", 256<<20; return nil })
+	testenv.Poll(h.t, "the Pod has its new name", func() bool {
+		o, err := h.s.get("pods", sb.ID)
+		return err == nil && metaOf(o)["annotations"].(doc)["io.cove.name"] == "renamed"
+	})
 	_, logs := h.Logs(ctx, sb.ID, 100)
 	_, stats := h.Stats(ctx, sb.ID)
 	if err := errors.Join(err, logs, stats, h.Stop(ctx, sb.ID)); err != nil {

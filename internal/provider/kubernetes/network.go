@@ -2,10 +2,10 @@ package kubernetes
 
 import "context"
 
-// ensurePolicy creates the NetworkPolicy of all sandboxes, before the first Pod needs it. One
+// ensurePolicy creates the NetworkPolicy of all sandboxes of a namespace, before the first Pod needs it. One
 // is enough, since all have the same: nothing may leave, and only the hub may come in, at one
 // port. With port forwarding, connections begin inside the Pod, and nobody may come in.
-func (s *session) ensurePolicy(ctx context.Context) error {
+func (s *session) ensurePolicy(ctx context.Context, place *client) error {
 	name := "cove-sandboxes-" + s.cfg.Name
 	want := networkPolicy{object: object{"networking.k8s.io/v1", "NetworkPolicy", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name}}}}
 	want.Spec = networkPolicySpec{
@@ -19,13 +19,13 @@ func (s *session) ensurePolicy(ctx context.Context) error {
 		})
 	}
 	var now networkPolicy
-	err := s.client.get(ctx, policies, name, &now)
+	err := place.get(ctx, policies, name, &now)
 	if isMissing(err) {
-		return s.client.create(ctx, policies, want, nil)
+		return place.create(ctx, policies, want, nil)
 	}
 	if err != nil {
 		return err
 	}
 	want.Metadata.ResourceVersion = now.Metadata.ResourceVersion
-	return s.client.replace(ctx, policies, name, want, nil)
+	return place.replace(ctx, policies, name, want, nil)
 }

@@ -139,11 +139,13 @@ type portSpec struct {
 }
 
 type probeSpec struct {
-	Exec struct {
-		Command []string `json:"command"`
-	} `json:"exec"`
-	PeriodSeconds  int `json:"periodSeconds"`
-	TimeoutSeconds int `json:"timeoutSeconds"`
+	TCPSocket      tcpSocket `json:"tcpSocket"`
+	PeriodSeconds  int       `json:"periodSeconds"`
+	TimeoutSeconds int       `json:"timeoutSeconds"`
+}
+
+type tcpSocket struct {
+	Port int `json:"port"`
 }
 
 type mountSpec struct {
@@ -204,8 +206,9 @@ type condition struct {
 }
 
 type containerStatus struct {
-	Name  string         `json:"name"`
-	State containerState `json:"state"`
+	Name    string         `json:"name"`
+	ImageID string         `json:"imageID"`
+	State   containerState `json:"state"`
 }
 
 type containerState struct {
@@ -283,4 +286,35 @@ type leaseSpec struct {
 	AcquireTime          string `json:"acquireTime,omitempty"`
 	RenewTime            string `json:"renewTime,omitempty"`
 	LeaseTransitions     int    `json:"leaseTransitions"`
+}
+
+type accessReview struct {
+	object
+	Spec struct {
+		Attributes accessAttributes `json:"resourceAttributes"`
+	} `json:"spec"`
+	Status struct {
+		Allowed bool `json:"allowed"`
+	} `json:"status"`
+}
+
+type accessAttributes struct {
+	Namespace   string `json:"namespace"`
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+}
+
+// node is what we read of a node.
+type node struct {
+	object
+	Status struct {
+		RuntimeHandlers []struct {
+			Name     string `json:"name"`
+			Features struct {
+				UserNamespaces bool `json:"userNamespaces"`
+			} `json:"features"`
+		} `json:"runtimeHandlers"`
+	} `json:"status"`
 }

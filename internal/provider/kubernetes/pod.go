@@ -20,8 +20,11 @@ type runner struct {
 	pods    podCache
 }
 
-// Port is where a Pod serves the tunnel.
-const Port = 7443
+// The ports of a Pod: where it serves the tunnel, and which is open while its server is ready.
+const (
+	Port      = 7443
+	readyPort = 7444
+)
 
 // mainContainer is the name of the container that is the sandbox.
 const mainContainer = "sandbox"
@@ -44,7 +47,7 @@ func (r *runner) plan(spec sandbox.Spec) container.Plan {
 		Command: slices.Concat(spec.Command, spec.Args), Workdir: spec.Workdir, SwitchUser: true,
 		Inherit: true, Path: []string{isolate.Home + "/.local/bin", isolate.Programs},
 		Files:  uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files)),
-		Tunnel: &container.Tunnel{Listen: ":" + strconv.Itoa(Port), Hub: r.hub.pin},
+		Tunnel: &container.Tunnel{Listen: ":" + strconv.Itoa(Port), Hub: r.hub.pin, Ready: ":" + strconv.Itoa(readyPort)},
 		Probe:  container.Probe{Port: spec.Server.Port, Path: cmp.Or(spec.Server.ReadyPath, "/readyz")},
 	}
 	if len(spec.Command) == 0 {
@@ -124,8 +127,8 @@ func (r *runner) makePod(b *box) pod {
 		p.Spec.SecurityContext.RunAsNonRoot, p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsGroup = ptr(true), &user, &user
 	}
 	limits := r.resources(spec.Resources)
-	probe := &probeSpec{PeriodSeconds: 10, TimeoutSeconds: 6}
-	probe.Exec.Command = []string{path.Join(isolate.Programs, path.Base(r.cfg.Installer)), container.ReadyVerb}
+	// Not a program that the node starts inside: a hundred sandboxes would keep a processor busy.
+	probe := &probeSpec{TCPSocket: tcpSocket{readyPort}, PeriodSeconds: 5, TimeoutSeconds: 5}
 	mounts, volumes := r.mounts(sb)
 	p.Spec.Volumes = volumes
 	p.Spec.InitContainers = []containerSpec{{
@@ -133,10 +136,18 @@ func (r *runner) makePod(b *box) pod {
 		Resources: limits, SecurityContext: restricted(), VolumeMounts: []mountSpec{{Name: "programs", MountPath: isolate.Programs}},
 	}}
 	p.Spec.Containers = []containerSpec{{
-		Name: mainContainer, Image: cmp.Or(spec.Image, r.cfg.Image), ImagePullPolicy: "IfNotPresent", Command: probe.Exec.Command[:1],
+		Name: mainContainer, Image: r.image(b), ImagePullPolicy: "IfNotPresent", Command: []string{path.Join(isolate.Programs, path.Base(r.cfg.Installer))},
 		Resources: limits, Ports: []portSpec{{"tunnel", Port}}, ReadinessProbe: probe, SecurityContext: security, VolumeMounts: mounts,
 	}}
 	return p
+}
+
+// image is that of the next Pod. A copy of a disk fits only the very image that it was made of.
+func (r *runner) image(b *box) string {
+	if b.src != nil && b.src.Pin != "" {
+		return b.src.Pin
+	}
+	return cmp.Or(b.rec.Base, b.rec.Sandbox.Spec.Image, r.cfg.Image)
 }
 
 // owner makes the cluster remove an object with the Secret of the sandbox.

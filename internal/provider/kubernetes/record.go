@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
@@ -55,6 +56,12 @@ type record struct {
 	// Generation counts the Pods that the sandbox has had.
 	Generation int    `json:"generation,omitempty"`
 	Pin        string `json:"pin"` // of the key of the sandbox
+	// From is the snapshot that the disk started from; Named and Base are its image.
+	From  string `json:"from,omitempty"`
+	Named string `json:"named,omitempty"`
+	Base  string `json:"base,omitempty"`
+	// Restore is what the disk must be made equal to before the next start.
+	Restore *archive.Source `json:"restore,omitempty"`
 }
 
 // podName names the Pod of the present generation.
@@ -68,19 +75,34 @@ func (r record) podName() string {
 // box is a sandbox; only who has acquired its row uses it, except where.
 type box struct {
 	rec     record
-	uid     string // of the Secret
-	version string // of the Secret
-	kept    []byte // what the Secret holds as the record
+	api     *client // for its namespace
+	uid     string  // of the Secret
+	version string  // of the Secret
+	kept    []byte  // what the Secret holds as the record
 	where   where
 	tunnel  *tunnel.Client
 	egress  interface{ Close() error }
+	src     *archive.Source // what the disk of the next Pod is filled with; nil: nothing
 }
 
 // close ends what the box keeps open.
 func (b *box) close() {
+	b.leave()
+	b.closeEgress()
+}
+
+func (b *box) closeEgress() {
 	if b.egress != nil {
 		b.egress.Close()
 		b.egress = nil
+	}
+}
+
+// leave forgets the Pod, which is not there any more, or not for long.
+func (b *box) leave() {
+	b.where.set("", "")
+	if b.tunnel != nil {
+		b.tunnel.DropSpares()
 	}
 }
 
@@ -125,11 +147,18 @@ func (r *runner) newSecret(b *box) (secret, error) {
 	}
 	s := secret{object: object{"v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}}, Type: "Opaque"}
 	s.Data = map[string][]byte{container.CertName: cert, container.KeyName: key}
-	if s.Data[container.PlanName], err = json.Marshal(r.plan(b.rec.Sandbox.Spec)); err != nil {
+	if s.Data[container.PlanName], err = r.encodePlan(b); err != nil {
 		return secret{}, err
 	}
 	s.Data[recordName], err = json.Marshal(b.rec)
 	return s, err
+}
+
+// encodePlan is the plan of the next Pod.
+func (r *runner) encodePlan(b *box) ([]byte, error) {
+	plan := r.plan(b.rec.Sandbox.Spec)
+	plan.Fill = b.src != nil
+	return json.Marshal(plan)
 }
 
 // remember notes what the cluster holds.
@@ -152,14 +181,14 @@ func (r *runner) save(ctx context.Context, b *box, more map[string][]byte) error
 	for range 5 {
 		change := map[string]any{"data": data, "metadata": map[string]any{"resourceVersion": b.version, "labels": r.labels(sb), "annotations": notes(sb)}}
 		var got secret
-		if err = r.client.patch(call, secrets, []string{sb.ID}, asMergePatch, change, &got); err == nil {
+		if err = b.api.patch(call, secrets, []string{sb.ID}, asMergePatch, change, &got); err == nil {
 			b.remember(got)
 			return nil
 		}
 		if !isConflict(err) {
 			break
 		}
-		if err := r.client.get(call, secrets, sb.ID, &now); err != nil {
+		if err := b.api.get(call, secrets, sb.ID, &now); err != nil {
 			return fmt.Errorf("read the record of the sandbox: %w", err)
 		}
 		switch {

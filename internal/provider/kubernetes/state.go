@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -77,11 +76,11 @@ func (p *Provider) Stop(ctx context.Context, id string) error {
 
 // Start implements sandbox.Provider.
 func (p *Provider) Start(ctx context.Context, id string) error {
-	if err := p.keepsDisk(); err != nil {
-		return err
-	}
 	return p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
 		b := row.Data
+		if err := p.keepsDisk(); err != nil && b.rec.Restore == nil {
+			return err
+		}
 		if row.Sandbox().State == sandbox.Running {
 			return nil
 		}
@@ -102,7 +101,8 @@ func (p *Provider) startAgain(ctx context.Context, row *sandbox.Row[*box]) error
 		return err
 	}
 	b := row.Data
-	plan, err := json.Marshal(p.runner.plan(b.rec.Sandbox.Spec))
+	b.src = b.rec.Restore
+	plan, err := p.runner.encodePlan(b)
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,9 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 		b := row.Data
 		before := b.rec.Sandbox.Spec
 		got, err = row.Update(change, func(next sandbox.Sandbox) error {
+			if !p.SamePlace(before.Owner, next.Spec.Owner) {
+				return fmt.Errorf("%w: a sandbox cannot move to the namespace of another tenant", sandbox.ErrInvalid)
+			}
 			if next.State == sandbox.Running && p.runner.resized(before.Resources, next.Spec.Resources) {
 				if err := p.runner.resize(ctx, b, next.Spec.Resources); err != nil {
 					return err
@@ -128,8 +131,7 @@ func (p *Provider) Update(ctx context.Context, id string, change func(*sandbox.S
 			return p.store(ctx, b, next)
 		})
 		if err == nil && (got.Spec.Name != before.Name || got.Spec.Owner != before.Owner) {
-			name, sb := b.rec.podName(), got.Clone()
-			p.table.Go(func(ctx context.Context) { p.runner.relabel(ctx, name, sb) })
+			p.relabelLater(b, id)
 		}
 		return err
 	})
@@ -150,7 +152,7 @@ func (r *runner) resize(ctx context.Context, b *box, want sandbox.Resources) err
 	delete(next.Limits, "ephemeral-storage")
 	delete(next.Requests, "ephemeral-storage")
 	change := map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": mainContainer, "resources": next}}}}
-	err := r.client.patch(call, pods, []string{b.rec.podName(), "resize"}, asStrategic, change, nil)
+	err := b.api.patch(call, pods, []string{b.rec.podName(), "resize"}, asStrategic, change, nil)
 	switch {
 	case isMissing(err):
 		return fmt.Errorf("%w: this cluster cannot change the resources of a running Pod; Kubernetes 1.33 can", sandbox.ErrUnsupported)
@@ -160,12 +162,27 @@ func (r *runner) resize(ctx context.Context, b *box, want sandbox.Resources) err
 	return nil
 }
 
-// relabel tells people who look at the Pod whose it is now.
-func (r *runner) relabel(ctx context.Context, name string, sb sandbox.Sandbox) {
-	change := map[string]any{"metadata": map[string]any{"labels": r.labels(sb), "annotations": notes(sb)}}
-	if err := r.client.patch(ctx, pods, []string{name}, asMergePatch, change, nil); err != nil && !isMissing(err) && ctx.Err() == nil {
-		r.cfg.Log.Warn("cannot label a Pod with its new owner", "pod", name, "error", err)
-	}
+// labelDelay keeps the API server free for who has just got a sandbox and wants to use it.
+const labelDelay = time.Second
+
+// relabelLater tells people who look at a Pod whose it is now.
+func (p *Provider) relabelLater(b *box, id string) {
+	api, pod := b.api, b.rec.podName()
+	p.table.Go(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(labelDelay):
+		}
+		sb, err := p.table.Get(id)
+		if err != nil {
+			return // it is gone
+		}
+		change := map[string]any{"metadata": map[string]any{"labels": p.labels(sb), "annotations": notes(sb)}}
+		if err := api.patch(ctx, pods, []string{pod}, asMergePatch, change, nil); err != nil && !isMissing(err) && ctx.Err() == nil {
+			p.cfg.Log.Warn("cannot label a Pod with its new owner", "pod", pod, "error", err)
+		}
+	})
 }
 
 // Delete implements sandbox.Provider.

@@ -41,7 +41,7 @@ func (o *volumes) use(ctx context.Context, b *box) error {
 	sb := b.rec.Sandbox
 	if o.cfg.Persistent {
 		m := meta{Name: sb.ID, Labels: o.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}
-		if err := o.client.create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
+		if err := b.api.create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
 			return fmt.Errorf("create PersistentVolumeClaim: %w", explain(err))
 		}
 	}
@@ -66,7 +66,7 @@ func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.Volum
 	m := meta{Name: o.name(owner, name), Labels: map[string]string{labelHub: o.cfg.Name, labelKind: kindVolume, labelOwner: shorten(sha256.Sum256([]byte(owner)))},
 		Annotations: map[string]string{noteVolume: name, noteOwner: owner, noteCreated: time.Now().UTC().Format(time.RFC3339Nano)}}
 	var made claim
-	if err := o.client.create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {
+	if err := o.of(owner).create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {
 		return sandbox.VolumeInfo{}, fmt.Errorf("create volume: %w", explain(err))
 	}
 	return made.volume(), nil
@@ -127,9 +127,13 @@ func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeI
 		return nil, err
 	}
 	defer done()
-	found, _, err := listAll[claim](ctx, p.client, claims, p.selector(kindVolume))
-	if err != nil {
-		return nil, fmt.Errorf("list volumes: %w", err)
+	var found []claim
+	for _, place := range p.places() {
+		more, _, err := listAll[claim](ctx, place, claims, p.selector(kindVolume))
+		if err != nil {
+			return nil, fmt.Errorf("list volumes: %w", err)
+		}
+		found = append(found, more...)
 	}
 	boxes, err := p.table.List(sandbox.Filter{})
 	if err != nil {
@@ -163,7 +167,7 @@ func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
 
 func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
 	var found claim
-	err := p.client.get(ctx, claims, p.volumes.name(owner, name), &found)
+	err := p.of(owner).get(ctx, claims, p.volumes.name(owner, name), &found)
 	if isMissing(err) || err == nil && (found.Metadata.Annotations[noteOwner] != owner || found.Metadata.DeletionTimestamp != nil) {
 		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
 	}
@@ -179,7 +183,7 @@ func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
 	}
 	call, cancel := steady(ctx)
 	defer cancel()
-	if err := p.client.remove(call, claims, found.Metadata.Name, -1); err != nil {
+	if err := p.of(owner).remove(call, claims, found.Metadata.Name, -1); err != nil {
 		return fmt.Errorf("delete volume: %w", err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 // Docs returns the operations that document all others: the OpenAPI document, a page to
 // browse and try it, and a text for agents.
 func Docs(title, version string, table func() *op.Table, dialect Dialect, pages fs.FS) []op.Op {
-	document := func(_ context.Context, _ op.None) (*op.Blob, error) {
+	openapi := func(_ context.Context, _ op.None) (*op.Blob, error) {
 		b, err := op.JSON(OpenAPI(title, version, table(), dialect))
 		if err != nil {
 			return nil, err
@@ -25,18 +25,22 @@ func Docs(title, version string, table func() *op.Table, dialect Dialect, pages 
 		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table(), dialect))), nil
 	}
 	return append([]op.Op{
-		op.New(op.Spec{Name: "docs_openapi", Access: op.AccessRead, Route: "GET /v1/openapi.json", Also: []string{"GET /openapi.json"}, Tag: "docs", Doc: "Return the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, document),
+		op.New(op.Spec{Name: "docs_openapi", Access: op.AccessRead, Route: "GET /v1/openapi.json", Also: []string{"GET /openapi.json"}, Tag: "docs", Doc: "Return the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, openapi),
 		op.New(op.Spec{Name: "docs_llms", Access: op.AccessRead, Route: "GET /llms.txt", Tag: "docs", Doc: "Return a guide to this server for agents, in Markdown.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
 	}, Page("docs", "/v1/docs", "The API documentation, where every operation can be tried.", pages)...)
 }
 
 func bytesBlob(media string, b []byte) *op.Blob {
-	return &op.Blob{Type: media, Size: int64(len(b)), Body: nopCloser{bytes.NewReader(b)}}
+	return &op.Blob{Type: media, Size: int64(len(b)), Body: buffered{bytes.NewReader(b), b}}
 }
 
-type nopCloser struct{ io.ReadSeeker }
+// buffered is a body in memory, which is sent compressed.
+type buffered struct {
+	io.Reader
+	bytes []byte
+}
 
-func (nopCloser) Close() error { return nil }
+func (buffered) Close() error { return nil }
 
 // LLMs returns a guide to the operations of the table for agents, in Markdown.
 func LLMs(title, base string, table *op.Table, dialect Dialect) string {

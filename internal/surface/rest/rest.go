@@ -72,8 +72,8 @@ type Served struct {
 // Server is an http.Handler.
 type Server struct {
 	Config
-	exact   map[route]http.Handler // routes without parameters
-	mux     func() *http.ServeMux  // all routes, built on first use
+	exact   map[route]*op.Op      // routes without parameters
+	mux     func() *http.ServeMux // all routes, built on first use
 	handler http.Handler
 }
 
@@ -93,9 +93,11 @@ func New(c Config) *Server {
 	if c.Base == nil {
 		c.Base = func(r *http.Request) *url.URL { return &url.URL{Scheme: "http", Host: r.Host} }
 	}
-	s := &Server{Config: c, exact: make(map[route]http.Handler, len(c.Table.All()))}
+	s := &Server{Config: c, exact: make(map[route]*op.Op, len(c.Table.All()))}
 	s.mux = sync.OnceValue(s.buildMux)
-	for _, o := range c.Table.All() {
+	all := c.Table.All()
+	for i := range all {
+		o := &all[i]
 		s.addExact(o, o.Route)
 		for _, route := range o.Also {
 			s.addExact(o, route)
@@ -107,9 +109,9 @@ func New(c Config) *Server {
 
 // addExact adds a route without parameters to the exact routes. No pattern is more
 // specific, so its requests can bypass the mux.
-func (s *Server) addExact(o op.Op, pattern string) {
+func (s *Server) addExact(o *op.Op, pattern string) {
 	if method, path, ok := strings.Cut(pattern, " "); ok && method != "" && !strings.Contains(path, "{") && !strings.HasSuffix(path, "/") {
-		s.exact[route{method, path}] = s.handle(o)
+		s.exact[route{method, path}] = o
 	}
 }
 
@@ -117,9 +119,12 @@ func (s *Server) addExact(o op.Op, pattern string) {
 // subtrees, any method, HEAD, and requests that match no route.
 func (s *Server) buildMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, o := range s.Table.All() {
+	all := s.Table.All()
+	for i := range all {
+		o := &all[i]
+		h := match(o)
 		for _, route := range append([]string{o.Route}, o.Also...) {
-			mux.Handle(route, match(s.handle(o)))
+			mux.Handle(route, h)
 		}
 	}
 	return mux
@@ -209,15 +214,15 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 		s.Caller(r.Context(), call)
 	}
 	// The mux decides on a path with unusual escapes (%65 for e).
-	if h, ok := s.exact[route{r.Method, r.URL.Path}]; ok && r.URL.RawPath == "" {
-		h.ServeHTTP(w, r)
+	if o, ok := s.exact[route{r.Method, r.URL.Path}]; ok && r.URL.RawPath == "" {
+		s.serve(w, r, o)
 		return
 	}
 	probe := &probe{header: http.Header{}}
 	s.mux().ServeHTTP(probe, r)
 	switch {
 	case probe.matched != nil:
-		probe.matched.ServeHTTP(w, r)
+		s.serve(w, r, probe.matched)
 	case probe.status == http.StatusMethodNotAllowed:
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
@@ -233,7 +238,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 // probe lets the mux match a request without serving it: it takes the handler of the
 // route, or what the mux replies if it finds none.
 type probe struct {
-	matched http.Handler
+	matched *op.Op
 	header  http.Header
 	status  int
 }
@@ -243,6 +248,6 @@ func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *probe) WriteHeader(status int)      { p.status = status }
 
 // match is the handler of a route in the mux.
-func match(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(*probe).matched = h })
+func match(o *op.Op) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(*probe).matched = o })
 }

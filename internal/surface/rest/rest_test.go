@@ -103,7 +103,7 @@ func fetch(_ context.Context, in pathIn) (*op.Blob, error) {
 	case "breaks":
 		return &op.Blob{Size: 100, Body: io.NopCloser(io.MultiReader(strings.NewReader("part"), badReader{}))}, nil
 	}
-	return &op.Blob{Type: "text/plain", Name: "grüße.txt", ETag: `"1"`, Body: nopCloser{strings.NewReader("0123456789")}}, nil
+	return &op.Blob{Type: "text/plain", Name: "grüße.txt", ETag: `"1"`, Body: seekable{strings.NewReader("0123456789")}}, nil
 }
 
 type badReader struct{}
@@ -369,3 +369,8 @@ func TestDuplex(t *testing.T) {
 		t.Errorf("got %v, want a normal closure", err)
 	}
 }
+
+// seekable is a body that can be read in ranges.
+type seekable struct{ io.ReadSeeker }
+
+func (seekable) Close() error { return nil }

@@ -16,51 +16,50 @@ import (
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// handle returns the handler of one operation.
-func (s *Server) handle(o op.Op) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if rec, ok := w.(*recorder); ok {
-			rec.op = o.Name
-		}
-		if s.Admit != nil {
-			done, err := s.Admit(r, o)
-			if err != nil {
-				s.writeError(w, r, o, err)
-				return
-			}
-			defer done()
-		}
-		if o.Handler != nil && o.MaxBody == 0 {
-			o.Handler.ServeHTTP(w, r)
-			return
-		}
-		defer s.boundBody(w, r, o)()
-		if o.Handler != nil {
-			o.Handler.ServeHTTP(w, r)
-			return
-		}
-		input, done, err := s.input(o, r)
-		if done != nil {
-			defer done()
-		}
+// serve serves a request of one operation.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, found *op.Op) {
+	o := *found
+	if rec, ok := w.(*recorder); ok {
+		rec.op = o.Name
+	}
+	if s.Admit != nil {
+		done, err := s.Admit(r, o)
 		if err != nil {
 			s.writeError(w, r, o, err)
 			return
 		}
-		in, err := o.Bind(input)
-		if err != nil {
-			s.writeError(w, r, o, err)
-			return
-		}
-		switch {
-		case o.Duplex != nil:
-			s.serveWebSocket(w, r, o, in)
-		case o.Stream != nil && (o.Call == nil || wantsStream(r)):
-			s.serveStream(w, r, o, in)
-		default:
-			s.serveCall(w, r, o, in)
-		}
-	})
+		defer done()
+	}
+	if o.Handler != nil && o.MaxBody == 0 {
+		o.Handler.ServeHTTP(w, r)
+		return
+	}
+	defer s.boundBody(w, r, o)()
+	if o.Handler != nil {
+		o.Handler.ServeHTTP(w, r)
+		return
+	}
+	input, done, err := s.input(o, r)
+	if done != nil {
+		defer done()
+	}
+	if err != nil {
+		s.writeError(w, r, o, err)
+		return
+	}
+	in, err := o.Bind(input)
+	if err != nil {
+		s.writeError(w, r, o, err)
+		return
+	}
+	switch {
+	case o.Duplex != nil:
+		s.serveWebSocket(w, r, o, in)
+	case o.Stream != nil && (o.Call == nil || wantsStream(r)):
+		s.serveStream(w, r, o, in)
+	default:
+		s.serveCall(w, r, o, in)
+	}
 }
 
 func (s *Server) limit(o op.Op) int64 {

@@ -80,6 +80,10 @@ func (s *Server) writeBlob(w http.ResponseWriter, r *http.Request, o op.Op, b *o
 	if h.Get("Cache-Control") == "" {
 		h.Set("Cache-Control", cacheControl(b.MaxCache))
 	}
+	if d, ok := b.Body.(buffered); ok {
+		writeBytes(w, r, http.StatusOK, media, d.bytes)
+		return
+	}
 	if seeker, ok := b.Body.(io.ReadSeeker); ok {
 		http.ServeContent(w, r, "", b.ModTime, seeker)
 		return

@@ -16,6 +16,7 @@ import (
 // Cell is code to run, in terms that any language understands.
 type Cell struct {
 	Code     string
+	Kernel   string // of Jupyter, such as ir; empty: that of Python
 	Session  string // empty: none, unless Stateful
 	Stateful bool
 	Dir      string // empty: the default one

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 )
 
 // read hands the messages of a channel to handle, until the channel ends.
@@ -121,6 +123,9 @@ func (k *Kernel) onOutput(m *message) {
 	k.hearOnce.Do(func() { close(k.heard) })
 	p := k.find(m.parent)
 	if p == nil {
+		if m.parent != "" && !strings.HasPrefix(m.parent, k.session) { // what it says unasked, and answers that we no longer await
+			k.shared.Store(time.Now().UnixNano())
+		}
 		return
 	}
 	switch m.head.Type {

@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 )
 
-// The "ports" of a kernel on ipc sockets: the numbers that end their names.
+// The "ports" of a kernel on ipc sockets, counted from its first: the numbers that end their names.
 const (
 	shellPort = iota + 1
 	iopubPort
@@ -25,6 +26,8 @@ const (
 const (
 	// maxSocketPath is what fits into a unix socket's address.
 	maxSocketPath = 107
+	// maxFirst limits the ports, so that the paths of sockets stay short.
+	maxFirst = 1000
 	// dialEvery is the pause between attempts to reach a kernel that is starting.
 	dialEvery = 5 * time.Millisecond
 )
@@ -33,6 +36,9 @@ const (
 type connection struct {
 	dir string
 	key []byte
+	// first is before the first port. It differs between kernels: other Jupyter clients notice by
+	// its ports that a kernel was replaced.
+	first int
 }
 
 // newConnection creates the folder and the connection file below base.
@@ -41,7 +47,7 @@ func newConnection(base, kernelName string) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the kernel's folder: %w", err)
 	}
-	p := &connection{dir: dir, key: []byte(rand.Text() + rand.Text())}
+	p := &connection{dir: dir, key: []byte(rand.Text() + rand.Text()), first: 10 * mathrand.IntN(maxFirst)}
 	if err := p.write(kernelName); err != nil {
 		p.remove()
 		return nil, err
@@ -55,8 +61,8 @@ func (p *connection) write(kernelName string) error {
 	}
 	b, err := json.Marshal(map[string]any{
 		"transport": "ipc", "ip": filepath.Join(p.dir, "k"),
-		"shell_port": shellPort, "iopub_port": iopubPort, "stdin_port": stdinPort,
-		"control_port": controlPort, "hb_port": heartPort,
+		"shell_port": p.first + shellPort, "iopub_port": p.first + iopubPort, "stdin_port": p.first + stdinPort,
+		"control_port": p.first + controlPort, "hb_port": p.first + heartPort,
 		"key": string(p.key), "signature_scheme": "hmac-sha256", "kernel_name": kernelName,
 	})
 	if err != nil {
@@ -68,9 +74,11 @@ func (p *connection) write(kernelName string) error {
 	return nil
 }
 
-func (p *connection) file() string           { return filepath.Join(p.dir, "connection.json") }
-func (p *connection) socket(port int) string { return filepath.Join(p.dir, "k-"+strconv.Itoa(port)) }
-func (p *connection) remove()                { os.RemoveAll(p.dir) }
+func (p *connection) file() string { return filepath.Join(p.dir, "connection.json") }
+func (p *connection) socket(port int) string {
+	return filepath.Join(p.dir, "k-"+strconv.Itoa(p.first+port))
+}
+func (p *connection) remove() { os.RemoveAll(p.dir) }
 
 // channels are the connections to a kernel.
 type channels struct {

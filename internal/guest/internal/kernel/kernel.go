@@ -82,6 +82,7 @@ type Kernel struct {
 	heart   *heartbeat
 	session string
 	count   atomic.Uint64 // of requests
+	shared  atomic.Int64  // when another client was served, in nanoseconds; 0: never
 
 	turn chan struct{} // held by the cell that runs
 
@@ -224,6 +225,17 @@ func (k *Kernel) Info() Info { return k.info }
 
 // PID is the process id of the kernel, which leads a process group.
 func (k *Kernel) PID() int { return k.process.PID() }
+
+// ConnectionFile tells other Jupyter clients of the same user how to reach the kernel.
+func (k *Kernel) ConnectionFile() string { return k.place.file() }
+
+// SharedUse is when the kernel last did something for another client; zero: never.
+func (k *Kernel) SharedUse() time.Time {
+	if at := k.shared.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
 
 // Done is closed when the kernel's process is gone.
 func (k *Kernel) Done() <-chan struct{} { return k.dead }

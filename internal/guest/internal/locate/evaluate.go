@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // isFunction matches the beginning of a function, which is called.
-var isFunction = regexp.MustCompile(`^(async\s+)?(function\b|\([^()]*\)\s*=>|\(\s*\{[^=]*\}\s*\)\s*=>|[\w$]+\s*=>)`)
+var isFunction = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(async\s+)?(function\b|\([^()]*\)\s*=>|\(\s*\{[^=]*\}\s*\)\s*=>|[\w$]+\s*=>)`)
+})
 
 // RunScript runs a script in one of the ways in which people write them: as a function, as an expression, or as statements.
 func RunScript(ctx context.Context, t *tab.Tab, script string) (json.RawMessage, error) {
@@ -21,7 +24,7 @@ func RunScript(ctx context.Context, t *tab.Tab, script string) (json.RawMessage,
 	statements := "{\n" + text + "\n}"
 	ways := []string{statements}
 	switch {
-	case isFunction.MatchString(bare):
+	case isFunction().MatchString(bare):
 		ways = []string{"(" + bare + ")()", statements}
 	case strings.HasPrefix(text, "{"): // an object rather than a block
 		ways = []string{"(" + bare + ")", statements}

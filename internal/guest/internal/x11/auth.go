@@ -25,6 +25,10 @@ func NewCookie() []byte {
 // clients' XAUTHORITY. The entry applies to every host name, because a sandbox's may change. It replaces the file
 // atomically and keeps it private.
 func WriteAuthority(path string, display int, cookie []byte) error {
+	return writeAuthority(path, display, cookie, nil)
+}
+
+func writeAuthority(path string, display int, cookie, others []byte) error {
 	if len(cookie) != CookieSize {
 		return fmt.Errorf("write x authority %s: cookie has %d bytes, want %d", path, len(cookie), CookieSize)
 	}
@@ -34,6 +38,7 @@ func WriteAuthority(path string, display int, cookie []byte) error {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(field)))
 		b = append(b, field...)
 	}
+	b = append(b, others...)
 	f, err := os.CreateTemp(filepath.Dir(path), ".xauth-*")
 	if err != nil {
 		return fmt.Errorf("write x authority: %w", err)

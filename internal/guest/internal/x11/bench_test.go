@@ -31,6 +31,16 @@ func BenchmarkScreenshot(b *testing.B) {
 	}
 }
 
+func BenchmarkThumbnail(b *testing.B) {
+	c := startServer(b, "-geometry", "1280x1024").dial(b)
+	paint(b, c, image.Pt(1280, 1024))
+	for b.Loop() {
+		if _, err := c.Thumbnail(context.Background(), 320); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkType(b *testing.B) {
 	s := startServer(b)
 	startProbe(b, s, func(p *probe) { p.pings = true })

@@ -24,9 +24,26 @@ type Shot struct {
 
 // Screenshot returns the screen's pixels, all opaque. The image's bounds are those of the area, in screen coordinates.
 func (c *Conn) Screenshot(ctx context.Context, shot Shot) (*image.RGBA, error) {
+	return c.take(ctx, shot, func(area image.Rectangle, raw []byte) *image.RGBA {
+		img := image.NewRGBA(area)
+		bgrxToRGBA(img.Pix, raw)
+		return img
+	})
+}
+
+// Thumbnail returns the whole screen made smaller, at most width pixels wide. It costs far less than a screenshot: only
+// pixels that are needed are read from what the server shares.
+func (c *Conn) Thumbnail(ctx context.Context, width int) (*image.RGBA, error) {
+	return c.take(ctx, Shot{}, func(area image.Rectangle, raw []byte) *image.RGBA {
+		return shrink(raw, area.Size(), width)
+	})
+}
+
+// take grabs the screen and makes a picture of its pixels, which are opaque, in the server's format, and complete.
+func (c *Conn) take(ctx context.Context, shot Shot, draw func(area image.Rectangle, raw []byte) *image.RGBA) (*image.RGBA, error) {
 	return do(ctx, c, c.screen, func() (*image.RGBA, error) {
 		for try := 0; ; try++ {
-			img, err := c.grab(shot)
+			img, err := c.grab(shot, draw)
 			var xerr xgb.Error
 			// A resize between the query of the size and the grab makes the area invalid: retry.
 			if err == nil || try == 3 || !errors.As(err, &xerr) {
@@ -36,7 +53,7 @@ func (c *Conn) Screenshot(ctx context.Context, shot Shot) (*image.RGBA, error) {
 	})
 }
 
-func (c *Conn) grab(shot Shot) (*image.RGBA, error) {
+func (c *Conn) grab(shot Shot, draw func(area image.Rectangle, raw []byte) *image.RGBA) (*image.RGBA, error) {
 	size, err := c.size()
 	if err != nil {
 		return nil, err
@@ -56,19 +73,17 @@ func (c *Conn) grab(shot Shot) (*image.RGBA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take screenshot: %w", err)
 	}
-	img := image.NewRGBA(area)
-	if len(raw) < len(img.Pix) {
-		return nil, fmt.Errorf("take screenshot: got %d bytes, want %d", len(raw), len(img.Pix))
+	if want := 4 * area.Dx() * area.Dy(); len(raw) < want {
+		return nil, fmt.Errorf("take screenshot: got %d bytes, want %d", len(raw), want)
 	}
-	bgrxToRGBA(img.Pix, raw)
 	if drawCursor {
 		cur, err := cursor.Reply()
 		if err != nil {
 			return nil, fmt.Errorf("take screenshot: get cursor: %w", err)
 		}
-		blendCursor(img, cur)
+		blendCursor(raw, area, cur)
 	}
-	return img, nil
+	return draw(area, raw), nil
 }
 
 // grabRaw returns the area's pixels in the server's format, valid until the next call.
@@ -180,22 +195,51 @@ func bgrxToRGBA(dst, src []byte) {
 	}
 }
 
-// blendCursor draws the pointer, whose colors are premultiplied, over the opaque image.
-func blendCursor(img *image.RGBA, cur *xfixes.GetCursorImageReply) {
+// blendCursor draws the pointer, whose colors are premultiplied, over pixels in the server's format.
+func blendCursor(raw []byte, area image.Rectangle, cur *xfixes.GetCursorImageReply) {
 	w, h := int(cur.Width), int(cur.Height)
 	if len(cur.CursorImage) < w*h {
 		return
 	}
 	origin := image.Pt(int(cur.X)-int(cur.Xhot), int(cur.Y)-int(cur.Yhot))
-	visible := image.Rect(0, 0, w, h).Add(origin).Intersect(img.Rect)
+	visible := image.Rect(0, 0, w, h).Add(origin).Intersect(area)
 	for y := visible.Min.Y; y < visible.Max.Y; y++ {
 		for x := visible.Min.X; x < visible.Max.X; x++ {
 			argb := cur.CursorImage[(y-origin.Y)*w+x-origin.X]
 			rest := 255 - argb>>24
-			p := img.Pix[img.PixOffset(x, y):][:3]
-			for i, shift := range [3]uint{16, 8, 0} {
+			p := raw[4*((y-area.Min.Y)*area.Dx()+x-area.Min.X):][:3]
+			for i, shift := range [3]uint{0, 8, 16} {
 				p[i] = byte(min(255, argb>>shift&0xff+(uint32(p[i])*rest+127)/255))
 			}
 		}
 	}
+}
+
+// shrink returns a smaller picture of pixels in the server's format. It averages four pixels for each, which is enough for
+// a glance.
+func shrink(raw []byte, from image.Point, width int) *image.RGBA {
+	width = max(1, min(width, from.X))
+	height := max(1, from.Y*width/from.X)
+	out := image.NewRGBA(image.Rect(0, 0, width, height))
+	stepX, stepY := from.X/width/2, from.Y/height/2
+	for y := range height {
+		top := raw[4*from.X*(y*from.Y/height):]
+		below := raw[4*from.X*min(y*from.Y/height+stepY, from.Y-1):]
+		to := out.Pix[y*out.Stride:][:out.Stride]
+		for x := range width {
+			left := 4 * (x * from.X / width)
+			right := 4 * min(x*from.X/width+stepX, from.X-1)
+			a, b := spread(top[left:]), spread(top[right:])
+			c, d := spread(below[left:]), spread(below[right:])
+			v := (a + b + c + d) >> 2
+			to[4*x], to[4*x+1], to[4*x+2], to[4*x+3] = byte(v>>32), byte(v>>16), byte(v), 0xff
+		}
+	}
+	return out
+}
+
+// spread returns the three colors of a pixel, each with room for the sum of several.
+func spread(pixel []byte) uint64 {
+	v := uint64(binary.LittleEndian.Uint32(pixel))
+	return v&0xff | v&0xff00<<8 | v&0xff0000<<16
 }

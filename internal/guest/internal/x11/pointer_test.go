@@ -128,6 +128,7 @@ func TestKeysComeAfterTheClick(t *testing.T) {
 		return err == nil && ok
 	})
 	p := startProbe(t, s, func(p *probe) { p.managed = true })
+	defer wm.Process.Kill() // first of all: a stopped one can keep the server from everybody who ends
 	eventually(t, "the window has the focus", func() bool {
 		f, err := xproto.GetInputFocus(p.x).Reply()
 		return err == nil && f.Focus == p.window
@@ -136,6 +137,8 @@ func TestKeysComeAfterTheClick(t *testing.T) {
 	must(t, err)
 	must(t, c.Move(ctx, image.Pt(int(at.DstX), int(at.DstY))))
 	for range 20 {
+		// One that is stopped while it has grabbed the server would stop everybody.
+		must(t, c.inject(ctx, "wait for the window manager", func() error { c.held.recent = true; return c.awaitManager(ctx) }))
 		must(t, wm.Process.Signal(syscall.SIGSTOP))
 		must(t, c.Press(ctx, Left))
 		typed := make(chan error, 1)

@@ -85,6 +85,38 @@ func TestScreenshotShowsWhatWasDrawn(t *testing.T) {
 	}
 }
 
+// TestThumbnail: it is the screenshot made smaller, and never larger than that.
+func TestThumbnail(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"-extension", "MIT-SHM"}} {
+		c := startServer(t, args...).dial(t)
+		paint(t, c, image.Pt(640, 480))
+		whole, err := c.Screenshot(testContext(t), Shot{})
+		must(t, err)
+		for _, width := range []int{1, 99, 320, 640, 5000} {
+			got, err := c.Thumbnail(testContext(t), width)
+			must(t, err)
+			w := min(width, 640)
+			h := max(1, 480*w/640)
+			if got.Rect != image.Rect(0, 0, w, h) {
+				t.Fatalf("width %d: got %v", width, got.Rect)
+			}
+			for y := range h {
+				for x := range w {
+					var want [3]int
+					for _, at := range [4]image.Point{{0, 0}, {640 / w / 2, 0}, {0, 480 / h / 2}, {640 / w / 2, 480 / h / 2}} {
+						p := whole.RGBAAt(min(x*640/w+at.X, 639), min(y*480/h+at.Y, 479))
+						want[0], want[1], want[2] = want[0]+int(p.R), want[1]+int(p.G), want[2]+int(p.B)
+					}
+					if p := got.RGBAAt(x, y); int(p.R) != want[0]/4 || int(p.G) != want[1]/4 || int(p.B) != want[2]/4 || p.A != 255 {
+						t.Fatalf("width %d at %d,%d: got %v, want %v / 4", width, x, y, p, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestScreenshotHasCursor(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

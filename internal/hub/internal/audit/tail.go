@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,7 @@ type Filter struct {
 	Sandbox string    // id or name
 	Tenant  string    // required for a tenant's own view: sandbox names are not unique
 	Since   time.Time // zero: from the first line kept
+	Text    string    // in any of the texts of a line, in upper or lower case
 	Follow  bool      // wait for new lines until ctx is done
 }
 
@@ -26,7 +29,17 @@ func (f Filter) matches(l Line) bool {
 		f.Tenant != "" && l.Tenant != f.Tenant:
 		return false
 	}
-	return !l.Time.Before(f.Since)
+	return !l.Time.Before(f.Since) && (f.Text == "" || l.contains(strings.ToLower(f.Text)))
+}
+
+// contains reports whether a text of the line contains one in lower case.
+func (l Line) contains(text string) bool {
+	for _, s := range []string{l.Op, l.Name, l.Sandbox, l.Tenant, l.KeyID, l.Role, l.Method, l.Path, l.Code, l.Kind, l.Text, strconv.Itoa(l.Status)} {
+		if strings.Contains(strings.ToLower(s), text) {
+			return true
+		}
+	}
+	return false
 }
 
 const (

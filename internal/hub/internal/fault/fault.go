@@ -58,7 +58,7 @@ func FromProvider(name string, err error) error {
 		return op.Errorf(op.Invalid, "%w", err)
 	case errors.Is(err, sandbox.ErrState):
 		return op.Errorf(op.Conflict, "%w", err)
-	case errors.Is(err, sandbox.ErrNotReady):
+	case errors.Is(err, sandbox.ErrNotReady), errors.Is(err, sandbox.ErrUnavailable):
 		return op.Errorf(op.Unavailable, "%w", err)
 	case errors.Is(err, sandbox.ErrExhausted):
 		return &op.Error{Code: op.Exhausted, Msg: err.Error(), Err: err, RetryAfter: RetryExhausted}

@@ -14,6 +14,7 @@ const (
 	Closed    = "cove/closed"      // its ports are not public
 	Template  = "cove/template"    // the template that an E2B client named
 	Secrets   = "cove/secrets"     // names of the secrets it was given, comma-separated
+	Claim     = "cove/claim"       // the object of a cluster that it serves: resource/namespace/name/uid
 )
 
 // Set writes a record.

@@ -39,6 +39,9 @@ type Init struct {
 // and no other member could.
 var ErrRefused = errors.New("a warm sandbox cannot be changed like this")
 
+// ErrBound is Bind's error when the server inside has been told before: a claim of it was cut short.
+var ErrBound = errors.New("the sandbox has been told already whose it is")
+
 // errTaken means that another pool was quicker.
 var errTaken = errors.New("the sandbox is no longer a member")
 
@@ -53,34 +56,59 @@ const maxTries = 3
 // cold one. A member that fails is deleted, and the next is tried. Errors are those
 // that a create would return as well, such as ErrConflict.
 func (p *Pool) Claim(ctx context.Context, env, fingerprint string, b Binding) (sandbox.Sandbox, bool, error) {
-	for range maxTries {
+	if err := p.checkName(ctx, b.Spec); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	defer p.countClaim()()
+	for tries := 0; tries < maxTries; {
 		member, ok := p.take(env, fingerprint, b.Spec)
 		if !ok {
 			break
 		}
-		sb, kept, err := p.bind(ctx, member, b)
+		sb, err := p.bind(ctx, member, b)
 		if err == nil {
 			p.release(sb.ID)
-			// Whoever has just got one has the machine to itself for a moment.
-			time.AfterFunc(refillDelay, p.Kick)
 			return sb, true, nil
 		}
-		if kept {
-			p.giveBack(env, member)
-			if errors.Is(err, sandbox.ErrConflict) {
-				return sandbox.Sandbox{}, false, err
-			}
-			break
-		}
 		p.discard(member, err)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return sandbox.Sandbox{}, false, context.Cause(ctx)
-		}
-		if errors.Is(err, ErrRefused) {
-			break
+		case errors.Is(err, sandbox.ErrConflict):
+			return sandbox.Sandbox{}, false, err
+		case errors.Is(err, ErrRefused), errors.Is(err, sandbox.ErrInvalid):
+			return sandbox.Sandbox{}, false, nil
+		case !errors.Is(err, ErrBound):
+			tries++
 		}
 	}
 	return sandbox.Sandbox{}, false, nil
+}
+
+// countClaim makes the refill wait until the claim is over, and a moment longer: whoever has just got one has the machine
+// to itself.
+func (p *Pool) countClaim() (over func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claims++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.claims--
+		time.AfterFunc(refillDelay, p.Kick)
+	}
+}
+
+// checkName returns ErrConflict if the name is taken, which then costs no member.
+func (p *Pool) checkName(ctx context.Context, s sandbox.Spec) error {
+	if s.Name == "" {
+		return nil
+	}
+	same, err := p.cfg.Provider.List(ctx, sandbox.Filter{Owner: s.Owner, Name: s.Name})
+	if err == nil && len(same) > 0 {
+		err = fmt.Errorf("%w: %q", sandbox.ErrConflict, s.Name)
+	}
+	return err
 }
 
 // take holds the oldest member that can become what is asked for.
@@ -101,6 +129,9 @@ func (p *Pool) take(env, print string, want sandbox.Spec) (sandbox.Sandbox, bool
 
 // fits reports whether only such things differ that can still be changed.
 func (p *Pool) fits(member, want sandbox.Spec) bool {
+	if apart, ok := p.cfg.Provider.(sandbox.Placer); ok && !apart.SamePlace(member.Owner, want.Owner) {
+		return false
+	}
 	want.Env, want.Workdir = member.Env, member.Workdir
 	if want.Name == "" {
 		want.Name = member.Name
@@ -108,55 +139,42 @@ func (p *Pool) fits(member, want sandbox.Spec) bool {
 	return member.CheckUpdate(want) == nil && p.cfg.Live(member.Resources, want.Resources)
 }
 
-// giveBack returns an unchanged member to the pool.
-func (p *Pool) giveBack(env string, sb sandbox.Sandbox) {
-	p.mu.Lock()
-	p.ready[env] = append([]sandbox.Sandbox{sb}, p.ready[env]...)
-	p.mu.Unlock()
-	p.release(sb.ID)
-}
-
-// discard deletes a member whose claim failed. The caller waits, since only then the
-// name that it was given is free.
+// discard deletes a member whose claim failed, in the background: it has got no name yet that somebody
+// could wait for.
 func (p *Pool) discard(sb sandbox.Sandbox, err error) {
 	if errors.Is(err, errTaken) || errors.Is(err, sandbox.ErrNotFound) {
 		p.release(sb.ID)
 		return
 	}
-	// A bad request is not the environment's fault.
-	if !errors.Is(err, ErrRefused) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	// A bad request is not the environment's fault, nor what an earlier hub has left.
+	ours := true
+	for _, other := range []error{ErrRefused, ErrBound, sandbox.ErrConflict, sandbox.ErrInvalid, context.Canceled, context.DeadlineExceeded} {
+		ours = ours && !errors.Is(err, other)
+	}
+	if ours {
 		p.backOff(sb.Spec.Environment, err)
 	}
-	p.remove(sb, "its claim failed")
+	p.background(func(context.Context) { p.remove(sb, "its claim failed") })
 }
 
-// bind turns a member into the sandbox of b. kept means that it failed without
-// changing the member.
-func (p *Pool) bind(ctx context.Context, member sandbox.Sandbox, b Binding) (_ sandbox.Sandbox, kept bool, err error) {
+// bind turns a member into the sandbox of b: first inside, then in its record. A member that is told
+// whose it is cannot be told again, so one whose record was not reached is nobody's for ever.
+func (p *Pool) bind(ctx context.Context, member sandbox.Sandbox, b Binding) (sandbox.Sandbox, error) {
 	next, init := boundSpec(member.Spec, b)
+	if err := p.cfg.Bind(ctx, member, init); err != nil {
+		return member, fmt.Errorf("bind the server inside: %w", err)
+	}
 	sb, err := p.cfg.Provider.Update(ctx, member.ID, func(s *sandbox.Spec) error {
-		if _, half := s.Annotations[noteBinding]; half || s.Owner != Owner {
+		if s.Owner != Owner {
 			return errTaken
 		}
 		*s = next.Clone()
-		s.Annotations[noteBinding] = "true"
 		return nil
 	})
 	if err != nil {
-		return sb, errors.Is(err, sandbox.ErrConflict) || errors.Is(err, sandbox.ErrInvalid), fmt.Errorf("bind the record: %w", err)
+		return sb, fmt.Errorf("bind the record: %w", err)
 	}
-	sb.Spec.Env = member.Spec.Env // with which its server runs
-	if err := p.cfg.Bind(ctx, sb, init); err != nil {
-		return sb, false, fmt.Errorf("bind the server inside: %w", err)
-	}
-	sb, err = p.cfg.Provider.Update(ctx, member.ID, func(s *sandbox.Spec) error {
-		delete(s.Annotations, noteBinding)
-		return nil
-	})
-	if err != nil {
-		return sb, false, fmt.Errorf("end the binding: %w", err)
-	}
-	return sb, false, nil
+	return sb, nil
 }
 
 // boundSpec returns the Spec of the claimed sandbox, and what its server must be told.

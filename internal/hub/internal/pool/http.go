@@ -89,6 +89,8 @@ func (g guest) init(ctx context.Context, in Init) (ready bool, err error) {
 	}
 	switch status {
 	case http.StatusOK:
+	case http.StatusConflict:
+		return false, ErrBound
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false, fmt.Errorf("%w: status %d", ErrRefused, status)
 	default:

@@ -3,11 +3,11 @@
 //
 // A member is a sandbox of the environment's Spec whose server waits to be told
 // whose it is (package guest/bind). Members belong to Owner, whose name no
-// tenant can have, and have no timeout. Claim takes one, gives it the name, owner,
-// labels, lifetime, network and resources that a cold create would have had (one
-// Update), tells the server inside its environment, files and folder (Bind), and
-// removes the marks (a second Update). Between the two Updates the sandbox is
-// Hidden: a crash there leaves a marked sandbox, which the next Begin deletes.
+// tenant can have, and have no timeout. Claim takes one, tells the server inside its
+// environment, files and folder (Bind), and gives it the name, owner, labels, lifetime,
+// network and resources that a cold create would have had (one Update, which is all that
+// is written). A crash in between leaves a member that was told already: its server refuses
+// the next claim, which deletes it and takes another.
 //
 // The pool owns its members, the refill and its limits; it forgets claimed
 // sandboxes. It keeps no record but the provider's. It refuses to hand out a
@@ -42,7 +42,6 @@ const Owner = "sub-pool"
 const (
 	noteOf      = "cove/pool"       // the environment, while it is a member
 	notePrint   = "cove/pool-print" // the definition that it was made from
-	noteBinding = "cove/pool-claim" // it is being bound
 	noteClaimed = "cove/claimed"    // when it was: RFC 3339
 )
 
@@ -100,6 +99,7 @@ type Pool struct {
 	pending map[string]int  // being created
 	failing map[string]failure
 	moves   int // grows whenever a member comes, goes or is released
+	claims  int // under way
 }
 
 // failure counts the failed creates of an environment.
@@ -137,23 +137,10 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Begin deletes what a claim left half bound, takes up the existing members
-// and starts the refill. It returns when no half-bound sandbox is left.
-func (p *Pool) Begin(ctx context.Context) error {
-	list, err := p.cfg.Provider.List(ctx, sandbox.Filter{})
-	if err != nil {
-		return err
-	}
-	var wait sync.WaitGroup
-	for _, sb := range list {
-		if _, half := sb.Spec.Annotations[noteBinding]; half && sb.State != sandbox.Deleting {
-			wait.Go(func() { p.remove(sb, "its claim was interrupted") })
-		}
-	}
-	wait.Wait()
+// Begin takes up the existing members and starts the refill.
+func (p *Pool) Begin(ctx context.Context) {
 	p.inspect(ctx)
 	p.background(p.loop)
-	return nil
 }
 
 // Close ends the refill. The members live on, for the next pool.
@@ -196,11 +183,8 @@ func (p *Pool) Ready() map[string]int {
 	return out
 }
 
-// Hidden reports whether a sandbox belongs to no tenant, or not yet.
-func Hidden(sb sandbox.Sandbox) bool {
-	_, half := sb.Spec.Annotations[noteBinding]
-	return half || sb.Spec.Owner == Owner
-}
+// Hidden reports whether a sandbox belongs to no tenant.
+func Hidden(sb sandbox.Sandbox) bool { return sb.Spec.Owner == Owner }
 
 // Created is when the sandbox got its owner.
 func Created(sb sandbox.Sandbox) time.Time {

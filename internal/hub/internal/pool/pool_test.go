@@ -282,8 +282,8 @@ func TestOldMembersAreReplaced(t *testing.T) {
 	})
 }
 
-// TestRestart: the members of a pool that is gone are the next one's, and what was
-// being bound when it was killed is gone with its name free.
+// TestRestart: the members of a pool that is gone are the next one's. What was being bound when it was
+// killed is given to nobody, and its name is free.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	reached, never := make(chan sandbox.Sandbox, 1), make(chan struct{})
@@ -305,12 +305,12 @@ func TestRestart(t *testing.T) {
 	stuck.Store(true)
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := r.pool.Claim(context.Background(), "e", "1", binding("a"))
+		_, _, err := r.pool.Claim(context.Background(), "e", "1", binding("a", func(s *sandbox.Spec) { s.Env["WHOSE"] = "a" }))
 		done <- err
 	}()
 	half := <-reached
-	if !pool.Hidden(half) {
-		t.Error("it shows although it is half bound")
+	if !pool.Hidden(half) || r.guest(half.ID).settings().Env["WHOSE"] != "a" {
+		t.Errorf("got %+v, want a member that shows to nobody although it was told whose it is", half)
 	}
 	before := r.members()
 	r.p.Abandon()
@@ -318,14 +318,53 @@ func TestRestart(t *testing.T) {
 	close(never)
 	<-done
 	r.open()
-	if _, err := r.p.Get(t.Context(), half.ID); !errors.Is(err, sandbox.ErrNotFound) {
-		t.Errorf("the half-bound one is there: got %v, want errors.Is(err, sandbox.ErrNotFound)", err)
-	}
-	if diff := cmp.Diff(before, r.members()); diff != "" || r.pool.Ready()["e"] != 2 {
-		t.Errorf(`got %s %v, want diff == "" && r.pool.Ready()["e"] == 2`, diff, r.pool.Ready())
+	if diff := cmp.Diff(before, r.members()); diff != "" || r.pool.Ready()["e"] != 3 {
+		t.Errorf("got %s %v, want the three members", diff, r.pool.Ready())
 	}
 	stuck.Store(false)
-	if sb, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("a")); !ok || err != nil || !slices.Contains(before, sb.ID) {
-		t.Errorf("got %v %v %v, want ok && slices.Contains(before, sb.ID)", sb.ID, ok, err)
+	for _, name := range []string{"a", "b"} { // one of the claims meets the one that was told
+		sb, ok, err := r.pool.Claim(t.Context(), "e", "1", binding(name, func(s *sandbox.Spec) { s.Env["WHOSE"] = "other" }))
+		if !ok || err != nil || !slices.Contains(before, sb.ID) || sb.ID == half.ID || r.guest(sb.ID).settings().Env["WHOSE"] != "other" {
+			t.Errorf("%s: got %v %v %v, want another member", name, sb.ID, ok, err)
+		}
 	}
+	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("c")); ok || err != nil {
+		t.Errorf("got %v, %v, want that no member is left", ok, err)
+	}
+	testenv.Poll(t, "the one that was told is gone", func() bool {
+		_, err := r.p.Get(t.Context(), half.ID)
+		return errors.Is(err, sandbox.ErrNotFound)
+	})
+}
+
+// TestSameName: of two claims of one name at once, one gets it; a name that is taken costs no member.
+func TestSameName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4)
+	r.filled(4)
+	r.busy.Store(true)
+	var won, lost atomic.Int64
+	var wait sync.WaitGroup
+	for range 2 {
+		wait.Go(func() {
+			switch _, ok, err := r.pool.Claim(context.Background(), "e", "1", binding("a")); {
+			case ok && err == nil:
+				won.Add(1)
+			case !ok && errors.Is(err, sandbox.ErrConflict):
+				lost.Add(1)
+			default:
+				t.Errorf("got %v, %v", ok, err)
+			}
+		})
+	}
+	wait.Wait()
+	if won.Load() != 1 || lost.Load() != 1 {
+		t.Errorf("%d won and %d lost, want one each", won.Load(), lost.Load())
+	}
+	testenv.Poll(t, "what the loser had is gone", func() bool { return len(r.members()) == r.pool.Ready()["e"] })
+	ready := r.pool.Ready()["e"]
+	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("a")); ok || !errors.Is(err, sandbox.ErrConflict) {
+		t.Errorf("got %v, %v, want a conflict", ok, err)
+	}
+	r.filled(ready)
 }

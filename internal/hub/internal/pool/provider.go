@@ -111,7 +111,7 @@ func (p *provider) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
 		cancel()
 		return nil, err
 	}
-	out := make(chan sandbox.Event, backlog)
+	out := make(chan sandbox.Event, len(in)+backlog) // what exists is in it already, however much that is
 	if !p.pool.background(func(life context.Context) {
 		defer cancel()
 		defer close(out)

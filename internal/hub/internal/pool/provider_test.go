@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -77,5 +78,37 @@ func TestWrap(t *testing.T) {
 	}
 	if _, err := w.Create(ctx, s); !errors.Is(err, sandbox.ErrConflict) {
 		t.Errorf("the same name twice: got %v, want errors.Is(err, sandbox.ErrConflict)", err)
+	}
+}
+
+// crowd is a provider with many sandboxes.
+type crowd struct {
+	sandbox.Provider
+	size int
+}
+
+func (c crowd) Watch(ctx context.Context) (<-chan sandbox.Event, error) {
+	events := make(chan sandbox.Event, c.size)
+	for range c.size {
+		events <- sandbox.Event{Kind: sandbox.Existing, Sandbox: sandbox.Sandbox{ID: sandbox.NewID()}}
+	}
+	context.AfterFunc(ctx, func() { close(events) })
+	return events, nil
+}
+
+// TestWatchOfMany: a reader that is slow at first still learns of every sandbox that exists.
+func TestWatchOfMany(t *testing.T) {
+	c := crowd{size: 5000}
+	p := pool.New(pool.Config{Provider: c, Size: func() map[string]pool.Want { return nil }})
+	t.Cleanup(func() { p.Close() })
+	events, err := pool.Wrap(c, p).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "the reader is far behind", func() bool { return len(events) > 1000 })
+	for got := range c.size {
+		if _, ok := <-events; !ok {
+			t.Fatalf("the watch ended after %d of %d", got, c.size)
+		}
 	}
 }

@@ -79,11 +79,8 @@ func (p *Pool) classify(list []sandbox.Sandbox, wants map[string]Want, seen int)
 			continue
 		}
 		w, wanted := wants[env]
-		_, half := sb.Spec.Annotations[noteBinding]
 		why := ""
 		switch {
-		case half:
-			why = "its claim was interrupted"
 		case sb.State != sandbox.Running:
 			why = "it is " + string(sb.State)
 		case !wanted || w.print() != sb.Spec.Annotations[notePrint]:
@@ -118,6 +115,9 @@ func (p *Pool) refill(wants map[string]Want, seen int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.claims > 0 {
+		return // the last of them kicks
+	}
 	if p.moves != seen {
 		p.Kick()
 		return

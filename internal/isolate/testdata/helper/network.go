@@ -67,7 +67,7 @@ func (t targets) networks() []attempt {
 			var buf [256]byte
 			n := uint32(84)
 			copy(buf[:], "filter")
-			if err := sys(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]), uintptr(unsafe.Pointer(&buf)), 84); err != unix.ENOPROTOOPT {
+			if err := sys(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]), uintptr(unsafe.Pointer(&buf)), 84); refusedByFilter(err) == nil {
 				return nil
 			}
 			return refusedByFilter(sys(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]), uintptr(unsafe.Pointer(&buf)), uintptr(unsafe.Pointer(&n))))

@@ -75,6 +75,17 @@ const scrolls = [{block: 'center', inline: 'center'}, {block: 'end', inline: 'en
 
 const sameBox = (a, b) => a.left === b.left && a.top === b.top && a.width === b.width && a.height === b.height;
 
+// isAboutToMove reports whether an animation will move el, or an element around it, in the next frame, although both rest now:
+// it waits for its first frame, or the frames are far apart. One that never ends says nothing.
+function isAboutToMove(el) {
+  const late = undrawnSince && performance.now() - undrawnSince < maxUndrawn;
+  const moves = (a) => a.playState === 'running' && (a.pending || late && a.effect && a.effect.getComputedTiming().endTime !== Infinity);
+  for (let at = el; at; at = parentOf(at)) {
+    if (at.getAnimations && at.getAnimations().some(moves)) return true;
+  }
+  return false;
+}
+
 // judge checks one element once. It returns null if the action can begin, else why not.
 async function judge(el, spec, round) {
   const need = new Set(spec.need);
@@ -86,7 +97,7 @@ async function judge(el, spec, round) {
     await nextFrame();
     const now = el.getBoundingClientRect();
     if (!el.isConnected) return no('not attached to the document');
-    if (!sameBox(before, now)) return no('not stable: it moves or changes its size');
+    if (!sameBox(before, now) || isAboutToMove(el)) return no('not stable: it moves or changes its size');
   }
   if (need.has('enabled') && isDisabled(el)) return no('not enabled');
   if (need.has('editable') && isReadOnly(el)) return no('not editable: it is read-only');

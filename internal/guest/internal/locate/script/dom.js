@@ -120,8 +120,15 @@ function hold(el) {
   return lastHeld;
 }
 
-// frame waits until the next frame is drawn, or a moment if the page is not drawn at all.
+// undrawnSince is when a frame was first missed, or 0 if the last one came in time.
+let undrawnSince = 0;
+
+// nextFrame waits until the next frame is drawn, or a moment if the page is not drawn at all.
 const nextFrame = () => new Promise((done) => {
-  const timer = setTimeout(done, 100);
-  requestAnimationFrame(() => { clearTimeout(timer); done(); });
+  const began = performance.now();
+  const timer = setTimeout(() => { undrawnSince ||= began; done(); }, 100);
+  requestAnimationFrame(() => { undrawnSince = 0; clearTimeout(timer); done(); });
 });
+
+// maxUndrawn is how long (in ms) frames may be apart on a busy machine. A page without any is not drawn at all.
+const maxUndrawn = 2000;

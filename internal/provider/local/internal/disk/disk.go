@@ -76,7 +76,7 @@ func (s *Store) makeLayer(d Disk, name, hostname string) error {
 	}
 	top := s.layers.Path(name)
 	work := filepath.Join(top, layer.WorkName)
-	if err := errors.Join(os.Chmod(top, 0o755), s.Chown(top, 0), s.MakeFolder(work, 0)); err != nil {
+	if err := errors.Join(settle(top, 0o755, s.owner(), 0), s.MakeFolder(work, 0)); err != nil {
 		return err
 	}
 	_, names := s.trees(d)
@@ -103,7 +103,7 @@ func (s *Store) writeHostname(host, etc string) error {
 	}
 	for name, text := range isolate.HostFiles(host) {
 		path := filepath.Join(etc, name)
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chmod(path, 0o644), s.Chown(path, 0)); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o644), settle(path, 0o644, s.owner(), 0)); err != nil {
 			return fmt.Errorf("create sandbox folder: %w", err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
@@ -115,10 +117,29 @@ func (s *Store) Chown(path string, id int) error {
 // MakeFolder creates a folder for a user inside. Whatever our umask is, it has the
 // usual mode.
 func (s *Store) MakeFolder(path string, id int) error {
-	if err := errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, 0o755), s.Chown(path, id)); err != nil {
+	if err := errors.Join(os.Mkdir(path, 0o755), settle(path, 0o755, s.owner(), id)); err != nil {
 		return fmt.Errorf("create sandbox folder: %w", err)
 	}
 	return nil
+}
+
+// settle gives a new file or folder its mode and its owner inside. It has both already
+// unless our umask is unusual or owners are not translated, and to ask for that is
+// cheaper than to set it: each create does this dozens of times. first is that of
+// Store.owner.
+func settle(path string, perm os.FileMode, first, id int) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	var err error
+	if os.FileMode(st.Mode)&0o7777 != perm {
+		err = os.Chmod(path, perm)
+	}
+	if owner := first + id; first >= 0 && (st.Uid != uint32(owner) || st.Gid != uint32(owner)) {
+		err = errors.Join(err, os.Lchown(path, owner, owner))
+	}
+	return err
 }
 
 // RemoveUnused removes layers that nobody holds, and bases that neither a given disk

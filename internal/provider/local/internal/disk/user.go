@@ -33,7 +33,7 @@ func (s *Store) addUser(img *Image, root string) error {
 			text += "\n"
 		}
 		path := filepath.Join(root, "etc", name)
-		if err := errors.Join(os.WriteFile(path, []byte(text+line), 0o644), os.Chmod(path, 0o644), s.Chown(path, 0)); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(text+line), 0o644), settle(path, 0o644, s.owner(), 0)); err != nil {
 			return err
 		}
 	}
@@ -44,7 +44,7 @@ func (s *Store) addUser(img *Image, root string) error {
 			continue
 		}
 		path := filepath.Join(home, name)
-		err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644), os.Chmod(path, 0o644), s.Chown(path, isolate.UID))
+		err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644), settle(path, 0o644, s.owner(), isolate.UID))
 	}
 	return err
 }

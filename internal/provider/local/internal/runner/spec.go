@@ -117,7 +117,7 @@ func (d defaults) complete(spec sandbox.Spec, from *disk.Image) sandbox.Spec {
 	r.Disk = cmp.Or(r.Disk, d.resources.Disk)
 	r.DiskRate = cmp.Or(r.DiskRate, d.resources.DiskRate)
 	spec.Server.ReadyTimeout = cmp.Or(spec.Server.ReadyTimeout, d.readyTimeout)
-	spec.Server.ReadyPath = cmp.Or(spec.Server.ReadyPath, "/readyz")
+	spec.Server.ReadyPath = cmp.Or(spec.Server.ReadyPath, "/readyz?needed=true")
 	if len(spec.Command) == 0 {
 		spec.Command = slices.Clone(img.Command)
 	}

@@ -1,0 +1,159 @@
+package e2b
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// isInvalid reports whether an error is the caller's, and says want.
+func isInvalid(err error, want string) bool {
+	e, ok := op.AsError(err)
+	return ok && e.Code == op.Invalid && strings.Contains(err.Error(), want)
+}
+
+// TestParseMetadata: pairs are unescaped as often as clients escape them, after the query itself.
+func TestParseMetadata(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]map[string]string{
+		"":                           {},
+		"a=b":                        {"a": "b"},
+		"a=b%2520c":                  {"a": "b c"}, // as SDKs send "b c", less the escapes of the URL
+		"a=b&c=d":                    {"a": "b", "c": "d"},
+		"k%253D=v%2526w":             {"k=": "v&w"},
+		"%25C3%25BC=%25E2%2582%25AC": {"ü": "€"},
+		"a":                          {"a": ""},
+	} {
+		got, err := parseMetadata(text)
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%q: got %v %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"a=%zz", "a=%25zz", "%25z=1", "a;b=1"} {
+		if got, err := parseMetadata(text); !isInvalid(err, "use key=value pairs") {
+			t.Errorf("%q: got %v %v, want an error that shows the form", text, got, err)
+		}
+	}
+}
+
+// FuzzMetadata: any text is parsed or refused, by the caller's fault.
+func FuzzMetadata(f *testing.F) {
+	f.Add("a=b%2520c&d")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := parseMetadata(text); err != nil && !isInvalid(err, "metadata") {
+			t.Errorf("%q: got %v, want an invalid argument", text, err)
+		}
+	})
+}
+
+// TestPlace: the cursor of a page survives its way through a client, and a forged one is refused.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	created := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	at := placeOf(sandbox.Sandbox{ID: "sb-1.2", Created: created})
+	if got, err := decodePlace(at.encode()); err != nil || got != at {
+		t.Errorf("got %v %v, want %v", got, err, at)
+	}
+	later, other := placeOf(sandbox.Sandbox{ID: "a", Created: created.Add(1)}), placeOf(sandbox.Sandbox{ID: "sb-1.3", Created: created})
+	if at.compare(later) >= 0 || at.compare(other) >= 0 || at.compare(at) != 0 || later.compare(at) <= 0 {
+		t.Errorf("got another order, want by start, then by ID")
+	}
+	for _, text := range []string{"!", "eA", "LQ", "eHguYQ==", strings.Repeat("A", 4000)} {
+		if got, err := decodePlace(text); !isInvalid(err, "X-Next-Token") {
+			t.Errorf("%.20q: got %v %v, want an error", text, got, err)
+		}
+	}
+}
+
+// TestNetworkPolicy: a network means what the client meant, or is refused.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	off, on := new(false), new(true)
+	for what, c := range map[string]struct {
+		network  *Network
+		internet *bool
+		want     *environment.Policy
+	}{
+		"nothing":                  {nil, nil, nil},
+		"internet":                 {nil, on, nil},
+		"no internet":              {nil, off, &environment.Policy{Mode: "none"}},
+		"empty":                    {&Network{}, nil, nil},
+		"empty, no internet":       {&Network{}, off, &environment.Policy{Mode: "none"}},
+		"deny all":                 {&Network{Deny: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "none"}},
+		"deny all of IPv6":         {&Network{Deny: []string{"::/0"}}, nil, &environment.Policy{Mode: "none"}},
+		"exceptions":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"a.example"}}, nil, &environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
+		"exceptions from nothing":  {&Network{Allow: []string{"a.example"}}, off, &environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
+		"allow wins":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "open"}},
+		"allowed is open anyway":   {&Network{Allow: []string{"a.example"}}, nil, nil},
+		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []any{}}, nil, nil},
+	} {
+		got, err := c.network.policy(c.internet)
+		if err != nil || (got == nil) != (c.want == nil) || got != nil && (got.Mode != c.want.Mode || !slices.Equal(got.Allow, c.want.Allow)) {
+			t.Errorf("%s: got %+v %v, want %+v", what, got, err, c.want)
+		}
+	}
+	for want, network := range map[string]*Network{
+		"network.rules":           {Rules: map[string]any{"a.example": []any{1}}},
+		"network.maskRequestHost": {Mask: "a.example"},
+		"network.egressProxy":     {Proxy: "http://proxy.example"},
+		"network.dnsServers":      {DNS: []any{"192.0.2.1"}},
+		"network.denyOut":         {Deny: []string{"192.0.2.0/24"}},
+	} {
+		if got, err := network.policy(nil); !isInvalid(err, want) {
+			t.Errorf("%s: got %+v %v, want an error that names it", want, got, err)
+		}
+	}
+}
+
+// TestNetworkOf: what is shown leads to the same policy.
+func TestNetworkOf(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllow, sandbox.NetworkOpen} {
+		spec := sandbox.Spec{}
+		spec.Network.Mode = mode
+		if mode == sandbox.NetworkAllow {
+			spec.Network.Allow = []string{"a.example"}
+		}
+		got, err := networkOf(spec).policy(nil)
+		if err != nil || mode != sandbox.NetworkOpen && got.Mode != string(mode) || mode == sandbox.NetworkOpen && got != nil {
+			t.Errorf("%s: got %+v %v, want the same mode", mode, got, err)
+		}
+	}
+	var closed sandbox.Spec
+	note.Set(&closed, note.Closed, "true")
+	if n := networkOf(closed); n == nil || n.Public == nil || *n.Public {
+		t.Errorf("closed ports: got %+v, want allowPublicTraffic false", n)
+	}
+}
+
+// TestListed: a sandbox is shown with what clients require, whatever of it is unknown.
+func TestListed(t *testing.T) {
+	t.Parallel()
+	s := &Service{}
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	sb := sandbox.Sandbox{ID: "sb-0123456789abcdef", State: sandbox.Stopped, Created: created, Spec: sandbox.Spec{Environment: "aio"}}
+	sb.Spec.Resources.CPULimit, sb.Spec.Resources.MemoryLimit = 1500, 512<<20
+	got := s.listed(sb)
+	if got.TemplateID != "aio" || got.SandboxID != "sb0123456789abcdef" || got.State != "paused" || got.CPUs != 2 || got.MemoryMB != 512 ||
+		!got.StartedAt.Equal(created) || got.StartedAt.Location() != time.UTC || !got.EndAt.After(created.AddDate(5, 0, 0)) {
+		t.Errorf("got %+v, want it as a client reads it", got)
+	}
+	sb.State = sandbox.Running
+	sb.Spec.Resources.CPULimit = 0
+	note.Set(&sb.Spec, note.Template, "base")
+	note.Set(&sb.Spec, note.Metadata, `{"a":"b"}`)
+	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 1 || !maps.Equal(got.Metadata, map[string]string{"a": "b"}) {
+		t.Errorf("got %+v, want the client's template and metadata", got)
+	}
+	note.Set(&sb.Spec, note.Metadata, `{{`)
+	if got = s.listed(sb); got.Metadata != nil {
+		t.Errorf("broken metadata: got %v, want none", got.Metadata)
+	}
+}

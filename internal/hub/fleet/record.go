@@ -1,0 +1,56 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+const (
+	recordTime  = 2 * time.Second // how long a sandbox may take to hand out its record
+	maxPictures = 40              // of one record, the latest
+)
+
+// SaveRecord keeps what a running sandbox has recorded, before it is paused, stopped or deleted. A sandbox that
+// does not answer keeps its record to itself.
+func (f *Fleet) SaveRecord(ctx context.Context, sb sandbox.Sandbox) {
+	if f.Records == nil || sb.State != sandbox.Running || !IsNative(sb) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	defer cancel()
+	for _, limit := range []int{1000, 200, 40} { // an answer that is too long is refused
+		var reply struct {
+			Entries []json.RawMessage `json:"entries"`
+		}
+		if f.box(sb).ask(ctx, "/v1/sandbox/activity?limit="+strconv.Itoa(limit), &reply) {
+			f.Records.Save(sb, reply.Entries, f.pictures(ctx, sb, reply.Entries))
+			return
+		}
+	}
+}
+
+// pictures returns the latest pictures of these entries, as many as there is time for.
+func (f *Fleet) pictures(ctx context.Context, sb sandbox.Sandbox, entries []json.RawMessage) map[int64][]byte {
+	out := map[int64][]byte{}
+	for _, raw := range slices.Backward(entries) {
+		var e struct {
+			ID      int64 `json:"id"`
+			Picture bool  `json:"picture"`
+		}
+		if json.Unmarshal(raw, &e) != nil || !e.Picture {
+			continue
+		}
+		if b, ok := f.box(sb).fetch(ctx, "/v1/sandbox/activity/"+strconv.FormatInt(e.ID, 10)+"/picture", maxPicture); ok {
+			out[e.ID] = b
+		}
+		if len(out) == maxPictures || ctx.Err() != nil {
+			break
+		}
+	}
+	return out
+}

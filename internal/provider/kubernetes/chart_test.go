@@ -1,0 +1,248 @@
+//go:build linux
+
+package kubernetes_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+const chartPath = "../../../deploy/kubernetes/chart"
+
+// helm runs Helm with its files in a folder of the test.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program := testenv.NeedFile(t, "../../../.tools/bin/helm")
+	cmd := exec.Command(program, args...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), errors.New(errs.String())
+	}
+	return out.String(), nil
+}
+
+// render returns the objects of the chart, by kind and name.
+func render(t *testing.T, values ...string) (map[string]map[string]any, error) {
+	t.Helper()
+	args := []string{"template", "cove", chartPath, "--namespace", "cove", "--kube-version", "1.34"} // a Helm that go install builds assumes an old one
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	text, err := helm(t, args...)
+	if err != nil {
+		return nil, err
+	}
+	return decodeObjects(t, text), nil
+}
+
+func decodeObjects(t *testing.T, text string) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{}
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var o map[string]any
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if o == nil {
+			continue
+		}
+		m := o["metadata"].(map[string]any)
+		all[o["kind"].(string)+" "+m["name"].(string)] = o
+	}
+}
+
+// everyValue turns on all that the chart can.
+var everyValue = []string{
+	"replicas=2", "pullSecrets={registry}", "env.COVE_LOG_LEVEL=debug", "nodeSelector.disk=fast", "persistence.storageClass=shared", "domain=cove.example.com", "trustedProxies={10.0.0.0/8}",
+	"sandboxes.disk=persistent", "sandboxes.storageClass=fast", "sandboxes.sharedVolumes=true", "sandboxes.runtimeClass=gvisor", "sandboxes.runtimeClasses={gvisor,kata}", "sandboxes.userNamespaces=true",
+	"sandboxes.root=true", "sandboxes.seccomp=cove.json", "sandboxes.quota.pods=100", "sandboxes.limits.max.memory=16Gi", "ingress.enabled=true", "ingress.className=nginx", "ingress.tlsSecret=cert",
+	"gateway.enabled=true", "gateway.name=front", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus",
+	"sandboxes.snapshots.endpoint=https://s3.example.com", "sandboxes.snapshots.bucket=cove", "sandboxes.snapshots.prefix=one",
+	"autoscaling.enabled=true", "autoscaling.maxReplicas=3", "claims[0].namespace=agents", "claims[1].namespace=team-a", "claims[1].user=ann",
+	"sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme", "sandboxes.tenants[0].quota.pods=20", "sandboxes.tenants[0].limits.max.memory=4Gi",
+	"sandboxes.tenants[1].tenant=bob@example.com", "sandboxes.tenants[1].namespace=cove-bob",
+}
+
+// TestChart: the chart is valid, its defaults are install.yaml, and what is switched on is there.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	if out, err := helm(t, "lint", "--strict", chartPath); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	plain, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(manifestPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := decodeObjects(t, string(data))
+	delete(installed, "Namespace cove") // which belongs to who runs helm install
+	for name, o := range installed {
+		if !reflect.DeepEqual(o, plain[name]) {
+			t.Errorf("%s: install.yaml has\n%v\nthe chart\n%v", name, o, plain[name])
+		}
+	}
+	for name := range plain {
+		if installed[name] == nil {
+			t.Errorf("%s is in the chart, but not in install.yaml", name)
+		}
+	}
+
+	full, err := render(t, everyValue...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := os.ReadFile("../../../docs/settings-hub.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := dig(full["Deployment cove"], "spec", "template", "spec", "containers", 0)
+	got := map[string]any{}
+	for _, e := range dig(hub, "env").([]any) {
+		name := dig(e, "name").(string)
+		if got[name] = e.(map[string]any)["value"]; got[name] == nil && name != "POD_IP" {
+			got[name] = dig(e, "valueFrom", "secretKeyRef", "name").(string) + " " + dig(e, "valueFrom", "secretKeyRef", "key").(string)
+		}
+		if name != "POD_IP" && !strings.Contains(string(settings), "`"+name+"`") {
+			t.Errorf("the hub has no setting %s", name)
+		}
+	}
+	for name, want := range map[string]any{
+		"COVE_REPLICA_ADDRESS": "$(POD_IP):10001", "COVE_LOG_LEVEL": "debug", "COVE_DOMAINS": "localhost,cove.example.com", "COVE_TRUSTED_PROXIES": "10.0.0.0/8", "COVE_KUBERNETES_DISK": "persistent",
+		"COVE_KUBERNETES_RUNTIME_CLASSES": "gvisor,kata", "COVE_KUBERNETES_ROOT": "true", "COVE_KUBERNETES_USER_NAMESPACES": "true", "COVE_KUBERNETES_PULL_SECRETS": "registry", "COVE_KUBERNETES_SECCOMP": "cove.json",
+		"COVE_KUBERNETES_CLAIMS":            "agents=agents,team-a=ann",
+		"COVE_KUBERNETES_SNAPSHOT_ENDPOINT": "https://s3.example.com", "COVE_KUBERNETES_SNAPSHOT_BUCKET": "cove", "COVE_KUBERNETES_SNAPSHOT_PREFIX": "one", "COVE_KUBERNETES_SNAPSHOT_REGION": "us-east-1",
+		"COVE_KUBERNETES_SNAPSHOT_ACCESS_KEY": "cove-snapshots access-key", "COVE_KUBERNETES_SNAPSHOT_SECRET_KEY": "cove-snapshots secret-key",
+		"COVE_KUBERNETES_TENANT_NAMESPACES": "acme=cove-acme,bob@example.com=cove-bob",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: got %v, want %v", name, got[name], want)
+		}
+	}
+	for _, c := range []struct {
+		object string
+		path   []any
+		want   any
+	}{
+		{"PersistentVolumeClaim cove", []any{"spec", "accessModes", 0}, "ReadWriteMany"},
+		{"PodDisruptionBudget cove", []any{"spec", "maxUnavailable"}, 1},
+		{"Namespace cove-sandboxes", []any{"metadata", "labels", "pod-security.kubernetes.io/enforce"}, "baseline"},
+		{"ResourceQuota cove", []any{"spec", "hard", "pods"}, 100},
+		{"LimitRange cove", []any{"spec", "limits", 0}, map[string]any{"type": "Container", "max": map[string]any{"memory": "16Gi"}}},
+		{"Namespace cove-acme", []any{"metadata", "labels", "pod-security.kubernetes.io/enforce"}, "baseline"},
+		{"ResourceQuota cove-acme", []any{"metadata", "namespace"}, "cove-acme"},
+		{"ResourceQuota cove-acme", []any{"spec", "hard", "pods"}, 20},
+		{"LimitRange cove-acme", []any{"spec", "limits", 0, "max", "memory"}, "4Gi"},
+		{"ResourceQuota cove-bob", nil, map[string]any(nil)},
+		{"RoleBinding cove-bob", []any{"subjects", 0, "name"}, "cove"},
+		{"Ingress cove", []any{"spec", "rules", 1, "host"}, "*.cove.example.com"},
+		{"Ingress cove", []any{"spec", "tls", 0, "hosts"}, []any{"cove.example.com", "*.cove.example.com"}},
+		{"HTTPRoute cove", []any{"spec", "hostnames"}, []any{"cove.example.com", "*.cove.example.com"}},
+		{"HorizontalPodAutoscaler cove", []any{"spec", "maxReplicas"}, 3},
+		{"Deployment cove", []any{"spec", "replicas"}, nil},
+		{"RoleBinding cove-claims", []any{"subjects", 0, "namespace"}, "cove"},
+		{"ServiceMonitor cove", []any{"spec", "endpoints", 0, "authorization", "credentials", "name"}, "cove-metrics"},
+	} {
+		if got := dig(full[c.object], c.path...); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s %v: got %v, want %v", c.object, c.path, got, c.want)
+		}
+	}
+	claims, err := os.ReadFile(claimsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := decodeObjects(t, string(claims))["Role cove-claims"]; !reflect.DeepEqual(dig(full["Role cove-claims"], "rules"), want["rules"]) {
+		t.Errorf("the rights to claims: got %v, claims.yaml has %v", full["Role cove-claims"], want)
+	}
+	if !reflect.DeepEqual(full["Role cove"], plain["Role cove"]) {
+		t.Error("some setting changes the rights of the hub")
+	}
+	// In the namespace of a tenant it has the same, except for the lease, of which there is one.
+	rules := plain["Role cove"]["rules"].([]any)
+	if got := dig(full["Role cove-acme"], "rules"); !reflect.DeepEqual(got, rules[:len(rules)-1]) || dig(rules[len(rules)-1], "resources", 0) != "leases" {
+		t.Errorf("the hub may do %v in a tenant's namespace", got)
+	}
+}
+
+// dig returns what is below a path of keys and indexes, or nil.
+func dig(o any, path ...any) any {
+	for _, step := range path {
+		switch at := o.(type) {
+		case map[string]any:
+			key, _ := step.(string)
+			o = at[key]
+		case []any:
+			i, ok := step.(int)
+			if !ok || i >= len(at) {
+				return nil
+			}
+			o = at[i]
+		default:
+			return nil
+		}
+	}
+	return o
+}
+
+// TestChartRefuses: values that cannot work are refused, with what to do.
+func TestChartRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ values, want string }{
+		{"replicas=2,persistence.accessMode=ReadWriteOnce", "set persistence.accessMode to ReadWriteMany"},
+		{"replicas=0", "replicas"},
+		{"autoscaling.enabled=true,persistence.accessMode=ReadWriteOnce", "set persistence.accessMode to ReadWriteMany"},
+		{"claims[0].namespace=cove-sandboxes", "claims need another namespace"},
+		{"claims[0].user=ann", "namespace"},
+		{"ingress.enabled=true", "set domain"},
+		{"gateway.enabled=true,domain=x.example.com", "set gateway.name"},
+		{"sandboxes.namespace=cove", "namespace of their own"},
+		{"sandboxes.disk=huge", "disk"},
+		{"sandboxes.snapshots.endpoint=https://s3.example.com", "set sandboxes.snapshots.bucket"},
+		{"sandboxes.snapshots.endpoint=s3.example.com", "endpoint"},
+		{"replica=2", "replica"},
+		{"sandboxes.tenants[0].tenant=acme", "namespace"},
+		{"sandboxes.tenants[0].tenant=a=b,sandboxes.tenants[0].namespace=x", "tenant"},
+		{"sandboxes.runtime=gvisor", "runtime"},
+	} {
+		if _, err := render(t, strings.Split(c.values, ",")...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error with %q", c.values, err, c.want)
+		}
+	}
+}
+
+// TestChartExplained: every value has an explanation.
+func TestChartExplained(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(chartPath + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(data), "\n")
+	for i, line := range lines {
+		if line == "" || strings.HasPrefix(line, " ") || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, _, _ := strings.Cut(line, ":")
+		if i > 0 && strings.HasPrefix(lines[i-1], "#") || slices.Contains([]string{"service", "sandboxes", "tolerations"}, name) {
+			continue // tolerations belong to what is above, the others explain themselves below
+		}
+		t.Errorf("%s has no explanation", name)
+	}
+}

@@ -1,0 +1,509 @@
+//go:build linux
+
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/test/cluster"
+)
+
+// store is an S3-compatible store.
+type store struct {
+	*cluster.Store
+	t testing.TB
+}
+
+func startStore(t testing.TB) store {
+	t.Helper()
+	return store{cluster.StartStore(t, "../../../.tools"), t}
+}
+
+func (s store) config() kubernetes.Store {
+	return kubernetes.Store{Endpoint: s.Endpoint, Bucket: s.Bucket, AccessKey: s.AccessKey, SecretKey: s.SecretKey}
+}
+
+// objects lists what the store holds, except which hub it belongs to, and what is left of uploads.
+func (s store) objects() (all []string) {
+	s.t.Helper()
+	err := filepath.WalkDir(filepath.Join(s.Dir, s.Bucket), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && e.Name() != "hub" {
+			name, _ := filepath.Rel(s.Dir, path)
+			all = append(all, name)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+	return all
+}
+
+// behind is the store behind a door that can be closed. A request that is held waits until release.
+type behind struct {
+	store
+	fault atomic.Pointer[func(*http.Request) int]
+}
+
+func newBehind(t *testing.T) *behind {
+	b := &behind{store: startStore(t)}
+	server := httptest.NewServer(b.Proxy(func(r *http.Request) int {
+		if f := b.fault.Load(); f != nil {
+			return (*f)(r)
+		}
+		return 0
+	}))
+	t.Cleanup(server.Close)
+	b.Store = &cluster.Store{Endpoint: server.URL, Bucket: b.Bucket, AccessKey: b.AccessKey, SecretKey: b.SecretKey, Dir: b.Dir}
+	return b
+}
+
+func (b *behind) fail(f func(*http.Request) int) { b.fault.Store(&f) }
+func (b *behind) heal()                          { b.fault.Store(nil) }
+
+// snapshotHub is a hub with a store.
+func snapshotHub(t *testing.T, c *apiServer, s store, change func(*kubernetes.Config)) *hub {
+	t.Helper()
+	return newHub(t, c, func(cfg *kubernetes.Config) {
+		cfg.Snapshots = s.config()
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+func (h *hub) snapshot(id, name string) sandbox.Snapshot {
+	h.t.Helper()
+	got, err := h.Snapshot(h.t.Context(), id, name)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return got
+}
+
+func (h *hub) wantSnapshots(want ...string) {
+	h.t.Helper()
+	all, err := h.Snapshots(h.t.Context(), "")
+	got := []string{}
+	for _, s := range all {
+		got = append(got, s.Name)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		h.t.Errorf("got snapshots %q, %v, want %q", got, err, want)
+	}
+}
+
+// testSnapshots: what the suite cannot know about copies of disks.
+func testSnapshots(t *testing.T) {
+	for name, run := range map[string]func(*testing.T, *apiServer){
+		"running": testRunningCopy, "root": testRootCopy, "refusing store": testRefusingStore, "killed while copying": testKilledCopy, "killed while restoring": testKilledRollback,
+		"too large": testLargeCopy, "another hub": testForeignPrefix, "store away": testStoreAway, "deleted while used": testDeletedWhileUsed, "no store": testNoStore, "failed": testFailedCopy,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, newCluster(t)) })
+	}
+}
+
+// counting writes the same number into many files, one after the other, for ever. Between them is one that takes time to copy.
+const counting = `mkdir n; head -c 20000000 /dev/urandom >n/200-large; setsid sh -c 'n=1; while :; do for i in $(seq 100 299); do echo $n >n/$i; done; n=$((n+1)); done' >/dev/null 2>&1 & echo started`
+
+// testRunningCopy: programs stand still while their disk is copied, and go on; what others have stopped stays stopped.
+func testRunningCopy(t *testing.T, c *apiServer) {
+	h := snapshotHub(t, c, startStore(t), nil)
+	sb := h.create(sandbox.Spec{Name: "busy"})
+	h.wantOutput(sb.ID, "cd /home/gem; "+counting, "started\n")
+	h.wantOutput(sb.ID, `exec >/dev/null 2>&1; setsid sleep 1000 & echo $! >/home/gem/pid; kill -STOP $!; echo odd >"/home/gem/$(printf 'a\nb')"; mkdir /home/gem/closed; echo in >/home/gem/closed/in; chmod 0 /home/gem/closed; echo scratch >/tmp/scratch`, "")
+	testenv.Poll(t, "all files are there", func() bool { out, _ := h.sh(sb.ID, "ls /home/gem/n | wc -l"); return out == "201\n" })
+	h.snapshot(sb.ID, "first")
+	h.wantState(sb.ID, sandbox.Running)
+	h.wantOutput(sb.ID, `cut -d' ' -f3 /proc/$(cat /home/gem/pid)/stat`, "T\n")
+	h.wantOutput(sb.ID, "stat -c %a /home/gem/closed", "0\n")
+	last, _ := h.sh(sb.ID, "cat /home/gem/n/100")
+	testenv.Poll(t, "the program goes on", func() bool { now, _ := h.sh(sb.ID, "cat /home/gem/n/100"); return now != last && now != "" })
+
+	again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
+	out, err := h.sh(again.ID, "cat /home/gem/n/???")
+	numbers := strings.Fields(out)
+	if err != nil || len(numbers) != 200 && len(numbers) != 199 { // a file may have been empty for a moment
+		t.Fatalf("got %d files, %v, want 200", len(numbers), err)
+	}
+	if odd := slices.Compact(numbers); len(odd) > 2 {
+		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
+	}
+	h.wantOutput(again.ID, `cat /tmp/scratch; ls -q /home/gem/a*; stat -c %a /home/gem/closed; chmod 700 /home/gem/closed; cat /home/gem/closed/in; stat -c %u /home/gem/closed/in`, "scratch\n/home/gem/a?b\n0\nin\n1000\n")
+}
+
+// testRootCopy: where the first process is root, owners stay as they are.
+func testRootCopy(t *testing.T, c *apiServer) {
+	h := snapshotHub(t, c, startStore(t), func(cfg *kubernetes.Config) { cfg.Root = true })
+	sb := h.create(sandbox.Spec{Name: "root"})
+	h.wantOutput(sb.ID, "id -u; echo mine >/home/gem/file; chmod 600 /home/gem/file; touch /tmp/x", "1000\n")
+	h.snapshot(sb.ID, "first")
+	again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
+	h.wantOutput(again.ID, "cat /home/gem/file; stat -c '%u %a' /home/gem/file /tmp/x", "mine\n1000 600\n1000 644\n")
+	plain := h.create(sandbox.Spec{Name: "plain", Snapshot: "first", NoRoot: true})
+	h.wantOutput(plain.ID, "cat /home/gem/file", "mine\n")
+}
+
+// fillHome puts something into a home that does not fit into one part.
+func (h *hub) fillHome(id string) {
+	h.t.Helper()
+	h.wantOutput(id, "cd /home/gem; "+counting, "started\n")
+}
+
+// wantAlive demands that the programs of a sandbox run.
+func (h *hub) wantAlive(id string) {
+	h.t.Helper()
+	last, _ := h.sh(id, "cat /home/gem/n/100")
+	testenv.Poll(h.t, "the program goes on", func() bool { now, _ := h.sh(id, "cat /home/gem/n/100"); return now != last && now != "" })
+}
+
+// testRefusingStore: whatever the store does, the answer is true, nothing is left, and the sandbox goes on.
+func testRefusingStore(t *testing.T, c *apiServer) {
+	b := newBehind(t)
+	h := snapshotHub(t, c, b.store, nil)
+	sb := h.create(sandbox.Spec{Name: "a", Owner: "ann"})
+	h.fillHome(sb.ID)
+	h.wantSnapshots()
+	status := func(code int, when func(*http.Request) bool) func(*http.Request) int {
+		return func(r *http.Request) int {
+			if when(r) {
+				return code
+			}
+			return 0
+		}
+	}
+	second := func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }
+	note := func(r *http.Request) bool {
+		return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/snapshots/")
+	}
+	for what, f := range map[string]struct {
+		fault func(*http.Request) int
+		want  error
+		text  string
+	}{
+		"full":                {status(http.StatusInsufficientStorage, second), sandbox.ErrExhausted, "full"},
+		"denied":              {status(http.StatusForbidden, func(r *http.Request) bool { return r.Method == http.MethodPost }), sandbox.ErrUnavailable, "403"},
+		"denied at its end":   {status(http.StatusForbidden, func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }), sandbox.ErrUnavailable, "403"},
+		"denied the note":     {status(http.StatusForbidden, note), sandbox.ErrUnavailable, "403"},
+		"broken for too long": {status(http.StatusBadGateway, second), sandbox.ErrUnavailable, "502"},
+		"cut": {func(r *http.Request) int {
+			if second(r) {
+				panic(http.ErrAbortHandler)
+			}
+			return 0
+		}, sandbox.ErrUnavailable, "does not answer"},
+	} {
+		b.fail(f.fault)
+		_, err := h.Snapshot(t.Context(), sb.ID, "first")
+		if !errors.Is(err, f.want) || !strings.Contains(err.Error(), f.text) || strings.Contains(err.Error(), b.SecretKey) {
+			t.Errorf("%s: got %v, want %v", what, err, f.want)
+		}
+		if _, err := h.Fork(t.Context(), sb.ID, []sandbox.Spec{{Name: "fork"}}); err == nil && what != "denied the note" {
+			t.Errorf("%s: a fork without a copy", what)
+		} else if err == nil {
+			forks, _ := h.List(t.Context(), sandbox.Filter{Name: "fork"})
+			if err := h.Delete(t.Context(), forks[0].ID); err != nil {
+				t.Error(err)
+			}
+		}
+		b.heal()
+		if left := b.objects(); len(left) != 0 {
+			t.Errorf("%s: %q are left in the store", what, left)
+		}
+		h.wantAlive(sb.ID)
+		h.wantSnapshots()
+	}
+	// A caller who goes away.
+	ctx, cancel := context.WithCancel(t.Context())
+	b.fail(func(r *http.Request) int {
+		if second(r) {
+			cancel()
+		}
+		return 0
+	})
+	if _, err := h.Snapshot(ctx, sb.ID, "first"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it is canceled", err)
+	}
+	b.heal()
+	if left := b.objects(); len(left) != 0 {
+		t.Errorf("canceled: %q are left in the store", left)
+	}
+	h.wantAlive(sb.ID)
+	h.snapshot(sb.ID, "first")
+	// A store that fails while a disk is filled.
+	b.fail(status(http.StatusForbidden, func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/archives/")
+	}))
+	if _, err := h.Create(t.Context(), sandbox.Spec{Name: "copy", Owner: "ann", Snapshot: "first"}); !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Errorf("got %v, want that the store is not available", err)
+	}
+	b.heal()
+	if all, _ := h.List(t.Context(), sandbox.Filter{}); len(all) != 1 {
+		t.Errorf("got %d sandboxes, want one", len(all))
+	}
+	if err := h.DeleteSnapshot(t.Context(), "ann", "first"); err != nil {
+		t.Error(err)
+	}
+	if left := b.objects(); len(left) != 0 {
+		t.Errorf("%q are left in the store", left)
+	}
+}
+
+// testKilledCopy: after kill -9 of a hub in the middle of a copy, the sandbox goes on and nothing is left in the store.
+func testKilledCopy(t *testing.T, c *apiServer) {
+	b := newBehind(t)
+	h := snapshotHub(t, c, b.store, nil)
+	sb := h.create(sandbox.Spec{Name: "a"})
+	h.fillHome(sb.ID)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	held, release := make(chan struct{}, 10), make(chan struct{})
+	b.fail(func(r *http.Request) int {
+		if r.URL.Query().Get("partNumber") == "2" {
+			held <- struct{}{}
+			<-release
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	_, kill := startDying(t, plan{Config: h.cfg, Snapshot: sb.ID})
+	defer kill()
+	<-held
+	kill()
+	close(release)
+	b.heal()
+	if len(b.objects()) == 0 {
+		t.Error("no part was uploaded: there is nothing to sweep")
+	}
+	h.open()
+	h.wantSnapshots()
+	h.wantAlive(sb.ID)
+	if left := b.objects(); len(left) != 0 {
+		t.Errorf("%q are left in the store", left)
+	}
+	h.snapshot(sb.ID, "next")
+}
+
+// testKilledRollback: a hub that is killed while it restores a disk leaves a stopped sandbox, which starts on the disk of the
+// snapshot, also if that was deleted meanwhile.
+func testKilledRollback(t *testing.T, c *apiServer) {
+	for _, keep := range []bool{true, false} {
+		b := newBehind(t)
+		h := snapshotHub(t, c, b.store, func(cfg *kubernetes.Config) { cfg.Persistent = keep })
+		sb := h.create(sandbox.Spec{Name: "a"})
+		h.wantOutput(sb.ID, "echo one >/home/gem/file", "")
+		h.snapshot(sb.ID, "first")
+		h.wantOutput(sb.ID, "echo two >/home/gem/file; echo more >/home/gem/more", "")
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		held, release := make(chan struct{}, 10), make(chan struct{})
+		b.fail(func(r *http.Request) int {
+			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/archives/") {
+				held <- struct{}{}
+				<-release
+				return http.StatusForbidden
+			}
+			return 0
+		})
+		_, kill := startDying(t, plan{Config: h.cfg, Rollback: sb.ID, Snapshot: "first"})
+		<-held
+		kill()
+		close(release)
+		h.open()
+		h.wantState(sb.ID, sandbox.Stopped)
+		if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrState) {
+			t.Errorf("got %v, want that there is no disk to copy yet", err)
+		}
+		if err := h.Start(t.Context(), sb.ID); !errors.Is(err, sandbox.ErrUnavailable) {
+			t.Errorf("got %v, want that the store is not available", err)
+		}
+		h.wantState(sb.ID, sandbox.Stopped)
+		b.heal()
+		if err := h.DeleteSnapshot(t.Context(), "", "first"); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		h.open()
+		h.wantSnapshots()
+		if err := h.Start(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		h.wantOutput(sb.ID, "cat /home/gem/*", "one\n")
+		if left := b.objects(); len(left) != 0 {
+			t.Errorf("%q are left in the store", left)
+		}
+	}
+}
+
+// testLargeCopy: a sandbox cannot store more than its disk may hold.
+func testLargeCopy(t *testing.T, c *apiServer) {
+	s := startStore(t)
+	h := snapshotHub(t, c, s, nil)
+	sb := h.create(sandbox.Spec{Name: "a", Resources: sandbox.Resources{Disk: 1 << 20}})
+	h.wantOutput(sb.ID, "head -c 80000000 /dev/urandom >/home/gem/large", "") // which a real node does not allow
+	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrExhausted) || !strings.Contains(err.Error(), "larger than the disk") {
+		t.Errorf("got %v, want that it is too large", err)
+	}
+	if left := s.objects(); len(left) != 0 {
+		t.Errorf("%q are left in the store", left)
+	}
+	// Holes are no data.
+	h.wantOutput(sb.ID, "rm /home/gem/large; truncate -s 500G /home/gem/hole; echo end >>/home/gem/hole; echo ok", "ok\n")
+	if got := h.snapshot(sb.ID, "first"); got.Size > 1<<20 {
+		t.Errorf("got %d bytes, want few", got.Size)
+	}
+	again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
+	h.wantOutput(again.ID, "tail -c 4 /home/gem/hole; stat -c %s /home/gem/hole", fmt.Sprintf("end\n%d\n", 500<<30+4))
+}
+
+// testForeignPrefix: hubs do not touch each other's snapshots.
+func testForeignPrefix(t *testing.T, c *apiServer) {
+	s := startStore(t)
+	mine := func(cfg *kubernetes.Config) { cfg.Snapshots.Prefix = "/shared/" }
+	a := snapshotHub(t, c, s, mine)
+	sb := a.create(sandbox.Spec{Name: "a"})
+	a.snapshot(sb.ID, "first")
+	before := s.objects()
+	b := snapshotHub(t, c, s, mine)
+	if _, err := b.Snapshots(t.Context(), ""); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "another hub") {
+		t.Errorf("got %v, want that the prefix is another's", err)
+	}
+	other := b.create(sandbox.Spec{Name: "b"})
+	if _, err := b.Snapshot(t.Context(), other.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Errorf("got %v, want that the prefix is another's", err)
+	}
+	own := snapshotHub(t, c, s, nil)
+	own.wantSnapshots()
+	if after := s.objects(); !slices.Equal(before, after) {
+		t.Errorf("got %q, want %q", after, before)
+	}
+	a.wantSnapshots("first")
+}
+
+// testStoreAway: a hub starts without its store, and finds it later.
+func testStoreAway(t *testing.T, c *apiServer) {
+	b := newBehind(t)
+	b.fail(func(*http.Request) int { return http.StatusForbidden })
+	h := snapshotHub(t, c, b.store, nil)
+	sb := h.create(sandbox.Spec{Name: "a"})
+	h.wantOutput(sb.ID, "echo hello", "hello\n")
+	if _, err := h.Snapshots(t.Context(), ""); !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Errorf("got %v, want that the store is not available", err)
+	}
+	b.heal()
+	h.wantSnapshots()
+	h.snapshot(sb.ID, "first")
+	h.wantSnapshots("first")
+}
+
+// testDeletedWhileUsed: a snapshot that is deleted while a sandbox is created from it is there for that one.
+func testDeletedWhileUsed(t *testing.T, c *apiServer) {
+	b := newBehind(t)
+	h := snapshotHub(t, c, b.store, nil)
+	sb := h.create(sandbox.Spec{Name: "a"})
+	h.wantOutput(sb.ID, "echo one >/home/gem/file", "")
+	h.snapshot(sb.ID, "first")
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	b.fail(func(r *http.Request) int {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/archives/") {
+			held <- struct{}{}
+			<-release
+		}
+		return 0
+	})
+	made := make(chan error, 1)
+	go func() {
+		_, err := h.Create(t.Context(), sandbox.Spec{Name: "copy", Snapshot: "first"})
+		made <- err
+	}()
+	<-held
+	if err := h.DeleteSnapshot(t.Context(), "", "first"); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	all, err := h.List(t.Context(), sandbox.Filter{Name: "copy"})
+	if err != nil || len(all) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	h.wantOutput(all[0].ID, "cat /home/gem/file", "one\n")
+	testenv.Poll(t, "nothing is left in the store", func() bool { return len(b.objects()) == 0 })
+}
+
+// testFailedCopy: of a sandbox whose program has ended, the home can be copied if it is kept apart. Its logs and state stay.
+func testFailedCopy(t *testing.T, c *apiServer) {
+	s := startStore(t)
+	for _, keep := range []bool{true, false} {
+		h := snapshotHub(t, c, s, func(cfg *kubernetes.Config) { cfg.Persistent = keep })
+		sb := h.create(sandbox.Spec{Name: "a", Command: []string{"/bin/sh", "-c", "echo said; exec /run/bin/payload"}})
+		h.wantOutput(sb.ID, "echo one >/home/gem/file", "")
+		c.kubelet.fail(sb.ID)
+		h.wantState(sb.ID, sandbox.Failed)
+		_, err := h.Snapshot(t.Context(), sb.ID, "first")
+		if !keep {
+			if !errors.Is(err, sandbox.ErrState) {
+				t.Errorf("got %v, want that there is no disk any more", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.wantState(sb.ID, sandbox.Failed)
+		if after, err := h.Logs(t.Context(), sb.ID, 1000); err != nil || string(after) != "said\n" {
+			t.Errorf("got %q, %v, want what it said", after, err)
+		}
+		again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
+		h.wantOutput(again.ID, "cat /home/gem/file", "one\n")
+		if err := h.Start(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		h.wantOutput(sb.ID, "cat /home/gem/file", "one\n")
+	}
+}
+
+// testNoStore: without a store, the hub says what is missing.
+func testNoStore(t *testing.T, c *apiServer) {
+	h := newHub(t, c, nil)
+	if a := h.Abilities(); a.Snapshot || a.Fork || !slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "kubernetes_snapshot_endpoint") }) {
+		t.Errorf("got %+v, want that it says what is missing", a)
+	}
+	_, fork := h.Fork(t.Context(), "x", []sandbox.Spec{{}})
+	_, snapshot := h.Snapshot(t.Context(), "x", "first")
+	_, list := h.Snapshots(t.Context(), "")
+	_, create := h.Create(t.Context(), sandbox.Spec{Name: "a", Snapshot: "first"})
+	for _, err := range []error{fork, snapshot, list, create, h.Rollback(t.Context(), "x", "first"), h.DeleteSnapshot(t.Context(), "", "first")} {
+		if !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("got %v, want that it is not supported", err)
+		}
+	}
+	for _, bad := range []kubernetes.Store{{Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x"}, {Bucket: "b"}} {
+		cfg := h.cfg
+		cfg.Dir, cfg.Snapshots = t.TempDir(), bad
+		if p, err := kubernetes.Open(t.Context(), cfg); err == nil {
+			t.Errorf("%v: got no error", errors.Join(p.Close()))
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// forksAtOnce is how many forks are created at the same time.
+const forksAtOnce = 4
+
+// CheckForks returns ErrInvalid for a number of forks that nobody may ask for.
+func CheckForks(specs []Spec) error {
+	if len(specs) < 1 || len(specs) > MaxForks {
+		return fmt.Errorf("%w: %d forks; ask for 1 to %d", ErrInvalid, len(specs), MaxForks)
+	}
+	return nil
+}
+
+// CreateForks creates a sandbox for each spec: all or, after any error, none, for which remove is called with the IDs of
+// those that were created.
+func CreateForks(ctx context.Context, specs []Spec, create func(context.Context, Spec) (Sandbox, error), remove func(context.Context, string) error) ([]Sandbox, error) {
+	life, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var work sync.WaitGroup
+	next := make(chan int)
+	forks, done := make([]Sandbox, len(specs)), make([]bool, len(specs))
+	for range min(forksAtOnce, len(specs)) {
+		work.Go(func() {
+			for i := range next {
+				sb, err := create(life, specs[i])
+				if err != nil {
+					stop(err)
+					continue
+				}
+				forks[i], done[i] = sb, true
+			}
+		})
+	}
+	for i := range specs {
+		if life.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	work.Wait()
+	err := context.Cause(life)
+	if err == nil {
+		return forks, nil
+	}
+	for i, made := range done {
+		if made {
+			err = errors.Join(err, remove(context.WithoutCancel(ctx), forks[i].ID))
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,53 @@
+package cluster_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// ownerEnv makes a test start what it owns and wait to be killed.
+const ownerEnv = "COVE_TEST_OWNER"
+
+// checkEndsWithOwner: what a test has started ends when the test is killed. start starts it and returns its folder, running
+// reports whether it runs, and leftOf lists what is left of it.
+func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(dir string) bool, leftOf func(dir string) []string) {
+	const mark = "started in "
+	if os.Getenv(ownerEnv) != "" {
+		fmt.Println(mark + start())
+		select {}
+	}
+	t.Parallel()
+	testenv.NeedRoot(t)
+	owner := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	owner.Env = append(os.Environ(), ownerEnv+"=1")
+	out, err := owner.StdoutPipe()
+	if err == nil {
+		err = owner.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Wait()
+	defer owner.Process.Kill()
+	var dir, said string
+	for lines := bufio.NewScanner(out); dir == "" && lines.Scan(); {
+		said += lines.Text() + "\n"
+		_, dir, _ = strings.Cut(lines.Text(), mark)
+	}
+	if dir == "" {
+		testenv.Lack(t, "it does not start: "+said)
+	}
+	if !running(dir) {
+		t.Errorf("nothing runs in %s", dir)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Poll(t, "nothing is left", func() bool { return len(leftOf(dir)) == 0 })
+}

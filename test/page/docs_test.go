@@ -1,0 +1,17 @@
+package page
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestDocs: examples and code of the documentation work, alone, below a prefix and of a hub.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "Xtigervnc", "openbox", "curl")
+	venv := testenv.NeedFile(t, "../../.venv")
+	address := serve(t, "AIO_VENV="+venv)
+	runStory(t, "docs.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "PYTHON="+filepath.Join(venv, "bin", "python"))...)
+}

@@ -1,0 +1,150 @@
+// Every page of the list: nothing that keeps people with disabilities out, in light and dark, on a telephone and at 200 %; no complaint in the
+// console, no request to another host, few bytes, and everything within reach of the keyboard.
+// With SHOTS it leaves pictures in that folder, to be looked at. With BENCH it only says how long each takes until it can be used.
+import { mkdirSync } from "node:fs";
+import { axe, check, until, withPage } from "./browser.mjs";
+import { pages } from "./pages.mjs";
+
+const { URL: sandbox, KEY_URL: hub, KEY: key, DIR: dir, SHOTS: shots, BENCH: bench, ONLY: only } = process.env;
+const maxSize = 300_000;
+const views = { wide: { width: 1280, height: 800 }, phone: { width: 390, height: 780 }, "200 %": { width: 640, height: 400 } };
+const post = async (base, path, body, headers = {}) => {
+  const reply = await (await fetch(base + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) })).json();
+  check(reply.success === true || reply.code === "0", `${path}: ${JSON.stringify(reply)}`);
+};
+
+// Something to see.
+await post(sandbox, "/v1/file/write", { file: `${dir}/hello.py`, content: "# A greeting\nprint('hello', 6 * 7)\n" });
+await post(sandbox, "/v1/bash/exec", { command: `cd ${dir} && mkdir -p docs && echo '# Notes' > docs/notes.md && ls -l` });
+await post(sandbox, "/v1/file/replace", { file: `${dir}/hello.py`, old_str: "hello", new_str: "goodbye" });
+const signed = key ? { "X-API-Key": key } : {};
+await post(hub, "/sandbox/a/v1/shell/exec", { command: "ls -l /", id: "s" }, signed);
+if (!bench) {
+  await post(hub, "/api/v1/sandbox", { name: "gone" }, signed);
+  await post(hub, "/sandbox/gone/v1/bash/exec", { command: "echo last words > file.txt" }, signed);
+  await fetch(`${hub}/api/v1/sandbox/gone`, { method: "DELETE", headers: signed });
+}
+
+async function signIn(page) {
+  await page.goto(hub);
+  if (key) {
+    await page.getByLabel("API key or token").fill(key);
+    await page.keyboard.press("Enter");
+  }
+  await page.getByRole("row", { name: /Choose a / }).waitFor();
+}
+
+const addressOf = (one) => `${one.at === "sandbox" ? sandbox : hub}${one.path.replace("DIR", encodeURIComponent(dir))}`;
+
+// visit opens a page as somebody who has never seen it.
+async function visit(page, one) {
+  await page.goto("about:blank");
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("Network.clearBrowserCache");
+  await devtools.detach();
+  const began = performance.now();
+  await page.goto(addressOf(one), { waitUntil: "commit" });
+  await one.ready(page).waitFor().catch(async (error) => { throw new Error(`${one.path} shows ${JSON.stringify((await page.locator("body").innerText()).slice(0, 500))}: ${error.message}`); });
+  return performance.now() - began;
+}
+
+async function measure(page, name, one) {
+  const took = [];
+  for (let i = 0; i < 5; i++) took.push(await visit(page, one));
+  console.log(`${name}: usable after ${Math.round(took.sort((a, b) => a - b)[2])} ms (target 1000)`);
+}
+
+async function look(page, name, one) {
+  const host = new URL(addressOf(one)).host;
+  const away = [];
+  const loaded = [];
+  const ask = (request) => { const to = new URL(request.url()); if (/^(http|ws)/.test(to.protocol) && to.host !== host) away.push(request.url()); };
+  const got = (request) => { if (request.frame() === page.mainFrame()) loaded.push(request.sizes().then((s) => s.responseBodySize, () => 0)); };
+  page.on("request", ask);
+  page.on("requestfinished", got);
+  await visit(page, one);
+  page.off("requestfinished", got);
+  const size = (await Promise.all(loaded)).reduce((sum, n) => sum + n, 0);
+  check(size < maxSize, `${name} has ${size} bytes, want fewer than ${maxSize}`);
+  await one.open?.(page);
+  for (const [view, viewport] of Object.entries(views)) {
+    await page.setViewportSize(viewport);
+    for (const colorScheme of view === "200 %" ? ["light"] : ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await settled(page);
+      if (shots) await page.screenshot({ path: `${shots}/${name.replaceAll(/\W+/g, "-")}-${view.replaceAll(/\W+/g, "")}-${colorScheme}.png` });
+      if (view !== "200 %") await axe(page, `${name}, ${view}, ${colorScheme}`);
+    }
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    check(wide <= 0, `${name}, ${view}: the page is ${wide} pixels wider than the window`);
+  }
+  await page.setViewportSize(views.wide);
+  await page.emulateMedia({ colorScheme: "light" });
+  if (!one.own) await byKeyboard(page, name);
+  await one.after?.(page);
+  page.off("request", ask);
+  check(away.length === 0, `${name} asks other hosts: ${away}`);
+  console.log(`ok ${name}: ${size} bytes`);
+}
+
+// settled waits until colours have changed, which some controls do slowly.
+const settled = (page) => page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity).map((a) => a.finished.catch(() => {}))).then(() => new Promise((done) => requestAnimationFrame(() => done()))));
+
+// byKeyboard moves through the page by the Tab key alone, which must come by everything that can be used, and be seen where it is.
+async function byKeyboard(page, name) {
+  await page.evaluate(() => {
+    const usable = "a[href], button:not(:disabled), input:not(:disabled, [type=hidden]), select:not(:disabled), textarea:not(:disabled), summary, [tabindex]";
+    const room = document.querySelector("dialog[open]") || document;
+    globalThis.left = new Set([...room.querySelectorAll(usable)].filter((e) => e.tabIndex >= 0 && e.checkVisibility({ visibilityProperty: true })));
+    globalThis.total = globalThis.left.size;
+    if (!document.querySelector("dialog[open]")) document.activeElement?.blur?.();
+  });
+  const total = await page.evaluate(() => globalThis.total);
+  for (let i = 0; i < total + 8; i++) {
+    await page.keyboard.press("Tab");
+    const rest = await page.evaluate(() => {
+      const at = document.activeElement;
+      globalThis.left.delete(at);
+      return globalThis.left.size;
+    });
+    if (rest === 0) return;
+  }
+  const missed = await page.evaluate(() => [...globalThis.left].filter((e) => e.isConnected && e.checkVisibility({ visibilityProperty: true })).map((e) => e.outerHTML.slice(0, 120)));
+  check(missed.length === 0, `${name}: the keyboard does not reach ${missed.slice(0, 5).join(", ")}`);
+}
+
+if (shots) mkdirSync(shots, { recursive: true });
+const chosen = Object.entries(pages).filter(([name, one]) => (!only || only.split(",").includes(name)) && (key || one.at !== "stranger") && !(bench && one.kept));
+for (const at of ["sandbox", "stranger", "hub"]) {
+  const mine = chosen.filter(([, one]) => one.at === at);
+  if (mine.length === 0) continue;
+  await withPage(async (page) => {
+    if (at === "hub") await signIn(page);
+    for (const [name, one] of mine) {
+      await (bench ? measure : look)(page, name, one);
+    }
+  }, { viewport: views.wide, colorScheme: "light", ignore: bench ? /status of [45]/ : /status of (401|404|502|503)/ }); // the benchmark's hub has no tenants
+}
+
+if (!bench && !only) {
+  // The terminal takes the Tab key, and one key leads out of it.
+  await withPage(async (page) => {
+    await visit(page, pages.terminal);
+    const on = () => page.evaluate(() => document.activeElement.id || document.activeElement.className);
+    await page.keyboard.press("Tab");
+    check(/xterm/.test(await on()), `Tab leaves the terminal for ${await on()}`);
+    await page.keyboard.press("Control+Shift+ArrowUp");
+    check(/tab/.test(await on()), `Ctrl+Shift+Up leads to ${await on()}`);
+    await page.keyboard.press("Tab");
+    check((await on()) === "new", `Tab leads to ${await on()}`);
+    await page.keyboard.press("Enter");
+    await until("a second session", async () => (await page.locator(".tab").count()) === 2);
+    await page.locator(".screen.shown .xterm-rows").getByText(/[#$]/).first().waitFor();
+    await page.keyboard.press("Control+Shift+ArrowUp");
+    await page.keyboard.press("ArrowLeft");
+    check((await page.locator(".tab[aria-selected=true]").evaluate((t) => [...t.parentElement.children].indexOf(t))) === 0, "the arrow does not choose the tab before");
+    await page.keyboard.press("Delete");
+    await until("the session is ended", async () => (await page.locator(".tab").count()) === 1);
+  }, { ignore: /status of 404/ });
+  console.log("ok the terminal by keyboard");
+}

@@ -1,0 +1,34 @@
+// Every page of ours, with what must be there before it can be used. One list: whoever adds a page adds a line.
+// at: what serves it. open: what a person does there before it is looked at. own: whether the keyboard is tried by a story of its own,
+// since something in the page takes the Tab key. kept: it needs a hub that keeps records.
+const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
+// What the hub's dashboard shows beside the sandboxes, with a text of each.
+const parts = { Snapshots: "Snapshots", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "What sandboxes can do here" };
+const part = (name, text) => ({ at: "hub", path: `/#${name.toLowerCase()}`, ready: (page) => page.getByRole("main").getByText(text).first() });
+
+export const pages = {
+  "the sandbox's page": { at: "sandbox", path: "/?panes=terminal,files,activity", ready: (page) => page.locator("footer").getByText("CPU"), own: true },
+  files: { at: "sandbox", path: "/files?path=DIR", ready: (page) => page.getByRole("treeitem").first() },
+  "the editor": { at: "sandbox", path: "/files?path=DIR", ready: (page) => page.getByRole("treeitem").first(), open: async (page) => { await page.getByRole("treeitem", { name: "hello.py" }).click(); await page.locator(".cm-content").getByText("print").waitFor(); }, own: true },
+  terminal: { at: "sandbox", path: "/terminal", ready: (page) => page.locator(".xterm-rows").getByText(/[#$]/).first(), own: true },
+  desktop: { at: "sandbox", path: "/vnc/index.html?autoconnect=true", ready: (page) => page.locator("body.connected canvas"), own: true },
+  notebook: { at: "sandbox", path: "/notebook", ready: (page) => page.getByLabel("Kernel session"), own: true },
+  activity: { at: "sandbox", path: "/activity", ready: (page) => page.locator(".steps > li").first() },
+  "the detail of an activity": { at: "sandbox", path: "/activity", ready: (page) => page.locator(".steps > li").first(), open: async (page) => { await page.locator(".steps > li button").first().click(); await page.locator(".detail").waitFor(); } },
+  replay: { at: "sandbox", path: "/activity", ready: (page) => page.locator(".steps > li").first(), open: async (page) => { await press("Replay")(page); await page.locator(".moment").waitFor(); } },
+  docs: { at: "sandbox", path: "/v1/docs", ready: (page) => page.locator(".op").first() },
+  "an operation": { at: "sandbox", path: "/v1/docs#bash_exec", ready: (page) => page.getByRole("button", { name: "Try it" }), open: async (page) => { await press("Try it")(page); await page.getByText(/^200 OK/).waitFor(); } },
+  guide: { at: "sandbox", path: "/guide", ready: (page) => page.locator("main h2").first() },
+  "VS Code, not installed": { at: "sandbox", path: "/code-server/", ready: (page) => page.getByRole("button", { name: "Install VS Code" }) },
+  "JupyterLab, not installed": { at: "sandbox", path: "/jupyter/", ready: (page) => page.getByRole("button", { name: "Install JupyterLab" }) },
+  "sign in": { at: "stranger", path: "/", ready: (page) => page.getByLabel("API key or token") },
+  "nothing behind a port": { at: "hub", path: "/sandbox/a/proxy/1/", ready: (page) => page.getByRole("heading", { name: "Bad Gateway" }) },
+  "no such sandbox": { at: "hub", path: "/sandbox/nobody/", ready: (page) => page.getByRole("heading", { name: "Not Found" }) },
+  dashboard: { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }) },
+  "a new sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("New sandbox")(page); await page.getByRole("dialog").waitFor(); } },
+  "more about a sandbox": { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("More about a")(page); await page.getByRole("dialog").waitFor(); } },
+  wall: { at: "hub", path: "/", ready: (page) => page.getByRole("row", { name: /Choose a / }), open: async (page) => { await press("Wall")(page); await page.locator(".tile pre").first().waitFor(); }, after: press("Table") },
+  ...Object.fromEntries(Object.entries(parts).map(([name, text]) => [name, part(name, text)])),
+  "a record that the hub keeps": { at: "hub", path: "/#records", ready: (page) => page.getByRole("button", { name: "Show the record of gone" }), open: async (page) => { await page.getByRole("button", { name: "Show the record of gone" }).click(); await page.locator(".steps > li").first().waitFor(); }, kept: true },
+  "the hub's docs": { at: "hub", path: "/v1/docs", ready: (page) => page.locator(".op").first() },
+};

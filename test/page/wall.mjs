@@ -1,0 +1,87 @@
+// A wall of 50 sandboxes through a hub with sign-in: pictures arrive and follow, only what is visible is asked for, paused ones are grey, and
+// what a hostile sandbox shows stays a picture or a text. With HOLD it shows and hides the wall as its input says, with all of it
+// visible: a benchmark measures meanwhile.
+import { createInterface } from "node:readline";
+import { audit, check, until, withPage } from "./browser.mjs";
+
+const { KEY_URL: base, KEY: key, HOLD: hold } = process.env;
+const count = 50;
+const headers = { "Content-Type": "application/json", ...(key ? { "X-API-Key": key } : {}) };
+const post = async (path, body) => (await fetch(`${base}/${path}`, { method: "POST", headers, body: JSON.stringify(body) })).json();
+const name = (i) => `wall-${i}`;
+const tile = (page, i) => page.getByRole("listitem", { name: name(i), exact: true });
+const open = async (page) => {
+  await page.goto(base);
+  if (key) {
+    await page.getByLabel("API key or token").fill(key);
+    await page.keyboard.press("Enter");
+  }
+  await page.getByRole("button", { name: "Wall", exact: true }).click();
+};
+
+if (hold) {
+  await withPage(async (page) => {
+    for await (const what of createInterface({ input: process.stdin })) {
+      if (what === "show") {
+        await open(page);
+        await until("all tiles show something", async () => (await page.locator(".tile img, .tile pre").count()) === count, () => page.locator(".tile img, .tile pre").count());
+      } else await page.goto("about:blank");
+      console.log(what);
+    }
+  }, { viewport: { width: 2600, height: 2000 } });
+  process.exit(0);
+}
+
+// 50 sandboxes, each with a terminal that says its number, one of them with a screen.
+const hostile = `<img src=x onerror="attacked=1">`;
+let next = 1;
+await Promise.all([1, 2, 3, 4].map(async () => {
+  for (let i = next++; i <= count; i = next++) {
+    const made = await post("api/v1/sandbox", { name: name(i) });
+    check(made.code === "0", `create ${name(i)}: ${JSON.stringify(made)}`);
+    const said = await post(`sandbox/${name(i)}/v1/shell/exec`, { command: `echo '${hostile}' this-is-$((${i}+1000))`, id: "s" });
+    check(said.success === true, `${name(i)} says ${JSON.stringify(said)}`);
+  }
+}));
+check((await fetch(`${base}/sandbox/${name(2)}/v1/browser/screenshot`, { headers })).ok, "the display does not start");
+await post(`api/v1/sandbox/${name(3)}/pause`, {});
+
+await withPage(async (page) => {
+  const asked = new Set();
+  let under = 0;
+  let most = 0;
+  page.on("request", (request) => { if (request.url().includes("/glance")) { asked.add(request.url().split("/").at(-2)); most = Math.max(most, ++under); } });
+  for (const event of ["requestfinished", "requestfailed"]) page.on(event, (request) => { if (request.url().includes("/glance")) under--; });
+  await open(page);
+  await tile(page, 1).getByText("this-is-1001").waitFor();
+  await tile(page, 2).getByRole("img", { name: "Screen of wall-2" }).waitFor();
+  check(await tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80), "the picture of a screen does not load");
+  await tile(page, 3).getByText("paused").first().waitFor();
+  check((await tile(page, 3).locator(".scene").evaluate((scene) => getComputedStyle(scene).filter)) === "grayscale(1)", "a paused sandbox is not grey");
+  await tile(page, 4).getByText("this-is-1004").waitFor();
+  await audit(page, "the wall of 50");
+
+  // Only what is visible is asked for.
+  check((await page.locator(".tile").count()) === count + 1, `${await page.locator(".tile").count()} tiles, want ${count + 1}`); // and the sandbox a
+  const ids = new Map((await (await fetch(`${base}/api/v1/sandbox`, { headers })).json()).data.map((sb) => [sb.name, sb.id]));
+  check(asked.has(ids.get(name(1))) && !asked.has(ids.get(name(count))) && asked.size < 30, `${asked.size} sandboxes were asked, also invisible ones`);
+  check(!asked.has(ids.get(name(3))), "a paused sandbox was asked");
+  await tile(page, count).scrollIntoViewIfNeeded();
+  await tile(page, count).getByText(`this-is-${1000 + count}`).waitFor();
+  await page.evaluate(() => scrollTo(0, 0));
+
+  // What is visible follows.
+  await post(`sandbox/${name(4)}/v1/shell/exec`, { command: "echo then-$((2000+4))", id: "s" });
+  await tile(page, 4).getByText("then-2004").waitFor();
+  await post(`api/v1/sandbox/${name(4)}/pause`, {});
+  await until("a tile that falls asleep is grey and keeps its last picture", async () => (await page.locator(".tile.asleep pre").filter({ hasText: "then-2004" }).count()) === 1);
+  check(most <= 4, `${most} glances were under way at the same time`);
+  check(!(await page.evaluate(() => globalThis.attacked)) && (await page.locator(".tile pre img").count()) === 0, "what a sandbox said became markup");
+
+  // Several at once, from the wall.
+  for (const i of [5, 6, 7]) await page.getByLabel(`Choose ${name(i)}`, { exact: true }).check();
+  await page.getByRole("group", { name: "Chosen sandboxes" }).getByRole("button", { name: "Pause" }).click();
+  for (const i of [5, 6, 7]) await tile(page, i).getByText("paused").first().waitFor();
+  check((await (await fetch(`${base}/api/v1/sandbox/${name(3)}`, { headers })).json()).data.status === "paused", "the wall woke a sandbox");
+}, { ignore: /status of 401/ });
+console.log("ok the wall of 50");

@@ -1,0 +1,50 @@
+// What sandboxes recorded, also deleted ones, as far as the hub keeps it. A sandbox wrote it: all of it is shown as text and as pictures.
+import { IconButton, Sign, ago, at, fail, html, useEffect, useState } from "../ui/ui.js";
+import { Timeline } from "../activity/view.js";
+import { Board, Remove, useList } from "./rest.js";
+import { api, everybody } from "./sandbox.js";
+
+/** @typedef {import("../activity/replay.js").Entry} Entry */
+
+/** @param {string} id @param {string} [more] */
+const address = (id, more = "") => at(api(`record/${encodeURIComponent(id)}${more}`)).href;
+
+/** Records lists the records, and shows one of them. @param {{ admin: boolean }} props */
+export function Records({ admin }) {
+  const [list, error, read] = useList("record", everybody(admin));
+  const [shown, show] = useState(/** @type {any} */ (null));
+  if (shown) return html`<${One} record=${shown} onBack=${() => show(null)} />`;
+  return html`<${Board} title="Activity records" error=${error} empty="No records yet. They are saved when a sandbox is paused, stopped or deleted." columns=${["Name", ...(admin ? ["Owner"] : []), "Sandbox", "Entries", "Saved", ""]}
+    rows=${list?.map((r) => html`<tr key=${r.id}><td>${r.name}</td>${admin && html`<td>${r.user || "–"}</td>`}<td class="mono">${r.id}</td><td>${r.entries}</td><td>${ago(r.saved)} ago</td>
+      <td class="acts"><${IconButton} sign="play" label=${`Show the record of ${r.name}`} onClick=${() => show(r)} /><a class="button plain icon" href=${address(r.id)} download=${`${r.id}.jsonl`} aria-label=${`Download the record of ${r.name}`}><${Sign} of="down" /></a><${Remove} what=${`the record of ${r.name}`} path=${`record/${encodeURIComponent(r.id)}`} onDone=${read} /></td></tr>`)} />`;
+}
+
+/** One shows a record. @param {{ record: any, onBack: () => void }} props */
+function One({ record, onBack }) {
+  const [all, set] = useState(/** @type {Entry[] | null} */ (null));
+  useEffect(() => {
+    fetch(address(record.id)).then((reply) => (reply.ok ? reply.text() : Promise.reject(new Error(`The server replied with status ${reply.status}.`)))).then((text) => set(entriesOf(text))).catch((error) => { set([]); fail(error); });
+  }, [record.id]);
+  return html`<div class="tools"><${IconButton} sign="left" label="Back to the records" onClick=${onBack} /><h2>${record.name} <span class="dim mono">${record.id}</span></h2></div>
+    <div class="card kept"><${Timeline} all=${all || []} ready=${all !== null} pictureOf=${(/** @type {number} */ id) => address(record.id, `/picture/${id}`)} /></div>`;
+}
+
+/** entriesOf reads the lines of a record. @param {string} text @returns {Entry[]} */
+function entriesOf(text) {
+  const out = [];
+  for (const line of text.split("\n")) {
+    try {
+      const e = JSON.parse(line);
+      if (Number.isInteger(e?.id)) out.push(sound(e));
+    } catch { /* torn: not an entry */ }
+  }
+  return out;
+}
+
+/** sound makes an entry of what claims to be one. @param {any} e @returns {Entry} */
+function sound(e) {
+  const text = (/** @type {unknown} */ v) => (typeof v === "string" ? v : "");
+  const change = (/** @type {any} */ c) => ({ path: text(c?.path), diff: text(c?.diff), content: text(c?.content), deleted: c?.deleted === true });
+  return { id: e.id, time: text(e.time), op: text(e.op), kind: text(e.kind), via: text(e.via), caller: text(e.caller), key: text(e.key), input: text(e.input), output: text(e.output), error: text(e.error),
+    took_ms: Number(e.took_ms) || 0, missed: Number(e.missed) || 0, picture: e.picture === true, change: e.change ? change(e.change) : null, changes: Array.isArray(e.changes) ? e.changes.map(change) : undefined };
+}

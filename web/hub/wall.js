@@ -1,0 +1,90 @@
+// The wall: a small live picture of each sandbox.
+import { IconButton, call, html, useEffect, useRef, useState } from "../ui/ui.js";
+import { address, box, dots } from "./sandbox.js";
+
+/** @typedef {import("./sandbox.js").Sandbox} Sandbox */
+/** @typedef {{ sandbox: Sandbox, due: number, wait: number, last: string, busy: boolean, show: (scene: any) => void }} Watch */
+
+// A glance costs its sandbox a few milliseconds. However many tiles are visible, the wall asks for at most perSecond of them
+// (those that show nothing yet aside), and for one that does not change more and more rarely.
+const perSecond = 5;
+const fresh = 2000;
+const stale = 10_000;
+const atOnce = 3;
+
+/** Watcher asks for glances of the visible sandboxes, the most overdue one first. */
+class Watcher {
+  constructor() {
+    /** @type {Set<Watch>} */
+    this.all = new Set();
+    this.timer = 0;
+    this.next = 0; // when the next glance may be asked for
+    this.under = 0; // how many are under way
+  }
+
+  /** add watches a sandbox until the function that it returns is called. @param {Sandbox} sandbox @param {(scene: any) => void} show */
+  add(sandbox, show) {
+    /** @type {Watch} */
+    const one = { sandbox, due: 0, wait: fresh, last: "", busy: false, show };
+    this.all.add(one);
+    this.plan();
+    return () => { this.all.delete(one); };
+  }
+
+  /** plan waits for the next glance. While the page is hidden there is none. */
+  plan() {
+    clearTimeout(this.timer);
+    if (document.hidden || this.under >= atOnce) return;
+    const one = [...this.all].filter((w) => !w.busy).sort((a, b) => a.due - b.due)[0];
+    if (!one) return;
+    const now = performance.now();
+    this.timer = window.setTimeout(() => { this.look(one); this.plan(); }, Math.max(0, one.due && Math.max(one.due, this.next) - now));
+  }
+
+  /** look asks for a glance. @param {Watch} one */
+  async look(one) {
+    if (!this.all.has(one)) return;
+    if (one.due) this.next = performance.now() + 1000 / perSecond;
+    one.busy = true;
+    this.under++;
+    const scene = await call(box(one.sandbox, "glance"), { query: { width: 320 } }).catch(() => null);
+    this.under--;
+    one.busy = false;
+    const key = scene ? scene.picture || scene.text || scene.kind : "failed";
+    one.wait = key === one.last ? Math.min(stale, one.wait * 1.4) : fresh;
+    one.last = key;
+    one.due = performance.now() + one.wait;
+    if (scene && this.all.has(one)) one.show(scene);
+    this.plan();
+  }
+}
+
+const watcher = new Watcher();
+document.addEventListener("visibilitychange", () => watcher.plan());
+
+/** Wall shows sandboxes side by side. @param {any} props */
+export function Wall({ list, picked, onPick, onMore, admin }) {
+  return html`<ul class="wall">${list.map((/** @type {Sandbox} */ sb) => html`<${Tile} key=${sb.id} sandbox=${sb} picked=${Boolean(picked[sb.id])} onPick=${onPick} onMore=${onMore} admin=${admin} />`)}</ul>`;
+}
+
+/** Tile shows a sandbox at a glance, while it is visible and awake. @param {{ sandbox: Sandbox, picked: boolean, admin: boolean, onPick: any, onMore: any }} props */
+function Tile({ sandbox, picked, admin, onPick, onMore }) {
+  const place = useRef(/** @type {Element | null} */ (null));
+  const [seen, setSeen] = useState(false);
+  const [scene, set] = useState(/** @type {any} */ (null));
+  useEffect(() => {
+    const watch = new IntersectionObserver((entries) => setSeen(entries[entries.length - 1].isIntersecting), { rootMargin: "100px" });
+    if (place.current) watch.observe(place.current);
+    return () => watch.disconnect();
+  }, []);
+  const awake = sandbox.status === "running";
+  useEffect(() => (seen && awake ? watcher.add(sandbox, set) : undefined), [seen, awake, sandbox.id]);
+  const { name } = sandbox;
+  return html`<li class=${`tile ${awake ? "" : "asleep"}`} aria-label=${name} ref=${place}>
+    <div class="scene">${scene?.kind === "screen" ? html`<img alt=${`Screen of ${name}`} src=${`data:image/jpeg;base64,${scene.picture}`} />`
+      : scene?.kind === "terminal" ? html`<pre aria-hidden="true">${scene.text}</pre>`
+      : html`<span class="quiet">${!awake ? sandbox.status : scene ? "nothing on screen" : html`<span class="spin"></span>`}</span>`}</div>
+    <div class="line"><input type="checkbox" aria-label=${`Choose ${name}`} checked=${picked} onChange=${(/** @type {any} */ e) => onPick([sandbox], e.target.checked)} /><span class=${`dot ${dots[sandbox.status] || ""}`}></span>
+      <b class="cut grow"><a href=${address(sandbox)} target="_blank" rel="noopener">${name}</a></b>${!awake ? html`<span class="dim">${sandbox.status}</span>` : admin && sandbox.user && html`<span class="dim cut">${sandbox.user}</span>`}
+      <${IconButton} sign="more" label=${`More about ${name}`} onClick=${() => onMore(sandbox)} /></div></li>`;
+}
