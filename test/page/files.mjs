@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, writeFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, patience, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
 
@@ -28,9 +28,41 @@ await write("book.ipynb", JSON.stringify({ cells: [{ cell_type: "markdown", sour
 await write("paper.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/JavaScript/JS(app.alert(1))>>>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]>>endobj\ntrailer<</Root 1 0 R>>");
 await write(`${markup.replaceAll("/", "∕")}.txt`, markup);
 
+// gate stops the requests of a page to an address that contain a text, or only their answers, until it is opened. With once it stops only the first.
+async function gate(page, address, text, { answers = true, once = false } = {}) {
+  const held = [];
+  let stopped;
+  let open;
+  const first = new Promise((done) => { stopped = done; });
+  const opened = new Promise((done) => { open = done; });
+  const hold = async (route) => {
+    const response = answers ? await route.fetch() : null;
+    if (!(response ? await response.text() : route.request().url()).includes(text) || (once && held.length > 0)) return response ? route.fulfill({ response }) : route.continue();
+    const pass = opened.then(() => (response ? route.fulfill({ response }) : route.continue())).catch(() => {}); // the page may no longer want it
+    held.push(pass);
+    stopped();
+    return pass;
+  };
+  await page.route(address, hold);
+  return { stopped: () => first, open: async () => { open(); await Promise.all(held); await page.unroute(address, hold); } };
+}
+const told = (page, text) => page.waitForResponse(async (response) => response.url().endsWith("/poll") && (await response.text()).includes(text));
+const polled = (page) => page.waitForRequest((request) => request.url().endsWith("/poll"));
+
 await withPage(async (page) => {
+  // The time in which a deletion can be undone does not run out, however busy the machine is.
+  await page.addInitScript((long) => {
+    const { setTimeout } = globalThis;
+    globalThis.setTimeout = (run, time, ...rest) => setTimeout(run, time === 10_000 ? long : time, ...rest);
+  }, patience);
+  // What comes after the list was read and before changes are watched is shown, too.
+  const watch = await gate(page, /v1\/file\/watch$/, "", { answers: false });
   await page.goto(`${direct}/files?path=${encodeURIComponent(dir)}`);
   await item(page, "hello.py").waitFor();
+  await watch.stopped();
+  await write("between.txt", "x");
+  await watch.open();
+  await item(page, "between.txt").waitFor();
   await audit(page, "the files");
 
   // The tree follows what others do.
@@ -47,16 +79,35 @@ await withPage(async (page) => {
   await page.locator(".cm-content").focus();
   await page.keyboard.press("Control+End");
   await page.keyboard.type("and by a person");
+  const own = told(page, "by-agent.txt");
   await page.keyboard.press("Control+s");
   await until("the file is saved", async () => (await read("made/by-agent.txt")) === "changed by the agent\nand by a person", () => read("made/by-agent.txt"));
 
-  // What others change while a person edits is not lost, and neither is what the person wrote.
+  // What others change while a person edits is not lost, and neither is what the person wrote. What the person saved is no change.
   await page.getByText("Saved").first().waitFor();
+  const text = () => page.locator(".cm-content").innerText();
   await page.keyboard.type(" again");
+  await own;
+  await polled(page);
+  check((await page.getByText("The file has changed on disk.").count()) === 0, "the page takes what a person saved for a change by others");
+  check((await text()).endsWith("and by a person again"), `what a person wrote after saving is lost: ${await text()}`);
   await write("made/by-agent.txt", "third\n");
   await page.getByText("The file has changed on disk.").waitFor();
   await page.getByRole("button", { name: "Load it and drop my changes" }).click();
   await page.locator(".cm-content").getByText("third").waitFor();
+
+  // What a person writes while the page reads the file again is not lost.
+  const reading = await gate(page, /v1\/file\/download.*by-agent/, "fourth");
+  await write("made/by-agent.txt", "fourth\n");
+  await reading.stopped();
+  await page.locator(".cm-content").focus();
+  await page.keyboard.press("Control+Home");
+  await page.keyboard.type("mine ");
+  await reading.open();
+  await page.getByText("The file has changed on disk.").waitFor();
+  check((await text()).startsWith("mine third"), `what a person wrote meanwhile is lost: ${await text()}`);
+  await page.getByRole("button", { name: "Load it and drop my changes" }).click();
+  await page.locator(".cm-content").getByText("fourth").waitFor();
 
   // Viewers.
   await item(page, "notes.md").click();
@@ -76,7 +127,7 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Preview" }).click();
   const frame = page.frameLocator(".body iframe");
   await frame.getByRole("heading", { name: "Page" }).waitFor();
-  check((await frame.locator("#h").evaluate((h) => getComputedStyle(h).color)) === "rgb(1, 2, 3)", "the preview has no styles");
+  await until("the preview has styles", () => frame.locator("#h").evaluate((h) => getComputedStyle(h).color === "rgb(1, 2, 3)"));
   check((await page.locator(".body iframe").getAttribute("sandbox")) === "", "the preview is not confined");
   await page.getByRole("treeitem", { name: "<img src=x" }).click();
   await page.locator(".cm-content").getByText("onerror").waitFor();
@@ -89,6 +140,7 @@ await withPage(async (page) => {
   await page.getByLabel("New name").fill("world.py");
   await page.keyboard.press("Enter");
   await item(page, "world.py").waitFor();
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
   await until("the file has its new name", async () => (await names()).includes("world.py"), names);
   await page.getByRole("tree").focus();
   await page.keyboard.press("Delete");
@@ -97,12 +149,49 @@ await withPage(async (page) => {
   await item(page, "world.py").waitFor();
   check((await read("world.py")) === "print(1)\n", "undo did not bring the file back");
 
+  // What is deleted is not looked at, even if its content and news of it are still on their way.
+  await write("slow.txt", "1");
+  await item(page, "slow.txt").waitFor();
+  const content = await gate(page, /v1\/file\/download/, "slow.txt", { answers: false });
+  await item(page, "slow.txt").click();
+  await content.stopped();
+  const news = await gate(page, /v1\/file\/watch\/.*poll$/, "slow.txt");
+  await write("slow.txt", "2");
+  await news.stopped();
+  const moving = await gate(page, /v1\/file\/move$/, "slow.txt");
+  await page.getByRole("tree").focus();
+  await page.keyboard.press("Delete");
+  await moving.stopped();
+  await content.open();
+  const next = polled(page);
+  await news.open();
+  await next;
+  await moving.open();
+  await until("the slow file is gone", async () => (await item(page, "slow.txt").count()) === 0);
+  await page.getByText("Choose a file").waitFor();
+  await page.getByRole("button", { name: "Undo" }).click();
+  await item(page, "slow.txt").waitFor();
+
+  // A list that comes late does not replace one that was read after it.
+  const list = await gate(page, /v1\/file\/list$/, "early.txt", { once: true });
+  await write("early.txt", "x");
+  await list.stopped();
+  const heard = told(page, "late.txt");
+  await write("late.txt", "x");
+  await heard;
+  await polled(page);
+  await polled(page);
+  await list.open();
+  await item(page, "early.txt").waitFor();
+  await polled(page);
+  await item(page, "late.txt").waitFor();
+
   // Search by name and content.
   await page.getByRole("searchbox").fill("by-agent");
   await page.getByRole("button", { name: "made/by-agent.txt" }).waitFor();
-  await page.getByRole("searchbox").fill("third");
+  await page.getByRole("searchbox").fill("fourth");
   await page.getByRole("button", { name: /by-agent.txt:1/ }).click();
-  await page.locator(".cm-content").getByText("third").waitFor();
+  await page.locator(".cm-content").getByText("fourth").waitFor();
   await page.getByRole("searchbox").fill("");
 
   // A folder of 1,000 files, and files that are dropped.
@@ -124,6 +213,7 @@ await withPage(async (page) => {
     data.items.add(new File(["dropped here"], "dropped.txt"));
     document.querySelector(".side").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
   });
+  await page.getByText("Uploaded 1 file", { exact: true }).waitFor();
   await item(page, "dropped.txt").waitFor();
   check((await read("dropped.txt")) === "dropped here", "the dropped file has other content");
 

@@ -12,6 +12,7 @@ function App() {
   const [roots, setRoots] = useState(/** @type {string[]} */ ([]));
   const [hidden, setHidden] = useState(recall("files-hidden", false));
   const [open, setOpen] = useState({ path: "", line: 0 });
+  const [leaving, setLeaving] = useState(""); // what is being moved or deleted
   const [changes, setChanges] = useState(/** @type {Record<string, number>} */ ({}));
   const [dirty, setDirty] = useState(false);
   const [query, setQuery] = useState("");
@@ -20,6 +21,8 @@ function App() {
   const [over, setOver] = useState(false);
   const tree = useTree(root, hidden);
   const picker = useRef(/** @type {any} */ (null));
+  const latest = useRef(open);
+  latest.current = open;
 
   useEffect(() => {
     (async () => {
@@ -36,7 +39,8 @@ function App() {
   useEffect(() => remember("files-hidden", hidden), [hidden]);
   useWatcher(root, (event) => {
     tree.touch(event);
-    setChanges((old) => ({ ...old, [event.path]: (old[event.path] || 0) + 1 }));
+    const path = event.type === "overflow" ? "" : event.path; // "": anything may have changed
+    setChanges((old) => ({ ...old, [path]: (old[path] || 0) + 1 }));
   });
 
   /** @param {string} path @param {number} [line] */
@@ -68,21 +72,33 @@ function App() {
     if (event.dataTransfer) dropped(event.dataTransfer).then((entries) => upload(entries, to)).catch(fail);
   };
 
+  /** within says whether a path is another or below it. @param {string} path @param {string} other */
+  const within = (path, other) => path === other || path.startsWith(`${other}/`);
+  /** move renames a file or folder. What is open of it is not read meanwhile, since it would be missing, and is then shown at its new path, if any. @param {string} path @param {string} to @param {boolean} [follow] */
+  const move = async (path, to, follow) => {
+    setLeaving(path);
+    try {
+      await call("v1/file/move", { body: { source: path, destination: to } });
+      const { path: now } = latest.current;
+      if (!within(now, path)) return;
+      setDirty(false);
+      setOpen({ path: follow ? to + now.slice(path.length) : "", line: 0 });
+    } finally { setLeaving(""); }
+  };
+
   const act = {
     rename: (/** @type {string} */ path) => setAsk({ title: "Rename", label: "New name", value: path.split("/").pop(), action: "Rename", run: async (/** @type {string} */ name) => {
       const to = join(parent(path), name);
-      await call("v1/file/move", { body: { source: path, destination: to } });
+      await move(path, to, true);
       await tree.refresh(parent(path));
       tree.select(to);
-      if (open.path === path) setOpen({ path: to, line: 0 });
     } }),
     // A deleted file is only renamed, until it can no longer be brought back.
     remove: async (/** @type {string} */ path) => {
       const name = path.split("/").pop() || "";
       const gone = join(parent(path), `.${name.slice(0, 200)}.deleted-${Math.random().toString(36).slice(2, 10).padEnd(8, "0")}`);
       try {
-        await call("v1/file/move", { body: { source: path, destination: gone } });
-        if (open.path === path || open.path.startsWith(`${path}/`)) { setDirty(false); setOpen({ path: "", line: 0 }); }
+        await move(path, gone);
         await tree.refresh(parent(path));
         const purge = () => fetch(at("v1/file/delete"), { method: "POST", keepalive: true, headers: { "Content-Type": "application/json" }, body: JSON.stringify({ path: gone, recursive: true, missing_ok: true }) }).catch(() => {});
         addEventListener("pagehide", purge, { once: true });
@@ -127,7 +143,7 @@ function App() {
         <h1>${root}</h1>
         ${query.trim() ? html`<${Results} root=${root} query=${query.trim()} onOpen=${show} />` : html`<${Tree} tree=${tree} root=${root} shown=${open.path} onOpen=${show} onRename=${act.rename} onDelete=${act.remove} onDrop=${drop} />`}
       </nav>
-      ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${changes[open.path] || 0} onBack=${() => show("")} onDirty=${setDirty} />`
+      ${open.path ? html`<${View} key=${open.path} path=${open.path} line=${open.line} changed=${(changes[open.path] || 0) + (changes[""] || 0)} leaving=${Boolean(leaving) && within(open.path, leaving)} onBack=${() => show("")} onDirty=${setDirty} />`
         : html`<section class="view" aria-label="File" onDragOver=${(/** @type {DragEvent} */ e) => e.preventDefault()} onDrop=${(/** @type {DragEvent} */ e) => drop(e, folder())}><div class="empty grow"><${Sign} of="files" /><div>Choose a file, or drop files and folders here to upload them.</div></div></section>`}
     </div>
     ${ask && html`<${Name} ask=${ask} onClose=${() => setAsk(null)} />`}
@@ -194,6 +210,7 @@ function useWatcher(root, tell) {
       const made = await call("v1/file/watch", { body: { path: root, recursive: true, debounce: 100 } });
       watcher.current = { id: made.watcher_id, cursor: 0, root };
       if (old) call(`v1/file/watch/${old}`, { method: "DELETE" }).catch(() => {});
+      latest.current({ type: "overflow", path: root }); // what changed before it watched
       return;
     }
     try {
@@ -203,7 +220,7 @@ function useWatcher(root, tell) {
         latest.current(event);
       }
     } catch (error) {
-      if (/** @type {any} */ (error).status === 404) { watcher.current = { id: "", cursor: 0, root: "" }; latest.current({ type: "overflow", path: root }); }
+      if (/** @type {any} */ (error).status === 404) watcher.current = { id: "", cursor: 0, root: "" };
       throw error;
     }
   }, 700, [root]);

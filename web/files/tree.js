@@ -16,21 +16,38 @@ export function useTree(root, hidden) {
   const [opened, setOpened] = useState(/** @type {Record<string, boolean>} */ ({}));
   const [selected, select] = useState("");
   const waiting = useRef(/** @type {Record<string, number>} */ ({}));
+  const reads = useRef(/** @type {Record<string, { started: boolean, done: Promise<void> }>} */ ({}));
   const known = useRef(folders);
   known.current = folders;
+  const shown = useRef({ root, hidden });
+  shown.current = { root, hidden };
 
   /** @param {string} folder */
-  const refresh = async (folder) => {
+  const read = async (folder) => {
     try {
-      const out = await call("v1/file/list", { body: { path: folder, show_hidden: hidden } });
+      const out = await call("v1/file/list", { body: { path: folder, show_hidden: shown.current.hidden } });
       /** @type {Item[]} */
       const list = out.files.filter((/** @type {Item} */ f) => !isDeleted(f.name));
       list.sort((a, b) => Number(b.is_directory) - Number(a.is_directory) || a.name.localeCompare(b.name, undefined, { numeric: true }));
       setFolders((old) => ({ ...old, [folder]: list }));
     } catch (error) {
-      if (folder === root) fail(error);
+      if (folder === shown.current.root) fail(error);
       setFolders(({ [folder]: _, ...rest }) => rest);
     }
+  };
+  /** refresh reads a folder, once at a time: an older answer never replaces a newer one. @param {string} folder */
+  const refresh = (folder) => {
+    const last = reads.current[folder];
+    if (last && !last.started) return last.done;
+    const next = { started: false, done: Promise.resolve() };
+    reads.current[folder] = next;
+    next.done = (async () => {
+      await last?.done;
+      next.started = true;
+      await read(folder);
+      if (reads.current[folder] === next) delete reads.current[folder];
+    })();
+    return next.done;
   };
   useEffect(() => {
     if (!root) return;
@@ -39,9 +56,9 @@ export function useTree(root, hidden) {
 
   /** touch reads a folder again soon, once for many changes. @param {{ type: string, path: string, old_path?: string | null }} event */
   const touch = (event) => {
-    const stale = event.type === "overflow" ? Object.keys(known.current) : [parent(event.path), event.old_path ? parent(event.old_path) : ""];
+    const stale = event.type === "overflow" ? [root, ...Object.keys(known.current)] : [parent(event.path), event.old_path ? parent(event.old_path) : ""];
     for (const folder of stale) {
-      if (!known.current[folder] || waiting.current[folder]) continue;
+      if ((!known.current[folder] && folder !== root) || waiting.current[folder]) continue;
       waiting.current[folder] = window.setTimeout(() => { delete waiting.current[folder]; refresh(folder); }, 150);
     }
   };

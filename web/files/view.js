@@ -1,6 +1,6 @@
 // What a file looks like: text in an editor, pictures, tables, pages. Content is never trusted: it becomes text nodes and
 // pictures; HTML is shown in a frame where nothing runs.
-import { Failure, IconButton, at, bytes, call, fail, html, toast, useEffect, useRef, useState } from "../ui/ui.js";
+import { Failure, IconButton, at, bytes, call, fail, html, toast, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 import { Markdown } from "./markdown.js";
 import { Output, joined } from "./output.js";
 
@@ -50,8 +50,8 @@ function decode(data) {
   }
 }
 
-/** View shows one file. changed counts its changes on disk. @param {{ path: string, line: number, changed: number, onBack: () => void, onDirty: (dirty: boolean) => void }} props */
-export function View({ path, line, changed, onBack, onDirty }) {
+/** View shows one file. changed counts its changes on disk; it is not read while it is leaving. @param {{ path: string, line: number, changed: number, leaving: boolean, onBack: () => void, onDirty: (dirty: boolean) => void }} props */
+export function View({ path, line, changed: latest, leaving, onBack, onDirty }) {
   const kinds = kindOf(path);
   const [kind, setKind] = useState(line ? "text" : kinds[0]);
   const [state, set] = useState(/** @type {any} */ ({ loading: true }));
@@ -59,28 +59,37 @@ export function View({ path, line, changed, onBack, onDirty }) {
   const [stale, setStale] = useState(false);
   const editor = useRef(/** @type {any} */ (null));
   const disk = useRef(""); // the text as it was last read or written
+  const edited = useRef(dirty);
+  edited.current = dirty;
+  const [saved, setSaved] = useState(0);
+  const seen = useRef(latest);
+  if (!leaving) seen.current = latest;
+  const changed = seen.current;
 
   useEffect(() => onDirty(dirty), [dirty]);
-  useEffect(() => {
-    if (dirty && changed) {
-      setStale(true);
-      return undefined;
-    }
+  useLayoutEffect(() => { // at once, so that a read ends before a move is sent
+    if (leaving) return undefined;
     const stop = new AbortController();
     (async () => {
       try {
         if (kind === "pdf" || kind === "page") return set({});
         const data = await load(path, kind === "picture" ? maxPicture : maxText, stop.signal);
+        if (stop.signal.aborted) return undefined;
         if (kind === "picture") return set({ data });
         const text = decode(data);
+        if (edited.current) return setStale(text !== disk.current); // what a person wrote meanwhile stays
         disk.current = text || "";
+        setStale(false);
         set(text === null ? { binary: data.byteLength } : { text });
       } catch (error) {
-        if (!stop.signal.aborted) set({ error: error instanceof Error ? error.message : String(error) });
+        if (stop.signal.aborted) return undefined;
+        if (edited.current) return setStale(true);
+        set({ error: error instanceof Error ? error.message : String(error) });
       }
+      return undefined;
     })();
     return () => stop.abort();
-  }, [path, changed, kind]);
+  }, [path, changed, kind, leaving, saved]);
 
   const save = async () => {
     const text = editor.current?.text();
@@ -90,8 +99,10 @@ export function View({ path, line, changed, onBack, onDirty }) {
       if (now !== null && now !== disk.current && !confirm("The file has changed on disk since you opened it. Replace it with your text?")) return;
       await call("v1/file/write", { body: { file: path, content: text } });
       disk.current = text;
-      setDirty(false);
+      const later = editor.current?.text();
+      setDirty(later !== undefined && later !== text); // a person may have written on
       setStale(false);
+      setSaved((n) => n + 1); // a read that is on its way may bring what was there before
       toast("Saved");
     } catch (error) { fail(error); }
   };
