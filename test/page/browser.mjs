@@ -64,6 +64,27 @@ export async function audit(page, name) {
   console.log(`ok ${name}: ${size} bytes, ready after ${await page.evaluate(() => Math.round(performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd))} ms`);
 }
 
+// gate stops the requests of a page to an address that contain a text, or only their answers, until it is opened. With only it stops
+// that one of them alone, counted from 1.
+export async function gate(page, address, text, { answers = true, only = 0 } = {}) {
+  const held = [];
+  let seen = 0;
+  let stopped;
+  let open;
+  const first = new Promise((done) => { stopped = done; });
+  const opened = new Promise((done) => { open = done; });
+  const hold = async (route) => {
+    const response = answers ? await route.fetch() : null;
+    if (!(response ? await response.text() : route.request().url()).includes(text) || (only && ++seen !== only)) return response ? route.fulfill({ response }) : route.continue();
+    const pass = opened.then(() => (response ? route.fulfill({ response }) : route.continue())).catch(() => {}); // the page may no longer want it
+    held.push(pass);
+    stopped();
+    return pass;
+  };
+  await page.route(address, hold);
+  return { stopped: () => first, open: async () => { open(); await Promise.all(held); await page.unroute(address, hold); } };
+}
+
 export function check(ok, message) {
   if (!ok) throw new Error(message);
 }

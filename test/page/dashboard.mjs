@@ -1,7 +1,7 @@
 // The hub's dashboard: sign-in, sandboxes as a table and a wall, several at once, keys, audit, what doctor says, by keyboard alone,
 // and a tenant who sees only its own.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, gate, until, withPage } from "./browser.mjs";
 
 const { KEY_URL: base, KEY: key, STATE: state } = process.env;
 const caller = (secret) => async (path, body, method) => {
@@ -35,8 +35,19 @@ check(program.status === 307 && program.headers.get("location") === "v1/docs", `
 let tenantKey = "";
 let typed;
 await withPage(async (page, context) => {
+  // The page asks for the list a second time when it follows the events: a list that comes late does not undo them.
+  const second = await gate(page, /\/api\/v1\/sandbox\?/, "", { only: 2 });
   await signIn(page, key);
   await row(page, "a").waitFor();
+  await second.stopped();
+  await api("sandbox", { name: "early" });
+  await row(page, "early").waitFor();
+  await second.open();
+  await api("sandbox", { name: "later" });
+  await row(page, "later").waitFor();
+  check((await row(page, "early").count()) === 1, "a late list has removed a sandbox");
+  for (const name of ["early", "later"]) await api(`sandbox/${name}`, undefined, "DELETE");
+  await until("both disappear", async () => (await page.getByRole("row").count()) === 2);
   await audit(page, "the dashboard");
 
   // Create several, of which one has no way out.
@@ -89,6 +100,7 @@ await withPage(async (page, context) => {
   await page.keyboard.type("typed");
   await page.keyboard.press("Enter");
   await row(page, "typed").waitFor();
+  await page.getByRole("dialog").waitFor({ state: "hidden" }); // the row may be there before the reply
   typed = await api("sandbox/typed");
   await tabTo(page, "Choose typed");
   await page.keyboard.press("Space");

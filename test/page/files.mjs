@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, writeFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { audit, check, patience, until, withPage } from "./browser.mjs";
+import { audit, check, gate, patience, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
 
@@ -28,24 +28,6 @@ await write("book.ipynb", JSON.stringify({ cells: [{ cell_type: "markdown", sour
 await write("paper.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/JavaScript/JS(app.alert(1))>>>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]>>endobj\ntrailer<</Root 1 0 R>>");
 await write(`${markup.replaceAll("/", "∕")}.txt`, markup);
 
-// gate stops the requests of a page to an address that contain a text, or only their answers, until it is opened. With once it stops only the first.
-async function gate(page, address, text, { answers = true, once = false } = {}) {
-  const held = [];
-  let stopped;
-  let open;
-  const first = new Promise((done) => { stopped = done; });
-  const opened = new Promise((done) => { open = done; });
-  const hold = async (route) => {
-    const response = answers ? await route.fetch() : null;
-    if (!(response ? await response.text() : route.request().url()).includes(text) || (once && held.length > 0)) return response ? route.fulfill({ response }) : route.continue();
-    const pass = opened.then(() => (response ? route.fulfill({ response }) : route.continue())).catch(() => {}); // the page may no longer want it
-    held.push(pass);
-    stopped();
-    return pass;
-  };
-  await page.route(address, hold);
-  return { stopped: () => first, open: async () => { open(); await Promise.all(held); await page.unroute(address, hold); } };
-}
 const told = (page, text) => page.waitForResponse(async (response) => response.url().endsWith("/poll") && (await response.text()).includes(text));
 const polled = (page) => page.waitForRequest((request) => request.url().endsWith("/poll"));
 
@@ -173,7 +155,7 @@ await withPage(async (page) => {
   await item(page, "slow.txt").waitFor();
 
   // A list that comes late does not replace one that was read after it.
-  const list = await gate(page, /v1\/file\/list$/, "early.txt", { once: true });
+  const list = await gate(page, /v1\/file\/list$/, "early.txt", { only: 1 });
   await write("early.txt", "x");
   await list.stopped();
   const heard = told(page, "late.txt");

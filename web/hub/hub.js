@@ -50,19 +50,38 @@ function useSandboxes(admin) {
     /** @type {undefined | (() => void)} */
     let stop;
     const query = everybody(admin);
-    const read = () => call(api("sandbox"), { query }).then((list) => set(new Map(list.map((/** @type {Sandbox} */ sb) => [sb.id, sb])))).catch(fail);
+    // Lists and events come in any order: each list is followed by what has happened since it was asked for.
+    let asked = 0;
+    let latest = 0; // the list that is shown
+    /** @type {Map<number, any[]>} */
+    const lists = new Map();
+    /** @param {Map<string, Sandbox>} now @param {any} event */
+    const change = (now, event) => {
+      if (event.type === "deleted" || event.sandbox.status === "deleting") now.delete(event.sandbox.id);
+      else now.set(event.sandbox.id, { ...now.get(event.sandbox.id), ...event.sandbox });
+      return now;
+    };
+    const read = () => {
+      const n = ++asked;
+      /** @type {any[]} */
+      const since = [];
+      lists.set(n, since);
+      call(api("sandbox"), { query }).then((list) => {
+        if (n < latest) return;
+        latest = n;
+        set(since.reduce(change, new Map(list.map((/** @type {Sandbox} */ sb) => [sb.id, sb]))));
+      }).catch((error) => { fail(error); set((old) => old || since.reduce(change, new Map())); }).finally(() => lists.delete(n));
+    };
     const turn = () => {
       stop?.();
       stop = undefined;
       if (document.hidden) return;
       read();
-      stop = follow(api("events"), query, (name, event) => set((old) => {
-        const next = new Map(old || []);
-        if (!event.sandbox?.id) return old;
-        if (event.type === "deleted" || event.sandbox.status === "deleting") next.delete(event.sandbox.id);
-        else next.set(event.sandbox.id, { ...next.get(event.sandbox.id), ...event.sandbox });
-        return next;
-      }), (state) => { if (state === "open") read(); });
+      stop = follow(api("events"), query, (name, event) => {
+        if (!event.sandbox?.id) return;
+        for (const since of lists.values()) since.push(event);
+        set((old) => old && change(new Map(old), event)); // not before the first list: a part would look like all
+      }, (state) => { if (state === "open") read(); });
     };
     turn();
     document.addEventListener("visibilitychange", turn);
