@@ -21,10 +21,11 @@ await fetch(`${base}/sandbox/a/v1/file/read`, { method: "POST", headers, body: J
 await post("sandbox/a/v1/shell/exec", { command: `printf '\\033]0;${"<b>title</b>"}\\007'; echo '${markup}'`, id: "s" });
 // Pictures, which the sandbox then replaces by what is none.
 const shots = async () => (await entries()).filter((e) => e.picture).map((e) => e.id);
-for (let i = 0; (await shots()).length < 4; i++) {
-  check(i < 200, "there are no pictures");
-  await post("sandbox/a/v1/browser/actions", { action_type: "MOVE_TO", x: 10 + i, y: 10 });
-}
+let moved = 0;
+await until("there are pictures", async () => { // not of every action: there are only a few each second
+  await post("sandbox/a/v1/browser/actions", { action_type: "MOVE_TO", x: 10 + (moved++ % 200), y: 10 });
+  return (await shots()).length >= 4;
+});
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" onload="${attack}"><script>${attack}</script></svg>`;
 const forged = [`printf '%s' '${svg}'`, `printf '%s' '<!doctype html><script>${attack}</script>'`, "printf '\\377\\330\\377broken'; head -c 4000 /dev/urandom", "printf '\\377\\330\\377'; head -c 20000000 /dev/zero"];
 const pictures = (await shots()).slice(-4);
@@ -40,9 +41,8 @@ const quiet = async (page, where) => {
 };
 
 // steps opens every step, and every moment of the replay.
-async function steps(page, where) {
-  await page.locator(".steps > li").first().waitFor();
-  const count = await page.locator(".steps > li").count();
+async function steps(page, where, count) {
+  await until(`${where} is complete`, async () => (await page.locator(".steps > li").count()) === count, async () => `${await page.locator(".steps > li").count()} of ${count}`);
   for (let i = 0; i < count; i++) {
     await page.locator(".steps > li button.step").nth(i).click();
     await page.locator(".steps > li").nth(i).locator(".detail").waitFor();
@@ -76,7 +76,7 @@ await withPage(async (page) => {
   await quiet(page, "more about the sandbox");
   await page.goto(`${base}/sandbox/a/activity`);
   await page.locator(".steps").getByText("<i>xx</i>").first().waitFor();
-  await steps(page, "the activity");
+  await steps(page, "the activity", (await entries()).length);
   // A picture by itself is no document.
   for (const id of pictures) {
     const address = new URL(`v1/sandbox/activity/${id}/picture`, page.url().replace(/activity$/, ""));
@@ -100,6 +100,7 @@ await withPage(async (page) => {
 
 // After its end the hub shows what it kept.
 const { id } = await post("api/v1/sandbox/a", undefined, "GET");
+const kept = (await entries()).length;
 await post("api/v1/sandbox/a", undefined, "DELETE");
 await until("the record is kept", async () => (await post("api/v1/record", undefined, "GET")).some((r) => r.id === id));
 for (const entry of pictures) {
@@ -114,7 +115,7 @@ await withPage(async (page) => {
   await page.getByRole("link", { name: "Records" }).click();
   await page.getByRole("row").filter({ hasText: id }).getByRole("button", { name: "Show the record of a" }).click();
   await page.locator(".steps").getByText("<i>xx</i>").first().waitFor();
-  await steps(page, "the record that the hub kept");
+  await steps(page, "the record that the hub kept", kept);
   await page.getByRole("button", { name: "Back to the records" }).click();
   await quiet(page, "the records");
 }, { ignore });

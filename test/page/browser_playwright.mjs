@@ -1,6 +1,6 @@
 // Playwright, from outside: through the address that info tells, and through a path prefix as a hub serves it.
 import http from "node:http";
-import { check, connect, until } from "./browser.mjs";
+import { check, connect, patience, until } from "./browser.mjs";
 
 const site = http.createServer((req, res) => {
   if (req.url === "/report") {
@@ -40,7 +40,7 @@ async function story(base, endpoint, name) {
 
     // A context of its own has its own cookies; both work beside each other.
     const alone = await browser.newContext();
-    alone.setDefaultTimeout(60_000);
+    alone.setDefaultTimeout(patience);
     const other = await alone.newPage();
     await other.goto(shop);
     check((await other.title()) === "shop", "the second context does not work");

@@ -47,7 +47,7 @@ await withPage(async (page, context) => {
   // Killed: the next visit is told, until a person has read it, and goes on; what was saved is there. Nobody is connected
   // meanwhile: an open page would heal it, too.
   await page.close();
-  await api("POST", "/v1/bash/exec", { command: "pkill -9 -f 'code-server/out/node/[e]ntry.js --config'" });
+  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f 'code-server/out/node/[e]ntry.js --config.* ${dir}$'` }); // not those of others on this machine
   await until("the death is noticed", async () => (await state()) !== "ready", state);
   const later = await (await context.browser().newContext()).newPage(); // which remembers nothing
   later.setDefaultTimeout(patience);

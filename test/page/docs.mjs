@@ -60,8 +60,8 @@ await withPage(async (page) => {
   for (const name of Object.keys(languages)) {
     await page.getByRole("button", { name, exact: true }).click();
     await page.getByRole("button", { name: "Copy" }).click();
-    const copied = await until("the copy", () => page.evaluate(() => navigator.clipboard.readText()));
-    check(copied === (await page.getByLabel("Code", { exact: true }).innerText()), `${name}: copied ${copied}`);
+    const copied = () => page.evaluate(() => navigator.clipboard.readText());
+    await until(`${name} is copied`, async () => (await copied()) === (await page.getByLabel("Code", { exact: true }).innerText()), copied);
   }
   // A stream is shown as it comes, and can be stopped.
   await page.getByLabel("Search operations").fill("sandbox/ports");

@@ -18,7 +18,8 @@ const site = http.createServer((req, res) => {
         fetch('/form', {method: 'POST', body: new URLSearchParams({name: 'ann', text: 'ü & ='})}), fetch('/empty'), fetch('/packed'), fetch('/missing'),
         fetch('/cut').catch(() => 0), fetch('http://127.0.0.1:1/').catch(() => 0), fetch('/packed', {cache: 'force-cache'}), fetch('data:text/plain,hello'), fetch('/multi', {method: 'PUT', body: (() => { const f = new FormData(); f.append('a', new Blob(['x']), 'a.bin'); return f; })()}),
       ];
-      Promise.allSettled(all).then(() => document.title = 'done')</script>`);
+      // A reply counts when it is here as a whole.
+      Promise.allSettled([...all.map(async (reply) => (await reply).arrayBuffer()), document.images[0].decode()]).then(() => document.title = 'done')</script>`);
   } else if (at === '/pixel.png') {
     res.setHeader('Content-Type', 'image/png');
     res.end(Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64'));

@@ -41,6 +41,7 @@ await withPage(async (page) => {
   check(Math.abs(wider.width - narrower.width - 204) < 20, `dragging: ${wider.width} to ${narrower.width}`);
 
   // One is enlarged by a double click, and small again by Escape; its frame is not loaded anew.
+  await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor(); // what is typed before it is connected is lost
   await frame(page, "terminal").locator(".xterm-helper-textarea").focus();
   await page.keyboard.type("kept=$((40+2)); clear\n");
   await pane(page, "terminal").locator(".bar").dblclick();
@@ -84,8 +85,10 @@ await withPage(async (page) => {
   await desktop.locator("body.connected").waitFor();
   // While an agent is at work, people watch.
   const click = () => post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
-  check((await click()).success !== false, "the agent cannot act");
-  await desktop.getByText("An agent is at work; you are watching").waitFor();
+  await until("the page tells that an agent is at work", async () => { // it may get to know only of a later action
+    check((await click()).success !== false, "the agent cannot act");
+    return desktop.getByText("An agent is at work; you are watching").isVisible();
+  });
   await desktop.locator("body.connected").waitFor();
   // Who takes over has the desktop alone, and gives it back.
   await desktop.getByRole("button", { name: "Take over" }).click();
@@ -109,7 +112,7 @@ await withPage(async (page) => {
   await page.route("**/*", (route) => (/observe|activity|auth|ports|readyz|file/.test(route.request().url()) ? route.abort() : route.continue()));
   await page.getByText("Connection lost. Trying again…").first().waitFor();
   await fetch(control, { method: "POST" });
-  await page.unroute("**/*");
+  await page.unrouteAll({ behavior: "wait" });
   await until("the notice goes away", async () => (await page.getByText("Connection lost").count()) === 0);
 }, { ignore: /Failed to load/ });
 

@@ -44,7 +44,9 @@ await withPage(async (page, context) => {
   const choice = page.locator(".jp-Dialog select");
   await until("the agent's session is offered", async () => /agent/.test(await choice.innerText()), () => choice.innerText());
   await choice.selectOption({ label: await choice.locator("option", { hasText: "agent" }).first().innerText() });
+  const changed = page.waitForResponse((reply) => reply.request().method() === "PATCH" && /api\/sessions\//.test(reply.url())); // until then the old kernel is the idle one
   await page.locator(".jp-Dialog .jp-mod-accept").click();
+  await changed;
   await ready(page);
   await run(page, 2, "answer 43");
 
@@ -53,7 +55,7 @@ await withPage(async (page, context) => {
   await until("the notebook is saved", async () => (await api("POST", "/v1/file/read", { file: `${dir}/work.ipynb` })).content.includes("answer 43"));
   await page.close();
   const kernels = JSON.stringify((await lab("GET", "kernels")).map((k) => k.id).sort());
-  await api("POST", "/v1/bash/exec", { command: "pkill -9 -f '[j]upyterlab --config='" });
+  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f '[j]upyterlab --config=.*--ServerApp.root_dir=${dir} '` }); // not those of others on this machine
   const later = await context.newPage();
   await until("the death is noticed", async () => (await api("GET", "/v1/sandbox/components")).find((c) => c.name === "jupyterlab").state !== "ready");
   await later.goto(`${prefixed}/jupyter/lab/tree/work.ipynb`); // also below a prefix

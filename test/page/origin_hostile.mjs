@@ -2,7 +2,7 @@
 // neighbor, on its own sandbox's server and on another port of it. Every way runs in a browser, from two places: the page of a
 // service, and that of a sandbox whose server is hostile. The same ways, aimed at what a page may use, work: see control.
 import { chromium } from "playwright-core";
-import { check, until } from "./browser.mjs";
+import { check, patience, until } from "./browser.mjs";
 import { call, hubs, run, server, signIn, start, write } from "./origin.mjs";
 
 // A site with a secret in every form that a page can load.
@@ -260,7 +260,7 @@ const numbered = (way) => Object.keys(ways).indexOf(way) + 1;
 
 async function attack(browser, hub, name, at, failures) {
   const context = await browser.newContext();
-  context.setDefaultTimeout(60_000);
+  context.setDefaultTimeout(patience);
   const pending = new Set();
   context.on("request", (r) => r.url().includes("fetcher.js") || pending.add(r)); // the end of a shared worker's script is not told
   for (const end of ["requestfinished", "requestfailed"]) context.on(end, (r) => pending.delete(r));
@@ -300,10 +300,10 @@ const toServer = ["fetch as a simple request", "fetch without CORS", "fetch that
 // server to that server, and from the hub's own page to the hub. Otherwise nothing above would mean anything.
 async function control(browser, hub) {
   const context = await browser.newContext();
-  context.setDefaultTimeout(60_000);
+  context.setDefaultTimeout(patience);
   const home = await context.newPage();
   await signIn(hub, home);
-  const none = { name: "evil", hub: hub.at, patience: 30_000, shots: [], texts: [], servers: [], sites: [], windows: [], scopes: [] };
+  const none = { name: "evil", hub: hub.at, patience, shots: [], texts: [], servers: [], sites: [], windows: [], scopes: [] };
   const expect = async (page, from, names, aims, secret, posts) => {
     const tag = (way) => `control-${hub.named ? "n" : "b"}-${from}-${numbered(way)}x`;
     const got = await perform(page, names, (way) => ({ ...none, ...aims, tag: tag(way), shell: `touch /home/gem/${tag(way)}` }));
@@ -326,7 +326,7 @@ async function control(browser, hub) {
 
 check(Object.keys(ways).length >= 50, `got ${Object.keys(ways).length} ways, want 50`);
 await Promise.all(hubs.filter((hub) => hub.named).map(prepare));
-const browser = await chromium.launch({ timeout: 60_000, executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-popup-blocking", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
+const browser = await chromium.launch({ timeout: patience, executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-popup-blocking", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
 const failures = [];
 try {
   await Promise.all(hubs.map(async (hub) => {
