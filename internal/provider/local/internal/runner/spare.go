@@ -134,24 +134,21 @@ func (s *spares) refill() {
 		for s.waitQuiet(ctx) && s.prepare(ctx) {
 			continue
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.preparing = false
 	})
 }
 
-// waitQuiet returns true when it is quiet, and false when ctx has ended.
+// waitQuiet returns true when it is quiet, and false when ctx has ended, which ends the refill.
 func (s *spares) waitQuiet(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
 		left := quietTime - time.Since(s.lastUsed)
 		s.mu.Unlock()
-		if left <= 0 {
-			return ctx.Err() == nil
+		if left <= 0 && ctx.Err() == nil {
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return false
+			return s.goOn(false)
 		case <-time.After(left):
 		}
 	}
@@ -161,7 +158,7 @@ func (s *spares) waitQuiet(ctx context.Context) bool {
 func (s *spares) prepare(ctx context.Context) (more bool) {
 	slot, err := s.ids.take()
 	if err != nil {
-		return false
+		return s.goOn(false)
 	}
 	next := spare{id: sandbox.NewID(), slot: slot}
 	if next.group, err = s.groups.Create(next.id, cgroup.Limits{}); err == nil {
@@ -174,12 +171,19 @@ func (s *spares) prepare(ctx context.Context) (more bool) {
 		if ctx.Err() == nil {
 			s.log.Warn("cannot prepare for the next sandbox", "error", err)
 		}
-		return false
+		return s.goOn(false)
 	}
+	return s.goOn(true, next)
+}
+
+// goOn adds spares, and returns whether the refill goes on: if it can, and more are wanted. One that
+// is taken from now on begins the next refill.
+func (s *spares) goOn(can bool, add ...spare) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = append(s.list, next)
-	return len(s.list) < s.want
+	s.list = append(s.list, add...)
+	s.preparing = can && len(s.list) < s.want
+	return s.preparing
 }
 
 // trim ends those that nobody has needed in a long time, in the background.

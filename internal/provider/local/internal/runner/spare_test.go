@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestSparesFollowDemand(t *testing.T) {
@@ -71,5 +74,24 @@ func TestSparesFollowDemand(t *testing.T) {
 	}
 	if s.want != 2 {
 		t.Errorf("without a maximum: got %d wanted, want 2", s.want)
+	}
+}
+
+// A spare that is taken when the refill has just added the last one is replaced: the refill may not
+// have returned yet.
+func TestSpareTakenAtTheEndOfARefillIsReplaced(t *testing.T) {
+	testenv.NeedRoot(t)
+	refills := 0
+	s := spares{min: 1, want: 1, background: func(func(context.Context)) { refills++ }}
+	s.refill()
+	if s.goOn(true, spare{id: "a"}) {
+		t.Error("the refill goes on with one of one, want its end")
+	}
+	if got, err := s.take(); got.id != "a" || err != nil {
+		t.Errorf("got %+v, %v, want the spare", got, err)
+	}
+	s.done()
+	if refills != 2 {
+		t.Errorf("got %d refills, want another for the spare that was taken", refills)
 	}
 }
