@@ -40,6 +40,7 @@ func (k kit) config(t *testing.T) local.Config {
 	return local.Config{
 		Dir: t.TempDir(), Init: []string{k.hub, "isolate-init"}, Command: []string{"/run/payload"},
 		Binds: []local.Bind{{Source: k.payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second, Spares: 2,
+		ReadyTimeout: 3 * time.Minute, // of a busy machine
 	}
 }
 
@@ -192,7 +193,6 @@ func TestProviderWithoutRoot(t *testing.T) {
 func runSuite(t *testing.T, k kit, isolation string) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		cfg := k.config(t)
-		cfg.ReadyTimeout = 3 * time.Minute // of a busy machine
 		crowd := 0
 		if isolation == "gvisor" {
 			cfg.Runsc, _ = exec.LookPath("runsc")

@@ -34,7 +34,6 @@ func TestPauseToDisk(t *testing.T) {
 			t.Parallel()
 			cfg := k.config(t)
 			cfg.Runsc, _ = exec.LookPath("runsc")
-			cfg.ReadyTimeout = 3 * time.Minute // of a busy machine
 			h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
 			t.Cleanup(h.clean)
 			c.run(h)
