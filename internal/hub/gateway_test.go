@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestRequestsArriveAsTheyWereSent(t *testing.T) {
@@ -184,7 +186,7 @@ func TestPortsByHostAndPath(t *testing.T) {
 	if s := r.seen("POST", "/y", "body", "Host", port+"-b.localhost"); s.URI != "/y" || s.Body != "body" {
 		t.Errorf(`got %+v, want s.URI == "/y" && s.Body == "body"`, s)
 	}
-	free := freePort(t)
+	free := strconv.Itoa(testenv.FreePort(t))
 	if a := r.do("GET", "/sandbox/b/proxy/"+free+"/", ""); a.Status != 502 || !strings.Contains(a.Error, "nothing listens on port "+free) {
 		t.Errorf("got %d %s, want 502", a.Status, a.Body)
 	}
@@ -207,16 +209,6 @@ func TestPortsByHostAndPath(t *testing.T) {
 	if a := r.do("GET", "/api/v1/sandbox", "", "Host", "3000-nobody.localhost"); a.Status != 404 {
 		t.Errorf("got %d %s, want 404", a.Status, a.Body)
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 func TestWebSocketsPass(t *testing.T) {

@@ -31,7 +31,7 @@ func TestServersInTheBrowser(t *testing.T) {
 	t.Run("a mapped name over HTTPS", func(t *testing.T) { openMappedName(t, s) })
 	t.Run("Vite through every preview", func(t *testing.T) {
 		_, own, _ := net.SplitHostPort(s.addr())
-		plain, based := freePort(t), freePort(t)
+		plain, based := testenv.FreePort(t), testenv.FreePort(t)
 		openVite(t, s, s, vite, plain, based, []way{
 			{name: "path", url: fmt.Sprintf("%s/proxy/%d/", s.URL, plain)},
 			{name: "path with prefix", url: fmt.Sprintf("%s/absproxy/%d/", s.URL, based)},
@@ -193,14 +193,4 @@ func (s *server) write(t *testing.T, name, content string) {
 		t.Fatal(err)
 	}
 	s.want(t, "POST /v1/file/write", string(body), `"success":true`)
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -4,7 +4,6 @@ package sdk
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,13 +54,7 @@ func TestPublicPythonSDK(t *testing.T) {
 // tell runs the story.
 func tell(t *testing.T, python, url, key, kind string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	out, err := exec.Command(python, "story.py", url, key, kind, fmt.Sprint(port)).CombinedOutput()
+	out, err := exec.Command(python, "story.py", url, key, kind, fmt.Sprint(testenv.FreePort(t))).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: got %v: %s", kind, err, out)
 		return
