@@ -353,7 +353,7 @@ func TestUpload(t *testing.T) {
 
 func TestDuplex(t *testing.T) {
 	s, _ := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, _, err := websocket.Dial(ctx, s.URL+"/v1/ws", nil)
 	if err != nil {
