@@ -158,7 +158,7 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
 	h.must(t, "create", "alpha")
-	h.verify(t, "alpha", check{"echo kept > note; sudo sh -c 'echo too > /etc/note'; (sleep 1000 >/dev/null 2>&1 &) ; pgrep -c sleep", "1"})
+	h.verify(t, "alpha", check{"echo kept > note; sudo sh -c 'echo too > /etc/note'; (sleep 1000 >/dev/null 2>&1 &) ; until pgrep -x sleep >/dev/null; do :; done; pgrep -c sleep", "1"})
 	if _, errs, code := h.cove(t, "", "pause", "alpha", "--to-disk"); code == 0 || !strings.Contains(errs, "gvisor") && !strings.Contains(errs, "gVisor") {
 		t.Errorf("pause to disk: got code %d and %q, want a refusal that says what it takes", code, errs)
 	}

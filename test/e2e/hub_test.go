@@ -268,7 +268,7 @@ func TestHubIsKilled(t *testing.T) {
 	h.must(t, "create", "a", "--timeout", "90")
 	h.must(t, "create", "b")
 	h.must(t, "pause", "b")
-	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > next; mv next beat; sleep 0.1; done' >/dev/null 2>&1 &")
+	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > next; mv next beat; sleep 0.1; done' >/dev/null 2>&1 & until [ -e beat ]; do sleep 0.1; done")
 	before := h.must(t, "get", "a")
 
 	other := exec.Command(cove, "hub", "--listen", "127.0.0.1:0", "--state", h.State)

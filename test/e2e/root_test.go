@@ -16,6 +16,9 @@ var capabilityNames = strings.Fields(`chown dac_override dac_read_search fowner 
 	sys_time sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_admin syslog wake_alarm block_suspend audit_read perfmon bpf
 	checkpoint_restore`)
 
+// hostSecret begins the name of a file that a test lays among the host's programs while others run.
+const hostSecret = ".cove-test-"
+
 // Root inside is what docs/security.md says: its capabilities, IDs, devices and mounts.
 func TestRootInside(t *testing.T) {
 	t.Parallel()
@@ -29,7 +32,7 @@ func TestRootInside(t *testing.T) {
 		list, _, _ := strings.Cut(rest, "`")
 		return list
 	}
-	secret := filepath.Join("/usr/local", fmt.Sprintf(".cove-test-%d", os.Getpid()))
+	secret := filepath.Join("/usr/local", hostSecret+fmt.Sprint(os.Getpid()))
 	if err := os.WriteFile(secret, []byte("of the host"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,7 @@ func TestVariablesOfThePublicImage(t *testing.T) {
 	if !strings.Contains(out, "hunter2") {
 		t.Errorf("got %s, want the key in the environment of programs", out)
 	}
+	testenv.Poll(t, "the end of the failed hook is logged", func() bool { return strings.Contains(s.log.String(), "hook") })
 	s.stop(t)
 	b, err := os.ReadFile(filepath.Join(logs, "aio.log"))
 	if err != nil || !strings.Contains(string(b), "hook") || !strings.Contains(s.log.String(), "hook") {
