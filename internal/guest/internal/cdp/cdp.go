@@ -71,6 +71,7 @@ type Client struct {
 // call is a command that waits for its reply.
 type call struct {
 	session SessionID
+	handle  func(result json.RawMessage) // nil, or called on the reading goroutine
 	reply   chan []byte
 	failed  chan error
 }
@@ -170,6 +171,12 @@ type Pending struct {
 
 // Begin sends a command without waiting for its reply, so that the browser receives several in the order of the calls.
 func (c *Client) Begin(ctx context.Context, session SessionID, method string, params any) (*Pending, error) {
+	return c.BeginHandled(ctx, session, method, params, nil)
+}
+
+// BeginHandled is Begin for a result whose place among the events matters. handle receives it before any later event is
+// handled, and is not called if the command fails. Like Config.Handle it must not block or call.
+func (c *Client) BeginHandled(ctx context.Context, session SessionID, method string, params any, handle func(result json.RawMessage)) (*Pending, error) {
 	id := c.lastID.Add(1)
 	msg, err := json.Marshal(struct {
 		ID        int64     `json:"id"`
@@ -180,7 +187,7 @@ func (c *Client) Begin(ctx context.Context, session SessionID, method string, pa
 	if err != nil {
 		return nil, fmt.Errorf("%s: encode parameters: %w", method, err)
 	}
-	wait := &call{session: session, reply: make(chan []byte, 1), failed: make(chan error, 1)}
+	wait := &call{session: session, handle: handle, reply: make(chan []byte, 1), failed: make(chan error, 1)}
 	c.mu.Lock()
 	c.pending[id] = wait
 	c.mu.Unlock()

@@ -85,9 +85,16 @@ func (c *Client) deliver(id int64, msg []byte) {
 	wait := c.pending[id]
 	delete(c.pending, id)
 	c.mu.Unlock()
-	if wait != nil {
-		wait.reply <- msg
+	if wait == nil {
+		return
 	}
+	if wait.handle != nil {
+		var result json.RawMessage
+		if decodeReply("", msg, &result) == nil { // an error is for the caller, who decodes the reply, too
+			wait.handle(result)
+		}
+	}
+	wait.reply <- msg
 }
 
 // detached fails the calls and subscriptions of a session that has ended: the browser does not reply to them.

@@ -156,8 +156,6 @@ var handlers = map[string]func(t *Tab, e cdp.Event){
 		if f := t.frames[p.FrameID]; f != nil {
 			f.note(p)
 			t.b.notify()
-		} else if len(t.early) < maxEarly {
-			t.early = append(t.early, p)
 		}
 	},
 	"Runtime.executionContextCreated": func(t *Tab, e cdp.Event) {

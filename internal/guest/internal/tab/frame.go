@@ -90,26 +90,31 @@ func (t *Tab) frame(id, parent string, s cdp.SessionID) *Frame {
 	return f
 }
 
-// adopt takes over the frames that exist at the time of attaching.
+// adopt takes over the frames that exist at the time of attaching. It runs on the reading goroutine: an event that precedes
+// the list of frames is older than the list, and one that follows is newer.
+func (b *Browser) adopt(s *session, result json.RawMessage) {
+	var r struct {
+		Tree frameTree `json:"frameTree"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.tab.adopt(s.id, r.Tree, "")
+	b.notify()
+}
+
 func (t *Tab) adopt(s cdp.SessionID, tree frameTree, parent string) {
 	if tree.Frame.ParentID != "" {
 		parent = tree.Frame.ParentID
 	}
 	f := t.frame(tree.Frame.ID, parent, s)
 	f.session = s
-	if f.loader == "" {
-		f.loader = tree.Frame.LoaderID
-	}
-	if f.url == "" {
-		f.url = tree.Frame.URL + tree.Frame.Fragment
+	if f.loader != tree.Frame.LoaderID {
+		f.loader, f.url, f.states = tree.Frame.LoaderID, tree.Frame.URL+tree.Frame.Fragment, map[string]bool{}
 	}
 	t.b.noteOrigin(f.url)
-	t.early = slices.DeleteFunc(t.early, func(p lifecycleEvent) bool {
-		if p.FrameID == f.ID {
-			f.note(p)
-		}
-		return p.FrameID == f.ID
-	})
 	for _, child := range tree.Children {
 		t.adopt(s, child, tree.Frame.ID)
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// maxEarly is how many events of unknown frames are kept.
-const maxEarly = 200
-
 // Tab is one tab of the browser.
 type Tab struct {
 	ID      string // of its target
@@ -27,7 +24,6 @@ type Tab struct {
 	// Guarded by b.mu.
 	url, title string
 	frames     map[string]*Frame
-	early      []lifecycleEvent // of frames that are not known yet: the list of frames is on its way
 	main       *Frame
 	commits    int // navigations of the main frame, within the document too
 	crashed    bool
@@ -227,27 +223,18 @@ func (b *Browser) setUp(ctx context.Context, s *session, waiting bool) error {
 	var sent []*cdp.Pending
 	var first error
 	for _, st := range steps {
-		p, err := b.client.Begin(ctx, s.id, st.method, st.params)
+		var handle func(json.RawMessage)
+		if st.method == "Page.getFrameTree" {
+			handle = func(result json.RawMessage) { b.adopt(s, result) }
+		}
+		p, err := b.client.BeginHandled(ctx, s.id, st.method, st.params, handle)
 		if err != nil {
 			return err
 		}
 		sent = append(sent, p)
 	}
 	for i, p := range sent {
-		var err error
-		if steps[i].method == "Page.getFrameTree" {
-			var r struct {
-				Tree frameTree `json:"frameTree"`
-			}
-			if err = p.Wait(ctx, &r); err == nil {
-				b.mu.Lock()
-				s.tab.adopt(s.id, r.Tree, "")
-				b.notify()
-				b.mu.Unlock()
-			}
-		} else {
-			err = p.Wait(ctx, nil)
-		}
+		err := p.Wait(ctx, nil)
 		if err != nil && first == nil && steps[i].method != positionMethod { // frames follow their page
 			first = err
 		}
