@@ -144,7 +144,7 @@ func reason(text string) string {
 // locate describes where a tab is. A page that does not respond has no title.
 func (s *Service) locate(ctx context.Context, t *tab.Tab) Location {
 	out := Location{URL: t.URL(), Title: t.Title()}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && t.IsReady() {
 		ctx, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()
 		_ = locate.Evaluate(ctx, t, "document.title", &out.Title)

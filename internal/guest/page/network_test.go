@@ -271,6 +271,43 @@ func testState(t *testing.T, r *room) {
 	wantError(t, err, "no such file")
 }
 
+// testRestoredTabs opens more tabs than Chromium loads when it restores them: the others are loaded when they are used.
+func testRestoredTabs(t *testing.T, r *room) {
+	r.show(t, "restored")
+	for range 11 {
+		address := r.site + "/html?body=restored"
+		_, err := r.CreateTab(ctx(t), page.CreateTabIn{URL: &address})
+		must(t, err)
+	}
+	_, err := r.browser.Restart(ctx(t), browser.RestartIn{Mode: "soft"})
+	must(t, err)
+	_, err = r.SetHeaders(ctx(t), page.HeadersIn{Headers: map[string]string{"X-All": "kept"}}) // for tabs that are not loaded, too
+	must(t, err)
+	var list []page.Tab
+	testenv.Poll(t, "the tabs are back", func() bool {
+		list, err = r.Tabs(ctx(t), op.None{})
+		must(t, err)
+		return len(list) == 12
+	})
+	for _, restored := range list {
+		where := page.Where{Tab: &restored.Index, Timeout: new(60.0)}
+		text, err := r.Text(ctx(t), page.Here(where))
+		must(t, err)
+		wantEqual(t, "text of a restored tab", text, "restored")
+		_, err = r.Wait(ctx(t), page.WaitIn{Type: "load", Timeout: 60, Tab: &restored.Index})
+		must(t, err)
+		out, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: "fetch('/echo').then(async r => (await r.text()).split('|')[0])", Where: where})
+		must(t, err)
+		wantEqual(t, "header sent by a restored tab", string(out.Data.(json.RawMessage)), `"kept"`)
+	}
+	_, err = r.SetHeaders(ctx(t), page.HeadersIn{Headers: map[string]string{}})
+	must(t, err)
+	for i := len(list) - 1; i > 0; i-- {
+		_, err := r.CloseTab(ctx(t), page.TabIn{Index: i})
+		must(t, err)
+	}
+}
+
 func testBrowserDies(t *testing.T, r *room) {
 	r.show(t, "survivor")
 	address := r.eval(t, "location.href")

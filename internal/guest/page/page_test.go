@@ -27,7 +27,7 @@ func TestPages(t *testing.T) {
 		{"screenshots", testScreenshots}, {"record", testRecord}, {"captcha", testCaptcha}, {"forms", testForms}, {"waits", testWaits},
 		{"credentials", testCredentials}, {"headers", testHeaders}, {"routes", testRoutes}, {"har", testHAR}, {"cookies", testCookies}, {"contexts", testContexts}, {"permissions", testPermissions},
 		{"endless loop", testEndlessLoop}, {"never loads", testNeverLoads}, {"popups", testPopups}, {"memory", testMemory}, {"failures", testFailures},
-		{"state", testState}, {"browser dies", testBrowserDies},
+		{"state", testState}, {"restored tabs", testRestoredTabs}, {"browser dies", testBrowserDies},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, r) })
 	}

@@ -186,7 +186,7 @@ func (s *Service) visitFor(ctx context.Context, w Where, limit time.Duration, re
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	before := watch(b, t)
-	if err := t.Ready(bounded); err != nil && !revive {
+	if err := ready(bounded, t, revive); err != nil {
 		return s.explain(ctx, bounded, t, limit, err)
 	}
 	if err := t.Check(); err != nil && !(revive && errors.Is(err, tab.ErrCrashed)) {
@@ -205,6 +205,17 @@ func (s *Service) visitFor(ctx context.Context, w Where, limit time.Duration, re
 	before.hint(ctx)
 	s.cfg.Browser.HintRestart(ctx)
 	return err
+}
+
+// ready waits until a tab can be used. One that is to be revived may never be: it gets half of the time.
+func ready(ctx context.Context, t *tab.Tab, revive bool) error {
+	if end, ok := ctx.Deadline(); ok && revive {
+		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+		_ = t.Ready(half)
+		return nil
+	}
+	return t.Ready(ctx)
 }
 
 type waitKey struct{}

@@ -161,7 +161,8 @@ func (c *Client) Call(ctx context.Context, session SessionID, method string, par
 	return p.Wait(ctx, result)
 }
 
-// Pending is a command that was sent. Its Wait must be called once.
+// Pending is a command that was sent. Its Wait is called at most once. Without it, the command is forgotten when its reply
+// arrives or its session ends.
 type Pending struct {
 	client *Client
 	id     int64

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,12 @@ const (
 	maxText      = 16 << 10 // of one console entry
 )
 
-// setupTime bounds the setup of a new page.
-const setupTime = 20 * time.Second
+const (
+	// replyTime bounds what the browser is asked on its own, without a caller.
+	replyTime = 20 * time.Second
+	// attachTime is how long a new connection waits for its pages, of which some may not be loaded.
+	attachTime = 2 * time.Second
+)
 
 // Config of the connection.
 type Config struct {
@@ -101,8 +106,34 @@ func (b *Browser) attachAll(ctx context.Context) error {
 	if err := b.autoAttach(ctx, cdp.Browser); err != nil {
 		return err
 	}
+	first, cancel := context.WithTimeout(ctx, attachTime)
+	defer cancel()
 	for _, t := range b.Tabs() {
-		if err := t.awaitReady(ctx); err != nil && ctx.Err() != nil {
+		if err := t.awaitReady(first); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broadcast sends commands to sessions. It waits for the replies of pages that are set up; the others obey them when they are.
+func (b *Browser) broadcast(ctx context.Context, sessions []*session, list ...command) error {
+	var sent []*cdp.Pending
+	for _, s := range sessions {
+		awaited := s.tab.IsReady()
+		for _, c := range list {
+			p, err := b.client.Begin(ctx, s.id, c.method, c.params)
+			if err != nil {
+				return err
+			}
+			if awaited {
+				sent = append(sent, p)
+			}
+		}
+	}
+	for _, p := range sent {
+		// A page that closed meanwhile obeys nothing.
+		if err := p.Wait(ctx, nil); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
@@ -160,7 +191,7 @@ func (b *Browser) await(ctx context.Context, ok func() (bool, error)) error {
 // spawn runs f on a goroutine that Close waits for.
 func (b *Browser) spawn(f func(ctx context.Context)) {
 	b.work.Go(func() {
-		ctx, cancel := context.WithTimeout(b.life, setupTime)
+		ctx, cancel := context.WithTimeout(b.life, replyTime)
 		defer cancel()
 		f(ctx)
 	})
@@ -239,19 +270,9 @@ func (b *Browser) AddScript(ctx context.Context, script string) error {
 	if len(b.scripts) > maxScripts {
 		b.scripts = b.scripts[1:]
 	}
-	var sessions []cdp.SessionID
-	for id := range b.sessions {
-		sessions = append(sessions, id)
-	}
+	sessions := slices.Collect(maps.Values(b.sessions))
 	b.mu.Unlock()
-	for _, id := range sessions {
-		// A page that closed meanwhile needs no script.
-		err := b.client.Call(ctx, id, "Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script, "worldName": World, "runImmediately": true}, nil)
-		if err != nil && ctx.Err() != nil {
-			return err
-		}
-	}
-	return nil
+	return b.broadcast(ctx, sessions, command{"Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script, "worldName": World, "runImmediately": true}})
 }
 
 // Origins are the origins of pages shown since the connection began.

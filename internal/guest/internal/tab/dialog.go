@@ -99,7 +99,7 @@ func (b *Browser) answer(t *Tab, d *Dialog) {
 			params["promptText"] = *policy.Prompt
 		}
 	}
-	ctx, cancel := context.WithTimeout(b.life, setupTime)
+	ctx, cancel := context.WithTimeout(b.life, replyTime)
 	defer cancel()
 	// An error means that somebody else has answered it.
 	_ = b.client.Call(ctx, d.session, "Page.handleJavaScriptDialog", params, nil)

@@ -75,32 +75,13 @@ func (b *Browser) ChangeRules(ctx context.Context, change func(*Rules) error) er
 	}
 	was := b.rules
 	b.rules = next
-	var sessions []cdp.SessionID
-	for id := range b.sessions {
-		sessions = append(sessions, id)
-	}
+	sessions := slices.Collect(maps.Values(b.sessions))
 	b.mu.Unlock()
 	list := next.commands()
 	if len(was.Headers) > 0 && len(next.Headers) == 0 {
 		list = append(list, command{"Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{}}})
 	}
-	var sent []*cdp.Pending
-	for _, id := range sessions {
-		for _, c := range list {
-			p, err := b.client.Begin(ctx, id, c.method, c.params)
-			if err != nil {
-				return err
-			}
-			sent = append(sent, p)
-		}
-	}
-	for _, p := range sent {
-		// A page that closed meanwhile has no rules.
-		if err := p.Wait(ctx, nil); err != nil && ctx.Err() != nil {
-			return err
-		}
-	}
-	return nil
+	return b.broadcast(ctx, sessions, list...)
 }
 
 // requestPaused decides about a request. b.mu is held.

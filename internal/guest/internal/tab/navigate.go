@@ -46,7 +46,9 @@ func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 		if t.gone {
 			return false, ErrGone
 		}
-		seen = seen || t.main.loader == r.LoaderID || t.main.started != r.LoaderID && t.main.loader != "" && t.commitsAfter(r.LoaderID)
+		if t.main != nil { // a page that hangs since before the connection has none yet
+			seen = seen || t.main.loader == r.LoaderID || t.main.started != r.LoaderID && t.main.loader != "" && t.commitsAfter(r.LoaderID)
+		}
 		return seen, nil
 	})
 	if err != nil {

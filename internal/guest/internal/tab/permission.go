@@ -97,18 +97,14 @@ func (b *Browser) permitContext(ctx context.Context, id string) {
 func (b *Browser) SetPosition(ctx context.Context, p *Position) error {
 	b.mu.Lock()
 	b.position, b.positioned = p, true
-	var sessions []cdp.SessionID
-	for _, t := range b.tabs {
-		sessions = append(sessions, t.session)
-	}
-	b.mu.Unlock()
-	for _, id := range sessions {
-		// A page that closed meanwhile is nowhere.
-		if err := b.client.Call(ctx, id, positionMethod, positionParams(p), nil); err != nil && ctx.Err() != nil {
-			return err
+	var sessions []*session
+	for _, s := range b.sessions {
+		if s.id == s.tab.session { // frames follow their page
+			sessions = append(sessions, s)
 		}
 	}
-	return nil
+	b.mu.Unlock()
+	return b.broadcast(ctx, sessions, command{positionMethod, positionParams(p)})
 }
 
 const positionMethod = "Emulation.setGeolocationOverride"

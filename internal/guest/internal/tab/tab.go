@@ -38,6 +38,7 @@ type Tab struct {
 	watchers   map[int]func() // called when the page crashes or the tab closes
 	lastWatch  int
 
+	existed  bool // before the connection: the browser may not have loaded it yet
 	wakeOnce sync.Once
 }
 
@@ -145,16 +146,43 @@ func (t *Tab) endNow() {
 	clear(t.watchers)
 }
 
-// Ready waits until the page is set up and makes it run as if it were in front.
+// Ready waits until the page is set up and makes it run as if it were in front. A restored tab is loaded first.
 func (t *Tab) Ready(ctx context.Context) error {
+	var wake *cdp.Pending
+	t.wakeOnce.Do(func() {
+		// Otherwise a page behind another is not drawn, and its animations stand still. Most tabs that the browser has
+		// restored are not even loaded, so that they reply to nothing else.
+		wake, _ = t.b.client.Begin(t.b.life, t.session, "Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true})
+	})
 	if err := t.awaitReady(ctx); err != nil {
 		return err
 	}
-	t.wakeOnce.Do(func() {
-		// Otherwise a page behind another is not drawn, and its animations stand still.
-		_ = t.Call(ctx, "Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
+	if wake != nil {
+		_ = wake.Wait(ctx, nil)
+	}
+	return t.awaitRestored(ctx)
+}
+
+// awaitRestored waits until a restored tab shows its page. Before that it has a document without an address, which is of no use.
+func (t *Tab) awaitRestored(ctx context.Context) error {
+	blank := false
+	return t.b.await(ctx, func() (bool, error) {
+		if !t.existed || t.main == nil || t.check() != nil {
+			return true, nil
+		}
+		blank = blank || t.main.url == ""
+		return !blank || t.main.states[DOMContentLoaded] && t.main.url != "", nil
 	})
-	return nil
+}
+
+// IsReady reports whether the page is set up, so that it responds unless it is busy.
+func (t *Tab) IsReady() bool {
+	select {
+	case <-t.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *Tab) awaitReady(ctx context.Context) error {
@@ -258,18 +286,19 @@ func (b *Browser) attached(e cdp.Event) {
 	if p.Target.Type == "page" && e.Session == cdp.Browser {
 		t := &Tab{
 			ID: p.Target.ID, Opener: p.Target.OpenerID, Context: p.Target.BrowserContextID, b: b, session: s.id, ready: make(chan struct{}),
-			url: p.Target.URL, title: p.Target.Title, frames: map[string]*Frame{},
+			url: p.Target.URL, title: p.Target.Title, frames: map[string]*Frame{}, existed: !p.Waiting,
 		}
 		s.tab = t
 		b.tabs = append(b.tabs, t)
 		b.sessions[s.id] = s
 		excess := len(b.tabs) > maxTabs && t.Opener != ""
+		b.noteOrigin(t.url)
 		b.notify()
-		b.spawn(func(ctx context.Context) {
+		b.work.Go(func() { // as long as it takes: a restored tab replies when it is loaded, a busy page when it is free
 			if excess {
-				_ = b.client.CloseTarget(ctx, t.ID)
+				_ = b.client.CloseTarget(b.life, t.ID)
 			}
-			t.failed = b.setUp(ctx, s, p.Waiting)
+			t.failed = b.setUp(b.life, s, p.Waiting)
 			close(t.ready)
 		})
 		return
@@ -277,7 +306,7 @@ func (b *Browser) attached(e cdp.Event) {
 	if parent := b.sessions[e.Session]; parent != nil && p.Target.Type == "iframe" {
 		s.tab = parent.tab
 		b.sessions[s.id] = s
-		b.spawn(func(ctx context.Context) { _ = b.setUp(ctx, s, p.Waiting) })
+		b.work.Go(func() { _ = b.setUp(b.life, s, p.Waiting) })
 		return
 	}
 	b.spawn(func(ctx context.Context) { // nothing for us; it must not wait forever
