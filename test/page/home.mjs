@@ -1,6 +1,6 @@
 // The sandbox's own page: panes, layouts, the bar, taking over the desktop, a cut connection.
 import http from "node:http";
-import { audit, check, until, withPage } from "./browser.mjs";
+import { audit, check, gate, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, CUT_URL: cuttable, CUT_CONTROL: control, KEY_URL: guarded, KEY: key } = process.env;
 
@@ -104,6 +104,31 @@ await withPage(async (page) => {
   await until("the person holds the desktop again", async () => (await held()) === "person", held);
   await page.goto("about:blank");
   await until("the desktop is free", async () => (await held()) !== "person", held);
+});
+
+// A connection that was lost is not made twice: by who watches because an agent is at work, and once more when the reason of the loss is known.
+await withPage(async (page) => {
+  await page.addInitScript(() => {
+    const { setTimeout } = globalThis;
+    globalThis.waits = [];
+    globalThis.setTimeout = (run, time, ...rest) => { globalThis.waits.push(time); return setTimeout(run, time, ...rest); };
+  });
+  await page.goto(`${cuttable}/vnc/index.html?autoconnect=true&control=auto&bar=true&reconnect_delay=777`);
+  await page.locator("body.connected").waitFor();
+  const holder = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
+  await until("nobody is at work", async () => (await holder()) === "nobody" && (await page.locator("#holder").textContent()) === "", holder);
+  const reason = await gate(page, /\/auth$/, "", { only: 1 });
+  await fetch(control, { method: "POST" });
+  await reason.stopped();
+  await until("the page tells that an agent is at work", async () => {
+    await post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
+    return page.getByText("An agent is at work; you are watching").isVisible();
+  });
+  await page.locator("body.connected").waitFor();
+  await reason.open();
+  await page.evaluate(async () => (await fetch("../auth")).text());
+  check(!(await page.evaluate(() => globalThis.waits.includes(777))), "the page connects a second time");
+  check((await page.locator("#screen canvas").count()) === 1, "there are two connections");
 });
 
 await withPage(async (page) => {

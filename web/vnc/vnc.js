@@ -16,6 +16,7 @@ const number = (name, otherwise, least, most) => {
 let rfb; // the connection, if there is one
 let wanted = false; // whether there should be one
 let tries = 0;
+let losses = 0;
 let timer;
 
 // Who has mouse and keyboard. A person who takes over has them alone until they hand them back or close the page.
@@ -41,7 +42,7 @@ function show(text, connected = false) {
 }
 
 function connect() {
-  clearTimeout(timer);
+  disconnect(); // one connection at a time: one that is forgotten would hold the desktop
   wanted = true;
   show("Connecting…");
   const mine = new RFB($("screen"), address(), { shared: true });
@@ -74,9 +75,11 @@ function disconnect() {
 
 async function ended(clean) {
   rfb = undefined;
+  const mine = ++losses;
   if (!wanted) return show("Not connected");
   // A refused handshake does not tell why; a plain request does.
   const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
+  if (rfb || !wanted || mine !== losses) return; // it was connected anew or given up meanwhile
   if (status === 401 || status === 403) return show("Not signed in: open this page again with a new ticket (?ticket=…)");
   if (!flag("reconnect", true)) return show(clean ? "The desktop closed the connection" : "The connection was lost");
   tries++;
@@ -102,9 +105,7 @@ function draw() {
 }
 
 function again() {
-  if (!wanted) return;
-  disconnect();
-  connect();
+  if (wanted) connect();
 }
 
 function take(hold) {
