@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	recordTime  = 2 * time.Second // how long a sandbox may take to hand out its record
-	maxPictures = 40              // of one record, the latest
+	recordTime  = 10 * time.Second // how long a sandbox may take to hand out its record, also on a busy machine
+	maxPictures = 40               // of one record, the latest
 )
 
 // SaveRecord keeps what a running sandbox has recorded, before it is paused, stopped or deleted. A sandbox that
