@@ -55,7 +55,7 @@ await withPage(async (page) => {
   await open(page);
   await tile(page, 1).getByText("this-is-1001").waitFor();
   await tile(page, 2).getByRole("img", { name: "Screen of wall-2" }).waitFor();
-  check(await tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80), "the picture of a screen does not load");
+  await until("the picture of a screen loads", () => tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80));
   await tile(page, 3).getByText("paused").first().waitFor();
   check((await tile(page, 3).locator(".scene").evaluate((scene) => getComputedStyle(scene).filter)) === "grayscale(1)", "a paused sandbox is not grey");
   await tile(page, 4).getByText("this-is-1004").waitFor();
