@@ -41,6 +41,8 @@ type apiServer struct {
 	news     chan struct{} // closed with every change
 	cut      chan struct{} // closed to end watches
 	asked    map[string]bool
+	kept     int                       // how often a claim is still found after its deletion, as one that a controller has to release first
+	looks    map[string]int            // how often a deleted claim was found, by name
 	faults   func(r *http.Request) int // a status to answer with; 0 is none
 	after    func(r *http.Request) int // the same, after the request was carried out
 	server   *http.Server
@@ -58,7 +60,7 @@ type change struct {
 }
 
 func newAPIServer(t testing.TB, programs map[string]string) *apiServer {
-	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}), asked: map[string]bool{}}
+	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}), asked: map[string]bool{}, looks: map[string]int{}}
 	s.kubelet = newKubelet(t, s, programs)
 	s.start("127.78.0.1:0") // where nobody else listens, so that the port is still free after a restart
 	t.Cleanup(func() { s.kubelet.close(); s.stop(); s.handlers.Wait() })
@@ -96,6 +98,13 @@ func (s *apiServer) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history, s.lost = nil, s.version
+}
+
+// keepClaims makes claims outlast their deletion until someone has looked for them a few times.
+func (s *apiServer) keepClaims(looks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = looks
 }
 
 func (s *apiServer) fail(faults, after func(r *http.Request) int) {
@@ -210,6 +219,7 @@ func (s *apiServer) handle(r *http.Request, kind string, names []string, body []
 	}
 	switch r.Method {
 	case http.MethodGet:
+		s.look(kind, names[0])
 		return http.StatusOK, clone(old)
 	case http.MethodDelete:
 		return s.remove(kind, names[0], in)
@@ -271,15 +281,37 @@ func (s *apiServer) remove(kind, name string, options doc) (int, any) {
 		s.kubelet.kill(name, time.Duration(grace)*time.Second)
 		if grace > 0 {
 			if metaOf(old)["deletionTimestamp"] == nil {
-				next := clone(old)
-				metaOf(next)["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
-				s.store(kind, "MODIFIED", next)
+				s.markDeleted(kind, old)
 			}
 			return http.StatusOK, clone(s.objects[kind][name])
 		}
 	}
+	if kind == "persistentvolumeclaims" && s.kept > 0 {
+		if metaOf(old)["deletionTimestamp"] == nil {
+			s.markDeleted(kind, old)
+		}
+		return http.StatusOK, clone(s.objects[kind][name])
+	}
 	s.drop(kind, name)
 	return http.StatusOK, clone(old)
+}
+
+// markDeleted notes that an object is to go.
+func (s *apiServer) markDeleted(kind string, old doc) {
+	next := clone(old)
+	metaOf(next)["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+	s.store(kind, "MODIFIED", next)
+}
+
+// look is called when someone finds an object.
+func (s *apiServer) look(kind, name string) {
+	if kind != "persistentvolumeclaims" || metaOf(s.objects[kind][name])["deletionTimestamp"] == nil {
+		return
+	}
+	if s.looks[name]++; s.looks[name] >= s.kept {
+		delete(s.looks, name)
+		s.drop(kind, name)
+	}
 }
 
 // drop removes an object, and what it owns.

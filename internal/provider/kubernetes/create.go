@@ -221,13 +221,13 @@ func (r *runner) removeAll(ctx context.Context, b *box) error {
 	if err := r.removePod(ctx, b, b.rec.podName(), 0); err != nil {
 		return err
 	}
-	call, cancel := steady(ctx)
-	defer cancel()
 	if r.cfg.Persistent {
-		if err := b.api.remove(call, claims, b.rec.Sandbox.ID, -1); err != nil {
+		if err := r.volumes.removeClaim(ctx, b.api, b.rec.Sandbox.ID); err != nil {
 			return fmt.Errorf("remove PersistentVolumeClaim: %w", err)
 		}
 	}
+	call, cancel := steady(ctx)
+	defer cancel()
 	if err := b.api.remove(call, secrets, b.rec.Sandbox.ID, -1); err != nil {
 		return fmt.Errorf("remove the record of the sandbox: %w", err)
 	}

@@ -138,7 +138,7 @@ func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){
 		"hub killed in a burst": testBurst, "Pod removed by hand": testRemoved, "watch cut and expired": testWatchCut, "errors of the API server": testErrors, "answers lost": testLostAnswers,
 	})
-	each(t, func(c *kubernetes.Config) { c.Persistent = true }, map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained})
+	each(t, func(c *kubernetes.Config) { c.Persistent = true }, map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained, "claims that linger": testLingeringClaims})
 	each(t, func(c *kubernetes.Config) { c.LeaseTime = 6 * time.Second }, map[string]func(*hub){"another hub": testTakeover})
 }
 
@@ -392,6 +392,27 @@ func testDrained(h *hub) {
 	}
 	if got := h.s.of(h.cfg.Name, "pods"); len(got) != 0 {
 		h.t.Errorf("a stopped sandbox has %q", got)
+	}
+}
+
+// testLingeringClaims: a home and a volume are gone when their deletion has returned, though the cluster keeps claims for a while. So another volume
+// can have the name at once.
+func testLingeringClaims(h *hub) {
+	h.s.keepClaims(3)
+	sb := h.create(sandbox.Spec{Owner: "ann", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
+	if err := h.Delete(h.t.Context(), sb.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	if got := h.s.of(h.cfg.Name, sandboxKinds...); len(got) != 1 || !strings.HasSuffix(got[0], "-data") {
+		h.t.Errorf("got %q, want the volume alone", got)
+	}
+	for range 2 {
+		if err := h.DeleteVolume(h.t.Context(), "ann", "data"); err != nil {
+			h.t.Fatal(err)
+		}
+		if _, err := h.CreateVolume(h.t.Context(), "ann", "data"); err != nil {
+			h.t.Fatal(err)
+		}
 	}
 }
 

@@ -100,6 +100,38 @@ func (o *volumes) alone(do func() error) error {
 	return do()
 }
 
+// removeClaim deletes a claim and returns when it is gone.
+func (o *volumes) removeClaim(ctx context.Context, place *client, name string) error {
+	call, cancel := steady(ctx)
+	defer cancel()
+	if err := place.remove(call, claims, name, -1); err != nil {
+		return err
+	}
+	return o.awaitGone(ctx, place, name)
+}
+
+// awaitGone waits until a claim that was deleted is gone: the cluster keeps it until it has noticed that no Pod uses it any more.
+// Until then, no other can have its name, and it counts for a quota.
+func (o *volumes) awaitGone(ctx context.Context, place *client, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTime)
+	defer cancel()
+	for pause := minRetry; ; pause = min(2*pause, confirmTick) {
+		var found claim
+		switch err := place.get(ctx, claims, name, &found); {
+		case isMissing(err) || err == nil && found.Metadata.DeletionTimestamp == nil: // which is another of that name
+			return nil
+		case err != nil && ctx.Err() == nil:
+			return err
+		}
+		select {
+		case <-ctx.Done(): // others may hold on to it for as long as they like
+			o.cfg.Log.Warn("a PersistentVolumeClaim was deleted, but the cluster keeps it", "claim", name)
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
 // CreateVolume implements sandbox.Volumer.
 func (p *Provider) CreateVolume(ctx context.Context, owner, name string) (info sandbox.VolumeInfo, err error) {
 	ctx, done, err := p.table.Begin(ctx)
@@ -162,7 +194,10 @@ func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
 	if sandbox.CheckName(name) != nil {
 		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
 	}
-	return p.volumes.alone(func() error { return p.deleteVolume(ctx, owner, name) })
+	if err := p.volumes.alone(func() error { return p.deleteVolume(ctx, owner, name) }); err != nil {
+		return err
+	}
+	return p.volumes.awaitGone(ctx, p.of(owner), p.volumes.name(owner, name))
 }
 
 func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
