@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,7 +59,8 @@ type Member struct {
 	cfg    Config
 	public net.Listener
 	lock   *os.File
-	others net.Listener // nil until we serve
+	others net.Listener           // nil until we serve
+	own    atomic.Pointer[string] // its address
 
 	accepted chan net.Conn
 	serves   chan struct{} // closed when we serve
@@ -136,6 +138,7 @@ func (m *Member) lead() error {
 		return fmt.Errorf("listen for other replicas: %w; set replica_address to an address of this machine", err)
 	}
 	now.Address = m.others.Addr().String()
+	m.own.Store(&now.Address)
 	m.work.Go(func() { m.accept(m.others, func(c net.Conn) { m.receive(tls.Server(c, settings)) }) })
 	return atomicfile.Replace(m.file("json"), atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error { return json.NewEncoder(f).Encode(now) })
 }
@@ -223,7 +226,11 @@ func (m *Member) deliver(c net.Conn) {
 // maxAddress bounds the text of an address.
 const maxAddress = 64
 
-// dial connects to who serves, and says on whose behalf.
+// errOwn says that the one who serves is this replica.
+var errOwn = errors.New("this replica is about to serve")
+
+// dial connects to who serves, and says on whose behalf. It returns errOwn once that is us: who has connected to us may be local here,
+// which nobody is who was forwarded.
 func (m *Member) dial(from net.Addr) (net.Conn, error) {
 	now, err := m.read()
 	if err != nil {
@@ -247,6 +254,9 @@ func (m *Member) dial(from net.Addr) (net.Conn, error) {
 	_, err = c.Write(append([]byte{byte(len(text))}, text...))
 	if err == nil {
 		_, err = io.ReadFull(c, make([]byte, 1)) // it is alive, and knows our key
+	}
+	if own := m.own.Load(); err == nil && own != nil && *own == now.Address {
+		err = errOwn
 	}
 	if err != nil {
 		c.Close()
