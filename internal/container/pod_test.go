@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -96,12 +97,7 @@ func TestReadyPort(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	tun, probe := Tunnel{Ready: address}, Probe{Port: server.Listener.Addr().(*net.TCPAddr).Port, Path: "/readyz"}
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup

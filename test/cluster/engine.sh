@@ -114,7 +114,7 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
   "$DIR/docker.sock" "$DIR" "$OWN_DIRS" "$NAME" "$OURS" "$first$podman$loop" >"$DIR/log" 2>&1 </dev/null 9>&- &
 OUTER=$!
 INIT=
-for try in $(seq 500); do
+for try in $(seq 6000); do
   read -r INIT _ 2>/dev/null <"/proc/$OUTER/task/$OUTER/children" || true
   [ -z "$INIT" ] || break
   kill -0 "$OUTER" 2>/dev/null || fail "cannot create namespaces: $(tail -n 1 "$DIR/log")"

@@ -171,7 +171,7 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
 ' "$DIR/containerd.sock" "$DIR/containerd.sock" "$DIR" "$PROGRAM" "$BOX" "$HOST" "$PODS" "$SERVICES" "$OWN_DIRS" "$ONLY" >"$DIR/log/box" 2>&1 </dev/null 3>&- &
 OUTER=$!
 INIT=
-for try in $(seq 500); do
+for try in $(seq 6000); do
   read -r INIT _ 2>/dev/null <"/proc/$OUTER/task/$OUTER/children" || true
   [ -z "$INIT" ] || break
   kill -0 "$OUTER" 2>/dev/null || fail "cannot create namespaces: $(tail -n 1 "$DIR/log/box")"
@@ -185,7 +185,7 @@ ip route replace "$PODS" via "$BOX" dev "$LINK"
 ip route replace "$SERVICES" via "$BOX" dev "$LINK"
 LAST=proxy
 [ -z "$ONLY" ] || LAST=scheduler
-for try in $(seq 500); do
+for try in $(seq 3000); do
   [ ! -e "$DIR/part/$LAST" ] || break
   kill -0 "$INIT" 2>/dev/null || fail "the parts are not started: $(tail -n 1 "$DIR/log/box")"
   sleep 0.02
@@ -194,7 +194,7 @@ echo ready
 while read -r what part; do
   [ "$what" = kill ] || continue
   old=$(cat "$DIR/part/$part")
-  nsenter -t "$INIT" -p -m kill -KILL "$old"
+  nsenter -t "$INIT" -p -m kill -KILL "$old" || true # it may have ended by itself
   until [ "$(cat "$DIR/part/$part")" != "$old" ]; do sleep 0.02; done
   echo ready
 done

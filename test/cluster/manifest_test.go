@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -41,7 +42,8 @@ func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	if err := k.Do(t.Context(), http.MethodGet, collections["Service"]+"/aio-sandbox", nil, &service); err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	// A connection that began before the Service knew a Pod is lost.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	var reply struct{ Data struct{ Stdout string } }
 	k.Await(t, "a sandbox answers", func() bool { // the Service knows a Pod later than the Deployment does
 		resp, err := client.Post("http://"+service.Spec.ClusterIP+"/v1/bash/exec", "application/json", bytes.NewBufferString(`{"command":"id -un; sudo id -u"}`))

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
@@ -49,5 +52,12 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	// Others use the folder as soon as they can lock it.
+	lock, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	testenv.Poll(t, "it ends", func() bool { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil })
 	testenv.Poll(t, "nothing is left", func() bool { return len(leftOf(dir)) == 0 })
 }

@@ -29,12 +29,7 @@ type Store struct {
 func StartStore(t testing.TB, tools string) *Store {
 	t.Helper()
 	program := testenv.NeedFile(t, filepath.Join(tools, "bin/versitygw"))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	s := &Store{Endpoint: "http://" + address, Bucket: "bucket", AccessKey: "access", SecretKey: "the secret of the store", Dir: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(s.Dir, s.Bucket), 0o700); err != nil {
 		t.Fatal(err)

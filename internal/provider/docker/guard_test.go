@@ -307,16 +307,18 @@ func testBurst(h *hub) {
 	}
 	_, kill := startDying(h.t, todo)
 	defer kill()
-	testenv.Poll(h.t, "some sandboxes are running", func() bool {
+	running := func() (n int) {
 		records, _ := filepath.Glob(filepath.Join(h.cfg.Dir, "containers", "*", "record.json"))
-		running := 0
 		for _, path := range records {
 			if data, _ := os.ReadFile(path); strings.Contains(string(data), `"state":"running"`) {
-				running++
+				n++
 			}
 		}
-		return running >= 3
-	})
+		return n
+	}
+	for n := range 3 { // each within the patience of Poll
+		testenv.Poll(h.t, fmt.Sprintf("%d sandboxes are running", n+1), func() bool { return running() > n })
+	}
 	kill()
 	h.open()
 	all, err := h.List(h.t.Context(), sandbox.Filter{})

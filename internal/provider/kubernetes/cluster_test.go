@@ -429,6 +429,14 @@ func testRealDrain(k *real) {
 	kept.wantOutput(a.ID, "cat /home/gem/file", "kept\n")
 }
 
+// answers reports whether a Service leads to a hub. A connection that began before it did is lost.
+func (k *real) answers(c *client.Client) bool {
+	ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := c.Info(ctx)
+	return err == nil
+}
+
 // testRealHub: the installation works as its two commands say, with the rights of its own role,
 // and goes on where it was when its Pod is gone.
 func testRealHub(k *real) {
@@ -451,7 +459,7 @@ func testRealHub(k *real) {
 	}
 	k.t.Cleanup(c.Close)
 	h := &realHub{Client: c, t: k.t}
-	answers := func() bool { _, err := c.Info(k.t.Context()); return err == nil }
+	answers := func() bool { return k.answers(c) }
 	k.Await(k.t, "the hub answers", answers)
 	if _, err := c.Create(k.t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}}); err != nil {
 		k.t.Fatal(err)

@@ -4,7 +4,6 @@ package kubernetes_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cove-sandbox/cove/client"
 )
@@ -58,12 +56,7 @@ func testRealReplicas(k *real) {
 	}
 	first := connect()
 	defer first.Close()
-	k.Await(k.t, "the Service leads to the hub", func() bool { // a connection that began before it did is lost
-		ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-		defer cancel()
-		_, err := first.Info(ctx)
-		return err == nil
-	})
+	k.Await(k.t, "the Service leads to the hub", func() bool { return k.answers(first) })
 	if _, err := first.Create(k.t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}}); err != nil {
 		k.t.Fatal(err)
 	}
