@@ -18,7 +18,7 @@ type box struct {
 
 func (h *hub) create(t *testing.T, key, more string) box {
 	t.Helper()
-	status, body := h.call(t, http.MethodPost, "/v2/sandboxes", `{"templateID":"base","timeout":300,"metadata":{"of":"test"}`+more+`}`, "X-API-Key", key, "Content-Type", "application/json")
+	status, body := h.call(t, http.MethodPost, "/v2/sandboxes", `{"templateID":"base","timeout":3600,"metadata":{"of":"test"}`+more+`}`, "X-API-Key", key, "Content-Type", "application/json")
 	var b box
 	if err := json.Unmarshal([]byte(body), &b); status != http.StatusCreated || err != nil || b.Access == "" || b.Traffic == "" {
 		t.Fatalf("create: got %d %s, want 201 with both tokens", status, body)

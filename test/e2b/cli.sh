@@ -3,7 +3,7 @@
 set -eu
 python=$1
 shift
-id=$("$python" -c "from e2b import Sandbox; print(Sandbox.create(timeout=300, metadata={'by': 'cli'}).sandbox_id)")
+id=$("$python" -c "from e2b import Sandbox; print(Sandbox.create(timeout=3600, metadata={'by': 'cli'}).sandbox_id)")
 "$@" sandbox list | grep "$id"
 test "$(echo piped | "$@" sandbox exec "$id" cat)" = piped
 code=0

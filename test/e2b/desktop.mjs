@@ -61,7 +61,7 @@ async function watch(desktop) {
   await desktop.stream.stop()
 }
 
-const desktop = await Sandbox.create({ resolution: [900, 600], timeoutMs: 300_000 })
+const desktop = await Sandbox.create({ resolution: [900, 600], timeoutMs: 3_600_000 })
 try {
   for (const story of looks ? [use, watch] : [use]) {
     await story(desktop)

@@ -3,7 +3,7 @@ import assert from "node:assert/strict"
 
 const { Sandbox } = await import(process.argv[2] ?? "@e2b/code-interpreter")
 
-const sb = await Sandbox.create({ timeoutMs: 300_000 })
+const sb = await Sandbox.create({ timeoutMs: 3_600_000 })
 try {
   let e = await sb.runCode("x = 1; print('hi'); x + 1")
   assert.deepEqual([e.text, e.logs.stdout.join(""), e.error], ["2", "hi\n", undefined])

@@ -80,7 +80,7 @@ def kernels(sb):
 
 
 async def concurrently():
-    sb = await AsyncSandbox.create()
+    sb = await AsyncSandbox.create(timeout=3600)
     try:
         first = asyncio.Event()
         code = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint(2)"
@@ -95,7 +95,7 @@ async def concurrently():
 
 
 if __name__ == "__main__":
-    sandbox = Sandbox.create(timeout=300)
+    sandbox = Sandbox.create(timeout=3600)
     try:
         for story in (python, contexts, languages, kernels):
             story(sandbox)

@@ -95,7 +95,7 @@ async function life(sb) {
   await assert.rejects(Sandbox.connect("sb0000000000000000"))
 }
 
-const sandbox = await Sandbox.create({ metadata: { js: "a b&c", by: String(process.pid) }, envs: { FOO: "bar" }, timeoutMs: 300_000 })
+const sandbox = await Sandbox.create({ metadata: { js: "a b&c", by: String(process.pid) }, envs: { FOO: "bar" }, timeoutMs: 3_600_000 })
 try {
   for (const story of [commands, files, big, terminal, life]) {
     await story(sandbox)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,14 +134,7 @@ func TestConformance(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	s := &http.Server{}
-	l, err := newListener()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 }
 
 // TestPublicClients: the SDKs of both generations and the frameworks on them list, call,
