@@ -146,7 +146,7 @@ func TestWebSockets(t *testing.T) {
 		"page": {fmt.Sprintf("/proxy/%d/ws", port), http.Header{"Origin": {r.server.URL}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			c, _, err := websocket.Dial(ctx, r.server.URL+dial.path, &websocket.DialOptions{HTTPHeader: dial.header, HTTPClient: r.client, Subprotocols: []string{"p"}})
 			if err != nil {
@@ -192,7 +192,7 @@ func TestOneSideMayFinishFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	fmt.Fprintf(c, "GET /proxy/%d/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n", port)
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
@@ -219,7 +219,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 		}
 	})
 	r := newRig(t, preview.Config{}, auth.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c, _, err := websocket.Dial(ctx, fmt.Sprintf("%s/proxy/%d/", r.server.URL, port), &websocket.DialOptions{HTTPClient: r.client})
 	if err != nil {

@@ -34,7 +34,7 @@ func TestTimeoutBoundsOnlyTheReply(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "true")
-	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "echo first; read x; echo got $x", Timeout: new(2.0), Truncate: true})
+	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "echo first; read x; echo got $x", Timeout: new(5.0), Truncate: true})
 	if out.Status != running || out.ExitCode != nil || *out.Output != "first" || !strings.Contains(call.Hint, "is still running") {
 		t.Errorf(`got %+v %q %q, want out.Status %v, out.ExitCode nil, *out.Output "first", strings.Contains(call.Hint, "is still running")`, out, *out.Output, call.Hint, running)
 	}
@@ -49,9 +49,9 @@ func TestNoChangeTimeout(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	// Output that goes on for longer than the limit is a change each time.
-	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 15); do echo $i; sleep 0.1; done; sleep 300", NoChangeTimeout: new(1), Truncate: true})
-	if out.Status != noChange || *out.Output != numbers(15) || out.ExitCode != nil {
-		t.Errorf("got %+v %q, want out.Status %v, *out.Output numbers(15), out.ExitCode nil", out, *out.Output, noChange)
+	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 45); do echo $i; sleep 0.1; done; sleep 300", NoChangeTimeout: new(4), Truncate: true})
+	if out.Status != noChange || *out.Output != numbers(45) || out.ExitCode != nil {
+		t.Errorf("got %+v %q, want out.Status %v, *out.Output numbers(45), out.ExitCode nil", out, *out.Output, noChange)
 	}
 	if _, err := s.Kill(t.Context(), KillIn{ID: "a"}); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestHardTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, s, name, "kept=yes")
-			out := exec(t, s, ExecIn{ID: &name, Command: c.run, HardTimeout: new(2.0), Truncate: true, AsyncMode: c.async})
+			out := exec(t, s, ExecIn{ID: &name, Command: c.run, HardTimeout: new(5.0), Truncate: true, AsyncMode: c.async})
 			if c.async {
 				wait(t, s, name)
 			} else if out.Status != hardTimeout || out.ExitCode == nil || *out.ExitCode == 0 {

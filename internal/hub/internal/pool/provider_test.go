@@ -68,7 +68,7 @@ func TestWrap(t *testing.T) {
 			if e.Kind == sandbox.Created {
 				created[e.Sandbox.ID] = true
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("created are told: %v", created)
 		}
 	}
