@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// settle is how long a finished run may take to release its resources.
-const settle = 5 * time.Second
+// settle is how long a finished run may take to release its resources, on a busy machine.
+const settle = 30 * time.Second
 
 // Main runs the tests of a package and exits. A run fails if it leaves a goroutine, a
 // child process (even a zombie) or a file descriptor. Call it from TestMain; opts
@@ -32,7 +32,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	// A fuzzing run has workers and signal handlers of its own.
 	fuzz := flag.Lookup("test.fuzz")
 	if code == 0 && (fuzz == nil || fuzz.Value.String() == "") {
-		if left := leaks(before, opts); left != "" {
+		if left := settled(func() string { return leaks(before, opts) }); left != "" {
 			fmt.Fprintf(os.Stderr, "the tests passed but left behind:\n%s", left)
 			code = 1
 		}
@@ -40,29 +40,27 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
-// leaks waits a moment and describes what is left.
+// settled waits until nothing is left, and returns what is left after all.
+func settled(leaks func() string) string {
+	for deadline := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
+		if left := leaks(); left == "" || time.Now().After(deadline) {
+			return left
+		}
+		runtime.GC() // closes the pipes of spliced connections
+	}
+}
+
+// leaks describes what is left.
 func leaks(before []string, opts []goleak.Option) string {
 	var left strings.Builder
 	if err := goleak.Find(opts...); err != nil {
 		fmt.Fprintf(&left, "goroutines: %v\n", err)
 	}
-	deadline := time.Now().Add(settle)
-	for {
-		children, files := childProcesses(os.Getpid()), newFiles(before)
-		if len(children)+len(files) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			for _, c := range children {
-				fmt.Fprintf(&left, "child process: %s\n", c)
-			}
-			for _, f := range files {
-				fmt.Fprintf(&left, "file descriptor: %s\n", f)
-			}
-			break
-		}
-		runtime.GC() // closes the pipes of spliced connections
-		time.Sleep(10 * time.Millisecond)
+	for _, c := range childProcesses(os.Getpid()) {
+		fmt.Fprintf(&left, "child process: %s\n", c)
+	}
+	for _, f := range newFiles(before) {
+		fmt.Fprintf(&left, "file descriptor: %s\n", f)
 	}
 	return left.String()
 }

@@ -82,3 +82,11 @@ func TestLeaksAreNoticed(t *testing.T) {
 		t.Errorf("after wait: got %q, want none", left)
 	}
 }
+
+// TestEverythingHasTimeToEnd: goroutines too, for which goleak alone waits about a second.
+func TestEverythingHasTimeToEnd(t *testing.T) {
+	asked := 0
+	if left := settled(func() string { asked++; return strings.Repeat("a goroutine", max(0, 20-asked)) }); left != "" {
+		t.Errorf("got %q left after %d looks, want nothing", left, asked)
+	}
+}
