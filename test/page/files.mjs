@@ -90,6 +90,26 @@ await withPage(async (page) => {
   check((await text()).startsWith("mine third"), `what a person wrote meanwhile is lost: ${await text()}`);
   await page.getByRole("button", { name: "Load it and drop my changes" }).click();
   await page.locator(".cm-content").getByText("fourth").waitFor();
+  // Nor is what a person writes in the moment in which the new text is shown.
+  await page.locator(".cm-content").focus();
+  await page.keyboard.press("Control+Home");
+  await page.evaluate(() => {
+    const { arrayBuffer } = Response.prototype;
+    Response.prototype.arrayBuffer = async function read() {
+      const data = await arrayBuffer.call(this);
+      if (!new TextDecoder().decode(data).startsWith("fifth")) return data;
+      Response.prototype.arrayBuffer = arrayBuffer;
+      (async () => { for (let i = 0; i < 100; i++) await null; document.execCommand("insertText", false, "at once "); })(); // before the next frame
+      return data;
+    };
+  });
+  await write("made/by-agent.txt", "fifth\n");
+  await page.getByRole("heading", { name: "● by-agent.txt" }).waitFor();
+  await polled(page);
+  check((await text()).startsWith("at once fifth"), `what a person wrote in that moment is lost: ${await text()}`);
+  await page.keyboard.press("Control+s");
+  await until("it is saved", async () => (await read("made/by-agent.txt")) === "at once fifth\n", () => read("made/by-agent.txt"));
+  await page.getByRole("heading", { name: "by-agent.txt", exact: true }).waitFor();
 
   // Viewers.
   await item(page, "notes.md").click();
@@ -171,9 +191,9 @@ await withPage(async (page) => {
   // Search by name and content.
   await page.getByRole("searchbox").fill("by-agent");
   await page.getByRole("button", { name: "made/by-agent.txt" }).waitFor();
-  await page.getByRole("searchbox").fill("fourth");
+  await page.getByRole("searchbox").fill("fifth");
   await page.getByRole("button", { name: /by-agent.txt:1/ }).click();
-  await page.locator(".cm-content").getByText("fourth").waitFor();
+  await page.locator(".cm-content").getByText("fifth").waitFor();
   await page.getByRole("searchbox").fill("");
 
   // A folder of 1,000 files, and files that are dropped.

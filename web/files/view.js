@@ -66,7 +66,7 @@ export function View({ path, line, changed: latest, leaving, onBack, onDirty }) 
   if (!leaving) seen.current = latest;
   const changed = seen.current;
 
-  useEffect(() => onDirty(dirty), [dirty]);
+  useLayoutEffect(() => onDirty(dirty), [dirty]);
   useLayoutEffect(() => { // at once, so that a read ends before a move is sent
     if (leaving) return undefined;
     const stop = new AbortController();
@@ -157,7 +157,7 @@ function Editor({ path, text, line, editor, onDirty, onSave }) {
     }, fail);
     return () => { over = true; editor.current?.close(); editor.current = null; };
   }, [path]);
-  useEffect(() => { if (editor.current && editor.current.text() !== text) editor.current.replace(text); }, [text, ready]);
+  useLayoutEffect(() => { if (editor.current && editor.current.text() !== text) editor.current.replace(text); }, [text, ready]); // at once, before a person writes on
   useEffect(() => { if (line) editor.current?.goTo(line); }, [line]);
   return html`<div ref=${place} style="height:100%" data-ready=${String(ready)}></div>`;
 }
