@@ -12,13 +12,22 @@ import (
 // stream collects messages until the wanted number, then hangs up.
 func stream(t testing.TB, s *Service, in EventsIn, lastEventID string, n int) []op.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	return streamFrom(t, s, in, lastEventID, n, make(chan struct{}))
+}
+
+// streamFrom closes begun with the first message.
+func streamFrom(t testing.TB, s *Service, in EventsIn, lastEventID string, n int, begun chan<- struct{}) []op.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
 	defer cancel()
 	ctx = op.WithCall(ctx, &op.Call{LastEventID: lastEventID})
 	var got []op.Event
 	err := s.Events(ctx, in, func(e op.Event) error {
 		if got = append(got, e); len(got) == n {
 			cancel()
+		}
+		if len(got) == 1 {
+			close(begun)
 		}
 		return nil
 	})
@@ -49,7 +58,9 @@ func TestStreamResumes(t *testing.T) {
 	// Live, from now on.
 	var live []op.Event
 	var wg sync.WaitGroup
-	wg.Go(func() { live = stream(t, s, EventsIn{WatcherID: o.id, Cursor: new(int64(-1))}, "", 2) })
+	begun := make(chan struct{})
+	wg.Go(func() { live = streamFrom(t, s, EventsIn{WatcherID: o.id, Cursor: new(int64(-1))}, "", 2, begun) })
+	<-begun
 	for _, f := range []string{"d", "e", "f", "g"} {
 		o.write(f, "")
 		o.until("create " + f)

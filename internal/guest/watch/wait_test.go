@@ -28,7 +28,7 @@ func waiting(t *testing.T, s *Service, in m, then func()) WaitOut {
 		out, err := call[WaitOut](t, s, "watch_wait", in)
 		done <- result{out, err}
 	}()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(longEnough)
 	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
 		s.mu.Lock()
 		begun := s.waits > 0
@@ -89,7 +89,7 @@ func TestWait(t *testing.T) {
 			for _, f := range []string{"old", "sub/in"} {
 				must(t, os.WriteFile(filepath.Join(dir, f), nil, 0o644))
 			}
-			in := m{"path": filepath.Join(dir, c.path), "timeout": 20}
+			in := m{"path": filepath.Join(dir, c.path), "timeout": longEnough.Seconds()}
 			if c.types != nil {
 				in["event_types"] = c.types
 			}
@@ -168,7 +168,7 @@ func TestFewWatches(t *testing.T) {
 	}
 	few := t.TempDir()
 	// The kernel gives the watches of a closed instance back a moment later.
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(longEnough)
 	o := &observer{t: t, s: s, dir: few}
 	for o.id == "" {
 		info, err := call[Created](t, s, "watch_create", m{"path": few, "debounce": 50})
