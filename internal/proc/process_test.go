@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -22,20 +23,21 @@ func TestStop(t *testing.T) {
 	testenv.Need(t, "bash")
 	for _, c := range []struct {
 		name, script string
+		grace        time.Duration // a busy machine lets whoever listens wait
 		exit         Exit
 	}{
-		{"listens", "trap 'exit 7' TERM; echo $$ $$; sleep 1000 & wait", Exit{Code: 7}},
-		{"default", "echo $$ $$; exec sleep 1000", Exit{Code: 143, Signal: syscall.SIGTERM}},
-		{"deaf", "trap '' TERM; echo $$ $$; while :; do sleep 1000; done", Exit{Code: 137, Signal: syscall.SIGKILL}},
-		{"deaf grandchild", "(trap '' TERM; echo $BASHPID; while :; do sleep 1000; done) & trap 'exit 9' TERM; echo $$; wait", Exit{Code: 9}},
-		{"stopped", "trap 'exit 5' TERM; echo $$; kill -STOP $$; echo $$; sleep 1000 & wait", Exit{Code: 5}},
+		{"listens", "trap 'exit 7' TERM; echo $$ $$; sleep 1000 & wait", patience, Exit{Code: 7}},
+		{"default", "echo $$ $$; exec sleep 1000", patience, Exit{Code: 143, Signal: syscall.SIGTERM}},
+		{"deaf", "trap '' TERM; echo $$ $$; while :; do sleep 1000; done", 300 * time.Millisecond, Exit{Code: 137, Signal: syscall.SIGKILL}},
+		{"deaf grandchild", "(trap '' TERM; echo $BASHPID; while :; do sleep 1000; done) & trap 'exit 9' TERM; echo $$; wait", 5 * time.Second, Exit{Code: 9}},
+		{"stopped", "trap 'exit 5' TERM; echo $$; kill -STOP $$; echo $$; sleep 1000 & wait", patience, Exit{Code: 5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t, Config{})
 			out := NewCapture(1<<10, 0)
 			cmd := bash(c.script)
-			cmd.Stdout, cmd.Grace = out, 300*1e6
+			cmd.Stdout, cmd.Grace = out, c.grace
 			p := start(t, r, cmd)
 			pids := []int{p.PID()}
 			if c.name == "stopped" {
