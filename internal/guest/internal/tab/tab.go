@@ -167,7 +167,7 @@ func (t *Tab) Ready(ctx context.Context) error {
 func (t *Tab) awaitRestored(ctx context.Context) error {
 	blank := false
 	return t.b.await(ctx, func() (bool, error) {
-		if !t.existed || t.main == nil || t.check() != nil {
+		if !t.existed || t.main == nil || t.gone || t.crashed {
 			return true, nil
 		}
 		blank = blank || t.main.url == ""
