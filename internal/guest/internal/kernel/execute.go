@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -118,7 +119,8 @@ type cell struct {
 	reply   Reply
 
 	replied, idled bool
-	ended          error // why it was interrupted
+	ended          error       // why it was interrupted
+	cut            atomic.Bool // interrupted because its caller left
 	grace, pause   time.Duration
 
 	over    chan struct{} // closed when nobody waits any more
@@ -177,6 +179,9 @@ func (c *cell) wait(ctx context.Context) error {
 			}
 		}
 	}
+	if c.ended == nil && c.cut.Load() { // its end came in before its caller's was looked at
+		c.ended = context.Cause(ctx)
+	}
 	if c.ended != nil {
 		return fmt.Errorf("the cell was interrupted: %w", c.ended)
 	}
@@ -194,6 +199,7 @@ func (c *cell) interruptWith(ctx context.Context) {
 	}
 	select {
 	case <-c.p.began:
+		c.cut.Store(true)
 		c.interrupt()
 	case <-c.over:
 	}

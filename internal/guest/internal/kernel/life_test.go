@@ -90,6 +90,36 @@ func TestCancelInterruptsTheCellAndKeepsTheKernel(t *testing.T) {
 	}
 }
 
+// An interrupted cell whose end is known before anybody looks at why it ended was interrupted all the same.
+func TestCancelDuringASlowReader(t *testing.T) {
+	t.Parallel()
+	k := start(t)
+	for range 20 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("time is up")
+		reply, err := k.Execute(ctx, Request{Code: "import time\nprint(1, flush=True)\ntime.sleep(100)"}, func(o Output) error {
+			if o.Type != Stream || ctx.Err() != nil {
+				return nil
+			}
+			k.mu.Lock()
+			var cell *pending
+			for _, p := range k.pending {
+				if p.sink != nil {
+					cell = p
+				}
+			}
+			k.mu.Unlock()
+			cancel(cause)
+			<-cell.idle
+			testenv.Poll(t, "the reply", func() bool { return len(cell.reply) == 1 })
+			return nil
+		})
+		if !errors.Is(err, cause) || reply.EName != "KeyboardInterrupt" {
+			t.Fatalf("got %v and reply %+v, want %q and KeyboardInterrupt", err, reply, cause)
+		}
+	}
+}
+
 func TestShellCommandIsInterrupted(t *testing.T) {
 	t.Parallel()
 	k := start(t)
