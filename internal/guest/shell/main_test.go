@@ -50,7 +50,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 }
 
 // patience bounds every wait in these tests; none of them needs a fraction of it.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 func exec(t testing.TB, s *Service, in ExecIn) CommandResult {
 	t.Helper()
