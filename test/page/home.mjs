@@ -117,6 +117,7 @@ await withPage(async (page) => {
   await page.locator("body.connected").waitFor();
   const holder = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
   await until("nobody is at work", async () => (await holder()) === "nobody" && (await page.locator("#holder").textContent()) === "", holder);
+  await page.locator("body.connected").waitFor(); // anew, if it watched until now
   const reason = await gate(page, /\/auth$/, "", { only: 1 });
   await fetch(control, { method: "POST" });
   await reason.stopped();
@@ -128,7 +129,7 @@ await withPage(async (page) => {
   await reason.open();
   await page.evaluate(async () => (await fetch("../auth")).text());
   check(!(await page.evaluate(() => globalThis.waits.includes(777))), "the page connects a second time");
-  check((await page.locator("#screen canvas").count()) === 1, "there are two connections");
+  await until("there is one connection", async () => (await page.locator("#screen canvas").count()) === 1, () => page.locator("#screen canvas").count());
 });
 
 await withPage(async (page) => {
