@@ -80,7 +80,14 @@ type Service struct {
 type space struct {
 	kinds   map[string]string // path of each resource; empty: the cluster does not know it
 	objects map[string]map[string]*object
-	tries   map[key]int // failed creates
+	tries   map[key]attempts
+}
+
+// attempts are the failed creates of an object.
+type attempts struct {
+	count int
+	last  time.Time
+	full  bool // there was no room for it
 }
 
 // complete reports whether all resources are known.
@@ -90,7 +97,7 @@ func (s *space) complete() bool { return len(s.kinds) == len(resources) }
 func New(cfg Config) *Service {
 	s := &Service{Config: cfg, spaces: map[string]*space{}, owned: map[key]map[string]string{}, queue: queue{kick: make(chan struct{}, 1)}}
 	for namespace := range cfg.Owners {
-		s.spaces[namespace] = &space{kinds: map[string]string{}, objects: map[string]map[string]*object{}, tries: map[key]int{}}
+		s.spaces[namespace] = &space{kinds: map[string]string{}, objects: map[string]map[string]*object{}, tries: map[key]attempts{}}
 	}
 	s.ops = s.recorded()
 	return s
@@ -191,6 +198,9 @@ func (s *Service) followSandboxes(ctx context.Context, seq int64) {
 			if k, _, ok := markOf(e.Sandbox); ok {
 				s.queue.add(k, time.Time{})
 			}
+			if e.Kind == string(sandbox.Deleted) {
+				s.offer(e.Sandbox.Spec.Owner)
+			}
 		}
 		if next.Closed {
 			return
@@ -199,6 +209,19 @@ func (s *Service) followSandboxes(ctx context.Context, seq int64) {
 		case <-ctx.Done():
 			return
 		case <-next.Changed:
+		}
+	}
+}
+
+// offer tries again soon what there was no room for, as an owner has one sandbox less.
+func (s *Service) offer(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for namespace, sp := range s.spaces {
+		for k, t := range sp.tries {
+			if t.full && s.Owners[namespace] == owner {
+				s.queue.add(k, t.last.Add(minRetry)) // a create that fails ends with a deletion, too
+			}
 		}
 	}
 }

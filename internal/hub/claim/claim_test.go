@@ -6,9 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -86,5 +92,90 @@ func TestUnknownIsNotGone(t *testing.T) {
 	s.own(key{claims, "elsewhere", "c"}, "uid", "sb-2")
 	if got := s.ownedBy(key{claims, "elsewhere", "c"}); len(got) != 0 {
 		t.Errorf("got %v, want no sandbox of a namespace that is not served", got)
+	}
+}
+
+// crowded refuses sandboxes until there is room.
+type crowded struct {
+	Sandboxes
+	room atomic.Bool
+	asks atomic.Int64
+	ask  atomic.Pointer[func()] // called when it refuses
+}
+
+func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in lifecycle.CreateIn, _ func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+	c.asks.Add(1)
+	if !c.room.Load() {
+		if ask := c.ask.Load(); ask != nil {
+			(*ask)()
+		}
+		return sandbox.Sandbox{}, op.Errorf(op.Exhausted, "at most 3 sandboxes")
+	}
+	return sandbox.Sandbox{ID: "sb-1", Spec: sandbox.Spec{Name: in.Name}, State: sandbox.Running}, nil
+}
+
+// patient is a cluster and a provider that agree to everything.
+type patient struct {
+	oldCluster
+	sandbox.Provider
+}
+
+func (patient) SetStatus(context.Context, string, string, string, string, any) error { return nil }
+func (patient) List(context.Context, sandbox.Filter) ([]sandbox.Sandbox, error)      { return nil, nil }
+func (patient) Get(_ context.Context, id string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: id, State: sandbox.Running}, nil
+}
+
+// TestRoomIsUsedSoon: a claim for which there was no room gets the place of a sandbox that has gone, however long it has waited before.
+// Deletions do not make it try all the time.
+func TestRoomIsUsedSoon(t *testing.T) {
+	t.Parallel()
+	for name, during := range map[string]bool{"one goes": false, "one goes with each refusal": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				events, tasks, c := history.New(), task.New(), &crowded{}
+				free := func(owner string) {
+					events.Add(string(sandbox.Deleted), time.Now(), sandbox.Sandbox{ID: "sb-0", Spec: sandbox.Spec{Owner: owner}}, "")
+				}
+				cluster := patient{oldCluster: oldCluster{objects: map[string][]string{
+					templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
+					claims:    {`{"metadata":{"name":"c","uid":"u"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
+				}}}
+				s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, History: events, Sandboxes: c,
+					Cluster: cluster, Provider: cluster, Log: quiet})
+				s.Begin(t.Context())
+				s.Serve(t.Context())
+				time.Sleep(9 * time.Minute) // a minute before it would try by itself
+				synctest.Wait()
+				if n := c.asks.Load(); n < 5 || n > 20 {
+					t.Fatalf("tried %d times in 9 min, want ever longer pauses", n)
+				}
+				before := c.asks.Load()
+				free("bob")
+				time.Sleep(minRetry)
+				synctest.Wait()
+				if n := c.asks.Load() - before; n > 0 {
+					t.Errorf("tried %d times when another owner's sandbox has gone", n)
+				}
+				if during {
+					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // everybody knows
+					free("ann")
+					time.Sleep(time.Minute)
+					if n, most := c.asks.Load()-before, int64(time.Minute/minRetry); n < most-2 || n > most+1 {
+						t.Errorf("tried %d times in a minute, want about %d", n, most)
+					}
+				}
+				c.room.Store(true)
+				free("ann")
+				time.Sleep(minRetry)
+				synctest.Wait()
+				if id := s.ownedBy(key{claims, "ns", "c"})["u"]; id != "sb-1" {
+					t.Errorf("got sandbox %q, want that there was room for it", id)
+				}
+				tasks.Cancel()
+				tasks.Wait()
+			})
+		})
 	}
 }

@@ -166,6 +166,7 @@ func (s *Service) create(ctx context.Context, k key, kind string, o *object) tim
 	if reason != "" {
 		return s.tell(ctx, k, kind, o, condition{Status: "False", Reason: reason, Message: refused})
 	}
+	s.noteTry(k)
 	var sb sandbox.Sandbox
 	var err error
 	for _, name := range namesFor(k.name, o.Metadata.UID) {
@@ -214,11 +215,10 @@ func (s *Service) refuse(ctx context.Context, k key, kind string, o *object, err
 		e = &op.Error{Code: op.Internal, Msg: "the sandbox could not be created; the hub's log has the details"}
 	}
 	s.mu.Lock()
-	tries := s.spaces[k.namespace].tries
-	pause := min(minRetry<<min(tries[k], 10), maxRetry)
-	tries[k]++
+	tries, now := s.spaces[k.namespace].tries, time.Now()
+	again := now.Add(min(minRetry<<min(tries[k].count, 10), maxRetry))
+	tries[k] = attempts{count: tries[k].count + 1, last: now, full: e.Code == op.Exhausted}
 	s.mu.Unlock()
-	again := time.Now().Add(pause)
 	reason := "CreateFailed"
 	switch e.Code {
 	case op.Invalid, op.Denied:
@@ -230,6 +230,17 @@ func (s *Service) refuse(ctx context.Context, k key, kind string, o *object, err
 		return told
 	}
 	return again
+}
+
+// noteTry notes that an object which had failed is tried again.
+func (s *Service) noteTry(k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tries := s.spaces[k.namespace].tries; tries[k].count > 0 {
+		t := tries[k]
+		t.last = time.Now()
+		tries[k] = t
+	}
 }
 
 func (s *Service) forgetTries(k key) {
