@@ -285,7 +285,9 @@ func testUsers(t *testing.T, e *cluster.Engine) {
 	b.call("/v1/sandbox/hooks", map[string]any{"name": "bye", "command": "echo bye >/kept/bye"})
 	b.call("/v1/bash/exec", map[string]any{"command": "nohup sleep 1000 >/dev/null 2>&1 & echo"})
 	b.browser()
+	began = time.Now()
 	e.Run(t, nil, "stop", "-t", "60", b.name) // seconds until SIGKILL, which would be exit status 137
+	t.Logf("it ended %s after SIGTERM, with the hook and a browser", time.Since(began).Round(time.Millisecond))
 	if got := e.Run(t, nil, "inspect", "-f", "{{.State.ExitCode}}", b.name); got != "0\n" {
 		t.Errorf("exit status: got %q, want 0: it did not end by itself", got)
 	}
