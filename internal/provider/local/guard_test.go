@@ -130,8 +130,8 @@ func (h *hub) clean() {
 		h.t.Errorf("layers are left: %q", layers)
 	}
 	h.Close()
-	if !eventually(func() bool { return len(h.k.left(h.cfg)) == 0 }) {
-		h.t.Errorf("left behind: %q", h.k.left(h.cfg))
+	if !eventually(func() bool { return len(h.k.left(h.cfg))+len(h.k.groups(h.cfg)) == 0 }) {
+		h.t.Errorf("left behind: %q", append(h.k.left(h.cfg), h.k.groups(h.cfg)...))
 	}
 }
 

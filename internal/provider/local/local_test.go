@@ -55,10 +55,6 @@ func (k kit) open(t *testing.T, cfg local.Config) *local.Provider {
 
 // left names what sandboxes of a state folder have left on the machine.
 func (k kit) left(cfg local.Config) (left []string) {
-	sum := sha256.Sum256([]byte(cfg.Dir))
-	groups, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
-	more, _ := filepath.Glob("/sys/fs/cgroup/*/cove-" + hex.EncodeToString(sum[:4]) + "/*/")
-	left = append(groups, more...)
 	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*", "disk/sandboxes/.*-deep-*", "sockets/*", "trial*", ".trial*"} {
 		files, _ := filepath.Glob(filepath.Join(cfg.Dir, pattern))
 		left = append(left, files...)
@@ -84,6 +80,14 @@ func (k kit) left(cfg local.Config) (left []string) {
 		}
 	}
 	return left
+}
+
+// groups are the control groups of a state folder's sandboxes, and of spares while its provider is open.
+func (k kit) groups(cfg local.Config) []string {
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	unified, _ := filepath.Glob("/sys/fs/cgroup/cove-" + hex.EncodeToString(sum[:4]) + "/*/cgroup.procs")
+	others, _ := filepath.Glob("/sys/fs/cgroup/*/cove-" + hex.EncodeToString(sum[:4]) + "/*/cgroup.procs")
+	return append(unified, others...)
 }
 
 // boxes is the folder of the sandboxes' own folders.
