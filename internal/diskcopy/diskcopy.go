@@ -32,12 +32,18 @@ type Disk struct {
 	mounts map[string]bool
 }
 
-// tick returns the next time of the clock that filesystems use: what was changed before has an earlier one.
+// maxTick bounds the wait for a clock that was set back.
+const maxTick = time.Second
+
+// tick returns the next time of the clock that filesystems use: what was changed before has an earlier one. Some filesystems also use the finer
+// clock, of which this one lags behind.
 func tick() (time.Time, error) {
-	var first, now unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &first)
-	for now = first; err == nil && now == first; err = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) {
-		time.Sleep(time.Millisecond)
+	var fine, now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME, &fine)
+	for began := time.Now(); err == nil && time.Since(began) < maxTick; time.Sleep(time.Millisecond) {
+		if err = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); now.Nano() > fine.Nano() {
+			break
+		}
 	}
 	return time.Unix(now.Unix()), err
 }

@@ -30,17 +30,10 @@ func image(t *testing.T) *Disk {
 	root := t.TempDir()
 	sh(t, root, `mkdir -p home/gem usr/bin opt/app tmp mnt/data etc && echo old >usr/bin/tool && echo old >usr/bin/other && echo old >opt/app/conf && echo host >etc/hosts && mkdir -p usr/lib/deep var/cache && echo old >usr/lib/deep/lib && echo old >usr/bin/third && echo old >var/cache/old && chmod 1777 tmp && echo shared >mnt/data/file && ln -s usr/bin bin && find . -type f -exec touch -d 2020-01-01 {} +`)
 	d := &Disk{Root: root, Home: "/home/gem", mounts: map[string]bool{"/mnt/data": true, "/etc/hosts": true}}
-	testenv.Poll(t, "the clock of the filesystem has moved on", func() bool {
-		f, err := os.CreateTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		info, _ := f.Stat()
-		old, _ := os.Stat(filepath.Join(root, "bin"))
-		d.Since = ctime(info)
-		return d.Since.After(ctime(old))
-	})
+	var err error
+	if d.Since, err = tick(); err != nil {
+		t.Fatal(err)
+	}
 	return d
 }
 
@@ -274,5 +267,41 @@ func TestMounts(t *testing.T) {
 	}
 	if got := unescape(`/a\040b\134c`); got != `/a b\c` {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestChangesBeforeTheStart: what was changed just before a disk is looked at for the first time was not changed since, also where the kernel notes
+// changes by a finer clock than that which ticks.
+func TestChangesBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look := func() time.Time {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctime(info)
+	}
+	for i := range 30 {
+		look() // so that the next change is noted by the finer clock
+		if err := os.Chmod(file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		since, err := tick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before := look(); !before.Before(since) {
+			t.Fatalf("round %d: changed at %v, want before %v", i, before, since)
+		}
+		if err := os.Chmod(file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if after := look(); after.Before(since) {
+			t.Fatalf("round %d: changed at %v, want not before %v", i, after, since)
+		}
 	}
 }
