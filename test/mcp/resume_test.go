@@ -21,16 +21,17 @@ import (
 
 // wire is a server behind a connection that can be cut.
 type wire struct {
-	URL  string
-	mu   sync.Mutex
-	open map[net.Conn]bool
+	URL    string
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	called map[net.Conn]string // what the server has sent since a tool was called
 }
 
 func newWire(t *testing.T, address string) *wire {
 	t.Helper()
 	l, err := newListener()
 	must(t, err)
-	w := &wire{URL: "http://" + l.Addr().String(), open: map[net.Conn]bool{}}
+	w := &wire{URL: "http://" + l.Addr().String(), open: map[net.Conn]bool{}, called: map[net.Conn]string{}}
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -46,13 +47,41 @@ func newWire(t *testing.T, address string) *wire {
 			w.mu.Lock()
 			w.open[in], w.open[out] = true, true
 			w.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
-				work.Go(func() { io.Copy(pair[0], pair[1]); pair[0].Close() })
-			}
+			work.Go(func() { io.Copy(out, io.TeeReader(in, noteFunc(func(b string) { w.note(in, b, true) }))); out.Close() })
+			work.Go(func() {
+				io.Copy(io.MultiWriter(in, noteFunc(func(b string) { w.note(in, b, false) })), out)
+				in.Close()
+			})
 		}
 	})
 	t.Cleanup(func() { l.Close(); w.cut(); work.Wait() })
 	return w
+}
+
+// noteFunc is called with what is written.
+type noteFunc func(string)
+
+func (f noteFunc) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
+
+// note notes what the client of a connection has sent or got.
+func (w *wire) note(c net.Conn, b string, sent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, called := w.called[c]; called && !sent || sent && strings.Contains(b, "tools/call") {
+		w.called[c] += b
+	}
+}
+
+// resumable reports whether the client has got what it needs to resume the answer to a call: the number of its first event.
+func (w *wire) resumable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, got := range w.called {
+		if strings.Contains(got, "\nid:") {
+			return true
+		}
+	}
+	return false
 }
 
 // cut breaks every connection.
@@ -111,6 +140,7 @@ func TestClientsResume(t *testing.T) {
 					done <- outcome{string(out), err}
 				}()
 				testenv.Poll(t, "the command runs", func() bool { return strings.Contains(run("cat "+file), "ran") })
+				testenv.Poll(t, "the client can resume the call", w.resumable)
 				w.cut()
 				run("touch " + file + ".gate")
 				if got := <-done; got.err != nil || !strings.Contains(got.out, "runs: 1") {
