@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,7 +32,7 @@ func TestKilledWhileItOpensOwners(t *testing.T) {
 			}
 		}
 	}
-	for range 40 {
+	for range 100 {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestKilledWhileItOpensOwners$")
 		cmd.Env = []string{"OPEN_OWNERS=1"}
 		out, err := cmd.StdoutPipe()
@@ -41,11 +42,10 @@ func TestKilledWhileItOpensOwners(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := out.Read(make([]byte, 1)); n != 1 {
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(rand.N(3 * time.Millisecond))
-		cmd.Process.Kill()
+		time.AfterFunc(rand.N(3*time.Millisecond), func() { cmd.Process.Kill() }) // anywhere
 		cmd.Wait()
 	}
 	own, err := os.Readlink("/proc/self/exe")
