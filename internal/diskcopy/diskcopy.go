@@ -35,8 +35,8 @@ type Disk struct {
 // maxTick bounds the wait for a clock that was set back.
 const maxTick = time.Second
 
-// tick returns the next time of the clock that filesystems use: what was changed before has an earlier one. Some filesystems also use the finer
-// clock, of which this one lags behind.
+// tick returns the next time of the clock that filesystems use: what was changed before has an earlier one. This clock lags behind
+// the finer one, which some filesystems use as well: so it must first catch up with that.
 func tick() (time.Time, error) {
 	var fine, now unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_REALTIME, &fine)
