@@ -3,13 +3,18 @@ package dist
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,34 +49,56 @@ func TestArm64ProgramsServe(t *testing.T) {
 			t.Errorf("%s version: got %v: %s, want linux/arm64", name, err, out)
 		}
 	}
+	for attempt := 1; ; attempt++ {
+		err := serve(t, start, home)
+		if errors.Is(err, errFork) && attempt < 6 {
+			t.Log(err)
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+}
+
+// errFork says that the emulator hangs, not the program that it runs. Up to version 7.2 it copies a process while other threads hold locks of its own,
+// which nobody releases in the copy: about one in ten of our servers cannot start a program.
+var errFork = errors.New("the emulator hangs in a process that it has copied")
+
+// serve runs a server, and uses it.
+func serve(t *testing.T, start func(name string, args ...string) *exec.Cmd, home string) (err error) {
 	socket := filepath.Join(home, "aio.sock")
 	var log bytes.Buffer
 	server := start("aio", "serve", "--listen", "unix:"+socket)
 	server.Stdout, server.Stderr = &log, &log
+	server.WaitDelay = time.Second
 	if err := server.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer func() {
-		server.Process.Signal(os.Interrupt)
-		if err := server.Wait(); err != nil || t.Failed() {
-			t.Errorf("aio serve: %v: %s", err, &log)
+		if stuck := copies(server); err != nil && len(stuck) > 0 {
+			for _, pid := range append(stuck, server.Process.Pid) {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			server.Wait()
+			err = fmt.Errorf("%w: %w", errFork, err)
+			return
+		}
+		if err == nil && !t.Failed() {
+			server.Process.Signal(os.Interrupt)
+			late := time.AfterFunc(time.Minute, func() { server.Process.Kill() })
+			defer late.Stop()
+		} else {
+			server.Process.Kill()
+		}
+		if end := server.Wait(); err != nil || end != nil {
+			err = fmt.Errorf("%v; aio serve: %v: %s", err, end, &log)
 		}
 	}()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
-	post := func(path, body, want string) {
-		t.Helper()
-		resp, err := client.Post("http://aio"+path, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		var out bytes.Buffer
-		if _, err := out.ReadFrom(resp.Body); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(out.String(), want) {
-			t.Errorf("%s: got %s, %v, %s, want %s", path, resp.Status, err, &out, want)
-		}
-	}
 	testenv.Poll(t, "the server is ready", func() bool {
 		resp, err := client.Get("http://aio/readyz")
 		if err != nil {
@@ -81,8 +108,41 @@ func TestArm64ProgramsServe(t *testing.T) {
 		return resp.StatusCode == http.StatusOK
 	})
 	file := filepath.Join(home, "file.txt")
-	post("/v1/file/write", `{"file": "`+file+`", "content": "kept"}`, `"bytes_written":4`)
-	post("/v1/file/read", `{"file": "`+file+`"}`, `"content":"kept"`)
-	post("/v1/bash/exec", `{"command": "echo $((6 * 7))"}`, `"stdout":"42\n"`)
-	post("/v1/shell/exec", `{"command": "echo in a terminal"}`, `"exit_code":0`)
+	for _, call := range []struct{ path, body, want string }{
+		{"/v1/file/write", `{"file": "` + file + `", "content": "kept"}`, `"bytes_written":4`},
+		{"/v1/file/read", `{"file": "` + file + `"}`, `"content":"kept"`},
+		{"/v1/bash/exec", `{"command": "echo $((6 * 7))"}`, `"stdout":"42\n"`},
+		{"/v1/shell/exec", `{"command": "echo in a terminal"}`, `"exit_code":0`},
+	} {
+		resp, err := client.Post("http://aio"+call.path, "application/json", strings.NewReader(call.body))
+		if err != nil {
+			return err
+		}
+		out, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(out, []byte(call.want)) {
+			return fmt.Errorf("%s: got %s, %v, %s, want %s", call.path, resp.Status, err, out, call.want)
+		}
+	}
+	return nil
+}
+
+// copies returns the processes that the server has started and that run no program of their own: they are still the emulator.
+func copies(server *exec.Cmd) (pids []int) {
+	own := fmt.Sprintf("/proc/%d", server.Process.Pid)
+	program, err := os.Readlink(own + "/exe")
+	if err != nil || runtime.GOARCH == "arm64" {
+		return nil
+	}
+	lists, _ := filepath.Glob(own + "/task/*/children")
+	for _, path := range lists {
+		list, _ := os.ReadFile(path)
+		for _, word := range strings.Fields(string(list)) {
+			pid, err := strconv.Atoi(word)
+			if now, _ := os.Readlink("/proc/" + word + "/exe"); err == nil && now == program {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }

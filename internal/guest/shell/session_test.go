@@ -223,6 +223,23 @@ func TestStartupFiles(t *testing.T) {
 	}
 }
 
+// What keeps a command from the shell is said, whatever it is.
+func TestCommandNotPassed(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	run(t, s, "a", "true")
+	ss, err := s.find("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(ss.terminal.path+".cmd", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
+	wantError(t, err, op.Unavailable, "pass the command to the shell")
+	wantOutput(t, s, "a", "echo works again", "works again")
+}
+
 func TestNoShell(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Shell = "/nosuch/bash" })

@@ -122,6 +122,9 @@ func (t *terminal) submitError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return canceled(ctx)
 	}
+	if _, ok := op.AsError(err); ok {
+		return err
+	}
 	return op.Errorf(op.Unavailable, "the shell of session %q did not show its prompt within %v; look with shell_view, or end it with shell_kill or DELETE /v1/shell/sessions/{id}", t.ss.ID, takeLimit)
 }
 
@@ -140,7 +143,7 @@ func (t *terminal) waitForPrompt(ctx context.Context) error {
 			// Someone typed an incomplete command, which would swallow ours. The
 			// shell may miss the interrupt while they keep typing.
 			interrupted = time.Now()
-			if err := t.interrupt(time.Second); err != nil {
+			if err := t.interrupt(readLimit); err != nil {
 				return err
 			}
 			again = interruptPause
@@ -213,7 +216,7 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	if err := os.WriteFile(t.path+".cmd", encodeCommand(key, c), 0o600); err != nil {
 		return false, op.Errorf(op.Unavailable, "pass the command to the shell: %w", err)
 	}
-	if err := t.typeKeys(keys, time.Second); err != nil {
+	if err := t.typeKeys(keys, readLimit); err != nil {
 		return false, err
 	}
 	// From here on the command may run, even if the caller goes away.
