@@ -71,12 +71,12 @@ func testRealReplicas(k *real) {
 	})
 	l.more("with two replicas")
 	for turn, pod := range pods.Items {
-		l.kill(func() { k.killHub(pod.Metadata.UID) })
+		k.killHub(l, pod.Metadata.UID)
 		l.more("after a replica was killed")
 		k.awaitPair(func(ready, restarts int) bool { return ready == 2 && restarts == turn+1 })
 		l.more("with two replicas again")
 	}
-	l.finish(2)
+	l.finish()
 	last := connect()
 	defer last.Close()
 	if err := last.Delete(k.t.Context(), "a"); err != nil {
@@ -136,8 +136,8 @@ func (k *real) awaitPair(ok func(ready, restarts int) bool) (pods hubPods) {
 	return pods
 }
 
-// killHub kills the hub of a Pod with kill -9, and returns when it is dead.
-func (k *real) killHub(uid string) {
+// killHub kills the hub of a Pod with kill -9.
+func (k *real) killHub(l *load, uid string) {
 	k.t.Helper()
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	for _, path := range groups {
@@ -147,16 +147,18 @@ func (k *real) killHub(uid string) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL)
-		}
 		if err != nil {
-			k.t.Error(err)
+			k.t.Fatal(err)
 		}
-		k.Await(k.t, "the hub is dead", func() bool {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			// Its sockets are open until the last of its threads has ended.
-			return err != nil || bytes.Contains(status, []byte("\nState:\tZ")) && bytes.Contains(status, []byte("\nThreads:\t1\n"))
+		l.kill(func() {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				k.t.Error(err)
+			}
+			k.Await(k.t, "the hub is dead", func() bool {
+				status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+				// Its sockets are open until the last of its threads has ended.
+				return err != nil || bytes.Contains(status, []byte("\nState:\tZ")) && bytes.Contains(status, []byte("\nThreads:\t1\n"))
+			})
 		})
 		return
 	}

@@ -103,7 +103,7 @@ func testReplicas(t *testing.T) {
 		dead.Store(-1)
 		l.more("with two replicas again")
 	}
-	l.finish(2)
+	l.finish()
 	if err := r.hubs[0].Delete(t.Context(), "a"); err != nil {
 		t.Error(err)
 	}
@@ -112,13 +112,15 @@ func testReplicas(t *testing.T) {
 	}
 }
 
-// load is requests from several clients at once, while replicas are killed.
+// load is requests from several clients at once, while replicas are killed. A replica that dies takes with it the connections that it serves
+// and, since the kernel closes its listener among the others, those that come before it is dead. What a client loses is the connection:
+// no hub that lives answers with an error.
 type load struct {
-	t                     *testing.T
-	done, failed, refused atomic.Int64
-	kills                 atomic.Int64 // odd while a replica is being killed
-	stop                  chan struct{}
-	work                  sync.WaitGroup
+	t                  *testing.T
+	done, cut, refused atomic.Int64
+	kills              atomic.Int64 // odd while a replica is being killed
+	stop               chan struct{}
+	work               sync.WaitGroup
 }
 
 // loadWorkers is how many requests are under way at the same time.
@@ -137,13 +139,16 @@ func startLoad(t *testing.T, try func(n int) (string, error)) *load {
 				}
 				before := l.kills.Load()
 				got, err := try(n)
+				_, answered := errors.AsType[*client.Error](err)
 				switch {
 				case err == nil && got == "hello\n":
 					l.done.Add(1)
+				case err == nil || answered:
+					t.Errorf("got %q, %v, want hello, or a lost connection", got, err)
 				case errors.Is(err, syscall.ECONNREFUSED): // nobody got the request: the Service sends there a moment too long
 					l.refused.Add(1)
 				case before%2 == 1 || before != l.kills.Load():
-					l.failed.Add(1) // it was under way when a replica was killed
+					l.cut.Add(1) // it was under way at a replica that was killed, or waited for it to accept
 				default:
 					t.Errorf("got %q, %v, though nothing was killed", got, err)
 				}
@@ -153,7 +158,7 @@ func startLoad(t *testing.T, try func(n int) (string, error)) *load {
 	return l
 }
 
-// kill calls kill, which ends a replica. Requests that are under way may fail.
+// kill calls kill, which ends a replica and returns when it is dead. Requests that are under way may fail.
 func (l *load) kill(kill func()) {
 	l.kills.Add(1)
 	kill()
@@ -167,13 +172,10 @@ func (l *load) more(what string) {
 	testenv.Poll(l.t, "requests succeed "+what, func() bool { return l.done.Load() >= want })
 }
 
-// finish ends the load, and fails if more was cut than each kill can have cut.
-func (l *load) finish(kills int64) {
+// finish ends the load.
+func (l *load) finish() {
 	l.t.Helper()
 	close(l.stop)
 	l.work.Wait()
-	if n := l.failed.Load(); n > kills*loadWorkers {
-		l.t.Errorf("%d requests failed, want at most the %d that were under way at %d kills", n, kills*loadWorkers, kills)
-	}
-	l.t.Logf("%d requests, of which %d were cut; %d connections were refused", l.done.Load(), l.failed.Load(), l.refused.Load())
+	l.t.Logf("%d requests, of which %d were cut; %d connections were refused", l.done.Load(), l.cut.Load(), l.refused.Load())
 }
