@@ -79,6 +79,15 @@ await lab("DELETE", `kernels/${id}`);
 check(!("third" in (await api("GET", "/v1/jupyter/sessions")).sessions), "the API still has a session that the lab has shut down");
 await api("DELETE", "/v1/jupyter/sessions/agent");
 await until("the lab drops the kernel", async () => !(await lab("GET", "sessions")).some((s) => s.name === "agent"));
+// Who deletes sessions while the lab gets to know them is not told of them again.
+const brief = Array.from({ length: 4 }, (_, i) => `brief ${i}`);
+for (let round = 0; round < 3; round++) {
+  await Promise.all(brief.map((session_id) => api("POST", "/v1/jupyter/sessions/create", { session_id })));
+  await Promise.all([lab("GET", "kernels"), lab("GET", "sessions"), ...brief.map((name) => api("DELETE", `/v1/jupyter/sessions/${encodeURIComponent(name)}`))]);
+  const back = Object.keys((await api("GET", "/v1/jupyter/sessions")).sessions).filter((name) => brief.includes(name));
+  check(back.length === 0, `deleted sessions are there again: ${back}`);
+  check(!(await lab("GET", "sessions")).some((s) => brief.includes(s.name)), "the lab has sessions that were deleted");
+}
 console.log("ok both ways");
 
 const hub = caller(`${guarded}/sandbox/a`, { "X-API-Key": key });

@@ -76,6 +76,7 @@ class Listing:
 
 listing = Listing()
 names = {}  # of sessions by kernel ID
+adopting = set()  # kernels that others have made, while the lab gets to know them
 
 
 class Provisioner(KernelProvisionerBase):
@@ -93,8 +94,11 @@ class Provisioner(KernelProvisionerBase):
 
     async def launch_kernel(self, cmd, **kwargs):
         name = names[self.kernel_id]
-        await ask("POST", "/v1/jupyter/sessions/create", {"session_id": name, "kernel_name": self.parent.kernel_name, "cwd": kwargs.get("cwd")})
-        self.session = (await listing.get())[name]
+        if self.kernel_id not in adopting:  # else it would come back if somebody has deleted it meanwhile
+            await ask("POST", "/v1/jupyter/sessions/create", {"session_id": name, "kernel_name": self.parent.kernel_name, "cwd": kwargs.get("cwd")})
+        self.session = (await listing.get()).get(name)
+        if self.session is None:
+            raise web.HTTPError(404, f"session {name} was deleted")
         with open(self.session["connection_file"], encoding="utf-8") as file:
             self.connection_info = json.load(file)
         self.connection_info["key"] = self.connection_info["key"].encode()
@@ -200,8 +204,14 @@ class Kernels(AsyncMappingKernelManager):
                 kernel_id = id_of(name)
                 if kernel_id not in names and session["state"] != "stopped":
                     names[kernel_id] = name
-                    self.found.add(kernel_id)
-                    await self.start_kernel(kernel_id=kernel_id, kernel_name=session["kernel_name"])
+                    adopting.add(kernel_id)
+                    try:
+                        await self.start_kernel(kernel_id=kernel_id, kernel_name=session["kernel_name"])
+                        self.found.add(kernel_id)
+                    except (web.HTTPError, OSError) as error:  # it went away meanwhile; if it did not, the next list has it
+                        self.log.info("Session %s is not taken over: %s", name, error)
+                    finally:
+                        adopting.discard(kernel_id)
 
     async def list_kernels(self):
         await self.adopt()
