@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -220,21 +221,28 @@ const (
 
 // endCommand ends a command and returns when it has ended; the reason becomes its
 // status. The signals go to the foreground group one after the other, the last one
-// repeatedly; a shell that does not return to its prompt is killed.
+// repeatedly; a shell that does not return to its prompt is killed. Then what is left of the groups is killed.
 func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signal) {
 	t.ss.mu.Lock()
 	if c.reason == "" {
 		c.reason = reason
 	}
 	t.ss.mu.Unlock()
+	var groups []int // that were signaled and may have a rest, also when the shell has gone on to something else
+	defer func() {
+		for _, group := range groups {
+			killGroup(group)
+		}
+	}()
 	for i := range (len(signals) + 2) * repeats {
-		group := t.sendSignals(signals[min(i/repeats, len(signals)-1)])
+		groups = slices.DeleteFunc(groups, func(group int) bool { return syscall.Kill(-group, 0) != nil })
+		if group := t.sendSignals(signals[min(i/repeats, len(signals)-1)]); group != 0 && !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
 		select {
 		case <-c.done:
-			killGroup(group)
 			return
 		case <-t.done:
-			killGroup(group)
 			return
 		case <-time.After(step):
 		}

@@ -86,6 +86,7 @@ func TestHardTimeout(t *testing.T) {
 		"program":      {"sh -c 'sleep 300 & echo $!; sleep 300'; echo not reached", false},
 		"deaf":         {`sh -c 'trap "" TERM INT; sleep 300 & echo $!; while :; do sleep 1; done'`, false},
 		"deaf child":   {`sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'`, false},
+		"slow shell":   {`trap : INT; sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'; end=$((${EPOCHREALTIME/./} + 300000)); while ((${EPOCHREALTIME/./} < end)); do :; done; false`, false},
 		"loop":         {"for i in 1 2 3; do sh -c 'echo $$; exec sleep 300'; done", false},
 		"in a shell":   {"echo 999999999; while :; do :; done", false},
 		"nobody waits": {"sh -c 'echo $$; exec sleep 300'", true},
