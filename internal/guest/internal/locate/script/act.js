@@ -75,15 +75,31 @@ const scrolls = [{block: 'center', inline: 'center'}, {block: 'end', inline: 'en
 
 const sameBox = (a, b) => a.left === b.left && a.top === b.top && a.width === b.width && a.height === b.height;
 
-// isAboutToMove reports whether an animation will move el, or an element around it, in the next frame, although both rest now:
-// it waits for its first frame, or the frames are far apart. One that never ends says nothing.
-function isAboutToMove(el) {
-  const late = undrawnSince && performance.now() - undrawnSince < maxUndrawn;
-  const moves = (a) => a.playState === 'running' && (a.pending || late && a.effect && a.effect.getComputedTiming().endTime !== Infinity);
+// colours are what an animation can change without moving anything; keyframes have entries of their own besides.
+const colours = /^(opacity|visibility|filter|.*[cC]olor|background.*|.*[sS]hadow|fill.*|stroke.*|offset|computedOffset|easing|composite)$/;
+
+// movers are the animations that move el, or an element around it.
+function movers(el) {
+  const moves = (a) => a.playState === 'running' && a.effect && a.effect.getKeyframes().some((frame) => Object.keys(frame).some((name) => !colours.test(name)));
+  const found = [];
   for (let at = el; at; at = parentOf(at)) {
-    if (at.getAnimations && at.getAnimations().some(moves)) return true;
+    if (at.getAnimations) found.push(...at.getAnimations().filter(moves));
   }
-  return false;
+  return found;
+}
+
+// rests reports whether el keeps its place. An animation may not show it yet: it waits for its first frame, or frames are far apart;
+// and one that turns back has the same place twice.
+async function rests(el) {
+  const before = el.getBoundingClientRect();
+  const moved = () => !sameBox(before, el.getBoundingClientRect()) || undrawnSince && performance.now() - undrawnSince < maxUndrawn && movers(el).length;
+  await nextFrame();
+  if (moved()) return false;
+  const now = movers(el);
+  if (!now.length) return true;
+  if (now.some((a) => a.pending)) return false;
+  await nextFrame();
+  return !moved();
 }
 
 // judge checks one element once. It returns null if the action can begin, else why not.
@@ -93,11 +109,9 @@ async function judge(el, spec, round) {
   if (!el.isConnected) return no('not attached to the document');
   if (need.has('visible') && !isVisible(el)) return no('not visible');
   if (need.has('stable')) {
-    let before = el.getBoundingClientRect();
-    await nextFrame();
-    const now = el.getBoundingClientRect();
+    const still = await rests(el);
     if (!el.isConnected) return no('not attached to the document');
-    if (!sameBox(before, now) || isAboutToMove(el)) return no('not stable: it moves or changes its size');
+    if (!still) return no('not stable: it moves or changes its size');
   }
   if (need.has('enabled') && isDisabled(el)) return no('not enabled');
   if (need.has('editable') && isReadOnly(el)) return no('not editable: it is read-only');
@@ -105,11 +119,7 @@ async function judge(el, spec, round) {
   let point = pointOf(el);
   if (round || !point || !inView(el)) {
     el.scrollIntoView({...scrolls[round % scrolls.length], behavior: 'instant'});
-    if (need.has('stable')) {
-      let was = el.getBoundingClientRect();
-      await nextFrame();
-      if (!sameBox(was, el.getBoundingClientRect())) return no('not stable: it moves or changes its size');
-    }
+    if (need.has('stable') && !await rests(el)) return no('not stable: it moves or changes its size');
     point = pointOf(el);
   }
   if (!point) return no('outside of the viewport, and cannot be scrolled into it');
