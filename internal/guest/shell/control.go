@@ -276,7 +276,7 @@ func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
 // killGroup kills the rest of a group whose leader has exited. The ID cannot be reused
 // as long as every check finds the group.
 func killGroup(group int) {
-	for deadline := time.Now().Add(step); group != 0 && syscall.Kill(-group, 0) == nil; {
+	for deadline := time.Now().Add(step); syscall.Kill(-group, 0) == nil; {
 		if time.Now().After(deadline) {
 			syscall.Kill(-group, syscall.SIGKILL)
 			return
