@@ -20,6 +20,9 @@ export async function close() {
   await (await browser)?.close();
 }
 
+// gone is what noVNC says of a connection that the page has given up, when its pictures are drawn or its end comes in late.
+const gone = /Got data while disconnected|Disconnection timed out|when already disconnected/;
+
 // withPage shows a page to a story. ignore is what it may complain of.
 export async function withPage(story, { ignore, ...options } = {}) {
   const context = await (await launch()).newContext({ viewport: { width: 1000, height: 640 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
@@ -28,7 +31,7 @@ export async function withPage(story, { ignore, ...options } = {}) {
     const page = await context.newPage();
     const problems = [];
     page.on("pageerror", (error) => problems.push(String(error)));
-    page.on("console", (message) => { if (message.type() === "error" && !/WebSocket|ERR_/.test(message.text()) && !message.location().url.endsWith("/favicon.ico")) problems.push(`${message.text()} ${message.location().url}`); });
+    page.on("console", (message) => { if (message.type() === "error" && !/WebSocket|ERR_/.test(message.text()) && !gone.test(message.text()) && !message.location().url.endsWith("/favicon.ico")) problems.push(`${message.text()} ${message.location().url}`); });
     await story(page, context);
     if (ignore) problems.splice(0, Infinity, ...problems.filter((problem) => !ignore.test(problem)));
     check(problems.length === 0, `the page complained: ${problems.join("; ")}`);
