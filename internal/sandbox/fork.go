@@ -8,7 +8,7 @@ import (
 )
 
 // forksAtOnce is how many forks are created at the same time.
-const forksAtOnce = 4
+const forksAtOnce = 8
 
 // CheckForks returns ErrInvalid for a number of forks that nobody may ask for.
 func CheckForks(specs []Spec) error {
@@ -51,8 +51,11 @@ func CreateForks(ctx context.Context, specs []Spec, create func(context.Context,
 		return forks, nil
 	}
 	for i, made := range done {
-		if made {
-			err = errors.Join(err, remove(context.WithoutCancel(ctx), forks[i].ID))
+		if !made {
+			continue
+		}
+		if failed := remove(context.WithoutCancel(ctx), forks[i].ID); failed != nil && !errors.Is(failed, ErrNotFound) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return nil, err

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -233,13 +232,10 @@ func (p *Provider) Rollback(ctx context.Context, id, name string) error {
 	return p.start(ctx, row, nil)
 }
 
-// forksAtOnce is how many forks are started at the same time.
-const forksAtOnce = 4
-
 // Fork implements sandbox.Forker.
 func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sandbox.Sandbox, error) {
-	if len(specs) < 1 || len(specs) > sandbox.MaxForks {
-		return nil, fmt.Errorf("%w: %d forks; ask for 1 to %d", sandbox.ErrInvalid, len(specs), sandbox.MaxForks)
+	if err := sandbox.CheckForks(specs); err != nil {
+		return nil, err
 	}
 	src, specs, err := p.copyDisk(ctx, id, specs)
 	if err != nil {
@@ -252,37 +248,12 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 		return nil, err
 	}
 	defer done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	made, errs := make([]sandbox.Sandbox, len(specs)), make([]error, len(specs))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, forksAtOnce)
-	for i, spec := range specs {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			made[i], errs[i] = p.create(ctx, spec, func(ctx context.Context) (source, error) {
-				if err := context.Cause(ctx); err != nil {
-					return source{}, err
-				}
-				p.images.pin(src.Image)
-				return src, nil
-			})
-			if errs[i] != nil {
-				cancel(errs[i])
-			}
+	return sandbox.CreateForks(ctx, specs, func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		return p.create(ctx, spec, func(context.Context) (source, error) {
+			p.images.pin(src.Image)
+			return src, nil
 		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		for i := range made {
-			if errs[i] == nil {
-				err = errors.Join(err, p.Delete(context.WithoutCancel(ctx), made[i].ID))
-			}
-		}
-		return nil, err
-	}
-	return made, nil
+	}, p.Delete)
 }
 
 // copyDisk commits the disk of a sandbox, and completes the specs of its forks.

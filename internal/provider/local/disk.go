@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
@@ -104,8 +103,8 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 		return nil, err
 	}
 	defer done()
-	if len(specs) < 1 || len(specs) > sandbox.MaxForks {
-		return nil, fmt.Errorf("%w: %d forks; ask for 1 to %d", sandbox.ErrInvalid, len(specs), sandbox.MaxForks)
+	if err := sandbox.CheckForks(specs); err != nil {
+		return nil, err
 	}
 	held, err := p.runner.Hold(ctx, id)
 	if err != nil {
@@ -126,47 +125,9 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 		return nil, err
 	}
 	defer p.disks.Release(d)
-	return p.createAll(ctx, specs, d)
-}
-
-// forksAtOnce is how many forks are started at the same time.
-const forksAtOnce = 8
-
-// createAll creates sandboxes that start from one disk: all or none.
-func (p *Provider) createAll(ctx context.Context, specs []sandbox.Spec, d disk.Disk) ([]sandbox.Sandbox, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	created := make([]sandbox.Sandbox, len(specs))
-	slots := make(chan struct{}, forksAtOnce)
-	var wg sync.WaitGroup
-	for i, spec := range specs {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if ctx.Err() != nil {
-				return
-			}
-			sb, err := p.runner.Create(ctx, spec, d)
-			if err != nil {
-				cancel(err)
-				return
-			}
-			created[i] = sb
-		})
-	}
-	wg.Wait()
-	if ctx.Err() == nil {
-		return created, nil
-	}
-	err := context.Cause(ctx)
-	for _, sb := range created {
-		if sb.ID != "" {
-			if failed := p.runner.Delete(context.WithoutCancel(ctx), sb.ID); failed != nil && !errors.Is(failed, sandbox.ErrNotFound) {
-				err = errors.Join(err, failed)
-			}
-		}
-	}
-	return nil, err
+	return sandbox.CreateForks(ctx, specs, func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		return p.runner.Create(ctx, spec, d)
+	}, p.runner.Delete)
 }
 
 // Diff implements sandbox.Differ.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,8 +125,8 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 		return nil, err
 	}
 	defer done()
-	if len(specs) < 1 || len(specs) > sandbox.MaxForks {
-		return nil, fmt.Errorf("%w: %d forks; ask for 1 to %d", sandbox.ErrInvalid, len(specs), sandbox.MaxForks)
+	if err := sandbox.CheckForks(specs); err != nil {
+		return nil, err
 	}
 	row, err := p.table.AcquireIdle(ctx, id)
 	if err != nil {
@@ -143,18 +142,9 @@ func (p *Provider) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([
 			return nil, err
 		}
 	}
-	made := []sandbox.Sandbox{}
-	for _, spec := range specs {
-		sb, err := p.create(ctx, spec, disk)
-		if err != nil {
-			for _, sb := range made {
-				err = errors.Join(err, p.Delete(ctx, sb.ID))
-			}
-			return nil, err
-		}
-		made = append(made, sb)
-	}
-	return made, nil
+	return sandbox.CreateForks(ctx, specs, func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+		return p.create(ctx, spec, disk)
+	}, p.Delete)
 }
 
 // Diff implements sandbox.Differ.
