@@ -191,15 +191,14 @@ func (w *world) within(limit time.Duration, ok func() bool) bool {
 
 // pods answers for all Pods: a tunnel for each, with the key of its Secret, and behind it one server.
 type pods struct {
-	w       *world
-	mu      sync.Mutex
-	hub     string                       // pin of the hub's key
-	keys    map[string]map[string][]byte // of Pods whose Secrets are known
-	news    *sync.Cond
-	names   map[string]string // name of the Pod with an address
-	ready   int
-	serving map[string]*feed // by name
-	inside  *feed
+	w                *world
+	mu               sync.Mutex
+	hub              string                       // pin of the hub's key
+	keys             map[string]map[string][]byte // of Pods whose Secrets are known
+	news             *sync.Cond
+	names, addresses map[string]string // of Pods, by the other
+	serving          map[string]*feed  // by name
+	inside           *feed
 }
 
 // feed is a listener that is given its connections.
@@ -230,7 +229,7 @@ func (f *feed) give(c net.Conn) {
 }
 
 func (p *pods) serve(w *world) {
-	p.w, p.names, p.serving, p.inside, p.news, p.keys = w, map[string]string{}, map[string]*feed{}, newFeed(), sync.NewCond(&p.mu), map[string]map[string][]byte{}
+	p.w, p.names, p.addresses, p.serving, p.inside, p.news, p.keys = w, map[string]string{}, map[string]string{}, map[string]*feed{}, newFeed(), sync.NewCond(&p.mu), map[string]map[string][]byte{}
 	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		rw.Header().Set("Content-Type", "application/json")
@@ -283,24 +282,37 @@ func (p *pods) watch(ctx context.Context) {
 					Status   struct{ PodIP string }
 				}
 			}
-			if events.Decode(&e) != nil || e.Type == "ERROR" {
+			if events.Decode(&e) != nil {
+				break
+			}
+			if e.Type == "ERROR" { // the API server no longer has what follows that version: begin again
+				p.mu.Lock()
+				clear(p.names)
+				clear(p.addresses)
+				p.mu.Unlock()
+				version = "0"
 				break
 			}
 			version = e.Object.Metadata.ResourceVersion
 			p.mu.Lock()
 			if ip := e.Object.Status.PodIP; ip != "" && e.Type != "BOOKMARK" {
-				switch name := e.Object.Metadata.Name; {
-				case e.Type != "DELETED":
-					p.names[ip] = name
-				case p.names[ip] == name: // else it is another's by now
-					delete(p.names, ip)
-				}
+				p.move(e.Object.Metadata.Name, ip, e.Type == "DELETED")
 			}
-			p.ready = len(p.names)
 			p.news.Broadcast()
 			p.mu.Unlock()
 		}
 		resp.Body.Close()
+	}
+}
+
+// move notes the address of a Pod: kwok sometimes gives one a second, and takes the first back.
+func (p *pods) move(name, ip string, gone bool) {
+	if old := p.addresses[name]; p.names[old] == name { // else it is another's by now
+		delete(p.names, old)
+	}
+	delete(p.addresses, name)
+	if !gone {
+		p.names[ip], p.addresses[name] = name, ip
 	}
 }
 
@@ -321,7 +333,7 @@ func (p *pods) known(names []string, other string) {
 func (p *pods) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ready
+	return len(p.addresses)
 }
 
 // accept gives a connection to the tunnel of the Pod that it was meant for.
