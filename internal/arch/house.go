@@ -143,9 +143,10 @@ provider/local/internal/record:
 provider/local/internal/tree: sandbox
 provider/docker: atomicfile container isolate sandbox
 provider/kubernetes/internal/access:
+provider/kubernetes/internal/api: provider/kubernetes/internal/access
 provider/kubernetes/internal/bucket:
 provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket sandbox
-provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/archive provider/kubernetes/internal/bucket sandbox tunnel
+provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket sandbox tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox

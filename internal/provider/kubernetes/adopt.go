@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -16,24 +17,24 @@ const adoptAtOnce = 16
 // adopt finds the sandboxes of a namespace and removes what is unfinished. It returns the
 // version of the Pods that it has seen.
 func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
-	kept, _, err := listAll[secret](ctx, place, secrets, p.selector(kindSandbox))
+	kept, _, err := api.ListAll[secret](ctx, place, secrets, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list Secrets: %w", err)
 	}
-	running, version, err := listAll[podState](ctx, place, pods, p.selector(kindSandbox))
+	running, version, err := api.ListAll[podState](ctx, place, pods, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list Pods: %w", err)
 	}
-	homes, _, err := listAll[claim](ctx, place, claims, p.selector(kindSandbox))
+	homes, _, err := api.ListAll[claim](ctx, place, claims, p.selector(kindSandbox))
 	if err != nil {
 		return "", fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}
-	p.runner.pods.replaceAll(place.namespace, running, 0)
+	p.runner.pods.replaceAll(place.Namespace, running, 0)
 	// Removals wait for Pods to end, which the watch tells.
 	life, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		place.watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
+		place.Watch(life, pods, p.selector(kindSandbox), version, func(kind string, o json.RawMessage) error {
 			var st podState
 			if err := json.Unmarshal(o, &st); err == nil && kind == "DELETED" {
 				p.runner.pods.drop(st.Metadata.Name)
@@ -64,7 +65,7 @@ func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
 	}
 	for _, c := range homes {
 		if _, known := current[c.Metadata.Labels[labelID]]; !known {
-			work.Go(func() error { return place.remove(ctx, claims, c.Metadata.Name, -1) })
+			work.Go(func() error { return place.Remove(ctx, claims, c.Metadata.Name, -1) })
 		}
 	}
 	return version, work.Wait()

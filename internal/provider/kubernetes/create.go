@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -89,11 +90,11 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box]) error {
 	if err := p.runner.connect(b); err != nil {
 		return err
 	}
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
 	// From here on, whoever finds the Secret knows that it is to be removed.
 	var got secret
-	if err := b.api.create(call, secrets, fresh, &got); err != nil {
+	if err := b.api.Create(call, secrets, fresh, &got); err != nil {
 		return fmt.Errorf("create the record of the sandbox: %w", explain(err))
 	}
 	b.remember(got)
@@ -106,11 +107,11 @@ func (p *Provider) build(ctx context.Context, row *sandbox.Row[*box]) error {
 // explain turns a refusal of the API server into an error that the caller can act on.
 func explain(err error) error {
 	switch {
-	case hasCode(err, http.StatusForbidden) && strings.Contains(err.Error(), "exceeded quota"):
+	case api.HasCode(err, http.StatusForbidden) && strings.Contains(err.Error(), "exceeded quota"):
 		return fmt.Errorf("%w: %w", sandbox.ErrExhausted, err)
-	case hasCode(err, http.StatusForbidden) && boundedByRange(err):
+	case api.HasCode(err, http.StatusForbidden) && boundedByRange(err):
 		return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
-	case hasCode(err, http.StatusUnprocessableEntity), hasCode(err, http.StatusBadRequest):
+	case api.HasCode(err, http.StatusUnprocessableEntity), api.HasCode(err, http.StatusBadRequest):
 		return fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 	}
 	return err
@@ -168,10 +169,10 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []s
 }
 
 func (r *runner) createPod(ctx context.Context, place *client, p pod) error {
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
 	var made podState
-	if err := place.create(call, pods, p, &made); err != nil {
+	if err := place.Create(call, pods, p, &made); err != nil {
 		return fmt.Errorf("create Pod: %w", explain(err))
 	}
 	r.pods.add(made)
@@ -226,9 +227,9 @@ func (r *runner) removeAll(ctx context.Context, b *box) error {
 			return fmt.Errorf("remove PersistentVolumeClaim: %w", err)
 		}
 	}
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
-	if err := b.api.remove(call, secrets, b.rec.Sandbox.ID, -1); err != nil {
+	if err := b.api.Remove(call, secrets, b.rec.Sandbox.ID, -1); err != nil {
 		return fmt.Errorf("remove the record of the sandbox: %w", err)
 	}
 	return nil
@@ -257,11 +258,11 @@ func (r *runner) endPod(ctx context.Context, place *client, name string, grace t
 	} else {
 		grace = max(grace, killGrace)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+confirmTime+callTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+confirmTime+api.CallTime)
 	defer cancel()
 	changed, forget := r.pods.watch(name)
 	defer forget()
-	if err := place.remove(ctx, pods, name, grace); err != nil {
+	if err := place.Remove(ctx, pods, name, grace); err != nil {
 		return fmt.Errorf("remove Pod: %w", err)
 	}
 	began, forced := time.Now(), false
@@ -277,14 +278,14 @@ func (r *runner) endPod(ctx context.Context, place *client, name string, grace t
 		case <-time.After(confirmTick):
 		}
 		var st podState
-		switch err := place.get(ctx, pods, name, &st); {
-		case isMissing(err):
+		switch err := place.Get(ctx, pods, name, &st); {
+		case api.IsMissing(err):
 			r.pods.drop(name)
 			return nil
 		case err == nil && !forced && time.Since(began) > grace+confirmTime:
 			r.cfg.Log.Warn("a node does not confirm the end of a Pod; removing it all the same", "pod", name)
 			forced = true
-			if err := place.remove(ctx, pods, name, 0); err != nil {
+			if err := place.Remove(ctx, pods, name, 0); err != nil {
 				return fmt.Errorf("remove Pod: %w", err)
 			}
 		}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
@@ -29,7 +31,8 @@ func (r *runner) dial(ctx context.Context, place *client, pod, ip string) (net.C
 	case pod == "":
 		return nil, errors.New("the sandbox has no Pod at the moment")
 	case r.cfg.Reach == ReachAPI:
-		return place.forward(ctx, pod, Port)
+		// Through the API server and the kubelet.
+		return place.Forward(ctx, place.Address(pods, []string{pod, "portforward"}, url.Values{"ports": {strconv.Itoa(Port)}}))
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
@@ -201,10 +204,10 @@ func (r *runner) look(ctx context.Context, place *client, name string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	var st podState
-	switch err := place.get(ctx, pods, name, &st); {
+	switch err := place.Get(ctx, pods, name, &st); {
 	case err == nil:
 		r.pods.put(st)
-	case isMissing(err):
+	case api.IsMissing(err):
 		r.pods.drop(name)
 	}
 }

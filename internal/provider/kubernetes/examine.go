@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -52,12 +53,12 @@ func Examine(ctx context.Context, cfg Config) (usable bool, list []Finding) {
 	if err := cfg.fill(); err != nil {
 		return false, []Finding{{false, err.Error(), "see docs/kubernetes.md"}}
 	}
-	api, err := connect(cfg.Access, cfg.Namespace)
+	c, err := api.Connect(cfg.Access, cfg.Namespace)
 	if err != nil {
 		return false, []Finding{{false, err.Error(), "see docs/kubernetes.md"}}
 	}
-	defer api.HTTP.CloseIdleConnections()
-	s := &session{cfg: cfg, client: api}
+	defer c.HTTP.CloseIdleConnections()
+	s := &session{cfg: cfg, client: c}
 	e := &examiner{session: s, runner: &runner{session: s, volumes: &volumes{session: s}}}
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
@@ -90,7 +91,7 @@ func (e *examiner) add(ok bool, fix, format string, args ...any) {
 
 // read gets what is not in a namespace.
 func (e *examiner) read(ctx context.Context, path string, out any) error {
-	_, err := e.client.do(ctx, call{method: http.MethodGet, url: e.client.Server.JoinPath(path).String()}, out)
+	_, err := e.client.Do(ctx, api.Call{Method: http.MethodGet, URL: e.client.Server.JoinPath(path).String()}, out)
 	return err
 }
 
@@ -100,7 +101,7 @@ func (e *examiner) post(ctx context.Context, address string, in, out any) error 
 	if err != nil {
 		return err
 	}
-	_, err = e.client.do(ctx, call{method: http.MethodPost, url: address, media: asJSON, body: body}, out)
+	_, err = e.client.Do(ctx, api.Call{Method: http.MethodPost, URL: address, Media: api.JSON, Body: body}, out)
 	return err
 }
 
@@ -110,7 +111,7 @@ func (e *examiner) reach(ctx context.Context) bool {
 		GitVersion string `json:"gitVersion"`
 	}
 	switch err := e.read(ctx, "version", &version); {
-	case hasCode(err, http.StatusUnauthorized):
+	case api.HasCode(err, http.StatusUnauthorized):
 		e.add(false, "use the token of a service account (kubectl create token) or a client certificate", "the API server %s does not accept the credentials: %v", e.cfg.Access.Server, err)
 	case err != nil:
 		e.add(false, "check the address in the kubeconfig, its certificate authority and the network", "the API server %s does not answer: %v", e.cfg.Access.Server, err)
@@ -124,12 +125,12 @@ func (e *examiner) reach(ctx context.Context) bool {
 // checkRights asks for every right that the hub uses.
 func (e *examiner) checkRights(ctx context.Context) bool {
 	missing, all := []string{}, 0
-	for _, r := range e.cfg.rights(e.place.namespace) {
+	for _, r := range e.cfg.rights(e.place.Namespace) {
 		for _, verb := range strings.Fields(r.verbs) {
 			all++
 			ok, err := e.may(ctx, verb, r)
 			if err != nil {
-				e.add(false, "check the API server's log", "cannot ask for the rights in namespace %q: %v", e.place.namespace, err)
+				e.add(false, "check the API server's log", "cannot ask for the rights in namespace %q: %v", e.place.Namespace, err)
 				return false
 			}
 			if !ok {
@@ -138,10 +139,10 @@ func (e *examiner) checkRights(ctx context.Context) bool {
 		}
 	}
 	if len(missing) > 0 {
-		e.add(false, "grant the role of deploy/kubernetes/install.yaml, and for a hub outside the cluster get and create on pods/portforward", "rights in namespace %q: %s", e.place.namespace, strings.Join(missing, ", "))
+		e.add(false, "grant the role of deploy/kubernetes/install.yaml, and for a hub outside the cluster get and create on pods/portforward", "rights in namespace %q: %s", e.place.Namespace, strings.Join(missing, ", "))
 		return false
 	}
-	e.add(true, "", "rights in namespace %q: all %d", e.place.namespace, all)
+	e.add(true, "", "rights in namespace %q: all %d", e.place.Namespace, all)
 	return true
 }
 
@@ -149,7 +150,7 @@ func (e *examiner) may(ctx context.Context, verb string, r right) (bool, error) 
 	resource, sub, _ := strings.Cut(r.resource, "/")
 	var review accessReview
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
-	review.Spec.Attributes = accessAttributes{Namespace: e.place.namespace, Verb: verb, Group: r.group, Resource: resource, Subresource: sub}
+	review.Spec.Attributes = accessAttributes{Namespace: e.place.Namespace, Verb: verb, Group: r.group, Resource: resource, Subresource: sub}
 	err := e.post(ctx, e.client.Server.JoinPath("apis/authorization.k8s.io/v1/selfsubjectaccessreviews").String(), review, &review)
 	return review.Status.Allowed, err
 }
@@ -157,17 +158,17 @@ func (e *examiner) may(ctx context.Context, verb string, r right) (bool, error) 
 // showLevel shows the Pod Security level of the namespace, if we may see it.
 func (e *examiner) showLevel(ctx context.Context) {
 	var ns object
-	err := e.read(ctx, "api/v1/namespaces/"+e.place.namespace, &ns)
+	err := e.read(ctx, "api/v1/namespaces/"+e.place.Namespace, &ns)
 	level := ns.Metadata.Labels["pod-security.kubernetes.io/enforce"]
 	switch {
-	case isMissing(err):
-		e.add(false, "kubectl create namespace "+e.place.namespace, "namespace %q does not exist", e.place.namespace)
+	case api.IsMissing(err):
+		e.add(false, "kubectl create namespace "+e.place.Namespace, "namespace %q does not exist", e.place.Namespace)
 	case err != nil:
 		return // the hub's role does not allow it
 	case level == "" || level == "privileged":
-		e.add(false, "kubectl label namespace "+e.place.namespace+" pod-security.kubernetes.io/enforce="+e.level(), "Pod Security level of namespace %q: none, so others who may create Pods there can have the node", e.place.namespace)
+		e.add(false, "kubectl label namespace "+e.place.Namespace+" pod-security.kubernetes.io/enforce="+e.level(), "Pod Security level of namespace %q: none, so others who may create Pods there can have the node", e.place.Namespace)
 	default:
-		e.add(true, "", "Pod Security level of namespace %q: %s", e.place.namespace, level)
+		e.add(true, "", "Pod Security level of namespace %q: %s", e.place.Namespace, level)
 	}
 }
 
@@ -187,17 +188,17 @@ func (e *examiner) tryPods(ctx context.Context) (ok bool) {
 		sb := sandbox.Sandbox{ID: "cove-doctor", Created: time.Now(), Spec: sandbox.Spec{Name: "cove-doctor", Image: "cove-doctor", Isolation: isolation}}
 		trial := e.runner.makePod(&box{rec: record{Sandbox: sb}})
 		trial.Metadata.OwnerReferences = nil
-		err := e.post(ctx, e.place.address(pods, nil, url.Values{"dryRun": {"All"}}), trial, nil)
+		err := e.post(ctx, e.place.Address(pods, nil, url.Values{"dryRun": {"All"}}), trial, nil)
 		switch {
 		case err == nil:
-			e.add(true, "", "namespace %q accepts sandboxes with isolation %s", e.place.namespace, isolation)
+			e.add(true, "", "namespace %q accepts sandboxes with isolation %s", e.place.Namespace, isolation)
 			continue
 		case strings.Contains(err.Error(), "violates PodSecurity"):
-			e.add(false, "kubectl label --overwrite namespace "+e.place.namespace+" pod-security.kubernetes.io/enforce="+e.level(), "namespace %q does not accept sandboxes with isolation %s: %v", e.place.namespace, isolation, err)
+			e.add(false, "kubectl label --overwrite namespace "+e.place.Namespace+" pod-security.kubernetes.io/enforce="+e.level(), "namespace %q does not accept sandboxes with isolation %s: %v", e.place.Namespace, isolation, err)
 		case strings.Contains(err.Error(), "RuntimeClass"):
 			e.add(false, "create the RuntimeClass, or remove it from kubernetes_runtime_class and kubernetes_runtime_classes", "isolation %s: %v", isolation, err)
 		default:
-			e.add(false, "", "namespace %q does not accept sandboxes with isolation %s: %v", e.place.namespace, isolation, err)
+			e.add(false, "", "namespace %q does not accept sandboxes with isolation %s: %v", e.place.Namespace, isolation, err)
 		}
 		ok = ok && i > 0 // the first is the default
 	}
@@ -207,7 +208,7 @@ func (e *examiner) tryPods(ctx context.Context) (ok bool) {
 // checkNodes shows which nodes can map users, if we may see nodes.
 func (e *examiner) checkNodes(ctx context.Context) {
 	const what, fix = "user namespaces (kubernetes_user_namespaces, hostUsers: false)", "requires Kubernetes 1.33 and containerd 2 or CRI-O on the nodes"
-	var nodes list[node]
+	var nodes api.List[node]
 	if err := e.read(ctx, "api/v1/nodes", &nodes); err != nil {
 		e.add(!e.cfg.UserNamespaces, "run cove doctor with a kubeconfig that may list nodes", "%s: cannot see the nodes", what)
 		return
@@ -225,7 +226,7 @@ func (e *examiner) checkNodes(ctx context.Context) {
 
 // listClasses shows what else the cluster has, if we may see it.
 func (e *examiner) listClasses(ctx context.Context) {
-	var classes list[object]
+	var classes api.List[object]
 	if err := e.read(ctx, "apis/node.k8s.io/v1/runtimeclasses", &classes); err == nil {
 		names := []string{}
 		for _, c := range classes.Items {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -128,23 +129,23 @@ func (c *podCache) tell(name string) {
 
 // follow keeps the table true to what the cluster says about a namespace, until ctx ends.
 func (p *Provider) follow(ctx context.Context, place *client, version string) {
-	pause := minRetry
+	pause := api.MinRetry
 	for ctx.Err() == nil {
 		began := time.Now()
 		var err error
 		if version == "" {
 			version, err = p.relist(ctx, place)
 		} else {
-			version, err = place.watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
+			version, err = place.Watch(ctx, pods, p.selector(kindSandbox), version, p.heed)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errExpired):
+		case errors.Is(err, api.ErrExpired):
 			version = ""
 			continue
-		case err == nil && time.Since(began) > minRetry: // the server ends a watch from time to time
-			pause = minRetry
+		case err == nil && time.Since(began) > api.MinRetry: // the server ends a watch from time to time
+			pause = api.MinRetry
 			continue
 		case err != nil:
 			p.cfg.Log.Warn("lost the connection to the API server; trying again", "error", err)
@@ -153,7 +154,7 @@ func (p *Provider) follow(ctx context.Context, place *client, version string) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, maxRetry)
+		pause = min(2*pause, api.MaxRetry)
 	}
 }
 
@@ -175,11 +176,11 @@ func (p *Provider) heed(kind string, object json.RawMessage) error {
 // relist begins anew after changes were missed.
 func (p *Provider) relist(ctx context.Context, place *client) (string, error) {
 	since := p.runner.pods.now()
-	all, version, err := listAll[podState](ctx, place, pods, p.selector(kindSandbox))
+	all, version, err := api.ListAll[podState](ctx, place, pods, p.selector(kindSandbox))
 	if err != nil {
 		return "", err
 	}
-	p.runner.pods.replaceAll(place.namespace, all, since)
+	p.runner.pods.replaceAll(place.Namespace, all, since)
 	boxes, err := p.table.List(sandbox.Filter{})
 	for _, sb := range boxes {
 		p.refreshLater(sb.ID)

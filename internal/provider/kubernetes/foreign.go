@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -28,32 +29,32 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 		return err
 	}
 	defer done()
-	c, version, pause := f.provider.client.in(namespace), "", minRetry
+	c, version, pause := f.provider.client.In(namespace), "", api.MinRetry
 	for ctx.Err() == nil {
 		began := time.Now()
 		if version == "" {
 			var all []json.RawMessage
-			if all, version, err = listAll[json.RawMessage](ctx, c, kind, ""); err == nil {
+			if all, version, err = api.ListAll[json.RawMessage](ctx, c, kind, ""); err == nil {
 				replace(all)
 			}
 		} else {
-			version, err = c.watch(ctx, kind, "", version, func(what string, object json.RawMessage) error {
+			version, err = c.Watch(ctx, kind, "", version, func(what string, object json.RawMessage) error {
 				change(what == "DELETED", object)
 				return nil
 			})
 		}
-		var refusal *Error
+		var refusal *api.Error
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, errExpired):
+		case errors.Is(err, api.ErrExpired):
 			version = ""
 			continue
-		case isMissing(err):
+		case api.IsMissing(err):
 			return fmt.Errorf("%w: %s", sandbox.ErrNotFound, kind)
-		case errors.As(err, &refusal) && !worthRetrying(err):
+		case errors.As(err, &refusal) && !api.WorthRetrying(err):
 			return err
-		case err == nil && time.Since(began) > minRetry: // the server ends a watch from time to time
-			pause = minRetry
+		case err == nil && time.Since(began) > api.MinRetry: // the server ends a watch from time to time
+			pause = api.MinRetry
 			continue
 		case err != nil:
 			f.provider.cfg.Log.Warn("lost the connection to the API server; trying again", "kind", kind, "error", err)
@@ -62,7 +63,7 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, maxRetry)
+		pause = min(2*pause, api.MaxRetry)
 	}
 	return context.Cause(ctx)
 }
@@ -72,7 +73,7 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 func (f *Foreign) SetStatus(ctx context.Context, kind, namespace, name, uid string, status any) error {
 	return f.do(ctx, func(ctx context.Context) error {
 		in := map[string]any{"metadata": map[string]any{"uid": uid}, "status": status}
-		return f.provider.client.in(namespace).patch(ctx, kind, []string{name, "status"}, asMergePatch, in, nil)
+		return f.provider.client.In(namespace).Patch(ctx, kind, []string{name, "status"}, api.MergePatch, in, nil)
 	})
 }
 
@@ -83,8 +84,8 @@ func (f *Foreign) Remove(ctx context.Context, kind, namespace, name, uid string)
 		if err != nil {
 			return err
 		}
-		c := f.provider.client.in(namespace)
-		_, err = c.do(ctx, call{method: http.MethodDelete, url: c.address(kind, []string{name}, nil), media: asJSON, body: body}, nil)
+		c := f.provider.client.In(namespace)
+		_, err = c.Do(ctx, api.Call{Method: http.MethodDelete, URL: c.Address(kind, []string{name}, nil), Media: api.JSON, Body: body}, nil)
 		return err
 	})
 }
@@ -96,9 +97,9 @@ func (f *Foreign) do(ctx context.Context, run func(context.Context) error) error
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, api.CallTime)
 	defer cancel()
-	if err = run(ctx); isMissing(err) || isConflict(err) {
+	if err = run(ctx); api.IsMissing(err) || api.IsConflict(err) {
 		return fmt.Errorf("%w: %w", sandbox.ErrNotFound, err)
 	}
 	return err

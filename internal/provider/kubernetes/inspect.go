@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -29,7 +30,7 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 			return err
 		}
 		var kept secret
-		if err := row.Data.api.get(ctx, secrets, id, &kept); err != nil {
+		if err := row.Data.api.Get(ctx, secrets, id, &kept); err != nil {
 			return fmt.Errorf("read logs: %w", err)
 		}
 		out = lastBytes(kept.Data[logName], limit)
@@ -41,9 +42,9 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 // readLogs reads the end of the output of a Pod.
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
 	query := url.Values{"container": {mainContainer}, "tailLines": {maxLines}}
-	resp, err := b.api.send(ctx, call{method: http.MethodGet, url: b.api.address(pods, []string{b.rec.podName(), "log"}, query), accept: "*/*"})
+	resp, err := b.api.Send(ctx, api.Call{Method: http.MethodGet, URL: b.api.Address(pods, []string{b.rec.podName(), "log"}, query), Accept: "*/*"})
 	switch {
-	case isMissing(err), hasCode(err, http.StatusBadRequest): // the Pod has ended, or not yet begun
+	case api.IsMissing(err), api.HasCode(err, http.StatusBadRequest): // the Pod has ended, or not yet begun
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read logs: %w", err)

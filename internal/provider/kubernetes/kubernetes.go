@@ -31,6 +31,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -157,7 +158,7 @@ type session struct {
 // of returns the client for the namespace of an owner.
 func (s *session) of(owner string) *client {
 	if own, ok := s.cfg.TenantNamespaces[owner]; ok {
-		return s.client.in(own)
+		return s.client.In(own)
 	}
 	return s.client
 }
@@ -166,8 +167,8 @@ func (s *session) of(owner string) *client {
 func (s *session) places() []*client {
 	all := []*client{s.client}
 	for _, namespace := range slices.Sorted(maps.Values(s.cfg.TenantNamespaces)) {
-		if namespace != all[len(all)-1].namespace && namespace != s.cfg.Namespace {
-			all = append(all, s.client.in(namespace))
+		if namespace != all[len(all)-1].Namespace && namespace != s.cfg.Namespace {
+			all = append(all, s.client.In(namespace))
 		}
 	}
 	return all
@@ -212,11 +213,11 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	api, err := connect(cfg.Access, cfg.Namespace)
+	c, err := api.Connect(cfg.Access, cfg.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{cfg: cfg, client: api}
+	s := &session{cfg: cfg, client: c}
 	p := &Provider{session: s, table: sandbox.NewTable[*box](), volumes: &volumes{session: s}}
 	p.runner = &runner{session: s, volumes: p.volumes}
 	p.disks = &disks{p: p}
@@ -278,12 +279,12 @@ func (s *session) explainOpen(err error, place *client) error {
 	switch {
 	case errors.Is(err, sandbox.ErrInUse):
 		return err
-	case hasCode(err, 401):
+	case api.HasCode(err, 401):
 		return fmt.Errorf("the API server %s does not accept the credentials: %w", s.cfg.Access.Server, err)
-	case hasCode(err, 403):
-		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, place.namespace)
-	case isMissing(err):
-		return fmt.Errorf("%w; create the namespace %q", err, place.namespace)
+	case api.HasCode(err, 403):
+		return fmt.Errorf("%w; grant the role of deploy/kubernetes/install.yaml in namespace %q", err, place.Namespace)
+	case api.IsMissing(err):
+		return fmt.Errorf("%w; create the namespace %q", err, place.Namespace)
 	}
 	return fmt.Errorf("reach the API server %s: %w", s.cfg.Access.Server, err)
 }
@@ -388,7 +389,7 @@ func (s *session) isolation() []string {
 }
 
 // SamePlace implements sandbox.Placer: a Pod cannot move to another namespace.
-func (s *session) SamePlace(a, b string) bool { return s.of(a).namespace == s.of(b).namespace }
+func (s *session) SamePlace(a, b string) bool { return s.of(a).Namespace == s.of(b).Namespace }
 
 // Get implements sandbox.Provider.
 func (p *Provider) Get(_ context.Context, id string) (sandbox.Sandbox, error) { return p.table.Get(id) }

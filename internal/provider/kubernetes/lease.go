@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -28,14 +29,14 @@ func (h *holder) acquire(ctx context.Context) error {
 	var deadline time.Time
 	for first := true; ; first = false {
 		var now lease
-		err := h.client.get(ctx, leases, h.name(), &now)
-		if err != nil && !isMissing(err) {
+		err := h.client.Get(ctx, leases, h.name(), &now)
+		if err != nil && !api.IsMissing(err) {
 			return err
 		}
 		free := now.Spec.HolderIdentity == "" || now.Spec.HolderIdentity == h.me // we have the lock of our folder
 		switch {
 		case free || !first && now.Spec == seen.Spec && time.Now().After(deadline):
-			if err := h.take(ctx, now); !isConflict(err) {
+			if err := h.take(ctx, now); !api.IsConflict(err) {
 				return err
 			}
 			// Somebody was faster.
@@ -57,7 +58,7 @@ func (h *holder) acquire(ctx context.Context) error {
 // take writes our name into the lease, unless it has changed since.
 func (h *holder) take(ctx context.Context, now lease) error {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
-	next := lease{object: object{"coordination.k8s.io/v1", "Lease", meta{Name: h.name(), Labels: map[string]string{labelHub: h.cfg.Name}, ResourceVersion: now.Metadata.ResourceVersion}}}
+	next := lease{object: api.NewObject("coordination.k8s.io/v1", "Lease", meta{Name: h.name(), Labels: map[string]string{labelHub: h.cfg.Name}, ResourceVersion: now.Metadata.ResourceVersion})}
 	next.Spec = leaseSpec{HolderIdentity: h.me, LeaseDurationSeconds: max(1, int(h.cfg.LeaseTime/time.Second)), AcquireTime: stamp, RenewTime: stamp, LeaseTransitions: now.Spec.LeaseTransitions + 1}
 	if now.Spec.HolderIdentity == h.me {
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = now.Spec.AcquireTime, now.Spec.LeaseTransitions
@@ -65,10 +66,10 @@ func (h *holder) take(ctx context.Context, now lease) error {
 	var err error
 	if now.Metadata.ResourceVersion == "" {
 		next.Metadata.Annotations = map[string]string{noteCreated: h.me + " " + stamp}
-		err = h.client.create(ctx, leases, next, &h.lease)
+		err = h.client.Create(ctx, leases, next, &h.lease)
 	} else {
 		next.Metadata.Annotations = now.Metadata.Annotations
-		err = h.client.replace(ctx, leases, h.name(), next, &h.lease)
+		err = h.client.Replace(ctx, leases, h.name(), next, &h.lease)
 	}
 	h.held = h.held || err == nil
 	return err
@@ -85,10 +86,10 @@ func (h *holder) renew(ctx context.Context, lost func()) {
 		case <-tick.C:
 		}
 		err := h.take(ctx, h.lease)
-		if isConflict(err) || isMissing(err) {
+		if api.IsConflict(err) || api.IsMissing(err) {
 			// Someone changed or removed it, or an earlier answer was lost.
 			var now lease
-			if err = h.client.get(ctx, leases, h.name(), &now); err == nil || isMissing(err) {
+			if err = h.client.Get(ctx, leases, h.name(), &now); err == nil || api.IsMissing(err) {
 				if now.Spec.HolderIdentity != h.me && now.Spec.HolderIdentity != "" {
 					h.held = false
 					lost()
@@ -116,7 +117,7 @@ func (h *holder) release() {
 	defer cancel()
 	next := h.lease
 	next.Spec.HolderIdentity = ""
-	if err := h.client.replace(ctx, leases, h.name(), next, nil); err != nil {
+	if err := h.client.Replace(ctx, leases, h.name(), next, nil); err != nil {
 		h.cfg.Log.Warn("cannot release the lease of this hub; it expires", "error", err)
 	}
 }

@@ -1,13 +1,17 @@
 package kubernetes
 
-import "context"
+import (
+	"context"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+)
 
 // ensurePolicy creates the NetworkPolicy of all sandboxes of a namespace, before the first Pod needs it. One
 // is enough, since all have the same: nothing may leave, and only the hub may come in, at one
 // port. With port forwarding, connections begin inside the Pod, and nobody may come in.
 func (s *session) ensurePolicy(ctx context.Context, place *client) error {
 	name := "cove-sandboxes-" + s.cfg.Name
-	want := networkPolicy{object: object{"networking.k8s.io/v1", "NetworkPolicy", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name}}}}
+	want := networkPolicy{object: api.NewObject("networking.k8s.io/v1", "NetworkPolicy", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name}})}
 	want.Spec = networkPolicySpec{
 		PodSelector: labelSelector{map[string]string{labelHub: s.cfg.Name, labelKind: kindSandbox}}, PolicyTypes: []string{"Ingress", "Egress"},
 		Ingress: []ingressRule{}, Egress: []struct{}{},
@@ -19,13 +23,13 @@ func (s *session) ensurePolicy(ctx context.Context, place *client) error {
 		})
 	}
 	var now networkPolicy
-	err := place.get(ctx, policies, name, &now)
-	if isMissing(err) {
-		return place.create(ctx, policies, want, nil)
+	err := place.Get(ctx, policies, name, &now)
+	if api.IsMissing(err) {
+		return place.Create(ctx, policies, want, nil)
 	}
 	if err != nil {
 		return err
 	}
 	want.Metadata.ResourceVersion = now.Metadata.ResourceVersion
-	return place.replace(ctx, policies, name, want, nil)
+	return place.Replace(ctx, policies, name, want, nil)
 }

@@ -1,56 +1,25 @@
 package kubernetes
 
-import (
-	"encoding/json"
-	"time"
+import "github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+
+// What every object has.
+type (
+	client         = api.Client
+	object         = api.Object
+	meta           = api.Meta
+	ownerReference = api.OwnerReference
+)
+
+// The kinds of objects, by the paths of the API.
+const (
+	pods     = "api/v1/pods"
+	secrets  = "api/v1/secrets"
+	claims   = "api/v1/persistentvolumeclaims"
+	policies = "apis/networking.k8s.io/v1/networkpolicies"
+	leases   = "apis/coordination.k8s.io/v1/leases"
 )
 
 // The objects of the API that we use, with the fields that we set or read.
-
-type meta struct {
-	Name              string            `json:"name,omitempty"`
-	Namespace         string            `json:"namespace,omitempty"`
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion,omitempty"`
-	DeletionTimestamp *time.Time        `json:"deletionTimestamp,omitempty"`
-	Labels            map[string]string `json:"labels,omitempty"`
-	Annotations       map[string]string `json:"annotations,omitempty"`
-	OwnerReferences   []ownerReference  `json:"ownerReferences,omitempty"`
-}
-
-type ownerReference struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-}
-
-type object struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Metadata   meta   `json:"metadata"`
-}
-
-// list is a list of any kind.
-type list[T any] struct {
-	Metadata struct {
-		ResourceVersion string `json:"resourceVersion"`
-		Continue        string `json:"continue"`
-	} `json:"metadata"`
-	Items []T `json:"items"`
-}
-
-type watchEvent struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
-}
-
-// status is an error of the API.
-type status struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
 
 type secret struct {
 	object

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -104,7 +105,7 @@ const (
 func (r *runner) makePod(b *box) pod {
 	sb := b.rec.Sandbox
 	spec, user, grace := sb.Spec, int64(isolate.UID), int64(r.cfg.StopGrace/time.Second)
-	p := pod{object: object{"v1", "Pod", meta{Name: b.rec.podName(), Labels: r.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}}}
+	p := pod{object: api.NewObject("v1", "Pod", meta{Name: b.rec.podName(), Labels: r.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()})}
 	p.Spec = podSpec{
 		Hostname: spec.Name, RestartPolicy: "Never", AutomountServiceAccountToken: new(bool), EnableServiceLinks: new(bool),
 		RuntimeClassName: r.runtimeClass(spec.Isolation), TerminationGracePeriodSeconds: &grace,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/tunnel"
@@ -27,7 +28,7 @@ const (
 	noteName    = "io.cove.name"
 	noteOwner   = "io.cove.owner"
 	noteVolume  = "io.cove.volume"
-	noteCreated = "io.cove.created"
+	noteCreated = api.NoteCreated
 	kindSandbox = "sandbox"
 	kindHub     = "hub"
 	kindVolume  = "volume"
@@ -145,7 +146,7 @@ func (r *runner) newSecret(b *box) (secret, error) {
 	if b.rec.Pin, err = tunnel.Pin(cert); err != nil {
 		return secret{}, err
 	}
-	s := secret{object: object{"v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}}, Type: "Opaque"}
+	s := secret{object: api.NewObject("v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}), Type: "Opaque"}
 	s.Data = map[string][]byte{container.CertName: cert, container.KeyName: key}
 	if s.Data[container.PlanName], err = r.encodePlan(b); err != nil {
 		return secret{}, err
@@ -169,7 +170,7 @@ func (b *box) remember(s secret) {
 // save writes the record, and more data, with one patch that succeeds only if nobody has
 // changed the record since.
 func (r *runner) save(ctx context.Context, b *box, more map[string][]byte) error {
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
 	raw, err := json.Marshal(b.rec)
 	if err != nil {
@@ -181,14 +182,14 @@ func (r *runner) save(ctx context.Context, b *box, more map[string][]byte) error
 	for range 5 {
 		change := map[string]any{"data": data, "metadata": map[string]any{"resourceVersion": b.version, "labels": r.labels(sb), "annotations": notes(sb)}}
 		var got secret
-		if err = b.api.patch(call, secrets, []string{sb.ID}, asMergePatch, change, &got); err == nil {
+		if err = b.api.Patch(call, secrets, []string{sb.ID}, api.MergePatch, change, &got); err == nil {
 			b.remember(got)
 			return nil
 		}
-		if !isConflict(err) {
+		if !api.IsConflict(err) {
 			break
 		}
-		if err := b.api.get(call, secrets, sb.ID, &now); err != nil {
+		if err := b.api.Get(call, secrets, sb.ID, &now); err != nil {
 			return fmt.Errorf("read the record of the sandbox: %w", err)
 		}
 		switch {
@@ -213,15 +214,15 @@ type identity struct {
 func (s *session) loadIdentity(ctx context.Context) (identity, error) {
 	name := "cove-hub-" + s.cfg.Name
 	var got secret
-	err := s.client.get(ctx, secrets, name, &got)
-	if isMissing(err) {
+	err := s.client.Get(ctx, secrets, name, &got)
+	if api.IsMissing(err) {
 		cert, key, err := tunnel.NewIdentity()
 		if err != nil {
 			return identity{}, err
 		}
-		fresh := secret{object: object{"v1", "Secret", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub}, Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}},
+		fresh := secret{object: api.NewObject("v1", "Secret", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub}, Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}),
 			Type: "Opaque", Data: map[string][]byte{container.CertName: cert, container.KeyName: key}}
-		if err := s.client.create(ctx, secrets, fresh, &got); err != nil {
+		if err := s.client.Create(ctx, secrets, fresh, &got); err != nil {
 			return identity{}, err
 		}
 	} else if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -146,15 +147,15 @@ func (r *runner) resized(from, to sandbox.Resources) bool {
 
 // resize changes the processor and memory of a running Pod.
 func (r *runner) resize(ctx context.Context, b *box, want sandbox.Resources) error {
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
 	next := r.resources(want)
 	delete(next.Limits, "ephemeral-storage")
 	delete(next.Requests, "ephemeral-storage")
 	change := map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": mainContainer, "resources": next}}}}
-	err := b.api.patch(call, pods, []string{b.rec.podName(), "resize"}, asStrategic, change, nil)
+	err := b.api.Patch(call, pods, []string{b.rec.podName(), "resize"}, api.StrategicPatch, change, nil)
 	switch {
-	case isMissing(err):
+	case api.IsMissing(err):
 		return fmt.Errorf("%w: this cluster cannot change the resources of a running Pod; Kubernetes 1.33 can", sandbox.ErrUnsupported)
 	case err != nil:
 		return fmt.Errorf("change the resources of the Pod: %w", explain(err))
@@ -167,7 +168,7 @@ const labelDelay = time.Second
 
 // relabelLater tells people who look at a Pod whose it is now.
 func (p *Provider) relabelLater(b *box, id string) {
-	api, pod := b.api, b.rec.podName()
+	place, pod := b.api, b.rec.podName()
 	p.table.Go(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
@@ -179,7 +180,7 @@ func (p *Provider) relabelLater(b *box, id string) {
 			return // it is gone
 		}
 		change := map[string]any{"metadata": map[string]any{"labels": p.labels(sb), "annotations": notes(sb)}}
-		if err := api.patch(ctx, pods, []string{pod}, asMergePatch, change, nil); err != nil && !isMissing(err) && ctx.Err() == nil {
+		if err := place.Patch(ctx, pods, []string{pod}, api.MergePatch, change, nil); err != nil && !api.IsMissing(err) && ctx.Err() == nil {
 			p.cfg.Log.Warn("cannot label a Pod with its new owner", "pod", pod, "error", err)
 		}
 	})
@@ -200,7 +201,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	b, before := row.Data, row.Data.rec.Sandbox
 	next := before.Clone()
 	next.State = sandbox.Deleting
-	if err := p.store(ctx, b, next); err != nil && !isMissing(err) {
+	if err := p.store(ctx, b, next); err != nil && !api.IsMissing(err) {
 		return err
 	}
 	if err := p.scrap(ctx, row); err != nil {

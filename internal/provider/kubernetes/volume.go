@@ -6,11 +6,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -27,7 +27,7 @@ func (o *volumes) name(owner, name string) string {
 
 // newClaim is a claim of some size.
 func (o *volumes) newClaim(m meta, size int64, mode string) claim {
-	c := claim{object: object{"v1", "PersistentVolumeClaim", m}}
+	c := claim{object: api.NewObject("v1", "PersistentVolumeClaim", m)}
 	c.Spec = claimSpec{AccessModes: []string{mode}, Resources: resources{Requests: map[string]string{"storage": number(size)}}}
 	if o.cfg.StorageClass != "" {
 		c.Spec.StorageClassName = &o.cfg.StorageClass
@@ -41,13 +41,13 @@ func (o *volumes) use(ctx context.Context, b *box) error {
 	sb := b.rec.Sandbox
 	if o.cfg.Persistent {
 		m := meta{Name: sb.ID, Labels: o.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}
-		if err := b.api.create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
+		if err := b.api.Create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
 			return fmt.Errorf("create PersistentVolumeClaim: %w", explain(err))
 		}
 	}
 	return o.alone(func() error {
 		for _, v := range sb.Spec.Volumes {
-			if _, err := o.create(ctx, sb.Spec.Owner, v.Name); err != nil && !isConflict(err) {
+			if _, err := o.create(ctx, sb.Spec.Owner, v.Name); err != nil && !api.IsConflict(err) {
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ func (o *volumes) use(ctx context.Context, b *box) error {
 
 // create creates a volume; a conflict says that it exists.
 func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.VolumeInfo, error) {
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
 	mode := "ReadWriteOnce"
 	if o.cfg.SharedVolumes {
@@ -66,7 +66,7 @@ func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.Volum
 	m := meta{Name: o.name(owner, name), Labels: map[string]string{labelHub: o.cfg.Name, labelKind: kindVolume, labelOwner: shorten(sha256.Sum256([]byte(owner)))},
 		Annotations: map[string]string{noteVolume: name, noteOwner: owner, noteCreated: time.Now().UTC().Format(time.RFC3339Nano)}}
 	var made claim
-	if err := o.of(owner).create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {
+	if err := o.of(owner).Create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {
 		return sandbox.VolumeInfo{}, fmt.Errorf("create volume: %w", explain(err))
 	}
 	return made.volume(), nil
@@ -75,22 +75,10 @@ func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.Volum
 // volume describes the volume of a claim.
 func (c claim) volume() sandbox.VolumeInfo {
 	notes := c.Metadata.Annotations
-	info := sandbox.VolumeInfo{Name: notes[noteVolume], Owner: notes[noteOwner], Sandboxes: []string{}, Limit: quantity(c.Spec.Resources.Requests["storage"])}
-	info.Size = quantity(c.Status.Capacity["storage"])
+	info := sandbox.VolumeInfo{Name: notes[noteVolume], Owner: notes[noteOwner], Sandboxes: []string{}, Limit: api.Quantity(c.Spec.Resources.Requests["storage"])}
+	info.Size = api.Quantity(c.Status.Capacity["storage"])
 	info.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
 	return info
-}
-
-// quantity reads a number of bytes as the API writes it; 0 if it cannot be read.
-func quantity(text string) int64 {
-	digits := strings.TrimRight(text, "EPTGMkKi")
-	n, err := strconv.ParseFloat(digits, 64)
-	if err != nil {
-		return 0
-	}
-	unit := map[string]float64{"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}[text[len(digits):]]
-	return int64(n * unit)
 }
 
 // alone calls do while nobody else creates or deletes volumes.
@@ -102,9 +90,9 @@ func (o *volumes) alone(do func() error) error {
 
 // removeClaim deletes a claim and returns when it is gone.
 func (o *volumes) removeClaim(ctx context.Context, place *client, name string) error {
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
-	if err := place.remove(call, claims, name, -1); err != nil {
+	if err := place.Remove(call, claims, name, -1); err != nil {
 		return err
 	}
 	return o.awaitGone(ctx, place, name)
@@ -115,10 +103,10 @@ func (o *volumes) removeClaim(ctx context.Context, place *client, name string) e
 func (o *volumes) awaitGone(ctx context.Context, place *client, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTime)
 	defer cancel()
-	for pause := minRetry; ; pause = min(2*pause, confirmTick) {
+	for pause := api.MinRetry; ; pause = min(2*pause, confirmTick) {
 		var found claim
-		switch err := place.get(ctx, claims, name, &found); {
-		case isMissing(err) || err == nil && found.Metadata.DeletionTimestamp == nil: // which is another of that name
+		switch err := place.Get(ctx, claims, name, &found); {
+		case api.IsMissing(err) || err == nil && found.Metadata.DeletionTimestamp == nil: // which is another of that name
 			return nil
 		case err != nil && ctx.Err() == nil:
 			return err
@@ -146,7 +134,7 @@ func (p *Provider) CreateVolume(ctx context.Context, owner, name string) (info s
 		info, err = p.volumes.create(ctx, owner, name)
 		return err
 	})
-	if isConflict(err) {
+	if api.IsConflict(err) {
 		err = fmt.Errorf("%w: volume %q", sandbox.ErrConflict, name)
 	}
 	return info, err
@@ -161,7 +149,7 @@ func (p *Provider) Volumes(ctx context.Context, owner string) ([]sandbox.VolumeI
 	defer done()
 	var found []claim
 	for _, place := range p.places() {
-		more, _, err := listAll[claim](ctx, place, claims, p.selector(kindVolume))
+		more, _, err := api.ListAll[claim](ctx, place, claims, p.selector(kindVolume))
 		if err != nil {
 			return nil, fmt.Errorf("list volumes: %w", err)
 		}
@@ -202,8 +190,8 @@ func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
 
 func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
 	var found claim
-	err := p.of(owner).get(ctx, claims, p.volumes.name(owner, name), &found)
-	if isMissing(err) || err == nil && (found.Metadata.Annotations[noteOwner] != owner || found.Metadata.DeletionTimestamp != nil) {
+	err := p.of(owner).Get(ctx, claims, p.volumes.name(owner, name), &found)
+	if api.IsMissing(err) || err == nil && (found.Metadata.Annotations[noteOwner] != owner || found.Metadata.DeletionTimestamp != nil) {
 		return fmt.Errorf("%w: %q", sandbox.ErrNoVolume, name)
 	}
 	if err != nil {
@@ -216,9 +204,9 @@ func (p *Provider) deleteVolume(ctx context.Context, owner, name string) error {
 	if users := sandbox.VolumeUsers(boxes, owner, name); len(users) > 0 {
 		return fmt.Errorf("%w: volume %q is used by %s; delete that first", sandbox.ErrState, name, strings.Join(users, ", "))
 	}
-	call, cancel := steady(ctx)
+	call, cancel := api.Steady(ctx)
 	defer cancel()
-	if err := p.of(owner).remove(call, claims, found.Metadata.Name, -1); err != nil {
+	if err := p.of(owner).Remove(call, claims, found.Metadata.Name, -1); err != nil {
 		return fmt.Errorf("delete volume: %w", err)
 	}
 	return nil

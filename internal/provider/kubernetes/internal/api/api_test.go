@@ -1,4 +1,4 @@
-package kubernetes
+package api
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 )
 
 // TestRedirect: an API server that redirects does not get the token sent elsewhere.
@@ -17,13 +19,13 @@ func TestRedirect(t *testing.T) {
 	defer thief.Close()
 	front := httptest.NewServer(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
 	defer front.Close()
-	c, err := connect(Access{Server: front.URL, Token: "secret"}, "boxes")
+	c, err := Connect(access.Access{Server: front.URL, Token: "secret"}, "boxes")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.HTTP.CloseIdleConnections()
 	var e *Error
-	if err := c.get(context.Background(), pods, "a", nil); !errors.As(err, &e) || e.Code != http.StatusTemporaryRedirect {
+	if err := c.Get(context.Background(), "api/v1/pods", "a", nil); !errors.As(err, &e) || e.Code != http.StatusTemporaryRedirect {
 		t.Errorf("got %v, want the redirect as an error", err)
 	}
 }
@@ -31,7 +33,7 @@ func TestRedirect(t *testing.T) {
 func TestQuantity(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{"": 0, "10": 10, "10Gi": 10 << 30, "1.5Gi": 3 << 29, "100M": 100e6, "5k": 5000, "x": 0, "Gi": 0} {
-		if got := quantity(text); got != want {
+		if got := Quantity(text); got != want {
 			t.Errorf("%q: got %d, want %d", text, got, want)
 		}
 	}
