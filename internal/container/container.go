@@ -155,9 +155,9 @@ func serveHub(plan Plan) error {
 		return err
 	}
 	if !plan.Fill {
-		return plan.Tunnel.serve(d.save, nil)
+		return plan.Tunnel.serve(d, nil)
 	}
-	if err := plan.Tunnel.serve(d.save, d.fill); err != nil {
+	if err := plan.Tunnel.serve(d, d.fill); err != nil {
 		return err
 	}
 	<-d.filled

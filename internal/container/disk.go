@@ -2,11 +2,15 @@ package container
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/diskcopy"
 	"github.com/cove-sandbox/cove/internal/isolate"
@@ -18,6 +22,7 @@ type disk struct {
 	hold   bool // nothing runs here
 	copy   *diskcopy.Disk
 	filled chan struct{} // closed when the disk is filled
+	home   *os.File      // nil: it could not be opened
 
 	mu   sync.Mutex // held while the disk is read or written
 	once bool       // the disk has been filled
@@ -25,6 +30,7 @@ type disk struct {
 
 // open remembers the time: what changes from now on is the sandbox's.
 func (d *disk) open() (err error) {
+	d.home, _ = os.Open(isolate.Home) // now: programs may close it for its owner
 	d.copy, err = diskcopy.New(isolate.Home)
 	return err
 }
@@ -44,6 +50,46 @@ func (d *disk) save(w io.Writer) error {
 		defer resume()
 	}
 	return d.copy.Save(w)
+}
+
+// suspend stops everything else inside, with what it has written in the home on its storage, until resume. Someone else copies the
+// home meanwhile.
+func (d *disk) suspend() (resume func(), err error) {
+	if !d.mu.TryLock() {
+		return nil, errors.New("the disk is being copied already")
+	}
+	resume = sync.OnceFunc(d.mu.Unlock)
+	// What is much to write is written while programs still run.
+	if err = d.syncHome(); err == nil && !d.hold {
+		var goOn func()
+		if goOn, err = proc.SuspendOthers(); err == nil {
+			resume = sync.OnceFunc(func() { goOn(); d.mu.Unlock() })
+			err = d.syncHome()
+		}
+	}
+	if err != nil {
+		resume()
+		return nil, err
+	}
+	return resume, nil
+}
+
+// syncTime bounds the wait for a storage that does not answer: programs go on without a copy.
+const syncTime = 2 * time.Minute
+
+// syncHome writes what the kernel still has of the home to its storage.
+func (d *disk) syncHome() error {
+	if d.home == nil {
+		return errors.New("the home cannot be opened")
+	}
+	done := make(chan error, 1)
+	go func() { done <- unix.Syncfs(int(d.home.Fd())) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(syncTime):
+		return fmt.Errorf("the home was not written to its storage in %v", syncTime)
+	}
 }
 
 // fill makes the disk that of a copy, once in its life. If it fails, the hub is told why, and removes the container.

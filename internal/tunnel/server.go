@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ServerConfig is what the sandbox's end needs. All fields are required, except Save and Fill.
+// ServerConfig is what the sandbox's end needs. All fields are required, except Save, Fill and Suspend.
 type ServerConfig struct {
 	Cert, Key []byte // its identity, in PEM
 	Hub       string // the pin of the hub's key
@@ -22,6 +22,8 @@ type ServerConfig struct {
 	// Save writes a copy of the disk; Fill reads one.
 	Save func(io.Writer) error
 	Fill func(io.Reader) error
+	// Suspend makes all programs stand still, with what they wrote on the disk, until resume, which may be called more than once.
+	Suspend func() (resume func(), err error)
 }
 
 // Server is the sandbox's end.
@@ -149,6 +151,8 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 		s.save(c)
 	case verbFill:
 		s.fill(c)
+	case verbHold:
+		s.hold(c)
 	case verbWait:
 		if _, err := c.Write([]byte{granted}); err != nil {
 			return
