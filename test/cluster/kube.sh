@@ -7,7 +7,7 @@
 # The cluster has its own network, mounts and processes. Of the host it uses one network link LINK (address HOST here, BOX there),
 # with a route to PODS and one to SERVICES, and one control group. Pods have no route out. It prints "ready" when all parts are
 # started, or why they are not, with exit status 2. On input, a line "kill PART" kills a part, which is then started
-# again; the answer is "ready" once more. With control-plane there is no node: the addresses of PODS all lead into the cluster's own network,
+# again, and "csi PROGRAMS" starts a driver of volumes with snapshots, with its controllers, whose programs are in that folder; the answer is "ready" once more. With control-plane there is no node: the addresses of PODS all lead into the cluster's own network,
 # where someone may listen for Pods that others only pretend to run.
 set -euo pipefail
 DIR=$1 PROGRAM=$2 LINK=$3 HOST=$4 BOX=$5 PODS=$6 SERVICES=$7 ONLY=${8:-}
@@ -46,14 +46,14 @@ clear() {
       [ ! -d "$group" ] || sleep 0.05
     done
   done
-  rm -rf --one-file-system "$DIR"/{containerd,containerd.sock,containerd.sock.ttrpc,cni,ipam,etcd,kubelet,pods,plugins,registry,volumes,part} "$DIR"/*.pid "$DIR"/*.toml "$DIR"/*.yaml
+  rm -rf --one-file-system "$DIR"/{containerd,containerd.sock,containerd.sock.ttrpc,cni,csi,ipam,etcd,kubelet,pods,plugins,registry,volumes,part} "$DIR"/*.pid "$DIR"/*.toml "$DIR"/*.yaml
 }
 
 clear
 trap 'clear; rm -rf "$DIR/keys"' EXIT
 trap 'exit 1' TERM INT HUP
 rm -rf "$DIR/log"
-mkdir -p "$DIR"/{log,part,etcd,cni,kubelet/seccomp,registry,volumes}
+mkdir -p "$DIR"/{log,part,etcd,cni,csi,kubelet/seccomp,registry,volumes}
 for group in $(groups); do
   mkdir "$group" 2>/dev/null || fail "cannot create a control group"
   for file in cpus mems; do # a new cpuset of v1 is empty
@@ -122,21 +122,8 @@ kubeAPIBurst: 400
 nodeStatusUpdateFrequency: 5s
 KUBELET
 
-# The first process inside reaps, and starts each part again whenever it ends.
-setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid --fork --kill-child bash -c '
-  set -e
-  DIR=$2 PROGRAM=$3 BOX=$4 HOST=$5 PODS=$6 SERVICES=$7 ONLY=$9
-  mount --make-rshared /
-  mount -t proc proc /proc
-  for dir in $8 "$DIR/etcd"; do mkdir -p "$dir"; mount -t tmpfs tmpfs "$dir"; done
-  ip link set lo up
-  until ip link show dev eth0 >/dev/null 2>&1; do sleep 0.01; done
-  ip addr add "$BOX/30" dev eth0
-  ip link set eth0 up
-  ip route add default via "$HOST" # which forwards nothing; but programs look for one
-  echo 1 >/proc/sys/net/ipv4/ip_forward
-
-  part() {
+# part NAME COMMAND… starts a part inside, and again whenever it ends.
+PART='part() {
     local name=$1
     shift
     while :; do
@@ -146,7 +133,23 @@ setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid 
       wait $! || true
       sleep 0.1
     done &
-  }
+  }'
+
+# The first process inside reaps.
+setsid setpriv --pdeathsig KILL unshare --mount --propagation slave --net --pid --fork --kill-child bash -c '
+  set -e
+  DIR=$2 PROGRAM=$3 BOX=$4 HOST=$5 PODS=$6 SERVICES=$7 ONLY=$9
+  mount --make-rshared /
+  mount -t proc proc /proc
+  for dir in $8 "$DIR/etcd" "$DIR/csi"; do mkdir -p "$dir"; mount -t tmpfs tmpfs "$dir"; done
+  ip link set lo up
+  until ip link show dev eth0 >/dev/null 2>&1; do sleep 0.01; done
+  ip addr add "$BOX/30" dev eth0
+  ip link set eth0 up
+  ip route add default via "$HOST" # which forwards nothing; but programs look for one
+  echo 1 >/proc/sys/net/ipv4/ip_forward
+
+  '"$PART"'
   keys=$DIR/keys
   client="--kube-api-qps=200 --kube-api-burst=400 --profiling=false --secure-port=0 --leader-elect=false"
   more=
@@ -191,7 +194,29 @@ for try in $(seq 3000); do
   sleep 0.02
 done
 echo ready
+
+# csi PROGRAMS starts the driver and its controllers, which end with the first process inside.
+csi() {
+  nsenter -t "$INIT" -m -n -p bash -c '
+    set -e
+    DIR=$1 PROGRAMS=$2
+    '"$PART"'
+    config="--kubeconfig $DIR/keys/admin.kubeconfig --kube-api-qps=100 --kube-api-burst=200"
+    part csi-driver "$PROGRAMS/csi" "$DIR/csi" "$DIR/kubelet/plugins_registry"
+    part csi-provisioner "$PROGRAMS/csi-provisioner" --csi-address "$DIR/csi/csi.sock" $config --retry-interval-max 5s
+    # What was deleted while its driver failed is found with the next look at everything only.
+    part csi-snapshotter "$PROGRAMS/csi-snapshotter" --csi-address "$DIR/csi/csi.sock" $config --retry-interval-max 5s --resync-period 5s
+    part snapshot-controller "$PROGRAMS/snapshot-controller" $config --retry-interval-max 5s --resync-period 5s
+    wait
+  ' "$DIR/containerd.sock" "$DIR" "$1" >"$DIR/log/csi" 2>&1 </dev/null 3>&- &
+  disown # its end is not worth a line
+}
+
 while read -r what part; do
+  if [ "$what" = csi ]; then
+    csi "$part"
+    echo ready
+  fi
   [ "$what" = kill ] || continue
   old=$(cat "$DIR/part/$part")
   nsenter -t "$INIT" -p -m kill -KILL "$old" || true # it may have ended by itself
