@@ -145,8 +145,10 @@ provider/docker: atomicfile container isolate sandbox
 provider/kubernetes/internal/access:
 provider/kubernetes/internal/api: provider/kubernetes/internal/access
 provider/kubernetes/internal/bucket:
-provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket sandbox
-provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket sandbox tunnel
+provider/kubernetes/internal/catalog: sandbox
+provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog sandbox
+provider/kubernetes/internal/volumesnapshot: provider/kubernetes/internal/api provider/kubernetes/internal/catalog sandbox
+provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog provider/kubernetes/internal/volumesnapshot sandbox tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox

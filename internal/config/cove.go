@@ -85,6 +85,7 @@ type Cove struct {
 	KubeDisk            string        `key:"kubernetes_disk" env:"COVE_KUBERNETES_DISK" default:"ephemeral" enum:"ephemeral,persistent" doc:"Where the homes of sandboxes are: in their Pods (ephemeral), or in a PersistentVolumeClaim for each (persistent), which allows stop and start."`
 	KubeStorageClass    string        `key:"kubernetes_storage_class" env:"COVE_KUBERNETES_STORAGE_CLASS" doc:"StorageClass of homes and volumes; empty means the cluster's default."`
 	KubeSharedVolumes   bool          `key:"kubernetes_shared_volumes" env:"COVE_KUBERNETES_SHARED_VOLUMES" default:"false" doc:"Request volumes that several nodes can mount (ReadWriteMany)."`
+	KubeSnapClass       string        `key:"kubernetes_snapshot_class" env:"COVE_KUBERNETES_SNAPSHOT_CLASS" doc:"VolumeSnapshotClass for snapshots and forks of persistent homes, instead of a snapshot store; empty means none."`
 	KubeSnapEndpoint    string        `key:"kubernetes_snapshot_endpoint" env:"COVE_KUBERNETES_SNAPSHOT_ENDPOINT" doc:"URL of an S3-compatible store for snapshots and forks, such as https://s3.example.com; empty means none."`
 	KubeSnapBucket      string        `key:"kubernetes_snapshot_bucket" env:"COVE_KUBERNETES_SNAPSHOT_BUCKET" doc:"Bucket of the snapshot store."`
 	KubeSnapPrefix      string        `key:"kubernetes_snapshot_prefix" env:"COVE_KUBERNETES_SNAPSHOT_PREFIX" doc:"Prefix of all keys in the bucket, for this hub alone; empty means the namespace of the sandboxes and kubernetes_name."`

@@ -70,7 +70,7 @@ func kubernetesConfig(cfg config.Cove) (kubernetes.Config, error) {
 		RuntimeClass: cfg.KubeRuntimeClass, RuntimeClasses: cfg.KubeRuntimeClasses, UserNamespaces: cfg.KubeUserNamespaces,
 		Root: cfg.KubeRoot, Seccomp: cfg.KubeSeccomp, Persistent: cfg.KubeDisk == "persistent", StorageClass: cfg.KubeStorageClass,
 		SharedVolumes: cfg.KubeSharedVolumes, VolumeSize: int64(cfg.VolumeLimit), ScheduleTimeout: cfg.KubeScheduleTimeout,
-		Snapshots: kubernetes.Store{Endpoint: cfg.KubeSnapEndpoint, Bucket: cfg.KubeSnapBucket, Prefix: cfg.KubeSnapPrefix, Region: cfg.KubeSnapRegion, AccessKey: cfg.KubeSnapAccessKey, SecretKey: cfg.KubeSnapSecretKey},
+		SnapshotClass: cfg.KubeSnapClass, Snapshots: kubernetes.Store{Endpoint: cfg.KubeSnapEndpoint, Bucket: cfg.KubeSnapBucket, Prefix: cfg.KubeSnapPrefix, Region: cfg.KubeSnapRegion, AccessKey: cfg.KubeSnapAccessKey, SecretKey: cfg.KubeSnapSecretKey},
 	}
 	var err error
 	switch {

@@ -47,6 +47,7 @@ func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
 
 	var work batch
 	current := map[string]string{} // the Pod of a sandbox; empty leaves all alone
+	home := map[string]string{}    // the claim of its home
 	for _, s := range kept {
 		current[s.Metadata.Name] = ""
 		rec, err := readRecord(s)
@@ -54,7 +55,7 @@ func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
 			p.cfg.Log.Error("cannot read the record of a sandbox; leaving it alone", "secret", s.Metadata.Name, "error", err)
 			continue
 		}
-		current[rec.Sandbox.ID] = rec.podName()
+		current[rec.Sandbox.ID], home[rec.Sandbox.ID] = rec.podName(), rec.homeName()
 		work.Go(func() error { return p.adoptOne(ctx, place, s, rec) })
 	}
 	for _, st := range running {
@@ -64,8 +65,9 @@ func (p *Provider) adopt(ctx context.Context, place *client) (string, error) {
 		}
 	}
 	for _, c := range homes {
-		if _, known := current[c.Metadata.Labels[labelID]]; !known {
-			work.Go(func() error { return place.Remove(ctx, claims, c.Metadata.Name, -1) })
+		id, name := c.Metadata.Labels[labelID], c.Metadata.Name
+		if pod, known := current[id]; !known || pod != "" && home[id] != name { // of a rollback that was cut short, or is over
+			work.Go(func() error { return place.Remove(ctx, claims, name, -1) })
 		}
 	}
 	return version, work.Wait()
@@ -117,9 +119,7 @@ func (p *Provider) adoptOne(ctx context.Context, place *client, s secret, rec re
 	if rec.Sandbox.State == sandbox.Creating || rec.Sandbox.State == sandbox.Deleting {
 		return p.runner.removeAll(ctx, b)
 	}
-	if rec.Restore != nil && p.archives != nil {
-		p.archives.Pin(rec.Restore.Archive)
-	}
+	p.pin(rec.Restore)
 	state, message := p.trueState(rec)
 	switch {
 	case state == sandbox.Deleting:

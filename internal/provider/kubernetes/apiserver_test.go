@@ -41,10 +41,11 @@ type apiServer struct {
 	news     chan struct{} // closed with every change
 	cut      chan struct{} // closed to end watches
 	asked    map[string]bool
-	kept     int                       // how often a claim is still found after its deletion, as one that a controller has to release first
-	looks    map[string]int            // how often a deleted claim was found, by name
-	faults   func(r *http.Request) int // a status to answer with; 0 is none
-	after    func(r *http.Request) int // the same, after the request was carried out
+	kept     int                                  // how often a claim is still found after its deletion, as one that a controller has to release first
+	looks    map[string]int                       // how often a deleted claim was found, by name
+	faults   func(r *http.Request) int            // a status to answer with; 0 is none
+	after    func(r *http.Request) int            // the same, after the request was carried out
+	driver   func(snapshot string) (fault string) // is called before a volume is copied
 	server   *http.Server
 	serving  sync.WaitGroup
 	handlers sync.WaitGroup
@@ -259,14 +260,22 @@ func (s *apiServer) insert(kind string, in doc) (int, any) {
 	metaOf(in)["uid"] = fmt.Sprintf("uid-%d", s.version)
 	metaOf(in)["namespace"] = namespace
 	if kind == "persistentvolumeclaims" {
+		if source, ok := in["spec"].(doc)["dataSource"].(doc); ok {
+			if err := s.kubelet.fillClaim(name, source["name"].(string)); err != nil {
+				return problem(http.StatusInternalServerError, "%v", err)
+			}
+		}
 		in["status"] = doc{"phase": "Bound", "capacity": in["spec"].(doc)["resources"].(doc)["requests"]}
 	}
 	if kind == "pods" {
 		in["status"] = doc{"phase": "Pending"}
 	}
 	s.store(kind, "ADDED", in)
-	if kind == "pods" {
+	switch kind {
+	case "pods":
 		s.kubelet.run(clone(in))
+	case "volumesnapshots":
+		s.takeSnapshot(name, in["spec"].(doc)["source"].(doc)["persistentVolumeClaimName"].(string))
 	}
 	return http.StatusCreated, clone(in)
 }
@@ -357,14 +366,14 @@ func (s *apiServer) tell(kind, what string, o doc) {
 	s.news = make(chan struct{})
 }
 
-// setStatus is for the kubelet.
-func (s *apiServer) setStatus(name string, status doc) {
+// setStatus is for the kubelet and other controllers.
+func (s *apiServer) setStatus(kind, name string, status doc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.objects["pods"][name]; ok {
+	if old, ok := s.objects[kind][name]; ok {
 		next := clone(old)
 		next["status"] = status
-		s.store("pods", "MODIFIED", next)
+		s.store(kind, "MODIFIED", next)
 	}
 }
 

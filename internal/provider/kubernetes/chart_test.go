@@ -181,6 +181,31 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// TestChartCuts: with a VolumeSnapshotClass, the hub has the setting and, in every namespace of sandboxes, the rights of volumesnapshots.yaml.
+func TestChartCuts(t *testing.T) {
+	t.Parallel()
+	all, err := render(t, "sandboxes.snapshots.class=homes", "sandboxes.disk=persistent", "sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(cutsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := dig(decodeObjects(t, string(data))["Role cove-volumesnapshots"], "rules", 0)
+	for _, name := range []string{"Role cove", "Role cove-acme"} {
+		if rules, _ := dig(all[name], "rules").([]any); !slices.ContainsFunc(rules, func(r any) bool { return reflect.DeepEqual(r, want) }) {
+			t.Errorf("%s has %v, want %v", name, rules, want)
+		}
+	}
+	env, _ := dig(all["Deployment cove"], "spec", "template", "spec", "containers", 0, "env").([]any)
+	if !slices.ContainsFunc(env, func(e any) bool {
+		return dig(e, "name") == "COVE_KUBERNETES_SNAPSHOT_CLASS" && dig(e, "value") == "homes"
+	}) {
+		t.Errorf("got %v, want the class", env)
+	}
+}
+
 // dig returns what is below a path of keys and indexes, or nil.
 func dig(o any, path ...any) any {
 	for _, step := range path {
@@ -216,6 +241,8 @@ func TestChartRefuses(t *testing.T) {
 		{"sandboxes.disk=huge", "disk"},
 		{"sandboxes.snapshots.endpoint=https://s3.example.com", "set sandboxes.snapshots.bucket"},
 		{"sandboxes.snapshots.endpoint=s3.example.com", "endpoint"},
+		{"sandboxes.snapshots.class=homes", "set sandboxes.disk to persistent"},
+		{"sandboxes.snapshots.class=homes,sandboxes.disk=persistent,sandboxes.snapshots.endpoint=https://s3.example.com,sandboxes.snapshots.bucket=cove", "not both"},
 		{"replica=2", "replica"},
 		{"sandboxes.tenants[0].tenant=acme", "namespace"},
 		{"sandboxes.tenants[0].tenant=a=b,sandboxes.tenants[0].namespace=x", "tenant"},

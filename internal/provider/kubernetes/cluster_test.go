@@ -50,7 +50,7 @@ func TestCluster(t *testing.T) {
 	k.Load(t, realPrograms, map[string]string{programsDir + "/cove-container": bin + "/cove-container", programsDir + "/payload": bin + "/payload"})
 	k.install()
 	t.Run("together", func(t *testing.T) {
-		for name, run := range map[string]func(*real){"provider": testRealProvider, "walls": testRealWalls, "hub": testRealHub, "burst": testRealBurst, "tenants": testRealTenants, "examine": testRealExamine, "chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved} {
+		for name, run := range map[string]func(*real){"provider": testRealProvider, "walls": testRealWalls, "hub": testRealHub, "burst": testRealBurst, "tenants": testRealTenants, "examine": testRealExamine, "chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved, "cuts": testRealCuts} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&real{k.Kubernetes, t, realNamespace}) })
 		}
 	})
@@ -76,7 +76,7 @@ func loadImages(t testing.TB, k *cluster.Kubernetes) (bin string) {
 func tinyFiles(t testing.TB) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, name := range []string{"sh", "cat", "echo", "env", "grep", "head", "hostname", "id", "ls", "rm", "sleep", "touch", "tr", "wc", "wget"} {
+	for _, name := range []string{"sh", "cat", "echo", "env", "grep", "head", "hostname", "id", "ls", "mkdir", "rm", "seq", "setsid", "sleep", "touch", "tr", "wc", "wget"} {
 		files["/bin/"+name] = "/bin/busybox"
 	}
 	shell, err := filepath.EvalSymlinks("/bin/bash")

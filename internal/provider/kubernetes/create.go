@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
-	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -28,11 +28,14 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if spec.Snapshot == "" {
 		return p.create(ctx, spec, nil)
 	}
-	e, err := p.archives.Find(ctx, spec.Owner, spec.Snapshot)
+	if err := p.checkStore(); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	e, err := p.find(ctx, spec.Owner, spec.Snapshot, p.of(spec.Owner))
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	defer p.archives.Release(ctx, e.Source.Archive)
+	defer p.copies.Release(ctx, e.Source.Key())
 	if spec.Image != "" && spec.Image != e.Snapshot.Image {
 		return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q has image %q, not %q", sandbox.ErrInvalid, spec.Snapshot, e.Snapshot.Image, spec.Image)
 	}
@@ -40,7 +43,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 }
 
 // create creates a sandbox, whose disk starts from src, if there is one. The caller has pinned it.
-func (p *Provider) create(ctx context.Context, spec sandbox.Spec, src *archive.Source) (sandbox.Sandbox, error) {
+func (p *Provider) create(ctx context.Context, spec sandbox.Spec, src *catalog.Source) (sandbox.Sandbox, error) {
 	began := time.Now().Round(0)
 	sb := sandbox.Sandbox{ID: sandbox.NewID(), Spec: spec, State: sandbox.Creating, Created: began, Changed: began}
 	sb.Spec.Name = cmp.Or(sb.Spec.Name, sb.ID)
@@ -67,8 +70,6 @@ func (s *session) check(spec sandbox.Spec) error {
 	switch {
 	case spec.Isolation != "" && !slices.Contains(s.isolation(), spec.Isolation) && spec.Isolation != Kind:
 		return fmt.Errorf("%w: isolation %q; use one of %s", sandbox.ErrUnsupported, spec.Isolation, strings.Join(s.isolation(), ", "))
-	case spec.Snapshot != "" && s.cfg.Snapshots.Endpoint == "":
-		return fmt.Errorf("%w: snapshots need a store: set kubernetes_snapshot_endpoint", sandbox.ErrUnsupported)
 	case spec.Image == "" && s.cfg.Image == "" && spec.Snapshot == "":
 		return fmt.Errorf("%w: an image is required, because the hub has no default image", sandbox.ErrInvalid)
 	case len(spec.Command) == 0 && spec.Server.Port != 0:
@@ -137,15 +138,18 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []s
 		stages = append(stages, sandbox.Stage{Name: name, Took: time.Since(began)})
 		began = time.Now()
 	}
-	err := p.runner.createPod(ctx, b.api, p.runner.makePod(b))
+	err := p.volumes.remakeHome(ctx, b)
+	if err == nil {
+		err = p.runner.createPod(ctx, b.api, p.runner.makePod(b))
+	}
 	if err == nil {
 		stage("create")
 		err = p.runner.waitRunning(ctx, b)
 	}
 	if err == nil {
 		stage("start")
-		if b.src != nil {
-			err = p.disks.fill(ctx, b)
+		if b.filled() {
+			err = p.fill(ctx, b)
 			stage("fill")
 		}
 	}
@@ -153,19 +157,25 @@ func (p *Provider) start(ctx context.Context, row *sandbox.Row[*box], stages []s
 		err = p.runner.waitReady(ctx, b)
 	}
 	if err != nil {
-		return errors.Join(err, p.runner.removePod(ctx, b, b.rec.podName(), 0))
+		return errors.Join(err, p.runner.removePod(ctx, b, b.rec.podName(), 0), p.volumes.dropHome(ctx, b))
 	}
 	stage("ready")
 	p.table.Go(func(ctx context.Context) { b.tunnel.OpenSpares(ctx, spares) })
-	pending := b.rec.Restore
+	before := b.rec
+	if b.remade() {
+		b.rec.Home = b.home()
+	}
 	b.src, b.rec.Restore = nil, nil
 	err = p.change(ctx, row, func(sb *sandbox.Sandbox) { sb.State, sb.Message, sb.Stages = sandbox.Running, "", stages })
 	if err != nil {
-		b.rec.Restore = pending
-	} else if pending != nil && p.archives != nil {
-		p.archives.Release(ctx, pending.Archive)
+		b.rec.Home, b.rec.Restore = before.Home, before.Restore
+		return err
 	}
-	return err
+	p.unpin(ctx, before.Restore)
+	if before.homeName() != b.rec.homeName() {
+		p.volumes.forgetHome(ctx, b, before.homeName())
+	}
+	return nil
 }
 
 func (r *runner) createPod(ctx context.Context, place *client, p pod) error {
@@ -211,9 +221,7 @@ func (p *Provider) scrap(ctx context.Context, row *sandbox.Row[*box]) error {
 		return err
 	}
 	row.Remove()
-	if pending := row.Data.rec.Restore; pending != nil && p.archives != nil {
-		p.archives.Release(ctx, pending.Archive)
-	}
+	p.unpin(ctx, row.Data.rec.Restore)
 	return nil
 }
 
@@ -223,7 +231,7 @@ func (r *runner) removeAll(ctx context.Context, b *box) error {
 		return err
 	}
 	if r.cfg.Persistent {
-		if err := r.volumes.removeClaim(ctx, b.api, b.rec.Sandbox.ID); err != nil {
+		if err := r.volumes.removeClaim(ctx, b.api, b.rec.homeName()); err != nil {
 			return fmt.Errorf("remove PersistentVolumeClaim: %w", err)
 		}
 	}

@@ -187,6 +187,9 @@ func (r *runner) waitPod(ctx context.Context, b *box, name string) (ip string, e
 		select {
 		case <-changed:
 		case <-homeless:
+			if homeless = nil; r.volumes.filling(ctx, b) {
+				continue
+			}
 			return "", fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
 		case <-deadline.Done():
 			if err := context.Cause(ctx); err != nil { // both are over, and ctx knows why

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/volumesnapshot"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -37,6 +38,9 @@ func (c *Config) rights(namespace string) []right {
 	}
 	if namespace == c.Namespace {
 		all = append(all, right{"coordination.k8s.io", "leases", "get create update"})
+	}
+	if c.SnapshotClass != "" {
+		all = append(all, right{volumesnapshot.Group, "volumesnapshots", "get list create patch delete"})
 	}
 	if c.Reach == ReachAPI {
 		all = append(all, right{"", "pods/portforward", "get create"})
@@ -237,10 +241,32 @@ func (e *examiner) listClasses(ctx context.Context) {
 	}
 }
 
-// tryStore writes, reads and deletes one small object in the snapshot store.
+// checkCuts looks for VolumeSnapshots, and their class if we may see it.
+func (e *examiner) checkCuts(ctx context.Context) {
+	store := e.newCuts()
+	_, _, err := store.Load(ctx)
+	if err != nil {
+		e.add(false, "see docs/kubernetes.md", "snapshots of homes: %v", err)
+		return
+	}
+	switch known, err := store.Check(ctx); {
+	case err != nil:
+		e.add(false, "kubectl get volumesnapshotclass lists those that there are", "snapshots of homes: %v", err)
+	case !known:
+		e.add(true, "", "snapshots of homes: the cluster has VolumeSnapshots; the hub may not see whether it has the class %q", e.cfg.SnapshotClass)
+	default:
+		e.add(true, "", "snapshots of homes: VolumeSnapshotClass %q", e.cfg.SnapshotClass)
+	}
+}
+
+// tryStore looks for what keeps snapshots. In an S3-compatible store it writes, reads and deletes one small object.
 func (e *examiner) tryStore(ctx context.Context) {
-	if e.cfg.Snapshots.Endpoint == "" {
-		e.add(false, "set kubernetes_snapshot_endpoint and the other settings of an S3-compatible store", "snapshots and forks: there is no store for them")
+	switch {
+	case e.cfg.SnapshotClass != "":
+		e.checkCuts(ctx)
+		return
+	case e.cfg.Snapshots.Endpoint == "":
+		e.add(false, "set kubernetes_snapshot_class, or kubernetes_snapshot_endpoint and the other settings of an S3-compatible store", "snapshots and forks: there is no store for them")
 		return
 	}
 	b, err := bucket.New(e.cfg.Snapshots)

@@ -33,6 +33,16 @@ func TestExamineWithout(t *testing.T) {
 	}
 }
 
+// tokenOf returns a token of a service account beside the hub.
+func (k *real) tokenOf(account string) string {
+	k.t.Helper()
+	var request struct{ Status struct{ Token string } }
+	if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/"+account+"/token", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}, &request); err != nil {
+		k.t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
 // testRealExamine: what the cluster allows and has is found, for whoever asks, and nothing is changed.
 func testRealExamine(k *real) {
 	examine := func(change func(*kubernetes.Config)) (bool, string) {
@@ -50,13 +60,8 @@ func testRealExamine(k *real) {
 		return usable, strings.Join(lines, "\n")
 	}
 	as := func(account string) func(*kubernetes.Config) {
-		var request struct{ Status struct{ Token string } }
-		if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/"+account+"/token", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}, &request); err != nil {
-			k.t.Fatal(err)
-		}
-		return func(c *kubernetes.Config) {
-			c.Access.Cert, c.Access.Key, c.Access.Token = nil, nil, request.Status.Token
-		}
+		token := k.tokenOf(account)
+		return func(c *kubernetes.Config) { c.Access.Cert, c.Access.Key, c.Access.Token = nil, nil, token }
 	}
 	store := startStore(k.t)
 	accepts := `ok: namespace "cove-sandboxes" accepts sandboxes with isolation container`

@@ -244,7 +244,7 @@ func (r *running) tell(phase string, condition doc) {
 		status["conditions"] = []any{condition}
 	}
 	r.mu.Unlock()
-	r.kubelet.api.setStatus(r.name, status)
+	r.kubelet.api.setStatus("pods", r.name, status)
 }
 
 // volumes prepares the volumes of the Pod.

@@ -32,7 +32,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
-	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -85,8 +84,10 @@ type Config struct {
 	// SharedVolumes makes volumes usable by several sandboxes on different nodes.
 	SharedVolumes bool
 	VolumeSize    int64
-	// Snapshots is the store of snapshots; without an endpoint there are none.
+	// Snapshots is the store of snapshots, as archives of disks; without an endpoint there is none.
 	Snapshots Store
+	// SnapshotClass is a VolumeSnapshotClass for snapshots of persistent homes instead.
+	SnapshotClass string
 
 	ReadyTimeout    time.Duration // of specs that have none
 	ScheduleTimeout time.Duration // how long a cluster may find no node
@@ -103,6 +104,10 @@ func (c *Config) fill() error {
 		return errors.New("kubernetes provider: an image with the hub's programs is required")
 	case c.Snapshots.Endpoint == "" && c.Snapshots.Bucket != "":
 		return errors.New("kubernetes provider: a snapshot bucket without kubernetes_snapshot_endpoint")
+	case c.SnapshotClass != "" && c.Snapshots.Endpoint != "":
+		return errors.New("kubernetes provider: kubernetes_snapshot_class and kubernetes_snapshot_endpoint exclude each other: snapshots are VolumeSnapshots, or archives in an S3-compatible store; remove one")
+	case c.SnapshotClass != "" && !c.Persistent:
+		return errors.New("kubernetes provider: kubernetes_snapshot_class takes snapshots of persistent homes: set kubernetes_disk to persistent, or use an S3-compatible store (kubernetes_snapshot_endpoint)")
 	case c.Reach != "" && c.Reach != ReachPod && c.Reach != ReachAPI:
 		return fmt.Errorf("kubernetes provider: reach %q: use %s or %s", c.Reach, ReachPod, ReachAPI)
 	}
@@ -248,10 +253,8 @@ func (p *Provider) open(ctx context.Context) error {
 	if p.hub, err = p.loadIdentity(first); err != nil {
 		return p.explainOpen(err, p.client)
 	}
-	if p.cfg.Snapshots.Endpoint != "" {
-		if p.archives, err = archive.New(archive.Config{Bucket: p.cfg.Snapshots, Hub: p.hub.pin, Log: p.cfg.Log}); err != nil {
-			return err
-		}
+	if err := p.openCopies(); err != nil {
+		return err
 	}
 	for _, place := range p.places() {
 		if err := p.ensurePolicy(first, place); err != nil {
@@ -264,13 +267,7 @@ func (p *Provider) open(ctx context.Context) error {
 		p.table.Go(func(ctx context.Context) { p.follow(ctx, place, version) })
 	}
 	p.table.Go(func(ctx context.Context) { p.lease.renew(ctx, p.lost) })
-	if p.archives != nil {
-		p.table.Go(func(ctx context.Context) { // sandboxes do not need it
-			if err := p.archives.Ready(ctx); err != nil && ctx.Err() == nil {
-				p.cfg.Log.Error("cannot use the snapshot store", "store", p.archives.String(), "error", err)
-			}
-		})
-	}
+	p.table.Go(p.disks.load)
 	return nil
 }
 
@@ -333,8 +330,8 @@ func (p *Provider) Close() error {
 			p.lease.release()
 		}
 		p.client.HTTP.CloseIdleConnections()
-		if p.archives != nil {
-			p.archives.Close()
+		if p.copies != nil {
+			p.copies.Close()
 		}
 		if p.lock != nil {
 			// Explicitly: a process that is being started may still have a copy of the descriptor.
@@ -358,11 +355,11 @@ func (p *Provider) Abilities() sandbox.Abilities {
 		"exports: the cluster does not hand out the image of a Pod",
 		"the size of a volume is what was reserved for it",
 	}
-	if a.Snapshot = p.archives != nil; a.Snapshot {
+	if a.Snapshot = p.copies != nil; a.Snapshot {
 		a.Fork = true
-		a.Missing = append(a.Missing, "programs of a sandbox are stopped (SIGSTOP) while its disk is copied to the snapshot store, which takes as long as the upload")
+		a.Missing = append(a.Missing, p.copies.limits())
 	} else {
-		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep the disks of sandboxes in an S3-compatible store")
+		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_class to a VolumeSnapshotClass for those of persistent homes, or kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep the disks of sandboxes in an S3-compatible store")
 	}
 	if p.cfg.Persistent {
 		a.Missing = append(a.Missing, "a stopped sandbox keeps its home and its volumes; the rest of its disk is lost")

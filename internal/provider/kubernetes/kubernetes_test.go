@@ -134,7 +134,7 @@ func TestKubernetes(t *testing.T) {
 		programs[name] = filepath.Join(dir, name)
 		testenv.Build(t, map[string]string{programs[name]: source})
 	}
-	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas, "claims": testClaims, "snapshots": testSnapshots} {
+	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas, "claims": testClaims, "snapshots": testSnapshots, "cuts": testCuts} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
 	}
 }

@@ -38,9 +38,9 @@ type manifest struct {
 	Spec yaml.Node `yaml:"spec"`
 }
 
-func readManifests(t *testing.T) map[string]manifest {
+func readManifests(t *testing.T, path string) map[string]manifest {
 	t.Helper()
-	data, err := os.ReadFile(manifestPath)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,12 @@ func testRole(t *testing.T) {
 // roleRights are those of the installation's role, sorted.
 func roleRights(t *testing.T) (allowed []string) {
 	t.Helper()
-	role, ok := readManifests(t)["Role cove-sandboxes/cove"]
+	return rightsOf(t, manifestPath, "Role cove-sandboxes/cove")
+}
+
+func rightsOf(t *testing.T, path, name string) (allowed []string) {
+	t.Helper()
+	role, ok := readManifests(t, path)[name]
 	if !ok {
 		t.Fatal("no role")
 	}
@@ -139,7 +144,7 @@ func everything(h *hub) {
 // TestManifests: the installation belongs together.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	all := readManifests(t)
+	all := readManifests(t, manifestPath)
 	for _, want := range []string{"Namespace /cove", "Namespace /cove-sandboxes", "ServiceAccount cove/cove", "RoleBinding cove-sandboxes/cove", "Deployment cove/cove", "Service cove/cove", "PodDisruptionBudget cove/cove", "PersistentVolumeClaim cove/cove"} {
 		if _, ok := all[want]; !ok {
 			t.Errorf("no %s", want)

@@ -208,9 +208,17 @@ type claim struct {
 }
 
 type claimSpec struct {
-	AccessModes      []string  `json:"accessModes"`
-	StorageClassName *string   `json:"storageClassName,omitempty"`
-	Resources        resources `json:"resources"`
+	AccessModes      []string    `json:"accessModes"`
+	StorageClassName *string     `json:"storageClassName,omitempty"`
+	Resources        resources   `json:"resources"`
+	DataSource       *dataSource `json:"dataSource,omitempty"`
+}
+
+// dataSource is what a volume is made of.
+type dataSource struct {
+	APIGroup string `json:"apiGroup"`
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
 }
 
 type networkPolicy struct {

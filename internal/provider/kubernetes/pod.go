@@ -130,7 +130,7 @@ func (r *runner) makePod(b *box) pod {
 	limits := r.resources(spec.Resources)
 	// Not a program that the node starts inside: a hundred sandboxes would keep a processor busy.
 	probe := &probeSpec{TCPSocket: tcpSocket{readyPort}, PeriodSeconds: 5, TimeoutSeconds: 5}
-	mounts, volumes := r.mounts(sb)
+	mounts, volumes := r.mounts(sb, b.home())
 	p.Spec.Volumes = volumes
 	p.Spec.InitContainers = []containerSpec{{
 		Name: "programs", Image: r.cfg.Programs, ImagePullPolicy: "IfNotPresent", Command: []string{r.cfg.Installer, container.InstallVerb, isolate.Programs},
@@ -167,7 +167,7 @@ func (r *runner) runtimeClass(isolation string) string {
 }
 
 // mounts are the folders of a sandbox that are not its image's.
-func (r *runner) mounts(sb sandbox.Sandbox) (mounts []mountSpec, volumes []volumeSpec) {
+func (r *runner) mounts(sb sandbox.Sandbox, claim string) (mounts []mountSpec, volumes []volumeSpec) {
 	add := func(mount mountSpec, volume volumeSpec) {
 		volume.Name = mount.Name
 		mounts, volumes = append(mounts, mount), append(volumes, volume)
@@ -186,7 +186,7 @@ func (r *runner) mounts(sb sandbox.Sandbox) (mounts []mountSpec, volumes []volum
 	memory("shm", "/dev/shm", shmSize)
 	home := volumeSpec{EmptyDir: &emptyDirSource{SizeLimit: number(cmp.Or(sb.Spec.Resources.Disk, r.cfg.Defaults.Disk))}}
 	if r.cfg.Persistent {
-		home = volumeSpec{Claim: &claimSource{ClaimName: sb.ID}}
+		home = volumeSpec{Claim: &claimSource{ClaimName: claim}}
 	}
 	add(mountSpec{Name: "home", MountPath: isolate.Home}, home)
 	for i, v := range sb.Spec.Volumes {

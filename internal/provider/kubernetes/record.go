@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -12,28 +13,29 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
-	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
 // The labels and annotations of our objects.
 const (
-	labelHub    = "io.cove.hub"  // the hub's name
-	labelKind   = "io.cove.kind" // one of those below
-	labelID     = "io.cove.id"
-	labelOwner  = "io.cove.owner" // a hash: an owner can have any name
-	labelRole   = "io.cove.role"  // of the hub's own Pods
-	roleHub     = "hub"
-	noteName    = "io.cove.name"
-	noteOwner   = "io.cove.owner"
-	noteVolume  = "io.cove.volume"
-	noteCreated = api.NoteCreated
-	kindSandbox = "sandbox"
-	kindHub     = "hub"
-	kindVolume  = "volume"
-	recordName  = "record.json"
-	logName     = "log"
+	labelHub     = "io.cove.hub"  // the hub's name
+	labelKind    = "io.cove.kind" // one of those below
+	labelID      = "io.cove.id"
+	labelOwner   = "io.cove.owner" // a hash: an owner can have any name
+	labelRole    = "io.cove.role"  // of the hub's own Pods
+	roleHub      = "hub"
+	noteName     = "io.cove.name"
+	noteOwner    = "io.cove.owner"
+	noteVolume   = "io.cove.volume"
+	noteCreated  = api.NoteCreated
+	kindSandbox  = "sandbox"
+	kindHub      = "hub"
+	kindVolume   = "volume"
+	kindSnapshot = "snapshot"
+	recordName   = "record.json"
+	logName      = "log"
 )
 
 // selector selects our objects of a kind.
@@ -44,8 +46,11 @@ func (s *session) selector(kind string) string {
 // labels are those of every object of a sandbox. The labels of users are not among them: they
 // could make Services of others select a sandbox.
 func (s *session) labels(sb sandbox.Sandbox) map[string]string {
-	return map[string]string{labelHub: s.cfg.Name, labelKind: kindSandbox, labelID: sb.ID, labelOwner: shorten(sha256.Sum256([]byte(sb.Spec.Owner)))}
+	return map[string]string{labelHub: s.cfg.Name, labelKind: kindSandbox, labelID: sb.ID, labelOwner: hashOwner(sb.Spec.Owner)}
 }
+
+// hashOwner makes a label of an owner, who can have any name.
+func hashOwner(owner string) string { return shorten(sha256.Sum256([]byte(owner))) }
 
 func notes(sb sandbox.Sandbox) map[string]string {
 	return map[string]string{noteName: sb.Spec.Name, noteOwner: sb.Spec.Owner, noteCreated: sb.Created.UTC().Format(time.RFC3339Nano)}
@@ -62,8 +67,13 @@ type record struct {
 	Named string `json:"named,omitempty"`
 	Base  string `json:"base,omitempty"`
 	// Restore is what the disk must be made equal to before the next start.
-	Restore *archive.Source `json:"restore,omitempty"`
+	Restore *catalog.Source `json:"restore,omitempty"`
+	// Home is the claim of the home, if that has another name than the sandbox.
+	Home string `json:"home,omitempty"`
 }
+
+// homeName names the claim of the home.
+func (r record) homeName() string { return cmp.Or(r.Home, r.Sandbox.ID) }
 
 // podName names the Pod of the present generation.
 func (r record) podName() string {
@@ -83,7 +93,21 @@ type box struct {
 	where   where
 	tunnel  *tunnel.Client
 	egress  interface{ Close() error }
-	src     *archive.Source // what the disk of the next Pod is filled with; nil: nothing
+	src     *catalog.Source // what the disk of the next Pod is filled with; nil: nothing
+}
+
+// filled reports whether the next Pod waits for what its disk begins with.
+func (b *box) filled() bool { return b.src != nil && b.src.Archive != "" }
+
+// remade reports whether the next Pod gets a new home, made of a snapshot, in the place of the one there is.
+func (b *box) remade() bool { return b.rec.Restore != nil && b.rec.Restore.Volume != "" }
+
+// home names the claim of the next Pod's home.
+func (b *box) home() string {
+	if b.remade() {
+		return b.rec.podName() // another for each attempt
+	}
+	return b.rec.homeName()
 }
 
 // close ends what the box keeps open.
@@ -158,7 +182,7 @@ func (r *runner) newSecret(b *box) (secret, error) {
 // encodePlan is the plan of the next Pod.
 func (r *runner) encodePlan(b *box) ([]byte, error) {
 	plan := r.plan(b.rec.Sandbox.Spec)
-	plan.Fill = b.src != nil
+	plan.Fill = b.filled()
 	return json.Marshal(plan)
 }
 

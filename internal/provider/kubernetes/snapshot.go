@@ -3,36 +3,99 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
-// copyPlan is the plan of a Pod that runs nothing, beside that of the sandbox in its Secret.
-const copyPlan = "copy.json"
+// copier keeps copies of disks, and the snapshots that are made of them.
+type copier interface {
+	// cut copies the disk of a sandbox as it is now, and pins the copy, which can be used after await.
+	cut(ctx context.Context, b *box, src *catalog.Source) error
+	// await returns when a copy can be used. It fails if the copy is gone.
+	await(ctx context.Context, src *catalog.Source) error
+	// fill fills the disk of a Pod that waits for it.
+	fill(ctx context.Context, b *box) error
+	// limits says what a copy lacks, and costs.
+	limits() string
+	String() string
+	Close()
 
-// disks copies the disks of sandboxes, by way of a store.
+	// These are those of a catalog.Catalog.
+	Ready(ctx context.Context) error
+	Reserve(owner, name string) (done func(), err error)
+	Add(ctx context.Context, e catalog.Entry) error
+	Find(ctx context.Context, owner, name string) (catalog.Entry, error)
+	Delete(ctx context.Context, owner, name string) error
+	List(ctx context.Context, owner string) ([]sandbox.Snapshot, error)
+	Pin(key string)
+	Release(ctx context.Context, key string)
+}
+
+// disks copies the disks of sandboxes.
 type disks struct {
-	p        *Provider
-	archives *archive.Store // nil: there is none
+	p      *Provider
+	copies copier // nil: there are none
+}
+
+// openCopies opens what the settings name.
+func (d *disks) openCopies() error {
+	cfg := d.p.cfg
+	switch {
+	case cfg.SnapshotClass != "":
+		d.copies = d.p.newCuts()
+	case cfg.Snapshots.Endpoint != "":
+		store, err := archive.New(archive.Config{Bucket: cfg.Snapshots, Hub: d.p.hub.pin, Log: cfg.Log})
+		if err != nil {
+			return err
+		}
+		d.copies = &archives{store, d.p.runner}
+	}
+	return nil
+}
+
+// load reads which snapshots there are. Sandboxes do not need it.
+func (d *disks) load(ctx context.Context) {
+	if d.copies == nil {
+		return
+	}
+	if err := d.copies.Ready(ctx); err != nil && ctx.Err() == nil {
+		d.p.cfg.Log.Error("cannot use the snapshot store", "store", d.copies.String(), "error", err)
+	}
 }
 
 // checkStore returns ErrUnsupported where there is no store.
 func (d *disks) checkStore() error {
-	if d.archives == nil {
-		return fmt.Errorf("%w: snapshots need a store: set kubernetes_snapshot_endpoint", sandbox.ErrUnsupported)
+	if d.copies == nil {
+		return fmt.Errorf("%w: snapshots need a store: set kubernetes_snapshot_class or kubernetes_snapshot_endpoint", sandbox.ErrUnsupported)
 	}
 	return nil
+}
+
+// pin keeps what a disk must still be made equal to, until unpin.
+func (d *disks) pin(src *catalog.Source) {
+	if src != nil && d.copies != nil {
+		d.copies.Pin(src.Key())
+	}
+}
+
+func (d *disks) unpin(ctx context.Context, src *catalog.Source) {
+	if src != nil && d.copies != nil {
+		d.copies.Release(ctx, src.Key())
+	}
+}
+
+// fill fills the disk of a Pod that waits for it.
+func (d *disks) fill(ctx context.Context, b *box) error {
+	if err := d.checkStore(); err != nil {
+		return err
+	}
+	return d.copies.fill(ctx, b)
 }
 
 // Snapshot implements sandbox.Snapshotter.
@@ -43,71 +106,60 @@ func (d *disks) Snapshot(ctx context.Context, id, name string) (info sandbox.Sna
 	if err := d.checkStore(); err != nil {
 		return info, err
 	}
+	var src catalog.Source
+	reserved := func() {}
+	defer func() { reserved() }()
 	err = d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
-		if err := d.archives.Ready(ctx); err != nil {
+		if err := d.copies.Ready(ctx); err != nil {
 			return err
 		}
-		b, owner := row.Data, row.Sandbox().Spec.Owner
-		done, err := d.archives.Reserve(owner, name)
+		info.Owner = row.Sandbox().Spec.Owner
+		done, err := d.copies.Reserve(info.Owner, name)
 		if err != nil {
 			return err
 		}
-		defer done()
-		src, size, err := d.copyDisk(ctx, row)
-		if err != nil {
-			return err
-		}
-		parent := src.From
-		src.From = name
-		info = sandbox.Snapshot{Name: name, Owner: owner, Sandbox: id, Parent: parent, Image: src.Named, Size: size, Created: time.Now().Round(0)}
-		err = d.archives.Add(ctx, archive.Entry{Snapshot: info, Source: src})
-		d.archives.Release(ctx, src.Archive)
-		if err == nil {
-			d.p.cfg.Log.Debug("took a snapshot", "sandbox", b.rec.Sandbox.ID, "snapshot", name, "size", size)
-		}
+		reserved = done
+		src, err = d.copyDisk(ctx, row)
 		return err
 	})
-	return info, err
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer d.copies.Release(ctx, src.Key())
+	// The sandbox can be used while the copy is completed.
+	ctx, done, err := d.p.table.Begin(ctx)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer done()
+	if err := d.copies.await(ctx, &src); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	parent := src.From
+	src.From = name
+	info = sandbox.Snapshot{Name: name, Owner: info.Owner, Sandbox: id, Parent: parent, Image: src.Named, Size: src.Size, Created: time.Now().Round(0)}
+	if err := d.copies.Add(ctx, catalog.Entry{Snapshot: info, Source: src}); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	d.p.cfg.Log.Debug("took a snapshot", "sandbox", id, "snapshot", name, "size", info.Size)
+	return info, nil
 }
 
-// copyDisk copies the disk of a sandbox to the store, and pins the copy.
-func (d *disks) copyDisk(ctx context.Context, row *sandbox.Row[*box]) (src archive.Source, size int64, err error) {
-	b, sb := row.Data, row.Sandbox()
+// copyDisk copies the disk of a sandbox, and pins the copy.
+func (d *disks) copyDisk(ctx context.Context, row *sandbox.Row[*box]) (src catalog.Source, err error) {
+	b, spec := row.Data, row.Sandbox().Spec
 	if err := context.Cause(ctx); err != nil {
-		return src, 0, err
+		return src, err
 	}
-	spec := sb.Spec
-	src = archive.Source{From: b.rec.From, Named: cmp.Or(spec.Image, b.rec.Named), Base: cmp.Or(b.rec.Base, spec.Image, d.p.cfg.Image)}
-	from := b.tunnel
-	switch {
-	case b.rec.Restore != nil:
-		return src, 0, fmt.Errorf("%w: the disk of sandbox %q is not restored yet; start it first", sandbox.ErrState, spec.Name)
-	case sb.State == sandbox.Running:
+	if b.rec.Restore != nil {
+		return src, fmt.Errorf("%w: the disk of sandbox %q is not restored yet; start it first", sandbox.ErrState, spec.Name)
+	}
+	src = catalog.Source{From: b.rec.From, Named: cmp.Or(spec.Image, b.rec.Named), Base: cmp.Or(b.rec.Base, spec.Image, d.p.cfg.Image)}
+	if row.Sandbox().State == sandbox.Running {
 		st, _ := d.p.runner.pods.get(b.rec.podName())
 		src.Pin = st.imagePin()
-	case !d.p.cfg.Persistent:
-		return src, 0, fmt.Errorf("%w: the disk of a Pod that has ended cannot be read", sandbox.ErrState)
-	default: // the home is all that is left of the disk
-		held, end, err := d.p.runner.hold(ctx, b)
-		if err != nil {
-			return src, 0, err
-		}
-		defer end()
-		from = held
 	}
-	// Twice, since a home that is kept apart has as much room as the rest.
-	limit := 2*cmp.Or(spec.Resources.Disk, d.p.cfg.Defaults.Disk) + 64<<20
-	src.Archive, size, err = d.archives.Upload(ctx, spec.Owner, limit, func(ctx context.Context, w io.Writer) error {
-		switch err := from.Save(ctx, w); {
-		case err == nil || ctx.Err() != nil || errors.Is(err, sandbox.ErrExhausted):
-			return err
-		case errors.Is(err, tunnel.ErrRefused):
-			return fmt.Errorf("%w: %w", sandbox.ErrState, err)
-		default:
-			return fmt.Errorf("%w: the copy of the disk was cut short: %w", sandbox.ErrUnavailable, err)
-		}
-	})
-	return src, size, err
+	return src, d.copies.cut(ctx, b, &src)
 }
 
 // imagePin is the image of a Pod by its content, if the node knows it by a name that others know.
@@ -124,99 +176,27 @@ func (st podState) imagePin() string {
 	return ""
 }
 
-// hold runs a Pod that has the home of a sandbox, and does nothing with it, until end.
-func (r *runner) hold(ctx context.Context, b *box) (c *tunnel.Client, end func(), err error) {
-	plan := r.plan(b.rec.Sandbox.Spec)
-	plan.Hold, plan.Command, plan.Env = true, nil, nil
-	data, err := json.Marshal(plan)
+// find finds a snapshot for a sandbox in a namespace, and pins its copy.
+func (d *disks) find(ctx context.Context, owner, name string, place *client) (catalog.Entry, error) {
+	e, err := d.copies.Find(ctx, owner, name)
 	if err != nil {
-		return nil, nil, err
+		return e, err
 	}
-	if err := r.save(ctx, b, map[string][]byte{copyPlan: data}); err != nil {
-		return nil, nil, err
+	if err = d.copies.await(ctx, &e.Source); err == nil {
+		err = checkPlace(e.Source, place)
 	}
-	holder := r.makePod(b)
-	name := b.rec.Sandbox.ID + "-copy"
-	holder.Metadata.Name, holder.Spec.Containers[0].Image, holder.Spec.Containers[0].ReadinessProbe = name, r.cfg.Programs, nil
-	keep := func(name string) bool { return !strings.HasPrefix(name, "volume-") }
-	holder.Spec.Volumes = slices.DeleteFunc(holder.Spec.Volumes, func(v volumeSpec) bool { return !keep(v.Name) })
-	main := &holder.Spec.Containers[0]
-	main.VolumeMounts = slices.DeleteFunc(main.VolumeMounts, func(m mountSpec) bool { return !keep(m.Name) })
-	for _, v := range holder.Spec.Volumes {
-		if v.Secret != nil {
-			v.Secret.Items[slices.IndexFunc(v.Secret.Items, func(k keyPath) bool { return k.Key == container.PlanName })].Key = copyPlan
-		}
-	}
-	// One that an earlier copy has left would be in the way.
-	if err := r.endPod(ctx, b.api, name, 0); err != nil {
-		return nil, nil, err
-	}
-	end = func() {
-		if err := r.endPod(ctx, b.api, name, 0); err != nil {
-			r.cfg.Log.Warn("cannot remove the Pod that has copied a disk; the next start of the hub does", "pod", name, "error", err)
-		}
-	}
-	if err := r.createPod(ctx, b.api, holder); err != nil {
-		return nil, nil, err
-	}
-	ip, err := r.waitPod(ctx, b, name)
 	if err != nil {
-		end()
-		return nil, nil, err
+		d.copies.Release(ctx, e.Source.Key())
 	}
-	c = b.tunnel.Via(func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, b.api, name, ip) })
-	if err := r.waitTunnel(ctx, c, name); err != nil {
-		end()
-		return nil, nil, err
-	}
-	return c, end, nil
+	return e, err
 }
 
-// waitTunnel waits until the first process of a Pod lets us in.
-func (r *runner) waitTunnel(ctx context.Context, c *tunnel.Client, name string) error {
-	deadline, cancel := context.WithTimeout(ctx, r.cfg.ReadyTimeout)
-	defer cancel()
-	changed, forget := r.pods.watch(name)
-	defer forget()
-	for pause := minPause; ; pause = min(pause*5/4, maxPause) {
-		_, err := c.Stats(deadline)
-		st, ok := r.pods.get(name)
-		why, ended := st.ended()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case ended || !ok:
-			return fmt.Errorf("%w: its first process has ended: %s", sandbox.ErrNotReady, why)
-		case deadline.Err() != nil:
-			return fmt.Errorf("%w: its first process does not answer: %w", sandbox.ErrNotReady, err)
-		}
-		select {
-		case <-deadline.Done():
-		case <-changed:
-		case <-time.After(pause):
-		}
+// checkPlace returns ErrInvalid for a copy that cannot be used in a namespace.
+func checkPlace(src catalog.Source, place *client) error {
+	if namespace, _, ok := strings.Cut(src.Volume, "/"); ok && namespace != place.Namespace {
+		return fmt.Errorf("%w: a snapshot in namespace %q cannot be used in %q, the namespace of another tenant", sandbox.ErrInvalid, namespace, place.Namespace)
 	}
-}
-
-// fill fills the disk of a Pod that waits for it.
-func (d *disks) fill(ctx context.Context, b *box) error {
-	ctx, cancel := context.WithTimeout(ctx, archive.CopyTime)
-	defer cancel()
-	if err := d.p.runner.waitTunnel(ctx, b.tunnel, b.rec.podName()); err != nil {
-		return err
-	}
-	r, err := d.archives.Open(ctx, b.src.Archive)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	err = b.tunnel.Fill(ctx, r)
-	if err == nil || ctx.Err() != nil || errors.Is(err, sandbox.ErrUnavailable) || errors.Is(err, sandbox.ErrExhausted) {
-		return err
-	}
-	return fmt.Errorf("%w: its disk cannot be filled: %w", sandbox.ErrNotReady, err)
+	return nil
 }
 
 // Snapshots implements sandbox.Snapshotter.
@@ -229,7 +209,7 @@ func (d *disks) Snapshots(ctx context.Context, owner string) ([]sandbox.Snapshot
 	if err := d.checkStore(); err != nil {
 		return nil, err
 	}
-	return d.archives.List(ctx, owner)
+	return d.copies.List(ctx, owner)
 }
 
 // DeleteSnapshot implements sandbox.Snapshotter.
@@ -242,7 +222,7 @@ func (d *disks) DeleteSnapshot(ctx context.Context, owner, name string) error {
 	if err := d.checkStore(); err != nil {
 		return err
 	}
-	return d.archives.Delete(ctx, owner, name)
+	return d.copies.Delete(ctx, owner, name)
 }
 
 // Rollback implements sandbox.Snapshotter.
@@ -252,12 +232,12 @@ func (d *disks) Rollback(ctx context.Context, id, name string) error {
 	}
 	return d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) error {
 		b, sb := row.Data, row.Sandbox()
-		e, err := d.archives.Find(ctx, sb.Spec.Owner, name)
+		e, err := d.find(ctx, sb.Spec.Owner, name, b.api)
 		if err != nil {
 			return err
 		}
 		if named := cmp.Or(sb.Spec.Image, b.rec.Named); named != e.Snapshot.Image {
-			d.archives.Release(ctx, e.Source.Archive)
+			d.copies.Release(ctx, e.Source.Key())
 			return fmt.Errorf("%w: snapshot %q has image %q, the sandbox has %q", sandbox.ErrInvalid, name, e.Snapshot.Image, named)
 		}
 		// First what we intend: whoever finds the record restores the disk before the next start.
@@ -267,12 +247,10 @@ func (d *disks) Rollback(ctx context.Context, id, name string) error {
 		b.rec.From, b.rec.Named, b.rec.Base = e.Source.From, e.Source.Named, e.Source.Base
 		if err := d.p.runner.save(ctx, b, nil); err != nil {
 			b.rec = before
-			d.archives.Release(ctx, e.Source.Archive)
+			d.copies.Release(ctx, e.Source.Key())
 			return err
 		}
-		if before.Restore != nil {
-			d.archives.Release(ctx, before.Restore.Archive)
-		}
+		d.unpin(ctx, before.Restore)
 		row.Change(func(now *sandbox.Sandbox) { *now = sb.Clone() })
 		if err := d.p.runner.removePod(ctx, b, b.rec.podName(), 0); err != nil {
 			return err
@@ -289,7 +267,7 @@ func (d *disks) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sa
 	if err := sandbox.CheckForks(specs); err != nil {
 		return nil, err
 	}
-	var src archive.Source
+	var src catalog.Source
 	specs = slices.Clone(specs)
 	err := d.p.with(ctx, id, func(ctx context.Context, row *sandbox.Row[*box]) (err error) {
 		origin := row.Sandbox().Spec
@@ -299,21 +277,29 @@ func (d *disks) Fork(ctx context.Context, id string, specs []sandbox.Spec) ([]sa
 				return err
 			}
 		}
-		if err := d.archives.Ready(ctx); err != nil {
+		if err := d.copies.Ready(ctx); err != nil {
 			return err
 		}
-		src, _, err = d.copyDisk(ctx, row)
+		src, err = d.copyDisk(ctx, row)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer d.archives.Release(ctx, src.Archive)
+	defer d.copies.Release(ctx, src.Key())
 	ctx, done, err := d.p.table.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if err := d.copies.await(ctx, &src); err != nil {
+		return nil, err
+	}
+	for _, spec := range specs {
+		if err := checkPlace(src, d.p.of(spec.Owner)); err != nil {
+			return nil, err
+		}
+	}
 	return sandbox.CreateForks(ctx, specs, func(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 		return d.p.create(ctx, spec, &src)
 	}, d.p.Delete)

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/volumesnapshot"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -22,7 +22,7 @@ type volumes struct {
 
 // name is the cluster's name of a volume.
 func (o *volumes) name(owner, name string) string {
-	return "cove-" + o.cfg.Name + "-" + shorten(sha256.Sum256([]byte(owner))) + "-" + name
+	return "cove-" + o.cfg.Name + "-" + hashOwner(owner) + "-" + name
 }
 
 // newClaim is a claim of some size.
@@ -40,9 +40,8 @@ func (o *volumes) newClaim(m meta, size int64, mode string) claim {
 func (o *volumes) use(ctx context.Context, b *box) error {
 	sb := b.rec.Sandbox
 	if o.cfg.Persistent {
-		m := meta{Name: sb.ID, Labels: o.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}
-		if err := b.api.Create(ctx, claims, o.newClaim(m, cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk), "ReadWriteOnce"), nil); err != nil {
-			return fmt.Errorf("create PersistentVolumeClaim: %w", explain(err))
+		if err := o.createHome(ctx, b); err != nil {
+			return err
 		}
 	}
 	return o.alone(func() error {
@@ -55,6 +54,62 @@ func (o *volumes) use(ctx context.Context, b *box) error {
 	})
 }
 
+// createHome creates the claim of the next Pod's home, made of a snapshot if there is one.
+func (o *volumes) createHome(ctx context.Context, b *box) error {
+	sb := b.rec.Sandbox
+	size := cmp.Or(sb.Spec.Resources.Disk, o.cfg.Defaults.Disk)
+	if b.src != nil && b.src.Volume != "" {
+		size = max(size, b.src.Size)
+	}
+	home := o.newClaim(meta{Name: b.home(), Labels: o.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()}, size, "ReadWriteOnce")
+	if b.src != nil && b.src.Volume != "" {
+		_, name, _ := strings.Cut(b.src.Volume, "/")
+		home.Spec.DataSource = &dataSource{APIGroup: volumesnapshot.Group, Kind: "VolumeSnapshot", Name: name}
+	}
+	if err := b.api.Create(ctx, claims, home, nil); err != nil {
+		return fmt.Errorf("create PersistentVolumeClaim: %w", explain(err))
+	}
+	return nil
+}
+
+// remakeHome creates the home that takes the place of another, if there is to be one.
+func (o *volumes) remakeHome(ctx context.Context, b *box) error {
+	if !b.remade() {
+		return nil
+	}
+	call, cancel := api.Steady(ctx)
+	defer cancel()
+	return o.createHome(call, b)
+}
+
+// dropHome removes a home that was to take the place of another.
+func (o *volumes) dropHome(ctx context.Context, b *box) error {
+	if !b.remade() {
+		return nil
+	}
+	return o.removeClaim(ctx, b.api, b.home())
+}
+
+// forgetHome removes a home that another has taken the place of.
+func (o *volumes) forgetHome(ctx context.Context, b *box, name string) {
+	if err := o.removeClaim(ctx, b.api, name); err != nil {
+		o.cfg.Log.Warn("cannot remove the home that a sandbox had before; the next start of the hub does", "claim", name, "error", err)
+	}
+}
+
+// noteProvisioner is the annotation of a claim whose volume is being made.
+const noteProvisioner = "volume.kubernetes.io/storage-provisioner"
+
+// filling reports whether the home of the next Pod is being made of a snapshot, for which a node waits.
+func (o *volumes) filling(ctx context.Context, b *box) bool {
+	if b.src == nil || b.src.Volume == "" {
+		return false
+	}
+	var home claim
+	err := b.api.Get(ctx, claims, b.home(), &home)
+	return err == nil && home.Status.Phase == "Pending" && home.Metadata.Annotations[noteProvisioner] != ""
+}
+
 // create creates a volume; a conflict says that it exists.
 func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.VolumeInfo, error) {
 	call, cancel := api.Steady(ctx)
@@ -63,7 +118,7 @@ func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.Volum
 	if o.cfg.SharedVolumes {
 		mode = "ReadWriteMany"
 	}
-	m := meta{Name: o.name(owner, name), Labels: map[string]string{labelHub: o.cfg.Name, labelKind: kindVolume, labelOwner: shorten(sha256.Sum256([]byte(owner)))},
+	m := meta{Name: o.name(owner, name), Labels: map[string]string{labelHub: o.cfg.Name, labelKind: kindVolume, labelOwner: hashOwner(owner)},
 		Annotations: map[string]string{noteVolume: name, noteOwner: owner, noteCreated: time.Now().UTC().Format(time.RFC3339Nano)}}
 	var made claim
 	if err := o.of(owner).Create(call, claims, o.newClaim(m, o.cfg.VolumeSize, mode), &made); err != nil {

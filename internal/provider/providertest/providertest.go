@@ -42,12 +42,14 @@ type Harness struct {
 // patience is how long anything that must happen may take on a busy machine.
 const patience = 60 * time.Second
 
+type testCase struct {
+	name string
+	run  func(*suite)
+}
+
 // Run runs the suite. Each case gets a harness of its own.
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
-	for _, c := range []struct {
-		name string
-		run  func(*suite)
-	}{
+	run(t, harness, []testCase{
 		{"create", testCreate},
 		{"names are optional", testUnnamed},
 		{"bad specs", testBadSpecs},
@@ -77,14 +79,25 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"reopened after kill -9", testAdopt},
 		{"killed while creating", testHalfMade},
 		{"two on one state", testTwo},
+		{"diff", testDiff},
+		{"volumes", testVolumes},
+	})
+	RunSnapshots(t, harness)
+}
+
+// RunSnapshots runs the part of the suite about snapshots alone, for a provider with more than one kind of them.
+func RunSnapshots(t *testing.T, harness func(t *testing.T) Harness) {
+	run(t, harness, []testCase{
 		{"snapshot", testSnapshot},
 		{"snapshot in every state", testSnapshotStates},
 		{"rollback", testRollback},
 		{"fork", testFork},
 		{"fork that fails", testForkFails},
-		{"diff", testDiff},
-		{"volumes", testVolumes},
-	} {
+	})
+}
+
+func run(t *testing.T, harness func(t *testing.T) Harness, cases []testCase) {
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := &suite{T: t, h: harness(t)}
 			s.open()

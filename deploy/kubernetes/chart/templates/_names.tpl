@@ -6,6 +6,8 @@
 {{- if and (or .Values.ingress.enabled .Values.gateway.enabled) (not .Values.domain) }}{{ fail "ingress and gateway need a name: set domain" }}{{ end }}
 {{- if and .Values.gateway.enabled (not .Values.gateway.name) }}{{ fail "set gateway.name to the Gateway that routes belong to" }}{{ end }}
 {{- if and .Values.sandboxes.snapshots.endpoint (or (not .Values.sandboxes.snapshots.bucket) (not .Values.sandboxes.snapshots.secret)) }}{{ fail "snapshots need a bucket, and a Secret with the keys of its store: set sandboxes.snapshots.bucket and .secret" }}{{ end }}
+{{- if and .Values.sandboxes.snapshots.class .Values.sandboxes.snapshots.endpoint }}{{ fail "snapshots are VolumeSnapshots or archives in a store: set sandboxes.snapshots.class or .endpoint, not both" }}{{ end }}
+{{- if and .Values.sandboxes.snapshots.class (ne .Values.sandboxes.disk "persistent") }}{{ fail "VolumeSnapshots are those of persistent homes: set sandboxes.disk to persistent" }}{{ end }}
 {{- range .Values.claims }}{{- if eq .namespace (include "cove.sandboxes" $) }}{{ fail "who may create claims must not be able to touch the Pods and Secrets of sandboxes: claims need another namespace than the sandboxes" }}{{ end }}{{ end }}
 {{- if eq (include "cove.sandboxes" .) .Release.Namespace }}{{ fail "sandboxes need a namespace of their own: set sandboxes.namespace to another than the hub's" }}{{ end }}
 {{- end }}

@@ -35,6 +35,11 @@ rules:
   - apiGroups: [networking.k8s.io]
     resources: [networkpolicies]
     verbs: [get, create, update]
+  {{- if .root.Values.sandboxes.snapshots.class }}
+  - apiGroups: [snapshot.storage.k8s.io]
+    resources: [volumesnapshots]
+    verbs: [get, list, create, patch, delete]
+  {{- end }}
   {{- if .lease }}
   - apiGroups: [coordination.k8s.io]
     resources: [leases]

@@ -1,11 +1,10 @@
-// Package archive keeps snapshots in a store: archives of disks, and a note for each that names it.
+// Package archive keeps copies of disks as archives in an S3-compatible store, with a note for each snapshot.
 //
 // It owns everything below its prefix, and removes what belongs to nobody there. It refuses a prefix that another hub has
 // taken. It does not look into archives.
 package archive
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,39 +14,21 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// The keys of objects in the store. A snapshot is an archive, and a note that names it; without a note, an archive belongs to
-// nobody and is removed.
+// The keys of objects in the store. A snapshot is an archive, and a note that names it.
 const (
 	keyHub      = "hub" // holds the pin of the hub whose objects these are
 	keyArchives = "archives/"
 	keyNotes    = "snapshots/"
 )
-
-// Source is what the disk of a sandbox starts from.
-type Source struct {
-	Archive string `json:"archive"`         // its key
-	From    string `json:"from,omitempty"`  // the snapshot
-	Named   string `json:"named,omitempty"` // the image, as the spec named it
-	Base    string `json:"base"`            // the image
-	Pin     string `json:"pin,omitempty"`   // the image, by its content
-}
-
-// Entry is the note of a snapshot.
-type Entry struct {
-	Snapshot sandbox.Snapshot `json:"snapshot"`
-	Source   Source           `json:"source"`
-}
-
-type snapshotID struct{ owner, name string }
 
 // Config says where snapshots are kept, and for whom.
 type Config struct {
@@ -56,25 +37,17 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Store keeps snapshots. Nobody else changes what is below the prefix, so it is read once.
+// Store keeps snapshots.
 type Store struct {
-	cfg     Config
-	bucket  *bucket.Bucket
-	turns   *turns
-	loading chan struct{} // is full while someone loads
-
-	mu     sync.Mutex
-	loaded bool
-	all    map[snapshotID]Entry
-	taken  map[snapshotID]bool // names of snapshots that are being taken
-	pins   map[string]int      // archives that are in use
+	*catalog.Catalog
+	*keeper
+	turns *turns
 }
 
 // Bounds of a copy.
 const (
 	loadAtOnce = 16
 	CopyTime   = time.Hour
-	cleanTime  = time.Minute
 )
 
 // New returns a store. It does not connect.
@@ -83,8 +56,8 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{cfg: cfg, bucket: b, turns: newTurns(), loading: make(chan struct{}, 1),
-		all: map[snapshotID]Entry{}, taken: map[snapshotID]bool{}, pins: map[string]int{}}, nil
+	k := &keeper{cfg: cfg, bucket: b}
+	return &Store{Catalog: catalog.New(k, cfg.Log), keeper: k, turns: newTurns()}, nil
 }
 
 // Close ends idle connections.
@@ -104,95 +77,71 @@ func fromStore(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 }
 
-// Ready reads what the store holds, unless that was done, and removes what was cut short.
-func (s *Store) Ready(ctx context.Context) error {
-	select {
-	case s.loading <- struct{}{}:
-		defer func() { <-s.loading }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if s.loaded {
-		return nil
-	}
-	if err := s.load(ctx); err != nil {
-		return fromStore(ctx, err)
-	}
-	s.loaded = true
-	return nil
+// keeper keeps archives and notes in the bucket.
+type keeper struct {
+	cfg    Config
+	bucket *bucket.Bucket
 }
 
-func (s *Store) load(ctx context.Context) error {
-	if err := s.takePrefix(ctx); err != nil {
-		return err
+// Load implements catalog.Keeper. It also removes parts of uploads that were cut short.
+func (k *keeper) Load(ctx context.Context) (notes []catalog.Entry, copies []string, err error) {
+	if notes, copies, err = k.load(ctx); err != nil {
+		err = fromStore(ctx, err)
 	}
-	notes, err := s.bucket.List(ctx, keyNotes)
+	return notes, copies, err
+}
+
+func (k *keeper) load(ctx context.Context) (all []catalog.Entry, archives []string, err error) {
+	if err := k.takePrefix(ctx); err != nil {
+		return nil, nil, err
+	}
+	notes, err := k.bucket.List(ctx, keyNotes)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	kept, err := s.bucket.List(ctx, keyArchives)
-	if err != nil {
-		return err
-	}
-	exists, used := map[string]bool{}, map[string]bool{}
-	for _, key := range kept {
-		exists[key] = true
+	if archives, err = k.bucket.List(ctx, keyArchives); err != nil {
+		return nil, nil, err
 	}
 	var work sync.WaitGroup
 	slots, errs := make(chan struct{}, loadAtOnce), make([]error, len(notes))
+	all = make([]catalog.Entry, len(notes))
 	for i, key := range notes {
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			var e Entry
-			if e, errs[i] = s.readNote(ctx, key); errs[i] != nil || !exists[e.Source.Archive] {
-				return
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.all[snapshotID{e.Snapshot.Owner, e.Snapshot.Name}], used[e.Source.Archive] = e, true
+			all[i], errs[i] = k.readNote(ctx, key)
 		})
 	}
 	work.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return nil, nil, err
 	}
-	for _, key := range kept {
-		s.mu.Lock()
-		busy := used[key] || s.pins[key] > 0
-		s.mu.Unlock()
-		if !busy {
-			if err := s.bucket.Delete(ctx, key); err != nil {
-				return err
-			}
-		}
-	}
-	return s.bucket.Sweep(ctx)
+	return all, archives, k.bucket.Sweep(ctx)
 }
 
 // readNote reads a note. One that is not ours is as if it were none.
-func (s *Store) readNote(ctx context.Context, key string) (e Entry, err error) {
-	data, err := s.bucket.Get(ctx, key)
+func (k *keeper) readNote(ctx context.Context, key string) (e catalog.Entry, err error) {
+	data, err := k.bucket.Get(ctx, key)
 	if err != nil {
 		return e, err
 	}
 	if err := json.Unmarshal(data, &e); err != nil || key != noteKey(e.Snapshot.Owner, e.Snapshot.Name) || !strings.HasPrefix(e.Source.Archive, keyArchives+folderOf(e.Snapshot.Owner)) {
-		s.cfg.Log.Error("cannot read the note of a snapshot; leaving it alone", "key", key, "error", err)
-		return Entry{}, nil
+		k.cfg.Log.Error("cannot read the note of a snapshot; leaving it alone", "key", key, "error", err)
+		return catalog.Entry{}, nil
 	}
 	return e, nil
 }
 
 // takePrefix makes sure that what is below the prefix is ours to sweep.
-func (s *Store) takePrefix(ctx context.Context) error {
-	owner, err := s.bucket.Get(ctx, keyHub)
+func (k *keeper) takePrefix(ctx context.Context) error {
+	owner, err := k.bucket.Get(ctx, keyHub)
 	switch {
 	case bucket.IsMissing(err):
-		return s.bucket.Put(ctx, keyHub, []byte(s.cfg.Hub))
+		return k.bucket.Put(ctx, keyHub, []byte(k.cfg.Hub))
 	case err != nil:
 		return err
-	case string(owner) != s.cfg.Hub:
-		return fmt.Errorf("the prefix %q of the snapshot store is in use by another hub; set kubernetes_snapshot_prefix to another, or delete the object %q to take over what is there", s.cfg.Bucket.Prefix, s.cfg.Bucket.Prefix+keyHub)
+	case string(owner) != k.cfg.Hub:
+		return fmt.Errorf("the prefix %q of the snapshot store is in use by another hub; set kubernetes_snapshot_prefix to another, or delete the object %q to take over what is there", k.cfg.Bucket.Prefix, k.cfg.Bucket.Prefix+keyHub)
 	}
 	return nil
 }
@@ -204,6 +153,34 @@ func folderOf(owner string) string {
 }
 
 func noteKey(owner, name string) string { return keyNotes + folderOf(owner) + name + ".json" }
+
+// WriteNote implements catalog.Keeper.
+func (k *keeper) WriteNote(ctx context.Context, e catalog.Entry) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if err := k.bucket.Put(ctx, noteKey(e.Snapshot.Owner, e.Snapshot.Name), data); err != nil {
+		return fromStore(ctx, err)
+	}
+	return nil
+}
+
+// RemoveNote implements catalog.Keeper.
+func (k *keeper) RemoveNote(ctx context.Context, e catalog.Entry) error {
+	if err := k.bucket.Delete(ctx, noteKey(e.Snapshot.Owner, e.Snapshot.Name)); err != nil {
+		return fromStore(ctx, err)
+	}
+	return nil
+}
+
+// RemoveCopy implements catalog.Keeper.
+func (k *keeper) RemoveCopy(ctx context.Context, key string) error {
+	if err := k.bucket.Delete(ctx, key); err != nil {
+		return fromStore(ctx, err)
+	}
+	return nil
+}
 
 // Upload writes what save writes into a new archive, at most limit bytes of it, and pins it. An error of save is returned as it is;
 // nothing of the archive is left then.
@@ -232,8 +209,7 @@ func (s *Store) Upload(ctx context.Context, owner string, limit int64, save func
 	} else {
 		err = fromStore(ctx, err)
 	}
-	s.unpin(key)
-	s.discard(ctx, key)
+	s.Release(ctx, key)
 	return "", 0, err
 }
 
@@ -285,137 +261,4 @@ func (l *limited) Write(b []byte) (int, error) {
 		return 0, fmt.Errorf("%w: the copy is larger than the disk of the sandbox may be", sandbox.ErrExhausted)
 	}
 	return l.w.Write(b)
-}
-
-// discard removes an archive that nobody knows.
-func (s *Store) discard(ctx context.Context, key string) {
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
-	defer cancel()
-	if err := s.bucket.Delete(clean, key); err != nil {
-		s.cfg.Log.Warn("cannot remove an archive from the snapshot store; the next start of the hub does", "key", key, "error", err)
-	}
-}
-
-// Pin notes that an archive is in use, until Release.
-func (s *Store) Pin(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pins[key]++
-}
-
-// unpin returns whether nobody uses the archive any more, and no snapshot is kept in it.
-func (s *Store) unpin(key string) (free bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pins[key]--; s.pins[key] > 0 {
-		return false
-	}
-	delete(s.pins, key)
-	for _, e := range s.all {
-		if e.Source.Archive == key {
-			return false
-		}
-	}
-	return true
-}
-
-// Release ends the use of an archive, and removes it if it is not needed.
-func (s *Store) Release(ctx context.Context, key string) {
-	if s.unpin(key) {
-		s.discard(ctx, key)
-	}
-}
-
-// Find finds a snapshot, and pins its archive.
-func (s *Store) Find(ctx context.Context, owner, name string) (Entry, error) {
-	if err := s.Ready(ctx); err != nil {
-		return Entry{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok := s.all[snapshotID{owner, name}]
-	if !ok {
-		return Entry{}, fmt.Errorf("%w: %q", sandbox.ErrNoSnapshot, name)
-	}
-	s.pins[e.Source.Archive]++
-	return e, nil
-}
-
-// Reserve makes sure that nobody else takes a snapshot of that name.
-func (s *Store) Reserve(owner, name string) (done func(), err error) {
-	id := snapshotID{owner, name}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, exists := s.all[id]; exists || s.taken[id] {
-		return nil, fmt.Errorf("%w: snapshot %q", sandbox.ErrConflict, id.name)
-	}
-	s.taken[id] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.taken, id)
-	}, nil
-}
-
-// Add makes a snapshot of an archive.
-func (s *Store) Add(ctx context.Context, e Entry) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
-	defer cancel()
-	key := noteKey(e.Snapshot.Owner, e.Snapshot.Name)
-	if err := s.bucket.Put(call, key, data); err != nil {
-		// It may have been written all the same.
-		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
-		defer cancel()
-		if failed := s.bucket.Delete(again, key); failed != nil {
-			s.cfg.Log.Warn("cannot remove the note of a snapshot that failed", "key", key, "error", failed)
-		}
-		return fromStore(call, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all[snapshotID{e.Snapshot.Owner, e.Snapshot.Name}] = e
-	return nil
-}
-
-// Delete removes a snapshot. Its archive goes when nobody uses it any more.
-func (s *Store) Delete(ctx context.Context, owner, name string) error {
-	e, err := s.Find(ctx, owner, name)
-	if err != nil {
-		return err
-	}
-	defer s.Release(ctx, e.Source.Archive)
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
-	defer cancel()
-	if err := s.bucket.Delete(call, noteKey(owner, name)); err != nil {
-		return fromStore(call, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if id := (snapshotID{owner, name}); s.all[id].Source == e.Source {
-		delete(s.all, id)
-	}
-	return nil
-}
-
-// List lists the snapshots of an owner, or all.
-func (s *Store) List(ctx context.Context, owner string) ([]sandbox.Snapshot, error) {
-	if err := s.Ready(ctx); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := []sandbox.Snapshot{}
-	for id, e := range s.all {
-		if owner == "" || owner == id.owner {
-			out = append(out, e.Snapshot)
-		}
-	}
-	slices.SortFunc(out, func(a, b sandbox.Snapshot) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name))
-	})
-	return out, nil
 }

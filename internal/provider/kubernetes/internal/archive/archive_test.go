@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
+	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
@@ -37,13 +38,13 @@ func startStore(t *testing.T) bucket.Config {
 	return bucket.Config{Endpoint: c.Endpoint, Bucket: c.Bucket, Prefix: "p/", AccessKey: c.AccessKey, SecretKey: c.SecretKey}
 }
 
-func (s *Store) put(t *testing.T, owner, name, text string) Entry {
+func (s *Store) put(t *testing.T, owner, name, text string) catalog.Entry {
 	t.Helper()
 	key, size, err := s.Upload(t.Context(), owner, 1000, func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, text); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := Entry{sandbox.Snapshot{Owner: owner, Name: name, Size: size, Created: time.Now().Round(0)}, Source{Archive: key, From: name}}
+	e := catalog.Entry{Snapshot: sandbox.Snapshot{Owner: owner, Name: name, Size: size, Created: time.Now().Round(0)}, Source: catalog.Source{Archive: key, From: name}}
 	if err := s.Add(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
