@@ -131,7 +131,7 @@ func (p *Provider) adoptOne(ctx context.Context, place *client, s secret, rec re
 		}
 	case state == sandbox.Running:
 		st, _ := p.runner.pods.get(rec.podName())
-		b.where.set(st.Metadata.Name, st.Status.PodIP)
+		b.where.set(st.Metadata.Name)
 		if st.Metadata.Labels[labelOwner] != p.labels(rec.Sandbox)[labelOwner] { // the last hub had no time for it
 			p.relabelLater(b, rec.Sandbox.ID)
 		}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
@@ -71,9 +70,6 @@ func (a *archives) limits() string {
 func (a *archives) fill(ctx context.Context, b *box) error {
 	ctx, cancel := context.WithTimeout(ctx, archive.CopyTime)
 	defer cancel()
-	if err := a.runner.waitTunnel(ctx, b.tunnel, b.rec.podName()); err != nil {
-		return err
-	}
 	r, err := a.Open(ctx, b.src.Archive)
 	if err != nil {
 		return err
@@ -121,43 +117,10 @@ func (r *runner) hold(ctx context.Context, b *box) (c *tunnel.Client, end func()
 	if err := r.createPod(ctx, b.api, holder); err != nil {
 		return nil, nil, err
 	}
-	ip, err := r.waitPod(ctx, b, name)
-	if err != nil {
-		end()
-		return nil, nil, err
-	}
-	c = b.tunnel.Via(func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, b.api, name, ip) })
-	if err := r.waitTunnel(ctx, c, name); err != nil {
+	c = b.tunnel.Via(func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, b.api, name) })
+	if err := r.waitPod(ctx, b, name, c); err != nil {
 		end()
 		return nil, nil, err
 	}
 	return c, end, nil
-}
-
-// waitTunnel waits until the first process of a Pod lets us in.
-func (r *runner) waitTunnel(ctx context.Context, c *tunnel.Client, name string) error {
-	deadline, cancel := context.WithTimeout(ctx, r.cfg.ReadyTimeout)
-	defer cancel()
-	changed, forget := r.pods.watch(name)
-	defer forget()
-	for pause := minPause; ; pause = min(pause*5/4, maxPause) {
-		_, err := c.Stats(deadline)
-		st, ok := r.pods.get(name)
-		why, ended := st.ended()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case ended || !ok:
-			return fmt.Errorf("%w: its first process has ended: %s", sandbox.ErrNotReady, why)
-		case deadline.Err() != nil:
-			return fmt.Errorf("%w: its first process does not answer: %w", sandbox.ErrNotReady, err)
-		}
-		select {
-		case <-deadline.Done():
-		case <-changed:
-		case <-time.After(pause):
-		}
-	}
 }

@@ -261,7 +261,7 @@ func (r *runner) removePod(ctx context.Context, b *box, name string, grace time.
 
 // endPod removes a Pod and returns when it is gone.
 func (r *runner) endPod(ctx context.Context, place *client, name string, grace time.Duration) error {
-	if st, ok := r.pods.get(name); ok && !st.hasRun() {
+	if r.pods.idle(name) {
 		grace = 0 // nothing has to end, and a kubelet that waits for an image would confirm nothing until it has it
 	} else {
 		grace = max(grace, killGrace)

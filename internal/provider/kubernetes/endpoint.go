@@ -19,14 +19,14 @@ import (
 // connect makes the tunnel to the sandbox, wherever its Pod is.
 func (r *runner) connect(b *box) (err error) {
 	b.tunnel, err = tunnel.NewClient(r.hub.cert, r.hub.key, b.rec.Pin, func(ctx context.Context) (net.Conn, error) {
-		pod, ip, _ := b.where.get()
-		return r.dial(ctx, b.api, pod, ip)
+		pod, _ := b.where.get()
+		return r.dial(ctx, b.api, pod)
 	})
 	return err
 }
 
 // dial connects to the port of a Pod.
-func (r *runner) dial(ctx context.Context, place *client, pod, ip string) (net.Conn, error) {
+func (r *runner) dial(ctx context.Context, place *client, pod string) (net.Conn, error) {
 	switch {
 	case pod == "":
 		return nil, errors.New("the sandbox has no Pod at the moment")
@@ -34,8 +34,12 @@ func (r *runner) dial(ctx context.Context, place *client, pod, ip string) (net.C
 		// Through the API server and the kubelet.
 		return place.Forward(ctx, place.Address(pods, []string{pod, "portforward"}, url.Values{"ports": {strconv.Itoa(Port)}}))
 	}
+	st, _ := r.pods.get(pod)
+	if st.Status.PodIP == "" {
+		return nil, errors.New("the Pod of the sandbox has no address")
+	}
 	var d net.Dialer
-	return d.DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
+	return d.DialContext(ctx, "tcp", net.JoinHostPort(st.Status.PodIP, strconv.Itoa(Port)))
 }
 
 // Endpoint implements sandbox.Provider.
@@ -78,9 +82,9 @@ func (p *Provider) Egress(ctx context.Context, id string) (l net.Listener, err e
 				return nil, err
 			}
 			for {
-				pod, ip, changed := b.where.get()
+				pod, changed := b.where.get()
 				if pod != "" {
-					return p.runner.dial(ctx, b.api, pod, ip)
+					return p.runner.dial(ctx, b.api, pod)
 				}
 				select {
 				case <-ctx.Done():
@@ -141,42 +145,46 @@ const (
 	minPause  = 5 * time.Millisecond
 	maxPause  = 200 * time.Millisecond
 	probeTime = 5 * time.Second
+	knockTime = time.Second // the same, of a Pod that is not known to run
+	// reportTime is how long a kubelet may take to report what it has started.
+	reportTime = 10 * time.Second
 	// lookTime is the pause between looks at a Pod of which nothing is heard.
 	lookTime = 5 * time.Second
 	// pullTime is how long an image may take.
 	pullTime = 15 * time.Minute
 )
 
-// waitRunning waits until the program in the Pod has been started.
+// waitRunning waits until the first process of the sandbox's Pod answers.
 func (r *runner) waitRunning(ctx context.Context, b *box) error {
 	name := b.rec.podName()
-	ip, err := r.waitPod(ctx, b, name)
+	err := r.waitPod(ctx, b, name, b.tunnel.Via(func(ctx context.Context) (net.Conn, error) { return r.dial(ctx, b.api, name) }))
 	if err == nil {
-		b.where.set(name, ip)
+		b.where.set(name)
 	}
 	return err
 }
 
-// waitPod waits until a Pod of a sandbox has been started, and returns its address.
-func (r *runner) waitPod(ctx context.Context, b *box, name string) (ip string, err error) {
+// waitPod waits until the first process of a Pod answers. A kubelet takes a second to report what it has started: so we
+// ask as soon as the Pod has an address.
+func (r *runner) waitPod(ctx context.Context, b *box, name string, c *tunnel.Client) error {
 	changed, forget := r.pods.watch(name)
 	defer forget()
 	deadline, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
-	var homeless <-chan time.Time // ends the wait for a node
-	for {
+	look := time.NewTicker(lookTime)
+	defer look.Stop()
+	var homeless, silent <-chan time.Time // they end the wait for a node, and for the first process
+	var last error
+	for pause := minPause; ; {
 		st, ok := r.pods.get(name)
 		if !ok {
-			return "", fmt.Errorf("%w: its Pod was removed", sandbox.ErrNotReady)
+			return fmt.Errorf("%w: its Pod was removed", sandbox.ErrNotReady)
 		}
 		if err := st.fault(); err != nil {
-			return "", err
+			return err
 		}
 		if why, ended := st.ended(); ended {
-			return "", fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
-		}
-		if st.started() {
-			return st.Status.PodIP, nil
+			return fmt.Errorf("%w: the program %s%s", sandbox.ErrNotReady, why, r.lastOutput(ctx, b))
 		}
 		why, waits := st.unschedulable()
 		if !waits {
@@ -184,20 +192,64 @@ func (r *runner) waitPod(ctx context.Context, b *box, name string) (ip string, e
 		} else if homeless == nil {
 			homeless = time.After(r.cfg.ScheduleTimeout)
 		}
+		if st.started() && silent == nil {
+			silent = time.After(r.cfg.ReadyTimeout)
+		}
+		var again <-chan time.Time
+		if st.Status.PodIP != "" {
+			if last = knock(deadline, c, st.started()); last == nil {
+				r.pods.noteAnswer(name)
+				return nil
+			}
+			again = time.After(pause)
+			pause = min(pause*5/4, maxPause)
+		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-homeless:
 			if homeless = nil; r.volumes.filling(ctx, b) {
 				continue
 			}
-			return "", fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
+			return fmt.Errorf("%w: no node can take the sandbox: %s", sandbox.ErrExhausted, why)
+		case <-silent:
+			return fmt.Errorf("%w: its first process does not answer: %w", sandbox.ErrNotReady, last)
 		case <-deadline.Done():
 			if err := context.Cause(ctx); err != nil { // both are over, and ctx knows why
-				return "", fmt.Errorf("%w: its Pod is not started%s", err, st.waiting())
+				return fmt.Errorf("%w: its Pod is not started%s", err, st.waiting())
 			}
-			return "", fmt.Errorf("%w: its Pod was not started in %v%s", sandbox.ErrNotReady, pullTime, st.waiting())
-		case <-time.After(lookTime):
+			return fmt.Errorf("%w: its Pod was not started in %v%s", sandbox.ErrNotReady, pullTime, st.waiting())
+		case <-look.C:
 			r.look(ctx, b.api, name)
+		}
+	}
+}
+
+// knock asks the first process of a Pod for a sign of life. As long as it may not be there, something else is more likely
+// to be heard of the Pod: then the wait is short.
+func knock(ctx context.Context, c *tunnel.Client, started bool) error {
+	wait := probeTime
+	if !started {
+		wait = knockTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	_, err := c.Stats(ctx)
+	return err
+}
+
+// waitReported waits until the cluster knows that the program of a Pod runs, which the sandbox may have told us before:
+// only then it knows the program's output and image. If that takes too long, the caller does without.
+func (r *runner) waitReported(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
+	changed, forget := r.pods.watch(name)
+	defer forget()
+	for r.pods.ahead(name) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
 		}
 	}
 }

@@ -24,6 +24,8 @@ type cachedPod struct {
 	podState
 	// added is when we created it, in moves, if the cluster has not yet told of it by itself.
 	added int
+	// answered says that its first process has answered, which we may know before the cluster does.
+	answered bool
 }
 
 // add adds a Pod that we have created, unless more is known about it.
@@ -48,7 +50,7 @@ func (c *podCache) store(st podState, added int) {
 		c.pods = map[string]cachedPod{}
 	}
 	st.Metadata.Annotations, st.Metadata.OwnerReferences = nil, nil // which are large
-	c.pods[st.Metadata.Name] = cachedPod{st, added}
+	c.pods[st.Metadata.Name] = cachedPod{st, added, c.pods[st.Metadata.Name].answered}
 	c.tell(st.Metadata.Name)
 }
 
@@ -88,6 +90,32 @@ func (c *podCache) get(name string) (podState, bool) {
 	defer c.mu.Unlock()
 	known, ok := c.pods[name]
 	return known.podState, ok
+}
+
+// noteAnswer notes that the first process of a Pod has answered.
+func (c *podCache) noteAnswer(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.pods[name]; ok {
+		known.answered = true
+		c.pods[name] = known
+	}
+}
+
+// ahead reports whether we know of a Pod that it runs, and the cluster does not.
+func (c *podCache) ahead(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.pods[name]
+	return ok && known.answered && !known.hasRun()
+}
+
+// idle reports whether a Pod has not run anything yet.
+func (c *podCache) idle(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.pods[name]
+	return ok && !known.answered && !known.hasRun()
 }
 
 func (c *podCache) gone(name string) bool {

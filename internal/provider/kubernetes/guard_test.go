@@ -138,7 +138,7 @@ func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){
 		"hub killed in a burst": testBurst, "Pod removed by hand": testRemoved, "watch cut and expired": testWatchCut, "errors of the API server": testErrors, "answers lost": testLostAnswers,
 	})
-	each(t, func(c *kubernetes.Config) { c.Persistent = true }, map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained, "claims that linger": testLingeringClaims})
+	each(t, func(c *kubernetes.Config) { c.Persistent = true }, map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained, "late report": testLateReport, "claims that linger": testLingeringClaims})
 	each(t, nil, map[string]func(*hub){"another hub": testTakeover})
 }
 
@@ -394,6 +394,37 @@ func testDrained(h *hub) {
 	}
 	if got := h.s.of(h.cfg.Name, "pods"); len(got) != 0 {
 		h.t.Errorf("a stopped sandbox has %q", got)
+	}
+}
+
+// testLateReport: a sandbox is used as soon as it answers, though its node has not reported yet that it runs. What only the
+// node knows is waited for, and a stop gives it time to end.
+func testLateReport(h *hub) {
+	release := h.s.kubelet.reportLater()
+	sb := h.create(sandbox.Spec{Command: []string{"/bin/sh", "-c", "echo said; exec /run/bin/payload"}})
+	h.wantOutput(sb.ID, "echo here", "here\n")
+	type result struct {
+		out []byte
+		err error
+	}
+	logs := make(chan result, 1)
+	go func() {
+		out, err := h.Logs(context.Background(), sb.ID, 1000)
+		logs <- result{out, err}
+	}()
+	h.wantOutput(sb.ID, "echo still here", "still here\n")
+	release()
+	if r := <-logs; r.err != nil || string(r.out) != "said\n" {
+		h.t.Errorf("the logs are %q, error %v; want %q", r.out, r.err, "said\n")
+	}
+	release = h.s.kubelet.reportLater()
+	defer release()
+	other := h.create(sandbox.Spec{})
+	if err := h.Stop(h.t.Context(), other.ID); err != nil {
+		h.t.Fatal(err)
+	}
+	if got := h.s.kubelet.lastGrace(); got != h.cfg.StopGrace {
+		h.t.Errorf("the program had %v to end, want %v", got, h.cfg.StopGrace)
 	}
 }
 

@@ -41,6 +41,7 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 
 // readLogs reads the end of the output of a Pod.
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
+	r.waitReported(ctx, b.rec.podName())
 	query := url.Values{"container": {mainContainer}, "tailLines": {maxLines}}
 	resp, err := b.api.Send(ctx, api.Call{Method: http.MethodGet, URL: b.api.Address(pods, []string{b.rec.podName(), "log"}, query), Accept: "*/*"})
 	switch {

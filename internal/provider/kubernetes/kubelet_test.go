@@ -43,7 +43,9 @@ type kubelet struct {
 	target   string // where that has them
 
 	mu     sync.Mutex
-	full   bool // there is no room for another Pod
+	full   bool          // there is no room for another Pod
+	late   chan struct{} // if it is not nil, what runs is reported when it is closed
+	grace  time.Duration // of the Pod that was killed last
 	freed  chan struct{}
 	pods   map[string]*running
 	nextIP int
@@ -108,6 +110,27 @@ func (k *kubelet) installer(t testing.TB) {
 	k.target = "/usr/local/lib/cove"
 }
 
+// reportLater makes the node run Pods without saying so, until release.
+func (k *kubelet) reportLater() (release func()) {
+	late := make(chan struct{})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.late = late
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.late = nil
+		close(late)
+	}
+}
+
+// lastGrace is what the Pod that was killed last had to end in.
+func (k *kubelet) lastGrace() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.grace
+}
+
 // setFull makes the scheduler find no room.
 func (k *kubelet) setFull(full bool) {
 	k.mu.Lock()
@@ -149,8 +172,8 @@ func (k *kubelet) run(pod doc) {
 func (k *kubelet) kill(name string, grace time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r := k.pods[name]; r != nil {
-		r.stop(grace)
+	if k.grace = grace; k.pods[name] != nil {
+		k.pods[name].stop(grace)
 	}
 }
 
@@ -363,6 +386,16 @@ func (r *running) runContainer(kind string, c doc, binds map[string]string, serv
 	var stop func()
 	if serve {
 		stop = r.publish()
+		r.kubelet.mu.Lock()
+		late := r.kubelet.late
+		r.kubelet.mu.Unlock()
+		if late != nil {
+			r.tell("Pending", nil)
+			select {
+			case <-late:
+			case <-r.end:
+			}
+		}
 		r.note(kind, c, doc{"running": doc{}})
 		r.tell("Running", nil)
 	}
@@ -488,6 +521,13 @@ func (k *kubelet) serveLog(w http.ResponseWriter, name string) {
 	k.mu.Unlock()
 	if r == nil {
 		refuse(w, http.StatusNotFound, "no such Pod")
+		return
+	}
+	r.mu.Lock()
+	begun := len(r.main) > 0
+	r.mu.Unlock()
+	if !begun {
+		refuse(w, http.StatusBadRequest, "container is waiting to start: PodInitializing")
 		return
 	}
 	data, _ := os.ReadFile(r.log)

@@ -125,7 +125,7 @@ func (b *box) closeEgress() {
 
 // leave forgets the Pod, which is not there any more, or not for long.
 func (b *box) leave() {
-	b.where.set("", "")
+	b.where.set("")
 	if b.tunnel != nil {
 		b.tunnel.DropSpares()
 	}
@@ -134,17 +134,17 @@ func (b *box) leave() {
 // where is the Pod that connections go to, if there is one at the moment.
 type where struct {
 	mu      sync.Mutex
-	pod, ip string
+	pod     string
 	changed chan struct{}
 }
 
-func (w *where) set(pod, ip string) {
+func (w *where) set(pod string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.pod == pod && w.ip == ip {
+	if w.pod == pod {
 		return
 	}
-	w.pod, w.ip = pod, ip
+	w.pod = pod
 	if w.changed != nil {
 		close(w.changed)
 		w.changed = nil
@@ -152,13 +152,13 @@ func (w *where) set(pod, ip string) {
 }
 
 // get returns the Pod, and what is closed when it changes.
-func (w *where) get() (pod, ip string, changed <-chan struct{}) {
+func (w *where) get() (pod string, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.changed == nil {
 		w.changed = make(chan struct{})
 	}
-	return w.pod, w.ip, w.changed
+	return w.pod, w.changed
 }
 
 // newSecret is the Secret of a new sandbox.

@@ -156,6 +156,7 @@ func (d *disks) copyDisk(ctx context.Context, row *sandbox.Row[*box]) (src catal
 	}
 	src = catalog.Source{From: b.rec.From, Named: cmp.Or(spec.Image, b.rec.Named), Base: cmp.Or(b.rec.Base, spec.Image, d.p.cfg.Image)}
 	if row.Sandbox().State == sandbox.Running {
+		d.p.runner.waitReported(ctx, b.rec.podName())
 		st, _ := d.p.runner.pods.get(b.rec.podName())
 		src.Pin = st.imagePin()
 	}
