@@ -46,7 +46,7 @@ func testRealCuts(k *real) {
 				return harnessOf(cfg, k.leftWithCuts)
 			})
 		})
-		for name, run := range map[string]func(*driven){"still": testRealStill, "failing": testRealFailingDriver, "killed": testRealKilledRollback, "late": testRealLate, "no class": testRealNoClass, "tenants": testRealCutTenants, "role": testRealCutRole} {
+		for name, run := range map[string]func(*driven){"still": testRealStill, "failing": testRealFailingDriver, "killed": testRealKilledRollback, "killed while cutting": testRealKilledCut, "late": testRealLate, "no class": testRealNoClass, "tenants": testRealCutTenants, "role": testRealCutRole} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&driven{&real{k.Kubernetes, t, k.ns}, driver}) })
 		}
 	})
@@ -148,6 +148,31 @@ func testRealFailingDriver(k *driven) {
 	k.Await(k.t, "nothing is left", func() bool { return len(k.cuts(h.cfg.Name)) == 0 })
 	h.wantSnapshots()
 	h.snapshot(sb.ID, "first")
+}
+
+// testRealKilledCut: after kill -9 of a hub in the middle of a snapshot, the programs go on at once, and the next hub removes what is left.
+func testRealKilledCut(k *driven) {
+	h := k.openCuts(nil)
+	sb := h.create(sandbox.Spec{Name: "a"})
+	h.fillHome(sb.ID)
+	if err := h.Close(); err != nil {
+		k.t.Fatal(err)
+	}
+	volume := k.driver.Volume(k.t, k.ns, sb.ID)
+	begun, release := k.driver.Hold(k.t, volume)
+	defer release()
+	_, kill := startDying(k.t, plan{Config: h.cfg, Snapshot: sb.ID})
+	defer kill()
+	begun()
+	kill()
+	number := func() string { data, _ := os.ReadFile(filepath.Join(volume, "n/100")); return string(data) }
+	before := number()
+	k.Await(k.t, "the program goes on", func() bool { now := number(); return now != before && now != "" })
+	release()
+	h.open()
+	h.wantSnapshots()
+	k.Await(k.t, "nothing is left", func() bool { return len(k.cuts(h.cfg.Name)) == 0 })
+	h.wantAlive(sb.ID)
 }
 
 // testRealKilledRollback: after kill -9 of a hub in the middle of a rollback, the next one finishes it.
