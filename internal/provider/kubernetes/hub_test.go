@@ -114,6 +114,17 @@ func testHub(t *testing.T) {
 	testenv.Need(t, "curl")
 	bin := t.TempDir()
 	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio"})
+	t.Run("archives", func(t *testing.T) {
+		kept := startStore(t)
+		testHubWith(t, bin, func(*apiServer) []string { return kept.objects() }, "--kubernetes-snapshot-endpoint", kept.Endpoint, "--kubernetes-snapshot-bucket", kept.Bucket, "--kubernetes-snapshot-access-key", kept.AccessKey, "--kubernetes-snapshot-secret-key", kept.SecretKey)
+	})
+	t.Run("cuts", func(t *testing.T) {
+		testHubWith(t, bin, func(s *apiServer) []string { return s.of("cove", "volumesnapshots") }, "--kubernetes-disk", "persistent", "--kubernetes-snapshot-class", "homes")
+	})
+}
+
+// testHubWith tries a hub whose settings say how snapshots are kept; kept lists them.
+func testHubWith(t *testing.T, bin string, kept func(*apiServer) []string, flags ...string) {
 	s := newAPIServer(t, map[string]string{"aio": bin + "/aio", "cove-container": programs["cove-container"]})
 	s.kubelet.installer(t)
 	state, err := os.MkdirTemp("", "cove-hub-") // short: it holds sockets
@@ -121,8 +132,6 @@ func testHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(state) })
-	kept := startStore(t)
-	flags := []string{"--kubernetes-snapshot-endpoint", kept.Endpoint, "--kubernetes-snapshot-bucket", kept.Bucket, "--kubernetes-snapshot-access-key", kept.AccessKey, "--kubernetes-snapshot-secret-key", kept.SecretKey}
 	h := startHub(t, s, bin, state, flags...)
 	info, err := h.Info(t.Context())
 	if err != nil || !bytes.Contains(info.Abilities, []byte(`"provider":"kubernetes"`)) {
@@ -174,8 +183,8 @@ func testHub(t *testing.T) {
 	if err := h.DeleteSnapshot(t.Context(), "good"); err != nil {
 		t.Error(err)
 	}
-	if left := kept.objects(); len(left) != 0 {
-		t.Errorf("%q are left in the store", left)
+	if left := kept(s); len(left) != 0 {
+		t.Errorf("%q are left of snapshots", left)
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		if err := h.Delete(t.Context(), name); err != nil {
