@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -262,7 +263,7 @@ func (s *apiServer) insert(kind string, in doc) (int, any) {
 	if kind == "persistentvolumeclaims" {
 		if source, ok := in["spec"].(doc)["dataSource"].(doc); ok {
 			if err := s.kubelet.fillClaim(name, source["name"].(string)); err != nil {
-				return problem(http.StatusInternalServerError, "%v", err)
+				return problem(http.StatusUnprocessableEntity, "%v", err)
 			}
 		}
 		in["status"] = doc{"phase": "Bound", "capacity": in["spec"].(doc)["resources"].(doc)["requests"]}
@@ -333,8 +334,11 @@ func (s *apiServer) drop(kind, name string) {
 	s.version++
 	metaOf(old)["resourceVersion"] = strconv.Itoa(s.version)
 	s.tell(kind, "DELETED", old)
-	if kind == "persistentvolumeclaims" {
-		s.kubelet.forgetClaim(name)
+	switch kind {
+	case "persistentvolumeclaims":
+		os.RemoveAll(s.kubelet.folder("claims", name))
+	case "volumesnapshots":
+		os.RemoveAll(s.kubelet.folder("snapshots", name))
 	}
 	for other, all := range s.objects {
 		for dependent, o := range all {

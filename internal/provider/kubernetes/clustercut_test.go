@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +95,7 @@ func testRealStill(k *driven) {
 	h.fillHome(sb.ID)
 	testenv.Poll(k.t, "all files are there", func() bool { out, _ := h.sh(sb.ID, "ls /home/gem/n | wc -l"); return out == "201\n" })
 	volume := k.driver.Volume(k.t, k.ns, sb.ID)
+	number := h.tick(sb.ID, volume)
 	begun, release := k.driver.Hold(k.t, volume)
 	defer release()
 	took := make(chan error, 1)
@@ -104,23 +104,14 @@ func testRealStill(k *driven) {
 		took <- err
 	}()
 	begun()
-	number := func() string {
-		data, err := os.ReadFile(filepath.Join(volume, "n/100"))
-		if err != nil {
-			k.t.Error(err)
-		}
-		return string(data)
-	}
-	before := number()
-	for range 2000 { // long enough for a program that runs
-		if now := number(); now != before {
-			k.t.Fatalf("got %q, want %q: a program runs", now, before)
-		}
+	if !isStill(number) {
+		k.t.Error("a program has written while its home was copied")
 	}
 	release()
 	if err := <-took; err != nil {
 		k.t.Fatal(err)
 	}
+	h.wantMoving(number)
 	h.wantAlive(sb.ID)
 	again := h.create(sandbox.Spec{Name: "again", Snapshot: "first"})
 	out, err := h.sh(again.ID, "cat /home/gem/n/???")
@@ -154,25 +145,25 @@ func testRealFailingDriver(k *driven) {
 func testRealKilledCut(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "a"})
-	h.fillHome(sb.ID)
+	volume := k.driver.Volume(k.t, k.ns, sb.ID)
+	number := h.tick(sb.ID, volume)
 	if err := h.Close(); err != nil {
 		k.t.Fatal(err)
 	}
-	volume := k.driver.Volume(k.t, k.ns, sb.ID)
 	begun, release := k.driver.Hold(k.t, volume)
 	defer release()
 	_, kill := startDying(k.t, plan{Config: h.cfg, Snapshot: sb.ID})
 	defer kill()
 	begun()
+	if !isStill(number) {
+		k.t.Error("a program has written while its home was copied")
+	}
 	kill()
-	number := func() string { data, _ := os.ReadFile(filepath.Join(volume, "n/100")); return string(data) }
-	before := number()
-	k.Await(k.t, "the program goes on", func() bool { now := number(); return now != before && now != "" })
+	h.wantMoving(number)
 	release()
 	h.open()
 	h.wantSnapshots()
 	k.Await(k.t, "nothing is left", func() bool { return len(k.cuts(h.cfg.Name)) == 0 })
-	h.wantAlive(sb.ID)
 }
 
 // testRealKilledRollback: after kill -9 of a hub in the middle of a rollback, the next one finishes it.

@@ -33,7 +33,12 @@ func (s *apiServer) takeSnapshot(name, claim string) {
 				return
 			}
 		}
-		if err := copyTree(s.kubelet.folder("snapshots", name), s.kubelet.folder("claims", claim)); err != nil {
+		err := copyTree(s.kubelet.folder("snapshots", name), s.kubelet.folder("claims", claim))
+		if _, gone := s.get("volumesnapshots", name); gone != nil { // it was deleted meanwhile
+			os.RemoveAll(s.kubelet.folder("snapshots", name))
+			return
+		}
+		if err != nil {
 			s.t.Error(err)
 		}
 		status := doc{"readyToUse": false, "creationTime": time.Now().UTC().Format(time.RFC3339)}
@@ -97,32 +102,53 @@ func testCuts(t *testing.T) {
 	}
 }
 
+// tick runs a program that writes the next number all the time, and returns what reads it in the folder of the home.
+func (h *hub) tick(id, home string) (number func() string) {
+	h.t.Helper()
+	h.wantOutput(id, `setsid sh -c 'n=1; while :; do echo $n >/home/gem/tick; n=$((n+1)); done' >/dev/null 2>&1 & echo started`, "started\n")
+	number = func() string {
+		data, err := os.ReadFile(filepath.Join(home, "tick"))
+		if err != nil {
+			h.t.Error(err)
+		}
+		return string(data)
+	}
+	testenv.Poll(h.t, "the program runs", func() bool { _, err := os.Stat(filepath.Join(home, "tick")); return err == nil })
+	h.wantMoving(number)
+	return number
+}
+
+func (h *hub) wantMoving(number func() string) {
+	h.t.Helper()
+	before := number()
+	testenv.Poll(h.t, "the number changes", func() bool { return number() != before })
+}
+
+// isStill reports whether the number does not change while it is read so often that a program that runs would have changed it.
+func isStill(number func() string) bool {
+	before := number()
+	for range 5000 {
+		if number() != before {
+			return false
+		}
+	}
+	return true
+}
+
 // testRunningCut: programs stand still from before the copy until it is made, and go on while it is completed.
 func testRunningCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "busy"})
 	h.fillHome(sb.ID)
 	testenv.Poll(t, "all files are there", func() bool { out, _ := h.sh(sb.ID, "ls /home/gem/n | wc -l"); return out == "201\n" })
-	number := func() string {
-		data, _ := os.ReadFile(filepath.Join(c.kubelet.folder("claims", sb.ID), "n/100"))
-		return string(data)
-	}
-	moved := make(chan bool, 1)
-	c.setDriver(func(string) string {
-		before := number()
-		for range 2000 { // long enough for a program that runs
-			if number() != before {
-				moved <- true
-				return ""
-			}
-		}
-		moved <- false
-		return ""
-	})
+	number := h.tick(sb.ID, c.kubelet.folder("claims", sb.ID))
+	still := make(chan bool, 1)
+	c.setDriver(func(string) string { still <- isStill(number); return "" })
 	got := h.snapshot(sb.ID, "first")
-	if <-moved {
+	if !<-still {
 		t.Error("a program has written while its home was copied")
 	}
+	h.wantMoving(number)
 	if got.Size != 2<<30 {
 		t.Errorf("got size %d, want that of the volume", got.Size)
 	}

@@ -198,8 +198,6 @@ func (k *kubelet) fail(name string) {
 	}
 }
 
-func (k *kubelet) forgetClaim(name string) { os.RemoveAll(filepath.Join(k.dir, "claims", name)) }
-
 // live takes the Pod through its life. It returns when its containers have ended.
 func (r *running) live(full bool) error {
 	for full {
@@ -282,7 +280,7 @@ func (r *running) volumes() (map[string]string, error) {
 			if _, err := r.kubelet.api.get("persistentvolumeclaims", claim); err != nil {
 				return nil, err
 			}
-			dir = filepath.Join(r.kubelet.dir, "claims", claim)
+			dir = r.kubelet.folder("claims", claim)
 		}
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return nil, err
