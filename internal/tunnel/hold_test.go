@@ -2,10 +2,13 @@ package tunnel_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
@@ -83,20 +86,58 @@ func TestHostileSuspend(t *testing.T) {
 		"gone before time":  {[]byte{0, 0}, true},
 		"a refusal instead": {[]byte{0, 0, 1, 'n', 'o'}, true},
 	} {
-		c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
-			near, far := net.Pipe()
-			go answerWith(far, settings, says.words)
-			return near, nil
+		synctest.Test(t, func(t *testing.T) { // what waits for the end of a connection takes no time
+			c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
+				near, far := net.Pipe()
+				go answerWith(far, settings, says.words)
+				return near, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release, err := c.Suspend(t.Context())
+			if (err == nil) != says.held {
+				t.Errorf("%s: got %v, want held %v", what, err, says.held)
+			}
+			if err == nil && release() == nil {
+				t.Errorf("%s: got no error", what)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		release, err := c.Suspend(t.Context())
-		if (err == nil) != says.held {
-			t.Errorf("%s: got %v, want held %v", what, err, says.held)
-		}
-		if err == nil && release() == nil {
-			t.Errorf("%s: got no error", what)
-		}
+	}
+}
+
+// TestSilentSuspend: a sandbox that says nothing does not hold the hub for ever.
+func TestSilentSuspend(t *testing.T) {
+	t.Parallel()
+	hub, sandbox := newIdentity(t), newIdentity(t)
+	settings, err := tunnel.Configure(sandbox.cert, sandbox.key, hub.pin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, words := range map[string][]byte{"does not stand still": {0}, "does not go on": {0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					s := tls.Server(far, settings)
+					defer far.Close()
+					if _, err := io.ReadFull(s, make([]byte, 3)); err == nil {
+						s.Write(words)
+						io.Copy(io.Discard, s)
+					}
+				}()
+				return near, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release, err := c.Suspend(t.Context())
+			if (err == nil) != (len(words) == 2) {
+				t.Errorf("%s: got %v", what, err)
+			}
+			if err == nil && release() == nil {
+				t.Errorf("%s: got no error", what)
+			}
+		})
 	}
 }
