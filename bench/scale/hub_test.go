@@ -87,6 +87,7 @@ func (h *hub) kill() {
 		h.cmd.Process.Kill()
 		h.cmd.Wait()
 		h.cmd = nil
+		h.w.pods.hangUp()
 	}
 }
 

@@ -316,6 +316,16 @@ func (p *pods) move(name, ip string, gone bool) {
 	}
 }
 
+// hangUp closes the connections of a hub that is dead. Each Pod would keep a few, but all of them are files of one process here.
+func (p *pods) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.serving {
+		f.Close()
+	}
+	clear(p.serving)
+}
+
 // known says that Pods have the keys of another.
 func (p *pods) known(names []string, other string) {
 	own, _, err := p.identity(other)
