@@ -137,12 +137,20 @@ await withPage(async (page) => {
 
   // Rename, delete, undo.
   await item(page, "hello.py").click();
-  await page.getByRole("tree").focus();
-  await page.keyboard.press("F2");
-  await page.getByLabel("New name").fill("world.py");
-  await page.keyboard.press("Enter");
+  await page.locator(".cm-content").click();
+  await page.keyboard.type("not saved");
+  const unsaved = page.getByRole("heading", { name: "● hello.py" });
+  await unsaved.waitFor();
+  for (const drop of [false, true]) { // a rename asks before it drops what is not saved
+    page.once("dialog", (dialog) => (drop ? dialog.accept() : dialog.dismiss()));
+    await page.getByRole("tree").focus();
+    await page.keyboard.press("F2");
+    await page.getByLabel("New name").fill("world.py");
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor({ state: "hidden" });
+    if (!drop) check((await names()).includes("hello.py") && (await unsaved.count()) === 1, "the file was renamed, or what was written is gone");
+  }
   await item(page, "world.py").waitFor();
-  await page.getByRole("dialog").waitFor({ state: "hidden" });
   await until("the file has its new name", async () => (await names()).includes("world.py"), names);
   await page.getByRole("tree").focus();
   await page.keyboard.press("Delete");

@@ -46,6 +46,22 @@ await withPage(async (page) => {
   check(saved.nbformat === 4 && saved.cells[0].source.join("").startsWith("print(answer") && saved.cells[0].outputs[0].text.includes("43"), `the file: ${JSON.stringify(saved).slice(0, 500)}`);
   await page.reload();
   await shows(page, 0, "43");
+  // What is written while it is saved is not taken for saved.
+  let begun, release;
+  const writing = new Promise((resolve) => { begun = resolve; });
+  const held = new Promise((resolve) => { release = resolve; });
+  await page.route("**/v1/file/write", async (route) => {
+    begun();
+    await held;
+    await route.continue();
+  }, { times: 1 });
+  await cells(page).nth(0).getByLabel("Code").fill("answer + 1");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await writing;
+  await cells(page).nth(0).getByLabel("Code").fill("answer + 2");
+  release();
+  await page.getByText("Saved").waitFor();
+  check(await page.getByRole("button", { name: "Save", exact: true }).isEnabled(), "what was written meanwhile counts as saved");
   // Somebody else has changed it meanwhile: nothing is lost without a question.
   await post("/v1/file/write", { file: `${dir}/work.ipynb`, content: JSON.stringify({ ...saved, cells: [] }) });
   await cells(page).nth(0).getByLabel("Code").fill("answer");

@@ -89,6 +89,7 @@ function App() {
   const act = {
     rename: (/** @type {string} */ path) => setAsk({ title: "Rename", label: "New name", value: path.split("/").pop(), action: "Rename", run: async (/** @type {string} */ name) => {
       const to = join(parent(path), name);
+      if (dirty && within(open.path, path) && !confirm("Your changes are not saved. Drop them?")) return;
       await move(path, to, true);
       await tree.refresh(parent(path));
       tree.select(to);

@@ -126,7 +126,7 @@ function App() {
       const text = printBook(latest.current.book);
       await call("v1/file/write", { body: { file: path, content: text } });
       disk.current = text;
-      setDirty(false);
+      setDirty(printBook(latest.current.book) !== text); // a person may have written on
       toast("Saved");
     } catch (e) { fail(e); }
   };
