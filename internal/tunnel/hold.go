@@ -18,8 +18,8 @@ const (
 	suspendTime = 5 * time.Minute
 )
 
-// Suspend makes all programs of the sandbox stand still, with what they wrote on the disk, until release is called, ctx ends or the
-// hub does. Release returns nil if they stood still until then.
+// Suspend stops all programs of the sandbox, with what they wrote on the disk, until release is called, ctx ends or the
+// hub does. Release returns nil if they were stopped until then.
 func (c *Client) Suspend(ctx context.Context) (release func() error, err error) {
 	conn, err := c.request(ctx, verbHold, 0, true)
 	if err != nil {

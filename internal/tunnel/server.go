@@ -22,7 +22,7 @@ type ServerConfig struct {
 	// Save writes a copy of the disk; Fill reads one.
 	Save func(io.Writer) error
 	Fill func(io.Reader) error
-	// Suspend makes all programs stand still, with what they wrote on the disk, until resume, which may be called more than once.
+	// Suspend stops all programs, with what they wrote on the disk, until resume, which may be called more than once.
 	Suspend func() (resume func(), err error)
 }
 

@@ -35,7 +35,7 @@ const (
 	verbWait   = 'w' // another of these requests, later
 	verbSave   = 'c' // a copy of the disk
 	verbFill   = 'f' // the copy that the disk begins with
-	verbHold   = 'h' // that programs stand still
+	verbHold   = 'h' // that programs are stopped
 )
 
 // The first byte of an answer.

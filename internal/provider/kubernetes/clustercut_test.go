@@ -88,7 +88,7 @@ func (k *real) openCuts(change func(*kubernetes.Config)) *hub {
 	return h
 }
 
-// testRealStill: programs stand still until the driver has copied the home, and go on; what they wrote is whole.
+// testRealStill: programs are stopped until the driver has copied the home, and then go on; what they wrote is whole.
 func testRealStill(k *driven) {
 	h := k.openCuts(nil)
 	sb := h.create(sandbox.Spec{Name: "busy"})

@@ -21,7 +21,7 @@ func (s *session) newCuts() *cuts {
 // cuts copies persistent homes by VolumeSnapshots, which the driver of their volumes makes.
 type cuts struct{ *volumesnapshot.Store }
 
-// cut implements copier. Programs stand still until the driver has the state of the volume.
+// cut implements copier. Programs are stopped until the driver has the state of the volume.
 func (c *cuts) cut(ctx context.Context, b *box, src *catalog.Source) error {
 	var home claim
 	switch err := b.api.Get(ctx, claims, b.rec.homeName(), &home); {
@@ -53,7 +53,7 @@ func (c *cuts) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%w: the programs of the sandbox did not stand still: %w", sandbox.ErrUnavailable, err)
+	return fmt.Errorf("%w: the programs of the sandbox were not stopped during the whole copy: %w", sandbox.ErrUnavailable, err)
 }
 
 // await implements copier.

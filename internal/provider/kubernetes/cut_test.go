@@ -135,7 +135,7 @@ func isStill(number func() string) bool {
 	return true
 }
 
-// testRunningCut: programs stand still from before the copy until it is made, and go on while it is completed.
+// testRunningCut: programs are stopped from before the copy until it is made, and go on while it is completed.
 func testRunningCut(t *testing.T, c *apiServer) {
 	h := cutHub(t, c)
 	sb := h.create(sandbox.Spec{Name: "busy"})
@@ -353,18 +353,7 @@ func testKilledCutRollback(t *testing.T, c *apiServer) {
 		if homes := h.homes(); len(homes) != 1 {
 			t.Errorf("step %d: got %q, want one home", step, homes)
 		}
-		if err := h.DeleteSnapshot(t.Context(), "", "first"); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
-		h.open()
-		h.wantSnapshots()
-		if err := h.Start(t.Context(), sb.ID); err != nil {
-			t.Fatal(err)
-		}
-		h.wantOutput(sb.ID, "cat /home/gem/*", "one\n")
+		h.finishRollback(sb.ID)
 		if cuts, homes := h.cuts(), h.homes(); len(cuts) != 0 || len(homes) != 1 {
 			t.Errorf("step %d: %q and %q are left, want one home", step, cuts, homes)
 		}

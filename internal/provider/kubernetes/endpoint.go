@@ -142,10 +142,10 @@ func (a address) String() string  { return string(a) }
 
 // Pauses between probes of a server that is starting.
 const (
-	minPause  = 5 * time.Millisecond
-	maxPause  = 200 * time.Millisecond
-	probeTime = 5 * time.Second
-	knockTime = time.Second // the same, of a Pod that is not known to run
+	minPause   = 5 * time.Millisecond
+	maxPause   = 200 * time.Millisecond
+	probeTime  = 5 * time.Second
+	shortProbe = time.Second // the same, of a Pod that is not known to run
 	// reportTime is how long a kubelet may take to report what it has started.
 	reportTime = 10 * time.Second
 	// lookTime is the pause between looks at a Pod of which nothing is heard.
@@ -197,7 +197,7 @@ func (r *runner) waitPod(ctx context.Context, b *box, name string, c *tunnel.Cli
 		}
 		var again <-chan time.Time
 		if st.Status.PodIP != "" {
-			if last = knock(deadline, c, st.started()); last == nil {
+			if last = probe(deadline, c, st.started()); last == nil {
 				r.pods.noteAnswer(name)
 				return nil
 			}
@@ -225,12 +225,12 @@ func (r *runner) waitPod(ctx context.Context, b *box, name string, c *tunnel.Cli
 	}
 }
 
-// knock asks the first process of a Pod for a sign of life. As long as it may not be there, something else is more likely
+// probe asks whether the first process of a Pod answers. As long as it may not be there, something else is more likely
 // to be heard of the Pod: then the wait is short.
-func knock(ctx context.Context, c *tunnel.Client, started bool) error {
+func probe(ctx context.Context, c *tunnel.Client, started bool) error {
 	wait := probeTime
 	if !started {
-		wait = knockTime
+		wait = shortProbe
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
