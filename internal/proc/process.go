@@ -228,6 +228,30 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
+// SignalNewest signals the group of the last process that the child started, if that has
+// a group of its own and is not older than age. It returns the group, or 0.
+func (p *Process) SignalNewest(sig syscall.Signal, age time.Duration) (group int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	table, err := processes()
+	if p.reaped || err != nil {
+		return 0
+	}
+	now, ticks := bootTicks(), uint64(age/tick)+1
+	var newest entry
+	for _, e := range table {
+		if e.parent == p.pid && !e.zombie && e.group != p.pid && e.start >= newest.start && e.start+ticks >= now {
+			newest = e
+		}
+	}
+	for _, e := range table {
+		if newest.group != 0 && e.group == newest.group {
+			signalIfOwned(e, sig, func(now entry) bool { return now.group == newest.group })
+		}
+	}
+	return newest.group
+}
+
 // signalAll signals the other groups of the session, too.
 func (p *Process) signalAll(sigs ...syscall.Signal) {
 	p.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +16,11 @@ import (
 type entry struct {
 	pid, parent, group, session int
 	zombie                      bool
-	start                       uint64 // clock ticks since boot
+	start                       uint64 // ticks since boot
 }
+
+// tick is the kernel's unit of time in the process table: USER_HZ is 100.
+const tick = 10 * time.Millisecond
 
 // processes reads the process table. It omits processes that end meanwhile.
 func processes() ([]entry, error) {
@@ -86,7 +90,7 @@ func bootTicks() uint64 {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 1 // before any process started: nothing can be verified then
 	}
-	return uint64(now.Sec)*100 + uint64(now.Nsec)/10_000_000 // USER_HZ is 100
+	return uint64(now.Nano()) / uint64(tick)
 }
 
 // claim names a process group and the session of the same number.

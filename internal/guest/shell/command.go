@@ -41,6 +41,7 @@ type Record struct {
 // command is one line that the shell runs, given by a caller or typed by a person.
 // It is guarded by its session's lock.
 type command struct {
+	made  time.Time
 	text  string
 	ps1   string
 	typed bool // by a person
@@ -66,7 +67,7 @@ type command struct {
 }
 
 func newCommand(text string) *command {
-	return &command{text: text, begun: make(chan struct{}), done: make(chan struct{}), status: running}
+	return &command{made: time.Now(), text: text, begun: make(chan struct{}), done: make(chan struct{}), status: running}
 }
 
 func (c *command) hasStarted() bool { return isClosed(c.begun) }

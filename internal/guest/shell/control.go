@@ -236,7 +236,14 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 	}()
 	for i := range (len(signals) + 2) * repeats {
 		groups = slices.DeleteFunc(groups, func(group int) bool { return syscall.Kill(-group, 0) != nil })
-		if group := t.sendSignals(signals[min(i/repeats, len(signals)-1)]); group != 0 && !slices.Contains(groups, group) {
+		sig := signals[min(i/repeats, len(signals)-1)]
+		group := t.sendSignals(sig)
+		if group == 0 && i >= repeats {
+			// A shell that is interrupted between two parts of a pipeline takes the terminal
+			// back, and then waits for the part that it had started.
+			group = t.p.SignalNewest(sig, time.Since(c.made))
+		}
+		if group != 0 && !slices.Contains(groups, group) {
 			groups = append(groups, group)
 		}
 		select {

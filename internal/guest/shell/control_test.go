@@ -185,6 +185,29 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// TestKillInBackground ends a program that the shell waits for although the shell itself
+// has the terminal, and nothing that an earlier command left.
+func TestKillInBackground(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "python3")
+	s := newService(t)
+	for _, c := range []struct{ name, run string }{
+		{"program", "python3 -c 'import os, signal; os.tcsetpgrp(0, os.getppid()); print(\"go\", flush=True); signal.pause()'"},
+		{"deaf program", "python3 -c 'import os, signal; signal.signal(15, signal.SIG_IGN); os.tcsetpgrp(0, os.getppid()); print(\"go\", flush=True)\nwhile True: signal.pause()'"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, s, c.name, "kept=yes; sleep 300 & earlier=$!; sleep 0.1") // much longer than a tick of the process table
+			background(t, s, c.name, c.run)
+			waitForOutput(t, s, c.name, "go")
+			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != terminated {
+				t.Errorf("got %+v %v, want r.Status %v", r, err, terminated)
+			}
+			wantOutput(t, s, c.name, "kill -0 $earlier && echo $kept", "yes")
+		})
+	}
+}
+
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
