@@ -7,9 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +37,7 @@ func testGuard(t *testing.T, r rig) {
 	}{
 		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets},
 		{"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
-		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate},
+		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate}, {"late subscription", testLateSubscription},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &hub{t: t, r: r, cfg: r.config(t)}
@@ -419,25 +422,79 @@ func testLost(h *hub) {
 // testLate: a container that the engine creates for a hub that was killed is removed by the
 // next one, whether that runs already or not; one that has run is left alone.
 func testLate(h *hub) {
-	labels := []string{"--label", "io.cove.hub=" + docker.Instance(h.cfg), "--label", "io.cove.id=sb-late"}
-	gone := func(name string) {
-		h.t.Helper()
-		testenv.Poll(h.t, name+" is removed", func() bool { return h.r.Run(h.t, nil, "ps", "-aq", "--filter", "name="+name) == "" })
-	}
-	create := func(name string) {
-		h.t.Helper()
-		h.r.Run(h.t, nil, append(append([]string{"create", "--network", "none", "--name", name}, labels...), tinyImage, "/bin/sh")...)
-	}
-	create("late-running")
-	gone("late-running")
+	h.createLate("late-running")
+	h.awaitRemoved("late-running")
 	if err := h.Close(); err != nil {
 		h.t.Fatal(err)
 	}
-	create("late-closed")
-	h.r.Run(h.t, nil, append(append([]string{"run", "--network", "none", "--name", "late-has-run"}, labels...), tinyImage, "/bin/sh", "-c", ":")...)
+	h.createLate("late-closed")
+	h.createLate("late-has-run")
+	h.r.Run(h.t, nil, "start", "late-has-run")
 	h.open()
-	gone("late-closed")
+	h.awaitRemoved("late-closed")
 	if h.r.Run(h.t, nil, "rm", "-f", "late-has-run") != "late-has-run\n" {
 		h.t.Error("a container that has run was removed")
 	}
+}
+
+// createLate lets the engine create a container for a sandbox that the hub does not know.
+func (h *hub) createLate(name string) {
+	h.t.Helper()
+	h.r.Run(h.t, nil, "create", "--network", "none", "--name", name, "--label", "io.cove.hub="+docker.Instance(h.cfg), "--label", "io.cove.id=sb-late", tinyImage, "/bin/sh", "-c", ":")
+}
+
+func (h *hub) awaitRemoved(name string) {
+	h.t.Helper()
+	testenv.Poll(h.t, name+" is removed", func() bool { return h.r.Run(h.t, nil, "ps", "-aq", "--filter", "name="+name) == "" })
+}
+
+// testLateSubscription: the hub hears of what happens while the engine has answered the
+// request for events, and has not subscribed it yet.
+func testLateSubscription(h *hub) {
+	if err := h.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	looked, subscribe := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	engine := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" }, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", h.r.Socket)
+		},
+	}}
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			w.WriteHeader(http.StatusOK)
+			http.NewResponseController(w).Flush()
+			select {
+			case <-subscribe:
+			case <-r.Context().Done():
+			}
+		}
+		engine.ServeHTTP(w, r)
+		if strings.Contains(r.URL.Query().Get("filters"), "created") { // the last thing that it looks at
+			once.Do(func() { close(looked) })
+		}
+	}))
+	path := filepath.Join(h.t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	front.Listener.Close()
+	front.Listener = l
+	front.Start()
+	defer front.Close()
+	defer front.CloseClientConnections()
+	direct := h.cfg.Host
+	h.cfg.Host = "unix://" + path
+	h.open()
+	<-looked
+	h.createLate("late-subscription")
+	close(subscribe)
+	h.awaitRemoved("late-subscription")
+	if err := h.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.cfg.Host = direct
+	h.open()
 }
