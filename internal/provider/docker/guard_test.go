@@ -35,7 +35,7 @@ func testGuard(t *testing.T, r rig) {
 		name string
 		run  func(*hub)
 	}{
-		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets},
+		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets}, {"images that stand on each other", testImageChain},
 		{"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
 		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate}, {"late subscription", testLateSubscription},
 	} {
@@ -276,6 +276,28 @@ func testSnapshotSecrets(h *hub) {
 		h.t.Fatal(err)
 	}
 	h.open() // which removes the rest
+}
+
+// testImageChain: images that stand on each other go together, in whatever order the engine lists them.
+func testImageChain(h *hub) {
+	hubLabel, image := "io.cove.hub="+docker.Instance(h.cfg), tinyImage
+	for i := range 6 { // in about a second, which is the resolution of that order
+		container := fmt.Sprintf("chain-%d", i)
+		h.r.Run(h.t, nil, "create", "--network", "none", "--name", container, image, "/bin/sh")
+		image = fmt.Sprintf("cove-%s-deleted:%d", docker.Instance(h.cfg), i)
+		h.r.Run(h.t, nil, "commit", "--change", "LABEL "+hubLabel, container, image)
+		h.r.Run(h.t, nil, "rm", container)
+	}
+	sb := h.create(sandbox.Spec{})
+	if _, err := h.Snapshot(h.t.Context(), sb.ID, "s"); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.DeleteSnapshot(h.t.Context(), "", "s"); err != nil {
+		h.t.Fatal(err)
+	}
+	if left := strings.Fields(h.r.Run(h.t, nil, "images", "-aq", "--filter", "label="+hubLabel)); len(left) != 0 {
+		h.t.Errorf("%d images are left, want none", len(left))
+	}
 }
 
 // testImageProgram: a spec that names a port gets the image's own program, with the image's

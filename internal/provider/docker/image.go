@@ -208,20 +208,33 @@ func (i *images) collect(ctx context.Context) {
 	defer cancel()
 	i.making.Lock()
 	defer i.making.Unlock()
+	for i.collectOnce(ctx) {
+	}
+}
+
+// collectOnce reports whether there may be more to remove: an image that others stand on can go after them.
+func (i *images) collectOnce(ctx context.Context) (more bool) {
 	list, err := i.engine.ImageList(ctx, client.ImageListOptions{Filters: i.own()})
 	if err != nil {
 		i.cfg.Log.Warn("cannot list unused images; the next deletion tries again", "error", err)
-		return
+		return false
 	}
+	removed, refused := false, false
 	for _, img := range list.Items {
 		if i.pinned(img.ID) || slices.ContainsFunc(img.RepoTags, i.isNameInUse) {
 			continue
 		}
 		_, err := i.engine.ImageRemove(ctx, img.ID, client.ImageRemoveOptions{PruneChildren: true})
-		if err != nil && !errdefs.IsConflict(err) && !errdefs.IsNotFound(err) { // in use, or removed with another
+		switch {
+		case err == nil:
+			removed = true
+		case errdefs.IsConflict(err): // in use
+			refused = true
+		case !errdefs.IsNotFound(err): // not removed with another
 			i.cfg.Log.Warn("cannot remove an unused image; the next deletion tries again", "image", img.ID, "error", err)
 		}
 	}
+	return removed && refused
 }
 
 // tail keeps the end of what is written to it.
