@@ -228,19 +228,20 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// SignalNewest signals the group of the last process that the child started, if that has
-// a group of its own and is not older than age. It returns the group, or 0.
-func (p *Process) SignalNewest(sig syscall.Signal, age time.Duration) (group int) {
+// SignalNewest signals the group of the last process that the child has started since then, if
+// that has a group of its own. It returns the group, or 0.
+func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := bootTicks()
+	age := uint64(time.Since(since)/tick) + 1
 	table, err := processes()
 	if p.reaped || err != nil {
 		return 0
 	}
-	now, ticks := bootTicks(), uint64(age/tick)+1
 	var newest entry
 	for _, e := range table {
-		if e.parent == p.pid && !e.zombie && e.group != p.pid && e.start >= newest.start && e.start+ticks >= now {
+		if e.parent == p.pid && !e.zombie && e.group != p.pid && e.start >= newest.start && e.start+age >= now {
 			newest = e
 		}
 	}

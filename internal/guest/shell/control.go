@@ -241,7 +241,7 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 		if group == 0 && i >= repeats {
 			// A shell that is interrupted between two parts of a pipeline takes the terminal
 			// back, and then waits for the part that it had started.
-			group = t.p.SignalNewest(sig, time.Since(c.made))
+			group = t.p.SignalNewest(sig, c.made)
 		}
 		if group != 0 && !slices.Contains(groups, group) {
 			groups = append(groups, group)
