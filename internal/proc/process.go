@@ -233,15 +233,15 @@ func (p *Process) signal(sig syscall.Signal) error {
 func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := bootTicks()
-	age := uint64(time.Since(since)/tick) + 1
+	first := bootTicks()
+	first -= min(first, uint64(max(0, time.Since(since))/tick)+1)
 	table, err := processes()
 	if p.reaped || err != nil {
 		return 0
 	}
 	var newest entry
 	for _, e := range table {
-		if e.parent == p.pid && !e.zombie && e.group != p.pid && e.start >= newest.start && e.start+age >= now {
+		if e.parent == p.pid && !e.zombie && e.group != p.pid && e.start >= max(first, newest.start) {
 			newest = e
 		}
 	}

@@ -73,6 +73,30 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestSignalNewest: of the jobs of a shell only the last one is signaled, and none that is older
+// than the caller says.
+func TestSignalNewest(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "bash")
+	r, out, began := newRunner(t, Config{}), NewCapture(1<<10, 0), time.Now()
+	cmd := bash("set -m; sleep 1000 & sleep 0.1; sleep 1000 | sleep 1000 & sleep 0.1; jobs -p; wait %2; echo 0; wait")
+	cmd.Stdout = out
+	p := start(t, r, cmd)
+	jobs := numbers(t, out, 2)
+	for _, since := range []time.Time{time.Now(), time.Now().Add(time.Hour)} {
+		if got := p.SignalNewest(syscall.SIGTERM, since); got != 0 {
+			t.Errorf("got %d, want nothing that is so new", got)
+		}
+	}
+	if got := p.SignalNewest(syscall.SIGTERM, began); got != jobs[1] {
+		t.Errorf("got %d, want %d", got, jobs[1])
+	}
+	numbers(t, out, 3)
+	if !alive(jobs[0]) || !groupEmpty(jobs[1]) {
+		t.Errorf("got %v %v, want only the first job", alive(jobs[0]), !groupEmpty(jobs[1]))
+	}
+}
+
 func TestWaitIsBoundedByItsContextOnly(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
