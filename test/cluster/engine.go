@@ -108,9 +108,22 @@ func (e *Engine) clear(t testing.TB) {
 		{[]string{"images", "-q", "--filter", "dangling=true"}, []string{"rmi", "-f"}},
 		{[]string{"volume", "ls", "-q"}, []string{"volume", "rm", "-f"}},
 	} {
-		if found := strings.Fields(e.Run(t, nil, what.list...)); len(found) > 0 {
+		// An image that others stand on can go after them.
+		for before := 0; ; {
+			found := strings.Fields(e.Run(t, nil, what.list...))
+			if len(found) == 0 {
+				break
+			}
 			slices.Sort(found)
-			e.Run(t, nil, append(what.remove, slices.Compact(found)...)...)
+			found = slices.Compact(found)
+			out, err := e.command(t, nil, append(what.remove, found...)...).CombinedOutput()
+			if err == nil {
+				break
+			}
+			if len(found) == before {
+				t.Fatalf("docker %s: %v\n%s", what.remove, err, out)
+			}
+			before = len(found)
 		}
 	}
 }
@@ -165,6 +178,15 @@ func (e *Engine) inside(do func()) error {
 // Run runs Docker's command line against the engine and returns its output.
 func (e *Engine) Run(t testing.TB, stdin io.Reader, args ...string) string {
 	t.Helper()
+	out, err := e.command(t, stdin, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (e *Engine) command(t testing.TB, stdin io.Reader, args ...string) *exec.Cmd {
+	t.Helper()
 	testenv.Need(t, "docker")
 	program := "/usr/bin/docker" // the one that belongs to the engine, if there are several
 	if _, err := os.Stat(program); err != nil {
@@ -173,9 +195,5 @@ func (e *Engine) Run(t testing.TB, stdin io.Reader, args ...string) string {
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = stdin
 	cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+e.Socket, "DOCKER_BUILDKIT=1", "DOCKER_CONFIG="+e.Dir)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
+	return cmd
 }

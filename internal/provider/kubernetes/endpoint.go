@@ -261,7 +261,7 @@ func (r *runner) look(ctx context.Context, place *client, name string) {
 	var st podState
 	switch err := place.Get(ctx, pods, name, &st); {
 	case err == nil:
-		r.pods.put(st)
+		r.pods.refresh(st)
 	case api.IsMissing(err):
 		r.pods.drop(name)
 	}

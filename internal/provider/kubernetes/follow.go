@@ -38,11 +38,18 @@ func (c *podCache) add(st podState) {
 	}
 }
 
-// put notes what the cluster says.
+// put notes what the cluster says by itself.
 func (c *podCache) put(st podState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store(st, 0)
+}
+
+// refresh notes what the cluster says when it is asked.
+func (c *podCache) refresh(st podState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store(st, c.pods[st.Metadata.Name].added)
 }
 
 func (c *podCache) store(st podState, added int) {

@@ -45,7 +45,7 @@ type kubelet struct {
 	mu     sync.Mutex
 	full   bool          // there is no room for another Pod
 	late   chan struct{} // if it is not nil, what runs is reported when it is closed
-	grace  time.Duration // of the Pod that was killed last
+	grace  time.Duration // of the Pod that was stopped last
 	freed  chan struct{}
 	pods   map[string]*running
 	nextIP int
@@ -124,7 +124,7 @@ func (k *kubelet) reportLater() (release func()) {
 	}
 }
 
-// lastGrace is what the Pod that was killed last had to end in.
+// lastGrace is what the Pod that was stopped last had to end in.
 func (k *kubelet) lastGrace() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,16 +172,18 @@ func (k *kubelet) run(pod doc) {
 func (k *kubelet) kill(name string, grace time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.grace = grace; k.pods[name] != nil {
-		k.pods[name].stop(grace)
+	if r := k.pods[name]; r != nil && r.stop(grace) {
+		k.grace = grace
 	}
 }
 
-func (r *running) stop(grace time.Duration) {
+// stop reports whether nobody has stopped it before.
+func (r *running) stop(grace time.Duration) (first bool) {
 	r.mu.Lock()
 	r.grace = grace
 	r.mu.Unlock()
-	r.once.Do(func() { close(r.end) })
+	r.once.Do(func() { close(r.end); first = true })
+	return first
 }
 
 // fail makes the container end as the kernel would.

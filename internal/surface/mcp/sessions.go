@@ -193,6 +193,8 @@ func (s *Sessions) with(ctx context.Context, id string, via http.RoundTripper, f
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case s.life.Err() != nil: // which ctx hears of later
+			return errClosed
 		case !retried && errors.Is(err, mcp.ErrSessionMissing):
 		case ok && answer.Code != codeNotSent:
 			return op.Errorf(op.Invalid, "%s", answer.Message)
