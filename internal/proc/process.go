@@ -228,8 +228,8 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// SignalNewest signals the group of the last process that the child has started since then, if
-// that has a group of its own. It returns the group, or 0.
+// SignalNewest signals the process group of the last process that the child has started, unless it
+// was started before the given time or has no group of its own. It returns the group, or 0.
 func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

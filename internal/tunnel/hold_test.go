@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
-// TestSuspend: programs are stopped until the hub lets them go, or is gone. The hub learns whether they did.
+// TestSuspend: programs are stopped until the hub lets them go, or is gone. The hub learns whether they were.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	resumed := make(chan struct{}, 10)

@@ -108,7 +108,7 @@ func (e *Engine) clear(t testing.TB) {
 		{[]string{"images", "-q", "--filter", "dangling=true"}, []string{"rmi", "-f"}},
 		{[]string{"volume", "ls", "-q"}, []string{"volume", "rm", "-f"}},
 	} {
-		// An image that others stand on can go after them.
+		// An image that others are based on can be removed only after them.
 		for before := 0; ; {
 			found := strings.Fields(e.Run(t, nil, what.list...))
 			if len(found) == 0 {

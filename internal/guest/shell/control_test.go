@@ -185,8 +185,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillInBackground ends a program that the shell waits for although the shell itself
-// has the terminal, and nothing that an earlier command left.
+// TestKillInBackground holds that a program is ended that the shell waits for although the shell
+// itself has the terminal, and nothing that an earlier command left running.
 func TestKillInBackground(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")

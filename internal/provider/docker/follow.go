@@ -86,7 +86,7 @@ func (p *Provider) follow(ctx context.Context) {
 func (p *Provider) followOnce(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Engines answer before they subscribe. What happens in between comes with what was just before.
+	// An engine answers before it subscribes us. Asking for the past, too, brings what happens in between.
 	stream := p.engine.Events(ctx, client.EventsListOptions{Since: "2s", Filters: p.own().Add("type", string(events.ContainerEventType))})
 	// What happened while nobody looked.
 	list, err := p.table.List(sandbox.Filter{})

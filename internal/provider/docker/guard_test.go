@@ -32,7 +32,7 @@ func testGuard(t *testing.T, r rig) {
 		name string
 		run  func(*hub)
 	}{
-		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets}, {"images that stand on each other", testImageChain},
+		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets}, {"images based on each other", testImageChain},
 		{"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
 		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate}, {"late subscription", testLateSubscription},
 	} {
@@ -275,7 +275,7 @@ func testSnapshotSecrets(h *hub) {
 	h.open() // which removes the rest
 }
 
-// testImageChain: images that stand on each other go together, in whatever order the engine lists them.
+// testImageChain: images that are based on each other are removed together, in whatever order the engine lists them.
 func testImageChain(h *hub) {
 	hubLabel, image := "io.cove.hub="+docker.Instance(h.cfg), tinyImage
 	for i := range 6 { // in about a second, which is the resolution of that order

@@ -212,7 +212,7 @@ func (i *images) collect(ctx context.Context) {
 	}
 }
 
-// collectOnce reports whether there may be more to remove: an image that others stand on can go after them.
+// collectOnce reports whether there may be more to remove: an image that others are based on can be removed only after them.
 func (i *images) collectOnce(ctx context.Context) (more bool) {
 	list, err := i.engine.ImageList(ctx, client.ImageListOptions{Filters: i.own()})
 	if err != nil {

@@ -193,7 +193,7 @@ func (s *Sessions) with(ctx context.Context, id string, via http.RoundTripper, f
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case s.life.Err() != nil: // which ctx hears of later
+		case s.life.Err() != nil: // ctx is canceled a little later
 			return errClosed
 		case !retried && errors.Is(err, mcp.ErrSessionMissing):
 		case ok && answer.Code != codeNotSent:

@@ -311,6 +311,22 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestCloseDuringCall: a call that fails because of Close says so, also if its own context has not ended yet.
+func TestCloseDuringCall(t *testing.T) {
+	t.Parallel()
+	p := newPeer(t)
+	for range 20 {
+		s := newSessions(t, SessionsConfig{})
+		err := s.with(t.Context(), "a", p, func(context.Context, *mcp.ClientSession) error {
+			s.cancel()
+			return context.Canceled
+		})
+		if !errors.Is(err, errClosed) {
+			t.Errorf("got %v, want %v", err, errClosed)
+		}
+	}
+}
+
 // TestCloseOfStuckServer: a server that answers nothing any more, not even that a
 // call is canceled, does not hold up Close.
 func TestCloseOfStuckServer(t *testing.T) {
