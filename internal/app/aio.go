@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
@@ -83,8 +82,8 @@ type Aio struct {
 	port     *outlet.Outlet // where programs reach the outbound proxy; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
-	segments func() map[string]bool // first segments of the paths in the table
-	tracer   *span.Tracer           // nil if tracing is off
+	sites    *sites
+	tracer   *span.Tracer // nil if tracing is off
 	metrics  *metric.Registry
 	tools    *mcp.Handler
 	browsing func() bool    // whether the browser runs
@@ -130,7 +129,6 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	if a.shutdown, err = hook.ParseShutdown(cfg.ShutdownHooks, cfg.ShutdownTimeout); err != nil {
 		return err
 	}
-	a.segments = sync.OnceValue(func() map[string]bool { return segments(a.Table) })
 	if err := a.planPublicSettings(env); err != nil {
 		return err
 	}
@@ -165,7 +163,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
 		[]op.Op{rest.Assets("workbench", "/workbench", web.Files)},
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
-		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
+		[]op.Op{op.Handle(op.Spec{Name: "mcp", Content: op.ContentAPI, Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
 		servers.Ops(),
 		publicPaths(runner),
 		notebookPages(cfg.DisableJupyter),
@@ -192,7 +190,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
 	reserved := isReservedPort(c, chromium.Ports)
 	ports := port.New(port.Config{Hidden: reserved})
-	a.previews = preview.New(preview.Config{Deny: reserved, Own: a.ownsSegment, Open: func() (list []int) {
+	a.previews = preview.New(preview.Config{Deny: reserved, Open: func() (list []int) {
 		for _, p := range ports.Open() {
 			list = append(list, p.Port)
 		}
@@ -381,6 +379,8 @@ func (a *Aio) newGuard() error {
 			return err
 		}
 	}
+	a.sites = a.newSites()
+	a.sites.signIn(&c)
 	a.secured = c.HasCredentials()
 	c.Insecure, c.Open = a.cfg.Insecure, !a.secured
 	if err := auth.CheckListen(a.cfg.Listen, c, a.cfg.Insecure); err != nil {
@@ -392,6 +392,7 @@ func (a *Aio) newGuard() error {
 		}
 	}
 	a.guard = auth.New(c)
+	a.sites.guard = a.guard
 	return nil
 }
 
@@ -422,7 +423,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 			id, _ := auth.FromContext(ctx)
 			return id.Subject
 		},
-		Admit: admit,
+		Admit: admit, Isolate: isolate,
 		Observe: func(name string, status int, d time.Duration) {
 			if name == "" {
 				name = "none"
@@ -434,6 +435,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 	open := c
 	open.Guard = nil
 	inside = rest.New(open)
+	c.Linked, c.Guard = a.guard.Linked, func(next http.Handler) http.Handler { return a.guard.Wrap(a.sites.apply(next)) }
 	if a.private() {
 		return believeCaller(inside), a.guardLoopback(inside)
 	}

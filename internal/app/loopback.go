@@ -17,12 +17,15 @@ func (a *Aio) guardLoopback(next http.Handler) http.Handler {
 	if a.cfg.Loopback == "" {
 		return next
 	}
-	guarded := auth.New(auth.Config{Open: true, Log: a.log}).Wrap(next)
+	own, c := a.newSites(), auth.Config{Open: true, Log: a.log}
+	own.signIn(&c)
+	own.guard = auth.New(c)
+	guarded := own.guard.Wrap(own.apply(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); {
 		case local == nil || local.Network() == "unix":
 			next.ServeHTTP(w, r)
-		case !isLoopbackName(r.Host):
+		case !isLoopbackName(r.Host) && !own.hasName(r):
 			http.Error(w, "this address is only for programs in the sandbox; use http://"+a.cfg.Loopback+" as the URL", http.StatusForbidden)
 		default:
 			guarded.ServeHTTP(w, r)

@@ -52,7 +52,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 	get := func() *op.Table { return table }
 	tools := mcp.New(mcp.Config{Name: "t", Version: "1", Ops: func() []op.Op { return table.All() }})
 	table = op.NewTable(toy{}.Ops(), rest.Docs("T", "1", get, rest.Guest, fstest.MapFS{}),
-		[]op.Op{op.Handle(op.Spec{Name: "mcp", Route: "/mcp", Tag: "mcp", Doc: "Tools."}, tools)})
+		[]op.Op{op.Handle(op.Spec{Content: op.ContentAPI, Name: "mcp", Route: "/mcp", Tag: "mcp", Doc: "Tools."}, tools)})
 	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
 	defer server.Close()
 

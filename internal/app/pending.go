@@ -77,7 +77,7 @@ func newPending(b blueprint, version string, log *slog.Logger) (*pending, error)
 	p.gate.Table = op.NewTable(
 		health.New(health.Config{Version: version, Started: time.Now()}).Ops(),
 		bind.New(bind.Config{Home: b.cfg.Home, Prepare: p.prepare}).Ops(),
-		[]op.Op{op.Handle(op.Spec{Name: "waiting", Route: "/{path...}", Tag: "sandbox", Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
+		[]op.Op{op.Handle(op.Spec{Name: "waiting", Content: op.ContentAPI, Route: "/{path...}", Tag: "sandbox", Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
 	)
 	c := rest.Config{Table: p.gate.Table, Log: log, MaxBody: int64(b.cfg.BodyLimit)}
 	inside := rest.New(c)

@@ -15,7 +15,7 @@ func publicPaths(runner *proc.Runner) []op.Op {
 		openProgram(runner, "codex", "@openai/codex"),
 		openProgram(runner, "opencode", "opencode-ai"),
 		rest.Assets("static", "/static", web.Static),
-		op.Handle(op.Spec{Name: "browser_ui", Access: op.AccessRead, Route: "GET /browser-ui", Tag: "pages", Doc: "Redirects to the page that shows the display."},
+		op.Handle(op.Spec{Name: "browser_ui", Content: op.ContentPage, Access: op.AccessRead, Route: "GET /browser-ui", Tag: "pages", Doc: "Redirects to the page that shows the display."},
 			redirectTo("vnc/index.html?autoconnect=true")),
 	}
 }
@@ -32,7 +32,7 @@ func notebookPages(disabled bool) []op.Op {
 // that configure it, as every program of the sandbox does.
 func openProgram(runner *proc.Runner, name, pkg string) op.Op {
 	terminal := redirectTo("terminal?command=" + name)
-	return op.Handle(op.Spec{Name: name + "_page", Route: "GET /" + name, Tag: "pages", Doc: "Redirects to the terminal with " + name + " started."},
+	return op.Handle(op.Spec{Name: name + "_page", Content: op.ContentPage, Route: "GET /" + name, Tag: "pages", Doc: "Redirects to the terminal with " + name + " started."},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := runner.Look(name); !ok {
 				http.Error(w, name+" is not installed in this sandbox; install it with: npm install -g "+pkg, http.StatusNotFound)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // isOwnAddress returns a function that recognizes the addresses of the sandbox's own server,
@@ -38,19 +37,3 @@ func isReservedPort(c config.Aio, more ...func() []int) func(port int) bool {
 		return own(at) || slices.ContainsFunc(more, func(ports func() []int) bool { return slices.Contains(ports(), port) })
 	}
 }
-
-// segments returns the first segments of all paths of a table.
-func segments(table *op.Table) map[string]bool {
-	all := map[string]bool{}
-	for _, o := range table.All() {
-		for _, route := range append([]string{o.Route}, o.Also...) {
-			path := route[strings.IndexByte(route, '/')+1:]
-			segment, _, _ := strings.Cut(path, "/")
-			all[segment] = true
-		}
-	}
-	return all
-}
-
-// ownsSegment reports whether the sandbox serves paths that start with this segment.
-func (a *Aio) ownsSegment(segment string) bool { return a.segments()[segment] }

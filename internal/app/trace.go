@@ -28,7 +28,7 @@ func newTracer(cfg config.Aio, version string, log *slog.Logger) *span.Tracer {
 // front wraps the router: it adds the caller's trace to the context and serves previews by
 // host name.
 func (a *Aio) front(next http.Handler) http.Handler {
-	next = routeOwnPorts(a.previews.Front(next), next)
+	next = findSite(routeOwnPorts(a.previews.Front(next), next))
 	if a.tracer == nil {
 		return next
 	}

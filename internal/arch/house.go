@@ -71,7 +71,8 @@ testenv:
 workbook:
 xmlscan:
 /web:
-auth: peer
+origin:
+auth: origin peer
 authority: atomicfile
 egress: authority sandbox socks
 isolate/cgroup: isolate/internal/poll
@@ -126,10 +127,10 @@ guest/outbound: atomicfile authority guest/internal/environ op outlet peer proc 
 guest/page: atomicfile guest/internal/cdp guest/internal/cookie guest/internal/document guest/internal/film guest/internal/har guest/internal/keyboard guest/internal/locate guest/internal/pathname guest/internal/tab op proc spell
 guest/toolbox: op toolset
 guest/port: op
-guest/preview: auth op subpath
+guest/preview: auth op origin subpath
 guest/skill: archive atomicfile guest/internal/pathname op proc
 guest/watch: atomicfile guest/internal/pathname inotify op
-guest/workbench: auth op proc subpath
+guest/workbench: auth op origin proc subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session op proc
 guest/code: guest/internal/cell guest/internal/kernel op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr op proc
@@ -168,7 +169,7 @@ hub/internal/ship: atomicfile hub/internal/audit
 hub/internal/history: sandbox
 hub/internal/note: sandbox
 hub/internal/pool: sandbox
-hub/internal/tenant: atomicfile hub/internal/quota
+hub/internal/tenant: atomicfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant op
 hub/internal/fault: op sandbox
 hub/internal/imageref: op sandbox
@@ -184,7 +185,7 @@ hub/fleet: authority egress hub/internal/address hub/internal/caller hub/interna
 hub/record: atomicfile hub/internal/caller op sandbox
 hub/trail: hub/internal/audit hub/internal/fault metric op sandbox span
 hub/vault: authority egress hub/internal/caller hub/internal/fault hub/internal/note hub/internal/pool hub/internal/secret op sandbox
-hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page hub/internal/token hub/trail op sandbox span subpath
+hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page hub/internal/token hub/trail op origin sandbox span subpath
 hub/lifecycle: egress hub/account hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/imageref hub/internal/note hub/vault metric op sandbox
 hub/disk: hub/account hub/internal/caller hub/internal/fault hub/internal/imageref hub/internal/task hub/lifecycle op sandbox
 hub/claim: hub/environment hub/internal/history hub/internal/imageref hub/internal/note hub/internal/task hub/lifecycle op sandbox
@@ -194,14 +195,14 @@ hub: atomicfile auth authority egress hub/access hub/account hub/claim hub/disk 
 
 # surfaces
 surface/cli: op spell
-surface/rest: op
+surface/rest: op origin
 surface/mcp: op span spell toolset
 
 # what both programs share
 app/host: auth config surface/cli surface/mcp
 
 # programs
-app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench health metric op outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
+app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench health metric op origin outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
 app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
 
 # mains

@@ -1,11 +1,12 @@
 package auth
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // admission is a request that was admitted.
@@ -13,29 +14,25 @@ type admission struct {
 	request  *http.Request
 	cookie   *http.Cookie // to set, or nil
 	redirect string       // to reply with instead, or empty
-	end      time.Time    // of the session behind the request; zero: there is none
+	session  session      // behind the request; without an end there is none
 }
 
 // serve passes the request on. What it starts, such as a WebSocket, ends with its session.
-func (a admission) serve(w http.ResponseWriter, next http.Handler, now time.Time) {
+func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 	if a.cookie != nil {
 		http.SetCookie(w, a.cookie)
 	}
 	if a.redirect == "" {
 		r := a.request
-		if !a.end.IsZero() {
-			ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), endKey{}, a.end), a.end.Sub(now))
-			defer cancel()
+		if !a.session.end.IsZero() {
+			ctx, leave := g.started.join(r.Context(), a.session, g.c.Now())
+			defer leave()
 			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)
 		return
 	}
-	h := w.Header()
-	h.Set("Location", a.redirect)
-	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer")
-	w.WriteHeader(http.StatusSeeOther)
+	origin.Redirect(w, a.redirect, "")
 }
 
 // admit looks for a credential and removes all of ours from the request: a handler can
@@ -77,10 +74,11 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 		g.removeSecrets(out.Header)
 		g.removeSecretParameters(out)
 		if f.ticket || key.query && navigation(r) {
-			cookie = g.newCookie(name, base, f.Identity, f.endFrom(g.c.Now()))
+			f.session = f.startedAt(g.c.Now())
+			cookie = g.newCookie(name, base, f.Identity, f.session)
 		}
 	}
-	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, end: f.end}
+	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, session: f.session}
 	if (len(tickets) > 0 || key.query) && navigation(r) {
 		a.redirect = sameURL(out.URL)
 	}
@@ -114,16 +112,16 @@ type sent struct {
 
 type found struct {
 	Identity
-	end    time.Time // of the session; zero: it came with a credential of its own
-	ticket bool      // a ticket was used; its session starts
+	session session // without an end, the request has its own credential
+	ticket  bool    // a ticket was used; its session starts
 }
 
-// endFrom returns the end of the session that starts now.
-func (f found) endFrom(now time.Time) time.Time {
-	if f.end.IsZero() {
-		return now.Add(sessionLife)
+// startedAt returns the session that starts now.
+func (f found) startedAt(now time.Time) session {
+	if f.session.end.IsZero() {
+		f.session.end = now.Add(sessionLife)
 	}
-	return f.end
+	return f.session.begun()
 }
 
 // identify tries every credential: a header of ours must be removed even if another
@@ -194,7 +192,7 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 		return found{}, "send only one ticket"
 	}
 	t, ok := g.tickets.use(s.tickets[0])
-	if ok && t.owner.Site != "" && t.owner.Site != s.site {
+	if ok && (t.owner.Site != "" && t.owner.Site != s.site || g.started.isOver(t.session.id)) {
 		ok = false
 	}
 	if ok {
@@ -204,7 +202,7 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	if !ok {
 		return found{}, "the ticket has been used or has expired; create a new one"
 	}
-	return found{Identity: t.owner, end: t.end}, ""
+	return found{Identity: t.owner, session: t.session}, ""
 }
 
 // findSession finds the session of a request. Links come first: a browser sends their
@@ -231,12 +229,12 @@ func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
 }
 
 func (g *Guard) readSession(value, site string) (found, bool) {
-	owner, end, ok := g.openSession(value)
-	if !ok || owner.Site != site || g.ended.has(value) {
+	owner, s, ok := g.openSession(value)
+	if !ok || owner.Site != site || g.started.isOver(s.id) {
 		return found{}, false
 	}
 	owner, ok = g.recall(owner, ViaCookie)
-	return found{Identity: owner, end: end}, ok
+	return found{Identity: owner, session: s}, ok
 }
 
 // public reports whether the request is public. It compares the raw request target: a path

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // Config says who is admitted. The zero value admits nobody.
@@ -147,10 +149,7 @@ type Link struct {
 	Expires     time.Time
 }
 
-type (
-	identityKey struct{}
-	endKey      struct{}
-)
+type identityKey struct{}
 
 // NewContext returns a context that carries id.
 func NewContext(ctx context.Context, id Identity) context.Context {
@@ -175,7 +174,7 @@ type Guard struct {
 	tickets *ticketStore
 	passes  *passStore
 	session [32]byte // key that signs cookies; new at every start
-	ended   endedSessions
+	started sessions
 	origins map[string]bool
 }
 
@@ -235,6 +234,10 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			g.allowOrigin(w, r)
 		}
 		no := g.forbidden(r, passed)
+		if passed && no == nil && g.isCopied(r, p) {
+			origin.Redirect(w, Base(r, g.c.Trusted).Path+withoutPass(r.URL.EscapedPath()), r.URL.RawQuery)
+			return
+		}
 		if no == nil && (g.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
 			return
 		}
@@ -252,7 +255,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		case no != nil:
 			g.refuse(w, r, no)
 		default:
-			a.serve(w, next, g.c.Now())
+			g.serve(w, a, next)
 		}
 	})
 }
@@ -274,20 +277,11 @@ func (g *Guard) IssueFor(ctx context.Context, site string) (ticket string, err e
 
 func (g *Guard) issue(ctx context.Context, id Identity) (string, time.Duration, error) {
 	now := g.c.Now()
-	end := endOf(ctx, now)
-	life := min(g.c.TicketTTL, end.Sub(now))
+	s, _ := sessionOf(ctx, now)
+	life := min(g.c.TicketTTL, s.end.Sub(now))
 	if life <= 0 {
 		return "", 0, ErrSessionOver
 	}
-	ticket, err := g.tickets.issue(ticket{owner: id, end: end, expires: now.Add(life)})
+	ticket, err := g.tickets.issue(ticket{owner: id, session: s, expires: now.Add(life)})
 	return ticket, life, err
-}
-
-// endOf returns when everything ends that starts in ctx: with the session that the caller
-// came with, or a session's life from now.
-func endOf(ctx context.Context, now time.Time) time.Time {
-	if end, ok := ctx.Value(endKey{}).(time.Time); ok {
-		return end
-	}
-	return now.Add(sessionLife)
 }

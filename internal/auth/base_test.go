@@ -161,7 +161,7 @@ func FuzzBase(f *testing.F) {
 func FuzzCredentials(f *testing.F) {
 	g := New(Config{JWTPublicKey: &signer().PublicKey, Token: theToken, APIKey: theKey})
 	other := New(Config{Token: theToken})
-	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"}, time.Now().Add(time.Hour)), "ticket=tkt_x&a", "k")
+	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)}), "ticket=tkt_x&a", "k")
 	f.Add("bearer eyJhbGciOiJub25lIn0.e30.", "=;=;", "%74icket=%", "")
 	f.Add("Bearer a.b.c", "x", "&&ticket", "")
 	name := CookiePrefix + "x"

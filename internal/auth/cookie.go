@@ -2,7 +2,6 @@ package auth
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -18,9 +17,8 @@ import (
 const CookiePrefix = "cove_session_"
 
 const (
-	sessionLife = 12 * time.Hour
 	maxSession  = 1 << 10
-	sessionHead = 16 // bytes before the length of the key's ID: expiry and a random number
+	sessionHead = 16 // bytes before the length of the key's ID: end and ID of the session
 	// operatorFlag is stored in the byte that holds the length of the key's ID.
 	operatorFlag = 0x80
 )
@@ -35,26 +33,26 @@ func (g *Guard) cookieName(base *url.URL) string {
 	return CookiePrefix + hex.EncodeToString(sum[:6])
 }
 
-// newCookie starts a session, which ends at the given time. SameSite is Lax because with Strict a page that was opened by a
-// link on another site would look signed out.
-func (g *Guard) newCookie(name string, base *url.URL, owner Identity, end time.Time) *http.Cookie {
+// newCookie returns the cookie of a session. SameSite is Lax because with Strict a page that was
+// opened by a link on another site would look signed out.
+func (g *Guard) newCookie(name string, base *url.URL, owner Identity, s session) *http.Cookie {
 	path := base.Path
 	if path == "" {
 		path = "/"
 	}
 	return &http.Cookie{
-		Name: name, Value: g.seal(owner, end), Path: path, MaxAge: int(end.Sub(g.c.Now()).Round(time.Second) / time.Second),
+		Name: name, Value: g.seal(owner, s), Path: path, MaxAge: int(s.end.Sub(g.c.Now()).Round(time.Second) / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: base.Scheme == "https",
 	}
 }
 
-// seal returns the value of the cookie: expiry, what makes it unique, key, site and subject, then their signature.
-// It does not include the role, which is looked up by the key each time.
-func (g *Guard) seal(owner Identity, expires time.Time) string {
-	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(expires.Unix()))
-	payload = payload[:sessionHead]
-	_, _ = rand.Read(payload[8:]) // never fails; who signs out ends no other session
-	n := byte(len(owner.KeyID))   // identifyKey and recall limit it to far less than the flag
+// seal returns the value of the cookie: end and ID of the session, key, site and subject, then
+// their signature. It does not include the role, which is looked up by the key each time.
+func (g *Guard) seal(owner Identity, s session) string {
+	s = s.begun()
+	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(s.end.Unix()))
+	payload = append(payload, s.id[:]...)
+	n := byte(len(owner.KeyID)) // identifyKey and recall limit it to far less than the flag
 	if owner.Operator {
 		n |= operatorFlag
 	}
@@ -66,37 +64,38 @@ func (g *Guard) seal(owner Identity, expires time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(g.sign(payload))
 }
 
-// openSession returns the owner of a cookie that this process has signed and that has not
-// expired, and when it will.
-func (g *Guard) openSession(value string) (owner Identity, end time.Time, ok bool) {
+// openSession returns the owner and the session of a cookie that this process has signed and
+// that has not expired.
+func (g *Guard) openSession(value string) (owner Identity, s session, ok bool) {
 	if len(value) > maxSession {
-		return owner, end, false
+		return owner, s, false
 	}
 	first, second, ok := strings.Cut(value, ".")
 	if !ok {
-		return owner, end, false
+		return owner, s, false
 	}
 	strict := base64.RawURLEncoding.Strict()
 	payload, err1 := strict.DecodeString(first)
 	signature, err2 := strict.DecodeString(second)
 	if err1 != nil || err2 != nil || len(payload) <= sessionHead || !hmac.Equal(signature, g.sign(payload)) {
-		return owner, end, false
+		return owner, s, false
 	}
-	end = time.Unix(int64(binary.BigEndian.Uint64(payload)), 0)
-	if !g.c.Now().Before(end) {
-		return owner, end, false
+	s.end = time.Unix(int64(binary.BigEndian.Uint64(payload)), 0)
+	copy(s.id[:], payload[8:sessionHead])
+	if !g.c.Now().Before(s.end) {
+		return owner, s, false
 	}
 	rest := payload[sessionHead+1:]
 	n := int(payload[sessionHead] &^ operatorFlag)
 	if n >= len(rest) {
-		return owner, end, false
+		return owner, s, false
 	}
 	owner.KeyID, rest = string(rest[:n]), rest[n:]
 	if n = int(rest[0]); n >= len(rest) {
-		return owner, end, false
+		return owner, s, false
 	}
 	owner.Site, owner.Subject, owner.Operator = string(rest[1:1+n]), string(rest[1+n:]), payload[sessionHead]&operatorFlag != 0
-	return owner, end, true
+	return owner, s, true
 }
 
 func (g *Guard) sign(payload []byte) []byte {

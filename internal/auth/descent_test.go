@@ -233,7 +233,7 @@ func TestPasses(t *testing.T) {
 			}
 			s := serve(t, c)
 			ctx := NewContext(context.Background(), Identity{Subject: "alice", Operator: name == "open"})
-			ctx = context.WithValue(ctx, endKey{}, s.clock.now().Add(time.Hour))
+			ctx = context.WithValue(ctx, sessionKey{}, session{end: s.clock.now().Add(time.Hour)})
 			pass := s.Pass(ctx, "3000-a")
 			if again := s.Pass(ctx, "3000-a"); again != pass || s.Pass(ctx, "a") == pass || !IsPass(pass) {
 				t.Errorf("got %s and %s, want one for each session and site", pass, again)

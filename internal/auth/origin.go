@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // forbidden rejects what no credential can permit: a request that a page of another site, or
@@ -90,8 +92,8 @@ func (g *Guard) publicHost(host, port string) bool {
 }
 
 // foreign reports whether a page of another origin sent the request. Browsers send Origin and
-// Sec-Fetch-Site, which no page can forge; other clients send neither. Following a link to a
-// page is not foreign.
+// Sec-Fetch-Site, which no page can forge; other clients send neither. Following a link is not
+// foreign: what may be opened by one depends on the route, see Linked.
 func (g *Guard) foreign(r *http.Request) bool {
 	crossSite := false
 	for _, site := range r.Header["Sec-Fetch-Site"] {
@@ -114,6 +116,16 @@ func (g *Guard) foreign(r *http.Request) bool {
 	default:
 		return crossSite && !g.origins[claimedOrigin(r)]
 	}
+}
+
+// Linked reports whether a page of another site made the browser open the URL of a request.
+// Pages of allowed origins may, and so may URLs with a credential of their own.
+func (g *Guard) Linked(r *http.Request) bool {
+	if !origin.IsLinked(r) || g.origins[claimedOrigin(r)] {
+		return false
+	}
+	id, _ := FromContext(r.Context())
+	return id.Via != ViaVisit && id.Via != ViaPass
 }
 
 func isWebSocket(r *http.Request) bool {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +24,9 @@ const (
 )
 
 type pass struct {
-	text  string
-	owner Identity
-	end   time.Time // zero: as long as the process lives
+	text    string
+	owner   Identity
+	session session // without an end, it is valid as long as the process lives
 }
 
 // passStore holds the passes that were issued, the most recently used first.
@@ -63,7 +64,7 @@ func (s *passStore) find(text string, now time.Time) (pass, bool) {
 		return pass{}, false
 	}
 	p := e.Value.(pass)
-	if !p.end.IsZero() && !now.Before(p.end) {
+	if !p.session.end.IsZero() && !now.Before(p.session.end) {
 		s.remove(e)
 		return pass{}, false
 	}
@@ -83,10 +84,9 @@ func (g *Guard) Pass(ctx context.Context, site string) string {
 	p := pass{owner: owner}
 	p.owner.Site = site
 	if !g.open {
-		now := g.c.Now()
-		p.end = endOf(ctx, now)
-		if _, ok := ctx.Value(endKey{}).(time.Time); !ok {
-			p.end = p.end.Truncate(time.Hour) // who signs in with each request has no session
+		var found bool
+		if p.session, found = sessionOf(ctx, g.c.Now()); !found {
+			p.session.end = p.session.end.Truncate(time.Hour) // so that the pass stays the same
 		}
 	}
 	mac := hmac.New(sha256.New, g.session[:])
@@ -99,7 +99,8 @@ func (g *Guard) Pass(ctx context.Context, site string) string {
 	if owner.Operator {
 		operator = 1
 	}
-	mac.Write(append(binary.BigEndian.AppendUint64(nil, uint64(p.end.Unix())), operator))
+	mac.Write(append(binary.BigEndian.AppendUint64(nil, uint64(p.session.end.Unix())), operator))
+	mac.Write(p.session.id[:])
 	p.text = string(passMark) + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:passBytes])
 	g.passes.add(p)
 	return p.text
@@ -118,14 +119,36 @@ func IsPass(segment string) bool {
 // of the browser, not of the page.
 func (g *Guard) admitPass(r *http.Request, p pass) (admission, *refusal) {
 	id, ok := g.recall(p.owner, ViaPass)
-	if !ok {
+	if !ok || g.started.isOver(p.session.id) {
 		return admission{}, g.unauthorized("the session of this page has ended")
 	}
 	out := originForm(r)
 	takeTickets(out)
 	takeSessions(out.Header, "")
 	g.removeSecrets(out.Header)
-	return admission{request: out.WithContext(NewContext(r.Context(), id)), end: p.end}, nil
+	return admission{request: out.WithContext(NewContext(r.Context(), id)), session: p.session}, nil
+}
+
+// isCopied reports whether a person opens a URL with the pass of another session. A pass is for
+// the requests of a page, which come without cookies. A window that is opened has the cookie
+// of the session, if the browser says that it is one.
+func (g *Guard) isCopied(r *http.Request, p pass) bool {
+	if g.open || r.Header.Get("Sec-Fetch-Dest") != "document" || p.session.id == (sessionID{}) {
+		return false
+	}
+	links, sessions := takeSessions(r.Header.Clone(), g.cookieName(Base(r, g.c.Trusted)))
+	for _, value := range append(links, sessions...) {
+		if _, s, ok := g.openSession(value); ok && s.id == p.session.id {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutPass removes passes from an escaped path.
+func withoutPass(path string) string {
+	segments := slices.DeleteFunc(strings.Split(path, "/"), IsPass)
+	return "/" + strings.TrimLeft(strings.Join(segments, "/"), "/")
 }
 
 // allowOpaque lets a page without an origin read the reply.

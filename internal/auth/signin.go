@@ -1,14 +1,11 @@
 package auth
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"html"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-	"time"
 )
 
 // A person signs in with a form that the rejection of a page shows, and signs out again. The
@@ -52,7 +49,7 @@ func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	base, now := Base(r, g.c.Trusted), g.c.Now()
-	http.SetCookie(w, g.newCookie(g.cookieName(base), base, id, now.Add(sessionLife)))
+	http.SetCookie(w, g.newCookie(g.cookieName(base), base, id, session{end: now.Add(sessionLife)}))
 	goOn(w, pathOf(base, r.PostForm.Get("next")))
 }
 
@@ -80,17 +77,18 @@ func (g *Guard) identifySecret(secret string) (Identity, bool) {
 	return id, problem == ""
 }
 
-// signOut ends the session: the browser forgets it, and this server no longer accepts it.
+// signOut ends the session: the browser forgets it, and this server no longer accepts it, nor
+// the sessions on sites and the passes that descend from it.
 func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	base := Base(r, g.c.Trusted)
 	name := g.cookieName(base)
 	_, sessions := takeSessions(r.Header.Clone(), name)
 	for _, value := range sessions {
-		if _, end, ok := g.openSession(value); ok {
-			g.ended.add(value, end, g.c.Now())
+		if _, s, ok := g.openSession(value); ok {
+			g.started.finish(s, g.c.Now())
 		}
 	}
-	gone := g.newCookie(name, base, Identity{}, g.c.Now())
+	gone := g.newCookie(name, base, Identity{}, session{end: g.c.Now()})
 	gone.Value, gone.MaxAge = "", -1
 	http.SetCookie(w, gone)
 	h := w.Header()
@@ -106,39 +104,4 @@ func pathOf(base *url.URL, next string) string {
 		next = ""
 	}
 	return base.Path + "/" + strings.TrimLeft(next, `/\`)
-}
-
-// maxEnded bounds the sessions that were ended before their time.
-const maxEnded = 4096
-
-// endedSessions are sessions whose owners have signed out.
-type endedSessions struct {
-	mu     sync.Mutex
-	byHash map[[sha256.Size]byte]time.Time // until when the cookie would be valid
-}
-
-func (e *endedSessions) add(value string, end, now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.byHash == nil {
-		e.byHash = map[[sha256.Size]byte]time.Time{}
-	}
-	for hash, until := range e.byHash {
-		if !now.Before(until) {
-			delete(e.byHash, hash)
-		}
-	}
-	if len(e.byHash) < maxEnded {
-		e.byHash[sha256.Sum256([]byte(value))] = end
-	}
-}
-
-func (e *endedSessions) has(value string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.byHash) == 0 {
-		return false
-	}
-	_, ok := e.byHash[sha256.Sum256([]byte(value))]
-	return ok
 }

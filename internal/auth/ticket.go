@@ -38,8 +38,8 @@ type ticketStore struct {
 
 type ticket struct {
 	hash    [sha256.Size]byte
-	owner   Identity  // who created it; Site is the only site that it is valid for
-	end     time.Time // of the sessions that start with it
+	owner   Identity // who created it; Site is the only site that it is valid for
+	session session  // that it descends from, and that starts with it otherwise
 	expires time.Time
 }
 

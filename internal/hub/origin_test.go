@@ -265,3 +265,84 @@ func TestANameLikeAPort(t *testing.T) {
 		t.Errorf("got %+v, want port 3000 of a", s)
 	}
 }
+
+// The control API at api.{domain} is for programs: no page has its origin, and nobody uses it
+// without a key.
+func TestControlHost(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"secret", ""} {
+		r := guarded(t, key)
+		if a := r.do("POST", "/api/v1/sandbox", `{"name":"api"}`, "X-API-Key", key); a.Status != 400 || !strings.Contains(a.Body, "reserved") {
+			t.Errorf("sandbox named api: got %d %s, want a rejection", a.Status, a.Body)
+		}
+		r.create(`{"name":"a"}`, "X-API-Key", key)
+		if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["api"]}`, "X-API-Key", key); a.Status != 400 {
+			t.Errorf("fork named api: got %d %s, want a rejection", a.Status, a.Body)
+		}
+		given := []string{"Host", "api.localhost", "X-API-Key", "e2b_0000"}
+		if key != "" {
+			given[3] = key
+		}
+		if a := r.do("GET", "/v2/sandboxes", "", given...); a.Status != 200 {
+			t.Errorf("program: got %d %s, want the list", a.Status, a.Body)
+		}
+		for name, headers := range map[string][]string{
+			"page of the same origin":   {"Origin", "http://api.localhost", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"},
+			"page, origin alone":        {"Origin", "http://api.localhost"},
+			"page without an origin":    {"Sec-Fetch-Site", "same-origin"},
+			"visit":                     visit,
+			"page that knows the mode":  {"Sec-Fetch-Mode", "cors"},
+			"page that knows its user":  {"Sec-Fetch-User", "?1"},
+			"page with storage request": {"Sec-Fetch-Storage-Access", "none"},
+		} {
+			for _, path := range []string{"/v2/sandboxes", "/sandboxes", "/", "/terminal", "/sandbox/a/", "/api/v1/sandbox"} {
+				if a := r.do("GET", path, "", with(given, headers...)...); a.Status < 400 {
+					t.Errorf("%s, %s: got %d %s, want a rejection", path, name, a.Status, a.Body)
+				}
+			}
+		}
+		for _, path := range []string{"/v2/sandboxes", "/api/v1/sandbox", "/mcp", "/"} {
+			if a := r.do("GET", path, "", "Host", "api.localhost"); a.Status < 400 {
+				t.Errorf("%s without a key: got %d %s, want a rejection", path, a.Status, a.Body)
+			}
+		}
+		if a := r.do("GET", "/api/v1/sandbox", "", given...); a.Status != 404 {
+			t.Errorf("another API at the same host: got %d %s, want 404", a.Status, a.Body)
+		}
+	}
+}
+
+// A pass ends with the session that it was made in, and nobody else can open its URL.
+func TestPassesEndWithTheSession(t *testing.T) {
+	t.Parallel()
+	r := guarded(t, "secret")
+	host := strings.TrimPrefix(r.server.URL, "http://")
+	r.create(`{"name":"a"}`, "X-API-Key", "secret")
+	session, other := r.cookie(host, operator), r.cookie(host, operator)
+	at := r.do("GET", "/sandbox/a/terminal", "", with(visit, "Cookie", session)...).Header.Get("Location")
+	opaque := []string{"Origin", "null", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}
+	if a := r.do("POST", at, "", opaque...); a.Status != 200 {
+		t.Fatalf("request of the page: got %d %s, want 200", a.Status, a.Body)
+	}
+	if a := r.do("GET", at, "", with(visit, "Cookie", session)...); a.Status != 200 {
+		t.Errorf("window of the session: got %d %s, want the page", a.Status, a.Body)
+	}
+	for name, headers := range map[string][]string{"without a session": visit, "in another session": with(visit, "Cookie", other)} {
+		if a := r.do("GET", at, "", headers...); a.Status != 303 || a.Header.Get("Location") != "/sandbox/a/terminal" {
+			t.Errorf("copied URL %s: got %d to %q, want the address without the pass", name, a.Status, a.Header.Get("Location"))
+		}
+	}
+	site := r.do("GET", "/sandbox/a/", "", with(visit, "Cookie", r.cookie("localhost", operator), "Host", "localhost")...).Header.Get("Location")
+	if !strings.HasPrefix(site, "http://a.localhost/?ticket=") {
+		t.Errorf("got %q, want the site with a ticket", site)
+	}
+	if a := r.do("POST", "/sign-out", "", "Cookie", session, "Origin", "http://"+host, "Sec-Fetch-Site", "same-origin"); a.Status != 303 {
+		t.Fatalf("sign out: got %d %s, want 303", a.Status, a.Body)
+	}
+	if a := r.do("POST", at, "", opaque...); a.Status != 401 {
+		t.Errorf("pass after signing out: got %d %s, want 401", a.Status, a.Body)
+	}
+	if a := r.do("GET", "/api/v1/sandbox", "", "Cookie", other, "Sec-Fetch-Site", "same-origin"); a.Status != 200 {
+		t.Errorf("another session: got %d %s, want it to last", a.Status, a.Body)
+	}
+}

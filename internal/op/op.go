@@ -55,6 +55,8 @@ type Spec struct {
 	Failure    any      // a value of the type of a failure's data; nil if it has none
 	Public     bool     // callable without authentication; requires an exact path
 	Access     Access   // required access; empty means the default, see RequiredAccess
+	Content    Content  // class of the reply; required for raw replies
+	Framed     bool     // foreign content that a page of ours shows in a frame instead of downloading it
 	Produces   string   // media type of a raw reply, for the documentation
 	Headers    []string // headers of a reply, for the documentation
 	Statuses   []int    // further statuses of a failure, for the documentation
@@ -141,9 +143,11 @@ type Choice interface{ ChoiceOp() any }
 
 // New makes a unary operation. An Out of *Blob makes its reply raw bytes.
 func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
+	binary := reflect.TypeFor[Out]() == blobType
+	s.mustDeclare(binary)
 	o := bind[In](s)
 	result := compileOut(reflect.TypeFor[Out]())
-	o.Out, o.Binary = result, reflect.TypeFor[Out]() == blobType
+	o.Out, o.Binary = result, binary
 	filler := sync.OnceValue(func() func(reflect.Value) { return result().filler() })
 	o.Call = func(ctx context.Context, in any) (any, error) {
 		out, err := fn(ctx, *in.(*In))
@@ -163,6 +167,7 @@ func New[In, Out any](s Spec, fn func(context.Context, In) (Out, error)) Op {
 
 // Stream makes an operation whose reply is a stream of events with data of type Ev.
 func Stream[In, Ev any](s Spec, fn func(ctx context.Context, in In, send func(Event) error) error) Op {
+	s.mustDeclare(false)
 	return WithStream[In, Ev](bind[In](s), fn)
 }
 
@@ -179,6 +184,7 @@ func WithStream[In, Ev any](o Op, fn func(ctx context.Context, in In, send func(
 // Duplex makes a WebSocket operation. It is neither a tool nor a verb.
 func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) Op {
 	s.NoTool, s.NoVerb = true, true
+	s.mustDeclare(false)
 	o := bind[In](s)
 	o.Duplex = func(ctx context.Context, in any, c Conn) error { return fn(ctx, *in.(*In), c) }
 	return o
@@ -188,6 +194,7 @@ func Duplex[In any](s Spec, fn func(ctx context.Context, in In, c Conn) error) O
 // in the OpenAPI document, but in the same table and behind the same authentication.
 func Handle(s Spec, h http.Handler) Op {
 	s.NoTool, s.NoVerb, s.NoDoc = true, true, true
+	s.mustDeclare(true)
 	check(s)
 	return Op{Spec: s, Handler: h, In: func() *Type { return nil }}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestPublic(t *testing.T) {
 	spec := func(name, route string, public bool) Op {
-		return Handle(Spec{Name: name, Route: route, Tag: "x", Doc: "X.", Public: public}, http.NotFoundHandler())
+		return Handle(Spec{Content: ContentAPI, Name: name, Route: route, Tag: "x", Doc: "X.", Public: public}, http.NotFoundHandler())
 	}
 	table := NewTable([]Op{spec("health", "GET /healthz", true), spec("ticket", "POST /tickets", true), spec("page", "GET /page", false)})
 	for _, tt := range []struct {

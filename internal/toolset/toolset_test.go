@@ -213,7 +213,7 @@ func picture(t *testing.T, size int) []byte {
 func TestImages(t *testing.T) {
 	t.Parallel()
 	blob := func(kind string, data []byte) toolset.Tool {
-		o := op.New(op.Spec{Name: "give", Route: "GET /give", Tag: "x", Doc: "Give."}, func(context.Context, op.None) (*op.Blob, error) {
+		o := op.New(op.Spec{Name: "give", Content: op.ContentAPI, Route: "GET /give", Tag: "x", Doc: "Give."}, func(context.Context, op.None) (*op.Blob, error) {
 			return &op.Blob{Type: kind, Body: io.NopCloser(bytes.NewReader(data))}, nil
 		})
 		return toolset.FromOp(o)

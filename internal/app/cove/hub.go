@@ -239,7 +239,7 @@ func (h *Hub) Handlers() (outside, inside http.Handler) {
 	calls := h.metrics.Counter("cove_requests_total", "Requests by operation and status.", "op", "status")
 	took := h.metrics.Histogram("cove_request_seconds", "Time of requests by operation.", "op")
 	all := rest.New(rest.Config{
-		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit), BodyTimeout: bodyTimeout, Guard: h.guard.Wrap,
+		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit), BodyTimeout: bodyTimeout, Guard: h.guard.Wrap, Linked: h.guard.Linked,
 		Base:   func(r *http.Request) *url.URL { return auth.Base(r, h.trusted) },
 		Buffer: func(ctx context.Context) rest.Buffer { return h.hub.Buffer(ctx) },
 		Caller: h.hub.Caller, Admit: h.hub.Admit, HidePath: auth.HidePass, Served: func(s rest.Served) { h.hub.Served(hub.Visit(withoutPass(s))) },

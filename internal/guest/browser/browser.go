@@ -121,9 +121,9 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the page to watch it, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
 		op.New(op.Spec{Name: "browser_restart", Route: "POST /v1/browser/restart", Tag: "browser", SDK: "browser.restart", Destructive: true,
 			Doc: "Restart the browser: soft restores the open tabs, hard starts with one new tab. Cookies and logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings stay as they are."}, s.Restart),
-		op.New(op.Spec{Name: "browser_proxy_pac", Route: "GET /v1/browser/proxy.pac", Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
+		op.New(op.Spec{Name: "browser_proxy_pac", Content: op.ContentAPI, Route: "GET /v1/browser/proxy.pac", Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
 			Doc: "Return the proxy auto-configuration (PAC) script of the browser."}, s.PAC),
-		op.Handle(op.Spec{Name: "cdp", Route: "/cdp/{path...}", Also: []string{"/cdp", "/json", "/json/{path...}", "/devtools/{path...}"}, Tag: "browser",
+		op.Handle(op.Spec{Name: "cdp", Content: op.ContentAPI, Route: "/cdp/{path...}", Also: []string{"/cdp", "/json", "/json/{path...}", "/devtools/{path...}"}, Tag: "browser",
 			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and its WebSockets."}, http.HandlerFunc(s.serveCDP)),
 	}
 }

@@ -60,7 +60,7 @@ const route = "/e2b/desktop"
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	return []op.Op{op.Handle(op.Spec{Name: "e2b_desktop", Route: "GET " + route, Tag: "e2b",
+	return []op.Op{op.Handle(op.Spec{Name: "e2b_desktop", Content: op.ContentAPI, Route: "GET " + route, Tag: "e2b",
 		Doc: "Keeps the display running while the request is open, for the commands of E2B's desktop clients. width and height set its size."}, http.HandlerFunc(s.hold))}
 }
 

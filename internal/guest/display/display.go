@@ -89,7 +89,7 @@ func (s *Service) Ops() []op.Op {
 		Doc: "Show who uses the mouse and keyboard of the display: an agent, a person who has taken over, or nobody. As a stream, it reports each change."}, s.Control)
 	list := []op.Op{
 		op.WithStream[op.None, Control](held, s.WatchControl),
-		op.New(op.Spec{Name: "browser_screenshot", Route: "GET /v1/browser/screenshot", Tag: "browser", SDK: "browser.screenshot", Verb: "gui screenshot", ReadOnly: true, Produces: "image/png, image/jpeg",
+		op.New(op.Spec{Name: "browser_screenshot", Content: op.ContentAPI, Route: "GET /v1/browser/screenshot", Tag: "browser", SDK: "browser.screenshot", Verb: "gui screenshot", ReadOnly: true, Produces: "image/png, image/jpeg",
 			Headers: []string{"x-screen-width", "x-screen-height", "x-image-width", "x-image-height"},
 			Doc:     "Take a screenshot of the whole display, including the pointer. The response headers contain its size."}, s.Screenshot),
 		op.New(op.Spec{Name: "browser_actions", Route: "POST /v1/browser/actions", Tag: "browser", SDK: "browser.execute_action", Verb: "gui action", Style: op.Own,
@@ -104,7 +104,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Put text on the display's clipboard, which all programs and viewers share. Empty text clears it."}, s.SetClipboard),
 		op.Duplex(op.Spec{Name: "vnc_socket", Route: "GET /websockify", Tag: "display", Protocols: []string{"binary"},
 			Doc: "The display's VNC protocol over a WebSocket, for noVNC. With view_only, input from this viewer is ignored; with take_over, input from everybody else is."}, s.View),
-		op.Handle(op.Spec{Name: "vnc_page", Access: op.AccessRead, Route: "GET /vnc/{file...}", Also: []string{"GET /vnc"}, Tag: "display",
+		op.Handle(op.Spec{Name: "vnc_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /vnc/{file...}", Also: []string{"GET /vnc"}, Tag: "display",
 			Doc: "A page to watch and control the display."}, s.page()),
 	}
 	for i := range list {

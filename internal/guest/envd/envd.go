@@ -62,9 +62,13 @@ const Path = "/e2b/envd"
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	return []op.Op{op.Handle(op.Spec{Name: "e2b_envd", Route: Path + "/{path...}", Tag: "e2b",
-		Doc: "Serves E2B's clients: processes, terminals and files, as on port 49983 of their sandboxes."},
-		http.StripPrefix(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.routes().ServeHTTP(w, r) })))}
+	h := http.StripPrefix(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.routes().ServeHTTP(w, r) }))
+	return []op.Op{
+		op.Handle(op.Spec{Name: "e2b_envd", Content: op.ContentAPI, Route: Path + "/{path...}", Tag: "e2b",
+			Doc: "Serves E2B's clients: processes, terminals and files, as on port 49983 of their sandboxes."}, h),
+		op.Handle(op.Spec{Name: "e2b_file", Content: op.ContentForeign, Route: "GET " + Path + "/files", Tag: "e2b",
+			Doc: "Sends a file to E2B's clients."}, h),
+	}
 }
 
 func (s *Service) newRoutes() *http.ServeMux {

@@ -112,7 +112,7 @@ func New(c Config) *Service {
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	return []op.Op{op.Handle(op.Spec{Name: "e2b_interpreter", Route: Path + "/{path...}", Tag: "e2b",
+	return []op.Op{op.Handle(op.Spec{Name: "e2b_interpreter", Content: op.ContentAPI, Route: Path + "/{path...}", Tag: "e2b",
 		Doc: "Serves E2B's code interpreter, as on port 49999 of their sandboxes."},
 		http.StripPrefix(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.routes().ServeHTTP(w, r) })))}
 }

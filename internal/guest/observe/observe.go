@@ -86,7 +86,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Export a report of the running or the last session, or of this moment if there was none: a tar.gz with JSON lines and an HTML page with plots."}, s.Export),
 		op.New(op.Spec{Name: "observe_reports", Route: "GET /v1/sandbox/observe/reports", Tag: "sandbox", SDK: "sandbox.observe_reports", ReadOnly: true, Verb: "observe reports",
 			Doc: "List the reports, newest first."}, s.Reports),
-		op.New(op.Spec{Name: "observe_report_download", Route: "GET /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox", SDK: "sandbox.observe_report_download", ReadOnly: true, NoTool: true, Verb: "observe download",
+		op.New(op.Spec{Name: "observe_report_download", Content: op.ContentForeign, Route: "GET /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox", SDK: "sandbox.observe_report_download", ReadOnly: true, NoTool: true, Verb: "observe download",
 			Produces: "application/gzip", Doc: "Download a report."}, s.Download),
 		op.New(op.Spec{Name: "observe_report_delete", Route: "DELETE /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox", SDK: "sandbox.observe_report_delete", Destructive: true, Verb: "observe delete",
 			Doc: "Delete a report."}, s.Delete),

@@ -31,7 +31,7 @@ func (s *Service) readingOps() []op.Op {
 }
 
 func withBlob(s op.Spec) op.Spec {
-	s.Produces = "image/png"
+	s.Produces, s.Content = "image/png", op.ContentAPI
 	return s
 }
 

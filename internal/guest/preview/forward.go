@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // forwarding is one request on its way to a service.
@@ -174,4 +176,12 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(b)
+}
+
+// baseOf is the URL of the sandbox as the caller sees it.
+func baseOf(r *http.Request) *url.URL {
+	if base := op.CallOf(r.Context()).Base; base != nil {
+		return base
+	}
+	return &url.URL{Scheme: "http", Host: r.Host}
 }

@@ -24,9 +24,6 @@ type Config struct {
 	// what it runs for itself, such as the browser's DevTools. It is called for each
 	// request, since such ports change. Nil: only the port of the request itself is.
 	Deny func(port int) bool
-	// Own reports whether paths that start with this segment are the sandbox's. All others may
-	// be absolute paths of a page below /proxy/{port}/. Nil: all are the sandbox's.
-	Own func(segment string) bool
 	// Open lists the ports that services listen on, for the error when nothing answers.
 	Open func() []int
 	// MaxOpen is the maximum number of concurrent requests; 0: 1024.
@@ -88,9 +85,9 @@ func New(cfg Config) *Service {
 // header and host name.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
+		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Content: op.ContentSite, Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
 			Doc: "Forward to the service on a port of the sandbox, without the prefix. The header X-Aio-Proxy-Port and host names of the form {port}-{anything} do the same with the whole path."}, s),
-		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
+		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Content: op.ContentSite, Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
 			Doc: "Forward to the service on a port of the sandbox with the whole path, for pages built for this prefix."}, s),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/origin"
 	"github.com/cove-sandbox/cove/internal/subpath"
 )
 
@@ -81,8 +82,10 @@ func restore(res *http.Response) error {
 	site.RewriteLocations(h)
 	if t.prefix != "" {
 		site.Confine(h)
+	} else {
+		subpath.DropDomains(h)
+		origin.DropHostWide(h)
 	}
-	t.markPage(h)
 	return nil
 }
 

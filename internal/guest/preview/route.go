@@ -30,15 +30,6 @@ type routeKey struct{}
 func (s *Service) Front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to, ok := find(r)
-		if !ok && r.Method != http.MethodConnect {
-			var location string
-			if to, location = s.findStray(r); location != "" {
-				w.Header().Set("Location", location)
-				w.WriteHeader(http.StatusTemporaryRedirect)
-				return
-			}
-			ok = to.port != 0
-		}
 		if !ok || r.Method == http.MethodConnect {
 			next.ServeHTTP(w, r)
 			return
@@ -76,8 +67,7 @@ func find(r *http.Request) (route, bool) {
 		}
 		return to, true
 	}
-	// A host name with the server's own port is that of the server.
-	if port := byHost(r.Host); port != 0 && port != ownPort(r) {
+	if port := HostPort(r); port != 0 {
 		return route{port: port, path: path}, true
 	}
 	return byPath(path)
@@ -101,6 +91,21 @@ func byPath(path string) (route, bool) {
 		to.path = rest[len(digits):]
 	}
 	return to, true
+}
+
+// HostPort returns the port that a request addresses by its host name; 0 if there is none. A
+// host name with the server's own port is that of the server.
+func HostPort(r *http.Request) int {
+	if port := byHost(r.Host); port != ownPort(r) {
+		return port
+	}
+	return 0
+}
+
+// PathPort returns the port in an escaped path; 0 if there is none.
+func PathPort(path string) int {
+	to, _ := byPath(path)
+	return to.port
 }
 
 // byHost parses {port}-{anything}; 0: no port.

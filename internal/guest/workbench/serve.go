@@ -18,6 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/origin"
 	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/subpath"
 )
@@ -40,7 +41,12 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		redirect(w, r, strings.TrimPrefix(p.path, "/")+"/")
 		return
 	}
-	visit := p.entry(path) && isVisit(r)
+	if origin.IsLinked(r) && (r.URL.RawQuery != "" || path != "/") && !origin.IsFramed(r) {
+		// Another site must not choose what the program opens.
+		origin.Redirect(w, baseOf(r).Path+p.path+"/", "")
+		return
+	}
+	visit := p.entry(path) && origin.IsVisit(r)
 	if visit && lacksOrigin(r) {
 		p.servePage(w, path, "", "none")
 		return
@@ -107,17 +113,6 @@ func redirect(w http.ResponseWriter, r *http.Request, to string) {
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-// isVisit reports whether a browser asks for a document.
-func isVisit(r *http.Request) bool {
-	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
-		return false
-	}
-	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
-		return mode == "navigate"
-	}
-	return strings.Contains(r.Header.Get("Accept"), "text/html")
-}
-
 // baseOf is the URL of the sandbox as the caller sees it.
 func baseOf(r *http.Request) *url.URL {
 	if base := op.CallOf(r.Context()).Base; base != nil {
@@ -139,10 +134,15 @@ func (p *program) wantsPage() (note string, show bool) {
 	return note, note != "" || !ready
 }
 
-// lacksOrigin reports whether a page is shown at a bare address of a hub, where it has no origin: neither storage nor
+// lacksOrigin reports whether a page is shown at a bare address, where it has no origin: neither storage nor
 // cookies, without which these programs do not work. Its path has a pass then.
 func lacksOrigin(r *http.Request) bool {
-	return slices.ContainsFunc(strings.Split(baseOf(r).Path, "/"), auth.IsPass)
+	return !origin.HasOwn(r.Context()) && hasPass(baseOf(r))
+}
+
+// hasPass reports whether a page is reached by a pass, as in a frame of a page of another origin.
+func hasPass(base *url.URL) bool {
+	return slices.ContainsFunc(strings.Split(base.Path, "/"), auth.IsPass)
 }
 
 // servePage shows the page that waits for the program. origin tells whether the page has one.
@@ -211,8 +211,11 @@ func (p *program) forwarder(in *instance, path string, base *url.URL) *httputil.
 			subpath.DropCookies(h, auth.CookiePrefix)
 			site.RewriteLocations(h)
 			site.Confine(h)
-			if strings.HasPrefix(h.Get("Content-Type"), "text/html") {
-				h.Add("Content-Security-Policy", "frame-ancestors 'self'")
+			switch {
+			case hasPass(base):
+				origin.DropAncestors(h)
+			case strings.HasPrefix(h.Get("Content-Type"), "text/html"):
+				origin.Confine(h, "frame-ancestors 'self'")
 			}
 			return nil
 		},

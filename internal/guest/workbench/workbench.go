@@ -74,7 +74,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Install a component. One that is installed already is left alone. The installation continues if the caller leaves."}, s.Install),
 	}
 	for _, p := range s.programs {
-		list = append(list, op.Handle(op.Spec{Name: p.operation, Route: p.path + "/{path...}", Also: []string{p.path}, Tag: tag, Doc: p.doc}, p))
+		list = append(list, op.Handle(op.Spec{Name: p.operation, Content: op.ContentSite, Route: p.path + "/{path...}", Also: []string{p.path}, Tag: tag, Doc: p.doc}, p))
 	}
 	return list
 }

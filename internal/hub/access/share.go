@@ -22,7 +22,7 @@ func (g *Gate) ShareOps() []op.Op {
 			Doc:     "List the valid links, without their addresses."}, g.Shares),
 		op.New(op.Spec{Name: "share_revoke", Tool: "revokeShare", Route: "DELETE /api/v1/share/{id}", Tag: "share", Verb: "share revoke", Destructive: true,
 			Doc: "Revoke a link at once."}, g.RevokeShare),
-		op.Handle(op.Spec{Name: "share_open", Route: "GET " + sharePath, Tag: "share", Access: op.AccessRead,
+		op.Handle(op.Spec{Name: "share_open", Content: op.ContentPage, Route: "GET " + sharePath, Tag: "share", Access: op.AccessRead,
 			Doc: "Opens a link: exchanges its token for a session limited to that sandbox, and redirects there."},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				page.Write(w, r, http.StatusBadRequest, 0, "a link ends with ?token=…; open it as it was given")

@@ -191,7 +191,7 @@ func (s *Service) create(ctx context.Context, k key, kind string, o *object) tim
 // namesFor are the names that the sandbox of an object may have: its own, and one that nobody else has.
 func namesFor(name, uid string) []string {
 	var out []string
-	if sandbox.CheckName(name) == nil {
+	if sandbox.CheckName(name) == nil && !sandbox.IsReserved(name) {
 		out = append(out, name)
 	}
 	sum := sha256.Sum256([]byte(uid))

@@ -28,7 +28,7 @@ func (s *Service) SnapshotOps() []op.Op {
 			Doc:     "List snapshots, oldest first."}, s.Snapshots),
 		op.New(op.Spec{Name: "snapshot_delete", Tool: "deleteSnapshot", Route: "DELETE /api/v1/snapshot/{snapshot}", Tag: "snapshot", Verb: "snapshot rm", Destructive: true,
 			Doc: "Delete a snapshot. Sandboxes created from it are not affected."}, s.DeleteSnapshot),
-		op.New(op.Spec{Name: "sandbox_export", Route: "GET " + one + "/export", Tag: "snapshot", Verb: "export", Produces: "application/x-tar",
+		op.New(op.Spec{Name: "sandbox_export", Content: op.ContentForeign, Route: "GET " + one + "/export", Tag: "snapshot", Verb: "export", Produces: "application/x-tar",
 			Doc: "Export the disk of a sandbox as an OCI image in a tar archive: its image and what it has changed. Without an image there are only its changes, since the files below are the host's."}, s.Export),
 	}
 }

@@ -28,6 +28,7 @@ const (
 	filesPath           = "/files"
 	healthPath          = "/health"
 	messageNoSandbox    = "The sandbox was not found"
+	controlLabel        = "api" // of the host of the control API, below a domain
 	parameterSignature  = "signature"
 	parameterExpiration = "signature_expiration"
 )
@@ -193,11 +194,29 @@ func (g *Gateway) failClient(w http.ResponseWriter, r *http.Request, to route, e
 	}
 }
 
-// isControlName reports whether a request is for the hub's own API at api.{domain}, where E2B's
-// clients expect it.
-func (g *Gateway) isControlName(r *http.Request) bool {
-	site, _, below := g.Domains.Find(r.Host)
-	return below && site == address.Site{Name: "api"} && isControlCall(r)
+// isControlHost reports whether a request is for api.{domain}, where E2B's clients expect the
+// control API. No sandbox can have that name.
+func (g *Gateway) isControlHost(r *http.Request) bool {
+	return g.Domains.Has(r.Host, controlLabel)
+}
+
+// checkControl returns why a request must not be served at api.{domain}. Only programs use it:
+// a browser there would give a page that it shows the origin of the control API. They send a
+// key, even to a hub without keys, which nothing but a program does.
+func checkControl(r *http.Request) error {
+	for name := range r.Header {
+		if name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
+			return op.Errorf(op.Denied, "the control API at %s is for programs, not for browsers; open the hub by its own name", r.Host)
+		}
+	}
+	id, _ := auth.FromContext(r.Context())
+	if id.Via == auth.ViaOpen && r.Header.Get("X-Api-Key") == "" && !hasBearer(r) {
+		return op.Errorf(op.Unauthenticated, "the control API at %s requires a key; send X-API-Key, with any value if the hub has no keys", r.Host)
+	}
+	if !isControlCall(r) {
+		return op.Errorf(op.NotFound, "%s serves only the control API for E2B's clients, such as /sandboxes", r.Host)
+	}
+	return nil
 }
 
 // isControlCall reports whether a request is for the control API, which takes a key and has

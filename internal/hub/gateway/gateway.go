@@ -98,7 +98,7 @@ const OpName = "sandbox_proxy"
 
 // Op is the operation that leads into sandboxes.
 func (g *Gateway) Op() op.Op {
-	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
+	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite, Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
 		Doc: "Forwards to the sandbox's own server, WebSockets and streams included, and below proxy/{port} to a service inside. Wakes a sleeping sandbox."}, g)
 }
 

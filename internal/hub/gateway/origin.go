@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/origin"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -26,9 +26,6 @@ type Sessions interface {
 	// Pass returns a segment of a path that carries a session on one site.
 	Pass(ctx context.Context, site string) string
 }
-
-// noOrigin makes a page a stranger to the host that serves it.
-const noOrigin = "sandbox allow-scripts allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals allow-downloads allow-pointer-lock allow-presentation"
 
 // SignIn tells the sign-in which requests are for sites.
 func (g *Gateway) SignIn(c *auth.Config) {
@@ -48,7 +45,7 @@ func (g *Gateway) SignIn(c *auth.Config) {
 
 // findSite returns the site that a request addresses by its host name.
 func (g *Gateway) findSite(r *http.Request) (site address.Site, domain string, below bool) {
-	if g.isOwnName(r.Host) || g.isControlName(r) {
+	if g.isOwnName(r.Host) || g.isControlHost(r) {
 		return address.Site{}, "", false
 	}
 	return g.Domains.Find(r.Host)
@@ -116,15 +113,15 @@ func (g *Gateway) isolate(w http.ResponseWriter, r *http.Request, to route, sb s
 	switch {
 	// A session counts for its own site, however the request was addressed.
 	case id.Site != "" && id.Site != to.site().Key(), passed != (to.pass != ""):
-		if !isVisit(r) {
-			g.refuse(w, r, op.Errorf(op.Denied, "the session of this page has ended, or is for another site of a sandbox; open the page anew from the hub"))
+		if !origin.IsVisit(r) {
+			g.refuse(w, r, op.Errorf(op.Denied, "the session of this page has ended, or is for another site of a sandbox; open the page from the hub again"))
 			return true
 		}
 	// A worker would outlive its page, and see all requests below its path.
 	case r.Header.Get("Service-Worker") != "" && !to.hasOrigin():
 		g.refuse(w, r, op.Errorf(op.Denied, "a service worker needs an origin; open the page by a host name of the sandbox"))
 		return true
-	case passed || to.hasOrigin() || !isVisit(r) || !comesAsPerson(id):
+	case passed || to.hasOrigin() || !origin.IsVisit(r) || !comesAsPerson(id):
 		return false
 	}
 	g.redirectVisit(w, r, to, sb)
@@ -142,8 +139,8 @@ func (g *Gateway) redirectVisit(w http.ResponseWriter, r *http.Request, to route
 	switch {
 	case to.pass != "":
 		// A pass gives no other. The browser itself may have a session for one.
-		redirect(w, base.Path+address.Prefix(to.name)+to.full, r.URL.RawQuery)
-	case named && !isFramed(r):
+		origin.Redirect(w, base.Path+address.Prefix(to.name)+to.full, r.URL.RawQuery)
+	case named && !origin.IsFramed(r):
 		query := r.URL.RawQuery
 		if g.Sessions != nil && id.Via != auth.ViaOpen {
 			ticket, err := g.Sessions.IssueFor(r.Context(), site.Key())
@@ -153,7 +150,7 @@ func (g *Gateway) redirectVisit(w http.ResponseWriter, r *http.Request, to route
 			}
 			query = strings.TrimPrefix(query+"&ticket="+ticket, "&")
 		}
-		redirect(w, own.Scheme+"://"+own.Host+to.sitePath(), query)
+		origin.Redirect(w, own.Scheme+"://"+own.Host+to.sitePath(), query)
 	case g.Sessions == nil:
 		g.refuse(w, r, fault.NoSandbox(to.name))
 	default:
@@ -165,26 +162,8 @@ func (g *Gateway) redirectVisit(w http.ResponseWriter, r *http.Request, to route
 		if _, domain, below := g.findSite(r); below {
 			at = g.home(base, domain)
 		}
-		redirect(w, at+address.Prefix(site.Name)+"/"+g.Sessions.Pass(r.Context(), site.Key())+path, r.URL.RawQuery)
+		origin.Redirect(w, at+address.Prefix(site.Name)+"/"+g.Sessions.Pass(r.Context(), site.Key())+path, r.URL.RawQuery)
 	}
-}
-
-// isFramed reports whether a document is for a frame. A page without an origin works in any;
-// a browser keeps the cookies of another host from it.
-func isFramed(r *http.Request) bool {
-	dest := r.Header.Get("Sec-Fetch-Dest")
-	return dest != "" && dest != "document"
-}
-
-func redirect(w http.ResponseWriter, to, query string) {
-	if query != "" {
-		to += "?" + query
-	}
-	h := w.Header()
-	h.Set("Location", to)
-	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer")
-	w.WriteHeader(http.StatusSeeOther)
 }
 
 // comesAsPerson reports whether the caller can be a person in a browser. Programs that
@@ -193,29 +172,14 @@ func comesAsPerson(id auth.Identity) bool {
 	return id.Via == auth.ViaOpen || id.Via == auth.ViaCookie || id.Via == auth.ViaTicket
 }
 
-// isVisit reports whether a browser asks for a document, in a window or a frame. A browser
-// that does not say so, as over plain HTTP, is recognized by what every browser sends.
-func isVisit(r *http.Request) bool {
-	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
-		return false
-	}
-	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
-		return mode == "navigate"
-	}
-	return page.IsNavigation(r) && strings.Contains(r.UserAgent(), "Mozilla/")
-}
-
 // confineOrigin marks a response of a site that shares its host with others.
 func confineOrigin(t *trip, h http.Header) {
-	// They would speak for other hosts of the domain, the hub's among them.
-	h.Del("Clear-Site-Data")
-	h.Del("Strict-Transport-Security")
-	h.Del("Public-Key-Pins")
+	origin.DropHostWide(h) // the hub's among them
 	switch {
 	case t.hasOrigin() && t.port == 0:
-		h.Add("Content-Security-Policy", "frame-ancestors 'self'")
+		origin.Confine(h, "frame-ancestors 'self'")
 	case !t.hasOrigin():
-		h.Add("Content-Security-Policy", noOrigin)
+		origin.Confine(h, origin.Opaque)
 	}
 	if t.pass == "" {
 		return
@@ -226,20 +190,5 @@ func confineOrigin(t *trip, h http.Header) {
 			h.Del(name)
 		}
 	}
-	// No page without an origin is an ancestor that could be named.
-	h.Del("X-Frame-Options")
-	for i, policy := range h["Content-Security-Policy"] {
-		h["Content-Security-Policy"][i] = dropAncestors(policy)
-	}
-}
-
-// dropAncestors removes the directive frame-ancestors from a policy.
-func dropAncestors(policy string) string {
-	var kept []string
-	for directive := range strings.SplitSeq(policy, ";") {
-		if name, _, _ := strings.Cut(strings.TrimSpace(directive), " "); !strings.EqualFold(name, "frame-ancestors") {
-			kept = append(kept, directive)
-		}
-	}
-	return strings.Join(kept, ";")
+	origin.DropAncestors(h)
 }

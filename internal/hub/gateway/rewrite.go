@@ -65,6 +65,9 @@ func rewriteRequest(r *httputil.ProxyRequest) {
 		out.Host = "localhost"
 	}
 	hideForeignOrigin(out)
+	if id, _ := auth.FromContext(r.In.Context()); id.Via == auth.ViaPass || id.Via == auth.ViaVisit {
+		hideFetch(out) // the URL has a credential of its own, whichever page it was opened from
+	}
 }
 
 // remoteAddress is the address of the client; over a unix socket there is none.
@@ -94,6 +97,11 @@ func hideForeignOrigin(out *http.Request) {
 		return
 	}
 	out.Header.Del("Origin")
+	hideFetch(out)
+}
+
+// hideFetch removes what a browser says about the page that sent a request.
+func hideFetch(out *http.Request) {
 	for _, h := range []string{"Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
 		out.Header.Del(h)
 	}

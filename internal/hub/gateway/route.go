@@ -77,6 +77,12 @@ func (g *Gateway) Front(next http.Handler) http.Handler {
 		if g.Tracer != nil {
 			r = r.WithContext(span.Extract(r.Context(), r.Header))
 		}
+		if g.isControlHost(r) && !g.isOwnName(r.Host) {
+			if err := checkControl(r); err != nil {
+				g.refuse(w, r, err)
+				return
+			}
+		}
 		to, ok := g.routeByClient(r)
 		below := ok
 		if !ok {

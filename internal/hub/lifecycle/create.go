@@ -220,7 +220,7 @@ func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in 
 	spec, err := s.spec(ctx, env, in)
 	if err == nil {
 		change(&spec)
-		err = fault.FromProvider("", spec.Validate())
+		err = fault.FromProvider("", errors.Join(spec.Validate(), sandbox.CheckNewName(spec.Name)))
 	}
 	if err != nil {
 		s.created(1, "refused")

@@ -43,6 +43,9 @@ func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Object, error) {
 	for i := range specs {
 		specs[i] = s.copySpec(sb.Spec)
 		if i < len(in.Names) {
+			if err := sandbox.CheckNewName(in.Names[i]); err != nil {
+				return nil, fault.FromProvider(in.Name, err)
+			}
 			specs[i].Name = in.Names[i]
 		}
 	}

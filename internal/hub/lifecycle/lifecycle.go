@@ -115,7 +115,7 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Show the egress policy of a sandbox and its latest connections, including denied ones."}, s.Network),
 		op.New(op.Spec{Name: "sandbox_set_network", Route: "PUT " + one + "/network", Tag: "sandbox", Verb: "network set",
 			Doc: "Change the egress policy of a sandbox at once: connections that are no longer allowed are cut."}, s.SetNetwork),
-		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
+		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Content: op.ContentForeign, Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
 			Doc: "Read the end of the output of a sandbox's main program."}, s.Logs),
 		op.New(op.Spec{Name: "sandbox_stats", Access: op.AccessRead, Route: "GET " + one + "/stats", Tag: "sandbox", Verb: "stats", ReadOnly: true,
 			Doc: "Show the resource usage of a sandbox."}, s.Stats),

@@ -46,7 +46,7 @@ const (
 
 // Op is the operation that serves the tools: handler speaks MCP.
 func Op(handler http.Handler) op.Op {
-	return op.Handle(op.Spec{Name: OpName, Route: "/mcp", Tag: "mcp", Access: op.AccessRead, MaxBody: maxRequest,
+	return op.Handle(op.Spec{Name: OpName, Content: op.ContentAPI, Route: "/mcp", Tag: "mcp", Access: op.AccessRead, MaxBody: maxRequest,
 		Doc: "Tools that create, use and delete sandboxes, over streamable HTTP."}, handler)
 }
 

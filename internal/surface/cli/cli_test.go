@@ -54,7 +54,9 @@ type restIn struct {
 }
 
 func table() *op.Table {
-	spec := func(name, route string) op.Spec { return op.Spec{Name: name, Route: route, Tag: "t", Doc: "Doc."} }
+	spec := func(name, route string) op.Spec {
+		return op.Spec{Name: name, Content: op.ContentAPI, Route: route, Tag: "t", Doc: "Doc."}
+	}
 	resource := spec("t_bare", "GET /v1/bare")
 	resource.Style = op.Resource
 	return op.NewTable([]op.Op{

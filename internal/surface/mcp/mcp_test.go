@@ -40,7 +40,7 @@ func (o longOut) ToolText() string { return fmt.Sprintf("there are %d", o.N) }
 // toys are operations with every kind of output and error.
 func toys() []op.Op {
 	spec := func(name string) op.Spec {
-		return op.Spec{Name: name, Route: "POST /v1/" + name, Tag: "toy", Doc: "Do " + name + ". At once."}
+		return op.Spec{Name: name, Content: op.ContentAPI, Route: "POST /v1/" + name, Tag: "toy", Doc: "Do " + name + ". At once."}
 	}
 	hidden := spec("hidden")
 	hidden.NoTool = true
@@ -85,7 +85,7 @@ func toys() []op.Op {
 			return toyOut{}, op.Errorf(op.NotFound, "there is none; make one")
 		}),
 		op.New(hidden, func(context.Context, toyIn) (string, error) { return "", nil }),
-		op.Handle(op.Spec{Name: "page", Route: "/page", Tag: "toy", Doc: "A page."}, http.NotFoundHandler()),
+		op.Handle(op.Spec{Content: op.ContentAPI, Name: "page", Route: "/page", Tag: "toy", Doc: "A page."}, http.NotFoundHandler()),
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 func Home(folder, doc string, pages fs.FS) []op.Op {
 	files := newFiles(pages)
 	return []op.Op{
-		op.Handle(op.Spec{Name: "home_page", Access: op.AccessRead, Route: "GET /{$}", Also: []string{"GET /index.html"}, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op.Handle(op.Spec{Name: "home_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /{$}", Also: []string{"GET /index.html"}, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("Vary", "Accept")
 			if r.URL.Path == "/" && !strings.Contains(r.Header.Get("Accept"), "text/html") {
 				// A relative redirect works below any path prefix.
@@ -48,7 +48,7 @@ func Home(folder, doc string, pages fs.FS) []op.Op {
 func Page(folder, route, doc string, pages fs.FS) []op.Op {
 	files := newFiles(pages)
 	return []op.Op{
-		op.Handle(op.Spec{Name: folder + "_page", Access: op.AccessRead, Route: "GET " + route, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op.Handle(op.Spec{Name: folder + "_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET " + route, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			files.serve(w, r, folder+"/index.html")
 		})),
 		Assets(folder, route, pages),
@@ -58,7 +58,7 @@ func Page(folder, route, doc string, pages fs.FS) []op.Op {
 // Assets returns the operation that serves the files of a folder below the route.
 func Assets(folder, route string, pages fs.FS) op.Op {
 	files := newFiles(pages)
-	return op.Handle(op.Spec{Name: folder + "_asset", Access: op.AccessRead, Route: "GET " + route + "/{file...}", Tag: "pages", Doc: "Files of a page."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return op.Handle(op.Spec{Name: folder + "_asset", Access: op.AccessRead, Content: op.ContentPage, Route: "GET " + route + "/{file...}", Tag: "pages", Doc: "Files of a page."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		files.serve(w, r, path.Join(folder, path.Clean("/"+r.PathValue("file"))))
 	}))
 }

@@ -7,40 +7,53 @@ import (
 	"io"
 	"net"
 	"net/http"
+
+	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // recorder records status and size of a reply. It keeps the abilities that proxies,
 // WebSockets and downloads need: flushing, hijacking, sendfile.
 type recorder struct {
 	http.ResponseWriter
-	op     string
-	status int
-	bytes  int64
-	wrote  bool
+	op      string
+	confine *op.Op // whose class the headers follow; nil before the request is routed
+	status  int
+	bytes   int64
+	wrote   bool
+}
+
+// begin completes the headers before they are sent.
+func (r *recorder) begin() {
+	if !r.wrote && r.confine != nil {
+		confine(r.confine, r.Header())
+	}
+	r.wrote = true
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if !r.wrote && status >= 200 || status == http.StatusSwitchingProtocols {
-		r.status, r.wrote = status, true
+		r.begin()
+		r.status = status
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(b []byte) (int, error) {
-	r.wrote = true
+	r.begin()
 	n, err := r.ResponseWriter.Write(b)
 	r.bytes += int64(n)
 	return n, err
 }
 
 func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
-	r.wrote = true
+	r.begin()
 	n, err := io.Copy(r.ResponseWriter, src)
 	r.bytes += n
 	return n, err
 }
 
 func (r *recorder) Flush() {
+	r.begin()
 	if f, ok := r.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}

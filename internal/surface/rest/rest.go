@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // Config of a server. Only Table is required.
@@ -36,6 +37,12 @@ type Config struct {
 	// Front handles authenticated requests before they are routed by path, such as those
 	// that select a preview by host name.
 	Front func(http.Handler) http.Handler
+	// Linked reports whether a page of another site made the browser open the URL of a request.
+	// By default every other origin is another site.
+	Linked func(*http.Request) bool
+	// Isolate leads a browser that visits foreign pages to an origin that is not the server's,
+	// and reports whether it has replied. Nil means that the pages are isolated already.
+	Isolate func(http.ResponseWriter, *http.Request, *op.Op) bool
 	// Base returns the URL at which the caller of this request reaches the server.
 	Base func(*http.Request) *url.URL
 	// Subject returns the authenticated caller.
@@ -92,6 +99,9 @@ func New(c Config) *Server {
 	}
 	if c.Base == nil {
 		c.Base = func(r *http.Request) *url.URL { return &url.URL{Scheme: "http", Host: r.Host} }
+	}
+	if c.Linked == nil {
+		c.Linked = origin.IsLinked
 	}
 	s := &Server{Config: c, exact: make(map[route]*op.Op, len(c.Table.All()))}
 	s.mux = sync.OnceValue(s.buildMux)

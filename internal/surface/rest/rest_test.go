@@ -131,7 +131,7 @@ func (l *logBuffer) String() string {
 func start(t *testing.T) (*httptest.Server, *logBuffer) {
 	t.Helper()
 	spec := func(name, route string, style op.Style) op.Spec {
-		return op.Spec{Name: name, Route: route, Tag: "t", Doc: "Doc.", Style: style}
+		return op.Spec{Name: name, Content: op.ContentAPI, Route: route, Tag: "t", Doc: "Doc.", Style: style}
 	}
 	upl := spec("upload", "POST /v1/upload", op.Enveloped)
 	var table *op.Table
@@ -173,7 +173,7 @@ func do(t *testing.T, method, url, body string, header ...string) (*http.Respons
 // TestRouting compares the server with an http.ServeMux of the same routes.
 func TestRouting(t *testing.T) {
 	spec := func(name, route string, also ...string) op.Spec {
-		return op.Spec{Name: name, Route: route, Also: also, Tag: "t", Doc: "Doc."}
+		return op.Spec{Name: name, Content: op.ContentAPI, Route: route, Also: also, Tag: "t", Doc: "Doc."}
 	}
 	var list []op.Op
 	plain := http.NewServeMux()

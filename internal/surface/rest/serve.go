@@ -20,7 +20,10 @@ import (
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, found *op.Op) {
 	o := *found
 	if rec, ok := w.(*recorder); ok {
-		rec.op = o.Name
+		rec.op, rec.confine = o.Name, found
+	}
+	if !s.admitContent(w, r, found) {
+		return
 	}
 	if s.Admit != nil {
 		done, err := s.Admit(r, o)

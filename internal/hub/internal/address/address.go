@@ -48,7 +48,7 @@ func parseLabel(label string) (Site, bool) {
 			return Site{name, port}, true
 		}
 	}
-	return Site{Name: label}, sandbox.CheckName(label) == nil
+	return Site{Name: label}, sandbox.CheckName(label) == nil && !sandbox.IsReserved(label)
 }
 
 // clientSuffix follows the IDs of sandboxes in what old E2B clients send.
@@ -103,6 +103,14 @@ func (d Domains) Find(host string) (site Site, domain string, below bool) {
 		return Site{}, domain, true
 	}
 	return site, domain, true
+}
+
+// Has reports whether a host is the one with the given label directly below a domain.
+func (d Domains) Has(host, label string) bool {
+	name, _ := splitPort(host)
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	domain, ok := d.Match(name)
+	return ok && name == label+"."+domain
 }
 
 // Origin returns the URL of a site on a host of its own, for a caller who reaches the hub

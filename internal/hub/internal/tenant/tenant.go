@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // Role is what a key is for.
@@ -208,6 +209,9 @@ func (s *Store) Add(tenant string, role Role, name string, expires time.Time, to
 	id, secret := newSecret()
 	key = Key{ID: id, Tenant: tenant, Role: role, Name: name, Created: now, Expires: expires.UTC(), Tools: tools}
 	rec := record{Key: key, Hash: hashOf(secret)}
+	if sandbox.IsReserved(tenant) {
+		return "", Key{}, fmt.Errorf("add a key: %w: tenant %q is reserved for the hub; choose another name", ErrInvalid, tenant)
+	}
 	if err := rec.check(); err != nil {
 		return "", Key{}, fmt.Errorf("add a key: %w", err)
 	}

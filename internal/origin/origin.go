@@ -1,0 +1,124 @@
+// Package origin keeps content that is not ours off the origin of a server.
+//
+// Browsers give every page the rights of its origin: scheme, host and port. A page that was
+// produced in a sandbox must therefore never be shown on the origin of the API. The package
+// owns how such content is recognized, which headers confine it, and how a browser is led to
+// an origin that is separate. It decides nothing about who may call.
+package origin
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+// Policies of content that is not a page of ours.
+const (
+	// Opaque lets a page run, but without the origin of the host that serves it.
+	Opaque = "sandbox allow-scripts allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals allow-downloads allow-pointer-lock allow-presentation"
+	// Inert shows a document without origin and scripts.
+	Inert = "sandbox"
+	// Data is for replies that are never documents.
+	Data = "default-src 'none'; frame-ancestors 'none'; sandbox"
+)
+
+// policyHeader confines a document.
+const policyHeader = "Content-Security-Policy"
+
+// IsVisit reports whether a browser requests a document, in a window or a frame. A browser
+// that does not say so, as over plain HTTP, is recognized by what every browser sends.
+func IsVisit(r *http.Request) bool {
+	if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
+		return false
+	}
+	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
+		return mode == "navigate"
+	}
+	return strings.Contains(r.Header.Get("Accept"), "text/html") && strings.Contains(r.UserAgent(), "Mozilla/")
+}
+
+// IsFramed reports whether a document is for a frame. Browsers withhold the cookies of
+// another host from it.
+func IsFramed(r *http.Request) bool {
+	dest := r.Header.Get("Sec-Fetch-Dest")
+	return dest != "" && dest != "document"
+}
+
+// IsLinked reports whether a page of another origin made the browser open the URL of a
+// request. Browsers report it, and no page can forge it.
+func IsLinked(r *http.Request) bool {
+	if r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		return false
+	}
+	for _, site := range r.Header["Sec-Fetch-Site"] {
+		if site != "same-origin" && site != "none" {
+			return true
+		}
+	}
+	return false
+}
+
+// LoadsCode reports whether a page loads the reply as something that it executes: a script,
+// a style, a worker or a plug-in.
+func LoadsCode(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Dest") {
+	case "script", "style", "worker", "sharedworker", "serviceworker", "audioworklet", "paintworklet", "object", "embed", "xslt", "manifest":
+		return true
+	}
+	return r.Header.Get("Service-Worker") != ""
+}
+
+// Redirect leads a browser to another address of the same content, once.
+func Redirect(w http.ResponseWriter, to, query string) {
+	if query != "" {
+		to += "?" + query
+	}
+	h := w.Header()
+	h.Set("Location", to)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// Confine adds a policy to a response. Browsers enforce all policies of a response, so that
+// none can be undone by another.
+func Confine(h http.Header, policy string) { h.Add(policyHeader, policy) }
+
+// DropHostWide removes headers that speak for a whole host or domain, which a site shares
+// with others.
+func DropHostWide(h http.Header) {
+	h.Del("Clear-Site-Data")
+	h.Del("Strict-Transport-Security")
+	h.Del("Public-Key-Pins")
+}
+
+// DropAncestors lets pages without an origin frame a response: no policy can name them.
+func DropAncestors(h http.Header) {
+	h.Del("X-Frame-Options")
+	for i, policy := range h[policyHeader] {
+		var kept []string
+		for directive := range strings.SplitSeq(policy, ";") {
+			if name, _, _ := strings.Cut(strings.TrimSpace(directive), " "); !strings.EqualFold(name, "frame-ancestors") {
+				kept = append(kept, directive)
+			}
+		}
+		h[policyHeader][i] = strings.Join(kept, ";")
+	}
+}
+
+// IsActive reports whether a browser would treat a media type as a document that can hold
+// scripts.
+func IsActive(media string) bool {
+	media, _, _ = strings.Cut(media, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "text/html" || media == "text/xml" || media == "application/xml" || media == "text/xsl" ||
+		strings.HasSuffix(media, "+xml") || media == "multipart/related" || media == "message/rfc822" || media == "multipart/x-mixed-replace"
+}
+
+type ownKey struct{}
+
+// WithOwn marks the context of a request for content that has its host name for itself.
+func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx, ownKey{}, true) }
+
+// HasOwn reports whether WithOwn has marked the context.
+func HasOwn(ctx context.Context) bool { return ctx.Value(ownKey{}) != nil }
