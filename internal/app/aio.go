@@ -157,7 +157,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 	lists = append(lists,
 		health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: a.metrics}).Ops(),
 		rest.Docs(Title, version, table, rest.Guest, web.Files),
-		rest.Home("home", "The sandbox on one page: its tools beside each other.", web.Files),
+		rest.Home("home", "The sandbox on one page: its tools beside each other.", web.Files, a.sites.sources()...),
 		rest.Page("activity", "/activity", "What has happened in the sandbox, step by step.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),

@@ -55,6 +55,14 @@ func (a *Aio) newSites() *sites {
 	return s
 }
 
+// sources returns the hosts of all sites, as a policy names them.
+func (s *sites) sources() (list []string) {
+	for _, domain := range s.domains {
+		list = append(list, "*."+domain+":*")
+	}
+	return list
+}
+
 // signIn makes the sign-in distinguish sites.
 func (s *sites) signIn(c *auth.Config) {
 	c.Site = s.byHost

@@ -22,9 +22,11 @@ const (
 )
 
 // Home returns the operations of the page at the root of the server, and of what it shares
-// with other pages. Programs that ask for the root are redirected to the documentation.
-func Home(folder, doc string, pages fs.FS) []op.Op {
+// with other pages. Programs that ask for the root are redirected to the documentation. The page
+// may frame the given hosts besides its own.
+func Home(folder, doc string, pages fs.FS, frames ...string) []op.Op {
 	files := newFiles(pages)
+	files.frames = strings.Join(frames, " ")
 	return []op.Op{
 		op.Handle(op.Spec{Name: "home_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /{$}", Also: []string{"GET /index.html"}, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("Vary", "Accept")
@@ -66,8 +68,9 @@ func Assets(folder, route string, pages fs.FS) op.Op {
 // files serves built-in files. It keeps those that were asked for compressed, since they
 // never change.
 type files struct {
-	pages fs.FS
-	ready sync.Map // *file by name
+	pages  fs.FS
+	frames string   // further hosts that the pages may frame
+	ready  sync.Map // *file by name
 }
 
 type file struct {
@@ -109,7 +112,11 @@ func (f *files) serve(w http.ResponseWriter, r *http.Request, name string) {
 	h.Set("Cache-Control", "no-cache")
 	h.Add("Vary", "Accept-Encoding")
 	h.Set("ETag", one.etag)
-	h.Set("Content-Security-Policy", policyOf(name))
+	policy := policyOf(name)
+	if f.frames != "" {
+		policy += "; frame-src 'self' " + f.frames
+	}
+	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	if r.Header.Get("If-None-Match") == one.etag {
 		w.WriteHeader(http.StatusNotModified)
