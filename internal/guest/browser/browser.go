@@ -68,11 +68,9 @@ type Config struct {
 
 // Service is the browser.
 type Service struct {
-	cfg       Config
-	chrome    *proc.Component[*chrome]
-	transport *http.Transport // to the browser's DevTools port
-	lists     *http.Transport // likewise, for the list of tabs that every page operation reads
-	restart   chan struct{}   // held while settings change
+	cfg     Config
+	chrome  *proc.Component[*chrome]
+	restart chan struct{} // held while settings change
 
 	mu        sync.Mutex
 	last      *chrome   // the latest browser, even after its end
@@ -105,8 +103,7 @@ func New(c Config) *Service {
 	if c.Ticket == nil {
 		c.Ticket = func(context.Context) (string, error) { return "", nil }
 	}
-	s := &Service{cfg: c, transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}, restart: make(chan struct{}, 1), next: startFresh}
-	s.lists = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}
+	s := &Service{cfg: c, restart: make(chan struct{}, 1), next: startFresh}
 	s.chrome = proc.NewComponent(proc.ComponentConfig[*chrome]{
 		Name: "the browser", Start: s.start, Idle: c.Idle, Installed: s.installed, Log: c.Log,
 		Restart: proc.Policy{Tries: 8, Window: time.Minute, Backoff: 50 * time.Millisecond, MaxBackoff: 5 * time.Second},
@@ -131,8 +128,6 @@ func (s *Service) Ops() []op.Op {
 // Close stops the browser and removes its policies.
 func (s *Service) Close() error {
 	s.chrome.Stop()
-	s.transport.CloseIdleConnections()
-	s.lists.CloseIdleConnections()
 	return s.dropPolicy()
 }
 
@@ -169,9 +164,9 @@ func (s *Service) Connect(ctx context.Context) (client *cdp.Client, release func
 	return c.client, release, nil
 }
 
-// Reach keeps the browser running until release, for a connection of the caller's own. address is its WebSocket, recent are the
-// ids of its tabs, most recently used first.
-func (s *Service) Reach(ctx context.Context) (address string, recent []string, release func(), err error) {
+// Reach keeps the browser running until release, for a connection of the caller's own on its pipe. recent are the ids of its
+// tabs, most recently used first.
+func (s *Service) Reach(ctx context.Context) (pipe *cdp.Pipe, recent []string, release func(), err error) {
 	c, release, err := s.chrome.AcquireWorking(ctx, func(c *chrome) error {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.Hang)
 		defer cancel()
@@ -186,19 +181,9 @@ func (s *Service) Reach(ctx context.Context) (address string, recent []string, r
 		return err
 	})
 	if err != nil {
-		return "", nil, nil, toOpError(ctx, err)
+		return nil, nil, nil, toOpError(ctx, err)
 	}
-	return "ws://" + c.host() + c.path, recent, release, nil
-}
-
-// Ports are the loopback ports that the browser listens on. Previews must not reach them.
-func (s *Service) Ports() []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last == nil || s.last.Ended() {
-		return nil
-	}
-	return []int{s.last.port}
+	return c.pipe, recent, release, nil
 }
 
 func (s *Service) dir(name string) string { return filepath.Join(s.cfg.State, "browser", name) }

@@ -2,12 +2,11 @@ package browser
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,9 +32,11 @@ type chrome struct {
 	s       *Service
 	lock    *os.File
 	process *proc.Process
+	pipe    *cdp.Pipe // its DevTools; it has no port
 	client  *cdp.Client
-	port    int    // of its DevTools, on loopback
-	path    string // of the browser's own WebSocket there
+	order   *tabOrder
+	assets  *frontend
+	path    string // of the browser's own WebSocket, for clients outside
 	release func() // of the display
 	began   time.Time
 
@@ -154,13 +155,13 @@ func (c *chrome) start(ctx context.Context, set settings) error {
 		return err
 	}
 	c.release = release
-	address, err := c.startProcess(ctx, env, set)
-	if err != nil {
+	if err := c.startProcess(ctx, env, set); err != nil {
 		return err
 	}
-	if c.client, err = cdp.Dial(ctx, cdp.Config{URL: address}); err != nil {
+	if c.order, err = newTabOrder(ctx, c.pipe); err != nil {
 		return err
 	}
+	c.assets = &frontend{pipe: c.pipe}
 	if c.agent, err = c.userAgent(ctx); err != nil {
 		return err
 	}
@@ -207,39 +208,49 @@ func (s *Service) tee(w io.Writer) io.Writer {
 	return io.MultiWriter(w, s.cfg.Output)
 }
 
-// startProcess starts the process and waits until it reports the address of its DevTools. Only our own child can write to
-// its standard error, and nobody else knows the path.
-func (c *chrome) startProcess(ctx context.Context, env []string, set settings) (address string, err error) {
+// startProcess starts the process and connects to it over a pipe, which no other program can reach.
+func (c *chrome) startProcess(ctx context.Context, env []string, set settings) error {
 	program, ok := c.s.program()
 	if !ok {
-		return "", c.s.installed()
+		return c.s.installed()
 	}
-	output := newOutputScanner()
+	pipe, theirs, err := cdp.NewPipe()
+	if err != nil {
+		return err
+	}
+	c.pipe = pipe
+	output := proc.NewCapture(4<<10, 4<<10)
 	c.process, err = c.s.cfg.Runner.Start(proc.Command{
 		Path: program, Args: c.s.switches(set, c.tabs), Dir: c.s.cfg.Home, Env: append(c.s.environ(set), env...),
-		Stdout: c.s.tee(output), Stderr: c.s.tee(output), Session: true,
+		Stdout: c.s.tee(output), Stderr: c.s.tee(output), Session: true, ExtraFiles: theirs,
 	})
+	for _, f := range theirs {
+		f.Close()
+	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	select {
-	case address = <-output.address:
-	case <-c.process.Done():
-		return "", explainExit(c.process.Exit(), output)
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+	c.path = "/devtools/browser/" + newGUID()
+	c.client, err = c.pipe.Connect(ctx, cdp.Config{})
+	if err == nil {
+		return nil
 	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", fmt.Errorf("parse the address of DevTools: %w", err)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	c.path = u.Path
-	c.port, err = strconv.Atoi(u.Port())
-	return address, err
+	// The pipe ends a moment before the process has.
+	if exit, waited := c.process.Wait(ctx); waited == nil {
+		return explainExit(exit, output)
+	}
+	return context.Cause(ctx)
 }
 
-// host is the address of its DevTools.
-func (c *chrome) host() string { return "127.0.0.1:" + strconv.Itoa(c.port) }
+// newGUID is a random id in the form that the browser gives its own WebSocket.
+func newGUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
 
 // watch ends the browser when its process, its display or our connection has ended, or it hangs.
 func (c *chrome) watch(life context.Context, display <-chan struct{}) {
@@ -289,7 +300,6 @@ func (c *chrome) Stop() {
 		if c.Err() == nil {
 			c.closeGracefully()
 		}
-		c.client.Close()
 	}
 	if c.process != nil {
 		if c.Err() == nil {
@@ -298,11 +308,28 @@ func (c *chrome) Stop() {
 			c.process.Kill()
 		}
 	}
+	c.closeConnections()
 	c.release()
 	if c.lock != nil {
 		// A child that is just being started may hold the file for a moment longer.
 		unix.Flock(int(c.lock.Fd()), unix.LOCK_UN)
 		c.lock.Close()
+	}
+}
+
+// closeConnections ends the pipe and its clients. The browser would exit if that came first.
+func (c *chrome) closeConnections() {
+	if c.assets != nil {
+		c.assets.close()
+	}
+	if c.pipe != nil {
+		c.pipe.Close()
+	}
+	if c.order != nil {
+		c.order.client.Close()
+	}
+	if c.client != nil {
+		c.client.Close()
 	}
 }
 
@@ -337,8 +364,8 @@ type sandboxError struct{ line string }
 func (e *sandboxError) Error() string { return "chromium's sandbox does not work: " + e.line }
 
 // explainExit says why a browser ended before it was ready.
-func explainExit(exit proc.Exit, output *outputScanner) error {
-	lines := output.lines()
+func explainExit(exit proc.Exit, output *proc.Capture) error {
+	lines := relevantLines(output)
 	for _, line := range lines {
 		low := strings.ToLower(line)
 		for _, mark := range []string{"no usable sandbox", "without --no-sandbox", "failed to move to new namespace", "setuid sandbox"} {
@@ -352,4 +379,15 @@ func explainExit(exit proc.Exit, output *outputScanner) error {
 		last = lines[len(lines)-1]
 	}
 	return fmt.Errorf("the browser %v before it was ready: %s", exit, last)
+}
+
+// relevantLines returns the browser's output without the irrelevant complaints about D-Bus.
+func relevantLines(output *proc.Capture) []string {
+	var out []string
+	for line := range strings.SplitSeq(string(output.Bytes()), "\n") {
+		if line = strings.TrimSpace(strings.ToValidUTF8(line, "?")); line != "" && !strings.Contains(line, "dbus/") {
+			out = append(out, line)
+		}
+	}
+	return out
 }

@@ -2,23 +2,22 @@ package browser
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/op"
 )
 
-// maxDiscovery bounds a discovery reply; the description of the whole protocol has 1.6 MB.
-const maxDiscovery = 64 << 20
-
-// serveCDP serves the browser's DevTools port to callers outside: /json… and /devtools…, with or without the prefix /cdp. It
-// holds the browser as long as the connection lives.
+// serveCDP serves DevTools to callers outside, as the browser would on a port: /json… and /devtools…, with or without the
+// prefix /cdp. It holds the browser as long as the connection lives.
 func (s *Service) serveCDP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPut: // PUT opens tabs
@@ -38,123 +37,216 @@ func (s *Service) serveCDP(w http.ResponseWriter, r *http.Request) {
 		path, prefix = rest, "/cdp"
 	}
 	upgrade := strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+	tab, isTab := strings.CutPrefix(path, "/devtools/page/")
 	switch {
 	case upgrade && (path == "" || path == "/" || strings.HasPrefix(path, "/devtools/browser")):
 		// There is only one browser. A URL from before a restart means the new one.
-		path = c.path
+		c.serveSocket(w, r, "")
+	case upgrade && isTab && tab != "":
+		c.serveSocket(w, r, tab)
 	case path == "" || path == "/":
-		path = "/json/version"
-	}
-	switch {
-	case path == "/json" || strings.HasPrefix(path, "/json/"):
-		s.discover(w, r, c, strings.TrimSuffix(path, "/"), prefix)
-	case strings.HasPrefix(path, "/devtools/"):
-		s.forward(w, r, c, path)
+		s.discover(w, r, c, "version", prefix)
+	case path == "/json":
+		s.discover(w, r, c, "list", prefix)
+	case strings.HasPrefix(path, "/json/"):
+		s.discover(w, r, c, strings.Trim(strings.TrimPrefix(path, "/json/"), "/"), prefix)
+	case !upgrade && strings.HasPrefix(path, "/devtools/"):
+		c.serveFrontend(w, r, strings.TrimPrefix(path, "/devtools/"))
 	default:
 		writeError(w, http.StatusNotFound, "no such path; DevTools are at /cdp/json/version and /cdp/json/list")
 	}
 }
 
-// forward forwards a request to the browser: bytes as they come, in both directions, unbuffered.
-func (s *Service) forward(w http.ResponseWriter, r *http.Request, c *chrome, path string) {
-	proxy := httputil.ReverseProxy{
-		Transport: s.transport, FlushInterval: -1, ErrorLog: nil,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL = &url.URL{Scheme: "http", Host: c.host(), Path: path, RawQuery: r.URL.RawQuery}
-			p.Out.Host = c.host() // the browser refuses other names as a protection against DNS rebinding
-			// Authentication has checked the origin; the browser accepts only its own. Credentials are not its business.
-			p.Out.Header.Del("Origin")
-			p.Out.Header.Del("Cookie")
-			p.Out.Header.Del("Authorization")
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; try again", err))
-		},
+// serveSocket connects a client to the browser or to one of its targets.
+func (c *chrome) serveSocket(w http.ResponseWriter, r *http.Request, target string) {
+	err := c.pipe.ServeSocket(w, r, target)
+	if _, refused := errors.AsType[*cdp.Error](err); refused && target != "" {
+		writeError(w, http.StatusNotFound, "no such target; /cdp/json/list lists them")
+	} else if err != nil {
+		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; try again", err))
 	}
-	proxy.ServeHTTP(w, r)
 }
 
-// discover forwards a discovery reply of the browser with URLs that the caller can reach.
-func (s *Service) discover(w http.ResponseWriter, r *http.Request, c *chrome, path, prefix string) {
-	target := url.URL{Scheme: "http", Host: c.host(), Path: path, RawQuery: r.URL.RawQuery}
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, target.String(), nil)
-	if err != nil {
-		writeError(w, http.StatusBadRequest, "invalid URL")
+// frontendTypes are the types of the files of the DevTools page, as the browser names them.
+var frontendTypes = map[string]string{
+	".html": "text/html", ".css": "text/css", ".js": "application/javascript", ".json": "application/json", ".svg": "image/svg+xml",
+	".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".avif": "image/avif", ".webp": "image/webp",
+}
+
+// serveFrontend serves a file of the browser's own DevTools page.
+func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name string) {
+	data, err := c.assets.read(r.Context(), name)
+	switch {
+	case errors.Is(err, errNoFile):
+		writeError(w, http.StatusNotFound, err.Error())
+		return
+	case err != nil:
+		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not return the file: %v; try again", err))
 		return
 	}
-	resp, err := s.transport.RoundTrip(req)
+	kind := frontendTypes[path.Ext(name)]
+	if kind == "" {
+		kind = "text/plain"
+	}
+	writeBody(w, r, http.StatusOK, kind, data)
+}
+
+// discovery is a reply of discovery: a text, or a value to encode.
+type discovery struct {
+	status int
+	text   string
+	value  any
+}
+
+func refuse(status int, format string, args ...any) discovery {
+	return discovery{status: status, text: fmt.Sprintf(format, args...)}
+}
+
+// discover replies to a discovery request with the texts and fields of the browser, and URLs that the caller can reach.
+func (s *Service) discover(w http.ResponseWriter, r *http.Request, c *chrome, command, prefix string) {
+	reply, err := s.runDiscovery(r, c, command, prefix)
 	if err != nil {
 		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; try again", err))
 		return
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
-	if err != nil {
-		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser's reply was truncated: %v; try again", err))
-		return
-	}
-	if resp.StatusCode == http.StatusOK && !strings.HasPrefix(path, "/json/protocol") {
-		if body, err = s.rewriteURLs(r, body, c, prefix); err != nil {
-			writeError(w, http.StatusInternalServerError, "cannot parse the browser's reply")
+	body := []byte(reply.text)
+	if reply.value != nil {
+		if body, err = encode(reply.value); err != nil {
+			writeError(w, http.StatusInternalServerError, "cannot encode the reply")
 			return
 		}
 	}
-	h := w.Header()
-	h.Set("Content-Type", resp.Header.Get("Content-Type"))
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(resp.StatusCode)
-	if r.Method != http.MethodHead {
-		w.Write(body)
-	}
+	w.Header().Set("Cache-Control", "no-store")
+	writeBody(w, r, reply.status, "application/json; charset=UTF-8", body)
 }
 
-// rewriteURLs replaces the URLs in a discovery reply, an object or a list, with ones that the caller can reach.
-func (s *Service) rewriteURLs(r *http.Request, body []byte, c *chrome, prefix string) ([]byte, error) {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	var tree any
-	if !json.Valid(body) {
-		return body, nil // some replies are plain text
+func (s *Service) runDiscovery(r *http.Request, c *chrome, command, prefix string) (discovery, error) {
+	name, id, _ := strings.Cut(command, "/")
+	switch {
+	case command == "version":
+		return s.describeBrowser(r.Context(), c, prefix)
+	case command == "list" || command == "":
+		return s.describeTargets(r.Context(), c, prefix)
+	case command == "protocol":
+		text, err := c.protocol()
+		return discovery{status: http.StatusOK, text: string(text)}, err
+	case command == "new":
+		return s.openTarget(r, c, prefix)
+	case name == "activate":
+		return c.changeTarget(r.Context(), id, c.client.ActivateTarget, "Target activated")
+	case name == "close":
+		return c.changeTarget(r.Context(), id, c.client.CloseTarget, "Target is closing")
 	}
-	if err := dec.Decode(&tree); err != nil {
+	return refuse(http.StatusNotFound, "Unknown command: %s", command), nil
+}
+
+// describeBrowser describes the browser.
+func (s *Service) describeBrowser(ctx context.Context, c *chrome, prefix string) (discovery, error) {
+	var v struct {
+		Product   string `json:"product"`
+		Protocol  string `json:"protocolVersion"`
+		Revision  string `json:"revision"`
+		UserAgent string `json:"userAgent"`
+		Script    string `json:"jsVersion"`
+	}
+	if err := c.client.Call(ctx, cdp.Browser, "Browser.getVersion", nil, &v); err != nil {
+		return discovery{}, err
+	}
+	query, err := s.ticketQuery(ctx)
+	return discovery{status: http.StatusOK, value: map[string]any{
+		"Browser": v.Product, "Protocol-Version": v.Protocol, "User-Agent": v.UserAgent, "V8-Version": v.Script,
+		"File-Path-Style": "posix", "WebKit-Version": "537.36 (" + v.Revision + ")",
+		"webSocketDebuggerUrl": op.CallOf(ctx).URL("ws", prefix+c.path, query.Encode()),
+	}}, err
+}
+
+// describeTargets lists pages, frames and workers.
+func (s *Service) describeTargets(ctx context.Context, c *chrome, prefix string) (discovery, error) {
+	targets, err := c.order.list(ctx)
+	if err != nil {
+		return discovery{}, err
+	}
+	list := make([]map[string]any, 0, len(targets))
+	for _, t := range targets {
+		entry, err := s.describeTarget(ctx, t, prefix)
+		if err != nil {
+			return discovery{}, err
+		}
+		list = append(list, entry)
+	}
+	return discovery{status: http.StatusOK, value: list}, nil
+}
+
+// escapeTitle escapes titles as the browser does: some clients insert them into a page.
+var escapeTitle = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;")
+
+func (s *Service) describeTarget(ctx context.Context, t target, prefix string) (map[string]any, error) {
+	query, err := s.ticketQuery(ctx)
+	if err != nil {
 		return nil, err
 	}
-	list, ok := tree.([]any)
-	if !ok {
-		list = []any{tree}
+	entry := map[string]any{
+		"description": "", "id": t.ID, "title": escapeTitle.Replace(t.Title), "type": t.Type, "url": t.URL,
+		"webSocketDebuggerUrl": op.CallOf(ctx).URL("ws", prefix+"/devtools/page/"+t.ID, query.Encode()),
 	}
-	call := op.CallOf(r.Context())
-	for _, item := range list {
-		entry, ok := item.(map[string]any)
-		if !ok {
-			continue
-		}
-		text, _ := entry["webSocketDebuggerUrl"].(string)
-		u, err := url.Parse(text)
-		if text == "" || err != nil {
-			delete(entry, "devtoolsFrontendUrl")
-			continue
-		}
-		query, err := s.ticketQuery(r.Context())
-		if err != nil {
-			return nil, err
-		}
-		entry["webSocketDebuggerUrl"] = call.URL("ws", prefix+u.Path, query.Encode())
-		if tab, ok := strings.CutPrefix(u.Path, "/devtools/page/"); ok {
-			if page := s.inspector(r.Context(), tab); page != nil {
-				entry["devtoolsFrontendUrl"] = *page
-			}
-		} else {
-			delete(entry, "devtoolsFrontendUrl")
-		}
+	if t.Parent != "" {
+		entry["parentId"] = t.Parent
 	}
+	if page := s.inspector(ctx, t.ID); page != nil {
+		entry["devtoolsFrontendUrl"] = *page
+	}
+	return entry, nil
+}
+
+// openTarget opens the URL in the query in a new tab.
+func (s *Service) openTarget(r *http.Request, c *chrome, prefix string) (discovery, error) {
+	if r.Method != http.MethodPut {
+		return refuse(http.StatusMethodNotAllowed, "Using unsafe HTTP verb %s to invoke /json/new. This action supports only PUT verb.", r.Method), nil
+	}
+	address, err := url.PathUnescape(r.URL.RawQuery) // a plus sign stays one
+	if err != nil {
+		address = r.URL.RawQuery
+	}
+	id, err := c.client.CreateTarget(r.Context(), cdp.NewTarget{URL: address})
+	if err != nil {
+		return discovery{}, err
+	}
+	var info struct {
+		Target target `json:"targetInfo"`
+	}
+	if err := c.client.Call(r.Context(), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info); err != nil {
+		return discovery{}, err
+	}
+	entry, err := s.describeTarget(r.Context(), info.Target, prefix)
+	return discovery{status: http.StatusOK, value: entry}, err
+}
+
+// changeTarget activates or closes a target.
+func (c *chrome) changeTarget(ctx context.Context, id string, change func(context.Context, string) error, done string) (discovery, error) {
+	err := change(ctx, id)
+	if _, refused := errors.AsType[*cdp.Error](err); refused {
+		return refuse(http.StatusNotFound, "No such target id: %s", id), nil
+	}
+	return discovery{status: http.StatusOK, text: done}, err
+}
+
+func encode(value any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "   ")
-	err := enc.Encode(tree)
+	err := enc.Encode(value)
 	return out.Bytes(), err
+}
+
+func writeBody(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		w.Write(body)
+	}
 }
 
 // writeError writes an error in the form of the server's other errors.

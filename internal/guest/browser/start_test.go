@@ -17,11 +17,11 @@ func TestSwitches(t *testing.T) {
 	defer runner.Close()
 	s := New(Config{
 		Runner: runner, State: "/state", Home: "/home", Lang: "de-DE,de,en", UserAgent: "me/1", Homepage: "http://home/",
-		ExtraArgs: []string{"--mute-audio", "--disable-features=Mine", "--user-data-dir=/elsewhere", "--remote-debugging-port=1", "not-a-switch", "--enable-features=Yours"},
+		ExtraArgs: []string{"--mute-audio", "--disable-features=Mine", "--user-data-dir=/elsewhere", "--remote-debugging-port=1", "--remote-debugging-address=0.0.0.0", "not-a-switch", "--enable-features=Yours"},
 		Proxy:     Proxy{Server: "http://user:secret@proxy:3128", Exclude: []string{"*.internal"}},
 	})
 	args := s.switches(settings{}, false)
-	for _, want := range []string{"--mute-audio", "--enable-features=Yours", "--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
+	for _, want := range []string{"--remote-debugging-pipe", "--mute-audio", "--enable-features=Yours", "--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("%s is missing in %q", want, args)
 		}
@@ -34,7 +34,7 @@ func TestSwitches(t *testing.T) {
 			if !strings.Contains(a, "Translate") || !strings.Contains(a, "Mine") {
 				t.Errorf("features: %s, want a containing \"Translate\", a containing \"Mine\"", a)
 			}
-		case strings.Contains(a, "elsewhere") || a == "--remote-debugging-port=1" || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
+		case strings.Contains(a, "elsewhere") || strings.HasPrefix(a, "--remote-debugging-port") || strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
 			t.Errorf("%s should not be there", a)
 		}
 	}
@@ -92,22 +92,6 @@ func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(local)
-}
-
-func TestListener(t *testing.T) {
-	t.Parallel()
-	text := "noise\n" + strings.Repeat("x", 3*maxLine) + "\n\nDevTools listening on ws://127.0.0.1:1/devtools/browser/a\r\nDevTools listening on ws://evil/\nmore"
-	for size := 1; size < len(text); size += 7 {
-		l := newOutputScanner()
-		for piece := range slices.Chunk([]byte(text), size) {
-			if n, err := l.Write(piece); n != len(piece) || err != nil {
-				t.Fatalf("wrote %d bytes, %v, want %d", n, err, len(piece))
-			}
-		}
-		if got := <-l.address; got != "ws://127.0.0.1:1/devtools/browser/a" || len(l.address) != 0 {
-			t.Errorf("in pieces of %d: %q, want \"ws://127.0.0.1:1/devtools/browser/a\", no address", size, got)
-		}
-	}
 }
 
 func TestProxyScript(t *testing.T) {

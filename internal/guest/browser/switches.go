@@ -13,19 +13,24 @@ var disabledFeatures = []string{
 	"Translate", "MediaRouter", "OptimizationHints", "DialMediaRouteProvider", "InterestFeedContentSuggestions",
 	// These drop input to a page that has not been drawn yet.
 	"PaintHolding", "DropInputEventsBeforeFirstPaint", "DropInputEventsWhilePaintHolding",
+	// It opens a DevTools port when chrome://inspect asks for it, also in a profile where that was done before.
+	"DevToolsAcceptDebuggingConnections",
 }
 
 // smallMemory is too little /dev/shm for pages with video or large canvases.
 const smallMemory = 256 << 20
 
 // reserved switches are set here; other values would break the service.
-var reserved = []string{"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--user-data-dir", "--profile-directory", "--headless"}
+var reserved = []string{
+	"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--remote-debugging-targets", "--user-data-dir", "--profile-directory", "--headless",
+}
 
 // switches returns the command line arguments of a start.
 func (s *Service) switches(set settings, tabs bool) []string {
 	args := []string{
 		"--user-data-dir=" + s.dir("profile"),
-		"--remote-debugging-address=127.0.0.1", "--remote-debugging-port=0",
+		// Every local user and every page could reach a port.
+		"--remote-debugging-pipe",
 		"--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-sync", "--disable-component-update",
 		"--disable-default-apps", "--disable-breakpad", "--disable-gpu", "--password-store=basic", "--use-mock-keychain",
 		"--noerrdialogs", "--disable-hang-monitor", "--hide-crash-restore-bubble", "--disable-search-engine-choice-screen",

@@ -2,47 +2,10 @@ package browser
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
-
-// page is a tab in the browser's list.
-type page struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-	URL  string `json:"url"`
-}
-
-// maxList bounds the list of tabs; URLs can be long.
-const maxList = 64 << 20
-
-// pages lists the tabs, most recently used first. Only this list has that order.
-func (c *chrome) pages(ctx context.Context) ([]page, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host()+"/json/list", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.s.lists.RoundTrip(req)
-	if err != nil {
-		return nil, fmt.Errorf("list tabs: %w", err)
-	}
-	defer resp.Body.Close()
-	var all, tabs []page
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxList)).Decode(&all); err != nil {
-		return nil, fmt.Errorf("list tabs: %w", err)
-	}
-	for _, p := range all {
-		if p.Type == "page" {
-			tabs = append(tabs, p)
-		}
-	}
-	return tabs, nil
-}
 
 // watchTabs subscribes to the closing of tabs.
 func (c *chrome) watchTabs(ctx context.Context) (*cdp.Subscription, error) {

@@ -35,7 +35,7 @@ type room struct {
 	site    string
 }
 
-func newRoom(t *testing.T, change ...func(*browser.Config)) *room {
+func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 	t.Helper()
 	testenv.Need(t, "chromium", "Xtigervnc", "openbox", "ffmpeg", "pdftotext")
 	r := &room{dir: t.TempDir()}
@@ -123,12 +123,12 @@ trailer<</Root 1 0 R>>
 `
 
 // show opens a page with this content.
-func (r *room) show(t *testing.T, body string) {
+func (r *room) show(t testing.TB, body string) {
 	t.Helper()
 	r.visit(t, "/html?body="+escape(body))
 }
 
-func (r *room) visit(t *testing.T, path string) page.Location {
+func (r *room) visit(t testing.TB, path string) page.Location {
 	t.Helper()
 	at, err := r.Navigate(ctx(t), page.NavigateIn{URL: r.site + path, WaitUntil: "load"})
 	must(t, err)
@@ -160,13 +160,13 @@ func call(t *testing.T) (context.Context, *op.Call) {
 	return op.WithCall(ctx(t), c), c
 }
 
-func ctx(t *testing.T) context.Context {
+func ctx(t testing.TB) context.Context {
 	c, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return c
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/guest/internal/film"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
@@ -20,9 +21,9 @@ import (
 
 // Browser is the browser whose pages are operated.
 type Browser interface {
-	// Reach keeps the browser running until release. address is its DevTools WebSocket, recent are the ids of its tabs,
-	// most recently used first.
-	Reach(ctx context.Context) (address string, recent []string, release func(), err error)
+	// Reach keeps the browser running until release. pipe connects to it, recent are the ids of its tabs, most recently
+	// used first.
+	Reach(ctx context.Context) (pipe *cdp.Pipe, recent []string, release func(), err error)
 	// HintRestart adds to the reply that the browser was restarted since the last one.
 	HintRestart(ctx context.Context)
 	// Downloads is the folder of downloaded files.
@@ -46,7 +47,7 @@ type Service struct {
 	opening chan struct{} // held while a connection is opened
 
 	mu       sync.Mutex
-	address  string       // of the browser that is connected
+	pipe     *cdp.Pipe    // of the browser that is connected
 	tabs     *tab.Browser // nil before the first use
 	listed   map[string]listing
 	pictures map[string][]string // last snapshot of each tab, by line

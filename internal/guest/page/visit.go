@@ -42,11 +42,11 @@ func seconds(s float64) time.Duration {
 
 // connect returns the connection to the browser, a new one if the browser was restarted.
 func (s *Service) connect(ctx context.Context) (b *tab.Browser, recent []string, release func(), err error) {
-	address, recent, release, err := s.cfg.Browser.Reach(ctx)
+	pipe, recent, release, err := s.cfg.Browser.Reach(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if b = s.current(address); b != nil {
+	if b = s.current(pipe); b != nil {
 		return b, recent, release, nil
 	}
 	select {
@@ -56,10 +56,10 @@ func (s *Service) connect(ctx context.Context) (b *tab.Browser, recent []string,
 		release()
 		return nil, nil, nil, context.Cause(ctx)
 	}
-	if b = s.current(address); b != nil {
+	if b = s.current(pipe); b != nil {
 		return b, recent, release, nil
 	}
-	if b, err = s.open(ctx, address); err != nil {
+	if b, err = s.open(ctx, pipe); err != nil {
 		release()
 		return nil, nil, nil, toOpError(err)
 	}
@@ -67,17 +67,17 @@ func (s *Service) connect(ctx context.Context) (b *tab.Browser, recent []string,
 }
 
 // current returns the connection if it is to this browser and alive.
-func (s *Service) current(address string) *tab.Browser {
+func (s *Service) current(pipe *cdp.Pipe) *tab.Browser {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tabs == nil || s.address != address || s.tabs.Client().Err() != nil {
+	if s.tabs == nil || s.pipe != pipe || s.tabs.Client().Err() != nil {
 		return nil
 	}
 	return s.tabs
 }
 
-func (s *Service) open(ctx context.Context, address string) (*tab.Browser, error) {
-	b, err := tab.Open(ctx, tab.Config{URL: address, Script: locate.Boot(), Log: s.cfg.Log})
+func (s *Service) open(ctx context.Context, pipe *cdp.Pipe) (*tab.Browser, error) {
+	b, err := tab.Open(ctx, tab.Config{Connect: pipe.Connect, Script: locate.Boot(), Log: s.cfg.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *Service) open(ctx context.Context, address string) (*tab.Browser, error
 	s.mu.Lock()
 	old, closed := s.tabs, s.closed
 	if !closed {
-		s.tabs, s.address = b, address
+		s.tabs, s.pipe = b, pipe
 		clear(s.listed)
 		clear(s.pictures)
 	}

@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,7 +28,6 @@ func TestBrowser(t *testing.T) {
 		"stalled subscriber":   testStalledSubscriber,
 		"closed target":        testClosedTargetEndsItsCalls,
 		"end of context":       testEndOfContextLeavesTheConnection,
-		"through unix socket":  testThroughUnixSocket,
 		"close ends all calls": testCloseEndsAllCalls,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b) })
@@ -97,11 +93,11 @@ func testErrors(t *testing.T, b *browser) {
 	if err := c.Call(ctx, Browser, "Browser.getVersion", func() {}, nil); err == nil {
 		t.Error("a function was sent")
 	}
-	if _, err := Dial(ctx, Config{URL: "ws" + strings.TrimPrefix(b.url, "http") + "/devtools/browser/none"}); err == nil {
+	if _, err := Dial(ctx, "ws://127.0.0.1:1/devtools/browser/none", Config{}); err == nil {
 		t.Error("connected to a browser that is not there")
 	}
-	if _, err := (Endpoint{URL: "http://127.0.0.1:1"}).Version(ctx); err == nil {
-		t.Error("got the version of nothing")
+	if _, err := b.pipe.Open(ctx, "no target"); !errors.As(err, &refused) {
+		t.Errorf("a connection to an unknown target: %v, want an error of the browser", err)
 	}
 }
 
@@ -302,48 +298,6 @@ func testEndOfContextLeavesTheConnection(t *testing.T, b *browser) {
 	defer c.mu.Unlock()
 	if len(c.pending) != 0 {
 		t.Errorf("%d calls are still remembered, want no pending", len(c.pending))
-	}
-}
-
-func testThroughUnixSocket(t *testing.T, b *browser) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	must(t, err)
-	var bridges sync.WaitGroup
-	defer bridges.Wait()
-	defer l.Close()
-	bridges.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
-			if err != nil {
-				in.Close()
-				continue
-			}
-			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
-				bridges.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					way[0].Close()
-				})
-			}
-		}
-	})
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	v, err := Endpoint{URL: "http://localhost/", Dial: dial}.Version(testContext(t))
-	must(t, err)
-	c, err := Dial(testContext(t), Config{URL: v.WebSocketDebuggerURL, Dial: dial})
-	must(t, err)
-	defer c.Close()
-	if list, err := c.Targets(testContext(t)); err != nil || len(list) == 0 {
-		t.Errorf("targets are %v, %v, want len(list) other than 0", list, err)
-	}
-	if !strings.Contains(v.Browser, "Chrom") || v.UserAgent == "" || v.ProtocolVersion == "" {
-		t.Errorf("the version is %+v, want Browser containing \"Chrom\", UserAgent other than \"\", ProtocolVersion other than \"\"", v)
 	}
 }
 

@@ -1,8 +1,10 @@
-// Package cdp is a thin client of the Chrome DevTools Protocol: one WebSocket to the browser, any number of sessions on it.
+// Package cdp speaks the Chrome DevTools Protocol with a browser.
 //
-// It owns the connection, matches replies to calls and delivers events to subscribers through bounded queues. It has
-// functions for the few commands that manage targets; Call sends any other. It starts no browser and does not reconnect:
-// when the connection ends, every call and subscription fails with ErrClosed.
+// Pipe is the private channel to a browser that this program started. Many clients share it, each with its own connection:
+// clients in this program, and WebSocket clients outside. Client is a thin client on one connection: it matches replies to
+// calls and delivers events to subscribers through bounded queues. It has functions for the few commands that manage
+// targets; Call sends any other. The package starts no browser and does not reconnect: when the connection ends, every call
+// and subscription fails with ErrClosed.
 package cdp
 
 import (
@@ -10,13 +12,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 var (
@@ -32,16 +30,9 @@ type SessionID string
 // Browser is the session of commands to the browser as a whole.
 const Browser SessionID = ""
 
-// DialFunc opens the network connection, like net.Dialer.DialContext.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
 // Config of a connection.
 type Config struct {
-	// URL is the browser's WebSocket, as returned by Version.
-	URL string
-	// Dial replaces the default, for a browser behind a unix socket. Proxies from the environment are never used.
-	Dial DialFunc
-	// MaxMessage bounds one message from the browser; a larger one ends the connection. Zero means 256 MiB.
+	// MaxMessage bounds one message of a WebSocket; a larger one ends the connection. Zero means 256 MiB.
 	MaxMessage int64
 	// WriteTimeout is how long the browser may take to accept a message. Zero means 30 s.
 	WriteTimeout time.Duration
@@ -50,9 +41,18 @@ type Config struct {
 	Handle func(Event)
 }
 
+// transport carries messages to and from a browser.
+type transport interface {
+	Read(ctx context.Context) ([]byte, error)
+	// Write may end the transport when ctx ends.
+	Write(ctx context.Context, msg []byte) error
+	// CloseNow ends the transport; it may be called more than once.
+	CloseNow() error
+}
+
 // Client is a connection to a browser. Its methods may be called from many goroutines.
 type Client struct {
-	ws     *websocket.Conn
+	conn   transport
 	cfg    Config
 	stop   context.CancelFunc
 	lastID atomic.Int64
@@ -76,44 +76,28 @@ type call struct {
 	failed  chan error
 }
 
-// Dial connects to the browser. ctx bounds only the dialing.
-func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	if cfg.MaxMessage == 0 {
-		cfg.MaxMessage = 256 << 20
-	}
-	if cfg.WriteTimeout == 0 {
-		cfg.WriteTimeout = 30 * time.Second
-	}
-	transport := newTransport(cfg.Dial)
-	defer transport.CloseIdleConnections()
-	ws, resp, err := websocket.Dial(ctx, cfg.URL, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+// Connect returns a client with its own connection to the browser. ctx bounds only the connecting.
+func (p *Pipe) Connect(ctx context.Context, cfg Config) (*Client, error) {
+	conn, err := p.Open(ctx, "")
 	if err != nil {
-		if resp != nil {
-			err = fmt.Errorf("%w (http status %d)", err, resp.StatusCode)
-			if resp.Body != nil {
-				resp.Body.Close()
-			}
-		}
 		return nil, fmt.Errorf("connect to browser: %w", err)
 	}
-	ws.SetReadLimit(cfg.MaxMessage)
+	return newClient(conn, cfg), nil
+}
+
+func newClient(conn transport, cfg Config) *Client {
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = writeTime
+	}
 	life, stop := context.WithCancel(context.Background())
 	c := &Client{
-		ws: ws, cfg: cfg, stop: stop,
+		conn: conn, cfg: cfg, stop: stop,
 		out: make(chan []byte, 16), done: make(chan struct{}),
 		pending: map[int64]*call{}, subs: map[*Subscription]struct{}{},
 	}
 	c.loops.Go(func() { c.read(life) })
 	c.loops.Go(func() { c.write(life) })
-	return c, nil
-}
-
-// newTransport returns a transport without proxies and idle connections.
-func newTransport(dial DialFunc) *http.Transport {
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}
+	return c
 }
 
 // Done is closed when the connection has ended.
@@ -232,8 +216,7 @@ func (c *Client) forget(id int64) {
 	delete(c.pending, id)
 }
 
-// write sends messages in order. It does not use a caller's context: the library closes the whole connection when the context
-// of a write ends.
+// write sends messages in order. It does not use a caller's context: a WebSocket is closed when the context of a write ends.
 func (c *Client) write(life context.Context) {
 	for {
 		select {
@@ -241,7 +224,7 @@ func (c *Client) write(life context.Context) {
 			return
 		case msg := <-c.out:
 			ctx, cancel := context.WithTimeout(life, c.cfg.WriteTimeout)
-			err := c.ws.Write(ctx, websocket.MessageText, msg)
+			err := c.conn.Write(ctx, msg)
 			cancel()
 			if err != nil {
 				c.end(fmt.Errorf("send: %w", err))
@@ -254,20 +237,12 @@ func (c *Client) write(life context.Context) {
 // read receives messages until the connection ends. It never blocks on a caller or a subscriber.
 func (c *Client) read(life context.Context) {
 	for {
-		_, msg, err := c.ws.Read(life)
+		msg, err := c.conn.Read(life)
 		if err != nil {
-			c.end(explainRead(err))
-			// Ends the library's own goroutine; the connection itself is gone already.
-			_ = c.ws.CloseNow()
+			c.end(err)
+			_ = c.conn.CloseNow()
 			return
 		}
 		c.route(msg)
 	}
-}
-
-func explainRead(err error) error {
-	if errors.Is(err, websocket.ErrMessageTooBig) {
-		return err
-	}
-	return fmt.Errorf("the browser closed it: %w", err)
 }

@@ -1,13 +1,9 @@
 package cdp
 
 import (
-	"bufio"
 	"context"
-	"io"
-	"net/url"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +19,7 @@ const patience = 2 * time.Minute
 // browser is a headless Chromium of one test's own.
 type browser struct {
 	cmd    *exec.Cmd
-	url    string // of the debugging port
+	pipe   *Pipe
 	waited chan struct{}
 }
 
@@ -35,40 +31,24 @@ func startBrowser(t testing.TB) *browser {
 	b.cmd = exec.Command("chromium", "--headless=new", "--no-sandbox", "--no-first-run", "--no-default-browser-check",
 		"--disable-background-networking", "--disable-sync", "--disable-component-update", "--disable-default-apps", "--disable-breakpad",
 		"--disable-gpu", "--disable-dev-shm-usage", "--password-store=basic", "--use-mock-keychain",
-		"--disable-features=Translate,MediaRouter,OptimizationHints", "--remote-debugging-address=127.0.0.1",
-		"--remote-debugging-port=0", "--user-data-dir="+profile, "about:blank")
+		"--disable-features=Translate,MediaRouter,OptimizationHints", "--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
 	b.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stderr, err := b.cmd.StderrPipe()
+	pipe, theirs, err := NewPipe()
 	must(t, err)
+	b.pipe, b.cmd.ExtraFiles = pipe, theirs
 	must(t, b.cmd.Start())
-	t.Cleanup(b.kill)
-	listening := make(chan string, 1)
+	for _, f := range theirs {
+		f.Close()
+	}
 	go func() {
 		defer close(b.waited)
-		r := bufio.NewReader(stderr)
-		for {
-			line, err := r.ReadString('\n')
-			if _, ws, ok := strings.Cut(line, "DevTools listening on "); ok {
-				listening <- strings.TrimSpace(ws)
-			}
-			if err != nil {
-				break
-			}
-		}
-		_, _ = io.Copy(io.Discard, stderr)
 		_ = b.cmd.Wait()
 	}()
-	select {
-	case ws := <-listening:
-		u, err := url.Parse(ws)
-		must(t, err)
-		b.url = "http://" + u.Host
-	case <-b.waited:
-		t.Fatal("chromium ended before it listened")
-	case <-time.After(patience):
-		t.Fatal("chromium does not listen")
-	}
+	t.Cleanup(func() {
+		b.kill()
+		b.pipe.Close()
+	})
 	return b
 }
 
@@ -87,9 +67,7 @@ func (b *browser) kill() {
 
 func (b *browser) dial(t testing.TB) *Client {
 	t.Helper()
-	v, err := Endpoint{URL: b.url}.Version(testContext(t))
-	must(t, err)
-	c, err := Dial(testContext(t), Config{URL: v.WebSocketDebuggerURL})
+	c, err := b.pipe.Connect(testContext(t), Config{})
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c

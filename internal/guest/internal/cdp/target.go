@@ -4,55 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 )
-
-// Endpoint is a browser's debugging port, which speaks plain HTTP.
-type Endpoint struct {
-	// URL of the port, such as http://127.0.0.1:9222.
-	URL string
-	// Dial replaces the default, as in Config.
-	Dial DialFunc
-}
-
-// Version describes a browser.
-type Version struct {
-	Browser              string `json:"Browser"`
-	ProtocolVersion      string `json:"Protocol-Version"`
-	UserAgent            string `json:"User-Agent"`
-	V8Version            string `json:"V8-Version"`
-	WebKitVersion        string `json:"WebKit-Version"`
-	WebSocketDebuggerURL string `json:"webSocketDebuggerUrl"`
-}
-
-// Version returns the version of the browser and its WebSocket. It fails at once if the browser does not listen yet.
-func (e Endpoint) Version(ctx context.Context) (Version, error) {
-	var v Version
-	url := strings.TrimSuffix(e.URL, "/") + "/json/version"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return v, fmt.Errorf("get browser version: %w", err)
-	}
-	resp, err := (&http.Client{Transport: newTransport(e.Dial)}).Do(req)
-	if err != nil {
-		return v, fmt.Errorf("get browser version: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return v, fmt.Errorf("get browser version: %s returned status %d; check that it is a browser's debugging port", url, resp.StatusCode)
-	}
-	const limit = 1 << 20
-	if err := json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(&v); err != nil {
-		return v, fmt.Errorf("get browser version: decode reply: %w", err)
-	}
-	if v.WebSocketDebuggerURL == "" {
-		return v, fmt.Errorf("get browser version: %s returned no WebSocket URL; check that it is a browser's debugging port", url)
-	}
-	return v, nil
-}
 
 // Target is something that can be attached to: a page, a frame, a worker.
 type Target struct {
@@ -108,15 +62,17 @@ type targetRef struct {
 	TargetID string `json:"targetId"`
 }
 
+type attachParams struct {
+	targetRef
+	Flatten bool `json:"flatten"`
+}
+
 // Attach opens a session with a target. Several sessions with one target do not disturb each other.
 func (c *Client) Attach(ctx context.Context, id string) (SessionID, error) {
 	var r struct {
 		SessionID SessionID `json:"sessionId"`
 	}
-	err := c.Call(ctx, Browser, "Target.attachToTarget", struct {
-		targetRef
-		Flatten bool `json:"flatten"`
-	}{targetRef{id}, true}, &r)
+	err := c.Call(ctx, Browser, "Target.attachToTarget", attachParams{targetRef{id}, true}, &r)
 	return r.SessionID, err
 }
 

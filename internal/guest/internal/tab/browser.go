@@ -36,9 +36,9 @@ const (
 
 // Config of the connection.
 type Config struct {
-	URL    string // the browser's WebSocket
-	Script string // runs in the isolated world of every document, before the page's own scripts
-	Log    *slog.Logger
+	Connect func(ctx context.Context, c cdp.Config) (*cdp.Client, error)
+	Script  string // runs in the isolated world of every document, before the page's own scripts
+	Log     *slog.Logger
 }
 
 // World is the name of the isolated world.
@@ -80,7 +80,7 @@ func Open(ctx context.Context, c Config) (*Browser, error) {
 	b := &Browser{cfg: c, changed: make(chan struct{}), sessions: map[cdp.SessionID]*session{}, contexts: map[string]string{}}
 	b.life, b.cancel = context.WithCancel(context.Background())
 	ready := make(chan struct{}) // events wait until the client is known
-	client, err := cdp.Dial(ctx, cdp.Config{URL: c.URL, Handle: func(e cdp.Event) { <-ready; b.handle(e) }})
+	client, err := c.Connect(ctx, cdp.Config{Handle: func(e cdp.Event) { <-ready; b.handle(e) }})
 	if err != nil {
 		close(ready)
 		b.cancel()

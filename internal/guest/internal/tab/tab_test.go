@@ -66,7 +66,9 @@ func openPage(t *testing.T, events ...string) *Browser {
 			}
 		}
 	}))
-	b, err := Open(testContext(t), Config{URL: "ws" + strings.TrimPrefix(srv.URL, "http")})
+	b, err := Open(testContext(t), Config{Connect: func(ctx context.Context, c cdp.Config) (*cdp.Client, error) {
+		return cdp.Dial(ctx, "ws"+strings.TrimPrefix(srv.URL, "http"), c)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
