@@ -36,6 +36,10 @@ func TestFromOutside(t *testing.T) {
 		{"sockets", testSockets},
 		{"large messages", testLargeMessages},
 		{"many clients", testManyClients},
+		{"isolated clients", testIsolatedClients},
+		{"disconnected client", testDisconnectedClient},
+		{"closed page", testClosedPageEndsItsSocket},
+		{"order", testOrder},
 		{"last tab", testLastTab},
 		{"download", testDownload},
 		{"refusals", testRefusals},
@@ -282,6 +286,138 @@ func testManyClients(t *testing.T, r *room) {
 		})
 	}
 	all.Wait()
+}
+
+// testIsolatedClients: two clients use the same ids, and neither receives or reaches anything of the other's sessions.
+func testIsolatedClients(t *testing.T, r *room) {
+	files := site(t, nil)
+	address := getJSON[entry](t, r.url+"/cdp/json/version").Socket
+	a, b := dial(t, address), dial(t, address)
+	everything := b.Subscribe(cdp.Filter{AllSessions: true})
+	defer everything.Close()
+	p := r.open(t, a, files.URL+"/of-a")
+	console := a.Subscribe(cdp.Filter{Session: p.session, Methods: []string{"Runtime.consoleAPICalled"}})
+	defer console.Close()
+	created := a.Subscribe(cdp.Filter{Methods: []string{"Target.targetCreated"}})
+	defer created.Close()
+	must(t, a.Call(testContext(t), p.session, "Runtime.enable", nil, nil))
+	must(t, a.Call(testContext(t), cdp.Browser, "Target.setDiscoverTargets", map[string]any{"discover": true}, nil))
+	must(t, a.Call(testContext(t), cdp.Browser, "Target.setAutoAttach",
+		map[string]any{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true}, nil))
+	eval[any](t, p, `console.log("of a"), null`)
+	for _, s := range []*cdp.Subscription{console, created} {
+		_, err := s.Next(testContext(t))
+		must(t, err)
+	}
+	// All messages come over one pipe, so that what was misdirected would precede this reply.
+	must(t, b.Call(testContext(t), cdp.Browser, "Browser.getVersion", nil, nil))
+	over, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if e, err := everything.Next(over); err == nil {
+		t.Errorf("a client received %s of session %q, which is another client's", e.Method, e.Session)
+	}
+	for _, method := range []string{"Runtime.evaluate", "Page.enable", "Target.getTargets"} {
+		if err := b.Call(testContext(t), p.session, method, map[string]any{"expression": "1"}, nil); !errors.Is(err, cdp.ErrDetached) {
+			t.Errorf("%s in a session of another client: %v, want %v", method, err, cdp.ErrDetached)
+		}
+	}
+	if err := b.Detach(testContext(t), p.session); err == nil {
+		t.Error("a client ended a session of another client")
+	}
+	b.Close()
+	if got := eval[string](t, p, `document.title`); got != "/of-a" {
+		t.Errorf("after the other client left, the title is %q, want \"/of-a\"", got)
+	}
+	must(t, a.CloseTarget(testContext(t), p.id))
+}
+
+// testDisconnectedClient: the sessions of a client that leaves end with it.
+func testDisconnectedClient(t *testing.T, r *room) {
+	ours := r.connect(t)
+	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+	must(t, err)
+	attached := func() bool {
+		var info struct {
+			Target cdp.Target `json:"targetInfo"`
+		}
+		must(t, ours.Call(testContext(t), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info))
+		return info.Target.Attached
+	}
+	for name, address := range map[string]string{
+		"browser": getJSON[entry](t, r.url+"/cdp/json/version").Socket,
+		"page":    strings.Replace(r.url, "http", "ws", 1) + "/devtools/page/" + id,
+	} {
+		c := dial(t, address)
+		if name == "browser" {
+			_, err := c.Attach(testContext(t), id)
+			must(t, err)
+		}
+		must(t, c.Call(testContext(t), cdp.Browser, "Target.setAutoAttach",
+			map[string]any{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true}, nil))
+		testenv.Poll(t, "the page is attached", attached)
+		c.Close()
+		testenv.Poll(t, "the page is not attached", func() bool { return !attached() })
+	}
+	must(t, ours.CloseTarget(testContext(t), id))
+}
+
+// testClosedPageEndsItsSocket: the client of a page learns that the page was closed.
+func testClosedPageEndsItsSocket(t *testing.T, r *room) {
+	ours := r.connect(t)
+	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+	must(t, err)
+	c := dial(t, strings.Replace(r.url, "http", "ws", 1)+"/devtools/page/"+id)
+	events := c.Subscribe(cdp.Filter{Methods: []string{"Inspector.detached"}})
+	defer events.Close()
+	must(t, ours.CloseTarget(testContext(t), id))
+	for reason := ""; reason != "target_closed"; { // the browser itself has another one first
+		e, err := events.Next(testContext(t))
+		must(t, err)
+		var p struct{ Reason string }
+		must(t, e.Decode(&p))
+		reason = p.Reason
+	}
+	select {
+	case <-c.Done():
+	case <-testContext(t).Done():
+		t.Error("the socket of a closed page stays open")
+	}
+	if status, _, _ := get(t, "GET", r.url+"/json/close/"+id); status != 404 {
+		t.Errorf("close again: status %d, want 404", status)
+	}
+}
+
+// testOrder: the list begins with the tab in front, then those that were in front before.
+func testOrder(t *testing.T, r *room) {
+	ours, files := r.connect(t), site(t, nil)
+	var ids []string
+	order := func() string {
+		var names []string
+		for _, e := range getJSON[[]entry](t, r.url+"/json/list") {
+			if name, ok := strings.CutPrefix(e.URL, files.URL+"/"); ok && e.Type == "page" {
+				names = append(names, name)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	want := func(what, list string) {
+		t.Helper()
+		testenv.Poll(t, what+": the list is "+list, func() bool { return order() == list })
+	}
+	for i := range 3 {
+		ids = append(ids, r.open(t, ours, fmt.Sprintf("%s/%d", files.URL, i)).id)
+		order()
+	}
+	want("opened in turn", "2 1 0")
+	if status, _, body := get(t, "GET", r.url+"/json/activate/"+ids[0]); status != 200 || body != "Target activated" {
+		t.Errorf("activate: %d %s, want status 200, Target activated", status, body)
+	}
+	want("brought to the front", "0 2 1")
+	must(t, ours.CloseTarget(testContext(t), ids[2]))
+	want("another one closed", "0 1")
+	for _, id := range ids[:2] {
+		must(t, ours.CloseTarget(testContext(t), id))
+	}
 }
 
 // testLastTab: closing every tab leaves a blank one, and the browser and its clients alive.

@@ -13,7 +13,7 @@ var disabledFeatures = []string{
 	"Translate", "MediaRouter", "OptimizationHints", "DialMediaRouteProvider", "InterestFeedContentSuggestions",
 	// These drop input to a page that has not been drawn yet.
 	"PaintHolding", "DropInputEventsBeforeFirstPaint", "DropInputEventsWhilePaintHolding",
-	// It opens a DevTools port when chrome://inspect asks for it, also in a profile where that was done before.
+	// It lets chrome://inspect open a DevTools port.
 	"DevToolsAcceptDebuggingConnections",
 }
 

@@ -20,6 +20,7 @@ func TestConfiguredBrowser(t *testing.T) {
 		c.Block, c.Allow = []string{"127.0.0.1/private"}, []string{"127.0.0.1/private/not"}
 		c.Policies = "/proc/no/such/folder" // else every browser of the machine would obey
 		c.Cookies, c.Folder, c.Output = `[{"name":"early","value":"bird","domain":"127.0.0.1","path":"/"}]`, folder, output
+		c.ExtraArgs = append(c.ExtraArgs, "--enable-logging=stderr")
 	})
 	must(t, r.browser.CheckConfig())
 	r.visit(t, "/echo")
@@ -54,8 +55,9 @@ func TestConfiguredBrowser(t *testing.T) {
 	if len(left) != 0 {
 		t.Errorf("got %+v, want no cookies after a restart", left)
 	}
+	r.eval(t, `console.log("printed by the page")`)
 	r.browser.Close()
-	if !strings.Contains(output.String(), "DevTools listening on") {
+	if !strings.Contains(output.String(), "printed by the page") {
 		t.Errorf("got the output %q, want what Chromium prints", output)
 	}
 }
