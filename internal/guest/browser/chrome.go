@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -269,6 +270,9 @@ func (c *chrome) watch(life context.Context, display <-chan struct{}) {
 		case <-c.client.Done():
 			c.End(c.connectionLost(life))
 			return
+		case <-c.order.client.Done():
+			c.End(c.connectionLost(life))
+			return
 		case <-tick.C:
 			if err := c.ping(life); err != nil && life.Err() == nil && c.client.Err() == nil {
 				c.End(hung(err))
@@ -288,7 +292,7 @@ func (c *chrome) connectionLost(life context.Context) error {
 	case <-timer.C:
 	case <-life.Done():
 	}
-	return c.client.Err()
+	return cmp.Or(c.client.Err(), c.order.client.Err())
 }
 
 // Stop stops the browser, gracefully if it still responds, and returns when none of its processes is left.

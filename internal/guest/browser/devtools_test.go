@@ -40,6 +40,7 @@ func TestFromOutside(t *testing.T) {
 		{"disconnected client", testDisconnectedClient},
 		{"closed page", testClosedPageEndsItsSocket},
 		{"order", testOrder},
+		{"inspector", testInspector},
 		{"last tab", testLastTab},
 		{"download", testDownload},
 		{"refusals", testRefusals},
@@ -384,6 +385,34 @@ func testClosedPageEndsItsSocket(t *testing.T, r *room) {
 	}
 	if status, _, _ := get(t, "GET", r.url+"/json/close/"+id); status != 404 {
 		t.Errorf("close again: status %d, want 404", status)
+	}
+}
+
+// testInspector: the DevTools page loads its files from us, and connects to the page that it inspects.
+func testInspector(t *testing.T, r *room) {
+	ours := r.connect(t)
+	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: "data:text/html,<title>inspected</title>"})
+	must(t, err)
+	frontend := ""
+	for _, e := range getJSON[[]entry](t, r.url+"/json/list") {
+		if e.ID == id {
+			frontend = e.Frontend
+		}
+	}
+	inspector, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: frontend})
+	must(t, err)
+	session, err := ours.Attach(testContext(t), inspector)
+	must(t, err)
+	testenv.Poll(t, "DevTools show the page", func() bool {
+		var title string
+		err := ours.Evaluate(testContext(t), session, `document.title`, &title)
+		return err == nil && strings.Contains(title, "data:text/html")
+	})
+	for _, target := range []string{inspector, id} {
+		must(t, ours.CloseTarget(testContext(t), target))
+	}
+	if status, _, _ := get(t, "GET", r.url+"/devtools/no/such/file.js"); status != 404 {
+		t.Errorf("a file that is not there: status %d, want 404", status)
 	}
 }
 

@@ -277,6 +277,11 @@ func TestSandboxIsOn(t *testing.T) {
 	if eval[int](t, p, `6 * 7`) != 42 {
 		t.Error("a page does not work")
 	}
+	for _, path := range []string{"/json/protocol", "/devtools/inspector.html"} {
+		if status, _, body := get(t, "GET", r.url+path); status != 200 {
+			t.Errorf("%s: %d %.200s, want status 200", path, status, body)
+		}
+	}
 	filtered := 0
 	for _, line := range testenv.ProcessesOf(r.dir) {
 		if strings.Contains(line, "--no-sandbox") {

@@ -36,10 +36,13 @@ type tabOrder struct {
 
 func newTabOrder(ctx context.Context, pipe *cdp.Pipe) (*tabOrder, error) {
 	client, err := pipe.Connect(ctx, cdp.Config{})
+	if err != nil {
+		return nil, err
+	}
 	return &tabOrder{
 		client: client, turn: make(chan struct{}, 1),
 		used: map[string]uint64{}, front: map[string]bool{}, tabOf: map[string]string{},
-	}, err
+	}, nil
 }
 
 // pages lists the pages, most recently used first.

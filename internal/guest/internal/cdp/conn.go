@@ -244,7 +244,7 @@ func (c *Conn) push(msg []byte) {
 	if c.err != nil {
 		return
 	}
-	if len(c.queue) > 0 && c.bytes+len(msg)+overhead > maxQueue {
+	if len(c.queue) > 0 && c.bytes+len(msg)+overhead > c.pipe.queue {
 		c.endLocked(errTooSlow, true)
 		return
 	}

@@ -39,10 +39,11 @@ type Pipe struct {
 	in    *os.File      // messages of the browser
 	out   *os.File      // messages to it
 	turn  chan struct{} // held while a message is written
+	queue int           // bound of each connection's queue
 	loops sync.WaitGroup
 
 	done    chan struct{}
-	err     error // set before done is closed
+	err     error // set before done is closed; wraps ErrClosed
 	endOnce sync.Once
 
 	mu       sync.Mutex
@@ -82,7 +83,7 @@ func NewPipe() (p *Pipe, theirs []*os.File, err error) {
 	// Best effort: a small buffer only costs time.
 	_, _ = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p = &Pipe{
-		in: in, out: out, turn: make(chan struct{}, 1), done: make(chan struct{}), last: firstID,
+		in: in, out: out, turn: make(chan struct{}, 1), queue: maxQueue, done: make(chan struct{}), last: firstID,
 		commands: map[int]*command{}, sessions: map[SessionID]owner{}, conns: map[*Conn]struct{}{},
 	}
 	p.loops.Go(p.read)
@@ -111,7 +112,7 @@ func (p *Pipe) hasEnded() bool {
 
 func (p *Pipe) end(why error) {
 	p.endOnce.Do(func() {
-		p.err = why
+		p.err = fmt.Errorf("%w (%w)", ErrClosed, why)
 		close(p.done)
 		p.mu.Lock()
 		defer p.mu.Unlock()

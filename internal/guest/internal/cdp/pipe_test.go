@@ -167,10 +167,11 @@ func TestEndedSessionIsForgotten(t *testing.T) {
 func TestSlowConnectionEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
+	const size, room = 1 << 10, 1 << 20
+	f.pipe.queue = room
 	slow, other := f.open(t), f.open(t)
-	const size = 1 << 20
 	event := fmt.Sprintf(`{"method":"A.b","params":{"x":%q},"sessionId":"S1"}`, strings.Repeat("x", size))
-	for range maxQueue/size + 1 {
+	for range room/size + 1 {
 		f.send("%s", event)
 	}
 	f.send(`{"method":"A.b","params":{},"sessionId":"S2"}`)
@@ -180,9 +181,9 @@ func TestSlowConnectionEnds(t *testing.T) {
 	}
 	slow.Close()
 	// A message that is larger than a queue passes.
-	f.send(`{"method":"A.b","params":{"x":%q},"sessionId":"S2"}`, strings.Repeat("x", maxQueue+1))
-	if got := read(t, other); len(got) < maxQueue {
-		t.Errorf("received %d bytes, want more than %d", len(got), maxQueue)
+	f.send(`{"method":"A.b","params":{"x":%q},"sessionId":"S2"}`, strings.Repeat("x", room+1))
+	if got := read(t, other); len(got) < room {
+		t.Errorf("received %d bytes, want more than %d", len(got), room)
 	}
 }
 
@@ -311,7 +312,7 @@ func FuzzReadMessage(f *testing.F) {
 		f.Add([]byte(seed), 100)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, limit int) {
-		p := &Pipe{commands: map[int]*command{}, sessions: map[SessionID]owner{}, conns: map[*Conn]struct{}{}}
+		p := &Pipe{queue: maxQueue, commands: map[int]*command{}, sessions: map[SessionID]owner{}, conns: map[*Conn]struct{}{}}
 		c := &Conn{pipe: p, session: "S1", ready: make(chan struct{}, 1), done: make(chan struct{})}
 		p.sessions["S1"] = owner{c, Browser}
 		p.commands[firstID+1] = &command{conn: c, session: "S1", id: 1}

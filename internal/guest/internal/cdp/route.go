@@ -22,6 +22,9 @@ func readMessage(r *bufio.Reader, limit int) (msg []byte, whole bool, err error)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, false, err
 		}
+		if len(msg)+len(part) > cap(msg) && len(msg) > 0 {
+			msg = slices.Grow(msg, len(msg)+len(part)) // doubles: append alone would copy a large message many times
+		}
 		msg = append(msg, part...)
 		if len(msg) > limit {
 			whole = false
