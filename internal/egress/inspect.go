@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,21 +23,22 @@ import (
 //   - TLS: the server name of the ClientHello, and of a second one if the server
 //     requests it.
 //   - HTTP: the Host of every request.
-//   - SSH, and protocols in which the server speaks first, have no such names.
+//   - Protocols in which the server speaks first have no such names. SSH is one of
+//     them, but its clients do not wait.
 //   - Anything else needs a rule with its port.
 
 // opening is what the first bytes of a client are.
 type opening int
 
 const (
-	openingTLS opening = iota
-	openingHTTP
-	openingHTTP2 // without TLS: each of its streams can be for another host
+	openingTLS   opening = iota
+	openingHTTP          // or what a lenient server might take for it
+	openingHTTP2         // without TLS: each of its streams can be for another host
 	openingSSH
 	openingOther
 )
 
-// maxLine bounds the first line of a text protocol.
+// maxLine bounds how much of a first line is read to classify it. A longer one is HTTP.
 const maxLine = 4 << 10
 
 // inspects reports whether tunnels to a name must prove that they are for it: the list
@@ -76,7 +79,7 @@ func classify(r *bufio.Reader) (opening, error) {
 	for n := 1; ; n++ {
 		_, err := r.Peek(n)
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return openingOther, nil
+			return openingHTTP, nil
 		}
 		if err != nil {
 			return openingOther, err
@@ -89,38 +92,76 @@ func classify(r *bufio.Reader) (opening, error) {
 	}
 }
 
-// classifyBytes reports what begins with these bytes; not known: more are needed.
+// classifyBytes reports what begins with these bytes; not known: more are needed. HTTP is what
+// any server might read as a request, however it is written: the broker parses it strictly and
+// refuses what it does not understand. Only bytes that no server reads so are something else.
 func classifyBytes(b []byte) (kind opening, known bool) {
-	// A server may skip empty lines in front of a request.
-	text := bytes.TrimLeft(b, "\r\n\t ")
 	switch {
-	case len(text) == 0:
-		return openingOther, len(b) >= maxLine
+	case len(b) == 0:
+		return openingOther, false
 	case b[0] == recordHandshake:
 		return openingTLS, true
-	case b[0] >= 0x80: // the length of an SSL 2.0 message, which may be a ClientHello without a name
-		if len(b) < 3 {
-			return openingOther, false
-		}
-		if b[2] == clientHello {
-			return openingTLS, true
-		}
+	case b[0] >= 0x80 && len(b) < 3:
+		return openingOther, false
+	case b[0] >= 0x80 && b[2] == clientHello: // SSL 2.0: a length, then a ClientHello without a name
+		return openingTLS, true
+	}
+	full := len(b) >= maxLine
+	text := trimSpace(b) // a server may skip empty lines in front of a request
+	method := 0
+	for method < len(text) && isToken(text[method]) {
+		method++
+	}
+	if method < len(text) && !isSpace(text[method]) {
 		return openingOther, true
-	case text[0] < '!' || text[0] > '~':
+	}
+	// LDAP begins with the digit 0 and a length, which may look like a space.
+	if target := trimSpace(text[method:]); len(target) > 0 && target[0] < ' ' && len(bytes.Trim(text[:method], "0123456789")) == 0 {
 		return openingOther, true
 	}
 	line, _, ended := bytes.Cut(text, []byte("\n"))
-	switch {
-	case ended && bytes.HasPrefix(line, []byte("SSH-")):
-		return openingSSH, true
-	case ended && bytes.HasPrefix(line, []byte("PRI ")):
-		return openingHTTP2, true
-	case ended && bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")):
-		return openingHTTP, true
-	case ended || len(b) >= maxLine || bytes.ContainsFunc(line, func(c rune) bool { return c != '\t' && c != '\r' && c < ' ' || c > '~' }):
-		return openingOther, true
+	if !ended {
+		return openingHTTP, full
 	}
-	return openingOther, false
+	return classifyLine(string(line[:method]), string(line[method:])), true
+}
+
+// classifyLine classifies the first line of a text protocol.
+func classifyLine(method, rest string) opening {
+	target := string(trimSpace([]byte(rest)))
+	switch {
+	case method == "PRI":
+		return openingHTTP2
+	case strings.Contains(strings.ToUpper(method+rest), "HTTP/"):
+		return openingHTTP
+	case slices.Contains(httpMethods, strings.ToUpper(method)) && (strings.HasPrefix(target, "/") || strings.Contains(target, "://")):
+		return openingHTTP // HTTP/0.9, which has no version
+	case strings.HasPrefix(method, "SSH-"):
+		return openingSSH
+	}
+	return openingOther
+}
+
+// httpMethods are the methods of a request without a version that a server might accept. Other
+// protocols have some of these words, but no path behind them.
+var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+
+// isToken reports whether a method may contain this byte (RFC 9110, section 5.6.2).
+func isToken(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// isSpace reports whether some server takes this byte for a space: those of RFC 9112, and those
+// of Latin-1 and Unicode, at which Python's servers split.
+func isSpace(c byte) bool {
+	return c >= '\t' && c <= '\r' || c >= 0x1c && c <= ' ' || c == 0x85 || c == 0xa0
+}
+
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && isSpace(b[0]) {
+		b = b[1:]
+	}
+	return b
 }
 
 // relayInspected relays like join, but sends nothing of the client before its first
@@ -207,8 +248,12 @@ func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, dow
 		return p.sendHello(early, remote, down)
 	case openingHTTP2:
 		return 0, deny("the connection to %s is HTTP/2 without TLS; use TLS or HTTP/1.1, or allow the address", remote.host)
-	case openingOther:
-		if !down.spoke() && !p.rules.Load().namesPort(remote.host, remote.port) {
+	case openingSSH, openingOther:
+		byRule := p.rules.Load().namesPort(remote.host, remote.port)
+		if kind == openingSSH && !byRule {
+			down.awaitFirst()
+		}
+		if !down.spoke() && !byRule {
 			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
 		}
 	}
@@ -297,6 +342,7 @@ func copyUp(client net.Conn, early *bufio.Reader, remote net.Conn) (up int64, er
 type down struct {
 	client net.Conn
 	remote *link
+	began  chan struct{} // closed when the server has sent something, or the direction has ended
 	known  chan struct{} // closed when begin is complete
 	over   chan struct{}
 
@@ -307,7 +353,7 @@ type down struct {
 }
 
 func startDown(client net.Conn, remote *link) *down {
-	d := &down{client: client, remote: remote, known: make(chan struct{}), over: make(chan struct{})}
+	d := &down{client: client, remote: remote, began: make(chan struct{}), known: make(chan struct{}), over: make(chan struct{})}
 	go d.run()
 	return d
 }
@@ -335,6 +381,8 @@ func (d *down) run() {
 // readBegin forwards the first bytes and keeps a copy.
 func (d *down) readBegin() error {
 	b := make([]byte, 4<<10)
+	begin := sync.OnceFunc(func() { close(d.began) })
+	defer begin()
 	for {
 		n, err := bare(d.remote).Read(b)
 		if n > 0 {
@@ -343,6 +391,7 @@ func (d *down) readBegin() error {
 			d.n += int64(n)
 			whole := len(d.begin) == retryPrefix
 			d.mu.Unlock()
+			begin()
 			if _, err := bare(d.client).Write(b[:n]); err != nil {
 				return err
 			}
@@ -368,6 +417,16 @@ func (d *down) spoke() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.n > 0
+}
+
+// awaitFirst waits until the server has sent something, but not for long.
+func (d *down) awaitFirst() {
+	limit := time.NewTimer(helloTimeout)
+	defer limit.Stop()
+	select {
+	case <-d.began:
+	case <-limit.C:
+	}
 }
 
 // stop ends the direction before it has begun. It reports false if it has.
