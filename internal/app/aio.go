@@ -71,7 +71,8 @@ type Aio struct {
 	agents   agent.Files  // to write before anything starts
 	runner   *proc.Runner
 	guard    *auth.Guard
-	secured  bool // callers must authenticate
+	secured  bool  // callers must authenticate
+	users    []int // who may use the loopback without credentials; nil means all
 	trusted  []netip.Prefix
 	hooks    *hook.Service
 	browser  *browser.Service
@@ -384,6 +385,9 @@ func (a *Aio) newGuard() error {
 	a.secured = c.HasCredentials()
 	c.Insecure, c.Open = a.cfg.Insecure, !a.secured
 	if err := auth.CheckListen(a.cfg.Listen, c, a.cfg.Insecure); err != nil {
+		return err
+	}
+	if a.users, _, err = localUsers(a.cfg); err != nil {
 		return err
 	}
 	if auth.Private(a.cfg.Listen) {

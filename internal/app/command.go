@@ -118,7 +118,11 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 	// Handle signals before starting anything that they should end.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	egress, err := outlet.New(outlet.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Log: log})
+	users, all, err := localUsers(cfg)
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
+	}
+	egress, err := outlet.New(outlet.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Open: all, Users: users, Log: log})
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/config"
 )
 
 // guardLoopback protects the handler for programs inside where it is served over TCP. The
@@ -17,7 +18,7 @@ func (a *Aio) guardLoopback(next http.Handler) http.Handler {
 	if a.cfg.Loopback == "" {
 		return next
 	}
-	own, c := a.newSites(), auth.Config{Open: true, Log: a.log}
+	own, c := a.newSites(), auth.Config{Open: true, Users: a.users, Log: a.log}
 	own.signIn(&c)
 	own.guard = auth.New(c)
 	guarded := own.guard.Wrap(own.apply(next))
@@ -31,6 +32,16 @@ func (a *Aio) guardLoopback(next http.Handler) http.Handler {
 			guarded.ServeHTTP(w, r)
 		}
 	})
+}
+
+// localUsers returns the users, besides root and our own, that may connect to our loopback
+// addresses without credentials, or that all may: in a sandbox of a hub the loopback is its own.
+func localUsers(cfg config.Aio) (ids []int, all bool, err error) {
+	if cfg.Contained {
+		return nil, true, nil
+	}
+	ids, err = auth.LocalUsers(cfg.LocalUsers, config.Sudoer())
+	return ids, err == nil && ids == nil, err
 }
 
 // isLoopbackName reports whether a Host header names the loopback itself.

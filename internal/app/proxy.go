@@ -36,7 +36,7 @@ func useOutbound(port *outlet.Outlet, cfg config.Aio, environ []string) (config.
 // newOutbound makes the outbound proxy. It serves the connections of the port from attach on.
 func (a *Aio) newOutbound(deny func(int) bool) *outbound.Service {
 	c := outbound.Config{
-		State: a.cfg.State, Runner: a.runner, Deny: deny, Private: a.cfg.Contained, Log: a.log,
+		State: a.cfg.State, Runner: a.runner, Deny: deny, Log: a.log,
 		Upstream: a.cfg.ProxyServer, Exclude: a.cfg.ProxyExclude, Include: a.cfg.ProxyInclude, Map: a.cfg.ProxyMap,
 	}
 	if a.port != nil {

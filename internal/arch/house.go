@@ -61,7 +61,6 @@ certificate:
 inotify:
 isolate/internal/poll:
 metric:
-outlet:
 peer:
 proc:
 socks:
@@ -77,6 +76,7 @@ authority: atomicfile
 egress: authority sandbox socks
 isolate/cgroup: isolate/internal/poll
 markdown: workbook xmlscan
+outlet: peer
 health: metric op
 isolate: isolate/cgroup isolate/internal/poll sandbox
 isolate/hostroot: isolate
@@ -123,7 +123,7 @@ guest/envd: guest/internal/connect guest/internal/environ guest/internal/pty op 
 guest/info: op proc
 guest/mcphub: atomicfile op proc
 guest/observe: atomicfile op
-guest/outbound: atomicfile authority guest/internal/environ op outlet peer proc socks
+guest/outbound: atomicfile authority guest/internal/environ op outlet proc socks
 guest/page: atomicfile guest/internal/cdp guest/internal/cookie guest/internal/document guest/internal/film guest/internal/har guest/internal/keyboard guest/internal/locate guest/internal/pathname guest/internal/tab op proc spell
 guest/toolbox: op toolset
 guest/port: op
@@ -203,7 +203,7 @@ app/host: auth config surface/cli surface/mcp
 
 # programs
 app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench health metric op origin outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
-app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op proc provider/docker provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
+app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op peer proc provider/docker provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
 
 # mains
 /cmd/aio-markdown: markdown

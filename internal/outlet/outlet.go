@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/peer"
 )
 
 // Config of an outlet.
@@ -37,7 +39,12 @@ type Config struct {
 	MaxConns int // maximum concurrent connections; default 512, the hub's own limit
 	// Patience is how long a connection waits while the hub restarts; default 5 s.
 	Patience time.Duration
-	Log      *slog.Logger
+	// Open admits every user. It is for a sandbox, whose loopback is its own; on a machine,
+	// only root, the user that runs this program and Users may connect: others would reach
+	// what this user may reach, such as servers that admit nobody else.
+	Open  bool
+	Users []int
+	Log   *slog.Logger
 }
 
 const (
@@ -125,6 +132,9 @@ func (o *Outlet) Open() error {
 	}
 	if err != nil {
 		return fmt.Errorf("open egress: %w", err)
+	}
+	if !o.cfg.Open {
+		l = peer.Guard(l, o.cfg.Users, o.cfg.Log)
 	}
 	o.listener = l
 	o.work.Go(func() { o.accept(l) })

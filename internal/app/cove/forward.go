@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/peer"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
@@ -54,7 +56,12 @@ func (v *verbs) forwardPorts(ctx context.Context, g *client.Guest, address strin
 			l.Close()
 		})
 		fmt.Fprintf(v.std.Out, "forwarding %s to port %d\n", l.Addr(), remote)
-		wait.Go(func() { v.accept(ctx, g, l, remote) })
+		guarded := l
+		if at, ok := l.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
+			// Other users of this machine must not use our credentials.
+			guarded = peer.Guard(l, nil, slog.New(slog.NewTextHandler(v.std.Err, nil)))
+		}
+		wait.Go(func() { v.accept(ctx, g, guarded, remote) })
 	}
 	<-ctx.Done()
 	return nil

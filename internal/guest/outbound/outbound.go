@@ -31,7 +31,6 @@ type Config struct {
 	Hub     func(ctx context.Context) (net.Conn, error) // connects to the hub's proxy; nil if there is none
 	Deny    func(port int) bool                         // ports of this machine that belong to the sandbox itself
 	Environ func() []string                             // variables that point programs at the proxy
-	Private bool                                        // only programs of the sandbox can connect to the proxy
 
 	Upstream string
 	Exclude  []string

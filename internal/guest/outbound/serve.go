@@ -10,20 +10,19 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/outlet"
-	"github.com/cove-sandbox/cove/internal/peer"
 	"github.com/cove-sandbox/cove/internal/socks"
 )
 
-// ServeConn serves one client and returns when the connection has ended.
+// ServeConn serves one client and returns when the connection has ended. Its caller has checked
+// that the client may use the proxy: see outlet.Config.
 func (s *Service) ServeConn(c net.Conn) {
-	if s.life.Err() != nil || !s.mayUse(c) {
+	if s.life.Err() != nil {
 		c.Close()
 		return
 	}
@@ -44,17 +43,6 @@ func (s *Service) ServeConn(c net.Conn) {
 	if s.funnel.serve(client) {
 		<-client.done
 	}
-}
-
-// mayUse reports whether the proxy serves a client. Other users of the machine must not use
-// the sandbox's credentials for the upstream proxy.
-func (s *Service) mayUse(c net.Conn) bool {
-	u := s.rules.Load().upstream
-	if s.cfg.Private || u == nil || u.user == "" && u.command == "" {
-		return true
-	}
-	uid, err := peer.User(c)
-	return err != nil || uid == os.Getuid() || uid == 0
 }
 
 // client is the connection of a client.

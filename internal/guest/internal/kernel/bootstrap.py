@@ -20,6 +20,7 @@ import sys
 import termios
 import threading
 
+import ipykernel.connect
 import zmq
 
 shell = get_ipython()  # noqa: F821
@@ -131,6 +132,31 @@ def bound():
 
 
 outlet.schedule(bound)
+
+# The kernel listens on a TCP port for what forked processes print. Any user of the
+# machine can connect to it, so a socket in the kernel's private folder replaces it.
+forked = "ipc://" + os.path.join(os.path.dirname(ipykernel.connect.get_connection_file()), "forked")
+
+
+def move_pipe():
+    pipe = getattr(outlet, "_pipe_in", None)
+    pipe = getattr(pipe, "socket", pipe)
+    if pipe is not None:
+        port = pipe.getsockopt_string(zmq.LAST_ENDPOINT)
+        pipe.bind(forked)
+        pipe.unbind(port)
+
+
+def connect_pipe():
+    context = zmq.Context()  # a forked process cannot use the one that it has
+    pipe = context.socket(zmq.PUSH)
+    pipe.linger = 3000
+    pipe.connect(forked)
+    return context, pipe
+
+
+outlet.schedule(move_pipe)
+outlet._setup_pipe_out = connect_pipe
 
 # A signal wakes the event loop, so that an interrupt reaches a cell that awaits
 # something now and not when that has happened.

@@ -70,6 +70,9 @@ var cells = []struct{ name, code, want string }{
 	{"subprocess prints letters", "_ = os.system('for i in $(seq 400); do printf ä€; done')", "stdout " + strings.Repeat("ä€", 400)},
 	{"descriptor", "_ = os.write(1, b'raw\\n')", "stdout raw⏎"},
 	{"multiprocessing", "import multiprocessing as mp\nwith mp.get_context('fork').Pool(2) as p: r = p.map(abs, [-1, -2])\nr", "execute_result [1, 2]"},
+	{"output of a forked process", "import os, sys\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\n    os._exit(0)\n_ = os.waitpid(pid, 0)", "stdout child⏎"},
+	{"no port is open", "import os, socket\nown = {os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if os.path.islink(f'/proc/self/fd/{fd}')}\n" +
+		"lines = [l.split() for name in ('tcp', 'tcp6') for l in open(f'/proc/self/net/{name}')]\n[l[1] for l in lines if l[3] == '0A' and f'socket:[{l[9]}]' in own]", "execute_result []"},
 	{"shell", "!echo hi", "stdout hi⏎"},
 	{"shell to stderr", "!echo oops >&2", "stderr oops⏎"},
 	{"shell and input", "!cat; echo over", "stdout over⏎"},
