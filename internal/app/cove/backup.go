@@ -91,7 +91,8 @@ func (v *verbs) restore() *cobra.Command {
 				defer f.Close()
 				in, size = f, sizeOf(f)
 			}
-			done, err := local.Restore(ctx, local.RestoreConfig{Dir: cfg.State, Files: hub.StateFiles, Defaults: resources(cfg)}, v.progress(in, "read", size))
+			to := local.RestoreConfig{Dir: cfg.State, Files: hub.StateFiles, Defaults: resources(cfg), FirstID: uint32(cfg.FirstID)}
+			done, err := local.Restore(ctx, to, v.progress(in, "read", size))
 			if errors.Is(err, local.ErrNoBackup) {
 				return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 			}

@@ -88,6 +88,9 @@ type ImageConfig struct {
 	Proxy func(*http.Request) (*url.URL, error) `json:"-"`
 }
 
+// defaultFirstID is above what distributions assign to users.
+const defaultFirstID = 2_000_000_000
+
 // fill sets defaults.
 func (c *Config) fill() error {
 	if !filepath.IsAbs(c.Dir) || len(c.Init) == 0 {
@@ -107,7 +110,7 @@ func (c *Config) fill() error {
 	def((*int64)(&c.ReadyTimeout), int64(30*time.Second))
 	def((*int64)(&c.StopGrace), int64(10*time.Second))
 	if c.FirstID == 0 {
-		c.FirstID = 2_000_000_000 // above what distributions assign to users
+		c.FirstID = defaultFirstID
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))

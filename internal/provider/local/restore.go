@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -33,7 +33,8 @@ type RestoreConfig struct {
 	Files []string // as in BackupConfig
 	// Defaults are the limits of sandboxes that have none of their own.
 	Defaults sandbox.Resources
-	// ImageSize and NoImage are those of Config.
+	// FirstID, ImageSize and NoImage are those of Config.
+	FirstID   uint32
 	ImageSize int64
 	NoImage   bool
 }
@@ -213,8 +214,11 @@ func (s *restore) add(h *tar.Header) error {
 	if s.ended || !isSection(section) || rel == "" {
 		return fmt.Errorf("%w: unexpected entry %q", ErrNoBackup, name)
 	}
-	if top, _, _ := strings.Cut(rel, "/"); section == hubSection && !slices.ContainsFunc(s.cfg.Files, func(f string) bool { return f == top || strings.HasPrefix(f, top+"/") }) {
-		return fmt.Errorf("%w: unexpected file %q", ErrNoBackup, name)
+	if !filepath.IsLocal(rel) || path.Clean(rel) != rel {
+		return fmt.Errorf("%w: entry %.200q leaves its folder", ErrNoBackup, name)
+	}
+	if err := s.check(section, rel, h); err != nil {
+		return err
 	}
 	target := ""
 	if h.Typeflag == tar.TypeLink {
@@ -242,8 +246,8 @@ func (s *restore) section(name string) (*tree.Unpacker, error) {
 		dir, u.Plain = s.cfg.Dir, true
 	case disk.SnapshotsFolder:
 		u.Plain = true
-	case sandboxesSection:
-		dir = s.layers.Sandboxes()
+	case sandboxesSection: // what is in its folder is written by the hub, not by the sandbox
+		dir, u.Plain = s.layers.Sandboxes(), true
 	case layersSection:
 		dir, u.Make = s.layers.Path(""), s.makeSubvolume(1)
 	case volumesSection:
@@ -274,8 +278,9 @@ func (s *restore) settle() error {
 	if err != nil {
 		return err
 	}
+	parker := runner.NewParker(cmp.Or(s.cfg.FirstID, defaultFirstID))
 	for _, dir := range dirs {
-		err := runner.Park(dir, func(sb sandbox.Sandbox, d *disk.Disk) error {
+		err := parker.Park(dir, func(sb sandbox.Sandbox, d *disk.Disk) error {
 			if err := d.Move(s.out.State, s.cfg.Dir); err != nil {
 				return fmt.Errorf("%w: %w", ErrNoBackup, err)
 			}
@@ -300,15 +305,36 @@ func (s *restore) settle() error {
 		return err
 	}
 	for _, dir := range volumes {
-		info, err := disk.ReadVolume(filepath.Dir(dir), filepath.Base(dir))
-		if err == nil && info.Limit > 0 {
-			err = s.layers.SetLimitOf(dir, info.Owner, info.Limit)
+		if !tree.Exists(disk.VolumeRecord(dir)) {
+			return fmt.Errorf("%w: volume %s has no record", ErrNoBackup, filepath.Base(dir))
 		}
+	}
+	if err := s.settleVolumes(); err != nil {
+		return err
+	}
+	s.out.Snapshots, s.out.Volumes = len(snapshots), len(volumes)
+	return nil
+}
+
+// settleVolumes checks the records of volumes and sets their limits.
+func (s *restore) settleVolumes() error {
+	records, err := filepath.Glob(filepath.Join(s.layers.Volumes(), "*", ".*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range records {
+		info, err := disk.ReadVolume(file)
 		if err != nil {
+			return fmt.Errorf("%w: volume %s: %w", ErrNoBackup, filepath.Base(file), err)
+		}
+		dir := filepath.Join(filepath.Dir(file), info.Name)
+		if info.Limit <= 0 || !tree.Exists(dir) {
+			continue
+		}
+		if err := s.layers.SetLimitOf(dir, info.Owner, info.Limit); err != nil {
 			return fmt.Errorf("restore a volume: %w", err)
 		}
 	}
-	s.out.Snapshots, s.out.Volumes = len(snapshots), len(volumes)
 	return nil
 }
 
@@ -322,12 +348,15 @@ type spaceReader struct {
 const (
 	spaceEvery = 64 << 20
 	spaceKept  = 256 << 20
+	// filesKept is more than what spaceEvery bytes of headers can create, 512 each at least.
+	filesKept = 2 * spaceEvery / 512
 )
 
 func (s *spaceReader) Read(p []byte) (int, error) {
 	if s.left <= 0 {
 		var st unix.Statfs_t
-		if err := unix.Statfs(s.dir, &st); err == nil && int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery {
+		// A filesystem that does not count files says that it has none.
+		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery || st.Files > 0 && st.Ffree < filesKept) {
 			return 0, fmt.Errorf("%w: not enough space in %q; free some or set --state to a folder elsewhere", sandbox.ErrExhausted, s.dir)
 		}
 		s.left = spaceEvery

@@ -36,6 +36,9 @@ func MoveSnapshot(path, from, to string) error {
 	if err := record.Load(filepath.Dir(path), filepath.Base(path), &rec); err != nil {
 		return err
 	}
+	if err := isRecordOf(path, "", rec.Snapshot.Owner, rec.Snapshot.Name); err != nil {
+		return err
+	}
 	if err := rec.Move(from, to); err != nil {
 		return err
 	}
@@ -61,7 +64,9 @@ func (d *Disk) Move(from, to string) error {
 	}
 	for i, l := range d.Image.Layers {
 		rel, ok := strings.CutPrefix(l, from+"/")
-		if !ok || !filepath.IsLocal(rel) {
+		// Any other folder would show a sandbox what the hub keeps, such as its secrets.
+		if below, _ := strings.CutPrefix(rel, imageLayers); !ok || !filepath.IsLocal(rel) || filepath.Join(imageLayers, below) != rel ||
+			strings.Count(below, "/") != 1 {
 			return fmt.Errorf("the layer %q of its image is not in its state folder", l)
 		}
 		d.Image.Layers[i] = filepath.Join(to, rel)
@@ -69,7 +74,26 @@ func (d *Disk) Move(from, to string) error {
 	return nil
 }
 
-// ReadVolume returns the record of a volume.
-func ReadVolume(dir, name string) (info sandbox.VolumeInfo, err error) {
-	return info, record.Load(dir, recordMark+name+jsonExt, &info)
+// imageLayers is where the layers of images are, in the state folder.
+const imageLayers = "images/layers/"
+
+// VolumeRecord returns the file with the record of the volume in a folder.
+func VolumeRecord(dir string) string {
+	return filepath.Join(filepath.Dir(dir), recordMark+filepath.Base(dir)+jsonExt)
+}
+
+// ReadVolume returns the record of a volume in a file, which must be where that volume belongs.
+func ReadVolume(path string) (info sandbox.VolumeInfo, err error) {
+	if err := record.Load(filepath.Dir(path), filepath.Base(path), &info); err != nil {
+		return info, err
+	}
+	return info, isRecordOf(path, recordMark, info.Owner, info.Name)
+}
+
+// isRecordOf returns an error unless a record is in the file of what it names. Names become paths.
+func isRecordOf(path, mark, owner, name string) error {
+	if filepath.Base(path) != mark+name+jsonExt || filepath.Base(filepath.Dir(path)) != folderOf(owner) || sandbox.CheckName(name) != nil {
+		return fmt.Errorf("it is the record of %q of %q", name, owner)
+	}
+	return nil
 }

@@ -58,10 +58,19 @@ func (s *Store) OpenVolumes(limit int64) (*Volumes, error) {
 	return v, nil
 }
 
+// ownerBytes is the length of the name of an owner's folder, before it is written as hexadecimal digits.
+const ownerBytes = 8
+
 // folderOf names the folder of an owner, whose name may hold what a file name cannot.
 func folderOf(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:ownerBytes])
+}
+
+// IsOwnerFolder reports whether a name can be that of the folder of an owner.
+func IsOwnerFolder(name string) bool {
+	sum, err := hex.DecodeString(name)
+	return err == nil && len(sum) == ownerBytes
 }
 
 // find returns the folder of an owner's volume, or where a new one belongs.

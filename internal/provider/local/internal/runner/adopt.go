@@ -82,7 +82,9 @@ func (r *Runner) discard(ctx context.Context, b *box) error {
 }
 
 func (r *Runner) adopt(ctx context.Context, b *box) error {
-	r.ids.adopt(b.rec.Slot)
+	if err := r.ids.adopt(b.rec.Slot); err != nil {
+		return err
+	}
 	r.disks.Hold(b.rec.Disk)
 	sb := &b.rec.Sandbox
 	if r.disks.Lost(b.rec.Disk) {

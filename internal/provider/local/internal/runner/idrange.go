@@ -33,22 +33,33 @@ func (r *idRanges) take() (uint32, error) {
 	for r.used[n] {
 		n++
 	}
-	if n >= (math.MaxUint32-r.first)/disk.IDRange {
+	if n >= r.count() {
 		return 0, fmt.Errorf("%w: all ranges of user IDs are in use; delete sandboxes", sandbox.ErrExhausted)
 	}
 	r.used[n] = true
 	return n, nil
 }
 
-// adopt marks the range of a sandbox that exists already as used.
-func (r *idRanges) adopt(n uint32) {
+// adopt marks the range of a sandbox that exists already as used. It refuses a range of another sandbox, and one
+// beyond the last, whose IDs would be those of the host's users. Range 0 is shared where owners cannot be translated.
+func (r *idRanges) adopt(n uint32) error {
+	if n >= r.count() {
+		return fmt.Errorf("its range of user IDs %d is beyond the last, %d", n, r.count()-1)
+	}
 	if r.shared {
-		return
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if n != 0 && r.used[n] {
+		return fmt.Errorf("its range of user IDs %d is that of another sandbox", n)
+	}
 	r.used[n] = true
+	return nil
 }
+
+// count returns the number of ranges.
+func (r *idRanges) count() uint32 { return (math.MaxUint32 - r.first) / disk.IDRange }
 
 func (r *idRanges) free(n uint32) {
 	r.mu.Lock()

@@ -1,12 +1,15 @@
 package runner
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/record"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -27,12 +30,22 @@ func ReadRecord(dir string) (raw []byte, d disk.Disk, err error) {
 	return raw, rec.Disk, err
 }
 
+// Parker changes the records of the sandboxes of a backup.
+type Parker struct{ ids *idRanges }
+
+// NewParker returns a Parker for a hub whose sandboxes use the host's user IDs from first on.
+func NewParker(first uint32) *Parker { return &Parker{newIDRanges(first)} }
+
 // Park changes the record of a sandbox from a backup: what ran then is stopped now, and the
 // next request starts it. Change gets the rest of the record before it is saved.
-func Park(dir string, change func(sb sandbox.Sandbox, d *disk.Disk) error) error {
+func (p *Parker) Park(dir string, change func(sb sandbox.Sandbox, d *disk.Disk) error) error {
 	rec, err := load(dir)
 	if err != nil {
 		return err
+	}
+	// No create would have accepted an invalid spec.
+	if err := errors.Join(sandbox.CheckName(rec.Sandbox.Spec.Name), rec.Sandbox.Spec.Validate(), p.ids.adopt(rec.Slot)); err != nil {
+		return fmt.Errorf("%w: its record is invalid: %w", tree.ErrRefused, err)
 	}
 	sb := &rec.Sandbox
 	if rec.Init, rec.Save = (isolate.Record{}), ""; sb.State == sandbox.Running || sb.State == sandbox.Paused {

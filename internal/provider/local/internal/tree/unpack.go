@@ -32,6 +32,11 @@ type Unpacker struct {
 	size int64
 }
 
+// HasHoles reports whether an entry says that its file is larger than its data.
+func HasHoles(h *tar.Header) bool {
+	return h.PAXRecords[sizeKey] != "" || h.PAXRecords[offsetKey] != ""
+}
+
 // Add unpacks an entry. Name and target are those in the header, relative to the folder.
 func (u *Unpacker) Add(h *tar.Header, name, target string, r io.Reader) error {
 	if at, ok := h.PAXRecords[offsetKey]; ok {
