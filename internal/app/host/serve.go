@@ -96,7 +96,11 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 	over := newHandover(base)
 	defer over.cut()
 	server := newServer(base, over.wrap(outside), log)
-	server.ConnState = over.note
+	few := newCrowd(log)
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		over.note(c, state)
+		few.note(c, state)
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	own := serveInside(base, s.Inside(), inside, log)
