@@ -275,6 +275,11 @@ func (s *starter) spawnIn(g *cgroup.Group, attr *os.ProcAttr) (p *os.Process, en
 	}
 	s.thread = onThread(func() {
 		entered = g.Enter()
+		if s.cfg.IDs.Count > 0 {
+			if err = becomeUser(s.cfg.IDs.Base); err != nil {
+				return
+			}
+		}
 		if p, err = os.StartProcess(exePath, s.argv(), attr); err != nil && unified != nil {
 			// Many containers refuse clone3; init is then moved later.
 			attr.Sys.UseCgroupFD, unified = false, nil

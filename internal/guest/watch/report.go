@@ -109,7 +109,7 @@ func (w *watcher) resync(now time.Time) {
 		pending = pending[:len(pending)-1]
 		w.compare(f, now)
 		for _, child := range f.children {
-			w.tree.unverified = append(w.tree.unverified, child)
+			w.tree.addUnverified(child)
 			pending = append(pending, child)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -145,7 +146,7 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 			}
 			if child := t.watchChild(f, name); child != nil {
 				if child.reported = found == nil; !child.reported {
-					t.unverified = append(t.unverified, child)
+					t.addUnverified(child)
 				}
 				pending = append(pending, child)
 			}
@@ -155,6 +156,15 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 		}
 	}
 	return nil
+}
+
+// addUnverified remembers a folder to be verified. Those that are gone are forgotten before they are many.
+func (t *tree) addUnverified(f *folder) {
+	const few = 1000
+	if len(t.unverified) > few+2*len(t.byWD) {
+		t.unverified = slices.DeleteFunc(t.unverified, func(f *folder) bool { return f.children == nil })
+	}
+	t.unverified = append(t.unverified, f)
 }
 
 // watchChild watches a folder below another; nil if it cannot.

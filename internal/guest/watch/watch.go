@@ -35,6 +35,7 @@ type Config struct {
 	MaxWatchers int           // concurrent watchers
 	MaxWaits    int           // concurrent waits
 	MaxEvents   int           // events kept by a watcher
+	MaxPending  int           // changed paths that a watcher has yet to report
 	MaxNames    int           // names known to a watcher; beyond, a replaced file looks new
 	Idle        time.Duration // after which an unused watcher may be evicted
 }
@@ -60,6 +61,7 @@ func New(c Config) *Service {
 	c.MaxWatchers = cmp.Or(c.MaxWatchers, 64)
 	c.MaxWaits = cmp.Or(c.MaxWaits, 64)
 	c.MaxEvents = cmp.Or(c.MaxEvents, 10_000)
+	c.MaxPending = cmp.Or(c.MaxPending, 10_000)
 	c.MaxNames = cmp.Or(c.MaxNames, 200_000)
 	c.Idle = cmp.Or(c.Idle, time.Hour)
 	s := &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, watchers: map[string]*watcher{}}
@@ -150,7 +152,7 @@ func (s *Service) create(ctx context.Context, in CreateIn) (Info, error) {
 	}
 	w := &watcher{
 		id: strings.ToLower(rand.Text()[:12]), path: path, in: in, created: time.Now(),
-		log: newLog(s.cfg.MaxEvents), done: make(chan struct{}), debounce: time.Duration(in.Debounce) * time.Millisecond,
+		log: newLog(s.cfg.MaxEvents), maxPending: s.cfg.MaxPending, done: make(chan struct{}), debounce: time.Duration(in.Debounce) * time.Millisecond,
 	}
 	w.tree, err = newTree(ctx, path, in.Recursive, rules, s.cfg.MaxNames)
 	if err != nil {

@@ -417,7 +417,7 @@ func TestKernelOverflow(t *testing.T) {
 	tree, err := newTree(t.Context(), dir, true, rules{}, 100)
 	must(t, err)
 	defer tree.in.Close()
-	w := &watcher{path: dir, tree: tree, log: newLog(100), pending: map[string]*change{}, moves: map[uint32]*move{}}
+	w := &watcher{path: dir, tree: tree, log: newLog(100), maxPending: 100, pending: map[string]*change{}, moves: map[uint32]*move{}}
 	must(t, os.RemoveAll(dir+"/old"))
 	must(t, os.Remove(dir+"/goes"))
 	must(t, os.MkdirAll(dir+"/new/er", 0o755))

@@ -28,8 +28,10 @@ type watcher struct {
 	log      *log
 	tree     *tree
 
-	pending map[string]*change // by path below the root
-	moves   map[uint32]*move   // renames whose second half is due
+	pending    map[string]*change // by path below the root
+	moves      map[uint32]*move   // renames whose second half is due
+	maxPending int                // of both
+	flooded    bool               // more happened at once; everything is compared when it is quiet
 
 	mu        sync.Mutex
 	used      time.Time
@@ -146,18 +148,27 @@ func (w *watcher) run(l *slog.Logger) {
 			}
 			return
 		}
-		now := time.Now()
-		for _, e := range events {
-			w.handle(e, now)
-		}
-		// If nothing is left to read, the other half of a rename will not come.
-		if len(events) == 0 {
-			w.expireMoves(now)
-		}
-		w.reportQuiet(now)
-		w.verify(now)
+		w.step(events, time.Now())
 		w.count()
 	}
+}
+
+// step handles what was read, and reports what has become quiet.
+func (w *watcher) step(events []inotify.Event, now time.Time) {
+	for _, e := range events {
+		w.handle(e, now)
+	}
+	// If nothing is left to read, the other half of a rename will not come. A program that never lets us read
+	// everything must not fill our memory.
+	if len(events) == 0 || len(w.moves) > w.maxPending {
+		w.expireMoves(now)
+	}
+	w.reportQuiet(now)
+	if w.flooded && len(w.pending)+len(w.moves) == 0 {
+		w.flooded = false
+		w.resync(now)
+	}
+	w.verify(now)
 }
 
 // count publishes the size of the tree.
@@ -264,9 +275,17 @@ func (w *watcher) dropFolder(f *folder, now time.Time) {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// markChanged records that something happened to a path.
+// markChanged records that something happened to a path. Of more changes at once than the log keeps, the rest is found
+// later, by comparison.
 func (w *watcher) markChanged(rel string, dir, content bool, now time.Time) *change {
 	c := w.pending[rel]
+	if c == nil && len(w.pending) >= w.maxPending {
+		if !w.flooded {
+			w.flooded = true
+			w.overflow(fmt.Sprintf("more than %d paths changed at once", w.maxPending), now)
+		}
+		return &change{}
+	}
 	if c == nil {
 		c = &change{rel: rel, first: now}
 		w.pending[rel] = c
@@ -283,7 +302,7 @@ func (w *watcher) watchNew(f *folder, name string, dir bool, now time.Time) {
 	was := w.tree.unwatched
 	child := w.tree.watchChild(f, name)
 	if child != nil {
-		w.tree.unverified = append(w.tree.unverified, child)
+		w.tree.addUnverified(child)
 		// Only a failure of the root is an error, and this is not the root.
 		_ = w.tree.scan(context.Background(), child, func(rel string, dir bool) { w.markChanged(rel, dir, true, now).created = true })
 	}
