@@ -41,6 +41,8 @@ type Sandboxes interface {
 // Calls counts the calls of each owner that are under way.
 type Calls interface {
 	Call(owner string) (done func(), err error)
+	// Guest is Call for the holder of a link, who must not keep the owner out.
+	Guest(owner string) (done func(), err error)
 }
 
 // Config of a Gate.
@@ -201,6 +203,9 @@ func (g *Gate) Admit(r *http.Request, o op.Op) (done func(), err error) {
 	}
 	if tools, limited := g.LimitedTools(op.CallOf(ctx)); limited && o.Name != g.Tools {
 		return nil, op.Errorf(op.Denied, "this key is limited to the MCP tools %s; call them at /mcp, or sign in with another key", strings.Join(tools, ", "))
+	}
+	if op.CallOf(ctx).Share != nil {
+		return g.Calls.Guest(caller.Owner(ctx))
 	}
 	return g.Calls.Call(caller.Owner(ctx))
 }

@@ -114,6 +114,14 @@ func (l *Ledger) Call(owner string) (done func(), err error) {
 	return done, nil
 }
 
+// Guest counts a call in that is not the owner's own; done counts it out.
+func (l *Ledger) Guest(owner string) (done func(), err error) {
+	if done, err = l.Keeper.Guest(owner); err != nil {
+		return nil, l.refuse(err)
+	}
+	return done, nil
+}
+
 // Buffer counts the memory that a request of the caller takes.
 func (l *Ledger) Buffer(ctx context.Context) *Buffer {
 	return &Buffer{l, l.Keeper.Buffer(caller.Owner(ctx))}

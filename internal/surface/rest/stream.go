@@ -158,6 +158,9 @@ type socket struct{ c *websocket.Conn }
 
 func (s socket) Read(ctx context.Context) ([]byte, bool, error) {
 	kind, data, err := s.c.Read(ctx)
+	if errors.Is(err, websocket.ErrMessageTooBig) {
+		s.c.CloseNow() // a regular close would first read the rest of the message, which may have no end
+	}
 	return data, kind == websocket.MessageText, err
 }
 

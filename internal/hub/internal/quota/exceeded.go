@@ -16,6 +16,7 @@ const (
 	Disk      What = "disk"
 	Rate      What = "create rate"
 	Calls     What = "concurrent calls"
+	Guests    What = "concurrent calls of guests"
 	Waiting   What = "waiting creates"
 	// RequestMemory is the memory of the hub that requests hold.
 	RequestMemory What = "request memory"
@@ -44,6 +45,8 @@ func (e *Exceeded) Error() string {
 		return fmt.Sprintf("create rate exceeded: at most %g sandboxes may be created per minute; retry in %v", e.PerMinute, e.RetryAfter)
 	case Calls:
 		return fmt.Sprintf("concurrent calls exceeded: %d of %d are under way; retry when one has ended", e.Used, e.Limit)
+	case Guests:
+		return fmt.Sprintf("concurrent calls by links exceeded: %d of %d are under way; retry when one has ended", e.Used, e.Limit)
 	case Waiting:
 		return fmt.Sprintf("waiting creates exceeded: %d of %d are waiting already; retry when some have finished", e.Used, e.Limit)
 	case RequestMemory:

@@ -96,7 +96,9 @@ type account struct {
 	holds int
 	items int
 	calls int
-	rate  bucket
+	// guests are those of calls that are not the tenant's own.
+	guests int
+	rate   bucket
 
 	buffered int64
 }
@@ -231,6 +233,41 @@ func (k *Keeper) Call(tenant string) (done func(), err error) {
 	limit := k.cfg.Limits(tenant).Calls
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.call(tenant, limit)
+}
+
+// maxGuests is how many calls the guests of a tenant without a limit may have at the same time.
+const maxGuests = 10_000
+
+// Guest is Call for somebody who has a link to a sandbox of the tenant, or visits a port that is open to everybody. A
+// tenth of the tenant's calls is kept for its own, so that no guest keeps it from its sandboxes.
+func (k *Keeper) Guest(tenant string) (done func(), err error) {
+	limit := k.cfg.Limits(tenant).Calls
+	most := maxGuests
+	if limit != 0 {
+		most = limit - max(1, limit/10)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.account(tenant)
+	if t.guests >= most {
+		return nil, &Exceeded{Tenant: tenant, What: Guests, Limit: int64(max(0, most)), Used: int64(t.guests), Asked: 1, RetryAfter: retryCall}
+	}
+	leave, err := k.call(tenant, limit)
+	if err != nil {
+		return nil, err
+	}
+	t.guests++
+	return sync.OnceFunc(func() {
+		leave()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		t.guests--
+	}), nil
+}
+
+// call counts a call in. The keeper is locked.
+func (k *Keeper) call(tenant string, limit int) (done func(), err error) {
 	t := k.account(tenant)
 	if limit != 0 && t.calls >= limit {
 		return nil, &Exceeded{Tenant: tenant, What: Calls, Limit: int64(max(0, limit)), Used: int64(t.calls), Asked: 1, RetryAfter: retryCall}

@@ -366,3 +366,32 @@ func TestTenantsAreForgotten(t *testing.T) {
 	}
 	empty(t, k)
 }
+
+// Guests leave a tenth of a tenant's calls to the tenant, and one call at least.
+func TestGuestsLeaveCalls(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ limit, want int }{{40, 36}, {2, 1}, {1, 0}, {-1, 0}, {0, maxGuests}} {
+		k := New(Config{Limits: func(string) Limits { return Limits{Calls: c.limit} }})
+		var leave []func()
+		for {
+			done, err := k.Guest("ann")
+			if err != nil {
+				break
+			}
+			leave = append(leave, done)
+		}
+		if len(leave) != c.want {
+			t.Errorf("limit %d: got %d guests, want %d", c.limit, len(leave), c.want)
+		}
+		if _, err := k.Call("ann"); (err == nil) != (c.limit >= 0) {
+			t.Errorf("limit %d: got error %v for the tenant itself, want %v", c.limit, err, c.limit < 0)
+		}
+		for _, done := range leave {
+			done()
+			done() // may be called again
+		}
+		if _, err := k.Guest("ann"); (err == nil) != (c.want > 0) {
+			t.Errorf("limit %d: got error %v after all guests have left", c.limit, err)
+		}
+	}
+}
