@@ -173,7 +173,10 @@ func (o observer) Gone(id string) {
 
 func (o observer) Acted(what string, sb sandbox.Sandbox) { o.hub.trail.Acted(what, sb) }
 
-func (o observer) Swept(ctx context.Context) { o.hub.account.Recount(ctx, o.hub.fleet.Knows) }
+func (o observer) Swept(ctx context.Context) {
+	o.hub.account.Recount(ctx, o.hub.fleet.Knows)
+	o.hub.disk.Count()
+}
 
 // warmPools is which environments keep how many sandboxes ready.
 func (h *Hub) warmPools() map[string]pool.Want {
@@ -291,7 +294,8 @@ func (h *Hub) Begin(ctx context.Context) {
 	}
 	h.tasks.Go(func(ctx context.Context) {
 		h.account.KeepCounting(ctx)
-		h.disk.Count(ctx) // nobody waits for it: large volumes take long to measure
+		h.records.Count(func(owner string, size int64) { h.account.CountDisk(account.Disk{Kind: "record", Owner: owner}, size) })
+		h.disk.Count()
 	})
 	if h.marks != "" {
 		h.tasks.Go(func(ctx context.Context) { h.keepMarks(ctx, h.cfg.Log) })

@@ -61,13 +61,19 @@ func (s *shelf) DeleteImage(_ context.Context, ref string) error {
 // importImage uploads an archive of that size.
 func (r *rig) importImage(name string, size int, headers ...string) reply {
 	r.t.Helper()
+	return r.importArchive(name, make([]byte, size), headers...)
+}
+
+// importArchive uploads an archive.
+func (r *rig) importArchive(name string, content []byte, headers ...string) reply {
+	r.t.Helper()
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
 	part, err := w.CreateFormFile("file", "a.tar")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	part.Write(make([]byte, size))
+	part.Write(content)
 	w.Close()
 	req, err := http.NewRequest("POST", r.server.URL+"/api/v1/image/"+name, &body)
 	if err != nil {

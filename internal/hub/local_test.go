@@ -20,20 +20,10 @@ import (
 func TestOnThisMachine(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.Need(t, "go")
-	dir := t.TempDir()
-	hub, payload := filepath.Join(dir, "hub"), filepath.Join(dir, "payload")
-	testenv.Build(t, map[string]string{hub: "../provider/local/testdata/hub", payload: "../provider/providertest/testdata/serve"})
-	cfg := local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/payload"},
-		Binds: []local.Bind{{Source: payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second}
-	r := &machine{rig: &rig{t: t}, cfg: cfg}
+	r := newMachine(t)
+	cfg := r.cfg
 	r.start()
-	defer func() {
-		list, _ := r.p.List(context.Background(), sandbox.Filter{})
-		for _, sb := range list {
-			r.p.Delete(context.Background(), sb.ID)
-		}
-		r.stop()
-	}()
+	defer r.clean()
 
 	o := r.create(`{"name":"a","env":{"COLOUR":"blue"},"idle_policy":"pause"}`)
 	if got := r.do("GET", "/sandbox/a/env/COLOUR", ""); got.Body != "blue" || len(o.Stages) < 3 {
@@ -80,8 +70,28 @@ func TestOnThisMachine(t *testing.T) {
 // machine is a rig on the local provider.
 type machine struct {
 	*rig
-	cfg local.Config
-	p   *local.Provider
+	cfg    local.Config
+	stores func() stores // nil: none
+	p      *local.Provider
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	hub, payload := filepath.Join(dir, "hub"), filepath.Join(dir, "payload")
+	testenv.Build(t, map[string]string{hub: "../provider/local/testdata/hub", payload: "../provider/providertest/testdata/serve"})
+	cfg := local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/payload"},
+		Binds: []local.Bind{{Source: payload, Target: "/run/payload"}}, StopGrace: 2 * time.Second}
+	return &machine{rig: &rig{t: t}, cfg: cfg}
+}
+
+// clean deletes everything and stops.
+func (m *machine) clean() {
+	list, _ := m.p.List(context.Background(), sandbox.Filter{})
+	for _, sb := range list {
+		m.p.Delete(context.Background(), sb.ID)
+	}
+	m.stop()
 }
 
 func (m *machine) start() {
@@ -90,9 +100,19 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.p, m.hub = p, build(Config{Provider: p}, stores{})
+	c := rest.Config{Dialect: rest.Hub, Caller: func(_ context.Context, c *op.Call) { c.Role = "admin" }}
+	var own stores
+	if m.stores != nil { // then callers say who they are
+		own = m.stores()
+		c.Caller, c.Guard = nil, asSubject
+	}
+	m.p, m.hub = p, build(Config{Provider: p}, own)
 	m.hub.Begin(context.Background())
-	m.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(m.hub.Ops()), Dialect: rest.Hub, Front: m.hub.Front, Caller: func(_ context.Context, c *op.Call) { c.Role = "admin" }}))
+	c.Table, c.Front = op.NewTable(m.hub.Ops()), m.hub.Front
+	if c.Caller == nil {
+		c.Caller = m.hub.Caller
+	}
+	m.server = httptest.NewServer(rest.New(c))
 	// Until it has been taken up there is no box to ask for.
 	list, _ := p.List(m.t.Context(), sandbox.Filter{})
 	poll(m.t, "all are taken up", func() bool {

@@ -327,14 +327,16 @@ func (r *rig) open(s setup) {
 		r.guard = auth.New(*s.auth)
 		c.Guard = r.guard.Wrap
 	} else {
-		// Whoever says so is somebody.
-		c.Guard = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))
-			})
-		}
+		c.Guard = asSubject
 	}
 	r.server = httptest.NewServer(rest.New(c))
+}
+
+// asSubject lets callers say who they are.
+func asSubject(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		next.ServeHTTP(w, q.WithContext(auth.NewContext(q.Context(), auth.Identity{Subject: q.Header.Get("X-Test-Subject")})))
+	})
 }
 
 // close ends the hub as a graceful stop does.

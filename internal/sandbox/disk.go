@@ -138,7 +138,8 @@ type Exporter interface {
 // reference, like images of a registry.
 type Importer interface {
 	// ImportImage stores the image in the tar archive at path, as Export and
-	// docker save write it, under ref. It replaces an image of that reference.
+	// docker save write it, under ref. It replaces an image of that reference. The
+	// Budget of ctx is asked before bytes are stored; an import that fails keeps none.
 	ImportImage(ctx context.Context, path, ref string) error
 
 	// Images lists the stored images whose full reference starts with prefix,
@@ -155,6 +156,14 @@ type ImageInfo struct {
 	Ref     string // in full, with registry and tag
 	Size    int64  // of its files, in bytes
 	Created time.Time
+}
+
+// ImageCounter counts what images take for an owner.
+type ImageCounter interface {
+	// ImageUse is the number of bytes of the images that the owner's sandboxes and
+	// snapshots are based on and of those whose full reference starts with prefix.
+	// What they share counts once.
+	ImageUse(ctx context.Context, owner, prefix string) (int64, error)
 }
 
 // VolumeUsers lists the IDs of the sandboxes that have a volume in their spec.

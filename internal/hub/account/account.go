@@ -30,7 +30,8 @@ type Config struct {
 	Keeper   *quota.Keeper
 	// Limits are a tenant's limits; nil: there are none.
 	Limits func(tenant string) quota.Limits
-	// Images is what the images that an owner imported take, in bytes; nil: there are none.
+	// Images is what the images of an owner take, in bytes: those it imported, and those that its
+	// sandboxes and snapshots are based on. nil: there are none.
 	Images func(ctx context.Context, owner string) (int64, error)
 	// Traffic is what the sandboxes of an owner exchanged with the outside.
 	Traffic func(owner string) Traffic
@@ -45,7 +46,7 @@ type Ledger struct {
 
 	counting sync.Mutex // held while the sandboxes of an earlier hub are counted
 	counted  bool
-	imported sync.Map // owners whose images are counted
+	images   images
 }
 
 // New returns a ledger. It counts nothing yet.
@@ -66,17 +67,28 @@ func amount(s sandbox.Spec) quota.Amount {
 // create them. It must be released.
 type Reservation struct {
 	holds []*quota.Hold
+	specs []sandbox.Spec
+	room  *Room
 	turn  func()
 }
 
+// Bound returns a context in which a create may store no more than the owner has room for.
+func (r *Reservation) Bound(ctx context.Context) context.Context {
+	return sandbox.WithBudget(ctx, r.room.Budget)
+}
+
 // Commit gives the room kept for sandbox i to the sandbox with this ID.
-func (r *Reservation) Commit(i int, id string) { r.holds[i].Commit(id) }
+func (r *Reservation) Commit(ctx context.Context, i int, id string) {
+	r.holds[i].Commit(id)
+	r.room.ledger.countImageOf(ctx, id, r.specs[i])
+}
 
 // Release ends the turn and gives back the room that was not committed.
 func (r *Reservation) Release() {
 	if r.turn != nil {
 		r.turn()
 	}
+	r.room.Release()
 	for _, h := range r.holds {
 		h.Release()
 	}
@@ -88,7 +100,7 @@ func (l *Ledger) Reserve(ctx context.Context, owner string, specs ...sandbox.Spe
 		return nil, err
 	}
 	l.countOnce(ctx, owner)
-	r := &Reservation{}
+	r := &Reservation{specs: specs, room: &Room{ledger: l, owner: owner}}
 	for _, s := range specs {
 		hold, err := l.Keeper.Reserve(owner, amount(s))
 		if err != nil {
@@ -154,7 +166,10 @@ func (l *Ledger) refuse(err error) error {
 }
 
 // Free gives back what a sandbox that is gone held.
-func (l *Ledger) Free(id string) { l.Keeper.Free(id) }
+func (l *Ledger) Free(id string) {
+	l.Keeper.Free(id)
+	l.images.drop(id)
+}
 
 // Count returns when the sandboxes that existed before this hub are counted: the
 // room they take must not be given away.
@@ -174,7 +189,7 @@ func (l *Ledger) Count(ctx context.Context) error {
 	// What went away meanwhile may have been freed before it was counted.
 	for _, sb := range list {
 		if _, err := l.Provider.Get(ctx, sb.ID); errors.Is(err, sandbox.ErrNotFound) {
-			l.Keeper.Free(sb.ID)
+			l.Free(sb.ID)
 		}
 	}
 	l.counted = true
@@ -215,7 +230,7 @@ func (l *Ledger) Recount(ctx context.Context, known func(id string) bool) {
 		}
 		l.adopt(sb)
 		if !known(sb.ID) { // it went away meanwhile, or will be seen again
-			l.Keeper.Free(sb.ID)
+			l.Free(sb.ID)
 		}
 	}
 }
@@ -224,9 +239,11 @@ func (l *Ledger) adopt(sb sandbox.Sandbox) {
 	if err := l.Keeper.Adopt(sb.Spec.Owner, sb.ID, amount(sb.Spec)); err != nil {
 		l.Log.Error("cannot count a sandbox", "sandbox", sb.ID, "error", err)
 	}
+	l.images.add(sb.ID, sb.Spec)
 }
 
-// Disk is a snapshot or volume, which counts beside sandboxes.
+// Disk is what counts beside sandboxes: a snapshot, a volume, or all images or activity records
+// of an owner.
 type Disk struct{ Kind, Owner, Name string }
 
 // id differs from every sandbox's ID, which has no slash.
@@ -240,48 +257,8 @@ func (l *Ledger) CountDisk(d Disk, size int64) {
 	}
 }
 
-// ReserveDisk keeps room for what is being stored, until it is released.
-func (l *Ledger) ReserveDisk(ctx context.Context, owner string, size int64) (release func(), err error) {
-	l.countOnce(ctx, owner)
-	hold, err := l.Keeper.Reserve(owner, quota.Amount{Disk: size})
-	if err != nil {
-		return nil, l.refuse(err)
-	}
-	return hold.Release, nil
-}
-
-// images is what all imported images of an owner count as.
-func images(owner string) Disk { return Disk{Kind: "image", Owner: owner} }
-
-// CountImages counts the images that an owner imported. If they have grown and there is no
-// room for that, it fails and changes nothing.
-func (l *Ledger) CountImages(owner string, size int64) error {
-	if more := size - l.Keeper.Counted(images(owner).id()).Disk; more > 0 {
-		hold, err := l.Keeper.Reserve(owner, quota.Amount{Disk: more})
-		if err != nil {
-			return l.refuse(err)
-		}
-		defer hold.Release()
-	}
-	l.imported.Store(owner, true)
-	l.CountDisk(images(owner), size)
-	return nil
-}
-
-// countOnce counts the images that an owner imported before this hub was started. Their
-// references tell nobody's name, so they are counted when the owner comes.
-func (l *Ledger) countOnce(ctx context.Context, owner string) {
-	if _, done := l.imported.Load(owner); done || l.Images == nil {
-		return
-	}
-	size, err := l.Images(ctx, owner)
-	if err != nil && !errors.Is(err, sandbox.ErrUnsupported) { // a provider that imports none has none to count
-		l.Log.Warn("cannot count imported images", "owner", owner, "error", err)
-		return
-	}
-	l.imported.Store(owner, true)
-	l.CountDisk(images(owner), size)
-}
-
 // FreeDisk gives back what a deleted disk held.
-func (l *Ledger) FreeDisk(d Disk) { l.Keeper.Free(d.id()) }
+func (l *Ledger) FreeDisk(d Disk) {
+	l.Keeper.Free(d.id())
+	l.images.forget(d.Owner) // a snapshot may have been the last use of an image
+}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cove-sandbox/cove/internal/hub/account"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
@@ -36,8 +37,8 @@ type Sandboxes interface {
 type Quota interface {
 	CountDisk(d account.Disk, size int64)
 	FreeDisk(d account.Disk)
-	ReserveDisk(ctx context.Context, owner string, size int64) (release func(), err error)
-	CountImages(owner string, size int64) error
+	OpenRoom(ctx context.Context, owner string) *account.Room
+	CountImages(ctx context.Context, owner string, room *account.Room) error
 }
 
 // Config of a Service.
@@ -57,7 +58,8 @@ type Service struct {
 	snapshots kind[sandbox.Snapshotter, sandbox.Snapshot]
 	volumes   kind[sandbox.Volumer, sandbox.VolumeInfo]
 	exports   exports
-	counting  sync.Mutex // held while images are added up
+	removed   removed
+	busy      atomic.Bool // disks are being counted
 }
 
 // New returns the service.
@@ -78,11 +80,61 @@ func New(cfg Config) *Service {
 
 const one = "/api/v1/sandbox/{name}"
 
-// Count counts all disks. Their sizes are measured only now and then: what is in
-// them changes all the time.
-func (s *Service) Count(ctx context.Context) {
-	s.snapshots.count(ctx)
-	s.volumes.count(ctx)
+// Count counts all disks, in the background: large volumes take long to measure. Their sizes
+// are measured only now and then: what is in them changes all the time.
+func (s *Service) Count() {
+	if !s.busy.CompareAndSwap(false, true) {
+		return
+	}
+	if !s.Tasks.Go(func(ctx context.Context) {
+		defer s.busy.Store(false)
+		s.snapshots.count(ctx)
+		s.volumes.count(ctx)
+	}) {
+		s.busy.Store(false)
+	}
+}
+
+// removed remembers the disks that are deleted while others are counted: they must not be
+// counted after their end.
+type removed struct {
+	mu     sync.Mutex
+	counts int
+	disks  map[account.Disk]bool
+}
+
+// begin starts a count; keep calls count unless the disk is deleted meanwhile.
+func (r *removed) begin() (keep func(d account.Disk, count func()), end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts++
+	keep = func(d account.Disk, count func()) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.disks[d] {
+			count()
+		}
+	}
+	return keep, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.counts--; r.counts == 0 {
+			r.disks = nil
+		}
+	}
+}
+
+// free gives back what a deleted disk held.
+func (r *removed) free(d account.Disk, free func(account.Disk)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts > 0 {
+		if r.disks == nil {
+			r.disks = map[account.Disk]bool{}
+		}
+		r.disks[d] = true
+	}
+	free(d)
 }
 
 // kind is what snapshots and volumes have in common: P is the provider's ability,
@@ -109,10 +161,27 @@ func ability[P any](p sandbox.Provider, able func(sandbox.Abilities) bool, does 
 	return has, nil
 }
 
-// add counts a disk that was created or seen.
+// add counts a disk that was created.
 func (k kind[P, D]) add(d D) {
+	disk, size := k.disk(d)
+	k.service.Quota.CountDisk(disk, size)
+}
+
+func (k kind[P, D]) disk(d D) (account.Disk, int64) {
 	owner, name, size := k.describe(d)
-	k.service.Quota.CountDisk(account.Disk{Kind: k.noun, Owner: owner, Name: name}, size)
+	return account.Disk{Kind: k.noun, Owner: owner, Name: name}, size
+}
+
+// listed lists the disks of an owner, or of everybody if that is empty, and counts them.
+func (k kind[P, D]) listed(ctx context.Context, p P, owner string) ([]D, error) {
+	keep, end := k.service.removed.begin()
+	defer end()
+	list, err := k.list(p, ctx, owner)
+	for _, d := range list {
+		disk, size := k.disk(d)
+		keep(disk, func() { k.service.Quota.CountDisk(disk, size) })
+	}
+	return list, err
 }
 
 // count counts the disks of everybody.
@@ -121,12 +190,8 @@ func (k kind[P, D]) count(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	list, err := k.list(p, ctx, "")
-	if err != nil {
+	if _, err := k.listed(ctx, p, ""); err != nil && ctx.Err() == nil {
 		k.service.Log.Warn("cannot count disks", "kind", k.noun, "error", err)
-	}
-	for _, d := range list {
-		k.add(d)
 	}
 }
 
@@ -140,7 +205,7 @@ func (k kind[P, D]) selected(ctx context.Context, user string) ([]D, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := k.list(p, ctx, who.Filter())
+	list, err := k.listed(ctx, p, who.Filter())
 	if err != nil {
 		return nil, fault.FromProvider("", err)
 	}
@@ -164,7 +229,7 @@ func (k kind[P, D]) remove(ctx context.Context, user, name string) error {
 	if err := k.delete(p, ctx, who.Owner, name); err != nil {
 		return opError(k.noun, name, "", err)
 	}
-	k.service.Quota.FreeDisk(account.Disk{Kind: k.noun, Owner: who.Owner, Name: name})
+	k.service.removed.free(account.Disk{Kind: k.noun, Owner: who.Owner, Name: name}, k.service.Quota.FreeDisk)
 	return nil
 }
 

@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hub/account"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
@@ -65,34 +67,25 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 	if err != nil {
 		return ImageOut{}, err
 	}
-	room := &room{reserve: func(size int64) (func(), error) { return s.Quota.ReserveDisk(ctx, owner, size) }}
-	defer room.release()
-	f, err := os.CreateTemp(s.Scratch, "import-*.tar")
+	room := s.Quota.OpenRoom(ctx, owner)
+	defer room.Release()
+	path, err := s.receive(in.File, room)
 	if err != nil {
 		return ImageOut{}, err
 	}
-	defer os.Remove(f.Name())
-	n, err := io.Copy(f, io.TeeReader(io.LimitReader(in.File, maxImage+1), room))
-	if closed := f.Close(); err == nil {
-		err = closed
+	defer os.Remove(path)
+	// Room for the archive serves what is in it: the archive is deleted in a moment.
+	room.Reuse()
+	if err := p.ImportImage(sandbox.WithBudget(ctx, room.Budget), path, ref); err != nil {
+		return ImageOut{}, importError(err)
 	}
-	if refused, ok := op.AsError(err); ok {
-		return ImageOut{}, refused
-	}
-	switch {
-	case err != nil:
-		return ImageOut{}, op.Errorf(op.Invalid, "cannot store the archive: %w", err)
-	case n > maxImage:
-		return ImageOut{}, op.Errorf(op.TooLarge, "the archive is larger than %d bytes", int64(maxImage))
-	}
-	if err := p.ImportImage(ctx, f.Name(), ref); err != nil {
-		return ImageOut{}, op.Errorf(op.Invalid, "cannot import an image from the archive: %w", err)
-	}
-	room.release()
-	list, err := s.chargeImages(ctx, p, owner)
-	if err != nil {
-		// It was smaller as an archive.
+	if err := s.Quota.CountImages(ctx, owner, room); err != nil {
+		// The provider does not know budgets, and the archive was smaller.
 		return ImageOut{}, errors.Join(err, p.DeleteImage(context.WithoutCancel(ctx), ref))
+	}
+	list, err := p.Images(ctx, imageref.Prefix(owner))
+	if err != nil {
+		return ImageOut{}, fault.FromProvider("", err)
 	}
 	for _, i := range list {
 		if out := imageOut(i); out.Name == imageref.Imported+in.Image {
@@ -102,63 +95,65 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 	return ImageOut{}, fmt.Errorf("image %s is missing after its import", ref)
 }
 
-// chargeImages counts all images of an owner against the disk limit.
-func (s *Service) chargeImages(ctx context.Context, p sandbox.Importer, owner string) ([]sandbox.ImageInfo, error) {
-	s.counting.Lock()
-	defer s.counting.Unlock()
-	list, size, err := imagesOf(ctx, p, owner)
+// receive writes an uploaded archive to a file, which the caller removes.
+func (s *Service) receive(in io.Reader, room *account.Room) (path string, err error) {
+	f, err := os.CreateTemp(s.Scratch, "import-*.tar")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return list, s.Quota.CountImages(owner, size)
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	n, err := io.Copy(f, io.TeeReader(io.LimitReader(in, maxImage+1), room))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if refused, ok := op.AsError(err); ok {
+		return "", refused
+	}
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "", op.Errorf(op.Unavailable, "cannot store the archive: the hub's disk is full; ask the operator to free space")
+	case err != nil:
+		return "", op.Errorf(op.Invalid, "cannot store the archive: %w", err)
+	case n > maxImage:
+		return "", op.Errorf(op.TooLarge, "the archive is larger than %d bytes", int64(maxImage))
+	}
+	return f.Name(), nil
 }
 
-func imagesOf(ctx context.Context, p sandbox.Importer, owner string) (list []sandbox.ImageInfo, size int64, err error) {
-	list, err = p.Images(ctx, imageref.Prefix(owner))
+// importError explains why an archive was not imported.
+func importError(err error) error {
+	explained := fault.FromProvider("", err)
+	if refused, ok := op.AsError(explained); ok && refused.Code != op.Invalid {
+		return refused
+	}
+	return op.Errorf(op.Invalid, "cannot import an image from the archive: %w", err)
+}
+
+func imagesOf(ctx context.Context, p sandbox.Importer, owner string) (size int64, err error) {
+	list, err := p.Images(ctx, imageref.Prefix(owner))
 	for _, i := range list {
 		size += i.Size
 	}
-	return list, size, err
+	return size, err
 }
 
-// ImagesSize is what the images that an owner imported take, in bytes.
+// ImagesSize is what the images of an owner take, in bytes: those it imported, and, if the
+// provider can tell, those that its sandboxes and snapshots are based on.
 func ImagesSize(ctx context.Context, p sandbox.Provider, owner string) (int64, error) {
 	importer, ok := p.(sandbox.Importer)
 	if !ok || !p.Abilities().Image {
 		return 0, nil
 	}
-	_, size, err := imagesOf(ctx, importer, owner)
-	return size, err
-}
-
-// roomStep is how much room is reserved at a time.
-const roomStep = 4 << 20
-
-// room reserves disk space for what is written to it.
-type room struct {
-	reserve func(size int64) (release func(), err error)
-	held    []func()
-	left    int64
-}
-
-func (r *room) Write(b []byte) (int, error) {
-	for r.left < int64(len(b)) {
-		release, err := r.reserve(roomStep)
-		if err != nil {
-			return 0, err
+	if c, ok := p.(sandbox.ImageCounter); ok {
+		if size, err := c.ImageUse(ctx, owner, imageref.Prefix(owner)); !errors.Is(err, sandbox.ErrUnsupported) {
+			return size, err
 		}
-		r.held, r.left = append(r.held, release), r.left+roomStep
 	}
-	r.left -= int64(len(b))
-	return len(b), nil
-}
-
-// release gives the space back. It is idempotent.
-func (r *room) release() {
-	for _, release := range r.held {
-		release()
-	}
-	r.held = nil
+	return imagesOf(ctx, importer, owner)
 }
 
 func imageOut(i sandbox.ImageInfo) ImageOut {
@@ -202,7 +197,7 @@ func (s *Service) DeleteImage(ctx context.Context, in DeleteImageIn) (string, er
 	if err := p.DeleteImage(ctx, ref); err != nil {
 		return "", opError("image", in.Image, "", err)
 	}
-	if _, err := s.chargeImages(ctx, p, caller.Owner(ctx)); err != nil {
+	if err := s.Quota.CountImages(ctx, caller.Owner(ctx), nil); err != nil {
 		return "", err
 	}
 	return "Image " + in.Image + " deleted successfully", nil

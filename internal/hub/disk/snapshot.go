@@ -71,12 +71,27 @@ func (s *Service) Snapshot(ctx context.Context, in SnapshotIn) (SnapshotOut, err
 	if err := sandbox.CheckName(name); err != nil {
 		return SnapshotOut{}, op.Errorf(op.Invalid, "snapshot: %w", err)
 	}
+	room := s.Quota.OpenRoom(ctx, sb.Spec.Owner)
+	defer room.Release()
+	if err := room.Take(s.diskSize(ctx, sb.ID)); err != nil {
+		return SnapshotOut{}, err
+	}
 	taken, err := p.Snapshot(ctx, sb.ID, name)
 	if err != nil {
 		return SnapshotOut{}, opError("snapshot", name, in.Name, err)
 	}
 	s.snapshots.add(taken)
 	return snapshotOut(taken), nil
+}
+
+// diskSize is what the snapshot of a sandbox's disk will take; 1 if that cannot be measured.
+func (s *Service) diskSize(ctx context.Context, id string) int64 {
+	if p, ok := s.Provider.(sandbox.Stater); ok && s.Provider.Abilities().Stats {
+		if stats, err := p.Stats(ctx, id); err == nil {
+			return max(stats.Disk, 1)
+		}
+	}
+	return 1
 }
 
 // Snapshots lists them.

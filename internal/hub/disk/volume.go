@@ -53,6 +53,12 @@ func (s *Service) CreateVolume(ctx context.Context, in CreateVolumeIn) (VolumeOu
 	if err := sandbox.CheckName(in.Name); err != nil {
 		return VolumeOut{}, op.Errorf(op.Invalid, "volume: %w", err)
 	}
+	// It is empty, and grows; who has no room at all gets none.
+	room := s.Quota.OpenRoom(ctx, caller.Owner(ctx))
+	defer room.Release()
+	if err := room.Take(1); err != nil {
+		return VolumeOut{}, err
+	}
 	v, err := p.CreateVolume(ctx, caller.Owner(ctx), in.Name)
 	if err != nil {
 		return VolumeOut{}, opError("volume", in.Name, "", err)
@@ -60,7 +66,7 @@ func (s *Service) CreateVolume(ctx context.Context, in CreateVolumeIn) (VolumeOu
 	return volumeOut(v), nil
 }
 
-// Volumes lists them, and counts their sizes anew.
+// Volumes lists them, and updates what their sizes count as.
 func (s *Service) Volumes(ctx context.Context, in caller.UserIn) ([]VolumeOut, error) {
 	list, err := s.volumes.selected(ctx, in.User)
 	if err != nil {
@@ -68,7 +74,6 @@ func (s *Service) Volumes(ctx context.Context, in caller.UserIn) ([]VolumeOut, e
 	}
 	out := []VolumeOut{}
 	for _, v := range list {
-		s.volumes.add(v)
 		out = append(out, volumeOut(v))
 	}
 	return out, nil

@@ -232,7 +232,7 @@ func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in 
 		return sandbox.Sandbox{}, err
 	}
 	defer room.Release()
-	sb, err := s.Provider.Create(ctx, spec)
+	sb, err := s.Provider.Create(room.Bound(ctx), spec)
 	if err != nil {
 		s.created(1, "failed")
 		return sandbox.Sandbox{}, fault.FromProvider(in.Name, err)
@@ -241,7 +241,7 @@ func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in 
 		s.created(1, "failed")
 		return sandbox.Sandbox{}, errors.Join(err, s.Provider.Delete(context.WithoutCancel(ctx), sb.ID))
 	}
-	room.Commit(0, sb.ID)
+	room.Commit(ctx, 0, sb.ID)
 	call := op.CallOf(ctx)
 	call.Target, call.TargetName = sb.ID, sb.Spec.Name
 	s.created(1, "created")

@@ -63,7 +63,7 @@ func (s *Service) Fork(ctx context.Context, in ForkIn) ([]Object, error) {
 	}
 	out := make([]Object, 0, n)
 	for i, m := range made {
-		room.Commit(i, m.ID)
+		room.Commit(ctx, i, m.ID)
 		s.Fleet.Observe(m)
 		out = append(out, s.Show(ctx, m))
 	}

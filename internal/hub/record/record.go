@@ -51,6 +51,8 @@ type Store struct {
 
 	mu    sync.Mutex
 	index map[string]Head // by ID; nil: not read yet
+	sizes map[string]int64
+	count func(owner string, size int64) // nil: sizes are not counted
 }
 
 // New returns a store. It creates nothing before there is something to keep.
@@ -113,7 +115,9 @@ func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map
 	}
 	s.open()
 	s.index[h.ID] = h
+	s.sizes[h.ID] = s.measure(h.ID)
 	s.prune()
+	s.report(h.User)
 }
 
 // keyOf identifies an entry: numbers start again if the disk of a sandbox is rolled back.
@@ -172,7 +176,7 @@ func (s *Store) open() {
 	if s.index != nil {
 		return
 	}
-	s.index = map[string]Head{}
+	s.index, s.sizes = map[string]Head{}, map[string]int64{}
 	files, _ := os.ReadDir(s.cfg.Dir) // none yet: there are no records
 	for _, f := range files {
 		id, ok := strings.CutSuffix(f.Name(), suffix)
@@ -180,7 +184,7 @@ func (s *Store) open() {
 			continue
 		}
 		if h, err := s.readHead(id); err == nil && h.ID == id {
-			s.index[id] = h
+			s.index[id], s.sizes[id] = h, s.measure(id)
 		}
 	}
 }
@@ -214,7 +218,7 @@ func (s *Store) prune() {
 			if err := s.remove(h.ID); err != nil {
 				s.cfg.Log.Warn("cannot delete an old activity record", "sandbox", h.ID, "error", err)
 			}
-			delete(s.index, h.ID)
+			s.forget(h)
 		}
 	}
 }
@@ -306,12 +310,13 @@ func (s *Store) Delete(ctx context.Context, in IDIn) (string, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.find(ctx, in.ID); err != nil {
+	h, err := s.find(ctx, in.ID)
+	if err != nil {
 		return "", err
 	}
 	if err := s.remove(in.ID); err != nil {
 		return "", err
 	}
-	delete(s.index, in.ID)
+	s.forget(h)
 	return "Activity record of " + in.ID + " deleted successfully", nil
 }

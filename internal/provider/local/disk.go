@@ -228,15 +228,25 @@ func imageConfig(spec sandbox.Spec, from *disk.Image) image.Export {
 
 // ImportImage implements sandbox.Importer.
 func (p *Provider) ImportImage(ctx context.Context, path, ref string) error {
-	return p.disks.ImportImage(ctx, path, ref)
+	return p.disks.Images().Import(ctx, path, ref)
+}
+
+// ImageUse implements sandbox.ImageCounter.
+func (p *Provider) ImageUse(ctx context.Context, owner, prefix string) (int64, error) {
+	_, done, err := p.runner.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return p.disks.Images().Use(owner, prefix)
 }
 
 // Images implements sandbox.Importer.
 func (p *Provider) Images(ctx context.Context, prefix string) ([]sandbox.ImageInfo, error) {
-	return p.disks.Images(ctx, prefix)
+	return p.disks.Images().List(ctx, prefix)
 }
 
 // DeleteImage implements sandbox.Importer.
 func (p *Provider) DeleteImage(ctx context.Context, ref string) error {
-	return p.disks.DeleteImage(ctx, ref)
+	return p.disks.Images().Delete(ctx, ref)
 }

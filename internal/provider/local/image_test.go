@@ -48,6 +48,8 @@ func TestImages(t *testing.T) {
 	testenv.NeedRoot(t)
 	k := newKit(t)
 	t.Run("import", func(t *testing.T) { testImport(t, k) })
+	t.Run("killed", func(t *testing.T) { testKilledImport(t, k) })
+	t.Run("use", func(t *testing.T) { testImageUse(t, k) })
 	t.Run("none", func(t *testing.T) { testNoImages(t, k) })
 	t.Run("export", func(t *testing.T) { testExport(t, k) })
 	t.Run("export without an image", func(t *testing.T) { testExportOwn(t, k) })
@@ -91,6 +93,89 @@ func testImport(t *testing.T, k kit) {
 	if err := p.DeleteImage(t.Context(), prefix+"a"); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("second delete: got %v, want %v", err, sandbox.ErrNotFound)
 	}
+}
+
+// testKilledImport: of an import that was under way when its hub was killed, the next hub keeps
+// nothing, not even the layers that were complete.
+func testKilledImport(t *testing.T, k kit) {
+	cfg := k.config(t)
+	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
+	small, large := t.TempDir(), t.TempDir()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(small, "small"), []byte("complete"), 0o644),
+		os.WriteFile(filepath.Join(large, "large"), bytes.Repeat([]byte("x"), 4<<20), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := func(part string) []string {
+		names, err := filepath.Glob(filepath.Join(cfg.Images.Dir, part, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	other, out := k.dying(t, cfg, nil, "import "+saveImage(t, small, large))
+	complete := eventually(func() bool { return len(stored("layers")) == 1 && len(stored("tmp")) == 1 })
+	kill9(t, other, out)
+	if !complete {
+		t.Fatalf("got the layers %v and %v in tmp before the kill, want one of each", stored("layers"), stored("tmp"))
+	}
+	p := k.open(t, cfg)
+	defer p.Close()
+	if !eventually(func() bool { return len(stored("layers")) == 0 && len(stored("tmp")) == 0 }) {
+		t.Errorf("left: the layers %v and %v in tmp, want nothing", stored("layers"), stored("tmp"))
+	}
+}
+
+// testImageUse: an owner pays for the layers that its images, sandboxes and snapshots have, once
+// each, until the last of them is gone; then they are removed.
+func testImageUse(t *testing.T, k kit) {
+	cfg := k.config(t)
+	cfg.Images.Dir = filepath.Join(cfg.Dir, "images")
+	h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
+	t.Cleanup(h.clean)
+	base, own := t.TempDir(), t.TempDir()
+	payload, err := os.ReadFile(k.payload)
+	if err == nil {
+		err = errors.Join(os.Chmod(base, 0o755), os.Chmod(own, 0o755), os.WriteFile(filepath.Join(base, "server"), payload, 0o755),
+			os.WriteFile(filepath.Join(own, "own"), []byte("own"), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(what, owner string, low, high int64) {
+		t.Helper()
+		got, err := h.ImageUse(t.Context(), owner, "imported.invalid/"+owner+"/")
+		if err != nil || got < low || got > high {
+			t.Errorf("%s: got %d bytes, %v, want %d to %d", what, got, err, low, high)
+		}
+	}
+	size, few := int64(len(payload)), int64(64<<10)
+	for ref, layers := range map[string][]string{"imported.invalid/ann/a": {base}, "imported.invalid/ann/b": {base, own}} {
+		if err := h.ImportImage(t.Context(), saveImage(t, layers...), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use("two images that share a layer", "ann", size, size+few)
+	use("another owner", "bob", 0, 0)
+	sb := h.create(sandbox.Spec{Image: "imported.invalid/ann/a", Owner: "bob"})
+	use("an owner with a sandbox of it", "bob", size, size+few)
+	if _, err := h.Snapshot(t.Context(), sb.ID, "s"); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{h.Delete(t.Context(), sb.ID), h.DeleteImage(t.Context(), "imported.invalid/ann/a"), h.DeleteImage(t.Context(), "imported.invalid/ann/b")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	use("the owner of deleted images", "ann", 0, 0)
+	use("the owner of a snapshot", "bob", size, size+few)
+	if err := h.DeleteSnapshot(t.Context(), "bob", "s"); err != nil {
+		t.Error(err)
+	}
+	use("the owner of nothing any more", "bob", 0, 0)
 }
 
 // testNoImages: without a store every call about images is refused.

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +44,9 @@ type Provider struct {
 	snapshots *disk.Snapshots
 	volumes   *disk.Volumes
 
-	once sync.Once
-	end  error
+	opened atomic.Bool // all parts are there
+	once   sync.Once
+	end    error
 }
 
 var (
@@ -59,6 +61,8 @@ var (
 	_ sandbox.Exporter    = (*Provider)(nil)
 	_ sandbox.Importer    = (*Provider)(nil)
 	_ sandbox.Saver       = (*Provider)(nil)
+
+	_ sandbox.ImageCounter = (*Provider)(nil)
 )
 
 // Open locks the state folder, checks that sandboxes can run here, adopts those that
@@ -118,11 +122,13 @@ func (p *Provider) open(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	if complete && unreadable == nil { // else it is not known what is in use
-		if err := p.disks.RemoveUnused(slices.Concat(adopted, p.snapshots.Disks())); err != nil {
+		if err := p.disks.RemoveUnused(slices.Concat(adopted, p.snapshots.Disks(nil))); err != nil {
 			cfg.Log.Error("cannot remove unused disks; the next start tries again", "error", err)
 		}
 	}
 	p.runner.Run()
+	p.opened.Store(true)
+	p.disks.Images().Sweep() // what an earlier hub was importing or pulling when it ended
 	return nil
 }
 
@@ -150,25 +156,41 @@ func (p *Provider) openDisks(cfg Config) (err error) {
 	for _, b := range cfg.Binds {
 		hidden = append(hidden, b.Target)
 	}
-	p.disks = disk.New(disk.Config{Dir: cfg.Dir, Layers: layers, Images: images, FirstID: cfg.FirstID, Hidden: hidden, Log: cfg.Log})
+	p.disks = disk.New(disk.Config{Dir: cfg.Dir, Layers: layers, Images: images, FirstID: cfg.FirstID, Hidden: hidden, ImageLayers: p.imageLayersOf, Log: cfg.Log})
 	return nil
 }
 
 // usedImageLayers lists the folders of images that sandboxes and snapshots are
 // built on. It fails rather than leave one out.
 func (p *Provider) usedImageLayers() ([]string, error) {
-	disks, err := p.runner.Disks()
+	if !p.opened.Load() {
+		return nil, fmt.Errorf("%w: the provider is not open yet", sandbox.ErrUnavailable)
+	}
+	disks, err := p.runner.Disks(nil)
 	if err != nil {
 		return nil, err
 	}
-	var used []string
-	for _, d := range append(disks, p.snapshots.Disks()...) {
+	return imageLayers(append(disks, p.snapshots.Disks(nil)...)), nil
+}
+
+// imageLayersOf is usedImageLayers for one owner.
+func (p *Provider) imageLayersOf(owner string) ([]string, error) {
+	own := func(o string) bool { return o == owner }
+	disks, err := p.runner.Disks(own)
+	if err != nil {
+		return nil, err
+	}
+	return imageLayers(append(disks, p.snapshots.Disks(own)...)), nil
+}
+
+func imageLayers(disks []disk.Disk) (dirs []string) {
+	for _, d := range disks {
 		if d.Image != nil {
-			used = append(used, d.Image.Layers...)
+			dirs = append(dirs, d.Image.Layers...)
 		}
 	}
-	slices.Sort(used)
-	return slices.Compact(used), nil
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 const lockPause = 5 * time.Millisecond

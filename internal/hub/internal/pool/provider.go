@@ -33,6 +33,8 @@ var (
 	_ sandbox.Exporter    = (*provider)(nil)
 	_ sandbox.Importer    = (*provider)(nil)
 	_ sandbox.Saver       = (*provider)(nil)
+
+	_ sandbox.ImageCounter = (*provider)(nil)
 )
 
 // shown returns a sandbox as its owner sees it.
@@ -310,4 +312,13 @@ func (p *provider) DeleteImage(ctx context.Context, ref string) error {
 func (p *provider) Close() error {
 	p.pool.Close()
 	return p.Provider.Close()
+}
+
+// ImageUse implements sandbox.ImageCounter.
+func (p *provider) ImageUse(ctx context.Context, owner, prefix string) (int64, error) {
+	c, err := able[sandbox.ImageCounter](p)
+	if err != nil {
+		return 0, err
+	}
+	return c.ImageUse(ctx, owner, prefix)
 }

@@ -57,8 +57,12 @@ func (e *Exceeded) Error() string {
 	case Sandboxes:
 		return fmt.Sprintf("sandboxes exceeded: %d of %d are in use and %d more were requested; delete one, or ask the operator for a higher limit", e.Used, e.Limit, e.Asked)
 	}
-	return fmt.Sprintf("%s exceeded: %s of %s are in use and %s more were requested; request less, delete a sandbox, or ask the operator for a higher limit",
-		e.What, e.format(e.Used), e.format(e.Limit), e.format(e.Asked))
+	delete := "delete a sandbox"
+	if e.What == Disk {
+		delete = "delete a sandbox, snapshot, volume, image or activity record"
+	}
+	return fmt.Sprintf("%s exceeded: %s of %s are in use and %s more were requested; request less, %s, or ask the operator for a higher limit",
+		e.What, e.format(e.Used), e.format(e.Limit), e.format(e.Asked), delete)
 }
 
 // format writes a number as requests do.

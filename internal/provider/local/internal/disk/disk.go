@@ -162,7 +162,12 @@ func (s *Store) basePath(d Disk) string { return filepath.Join(s.cfg.Dir, baseNa
 func (s *Store) Hold(d Disk) { s.layers.Hold(d.Layers...) }
 
 // Drop releases the layers of a disk and removes those that nobody holds any more.
-func (s *Store) Drop(d Disk) error { return s.layers.Drop(d.Layers...) }
+func (s *Store) Drop(d Disk) error {
+	if d.Image != nil {
+		s.Images().Sweep()
+	}
+	return s.layers.Drop(d.Layers...)
+}
 
 // Release is Drop for a call that has succeeded or failed already. That a layer
 // cannot be removed does not change its result: the next hub tries again.

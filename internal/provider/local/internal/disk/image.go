@@ -13,49 +13,110 @@ import (
 // HasImages reports whether there is an image store.
 func (s *Store) HasImages() bool { return s.images != nil }
 
+// Images returns the images that disks are based on.
+func (s *Store) Images() Images { return Images{s.images, s.cfg.ImageLayers} }
+
+// Images stores images for owners. Without a store its methods fail.
+type Images struct {
+	store *image.Store
+	// layers lists the folders of image layers that an owner's disks are based on.
+	layers func(owner string) ([]string, error)
+}
+
 var errNoImages = fmt.Errorf("%w: images", sandbox.ErrUnsupported)
 
-// ResolveImage returns an image that is stored, or pulls it.
-func (s *Store) ResolveImage(ctx context.Context, ref string) (*Image, error) {
-	if s.images == nil {
+// Resolve returns an image that is stored, or pulls it, for an owner.
+func (m Images) Resolve(ctx context.Context, ref, owner string) (*Image, error) {
+	if m.store == nil {
 		return nil, errNoImages
 	}
-	img, err := s.images.Resolve(ctx, ref)
+	img, err := m.store.Resolve(charge(ctx, func() ([]string, error) { return m.layers(owner) }), ref)
 	if err != nil {
 		return nil, err
 	}
 	return &Image{Layers: img.Layers, Command: img.Command, Env: img.Env, Workdir: img.Workdir}, nil
 }
 
-// ImportImage implements sandbox.Importer.
-func (s *Store) ImportImage(ctx context.Context, path, ref string) error {
-	if s.images == nil {
+// charge passes the budget of a call on. Owned returns the folders of the layers that the
+// caller pays for already.
+func charge(ctx context.Context, owned func() ([]string, error)) context.Context {
+	budget := sandbox.BudgetOf(ctx)
+	if budget == nil {
+		return ctx
+	}
+	return image.WithCharge(ctx, image.Charge{Take: budget, Owned: func() (map[string]bool, error) {
+		dirs, err := owned()
+		return image.IDs(dirs), err
+	}})
+}
+
+// layersOf returns the folders of the layers of images whose reference starts with a prefix.
+func (m Images) layersOf(prefix string) (dirs []string) {
+	for _, img := range m.store.List() {
+		if strings.HasPrefix(img.Ref, prefix) {
+			dirs = append(dirs, img.Layers...)
+		}
+	}
+	return dirs
+}
+
+// Use is what the images take that an owner's disks are based on and those whose
+// reference starts with a prefix.
+func (m Images) Use(owner, prefix string) (int64, error) {
+	if m.store == nil {
+		return 0, errNoImages
+	}
+	dirs, err := m.layers(owner)
+	if err != nil {
+		return 0, err
+	}
+	return m.store.Footprint(append(dirs, m.layersOf(prefix)...)), nil
+}
+
+// Sweep removes images and layers of images that nothing needs any more, soon and in the
+// background.
+func (m Images) Sweep() {
+	if m.store != nil {
+		m.store.Sweep()
+	}
+}
+
+// Import implements sandbox.Importer.
+func (m Images) Import(ctx context.Context, path, ref string) error {
+	if m.store == nil {
 		return errNoImages
 	}
-	_, err := s.images.Load(ctx, "tar:"+path, ref, nil)
+	// Those who import name their images alike; see Images.
+	prefix := ref[:strings.LastIndexByte(ref, '/')+1]
+	if prefix != "" {
+		ctx = charge(ctx, func() ([]string, error) { return m.layersOf(prefix), nil })
+	} else {
+		ctx = charge(ctx, func() ([]string, error) { return nil, nil })
+	}
+	_, err := m.store.Load(ctx, "tar:"+path, ref, nil)
 	return err
 }
 
-// Images implements sandbox.Importer.
-func (s *Store) Images(_ context.Context, prefix string) ([]sandbox.ImageInfo, error) {
-	if s.images == nil {
+// List implements sandbox.Importer.
+func (m Images) List(_ context.Context, prefix string) ([]sandbox.ImageInfo, error) {
+	if m.store == nil {
 		return nil, errNoImages
 	}
 	list := []sandbox.ImageInfo{}
-	for _, m := range s.images.List() {
-		if strings.HasPrefix(m.Ref, prefix) {
-			list = append(list, sandbox.ImageInfo{Ref: m.Ref, Size: m.Size, Created: m.Pulled})
+	for _, img := range m.store.List() {
+		if strings.HasPrefix(img.Ref, prefix) {
+			list = append(list, sandbox.ImageInfo{Ref: img.Ref, Size: img.Size, Created: img.Pulled})
 		}
 	}
 	return list, nil
 }
 
-// DeleteImage implements sandbox.Importer.
-func (s *Store) DeleteImage(_ context.Context, ref string) error {
-	if s.images == nil {
+// Delete implements sandbox.Importer.
+func (m Images) Delete(_ context.Context, ref string) error {
+	if m.store == nil {
 		return errNoImages
 	}
-	_, err := s.images.Remove(ref)
+	_, err := m.store.Remove(ref)
 	if errors.Is(err, image.ErrNotFound) {
 		return fmt.Errorf("%w: %w", sandbox.ErrNotFound, err)
 	}

@@ -165,12 +165,12 @@ func (n *Snapshots) forget(owner, name string) (*snapshot, error) {
 	return rec, nil
 }
 
-// Disks returns the disks of all snapshots.
-func (n *Snapshots) Disks() (all []Disk) {
+// Disks returns the disks of the snapshots whose owner matches; nil: all.
+func (n *Snapshots) Disks(match func(owner string) bool) (all []Disk) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, rec := range n.list {
-		if rec != nil {
+	for key, rec := range n.list {
+		if rec != nil && (match == nil || match(key.owner)) {
 			all = append(all, rec.Disk)
 		}
 	}

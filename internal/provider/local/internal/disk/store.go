@@ -38,7 +38,10 @@ type Config struct {
 	// Hidden lists paths that are mounted over in every sandbox. They are no part of
 	// a comparison.
 	Hidden []string
-	Log    *slog.Logger
+	// ImageLayers lists the folders of image layers that the disks of an owner's sandboxes
+	// and snapshots are based on. It is required if there are Images.
+	ImageLayers func(owner string) ([]string, error)
+	Log         *slog.Logger
 }
 
 // Store keeps disks. It cannot be used before Prepare.

@@ -73,6 +73,9 @@ type Config struct {
 	MaxSize  int64 // of an image, unpacked; 32 GiB if 0
 	MaxFiles int64 // of an image; 2 million if 0
 	MinFree  int64 // disk space to keep free; 1 GiB if 0, nothing if negative
+	// Cache bounds the pulled images that nothing is based on any more, which count for no owner.
+	// 10 GiB if 0; none are kept if negative.
+	Cache int64
 }
 
 // Image is an unpacked image.
@@ -97,15 +100,16 @@ type Progress func(done, total int64)
 
 // Store stores images.
 type Store struct {
-	cfg    Config
-	lock   *os.File
-	client *http.Transport
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
-	pulls  *flights[Image]
-	layers *flights[layerInfo]
-	once   sync.Once
-	end    error
+	cfg     Config
+	lock    *os.File
+	client  *http.Transport
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	sweeper *sweeper
+	pulls   *flights[Image]
+	layers  *flights[layerInfo]
+	once    sync.Once
+	end     error
 
 	mu      sync.Mutex
 	images  map[string]storedImage
@@ -140,6 +144,7 @@ func Open(cfg Config) (*Store, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{cfg: cfg, lock: lock, stop: stop, images: map[string]storedImage{}, pins: map[string]int{}, handed: map[string]time.Time{}, private: os.Geteuid() != 0}
 	s.client = s.transport()
+	s.sweeper = &sweeper{wg: &s.wg, run: func() { sweep(s) }}
 	s.pulls, s.layers = newFlights[Image](ctx, &s.wg), newFlights[layerInfo](ctx, &s.wg)
 	if err := errors.Join(s.clean(), s.loadRecords()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open image store: %w", err), s.Close())
@@ -156,6 +161,7 @@ func (c *Config) fill() {
 	def(&c.MaxSize, 32<<30)
 	def(&c.MaxFiles, 2_000_000)
 	def(&c.MinFree, 1<<30)
+	def(&c.Cache, 10<<30)
 	def((*int64)(&c.Grace), int64(10*time.Minute))
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -167,6 +173,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.pulls.close()
 		s.layers.close()
+		s.sweeper.close()
 		s.stop()
 		s.wg.Wait()
 		s.client.CloseIdleConnections()

@@ -30,12 +30,21 @@ import (
 type layerInfo struct {
 	Size  int64 `json:"size"`
 	Files int64 `json:"files"`
+	// Attrs is what extended attributes take, in bytes.
+	Attrs int64 `json:"attrs,omitempty"`
 	// Opaque says that the layers below are hidden. Overlays ignore that mark on the
 	// root folder.
 	Opaque bool `json:"opaque,omitempty"`
 	// Scopes lists the repositories that have shown the layer's content.
 	Scopes []string `json:"scopes,omitempty"`
 }
+
+// entrySize is what an entry takes beside its content: an inode, a name, a partly used
+// block. It is also what disks of sandboxes have for each file.
+const entrySize = 4 << 10
+
+// footprint is what a layer counts as: holes count, and so do entries without content.
+func (u layerInfo) footprint() int64 { return u.Size + u.Attrs + entrySize*u.Files }
 
 // maxScopes bounds the list. Others show the content each time.
 const maxScopes = 64
@@ -49,15 +58,24 @@ const (
 // getLayer unpacks a layer unless it is stored. A download is shared only between
 // callers with the same source: another source may claim to have the layer just to
 // keep others waiting, or to make them fail.
-func (s *Store) getLayer(ctx context.Context, b blob, p Progress) (layerInfo, error) {
+func (s *Store) getLayer(ctx context.Context, b blob, p Progress, c *account) (layerInfo, error) {
 	for {
 		var own bool
 		u, err := s.layers.do(ctx, b.from+" "+b.id.Hex, p, func(ctx context.Context, report Progress) (layerInfo, error) {
 			own = true
-			return s.ensureLayer(ctx, b, report)
+			defer func() {
+				if ctx.Err() != nil {
+					s.Sweep() // the caller may have cleaned up before this was done
+				}
+			}()
+			defer s.pin([]blob{b})()
+			return s.ensureLayer(ctx, b, report, c)
 		})
 		if err == nil && !own && b.scope != "" && !slices.Contains(u.Scopes, b.scope) {
-			return s.ensureLayer(ctx, b, p) // another repository has shown it, not ours
+			return s.ensureLayer(ctx, b, p, c) // another repository has shown it, not ours
+		}
+		if err == nil && !own {
+			return u, c.pay(b.id.Hex, u.footprint()) // another call has downloaded it
 		}
 		if err == nil || ctx.Err() != nil || own || errors.Is(err, sandbox.ErrClosed) {
 			return u, err
@@ -66,17 +84,24 @@ func (s *Store) getLayer(ctx context.Context, b blob, p Progress) (layerInfo, er
 	}
 }
 
-func (s *Store) ensureLayer(ctx context.Context, b blob, report Progress) (u layerInfo, err error) {
+func (s *Store) ensureLayer(ctx context.Context, b blob, report Progress, c *account) (u layerInfo, err error) {
 	u, err = s.readLayerInfo(b.id.Hex)
-	if err == nil && b.scope != "" && slices.Contains(u.Scopes, b.scope) {
-		return u, nil
+	if err == nil {
+		if err := c.pay(b.id.Hex, u.footprint()); err != nil {
+			return layerInfo{}, err
+		}
+		if b.scope != "" && slices.Contains(u.Scopes, b.scope) {
+			return u, nil
+		}
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return u, err
 	}
 	// A layer that is stored is not given to whoever knows its name: the source must
 	// have its content.
-	get := s.download
+	get := func(ctx context.Context, b blob, report Progress) (layerInfo, error) {
+		return s.download(ctx, b, report, c)
+	}
 	if err == nil {
 		get = s.verify
 	}
@@ -145,10 +170,12 @@ func (s *Store) addScope(b blob) (u layerInfo, err error) {
 
 // download downloads and unpacks a layer. Until the last step it is in a temporary
 // folder, which the next start removes if this process ends.
-func (s *Store) download(ctx context.Context, b blob, report Progress) (u layerInfo, err error) {
+func (s *Store) download(ctx context.Context, b blob, report Progress, c *account) (u layerInfo, err error) {
 	if err := s.checkSpace(b.size); err != nil {
 		return u, err
 	}
+	bill := c.open(b.id.Hex)
+	defer func() { err = errors.Join(err, bill.close(err == nil)) }()
 	tmp, err := os.MkdirTemp(s.path("tmp"), "layer-")
 	if err != nil {
 		return u, explainNoSpace(err)
@@ -162,7 +189,7 @@ func (s *Store) download(ctx context.Context, b blob, report Progress) (u layerI
 		return u, fmt.Errorf("download layer %s: %w", b.id, err)
 	}
 	defer in.Close()
-	if u, err = s.fill(ctx, tmp, b, &meter{r: in, ctx: ctx, size: b.size, report: report}); err != nil {
+	if u, err = s.fill(ctx, tmp, b, bill, &meter{r: in, ctx: ctx, size: b.size, report: report}); err != nil {
 		return layerInfo{}, fmt.Errorf("layer %s: %w", b.id, explainNoSpace(err))
 	}
 	if b.scope != "" {
@@ -188,7 +215,7 @@ func (s *Store) download(ctx context.Context, b blob, report Progress) (u layerI
 }
 
 // fill unpacks a stream and checks it against the layer's ID.
-func (s *Store) fill(ctx context.Context, tmp string, b blob, in io.Reader) (layerInfo, error) {
+func (s *Store) fill(ctx context.Context, tmp string, b blob, bill *bill, in io.Reader) (layerInfo, error) {
 	plain, done, err := decompress(in)
 	if err != nil {
 		return layerInfo{}, err
@@ -196,7 +223,7 @@ func (s *Store) fill(ctx context.Context, tmp string, b blob, in io.Reader) (lay
 	defer done()
 	sum := s.newSummer(plain)
 	u, err := unpack(sum, filepath.Join(tmp, rootDir), limits{
-		size: s.cfg.MaxSize, files: s.cfg.MaxFiles, owners: !s.private, privileges: s.cfg.Privileges && !s.private,
+		size: s.cfg.MaxSize, files: s.cfg.MaxFiles, owners: !s.private, privileges: s.cfg.Privileges && !s.private, take: bill.take,
 		check: func() error { return errors.Join(ctx.Err(), s.checkSpace(0)) },
 	})
 	if err != nil {

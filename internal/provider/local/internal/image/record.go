@@ -18,7 +18,19 @@ import (
 )
 
 // storedImage is an image as it is recorded: its layers are IDs, topmost first.
-type storedImage struct{ Image }
+type storedImage struct {
+	Image
+	// Loaded says that the image came from an archive. It cannot be pulled again, so it stays
+	// until it is removed.
+	Loaded bool `json:"loaded,omitempty"`
+}
+
+// cached reports whether the image can be pulled again. Records of earlier versions do not say
+// whether they were loaded; imported images have a registry that does not exist.
+func (r storedImage) cached() bool {
+	host, _, _ := strings.Cut(r.Ref, "/")
+	return !r.Loaded && !isLocal(r.Ref) && !strings.HasSuffix(host, ".invalid")
+}
 
 func (r storedImage) clone() Image {
 	img := r.Image
@@ -47,6 +59,9 @@ func (s *Store) save(rec storedImage) (Image, error) {
 		return Image{}, fmt.Errorf("save image record: %w", explainNoSpace(err))
 	}
 	s.images[rec.Ref] = rec
+	if rec.Loaded {
+		return s.toImage(rec), nil // nothing is created from it yet
+	}
 	return s.markUsed(rec), nil
 }
 
@@ -109,20 +124,8 @@ func (s *Store) Remove(ref string) (freed int64, err error) {
 			return 0, err
 		}
 	}
-	s.mu.Lock()
-	_, ok := s.images[key]
-	if ok {
-		if err = os.Remove(s.recordPath(key)); err == nil || errors.Is(err, os.ErrNotExist) {
-			err = nil
-			delete(s.images, key)
-		}
-	}
-	s.mu.Unlock()
-	if !ok {
-		return 0, fmt.Errorf("%w: %s: %w", ErrNotFound, ref, errNotStored)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("remove image %s: %w", ref, err)
+	if err := s.forget(key); err != nil {
+		return 0, err
 	}
 	return s.Prune()
 }
@@ -130,17 +133,14 @@ func (s *Store) Remove(ref string) (freed int64, err error) {
 // Prune removes the layers that no image has, no sandbox uses and no pull needs. It
 // returns the size of their files.
 func (s *Store) Prune() (freed int64, err error) {
-	used := map[string]bool{}
-	if s.cfg.Used != nil {
-		paths, err := s.cfg.Used()
-		if err != nil {
-			return 0, fmt.Errorf("list the layers in use: %w", err)
-		}
-		for _, p := range paths {
-			used[filepath.Clean(p)] = true
-		}
+	used, err := s.cfg.used()
+	if err != nil {
+		return 0, err
 	}
-	doomed, freed, err := s.moveUnused(used)
+	doomed, freed, later, err := s.moveUnused(used)
+	if later {
+		s.sweeper.after(s.cfg.Grace)
+	}
 	for _, d := range doomed {
 		err = errors.Join(err, os.RemoveAll(d))
 	}
@@ -150,8 +150,9 @@ func (s *Store) Prune() (freed int64, err error) {
 	return freed, nil
 }
 
-// moveUnused moves layers to temporary folders, to be removed without the lock.
-func (s *Store) moveUnused(used map[string]bool) (doomed []string, freed int64, err error) {
+// moveUnused moves layers to temporary folders, to be removed without the lock. Later
+// reports whether others are kept for now because they were returned a moment ago.
+func (s *Store) moveUnused(used map[string]bool) (doomed []string, freed int64, later bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keep := map[string]bool{}
@@ -163,28 +164,32 @@ func (s *Store) moveUnused(used map[string]bool) (doomed []string, freed int64, 
 	maps.DeleteFunc(s.handed, func(_ string, at time.Time) bool { return time.Since(at) >= s.cfg.Grace })
 	dir, err := os.Open(s.path("layers"))
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	defer dir.Close()
 	ids, err := dir.Readdirnames(-1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	for _, id := range ids {
 		_, handed := s.handed[id]
-		if keep[id] || handed || s.pins[id] > 0 || used[s.path("layers", id, rootDir)] {
+		if keep[id] || s.pins[id] > 0 || used[s.path("layers", id, rootDir)] {
+			continue
+		}
+		if handed {
+			later = true
 			continue
 		}
 		u, _ := s.readLayerInfo(id) // a damaged one has no known size, and is removed, too
 		tmp, err := os.MkdirTemp(s.path("tmp"), "gone-")
 		if err != nil {
-			return doomed, freed, err
+			return doomed, freed, later, err
 		}
 		doomed = append(doomed, tmp)
 		if err := os.Rename(s.path("layers", id), filepath.Join(tmp, id)); err != nil {
-			return doomed, freed, err
+			return doomed, freed, later, err
 		}
 		freed += u.Size
 	}
-	return doomed, freed, nil
+	return doomed, freed, later, nil
 }

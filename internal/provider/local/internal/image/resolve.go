@@ -23,8 +23,9 @@ func (s *Store) Resolve(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if img, ok := s.stored(key); ok {
-		return img, nil
+	img, ok, err := s.stored(key, newAccount(ctx))
+	if ok || err != nil {
+		return img, err
 	}
 	return s.Pull(ctx, ref, nil)
 }
@@ -38,17 +39,32 @@ func (s *Store) Pull(ctx context.Context, ref string, p Progress) (Image, error)
 	if isLocal(ref) {
 		return s.Load(ctx, ref, ref, p)
 	}
-	return s.pulls.do(ctx, key, p, func(ctx context.Context, report Progress) (Image, error) {
-		f, err := s.remote(ctx, key)
-		if err != nil {
-			return Image{}, err
+	c := newAccount(ctx)
+	for {
+		var own bool
+		img, err := s.pulls.do(ctx, key, p, func(ctx context.Context, report Progress) (Image, error) {
+			own = true
+			f, err := s.remote(ctx, key)
+			if err != nil {
+				return Image{}, err
+			}
+			img, err := s.fetch(ctx, storedImage{Image: Image{Ref: key}}, f, report, c)
+			if err != nil {
+				return Image{}, explain(err, ref)
+			}
+			return img, nil
+		})
+		if err == nil {
+			s.Sweep()
 		}
-		img, err := s.fetch(ctx, key, f, report)
-		if err != nil {
-			return Image{}, explain(err, ref)
+		if err == nil && !own {
+			return img, c.payFor(s, img)
 		}
-		return img, nil
-	})
+		if err == nil || ctx.Err() != nil || own || !isRefusal(err) {
+			return img, err
+		}
+		// Another caller had no room left. This one may have.
+	}
 }
 
 // Load stores an image of this machine under a reference, or under the name in it if
@@ -59,6 +75,7 @@ func (s *Store) Load(ctx context.Context, from, as string, p Progress) (Image, e
 	if !isLocal(from) {
 		return Image{}, fmt.Errorf("%w: %q: use oci:/path of a layout or tar:/path of an archive", ErrInvalid, from)
 	}
+	c := newAccount(ctx)
 	return s.pulls.do(ctx, from+"\x00"+as, p, func(ctx context.Context, report Progress) (Image, error) {
 		f, tag, done, err := openLocal(ctx, from)
 		if err != nil {
@@ -77,10 +94,11 @@ func (s *Store) Load(ctx context.Context, from, as string, p Progress) (Image, e
 				return Image{}, err
 			}
 		}
-		img, err := s.fetch(ctx, key, f, report)
+		img, err := s.fetch(ctx, storedImage{Image: Image{Ref: key}, Loaded: true}, f, report, c)
 		if err != nil {
 			return Image{}, fmt.Errorf("load %s: %w", from, err)
 		}
+		s.Sweep() // it may have replaced another image
 		return img, nil
 	})
 }
@@ -106,14 +124,15 @@ func (s *Store) name(ref string) (string, error) {
 	return r.Name(), nil
 }
 
-// fetch downloads the layers of an image and records it.
-func (s *Store) fetch(ctx context.Context, key string, f found, report Progress) (img Image, err error) {
+// fetch downloads the layers of an image and records it. If that fails, nothing of it is
+// kept: no owner would be charged for it.
+func (s *Store) fetch(ctx context.Context, rec storedImage, f found, report Progress, c *account) (img Image, err error) {
 	defer func() {
-		// A retry would fail again, so nobody needs its layers.
-		if errors.Is(err, ErrTooLarge) {
-			if _, perr := s.Prune(); perr != nil {
-				s.cfg.Log.Warn("cannot remove layers of an image that is too large", "ref", key, "error", perr)
-			}
+		if err == nil {
+			return
+		}
+		if _, perr := s.Prune(); perr != nil {
+			s.cfg.Log.Warn("cannot remove layers of an image that was not stored", "ref", rec.Ref, "error", perr)
 		}
 	}()
 	var total int64
@@ -127,12 +146,13 @@ func (s *Store) fetch(ctx context.Context, key string, f found, report Progress)
 		return Image{}, err
 	}
 	defer s.pin(f.layers)()
-	units, err := s.getLayers(ctx, f.layers, total, report)
+	units, err := s.getLayers(ctx, f.layers, total, report, c)
 	if err != nil {
 		return Image{}, err
 	}
-	rec := storedImage{f.image()}
-	rec.Ref, rec.Pulled = key, time.Now().UTC()
+	ref := rec.Ref
+	rec.Image = f.image()
+	rec.Ref, rec.Pulled = ref, time.Now().UTC()
 	var files int64
 	var hidden bool // by a layer above
 	for i, u := range slices.Backward(units) {
@@ -157,7 +177,7 @@ func (s *Store) fetch(ctx context.Context, key string, f found, report Progress)
 var errTotal = fmt.Errorf("%w: its layers together exceed the limit", ErrTooLarge)
 
 // getLayers gets several layers, some at a time. The first failure ends the others.
-func (s *Store) getLayers(ctx context.Context, layers []blob, total int64, report Progress) ([]layerInfo, error) {
+func (s *Store) getLayers(ctx context.Context, layers []blob, total int64, report Progress, c *account) ([]layerInfo, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	units := make([]layerInfo, len(layers))
@@ -176,7 +196,7 @@ func (s *Store) getLayers(ctx context.Context, layers []blob, total int64, repor
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			u, err := s.getLayer(ctx, l, func(done, _ int64) { t.set(i, done) })
+			u, err := s.getLayer(ctx, l, func(done, _ int64) { t.set(i, done) }, c)
 			mu.Lock()
 			defer mu.Unlock()
 			if size += u.Size; err == nil && size > s.cfg.MaxSize {
@@ -216,8 +236,7 @@ func (t *tally) set(i int, n int64) {
 	t.report(sum, t.total)
 }
 
-// pin keeps layers from being removed while a pull needs them. A failed pull leaves
-// them for the next attempt.
+// pin keeps layers from being removed while a pull needs them.
 func (s *Store) pin(layers []blob) (unpin func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,15 +254,17 @@ func (s *Store) pin(layers []blob) (unpin func()) {
 	}
 }
 
-// stored returns an image if it is stored.
-func (s *Store) stored(key string) (Image, bool) {
+// stored returns an image if it is stored, and counts it for the caller.
+func (s *Store) stored(key string, c *account) (Image, bool, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	rec, ok := s.images[key]
 	if !ok {
-		return Image{}, false
+		s.mu.Unlock()
+		return Image{}, false, nil
 	}
-	return s.markUsed(rec), true
+	img := s.markUsed(rec)
+	s.mu.Unlock()
+	return img, true, c.payFor(s, img)
 }
 
 // markUsed notes that an image is about to be used. The caller holds the lock.

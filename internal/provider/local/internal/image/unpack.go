@@ -41,11 +41,12 @@ const (
 // limits bounds a layer.
 type limits struct {
 	size, files int64
-	owners      bool         // set owners, which requires root
-	privileges  bool         // keep setuid, setgid and file capabilities
-	noDevices   bool         // mark whiteouts with attributes, as if devices could not be created
-	check       func() error // called now and then; an error ends the unpacking
-	memory      int64        // for names of folders and whiteouts; 256 MiB if 0
+	owners      bool                    // set owners, which requires root
+	privileges  bool                    // keep setuid, setgid and file capabilities
+	noDevices   bool                    // mark whiteouts with attributes, as if devices could not be created
+	take        func(bytes int64) error // called before anything is stored; an error ends the unpacking; nil: it is not counted
+	check       func() error            // called now and then; an error ends the unpacking
+	memory      int64                   // for names of folders and whiteouts; 256 MiB if 0
 }
 
 // unpacker writes a layer below a folder. The kernel resolves every name below the
@@ -221,12 +222,23 @@ func (u *unpacker) count(files, bytes int64) error {
 	if u.Files > u.limits.files {
 		return fmt.Errorf("%w: it has more than %d files", ErrTooLarge, u.limits.files)
 	}
-	u.since += bytes + 4096*files
+	if err := u.reserve(bytes + entrySize*files); err != nil {
+		return err
+	}
+	u.since += bytes + entrySize*files
 	if u.check != nil && u.since >= 64<<20 {
 		u.since = 0
 		return u.check()
 	}
 	return nil
+}
+
+// reserve takes room for bytes from the owner's.
+func (u *unpacker) reserve(bytes int64) error {
+	if u.take == nil {
+		return nil
+	}
+	return u.take(bytes)
 }
 
 // note counts the memory that a name takes. With nested folders, names are far longer

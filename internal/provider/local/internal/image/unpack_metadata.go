@@ -13,12 +13,21 @@ import (
 // attributes sets the extended attributes that have a meaning in a sandbox. Only the
 // unpacker sets those of overlays.
 func (u *unpacker) attributes(fd int, h *tar.Header) error {
+	counted := false
 	for record, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(record, "SCHILY.xattr.")
 		capable := name == attrCapability && u.privileges
 		if !ok || !capable && (!strings.HasPrefix(name, "user.") || strings.HasPrefix(name, attrPrefix)) {
 			continue
 		}
+		size := int64(len(name) + len(value))
+		if !counted { // some filesystems keep the attributes of a file in a block of their own
+			counted, size = true, size+entrySize
+		}
+		if err := u.reserve(size); err != nil {
+			return err
+		}
+		u.Attrs += size
 		switch err := unix.Fsetxattr(fd, name, []byte(value), 0); {
 		case err == nil, errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ERANGE), errors.Is(err, unix.E2BIG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
 			// What the filesystem cannot store is omitted.

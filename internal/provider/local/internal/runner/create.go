@@ -44,8 +44,8 @@ func (r *Runner) create(ctx context.Context, row *sandbox.Row[*box]) (err error)
 	if err := r.disks.CheckSpace(); err != nil {
 		return err
 	}
-	if ref := b.rec.Sandbox.Spec.Image; ref != "" && len(b.rec.Layers) == 0 {
-		if b.rec.Image, err = r.disks.ResolveImage(ctx, ref); err != nil {
+	if spec := b.rec.Sandbox.Spec; spec.Image != "" && len(b.rec.Layers) == 0 {
+		if b.rec.Image, err = r.disks.Images().Resolve(ctx, spec.Image, spec.Owner); err != nil {
 			return err
 		}
 	}

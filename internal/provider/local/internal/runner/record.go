@@ -60,9 +60,9 @@ func (r *Runner) save(b *box) error {
 	return nil
 }
 
-// Disks returns the disks of all sandboxes on record. It fails rather than leave
-// one out.
-func (r *Runner) Disks() (all []disk.Disk, err error) {
+// Disks returns the disks of the sandboxes on record whose owner matches; nil: all. It fails
+// rather than leave one out.
+func (r *Runner) Disks(match func(owner string) bool) (all []disk.Disk, err error) {
 	dirs, err := filepath.Glob(r.Dir("*"))
 	if err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func (r *Runner) Disks() (all []disk.Disk, err error) {
 	for _, d := range dirs {
 		rec, err := load(d)
 		switch {
-		case err == nil:
+		case err == nil && (match == nil || match(rec.Sandbox.Spec.Owner)):
 			all = append(all, rec.Disk)
-		case !errors.Is(err, fs.ErrNotExist):
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local"
@@ -31,7 +32,7 @@ func run() error {
 	var in struct {
 		Config local.Config
 		Specs  []sandbox.Spec
-		Churn  string // lives, disks, or save and the ID of a sandbox
+		Churn  string // lives, disks, save and the ID of a sandbox, or import and an archive
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
 		return err
@@ -57,6 +58,9 @@ func run() error {
 	if id, ok := strings.CutPrefix(in.Churn, "save "); ok {
 		check(p.PauseToDisk(ctx, id))
 	}
+	if path, ok := strings.CutPrefix(in.Churn, "import "); ok {
+		check(p.ImportImage(sandbox.WithBudget(ctx, stall()), path, "imported.invalid/me/half"))
+	}
 	for i := range 3 {
 		switch in.Churn {
 		case "lives":
@@ -66,6 +70,17 @@ func run() error {
 		}
 	}
 	select {}
+}
+
+// stall lets small layers pass, and never comes back to one of more than a megabyte.
+func stall() sandbox.Budget {
+	var taken atomic.Int64
+	return func(bytes int64) error {
+		if taken.Add(bytes) > 1<<20 {
+			select {}
+		}
+		return nil
+	}
 }
 
 func churn(ctx context.Context, p *local.Provider) {
