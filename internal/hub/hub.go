@@ -42,6 +42,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
 	"github.com/cove-sandbox/cove/internal/hub/tool"
@@ -132,6 +133,9 @@ func build(cfg Config, s stores) *Hub {
 		Records: s.keepers(), Provider: cfg.Provider, Secrets: h.vault, Observer: observer{h}, History: h.history, Tasks: h.tasks,
 		WakeWait: cfg.WakeWait, Private: cfg.Private, Authority: s.authority, ChangeEgress: cfg.changeEgress, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
+	if s.tenants != nil {
+		s.tokens.Bind(bearers{s.tenants, h.fleet})
+	}
 	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: tool.OpName, Log: cfg.Log})
 	h.gateway = gateway.New(gateway.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens, PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
@@ -158,6 +162,32 @@ func build(cfg Config, s stores) *Hub {
 		})
 	}
 	return h
+}
+
+// bearers are the keys that the tokens of sandboxes are issued to.
+type bearers struct {
+	tenants *tenant.Store
+	fleet   *fleet.Fleet
+}
+
+func bearerOf(id tenant.Identity) token.Bearer {
+	return token.Bearer{Key: id.Key, Tenant: id.Tenant, Role: string(id.Role)}
+}
+
+func (b bearers) Recall(key string) (token.Bearer, bool) {
+	id, ok := b.tenants.Recall(key)
+	return bearerOf(id), ok && id.Role.May(tenant.Write)
+}
+
+func (b bearers) Of(id string) (all []token.Bearer) {
+	owner, ok := b.fleet.Owner(id)
+	if !ok {
+		return nil
+	}
+	for _, u := range b.tenants.Users(owner) {
+		all = append(all, bearerOf(u))
+	}
+	return all
 }
 
 // observer spreads what happens to the fleet.

@@ -84,7 +84,11 @@ func (g *Gate) identify(secret string) (auth.Identity, bool) {
 
 // recall identifies a caller who signed in before.
 func (g *Gate) recall(keyID string) (auth.Identity, bool) {
-	if strings.HasPrefix(keyID, visitKey) {
+	if visit, ok := strings.CutPrefix(keyID, visitKey); ok {
+		if _, key := parseVisit(visit); key != "" {
+			id, ok := g.Tenants.Recall(key)
+			return auth.Identity{}, ok && id.Role.May(tenant.Write)
+		}
 		return auth.Identity{}, true // it ends with its sandbox
 	}
 	if id, ok := strings.CutPrefix(keyID, shareKey); ok {
@@ -128,7 +132,8 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	visit, visits := strings.CutPrefix(id.KeyID, visitKey)
 	switch {
 	case visits:
-		call.Role, call.Share = roleShare, parseVisit(visit)
+		call.Role = roleShare
+		call.Share, _ = parseVisit(visit)
 	case linked:
 		call.Role = roleShare
 		call.Share = &op.Share{ID: share}
@@ -149,19 +154,20 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 	}
 }
 
-// Visitor identifies who has a sandbox's own token, which is valid for the sandbox, or for
-// one of its ports.
-func Visitor(sb sandbox.Sandbox, port int) auth.Identity {
-	return auth.Identity{Subject: sb.Spec.Owner, Role: roleShare, KeyID: visitKey + sb.ID + "." + strconv.Itoa(port)}
+// Visitor identifies a caller with a sandbox's own token, which is valid for the sandbox, or for
+// one of its ports. The token ends with the key that it was issued to; empty: none.
+func Visitor(sb sandbox.Sandbox, port int, key string) auth.Identity {
+	return auth.Identity{Subject: sb.Spec.Owner, Role: roleShare, KeyID: visitKey + strings.Join([]string{sb.ID, strconv.Itoa(port), key}, ".")}
 }
 
-func parseVisit(text string) *op.Share {
-	id, port, _ := strings.Cut(text, ".")
+func parseVisit(text string) (share *op.Share, key string) {
+	id, rest, _ := strings.Cut(text, ".")
+	port, key, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return &op.Share{ReadOnly: true} // of no sandbox
+		return &op.Share{ReadOnly: true}, key // of no sandbox
 	}
-	return &op.Share{ID: visitKey + id, Sandbox: id, Port: n}
+	return &op.Share{ID: visitKey + id, Sandbox: id, Port: n}, key
 }
 
 // Allow decides whether a caller may use an operation at all.

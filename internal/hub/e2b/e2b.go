@@ -118,9 +118,19 @@ func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
 	name := templateOf(sb.Spec)
 	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
 	if !op.CallOf(ctx).Reader {
-		c.AccessToken, c.TrafficToken = s.Tokens.Access(sb.ID), s.Tokens.Traffic(sb.ID)
+		to := bearer(ctx)
+		c.AccessToken, c.TrafficToken = s.Tokens.Access(sb.ID, to), s.Tokens.Traffic(sb.ID, to)
 	}
 	return c
+}
+
+// bearer is the key of a caller, whose tokens end with it.
+func bearer(ctx context.Context) token.Bearer {
+	call := op.CallOf(ctx)
+	if call.KeyID == "" {
+		return token.Bearer{}
+	}
+	return token.Bearer{Key: call.KeyID, Tenant: call.Subject, Role: call.Role}
 }
 
 // templateOf is the template that a client named, or the environment.
@@ -235,7 +245,7 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 		d.Lifecycle.OnTimeout = "pause"
 	}
 	if !op.CallOf(ctx).Reader {
-		d.AccessToken = s.Tokens.Access(sb.ID)
+		d.AccessToken = s.Tokens.Access(sb.ID, bearer(ctx))
 	}
 	return d, nil
 }

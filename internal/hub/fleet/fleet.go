@@ -152,6 +152,17 @@ func (f *Fleet) known(id string) *Box {
 // Knows reports whether the fleet runs anything for a sandbox.
 func (f *Fleet) Knows(id string) bool { return f.known(id) != nil }
 
+// Owner returns whose a sandbox is; false if it is not known.
+func (f *Fleet) Owner(id string) (string, bool) {
+	b := f.known(id)
+	if b == nil {
+		return "", false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sb.Spec.Owner, true
+}
+
 // box returns the box of a sandbox. It makes one if there is none.
 func (f *Fleet) box(sb sandbox.Sandbox) *Box {
 	f.mu.Lock()

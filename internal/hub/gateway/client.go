@@ -106,15 +106,16 @@ func (g *Gateway) identifyVisitor(r *http.Request) (id auth.Identity, known, ok 
 	link, signed := linkOf(r)
 	switch {
 	case given != "" && g.Tokens.IsAccess(sb.ID, given):
-		return access.Visitor(sb, 0), true, true
+		return access.Visitor(sb, 0, token.KeyOf(given)), true, true
 	case !daemon && traffic != "" && g.Tokens.IsTraffic(sb.ID, traffic):
-		return access.Visitor(sb, to.port), true, true
+		return access.Visitor(sb, to.port, token.KeyOf(traffic)), true, true
 	case daemon && signed && g.Tokens.IsSigned(sb.ID, link, time.Now()):
-		return access.Visitor(sb, daemonPort), true, true
+		key, _ := g.Tokens.SignedBy(sb.ID, link, time.Now())
+		return access.Visitor(sb, daemonPort, key), true, true
 	case daemon && isHealthCheck(r):
-		return access.Visitor(sb, daemonPort), true, true
+		return access.Visitor(sb, daemonPort, ""), true, true
 	case !daemon && to.port != interpreterPort && g.isPublic(sb):
-		return access.Visitor(sb, to.port), true, true
+		return access.Visitor(sb, to.port, ""), true, true
 	case given != "" || traffic != "" || signed:
 		return auth.Identity{}, true, false
 	}

@@ -153,6 +153,8 @@ const fileVersion = 1
 type keyring struct {
 	file     keyFile
 	byID     map[string]record
+	byTenant map[string][]string // IDs of keys
+	admins   []string            // IDs of keys of admins
 	standard quota.Limits
 	limits   map[string]quota.Limits
 }
@@ -160,7 +162,7 @@ type keyring struct {
 // parseKeys parses a keys file; nil text means that there is none. One error
 // rejects all of it: half of a file that somebody is editing could be anything.
 func parseKeys(text []byte, standard quota.Limits) (*keyring, error) {
-	ring := &keyring{byID: map[string]record{}, standard: standard, limits: map[string]quota.Limits{}}
+	ring := &keyring{byID: map[string]record{}, byTenant: map[string][]string{}, standard: standard, limits: map[string]quota.Limits{}}
 	if text == nil {
 		return ring, nil
 	}
@@ -182,6 +184,11 @@ func parseKeys(text []byte, standard quota.Limits) (*keyring, error) {
 			return nil, fmt.Errorf("key %s: %w: it occurs twice", r.ID, ErrInvalid)
 		}
 		ring.byID[r.ID] = r
+		if r.Role == RoleAdmin {
+			ring.admins = append(ring.admins, r.ID)
+		} else {
+			ring.byTenant[r.Tenant] = append(ring.byTenant[r.Tenant], r.ID)
+		}
 	}
 	return ring, ring.readLimits()
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,6 +171,17 @@ func (s *Store) Recall(id string) (Identity, bool) {
 		return Identity{}, false
 	}
 	return Identity{k.Tenant, k.Role, k.ID}, true
+}
+
+// Users lists who may use a tenant's sandboxes now: its keys and those of admins.
+func (s *Store) Users(tenant string) (all []Identity) {
+	ring := s.keys.get(false)
+	for _, id := range slices.Concat(ring.byTenant[tenant], ring.admins) {
+		if k := ring.byID[id]; k.IsValid(s.cfg.Now()) && k.Role.May(Write) {
+			all = append(all, Identity{k.Tenant, k.Role, k.ID})
+		}
+	}
+	return all
 }
 
 // Tools returns the MCP tools that a key is limited to. A key that is not valid has none.

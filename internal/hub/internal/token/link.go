@@ -22,41 +22,68 @@ type Link struct {
 // signaturePrefix is the version of signatures.
 const signaturePrefix = "v1_"
 
-// IsSigned reports whether a URL was signed with the access token of a sandbox, and has not
+// IsSigned reports whether a URL was signed with an access token of a sandbox, and has not
 // expired.
 func (s *Signer) IsSigned(id string, l Link, now time.Time) bool {
-	c, ok := newCheck(l, now)
-	return ok && c.matches(s.Access(id))
+	_, ok := s.SignedBy(id, l, now)
+	return ok
 }
 
-// FindSigned returns the sandbox whose access token has signed a URL that has not expired.
+// SignedBy returns the ID of the key whose access token of a sandbox has signed a URL that has not
+// expired; empty: the token has no key.
+func (s *Signer) SignedBy(id string, l Link, now time.Time) (key string, ok bool) {
+	found, ok := s.findSigned([]string{id}, l, now)
+	return found.to.Key, ok
+}
+
+// FindSigned returns the sandbox of which an access token has signed a URL that has not expired.
 // Anybody can ask, so it derives each token only once, and reads a long path only once.
 func (s *Signer) FindSigned(ids []string, l Link, now time.Time) (id string, ok bool) {
-	c, ok := newCheck(l, now)
-	if !ok {
-		return "", false
-	}
-	for i, t := range s.accessOf(ids) {
-		if c.matches(t) {
-			return ids[i], true
-		}
-	}
-	return "", false
+	found, ok := s.findSigned(ids, l, now)
+	return found.id, ok
 }
 
-// accessOf returns the access tokens of all sandboxes, and forgets those of others.
-func (s *Signer) accessOf(ids []string) []string {
+func (s *Signer) findSigned(ids []string, l Link, now time.Time) (issue, bool) {
+	c, ok := newCheck(l, now)
+	if !ok {
+		return issue{}, false
+	}
+	issues := s.issuesOf(ids)
+	for i, t := range s.accessOf(issues) {
+		if c.matches(t) {
+			return issues[i], true
+		}
+	}
+	return issue{}, false
+}
+
+// issuesOf lists the tokens that sandboxes can have now.
+func (s *Signer) issuesOf(ids []string) []issue {
+	all := make([]issue, 0, 2*len(ids))
+	for _, id := range ids {
+		all = append(all, issue{id: id})
+		if s.bearers != nil {
+			for _, b := range s.bearers.Of(id) {
+				all = append(all, issue{id, b})
+			}
+		}
+	}
+	return all
+}
+
+// accessOf returns access tokens, and forgets others.
+func (s *Signer) accessOf(issues []issue) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.access == nil || len(s.access) > 2*len(ids)+100 {
-		s.access = make(map[string]string, len(ids))
+	if s.access == nil || len(s.access) > 2*len(issues)+100 {
+		s.access = make(map[issue]string, len(issues))
 	}
-	tokens := make([]string, len(ids))
-	for i, id := range ids {
-		t, ok := s.access[id]
+	tokens := make([]string, len(issues))
+	for i, one := range issues {
+		t, ok := s.access[one]
 		if !ok {
-			t = s.Access(id)
-			s.access[id] = t
+			t = s.Access(one.id, one.to)
+			s.access[one] = t
 		}
 		tokens[i] = t
 	}

@@ -1,8 +1,9 @@
 // Package token makes and checks the tokens that open one sandbox to E2B's clients, and the
 // signatures in URLs of its files.
 //
-// It stores nothing but a key: a token follows from the key and the sandbox's ID, and is valid
-// as long as the sandbox exists. IDs are never reused.
+// It stores nothing but a key: a token follows from the key, the sandbox's ID and the bearer it
+// was issued to. It is valid as long as the sandbox exists and its bearer has not changed. IDs are
+// never reused.
 package token
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/atomicfile"
@@ -22,12 +24,33 @@ import (
 
 const keyBytes = 32
 
+// Bearer is the key of a tenant that a token is issued to. The zero Bearer is the operator, or a
+// user of another system: no key ends its tokens.
+type Bearer struct{ Key, Tenant, Role string }
+
+// Bearers knows the keys of tenants.
+type Bearers interface {
+	// Recall returns the bearer that a key is now; false if it is not valid any more, or
+	// may not use sandboxes.
+	Recall(key string) (Bearer, bool)
+	// Of lists the bearers that may use a sandbox now. They may have signed a URL, which
+	// does not name its bearer.
+	Of(id string) []Bearer
+}
+
 // Signer makes and checks tokens.
 type Signer struct {
-	key []byte
+	key     []byte
+	bearers Bearers // nil: there are no keys
 
 	mu     sync.Mutex
-	access map[string]string // tokens by ID of sandboxes whose links were searched
+	access map[issue]string // tokens of sandboxes whose links were searched
+}
+
+// issue is one token.
+type issue struct {
+	id string
+	to Bearer
 }
 
 // New returns a signer with a new key.
@@ -57,23 +80,71 @@ func Open(path string) (*Signer, error) {
 	return &Signer{key: key}, nil
 }
 
-func (s *Signer) sign(kind, id string) string {
+// Bind binds tokens to bearers: those issued before, when there were no keys, end.
+func (s *Signer) Bind(b Bearers) { s.bearers = b }
+
+func (s *Signer) sign(kind, id string, to Bearer) string {
 	mac := hmac.New(sha256.New, s.key)
 	fmt.Fprintf(mac, "%s\n%s", kind, id)
+	if s.bearers != nil {
+		// What follows are names, which have no line breaks.
+		fmt.Fprintf(mac, "\n%s\n%s\n%s", to.Key, to.Tenant, to.Role)
+	}
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Access returns the token that opens a sandbox.
-func (s *Signer) Access(id string) string { return "cova_" + s.sign("access", id) }
+const (
+	accessPrefix  = "cova_"
+	trafficPrefix = "covt_"
+)
+
+// Access returns the token that opens a sandbox to a bearer.
+func (s *Signer) Access(id string, to Bearer) string { return s.token(accessPrefix, id, to) }
 
 // Traffic returns the token that opens the ports of a sandbox, but not its files and processes.
-func (s *Signer) Traffic(id string) string { return "covt_" + s.sign("traffic", id) }
+func (s *Signer) Traffic(id string, to Bearer) string { return s.token(trafficPrefix, id, to) }
+
+// kinds are what tokens are signed as.
+var kinds = map[string]string{accessPrefix: "access", trafficPrefix: "traffic"}
+
+func (s *Signer) token(prefix, id string, to Bearer) string {
+	if s.bearers == nil {
+		to = Bearer{}
+	}
+	if to.Key == "" {
+		return prefix + s.sign(kinds[prefix], id, Bearer{})
+	}
+	return prefix + to.Key + "_" + s.sign(kinds[prefix], id, to)
+}
+
+// KeyOf returns the ID of the key that a token says it was issued to; empty: none.
+func KeyOf(token string) string {
+	parts := strings.Split(token, "_")
+	if len(parts) != 3 {
+		return ""
+	}
+	return parts[1]
+}
 
 // IsAccess reports whether a token opens a sandbox. It compares in constant time.
-func (s *Signer) IsAccess(id, token string) bool { return equal(s.Access(id), token) }
+func (s *Signer) IsAccess(id, token string) bool { return s.isToken(accessPrefix, id, token) }
 
 // IsTraffic reports whether a token opens the ports of a sandbox.
-func (s *Signer) IsTraffic(id, token string) bool { return equal(s.Traffic(id), token) }
+func (s *Signer) IsTraffic(id, token string) bool { return s.isToken(trafficPrefix, id, token) }
+
+func (s *Signer) isToken(prefix, id, token string) bool {
+	var to Bearer
+	if key := KeyOf(token); key != "" {
+		var ok bool
+		if s.bearers == nil {
+			return false
+		}
+		if to, ok = s.bearers.Recall(key); !ok {
+			return false
+		}
+	}
+	return equal(s.token(prefix, id, to), token)
+}
 
 func equal(want, given string) bool {
 	return subtle.ConstantTimeCompare([]byte(want), []byte(given)) == 1

@@ -23,10 +23,10 @@ func TestTokensStay(t *testing.T) {
 		t.Errorf("got mode %v and error %v, want 0600", info.Mode(), err)
 	}
 	b, err := Open(path)
-	if err != nil || a.Access("sb-1") != b.Access("sb-1") || a.Traffic("sb-1") != b.Traffic("sb-1") {
+	if err != nil || a.Access("sb-1", Bearer{}) != b.Access("sb-1", Bearer{}) || a.Traffic("sb-1", Bearer{}) != b.Traffic("sb-1", Bearer{}) {
 		t.Errorf("got other tokens or error %v after a restart, want the same tokens", err)
 	}
-	if New().Access("sb-1") == a.Access("sb-1") {
+	if New().Access("sb-1", Bearer{}) == a.Access("sb-1", Bearer{}) {
 		t.Error("got the same token of another key, want another")
 	}
 	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
@@ -43,7 +43,7 @@ func TestTokensStay(t *testing.T) {
 func TestTokensOpenOneSandbox(t *testing.T) {
 	t.Parallel()
 	s := New()
-	access, traffic := s.Access("sb-1"), s.Traffic("sb-1")
+	access, traffic := s.Access("sb-1", Bearer{}), s.Traffic("sb-1", Bearer{})
 	for what, c := range map[string]struct{ got, want bool }{
 		"own":                   {s.IsAccess("sb-1", access), true},
 		"own ports":             {s.IsTraffic("sb-1", traffic), true},
@@ -56,7 +56,7 @@ func TestTokensOpenOneSandbox(t *testing.T) {
 		"longer":                {s.IsAccess("sb-1", access+"0"), false},
 		"upper case":            {s.IsAccess("sb-1", strings.ToUpper(access)), false},
 		"ID with a line break":  {s.IsAccess("sb-1\nx", access), false},
-		"kind within the ID":    {s.IsTraffic("", s.sign("traffic", "")), false},
+		"kind within the ID":    {s.IsTraffic("", s.sign("traffic", "", Bearer{})), false},
 		"access of an empty ID": {s.IsAccess("", access), false},
 	} {
 		if c.got != c.want {
@@ -84,7 +84,7 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	s, now := New(), time.Unix(1_000_000, 0)
 	ids := []string{"sb-1", "sb-2", "sb-3"}
-	token := s.Access("sb-2")
+	token := s.Access("sb-2", Bearer{})
 	good := Link{Path: "/home/user/a:b.txt", User: "user", Expires: "1000000"}
 	for what, c := range map[string]struct {
 		link Link
@@ -96,9 +96,9 @@ func TestLinks(t *testing.T) {
 		"empty path":      {sign(Link{}, token), true},
 		"expired":         {sign(Link{Path: "x", Expires: "999999"}, token), false},
 		"odd expiry":      {sign(Link{Path: "x", Expires: "soon"}, token), false},
-		"traffic token":   {sign(good, s.Traffic("sb-2")), false},
-		"foreign token":   {sign(good, New().Access("sb-2")), false},
-		"token of nobody": {sign(good, s.Access("sb-9")), false},
+		"traffic token":   {sign(good, s.Traffic("sb-2", Bearer{})), false},
+		"foreign token":   {sign(good, New().Access("sb-2", Bearer{})), false},
+		"token of nobody": {sign(good, s.Access("sb-9", Bearer{})), false},
 		"no signature":    {good, false},
 		"short":           {Link{Path: "x", Signature: "v1_AAAA"}, false},
 		"no version":      {Link{Path: "x", Signature: strings.TrimPrefix(sign(Link{Path: "x"}, token).Signature, "v1_")}, false},
@@ -136,7 +136,7 @@ func TestSearchIsBounded(t *testing.T) {
 		for i := range ids {
 			ids[i] = fmt.Sprintf("sb-%d-%d", turn, i)
 		}
-		l := sign(Link{Path: "x"}, s.Access(ids[99]))
+		l := sign(Link{Path: "x"}, s.Access(ids[99], Bearer{}))
 		if id, ok := s.FindSigned(ids, l, time.Now()); !ok || id != ids[99] {
 			t.Fatalf("turn %d: got %q, %v, want %q", turn, id, ok, ids[99])
 		}
@@ -157,6 +157,62 @@ func BenchmarkFindSigned(b *testing.B) {
 			l := sign(Link{Path: strings.Repeat("x", length)}, "nobody's")
 			for b.Loop() {
 				s.FindSigned(ids, l, time.Now())
+			}
+		})
+	}
+}
+
+// keys are bearers that a test changes.
+type keys map[string]Bearer
+
+func (k keys) Recall(key string) (Bearer, bool) { b, ok := k[key]; return b, ok }
+
+func (k keys) Of(string) (all []Bearer) {
+	for _, b := range k {
+		all = append(all, b)
+	}
+	return all
+}
+
+// TestTokensEndWithTheirKey: a token, and what it has signed, ends when its key is revoked, gets
+// another role or another tenant; those of other keys go on.
+func TestTokensEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	one, two := Bearer{"aaaaaaaaaaaa", "anna", "user"}, Bearer{"bbbbbbbbbbbb", "anna", "user"}
+	for what, change := range map[string]func(keys){
+		"revoked": func(k keys) { delete(k, one.Key) },
+		"role":    func(k keys) { k[one.Key] = Bearer{one.Key, "anna", "admin"} },
+		"tenant":  func(k keys) { k[one.Key] = Bearer{one.Key, "bert", "user"} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s, known, now := New(), keys{one.Key: one, two.Key: two}, time.Now()
+			before := s.Access("sb-1", one) // there were no keys yet
+			s.Bind(known)
+			valid := func(b Bearer) [4]bool {
+				l := sign(Link{Path: "x"}, s.Access("sb-1", b))
+				by, signed := s.SignedBy("sb-1", l, now)
+				id, found := s.FindSigned([]string{"sb-0", "sb-1"}, l, now)
+				return [4]bool{s.IsAccess("sb-1", s.Access("sb-1", b)), s.IsTraffic("sb-1", s.Traffic("sb-1", b)), signed && by == b.Key, found && id == "sb-1"}
+			}
+			all, none := [4]bool{true, true, true, true}, [4]bool{}
+			for _, b := range []Bearer{one, two, {}} {
+				if got := valid(b); got != all {
+					t.Errorf("%+v: got %v, want all", b, got)
+				}
+			}
+			if s.IsAccess("sb-1", before) {
+				t.Error("a token from before there were keys: got a valid one, want none")
+			}
+			change(known)
+			for b, want := range map[Bearer][4]bool{one: none, two: all, {}: all} {
+				if got := valid(b); got != want {
+					t.Errorf("after the change, %+v: got %v, want %v", b, got, want)
+				}
+			}
+			forged := "cova_" + two.Key + "_" + strings.TrimPrefix(s.Access("sb-1", one), "cova_"+one.Key+"_")
+			if s.IsAccess("sb-1", forged) {
+				t.Error("a token of one key with the ID of another: got a valid one, want none")
 			}
 		})
 	}
