@@ -14,8 +14,8 @@ import (
 // fakeEnvironment has a server that is not ours.
 const fakeEnvironment = `[{"name": "fake", "port": 8000, "ready_path": "/", "command": ["bash", "-c", "eval \"$SETUP\""]}]`
 
-// hubs starts a hub with a key and one without, for stories that visit both.
-func hubs(t *testing.T) []string {
+// hubs starts a hub with a key and one without, for stories that visit both. more are their flags.
+func hubs(t *testing.T, more ...string) []string {
 	t.Helper()
 	testenv.NeedRoot(t)
 	testenv.Need(t, "python3")
@@ -26,6 +26,7 @@ func hubs(t *testing.T) []string {
 	}
 	start := func(env ...string) string {
 		args := []string{"hub", "--listen", "127.0.0.1:0", "--log-level", "error", "--state", t.TempDir(), "--environments", environments}
+		args = append(args, more...)
 		if venv, err := filepath.Abs("../../.venv"); err == nil {
 			if _, err := os.Stat(venv); err == nil {
 				args = append(args, "--venv", venv)
