@@ -297,6 +297,7 @@ async function sweep(v, s) {
   const visit = async (list, way, act) => {
     if (list.length === 0) return;
     visits += list.length;
+    if (process.env.TRACE) note(`${s.title}: ${way}: ${list.length}`);
     for (const got of (await act(list)) ?? []) failures.add(`${s.title}: ${way}: ${got}`);
   };
   for (const [i, at] of sites.entries()) {

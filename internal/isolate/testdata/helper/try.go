@@ -33,8 +33,10 @@ func try(args []string) {
 		k, v, _ := strings.Cut(a, "=")
 		what[k] = v
 	}
-	otherKernel = what["kernel"] != ""
-	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.disks(), what.privacy(), what.kernel()} {
+	if otherKernel = what["kernel"] != ""; otherKernel {
+		fmt.Println("another kernel")
+	}
+	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.disks(), what.privacy(), what.kernel(), what.surfaces()} {
 		for _, a := range list {
 			result := make(chan error)
 			go func() { runtime.LockOSThread(); result <- a.do() }()

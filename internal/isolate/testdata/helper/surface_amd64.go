@@ -1,0 +1,6 @@
+package main
+
+import "golang.org/x/sys/unix"
+
+// sysIOPL lets programs use the ports of devices.
+const sysIOPL = unix.SYS_IOPL
