@@ -147,6 +147,67 @@ func (s *SignIn) refused(t testing.TB, prefix string) map[string]string {
 	return list
 }
 
+// doors are requests that are routed in ways of their own, without the end of their headers.
+func doors(prefix string) map[string]string {
+	socket := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	all := map[string]string{}
+	for name, start := range map[string]string{
+		"context": "GET /v1/sandbox", "command": "POST /v1/bash/exec", "file": "GET /v1/file/download?path=/etc/passwd", "daemon": "GET /e2b/envd/files?path=/etc/passwd", "port": "GET /proxy/3000/",
+		"tools": "POST /mcp", "ticket": "POST /tickets", "page": "GET /terminal?command=id", "browser": "GET /json/version", "delete": "DELETE /v1/skills", "cleaned path": "GET //v1/./sandbox",
+	} {
+		method, path, _ := strings.Cut(start, " ")
+		all[name] = method + " " + prefix + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+		if method == http.MethodPost {
+			all[name] += "Content-Length: 0\r\n"
+		}
+	}
+	for name, path := range map[string]string{"shell": "/v1/shell/ws", "desktop": "/websockify", "tunnel": "/v1/sandbox/ports/22/tunnel"} {
+		all[name] = "GET " + prefix + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + socket
+	}
+	return all
+}
+
+// forged are headers that look like a credential, each with one thing wrong.
+func (s *SignIn) forged(t testing.TB) map[string]string {
+	t.Helper()
+	other, _ := newKey(t)
+	valid := jwt.MapClaims{"exp": in(time.Hour), "sub": "me"}
+	cookie := func(value string) string {
+		return "Cookie: cove_session_000000000000=" + value + "; cove_session=" + value + "\r\n"
+	}
+	encoded := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	return map[string]string{
+		"token cut": bearerOf(secretToken[1:]), "token longer": bearerOf(secretToken + "x"), "token in capitals": bearerOf(strings.ToUpper(secretToken)), "token quoted": bearerOf(`"` + secretToken + `"`),
+		"token twice": bearerOf(secretToken) + bearerOf(secretToken), "token as basic": "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+secretToken)) + "\r\n",
+		"token without a scheme": "Authorization: " + secretToken + "\r\n", "token as key": "X-API-Key: " + secretToken + "\r\n", "token to a proxy": "Proxy-Authorization: Bearer " + secretToken + "\r\n",
+		"token as cookie": cookie(secretToken), "token as subprotocol": "Sec-WebSocket-Protocol: " + secretToken + "\r\n", "token as access token": "X-Access-Token: " + secretToken + "\r\n",
+		"key cut": "X-API-Key: " + secretKey[1:] + "\r\n", "key longer": "X-API-Key: " + secretKey + "x\r\n", "two halves of the key": "X-API-Key: " + secretKey[:9] + "\r\nX-Api-Key: " + secretKey[9:] + "\r\n",
+		"key as bearer with a space": bearerOf(secretKey + " x"), "key under another name": "X-Auth-Key: " + secretKey + "\r\nApi-Key: " + secretKey + "\r\n", "key folded": "X-API-Key:\r\n " + secretKey[1:] + "\r\n",
+		"jwt by another key": bearer(t, jwt.SigningMethodRS256, other, valid), "jwt by HMAC": bearer(t, jwt.SigningMethodHS256, s.public, valid),
+		"jwt without an algorithm": bearer(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, valid), "jwt by PS256": bearer(t, jwt.SigningMethodPS256, s.private, valid),
+		"jwt expired": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(-time.Hour), "sub": "me"}), "jwt of nobody": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(time.Hour)}),
+		"jwt without an end": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"sub": "me"}), "jwt of the future": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(2 * time.Hour), "nbf": in(time.Hour), "sub": "me"}),
+		"jwt without a signature": bearerOf(encoded(`{"alg":"RS256","typ":"JWT"}`) + "." + encoded(`{"sub":"me","exp":99999999999}`) + "."),
+		"session that is empty":   cookie(""), "session that is not ours": cookie(encoded("operator") + "." + encoded(strings.Repeat("x", 32))), "session of zeros": cookie(encoded(string(make([]byte, 10))) + "." + encoded(string(make([]byte, 32)))),
+		"user of a proxy": "X-Forwarded-User: root\r\nRemote-User: root\r\n", "address of a proxy": "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nForwarded: for=127.0.0.1\r\n",
+		"call of a hub": "X-Cove-Internal-Call: {\"Subject\":\"root\",\"Role\":\"admin\"}\r\n", "own page": "Origin: http://127.0.0.1\r\nSec-Fetch-Site: same-origin\r\n",
+		"foreign page": "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n", "page without an origin": "Origin: null\r\nSec-Fetch-Site: cross-site\r\n",
+		"port by header": "X-Aio-Proxy-Port: 49983\r\n", "client of a sandbox": "E2b-Sandbox-Id: sb0000000000000000\r\nX-Access-Token: cova_0\r\n",
+		"another method": "X-HTTP-Method-Override: OPTIONS\r\n", "another path": "X-Original-URL: /healthz\r\nX-Rewrite-URL: /healthz\r\n",
+	}
+}
+
+// passes are paths that look as if they carried a session.
+func passes(prefix string) []string {
+	var all []string
+	for _, pass := range []string{"~", "~x", "~" + strings.Repeat("A", 43), "~" + strings.Repeat("A", 86) + "." + strings.Repeat("A", 43), "~..", "~%2e%2e", "~%00", "~" + secretToken, "~" + secretKey} {
+		for _, path := range []string{"/v1/sandbox", "/v1/shell/ws", "/proxy/3000/"} {
+			all = append(all, "GET "+prefix+"/"+pass+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+		}
+	}
+	return all
+}
+
 // Dial connects to what is attacked.
 type Dial func() (net.Conn, error)
 
@@ -162,18 +223,41 @@ func (d Dial) send(t *testing.T, request string) string {
 // AttackBelow tries every way into a sandbox that is served below a path.
 func (s *SignIn) AttackBelow(t *testing.T, dial Dial, prefix string) {
 	t.Helper()
+	attempts := 0
+	try := func(t *testing.T, name, request string) {
+		t.Helper()
+		attempts++
+		reply := dial.send(t, request)
+		if code := Status(t, reply); code != 0 && (code < 400 || code >= 500) {
+			t.Errorf("%s: got %.300q, want status 4xx or no reply", name, reply)
+		}
+		if strings.Contains(reply, "a-shared-secret") || strings.Contains(reply, "home_dir") {
+			t.Errorf("%s: it tells: %.300q, want reply without \"a-shared-secret\", reply without \"home_dir\"", name, reply)
+		}
+	}
 	for name, request := range s.refused(t, prefix) {
-		t.Run(name, func(t *testing.T) {
-			reply := dial.send(t, request)
-			if code := Status(t, reply); code != 0 && (code < 400 || code >= 500) {
-				t.Errorf("got %.300q, want status 4xx or no reply", reply)
-			}
-			if strings.Contains(reply, "a-shared-secret") || strings.Contains(reply, "home_dir") {
-				t.Errorf("it tells: %.300q, want reply without \"a-shared-secret\", reply without \"home_dir\"", reply)
+		t.Run(name, func(t *testing.T) { try(t, name, request) })
+	}
+	forged := s.forged(t)
+	for door, request := range doors(prefix) {
+		t.Run("forged at the door "+door, func(t *testing.T) {
+			for name, header := range forged {
+				try(t, name, request+header)
 			}
 		})
 	}
+	t.Run("paths with a pass", func(t *testing.T) {
+		for _, request := range passes(prefix) {
+			try(t, request, request)
+		}
+	})
+	if t.Logf("%d attempts to sign in", attempts); attempts < minSignIns {
+		t.Errorf("%d attempts, want at least %d", attempts, minSignIns)
+	}
 }
+
+// minSignIns is how many attempts to sign in are made at least at each server.
+const minSignIns = 600
 
 // Attack tries every way in, and then the three that are open.
 func (s *SignIn) Attack(t *testing.T, dial Dial) {
