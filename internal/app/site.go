@@ -35,6 +35,8 @@ const (
 	headerPort = "X-Aio-Proxy-Port"
 	// toolAPI is where the page that waits for a tool reads its state and installs it.
 	toolAPI = "/v1/sandbox/components"
+	// devtools is the browser's own DevTools page. Its query names the host it connects to.
+	devtools = "devtools"
 )
 
 // newSites returns the sites of a server, whose guard is set when it is made.
@@ -46,6 +48,7 @@ func (a *Aio) newSites() *sites {
 			s.domains = append(s.domains, name)
 		}
 	}
+	s.tools = append(s.tools, devtools)
 	if !a.cfg.DisableCodeServer {
 		s.tools = append(s.tools, "code-server")
 	}
@@ -147,7 +150,7 @@ func findSite(next http.Handler) http.Handler {
 		r, v := s.visit(r)
 		id, _ := auth.FromContext(r.Context())
 		for _, limit := range []string{v.host, id.Site} {
-			if limit != "" && v.site != limit && !(slices.Contains(s.tools, limit) && v.site == "" && isToolPath(v.path)) {
+			if limit != "" && v.site != limit && !(slices.Contains(s.tools, limit) && limit != devtools && v.site == "" && isToolPath(v.path)) {
 				http.Error(w, "this address is not part of the site "+limit+"; open it from the sandbox's own page", http.StatusForbidden)
 				return
 			}
@@ -237,6 +240,10 @@ func isPerson(r *http.Request) bool {
 func (v visit) redirect(w http.ResponseWriter, r *http.Request) {
 	ctx, base, query := r.Context(), op.CallOf(r.Context()).Base, r.URL.RawQuery
 	domain, named := v.domain(base)
+	if named && v.site == devtools {
+		_, at, _ := strings.Cut(v.at(base, domain), "://")
+		query = strings.Replace(query, "ws="+base.Host+"/", "ws="+at+"/", 1) // and wss=
+	}
 	switch {
 	case !named:
 		origin.Redirect(w, base.Path+"/"+v.guard.Pass(ctx, v.site)+v.path, query)

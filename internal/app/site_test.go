@@ -71,6 +71,7 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 		{"http://x.box.example.com/proxy/3000/", "http://3000-sandbox.box.example.com/"},
 		{"http://localhost:8080/code-server/?folder=/x", "http://code-server.localhost:8080/code-server/?folder=/x"},
 		{"http://localhost:8080/jupyter/lab", "http://jupyter.localhost:8080/jupyter/lab"},
+		{"http://localhost:8080/devtools/inspector.html?ws=localhost:8080/devtools/page/1", "http://devtools.localhost:8080/devtools/inspector.html?ws=devtools.localhost:8080/devtools/page/1"},
 	} {
 		for name, headers := range map[string][]string{"typed": typed, "linked": linked} {
 			if res := open.get(c.at, headers...); res.StatusCode != 303 || res.Header.Get("Location") != c.want {
@@ -125,6 +126,8 @@ func TestASiteReachesOnlyItself(t *testing.T) {
 		{"http://code-server.localhost:8080/v1/sandbox/components", called, 200},
 		{"http://code-server.localhost:8080/ui/ui.css", called, 200},
 		{"http://localhost:8080/v1/sandbox", called, 200},
+		{"http://devtools.localhost:8080/ui/ui.css", called, 403},
+		{"http://devtools.localhost:8080/json/version", called, 403},
 	} {
 		if res := open.get(c.at, c.headers...); res.StatusCode != c.want {
 			t.Errorf("%s %v: got %d, want %d", c.at, c.headers, res.StatusCode, c.want)

@@ -75,6 +75,10 @@ var frontendTypes = map[string]string{
 
 // serveFrontend serves a file of the browser's own DevTools page.
 func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name string) {
+	if path.Ext(name) == ".html" && !isInspection(r) {
+		writeError(w, http.StatusForbidden, "the DevTools page connects only to this server; open it from devtoolsFrontendUrl in /json/list")
+		return
+	}
 	data, err := c.assets.read(r.Context(), name)
 	switch {
 	case errors.Is(err, errNoFile):
@@ -89,6 +93,28 @@ func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name stri
 		kind = "text/plain"
 	}
 	writeBody(w, r, http.StatusOK, kind, data)
+}
+
+// isInspection reports whether the parameters of the DevTools page make it connect to this server
+// only. A link of another site could choose them.
+func isInspection(r *http.Request) bool {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	for name, values := range query {
+		switch name {
+		case "panel":
+		case "ws", "wss":
+			host, _, _ := strings.Cut(values[0], "/")
+			if base := op.CallOf(r.Context()).Base; len(values) > 1 || host != r.Host && (base == nil || host != base.Host) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // discovery is a reply of discovery: a text, or a value to encode.

@@ -120,6 +120,11 @@ func testDiscovery(t *testing.T, r *room) {
 			}
 		}
 	}
+	for _, query := range []string{"ws=evil.example/x", "ws=evil.example", "wss=evil.example:1/x", "ws=a&ws=b", "remoteBase=https://evil.example/"} {
+		if status, _, _ := get(t, "GET", r.url+"/devtools/inspector.html?"+query); status != 403 {
+			t.Errorf("DevTools page with %s: got status %d, want 403", query, status)
+		}
+	}
 	if status, h, body := get(t, "GET", r.url+"/devtools/inspector.html"); status != 200 || !strings.Contains(h.Get("Content-Type"), "html") || !strings.Contains(body, "DevTools") {
 		t.Errorf("DevTools' own page: %d %v, want status 200, Content-Type containing \"html\", containing \"DevTools\"", status, h)
 	}
