@@ -76,6 +76,11 @@ func serveCommand(version string, args []string, std host.Streams) *cobra.Comman
 		if err := config.Hide(src, &cfg); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
+		// Programs of the same user, as all programs in a sandbox are, could read credentials from
+		// its memory, or take the socket at which it listens and answer in its place.
+		if err := proc.SealMemory(); err != nil {
+			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+		}
 		noInit, err := cmd.Flags().GetBool("no-init")
 		if err != nil {
 			return err
@@ -104,12 +109,6 @@ func limitStart(environ []string) []string {
 
 func serve(ctx context.Context, cfg config.Aio, src config.Source, version string, std host.Streams, log *slog.Logger) error {
 	host.WarnOfSecretFlags(log, config.Fields(&cfg), src.Flags)
-	if cfg.HasCredentials() {
-		// Programs of the same user could read them from memory.
-		if err := proc.SealMemory(); err != nil {
-			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
-		}
-	}
 	if cfg.LogDir != "" {
 		if err := newLogDir(cfg.LogDir).create(); err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}

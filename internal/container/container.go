@@ -150,6 +150,7 @@ func serveHub(plan Plan) error {
 	if plan.Tunnel == nil {
 		return serveControl()
 	}
+	plan.Tunnel.server = isolate.NewEntrance(isolate.ServerSocket)
 	d := &disk{hold: plan.Hold, filled: make(chan struct{})}
 	if err := d.open(); err != nil {
 		return err

@@ -38,11 +38,13 @@ type Tunnel struct {
 	// Ready is a host:port that is open while the server is ready, for who may only look: it
 	// says nothing else.
 	Ready string `json:"ready,omitempty"`
+
+	server *isolate.Entrance
 }
 
 // serve serves the hub, and programs inside that want out.
 func (t *Tunnel) serve(d *disk, fill func(io.Reader) error) error {
-	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: dialInside, Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: d.save, Fill: fill, Suspend: d.suspend}
+	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: t.dial, Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: d.save, Fill: fill, Suspend: d.suspend}
 	var err error
 	if cfg.Cert, err = os.ReadFile(filepath.Join(HubDir, CertName)); err != nil {
 		return err
@@ -72,12 +74,16 @@ func (t *Tunnel) serve(d *disk, fill func(io.Reader) error) error {
 	return nil
 }
 
-// dialInside connects to a port on either loopback address, because servers differ, or to the
+// dial connects to a port on either loopback address, because servers differ, or to the
 // server if port is 0.
-func dialInside(ctx context.Context, port int) (net.Conn, error) {
+func (t *Tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	var d net.Dialer
 	if port == 0 {
-		return d.DialContext(ctx, "unix", isolate.ServerSocket)
+		c, err := t.server.Dial(ctx)
+		if err != nil {
+			return nil, err // not a nil pointer in an interface
+		}
+		return c, nil
 	}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -102,7 +108,7 @@ func (t *Tunnel) showReady(ctx context.Context, p Probe, start, ready time.Durat
 	defer work.Wait()
 	for {
 		pause := start
-		err := p.ask()
+		err := p.ask(t.dial)
 		if err == nil && l == nil {
 			if l, err = net.Listen("tcp", t.Ready); err == nil { // else the port is taken, and may be free later
 				open := l
@@ -152,10 +158,10 @@ const probeTime = 5 * time.Second
 
 // ask sends the request by hand: an HTTP client would double the size of this program, of
 // which every sandbox has one.
-func (p Probe) ask() error {
+func (p Probe) ask(dial func(ctx context.Context, port int) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
-	c, err := dialInside(ctx, p.Port)
+	c, err := dial(ctx, p.Port)
 	if err != nil {
 		return err
 	}

@@ -30,16 +30,24 @@ func (i *initProcess) serveControl() {
 	if err != nil {
 		return
 	}
-	serveControl(l, i.answerSave)
+	(&controller{server: NewEntrance(ServerSocket), door: i.runtime, save: i.answerSave}).serve(l)
 }
 
 // ServeControl connects to ports inside for whoever dials a unix socket, for Dial. It passes
 // the connection itself, so it carries no traffic. It ends when the listener is closed.
 func ServeControl(l net.Listener) {
-	serveControl(l, new(initProcess).answerSave) // which refuses, and closes what was sent
+	// It saves nothing: answerSave refuses, and closes what was sent.
+	(&controller{server: NewEntrance(ServerSocket), save: new(initProcess).answerSave}).serve(l)
 }
 
-func serveControl(l net.Listener, save func(c *net.UnixConn, rights []byte)) {
+// controller answers at a control socket.
+type controller struct {
+	server *Entrance
+	door   bool // the server may be at Door instead
+	save   func(c *net.UnixConn, rights []byte)
+}
+
+func (s *controller) serve(l net.Listener) {
 	slots := make(chan struct{}, 64)
 	for {
 		c, err := l.Accept()
@@ -54,13 +62,13 @@ func serveControl(l net.Listener, save func(c *net.UnixConn, rights []byte)) {
 		slots <- struct{}{}
 		go func() {
 			defer func() { c.Close(); <-slots }()
-			answer(c.(*net.UnixConn), save)
+			s.answer(c.(*net.UnixConn))
 		}()
 	}
 }
 
 // answer answers one request: a port to dial or, with a folder, to save the program in it.
-func answer(c *net.UnixConn, save func(c *net.UnixConn, rights []byte)) {
+func (s *controller) answer(c *net.UnixConn) {
 	c.SetDeadline(time.Now().Add(dialTimeout))
 	var port [2]byte
 	oob := make([]byte, unix.CmsgSpace(4))
@@ -73,12 +81,12 @@ func answer(c *net.UnixConn, save func(c *net.UnixConn, rights []byte)) {
 	}
 	if oobn > 0 {
 		c.SetDeadline(time.Time{})
-		save(c, oob[:oobn])
+		s.save(c, oob[:oobn])
 		return
 	}
 	dial := func() (*os.File, error) { return dialInside(int(binary.BigEndian.Uint16(port[:]))) }
 	if port == [2]byte{} {
-		dial = dialServer
+		dial = s.dialServer
 	}
 	f, err := dial()
 	if err != nil {
@@ -93,16 +101,18 @@ func answer(c *net.UnixConn, save func(c *net.UnixConn, rights []byte)) {
 // port 0. Whatever a name there leads to is inside, too.
 const ServerSocket = "/run/aio/aio.sock"
 
-func dialServer() (*os.File, error) {
-	c, err := net.DialTimeout("unix", ServerSocket, dialTimeout/2)
-	if errors.Is(err, unix.ENOENT) {
+func (s *controller) dialServer() (*os.File, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout/2)
+	defer cancel()
+	c, err := s.server.Dial(ctx)
+	if s.door && errors.Is(err, unix.ENOENT) {
 		return dialDoor()
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	return c.(*net.UnixConn).File()
+	return c.File()
 }
 
 // Door is where a program serves that cannot be given a unix socket: gVisor cannot save

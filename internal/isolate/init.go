@@ -199,18 +199,18 @@ func (i *initProcess) launch() (int, error) {
 			return 0, err
 		}
 	}
-	pid := 0
-	if len(p.Args) > 0 {
-		var err error
-		if pid, err = i.startProgram(p); err != nil {
-			return 0, err
-		}
+	if len(p.Args) == 0 {
+		return 0, seal()
 	}
-	// Nobody inside may inspect us, not even with our own user ID.
+	return i.startProgram(p)
+}
+
+// seal keeps everybody inside from inspecting us, even with our own user ID.
+func seal() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return 0, fmt.Errorf("become undumpable: %w", err)
+		return fmt.Errorf("become undumpable: %w", err)
 	}
-	return pid, nil
+	return nil
 }
 
 // confine installs the filter and drops capabilities.
@@ -305,12 +305,18 @@ func (i *initProcess) startProgram(p Process) (int, error) {
 	if !i.set.Rootless {
 		attr.Sys.Credential = &syscall.Credential{Uid: p.UID, Gid: p.GID}
 	}
-	// When memory runs out the program is killed, not init, which can report it.
-	const score = "/proc/self/oom_score_adj"
-	own, _ := os.ReadFile(score)
-	os.WriteFile(score, []byte("500"), 0)
+	// When memory runs out the program is killed, not init, which can report it. Once sealed, we
+	// cannot open the file any more.
+	score, _ := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
+	defer score.Close()
+	own := make([]byte, 16)
+	n, _ := score.ReadAt(own, 0)
+	score.WriteAt([]byte("500"), 0)
+	if err := seal(); err != nil {
+		return 0, err
+	}
 	pid, err := syscall.ForkExec(prog, p.Args, attr)
-	os.WriteFile(score, own, 0)
+	score.WriteAt(own[:n], 0)
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", prog, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -209,11 +210,13 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 	}
 	attr.Sys.PidFD = &pidfd
 	var p *os.Process
-	if s.cfg.Group == nil {
-		p, err = os.StartProcess(exePath, s.argv(), attr)
-	} else {
-		p, entered, err = s.spawnIn(s.cfg.Group, attr)
-	}
+	whileDumpable(len(attr.Sys.UidMappings) > 0, func() {
+		if s.cfg.Group == nil {
+			p, err = os.StartProcess(exePath, s.argv(), attr)
+		} else {
+			p, entered, err = s.spawnIn(s.cfg.Group, attr)
+		}
+	})
 	if err != nil {
 		hint := ""
 		if os.Geteuid() != 0 {
@@ -243,6 +246,26 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		return nil, nil, err
 	}
 	return h, entered, nil
+}
+
+// dumping is held while this process is dumpable for a moment.
+var dumping sync.Mutex
+
+// whileDumpable runs f. If it maps IDs without root, this process is dumpable meanwhile: until the
+// child executes its program it is as we are, and the files of /proc in which its IDs are
+// mapped would belong to root.
+func whileDumpable(maps bool, f func()) {
+	if !maps || os.Geteuid() == 0 {
+		f()
+		return
+	}
+	dumping.Lock()
+	defer dumping.Unlock()
+	if was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err == nil && was == 0 {
+		unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+		defer unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
+	f()
 }
 
 // argv is the command line of init, which the sandbox can see: nothing of the host.

@@ -70,6 +70,10 @@ func hubCommand(version string, std host.Streams) *cobra.Command {
 		if err := config.Hide(src, &cfg); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
+		// Programs of the same user could take its sockets and the credentials in its memory.
+		if err := proc.SealMemory(); err != nil {
+			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
+		}
 		to := std.Err
 		if cfg.LogFile != "" {
 			f, err := host.OpenLogFile(cfg.LogFile, int64(cfg.LogFileSize), cfg.LogFiles)
