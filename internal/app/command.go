@@ -44,7 +44,8 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 	if err != nil {
 		return nil, err
 	}
-	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key, Help: `start one with "aio serve", or set --api-url`}
+	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key, Help: `start one with "aio serve", or set --api-url`,
+		ServerUsers: config.OfSudoer(client.ServerUsers), ServerUsersVariable: "AIO_SERVER_USERS"}
 	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "URL of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
 	verbs := cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) }}
 	cli.Add(root, verbs)

@@ -194,7 +194,7 @@ hub/tool: hub/fleet hub/lifecycle op sandbox toolset
 hub: atomicfile auth authority egress hub/access hub/account hub/claim hub/disk hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool hub/internal/quota hub/internal/secret hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token hub/lifecycle hub/record hub/tool hub/trail hub/vault metric op sandbox span toolset
 
 # surfaces
-surface/cli: op spell
+surface/cli: op peer spell
 surface/rest: op origin
 surface/mcp: op span spell toolset
 

@@ -37,6 +37,14 @@ type Source struct {
 // Sudoer returns the ID of the user who started this process with sudo, or nothing.
 func Sudoer() string { return os.Getenv("SUDO_UID") }
 
+// OfSudoer adds the user who started this program with sudo, if any, to a list of users.
+func OfSudoer(users []string) []string {
+	if id := Sudoer(); id != "" && os.Geteuid() == 0 {
+		return append(slices.Clone(users), id)
+	}
+	return users
+}
+
 // Environ returns the environment of this process, for programs that run as its user
 // sees it and for clients, whose few settings have no file.
 func Environ() []string { return os.Environ() }

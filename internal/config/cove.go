@@ -253,8 +253,11 @@ type CoveClient struct {
 	Token   string `key:"token" env:"COVE_TOKEN,AUTH_TOKEN" secret:"true" doc:"Bearer token to send."`
 	Key     string `key:"api_key" env:"COVE_API_KEY" secret:"true" doc:"API key, sent as X-API-Key."`
 	Context string `key:"context" env:"COVE_CONTEXT" doc:"Context to use instead of the current one."`
-	Dir     string `key:"config_dir" env:"COVE_CONFIG_DIR" doc:"Directory of the contexts file; empty means cove below the user's configuration directory."`
-	State   string `key:"state" env:"COVE_STATE" doc:"State directory of a hub on this machine, which is found there; empty means the hub's own default."`
+
+	ServerUsers []string `key:"server_users" env:"COVE_SERVER_USERS" doc:"Users (names or IDs) of this machine, besides root and you, whose hub is called; * means all."`
+
+	Dir   string `key:"config_dir" env:"COVE_CONFIG_DIR" doc:"Directory of the contexts file; empty means cove below the user's configuration directory."`
+	State string `key:"state" env:"COVE_STATE" doc:"State directory of a hub on this machine, which is found there; empty means the hub's own default."`
 }
 
 // Complete implements Completer.

@@ -354,7 +354,7 @@ func serveRootless(t *testing.T, args ...string) *hub {
 	cmd := exec.Command(cove, h.flags(args)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	h.server = launchCommand(t, cmd, state, nil)
-	h.env = []string{"COVE_URL=" + h.URL}
+	h.env = []string{"COVE_URL=" + h.URL, "COVE_SERVER_USERS=65534"}
 	t.Cleanup(func() {
 		h.clear(t)
 		h.stop(t)

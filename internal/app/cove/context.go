@@ -220,7 +220,8 @@ func (t *target) loginVerb(v *verbs) *cobra.Command {
 		} else {
 			c.Key = secret
 		}
-		hub, err := client.New(client.Config{URL: c.URL, Key: c.Key, Token: c.Token, Agent: v.agent})
+		at := cli.Client{URL: c.URL, ServerUsers: t.to.ServerUsers, ServerUsersVariable: t.to.ServerUsersVariable}
+		hub, err := client.New(client.Config{URL: c.URL, Key: c.Key, Token: c.Token, Agent: v.agent, Transport: at.Transport()})
 		if err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}

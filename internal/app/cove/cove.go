@@ -27,7 +27,8 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	if err != nil {
 		return nil, err
 	}
-	to := &cli.Client{Help: `start one with "cove hub", sign in to another with "cove login URL", or set --hub-url`, SignIn: signInHelp}
+	to := &cli.Client{Help: `start one with "cove hub", sign in to another with "cove login URL", or set --hub-url`, SignIn: signInHelp,
+		ServerUsers: config.OfSudoer(where.ServerUsers), ServerUsersVariable: "COVE_SERVER_USERS"}
 	root.PersistentFlags().StringVar(&to.URL, "hub-url", where.URL, "URL of the hub: http(s)://host:port or unix:/path (COVE_URL)")
 	t := &target{where: where, file: contextFile{filepath.Join(where.Dir, "contexts.json")}, to: to}
 	root.PersistentFlags().StringVar(&t.context, "context", where.Context, "Context to use instead of the current one (COVE_CONTEXT)")
@@ -37,7 +38,7 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 		if err := t.resolve(); err != nil {
 			return nil, err
 		}
-		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version})
+		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
 	}}
 	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) },
 		Short: true, Presets: presets, Complete: v.complete})

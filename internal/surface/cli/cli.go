@@ -50,6 +50,10 @@ type Client struct {
 	// Resolve completes the fields above before the first request; nil means that they are
 	// complete.
 	Resolve func() error
+	// ServerUsers are the users of this machine (names or IDs), besides root and this one, whose server
+	// is called at a loopback address or a Unix socket; * means all. ServerUsersVariable sets them.
+	ServerUsers         []string
+	ServerUsersVariable string
 	// SignIn says what to do if the server rejects a request without valid credentials.
 	SignIn string
 }

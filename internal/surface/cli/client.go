@@ -1,11 +1,22 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/peer"
 )
 
 // Address returns the URL of a target on the server.
@@ -30,6 +41,74 @@ func (c *Client) explain(err error, status int) error {
 		return &Error{e.Code, e.Msg + "; " + c.SignIn}
 	}
 	return err
+}
+
+// Transport returns a transport to the server, which other clients of it can use.
+func (c *Client) Transport() *http.Transport {
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.dial, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
+}
+
+// maxIdle keeps enough connections to work with a hundred sandboxes at once.
+const maxIdle = 100
+
+// dial connects to the server. Another user of this machine may listen in its place: anyone can
+// use a free loopback port. That user would get the credentials and what the command
+// sends, so the server must belong to this user, to root or to one of ServerUsers.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	own := isAddressOf(c.URL, address)
+	if path, ok := strings.CutPrefix(c.URL, "unix:"); ok {
+		network, address, own = "unix", path, true
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil || !own { // a proxy gets no more than the user has told it
+		return conn, err
+	}
+	if err := c.checkServer(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// isAddressOf reports whether an address is that of a URL.
+func isAddressOf(base, address string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return true
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return address == net.JoinHostPort(u.Hostname(), port)
+}
+
+// checkServer checks who is at the other end of a connection within this machine.
+func (c *Client) checkServer(conn net.Conn) error {
+	if at, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+		return nil
+	}
+	uid, err := peer.Server(conn)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case errors.Is(err, peer.ErrUnknown):
+		return nil // no socket of this network: only root can lead its loopback elsewhere
+	case err != nil:
+		return err
+	case uid == 0 || uid == os.Geteuid() || slices.ContainsFunc(c.ServerUsers, func(name string) bool { return isUser(name, uid) }):
+		return nil
+	}
+	return fmt.Errorf("the server at %s belongs to user %d of this machine, not to you or root; if you trust that user, name it in %s", c.URL, uid, c.ServerUsersVariable)
+}
+
+// isUser reports whether a name or an ID is that of a user; * is everybody's.
+func isUser(name string, uid int) bool {
+	if name == "*" || name == strconv.Itoa(uid) {
+		return true
+	}
+	u, err := user.Lookup(name)
+	return err == nil && u.Uid == strconv.Itoa(uid)
 }
 
 // Do sends a request to the server, with the credentials.

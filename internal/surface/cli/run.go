@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -318,12 +317,8 @@ func (c *Client) request(ctx context.Context, method, target string, body io.Rea
 func (c *Client) do(req *http.Request) (*http.Response, error) {
 	client := c.HTTP
 	if client == nil {
-		t := &http.Transport{Proxy: nil}
-		if path, ok := strings.CutPrefix(c.URL, "unix:"); ok {
-			t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, "unix", path)
-			}
-		}
+		t := c.Transport()
+		t.Proxy = nil
 		client = &http.Client{Transport: t}
 	}
 	res, err := client.Do(req)
