@@ -59,6 +59,7 @@ archive:
 atomicfile:
 certificate:
 inotify:
+isolate/entrance:
 isolate/internal/poll:
 metric:
 peer:
@@ -78,11 +79,11 @@ isolate/cgroup: isolate/internal/poll
 markdown: workbook xmlscan
 outlet: peer
 health: metric op
-isolate: isolate/cgroup isolate/internal/poll sandbox
+isolate: isolate/cgroup isolate/entrance isolate/internal/poll sandbox
 isolate/hostroot: isolate
 diskcopy:
 tunnel:
-container: diskcopy isolate proc tunnel
+container: diskcopy isolate isolate/entrance proc tunnel
 replica: atomicfile tunnel
 span: op
 toolset: op spell

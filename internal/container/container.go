@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/entrance"
 	"github.com/cove-sandbox/cove/internal/proc"
 )
 
@@ -150,7 +151,7 @@ func serveHub(plan Plan) error {
 	if plan.Tunnel == nil {
 		return serveControl()
 	}
-	plan.Tunnel.server = isolate.NewEntrance(isolate.ServerSocket)
+	plan.Tunnel.server = entrance.New(isolate.ServerSocket)
 	d := &disk{hold: plan.Hold, filled: make(chan struct{})}
 	if err := d.open(); err != nil {
 		return err

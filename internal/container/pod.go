@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/isolate/entrance"
 	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
@@ -39,7 +40,7 @@ type Tunnel struct {
 	// says nothing else.
 	Ready string `json:"ready,omitempty"`
 
-	server *isolate.Entrance
+	server *entrance.Entrance
 }
 
 // serve serves the hub, and programs inside that want out.

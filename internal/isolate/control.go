@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/isolate/entrance"
 )
 
 // The first byte of the answer to Dial and Save.
@@ -30,19 +32,19 @@ func (i *initProcess) serveControl() {
 	if err != nil {
 		return
 	}
-	(&controller{server: NewEntrance(ServerSocket), door: i.runtime, save: i.answerSave}).serve(l)
+	(&controller{server: entrance.New(ServerSocket), door: i.runtime, save: i.answerSave}).serve(l)
 }
 
 // ServeControl connects to ports inside for whoever dials a unix socket, for Dial. It passes
 // the connection itself, so it carries no traffic. It ends when the listener is closed.
 func ServeControl(l net.Listener) {
 	// It saves nothing: answerSave refuses, and closes what was sent.
-	(&controller{server: NewEntrance(ServerSocket), save: new(initProcess).answerSave}).serve(l)
+	(&controller{server: entrance.New(ServerSocket), save: new(initProcess).answerSave}).serve(l)
 }
 
 // controller answers at a control socket.
 type controller struct {
-	server *Entrance
+	server *entrance.Entrance
 	door   bool // the server may be at Door instead
 	save   func(c *net.UnixConn, rights []byte)
 }

@@ -1,4 +1,4 @@
-package isolate
+package entrance
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // serveAt starts a process that listens at a unix socket, in the place of what was there.
 func serveAt(t *testing.T, path string) *exec.Cmd {
@@ -42,7 +44,7 @@ func TestImpostorAtTheServersSocket(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
 	path := filepath.Join(t.TempDir(), "s")
-	e := NewEntrance(path)
+	e := New(path)
 	dial := func() error {
 		c, err := e.Dial(t.Context())
 		if err == nil {

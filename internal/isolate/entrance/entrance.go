@@ -1,4 +1,5 @@
-package isolate
+// Package entrance connects to the server inside a sandbox, and to no process that takes its place.
+package entrance
 
 import (
 	"context"
@@ -17,7 +18,7 @@ var ErrImpostor = errors.New("another process answers at the server's socket whi
 // Entrance connects to the server inside a sandbox at a unix socket that the server has made.
 // Every program of its user can put another socket in its place, so the first process that
 // served there remains the only one to be connected to until it ends: the server starts
-// before anything else does. The zero value is not ready; see NewEntrance.
+// before anything else does. The zero value is not ready; see New.
 type Entrance struct {
 	path string
 
@@ -26,8 +27,8 @@ type Entrance struct {
 	server *os.File // its pidfd; nil where the kernel has none
 }
 
-// NewEntrance returns the entrance at a path.
-func NewEntrance(path string) *Entrance { return &Entrance{path: path} }
+// New returns the entrance at a path.
+func New(path string) *Entrance { return &Entrance{path: path} }
 
 // Dial connects to the server.
 func (e *Entrance) Dial(ctx context.Context) (*net.UnixConn, error) {
