@@ -28,11 +28,12 @@ func notebookPages(disabled bool) []op.Op {
 	return rest.Page("notebook", "/notebook", "A notebook that runs its cells in the kernels of the code operations.", web.Files)
 }
 
-// openProgram redirects to the terminal, which starts the program. It inherits the variables
+// openProgram redirects to the terminal, which offers to run the program. It inherits the variables
 // that configure it, as every program of the sandbox does.
 func openProgram(runner *proc.Runner, name, pkg string) op.Op {
 	terminal := redirectTo("terminal?command=" + name)
-	return op.Handle(op.Spec{Name: name + "_page", Content: op.ContentPage, Route: "GET /" + name, Tag: "pages", Doc: "Redirects to the terminal with " + name + " started."},
+	doc := "Redirects to the terminal, which offers to run " + name + "."
+	return op.Handle(op.Spec{Name: name + "_page", Content: op.ContentPage, Route: "GET /" + name, Tag: "pages", Doc: doc},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := runner.Look(name); !ok {
 				http.Error(w, name+" is not installed in this sandbox; install it with: npm install -g "+pkg, http.StatusNotFound)

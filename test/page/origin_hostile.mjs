@@ -250,8 +250,7 @@ async function terminals(context, count) {
   const open = () => context.pages().filter((p) => /^http:\/\/(mine\.[^/]+|[^/]+\/sandbox\/mine\/~[^/]+)\/terminal/.test(p.url()));
   await until(`${count} terminals are open`, () => open().length === count, () => context.pages().map((p) => p.url()).join(" "));
   for (const p of open()) {
-    const screen = () => p.locator(".xterm-rows").innerText();
-    await until("the terminal shows the command", async () => /touch/.test(await screen()), screen);
+    await until("the page shows the command", async () => /touch/.test(await p.locator("#suggested").textContent()), () => p.locator("body").innerText());
   }
   return open();
 }
@@ -276,7 +275,7 @@ async function attack(browser, hub, name, at, failures) {
   for (const [way, text] of Object.entries(got)) {
     if (/SECRET-(?!OF-3000)|cove_session/.test(text) || text.includes(id)) failures.push(`${hub.title}, from ${at}: ${way}: read ${text.slice(0, 400)}`);
   }
-  // A link may type a command. Only the person runs it. At a bare address a redirect stays below the site that sent it.
+  // A link may suggest a command. Only the person runs it. At a bare address a redirect stays below the site that sent it.
   await terminals(context, hub.named ? 2 : 1);
   await until("all requests are answered", () => pending.size === 0, () => [...pending].map((r) => `${r.method()} ${r.url()}`).join(" "));
   const left = await traces(hub);
@@ -307,7 +306,7 @@ async function control(browser, hub) {
   const expect = async (page, from, names, aims, secret, posts) => {
     const tag = (way) => `control-${hub.named ? "n" : "b"}-${from}-${numbered(way)}x`;
     const got = await perform(page, names, (way) => ({ ...none, ...aims, tag: tag(way), shell: `touch /home/gem/${tag(way)}` }));
-    if (names.includes("terminal with a command")) for (const p of await terminals(context, 1)) await p.locator(".xterm-helper-textarea").press("Enter");
+    if (names.includes("terminal with a command")) for (const p of await terminals(context, 1)) await p.locator("#run").click();
     let left = await posts();
     const through = (way) => secret.test(got[way]) || got[way].includes(`own=${tag(way)}`) || left.includes(tag(way));
     const lost = async () => { left = await posts(); return names.filter((way) => !through(way)); };

@@ -56,9 +56,11 @@ async function visit(hub) {
     await page.locator(".close").last().click();
     await until("one tab", async () => (await page.locator(".tab").count()) === 1);
 
-    // A link with a command types it; to run it is the person's decision.
+    // A link with a command shows it and types nothing; to run it is the person's decision.
     await page.goto(`${hub.at}/sandbox/a/terminal?command=${encodeURIComponent("touch ~/unasked\r\nid")}`);
-    await shows(/touch ~\/unasked/);
+    await until("the command is shown", async () => (await page.locator("#suggested").textContent()) === "touch ~/unasked\\r\\nid");
+    await shows(/\$/);
+    check(!/unasked/.test(await screen()), "a link typed a command");
     check(!(await run(hub, "a", "ls ~")).includes("unasked"), "a link ran a command");
 
     await page.goto(`${hub.at}/sandbox/a/v1/docs`);

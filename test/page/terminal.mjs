@@ -1,5 +1,6 @@
 // The web terminal as a person uses it.
-import { check, until, withPage } from "./browser.mjs";
+import { createServer } from "node:http";
+import { axe, check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, CUT_URL: cuttable, CUT_CONTROL: control } = process.env;
 
@@ -116,4 +117,135 @@ await story("below a path prefix", async (page) => {
   await ready(page);
   await type(page, "echo behind a prefix");
   await shows(page, "behind a prefix");
+});
+
+// exec runs a command as a program does.
+const exec = async (command) => {
+  const res = await fetch(direct + "/v1/bash/exec", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ command }) });
+  return (await res.json()).data;
+};
+const exists = async (file) => (await exec(`test -e ${file}`)).exit_code === 0;
+const suggesting = (command) => `${direct}/terminal?command=${encodeURIComponent(command)}`;
+const enter = { key: "Enter", code: "Enter", text: "\r", windowsVirtualKeyCode: 13 };
+const space = { key: " ", code: "Space", text: " ", windowsVirtualKeyCode: 32 };
+// repeat is a key that was pressed before and is still down.
+const repeat = (devtools, key) => devtools.send("Input.dispatchKeyEvent", { type: "keyDown", autoRepeat: true, ...key });
+const release = (devtools, key) => devtools.send("Input.dispatchKeyEvent", { type: "keyUp", ...key, text: undefined });
+// typed collects what the page sends to its shells.
+const typed = (page) => {
+  const inputs = [];
+  page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => {
+    const { type, data } = JSON.parse(payload);
+    if (type === "input") inputs.push(data);
+  }));
+  return inputs;
+};
+
+// A website that navigates to an address as soon as a key is pressed.
+async function foreign(address) {
+  const server = createServer((_req, res) => {
+    res.setHeader("Content-Type", "text/html");
+    res.end(`<!doctype html><title>game</title><link rel="icon" href="data:,"><script>
+      addEventListener("keydown", () => { location = ${JSON.stringify(address)}; }, { once: true });</script>`);
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  return { url: `http://localhost:${server.address().port}/`, close: () => server.close() };
+}
+
+await story("a website has Enter held and runs nothing", async (page, context) => {
+  const { stdout } = await exec("mktemp -d");
+  const file = stdout.trim() + "/ran";
+  const site = await foreign(suggesting(`touch ${file}`));
+  const inputs = typed(page);
+  const devtools = await context.newCDPSession(page);
+  try {
+    await page.goto(site.url);
+    await devtools.send("Input.dispatchKeyEvent", { type: "keyDown", ...enter });
+    await until("the terminal is shown while Enter is held", async () => {
+      await repeat(devtools, enter).catch(() => {}); // between two pages no one takes it
+      return page.url().includes("session_id=");
+    });
+    await prompt(page);
+    for (let i = 0; i < 100; i++) await repeat(devtools, enter);
+    await release(devtools, enter);
+    const sent = JSON.stringify(inputs);
+    await type(page, "echo $((6*7))-typed");
+    await shows(page, "42-typed");
+    check(!(await exists(file)), "a held Enter ran the command of a link");
+    check(!sent.includes("touch") && !sent.includes("\\r"), `a link or a held Enter typed ${sent}`);
+    check((await page.locator("#suggested").textContent()) === `touch ${file}`, "the command is not shown");
+    await page.locator("#run").click();
+    await until("Run runs the command", () => exists(file));
+    await until("the suggestion is gone", () => page.locator("#suggestion").isHidden());
+  } finally {
+    site.close();
+    await exec(`rm -r ${stdout}`);
+  }
+});
+
+await story("only a press on the page activates Run", async (page, context) => {
+  const { stdout } = await exec("mktemp -d");
+  const file = stdout.trim() + "/ran";
+  const inputs = typed(page);
+  const devtools = await context.newCDPSession(page);
+  await page.goto(suggesting(`touch ${file}`));
+  await ready(page);
+  const button = page.locator("#run");
+  check(await button.evaluate((b) => b !== document.activeElement), "Run has the focus");
+  await axe(page, "a suggested command");
+  await until("Run is enabled", () => button.isEnabled());
+  // The second half of a double click meets a page that has just appeared.
+  const early = await button.evaluate((b) => { dispatchEvent(new Event("focus")); return !b.disabled; });
+  check(!early, "Run is enabled as soon as the page has the focus");
+  await until("Run is enabled again", () => button.isEnabled());
+  await button.evaluate((b) => {
+    b.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    b.click();
+  });
+  await button.focus();
+  for (const key of [enter, space]) {
+    for (let i = 0; i < 20; i++) await repeat(devtools, key);
+    await release(devtools, key);
+  }
+  check(await page.locator("#suggestion").isVisible(), "the suggestion was accepted");
+  check(inputs.every((text) => !text.includes("touch")), `the command was run: ${JSON.stringify(inputs)}`);
+  await page.locator("#dismiss").click();
+  check(await page.locator("#suggestion").isHidden() && !(await exists(file)), "Dismiss does not dismiss");
+
+  await page.goto(suggesting(`touch ${file}\r\n`));
+  await ready(page);
+  await until("Run is enabled", () => button.isEnabled());
+  await page.locator(".screen.shown .xterm-helper-textarea").focus();
+  await page.keyboard.type("echo begun ");
+  await button.focus();
+  await page.keyboard.press("Enter");
+  await until("Enter on Run runs the command", () => exists(file));
+  check((await page.locator(".tab").count()) === 2, "the command was added to a line that a person had begun");
+  await exec(`rm -r ${stdout}`);
+});
+
+await story("a suggested command is shown as it is", async (page) => {
+  for (const [command, shown] of [
+    ["echo a\u202eb", "echo a\\u202eb"],
+    ["echo \x1b[2Ka", "echo \\x1b[2Ka"],
+    ["echo a\nid", "echo a\\nid"],
+    ["echo a\u200bb\u00a0c\u3164", "echo a\\u200bb\\xa0c\\u3164"],
+    ["echo <b>a</b>\u{e0041}", "echo <b>a</b>\\u{e0041}"],
+  ]) {
+    await page.goto(suggesting(command));
+    await ready(page);
+    const got = await page.locator("#suggested").textContent();
+    check(got === shown, `got ${got}, want ${shown}`);
+    check(await page.locator("#unrunnable").isVisible() && await page.locator("#run").isDisabled(), `${shown} can be run`);
+  }
+  // What pushes the end out of sight has to be scrolled through.
+  await page.goto(suggesting(`echo${" ".repeat(6000)}; id`));
+  await ready(page);
+  check(await page.locator("#run").isDisabled(), "Run is enabled although the end of the command is out of sight");
+  await page.locator("#suggested").evaluate((box) => { box.scrollTop = box.scrollHeight; });
+  await until("Run is enabled at the end of the command", () => page.locator("#run").isEnabled());
+  // A name that the sandbox itself links to is treated alike.
+  await page.goto(suggesting("codex"));
+  await ready(page);
+  check(await page.locator("#suggestion").isVisible(), "codex is not suggested");
 });

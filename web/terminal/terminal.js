@@ -6,6 +6,7 @@ import { Terminal } from "../vendor/xterm/xterm.js";
 import { FitAddon } from "../vendor/xterm-fit/fit.js";
 import { WebLinksAddon } from "../vendor/xterm-links/links.js";
 import { Unicode11Addon } from "../vendor/xterm-unicode/unicode.js";
+import { ignoreHeldKeys, offer } from "./suggestion.js";
 
 const $ = (id) => document.getElementById(id);
 const page = new URL(location.href);
@@ -29,17 +30,15 @@ const storage = (kind) => {
 const settings = storage("localStorage");
 const memory = storage("sessionStorage");
 
-// Any page can link here with a command: only what the sandbox itself offers is run unasked, anything else waits for Enter.
-const programs = ["codex", "opencode"];
-const typed = (command) => (programs.includes(command) ? command + "\r" : command.replace(/\p{Cc}/gu, " "));
-
 const system = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => settings.getItem("terminal-theme") || (system.matches ? "dark" : "light");
 
 class Tab {
-  constructor(session, command) {
+  constructor(session) {
     this.session = session;
-    this.command = command;
+    this.command = ""; // to run when the session is ready
+    this.ready = false;
+    this.used = false; // whether a person typed something
     this.title = "shell";
     this.tries = 0;
     this.ended = false;
@@ -53,6 +52,7 @@ class Tab {
     this.term.unicode.activeVersion = "11";
     this.term.open(this.screen);
     this.term.onData((data) => this.typed(data));
+    for (const type of ["keydown", "input", "paste"]) this.screen.addEventListener(type, () => { this.used = true; }, true);
     this.term.onResize(({ cols, rows }) => this.send("resize", { cols, rows }));
     this.term.onTitleChange((title) => { this.title = title || "shell"; draw(); });
     this.term.attachCustomKeyEventHandler((event) => this.key(event));
@@ -75,6 +75,13 @@ class Tab {
     const text = this.term.getSelection();
     if (event.type === "keydown" && text) copy(text);
     return false;
+  }
+
+  // run runs a command line, now or when the session is ready.
+  run(command) {
+    this.used = true;
+    if (this.ready) this.send("input", command + "\r");
+    else this.command = command;
   }
 
   typed(data) {
@@ -113,7 +120,8 @@ class Tab {
         this.tries = 0;
         this.refit();
         this.send("resize", { cols: this.term.cols, rows: this.term.rows });
-        if (this.command) this.send("input", typed(this.command));
+        this.ready = true;
+        if (this.command) this.run(this.command);
         this.command = "";
         draw();
         break;
@@ -130,6 +138,7 @@ class Tab {
   }
 
   async closed(event) {
+    this.ready = false;
     if (event.code === 1000 || event.code === 1008) {
       const code = this.code ?? /-?\d+/.exec(event.reason)?.[0];
       const why = event.code === 1008 ? event.reason : `exited with code ${code ?? "unknown"}`;
@@ -207,8 +216,8 @@ function move(event, tab) {
   event.preventDefault();
 }
 
-function add(session = "", command = "") {
-  const tab = new Tab(session, command);
+function add(session = "") {
+  const tab = new Tab(session);
   tabs.push(tab);
   show(tab);
   return tab;
@@ -269,6 +278,7 @@ system.addEventListener("change", paint);
 new ResizeObserver(() => active?.refit()).observe($("screens"));
 addEventListener("online", () => { for (const t of tabs) if (t.tries > 0 && !t.ended) t.connect(); });
 
+ignoreHeldKeys();
 paint();
 const wanted = page.searchParams.get("session_id");
 let stored = [];
@@ -277,5 +287,13 @@ const command = page.searchParams.get("command") || "";
 if (command && !wanted) stored = [];
 if (wanted && !stored.includes(wanted)) stored = [wanted];
 for (const session of stored) add(session);
-if (tabs.length === 0) add("", command);
+if (tabs.length === 0) {
+  const first = add();
+  // A line that a person has begun to type is not completed with the command.
+  offer(command, (line) => {
+    const tab = tabs.includes(first) && !first.used && !first.ended ? first : add();
+    show(tab);
+    tab.run(line);
+  });
+}
 if (wanted) show(tabs.find((t) => t.session === wanted) || tabs[0]);
