@@ -100,7 +100,7 @@ func dial(cfg Config) (conn, error) {
 	if transport == nil {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
 	}
-	c.http = &http.Client{Transport: transport}
+	c.http = &http.Client{Transport: transport, CheckRedirect: refuseRedirect}
 	agent := cfg.Agent
 	if agent == "" {
 		agent = "cove-client"
@@ -114,6 +114,10 @@ func dial(cfg Config) (conn, error) {
 	}
 	return c, nil
 }
+
+// refuseRedirect makes a redirect an error. What answers for a sandbox could send the request, with its credentials, to another
+// server or to another route of the hub.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Error is an error reply of a hub or a sandbox.
 type Error struct {
@@ -194,6 +198,10 @@ func failure(res *http.Response) error {
 	e := &Error{Status: res.StatusCode}
 	if n, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
 		e.RetryAfter = time.Duration(n) * time.Second
+	}
+	if to := res.Header.Get("Location"); res.StatusCode >= 300 && res.StatusCode < 400 && to != "" {
+		e.Message = fmt.Sprintf("%s: redirects to %q, which is not followed; use the final address", res.Status, to)
+		return e
 	}
 	b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	var said struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -16,8 +15,8 @@ import (
 // File is a file in a sandbox, open for reading.
 type File struct {
 	io.ReadCloser
-	Name    string
-	Size    int64 // -1 when unknown
+	Name    string // last element of the path that was asked for, never a name that the sandbox chose
+	Size    int64  // -1 when unknown
 	ModTime time.Time
 }
 
@@ -43,9 +42,6 @@ func (g *Guest) open(ctx context.Context, path, name string) (*File, error) {
 // file is the file in a reply; closing it closes the reply.
 func file(res *http.Response, name string) *File {
 	f := &File{ReadCloser: res.Body, Name: name, Size: res.ContentLength}
-	if _, p, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && p["filename"] != "" {
-		f.Name = p["filename"]
-	}
 	if t, err := http.ParseTime(res.Header.Get("Last-Modified")); err == nil {
 		f.ModTime = t
 	}

@@ -29,6 +29,9 @@ type Options struct {
 	Limits
 	Overwrite bool // replace existing files
 	Strip     int  // number of leading folders to strip from each name
+	// Untrusted writes nothing through links, also those that Dest already has. It creates symbolic links at the end, and only those
+	// that stay inside Dest for programs that follow them. It rejects names that leave Dest before leading folders are stripped.
+	Untrusted bool
 }
 
 // Skipped is an entry that was not unpacked.
@@ -87,6 +90,9 @@ func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	default:
 		err = fmt.Errorf("%w: send tar, tar.gz, tar.bz2, tar.zst or zip", ErrMalformed)
 	}
+	if err == nil {
+		err = u.linkLast()
+	}
 	return u.report, explain(err)
 }
 
@@ -122,6 +128,7 @@ type unpacker struct {
 	left    int64 // bytes that may still be written
 	entries int
 	buf     []byte
+	later   []link // with Untrusted
 	report  Report
 }
 
@@ -231,6 +238,9 @@ func (u *unpacker) add(e entry) error {
 	if u.entries++; u.entries > u.o.Entries {
 		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, u.o.Entries)
 	}
+	if u.o.Untrusted && !filepath.IsLocal(cleanName(e.name)) {
+		return fmt.Errorf("%w: %q", ErrEscape, e.name)
+	}
 	name, ok := u.strip(e.name)
 	if !ok {
 		return nil
@@ -239,6 +249,14 @@ func (u *unpacker) add(e entry) error {
 		return fmt.Errorf("%w: %q", ErrEscape, e.name)
 	}
 	if name == "." {
+		return nil
+	}
+	if u.o.Untrusted && u.belowLink(name, e.mode.IsDir()) {
+		u.skip(e.name, "below a link")
+		return nil
+	}
+	if u.o.Untrusted && e.mode&fs.ModeSymlink != 0 {
+		u.later = append(u.later, link{name, e})
 		return nil
 	}
 	if dir := path.Dir(name); dir != "." && !e.mode.IsDir() {
@@ -361,6 +379,10 @@ func (u *unpacker) hardLink(name string, e entry) error {
 	target, ok := u.strip(e.link)
 	if !ok || !filepath.IsLocal(target) {
 		return fmt.Errorf("%w: %q links to %q", ErrEscape, e.name, e.link)
+	}
+	if info, err := u.root.Lstat(target); err == nil && u.o.Untrusted && (!info.Mode().IsRegular() || u.belowLink(target, false)) {
+		u.skip(e.name, "hard link to something other than a file: "+e.link)
+		return nil
 	}
 	if err := u.clear(name); err != nil {
 		return err

@@ -3,13 +3,8 @@ package cove
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"math"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -23,8 +18,11 @@ import (
 
 func (v *verbs) copy() *cobra.Command {
 	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it", Args: cli.Arguments(2, 2), ValidArgsFunction: v.completeCopy,
-		Long:    "Copy a file or a folder into a sandbox or out of it. NAME:PATH is a path in a sandbox; - is standard input or output.\nThe content of a folder goes into the target folder, which is created if needed.",
-		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./out\n  cove cp a:result.json -",
+		Long: "Copy a file or a folder into a sandbox or out of it. NAME:PATH is a path in a sandbox; - is standard input or output.\n" +
+			"Into a sandbox, the content of a folder goes into the target folder, which is created if needed.\n" +
+			"Out of a sandbox, a file or folder gets the last name of PATH in an existing target folder; otherwise it becomes TARGET. " +
+			"PATH/. copies the content of a folder into the target folder and replaces files there. Links that point outside the copy are skipped.",
+		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./results\n  cove cp a:/home/gem/out/. ./results\n  cove cp a:result.json -",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			from, fromPath, inFrom := strings.Cut(args[0], ":")
 			to, toPath, inTo := strings.Cut(args[1], ":")
@@ -67,60 +65,6 @@ func (v *verbs) upload(ctx context.Context, g *client.Guest, from, to string) er
 	defer r.Close()
 	_, err = g.Unpack(ctx, cmp.Or(to, "."), v.progress(r, "sent", -1), 1)
 	return err
-}
-
-// download copies to this machine.
-func (v *verbs) download(ctx context.Context, g *client.Guest, from, to string) error {
-	var stat struct {
-		Path string `json:"path"`
-		Dir  bool   `json:"is_directory"`
-	}
-	if err := g.Call(ctx, "POST", "/v1/file/stat", map[string]string{"path": cmp.Or(from, ".")}, &stat); err != nil {
-		return err
-	}
-	if !stat.Dir {
-		return v.downloadFile(ctx, g, stat.Path, to)
-	}
-	if to == "-" {
-		return &cli.Error{Code: cli.ExitUsage, Msg: "cannot write a folder to standard output; name a folder"}
-	}
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		return err
-	}
-	f, err := g.Archive(ctx, stat.Path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	report, err := archive.Unpack(ctx, v.progress(f, "received", -1), archive.Options{Dest: to, Overwrite: true, Strip: 1, Limits: archive.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Packed: math.MaxInt64}})
-	for _, s := range report.Skipped {
-		fmt.Fprintf(v.std.Err, "skipped: %s: %s\n", s.Name, s.Reason)
-	}
-	return err
-}
-
-func (v *verbs) downloadFile(ctx context.Context, g *client.Guest, from, to string) error {
-	f, err := g.Download(ctx, from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if to == "-" {
-		_, err := io.Copy(v.std.Out, f)
-		return err
-	}
-	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
-		to = filepath.Join(to, path.Base(from))
-	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; create the folder first", err)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, v.progress(f, "received", f.Size))
-	return errors.Join(err, out.Close())
 }
 
 // sizeOf is the size of a file, -1 if it is unknown.

@@ -34,7 +34,7 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	root.PersistentFlags().StringVar(&t.context, "context", where.Context, "Context to use instead of the current one (COVE_CONTEXT)")
 	_ = root.RegisterFlagCompletionFunc("context", t.completeContexts)
 	to.Resolve = t.resolve
-	v := &verbs{std: std, agent: "cove/" + version, unsigned: signInHelp, signsIn: func() bool { return to.Token+to.Key != "" }, dial: func() (*client.Client, error) {
+	v := &verbs{std: std, agent: "cove/" + version, unsigned: signInHelp, signsIn: func() bool { return to.Token+to.Key != "" }, address: func() string { return to.URL }, dial: func() (*client.Client, error) {
 		if err := t.resolve(); err != nil {
 			return nil, err
 		}

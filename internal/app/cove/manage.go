@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -229,6 +230,9 @@ func (v *verbs) complete(ctx context.Context, o op.Op, field string) []string {
 	return v.names(ctx, path)
 }
 
+// plainName matches what a shell takes as it is: completion puts names into the line that is being typed.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]*$`)
+
 // names lists the names of what a route lists.
 func (v *verbs) names(ctx context.Context, path string) (names []string) {
 	c, err := v.dial()
@@ -245,7 +249,9 @@ func (v *verbs) names(ctx context.Context, path string) (names []string) {
 		return nil
 	}
 	for _, item := range list {
-		names = append(names, item.Name)
+		if plainName.MatchString(item.Name) {
+			names = append(names, item.Name)
+		}
 	}
 	return names
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -116,7 +115,7 @@ func (v *verbs) sendScript(ctx context.Context, g *client.Guest, script string, 
 		return "", fmt.Errorf("copy %q: %w", script, err)
 	}
 	words := quote(append([]string{there}, args[1:]...))
-	if by := interpreters[strings.ToLower(path.Ext(there))]; by != "" {
+	if by := interpreters[strings.ToLower(filepath.Ext(script))]; by != "" {
 		return by + " " + words, nil
 	}
 	return "chmod +x " + quote([]string{there}) + " && " + words, nil

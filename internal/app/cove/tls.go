@@ -34,9 +34,10 @@ func addTLS(root *cobra.Command, configDir string, std host.Streams) {
 				return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 			}
 			fmt.Fprintf(std.Err, "created %s, %s and %s\nstart the hub with\n  cove hub --domains %s --tls-cert %s --tls-key %s\nand clients with\n",
-				files.Authority, files.Cert, files.Key, domain, quote([]string{files.Cert}), quote([]string{files.Key}))
+				files.Authority, files.Cert, files.Key, quote([]string{domain}), quote([]string{files.Cert}), quote([]string{files.Key}))
 			ca := quote([]string{files.Authority})
-			fmt.Fprintf(std.Out, "export E2B_DOMAIN=%s:%d\nexport SSL_CERT_FILE=%s NODE_EXTRA_CA_CERTS=%s\n", domain, port, ca, ca)
+			at := quote([]string{fmt.Sprintf("%s:%d", domain, port)})
+			fmt.Fprintf(std.Out, "export E2B_DOMAIN=%s\nexport SSL_CERT_FILE=%s NODE_EXTRA_CA_CERTS=%s\n", at, ca, ca)
 			return nil
 		}}
 	cmd.Flags().StringVar(&dir, "dir", "", "Folder to create (default: tls beside the contexts file)")

@@ -199,9 +199,13 @@ func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again
 	if err := v.runInit(ctx, g, p.Init); err != nil {
 		return err
 	}
+	site, err := v.site(sb, p.Name)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintln(v.std.Out, p.Name)
 	for _, port := range p.Ports {
-		fmt.Fprintf(v.std.Out, "%d  %s/proxy/%[1]d/\n", port, strings.TrimSuffix(sb.URL, "/"))
+		fmt.Fprintf(v.std.Out, "%d  %s/proxy/%[1]d/\n", port, site)
 	}
 	return nil
 }

@@ -22,8 +22,9 @@ import (
 type verbs struct {
 	std     host.Streams
 	dial    func() (*client.Client, error)
-	signsIn func() bool // whether requests carry credentials
-	agent   string      // User-Agent
+	signsIn func() bool   // whether requests carry credentials
+	address func() string // of the hub, once dial has been called
+	agent   string        // User-Agent
 	// unsigned says what to do if the hub rejects a request without valid credentials.
 	unsigned string
 }
@@ -126,9 +127,13 @@ func (v *verbs) open() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			to := strings.TrimSuffix(sb.URL, "/") + "/" + strings.TrimPrefix(page, "/")
+			site, err := v.site(sb, args[0])
+			if err != nil {
+				return err
+			}
+			to := site + "/" + strings.TrimPrefix(page, "/")
 			if port != 0 {
-				to = fmt.Sprintf("%s/proxy/%d/", strings.TrimSuffix(sb.URL, "/"), port)
+				to = fmt.Sprintf("%s/proxy/%d/", site, port)
 			}
 			if v.signsIn() {
 				ticket, err := c.Ticket(cmd.Context())
@@ -148,6 +153,19 @@ func (v *verbs) open() *cobra.Command {
 	cmd.Flags().IntVar(&port, "port", 0, "Port of a service in the sandbox")
 	cmd.Flags().StringVar(&page, "page", "terminal", "Page: terminal, vnc/index.html?autoconnect=true, v1/docs")
 	return cmd
+}
+
+// site returns the address of a sandbox's pages, without a final slash. It is below the address that requests go to, whatever the
+// response says; only a hub that is called over a socket has to say where browsers reach it.
+func (v *verbs) site(sb *client.Sandbox, name string) (string, error) {
+	if hub := v.address(); !strings.HasPrefix(hub, "unix:") {
+		return trimURL(hub) + "/sandbox/" + url.PathEscape(name), nil
+	}
+	u, err := url.Parse(sb.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return "", fmt.Errorf("the hub's address %q cannot be opened in a browser; call the hub by its URL with --hub-url", sb.URL)
+	}
+	return trimURL(u.String()), nil
 }
 
 func withTicket(address, ticket string) (string, error) {

@@ -319,7 +319,8 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	if client == nil {
 		t := c.Transport()
 		t.Proxy = nil
-		client = &http.Client{Transport: t}
+		// What answers for a sandbox could redirect the request, with its credentials, to another server.
+		client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	res, err := client.Do(req)
 	if err != nil {

@@ -1,0 +1,73 @@
+package archive
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// link is a symbolic link to create at the end.
+type link struct {
+	name string
+	entry
+}
+
+// linkLast creates the links that were kept for the end. A link that leads outside, through whichever other links, is removed again.
+func (u *unpacker) linkLast() error {
+	var made []link
+	for _, l := range u.later {
+		if climbs(l.link) {
+			u.skip(l.entry.name, "link may point outside the folder: "+l.link)
+			continue
+		}
+		if info, err := u.root.Lstat(l.name); err == nil && info.IsDir() {
+			u.skip(l.entry.name, "a folder has the name of the link")
+			continue
+		}
+		if dir := path.Dir(l.name); dir != "." {
+			if err := u.root.MkdirAll(dir, 0o777); err != nil {
+				return err
+			}
+		}
+		before := u.report.Links
+		if err := u.symlink(l.name, l.entry); err != nil {
+			return err
+		}
+		if u.report.Links > before {
+			made = append(made, l)
+		}
+	}
+	for _, l := range made {
+		if _, err := u.root.Stat(l.name); err == nil || errors.Is(err, fs.ErrNotExist) || !escapes(err) {
+			continue
+		}
+		if err := u.root.Remove(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		u.report.Links--
+		u.skip(l.entry.name, "link points outside the folder: "+l.link)
+	}
+	return nil
+}
+
+// climbs reports whether the target of a link goes up after it went down: where that leads depends on other links.
+func climbs(target string) bool {
+	parts := strings.Split(target, "/")
+	down := slices.IndexFunc(parts, func(part string) bool { return part != ".." && part != "." && part != "" })
+	return down >= 0 && slices.Contains(parts[down:], "..")
+}
+
+// belowLink reports whether a parent folder of a name, or the folder itself, exists and is a link.
+func (u *unpacker) belowLink(name string, folder bool) bool {
+	if !folder {
+		name = path.Dir(name)
+	}
+	for ; name != "."; name = path.Dir(name) {
+		if info, err := u.root.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
+}
