@@ -34,7 +34,7 @@ func main() {
 		err = root.ExecuteContext(context.Background())
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "aio:", err)
+		fmt.Fprintln(os.Stderr, "aio:", cli.Escape(err.Error()))
 	}
 	os.Exit(cli.Code(err))
 }

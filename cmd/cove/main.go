@@ -23,7 +23,7 @@ func main() {
 		err = root.ExecuteContext(context.Background())
 	}
 	if err != nil && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, "cove:", err)
+		fmt.Fprintln(os.Stderr, "cove:", cli.Escape(err.Error()))
 	}
 	os.Exit(cli.Code(err))
 }

@@ -81,13 +81,13 @@ func printTool(std host.Streams, res *http.Response) error {
 		return &cli.Error{Code: cli.ExitFailed, Msg: joined}
 	}
 	if host.IsTerminal(std.Out) {
-		fmt.Fprintln(std.Out, joined)
+		fmt.Fprintln(std.Out, cli.Escape(joined))
 		return nil
 	}
 	var data struct{ Data json.RawMessage }
 	if err := json.Unmarshal(b, &data); err != nil {
 		return err
 	}
-	fmt.Fprintln(std.Out, string(data.Data))
+	fmt.Fprintln(std.Out, cli.Escape(string(data.Data)))
 	return nil
 }

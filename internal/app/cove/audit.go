@@ -60,7 +60,7 @@ func report(std host.Streams, r hub.AuditReport) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.Out, "%s\n", b)
+	fmt.Fprintln(std.Out, cli.Escape(string(b)))
 	if r.Problem != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: r.Problem.String()}
 	}

@@ -241,7 +241,7 @@ func (t *target) loginVerb(v *verbs) *cobra.Command {
 		if err := t.file.write(saved); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
-		fmt.Fprintf(v.std.Err, "signed in to %s (version %s) as context %q\n", c.URL, info.Version, name)
+		fmt.Fprintf(v.text.Err, "signed in to %s (version %s) as context %q\n", c.URL, info.Version, name)
 		return nil
 	}
 	cmd.Flags().StringVar(&key, "key-file", "", "File that holds the key; - is standard input")

@@ -34,12 +34,15 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	root.PersistentFlags().StringVar(&t.context, "context", where.Context, "Context to use instead of the current one (COVE_CONTEXT)")
 	_ = root.RegisterFlagCompletionFunc("context", t.completeContexts)
 	to.Resolve = t.resolve
-	v := &verbs{std: std, agent: "cove/" + version, unsigned: signInHelp, signsIn: func() bool { return to.Token+to.Key != "" }, address: func() string { return to.URL }, dial: func() (*client.Client, error) {
+	text := host.Streams{In: std.In, Out: cli.Writer(std.Out), Err: cli.Writer(std.Err)}
+	v := &verbs{std: std, text: text, agent: "cove/" + version, unsigned: signInHelp, address: func() string { return to.URL }}
+	v.signsIn = func() bool { return to.Token+to.Key != "" }
+	v.dial = func() (*client.Client, error) {
 		if err := t.resolve(); err != nil {
 			return nil, err
 		}
 		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
-	}}
+	}
 	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) },
 		Short: true, Presets: presets, Complete: v.complete})
 	v.extend(root)

@@ -49,7 +49,7 @@ func (v *verbs) downloadFolder(ctx context.Context, g *client.Guest, from, to st
 	report, err := archive.Unpack(ctx, v.progress(f, "received", -1), archive.Options{Dest: dest, Overwrite: true, Strip: 1, Untrusted: true,
 		Limits: archive.Limits{Entries: math.MaxInt, Bytes: math.MaxInt64, Packed: math.MaxInt64}})
 	for _, s := range report.Skipped {
-		fmt.Fprintf(v.std.Err, "skipped: %s: %s\n", s.Name, s.Reason)
+		fmt.Fprintf(v.text.Err, "skipped: %s: %s\n", cli.Line(s.Name), cli.Line(s.Reason))
 	}
 	return err
 }

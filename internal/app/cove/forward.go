@@ -55,11 +55,11 @@ func (v *verbs) forwardPorts(ctx context.Context, g *client.Guest, address strin
 			<-ctx.Done()
 			l.Close()
 		})
-		fmt.Fprintf(v.std.Out, "forwarding %s to port %d\n", l.Addr(), remote)
+		fmt.Fprintf(v.text.Out, "forwarding %s to port %d\n", l.Addr(), remote)
 		guarded := l
 		if at, ok := l.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 			// Other users of this machine must not use our credentials.
-			guarded = peer.Guard(l, nil, slog.New(slog.NewTextHandler(v.std.Err, nil)))
+			guarded = peer.Guard(l, nil, slog.New(slog.NewTextHandler(v.text.Err, nil)))
 		}
 		wait.Go(func() { v.accept(ctx, g, guarded, remote) })
 	}
@@ -78,7 +78,7 @@ func (v *verbs) accept(ctx context.Context, g *client.Guest, l net.Listener, por
 		}
 		wait.Go(func() {
 			if err := g.Forward(ctx, port, c); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
-				fmt.Fprintln(v.std.Err, err)
+				fmt.Fprintln(v.text.Err, err)
 			}
 		})
 	}

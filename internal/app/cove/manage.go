@@ -30,7 +30,7 @@ var presets = map[string]cli.Preset{
 	"sandbox_stop":     {Output: "name"},
 	"sandbox_start":    {Output: "name"},
 	"sandbox_extend":   {Output: "name"},
-	"sandbox_logs":     {Aliases: []string{"log"}},
+	"sandbox_logs":     {Aliases: []string{"log"}, Raw: true}, // as kubectl logs: programs may use colors
 	"hub_environments": {Aliases: []string{"envs"}},
 }
 
@@ -72,7 +72,7 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 		}
 	}
 	const layout = "%-24s  %-9s  %-12s  %-9s  %s\n"
-	fmt.Fprintf(v.std.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "EXPIRES")
+	fmt.Fprintf(v.text.Out, layout, "NAME", "STATUS", "ENVIRONMENT", "CREATED", "EXPIRES")
 	for e, err := range c.Events(cmd.Context(), "", "") {
 		if err != nil {
 			if cmd.Context().Err() != nil {
@@ -91,7 +91,7 @@ func (v *verbs) watch(cmd *cobra.Command, c *client.Client) error {
 		if e.Type == "deleted" {
 			status = "deleted"
 		}
-		fmt.Fprintf(v.std.Out, layout, sb.Name, status, sb.Environment, cli.Age(time.Until(sb.CreatedAt)), expires)
+		fmt.Fprintf(v.text.Out, layout, cli.Line(sb.Name), cli.Line(status), cli.Line(sb.Environment), cli.Age(time.Until(sb.CreatedAt)), expires)
 	}
 	return nil
 }
@@ -123,10 +123,10 @@ func (v *verbs) removeAll(ctx context.Context, c *client.Client, yes bool) error
 	}
 	names := make([]string, len(list))
 	for i, sb := range list {
-		names[i] = sb.Name
+		names[i] = cli.Line(sb.Name)
 	}
 	if !yes && host.IsTerminal(v.std.Out) {
-		fmt.Fprintf(v.std.Err, "delete %d sandboxes (%s)? [y/N] ", len(list), strings.Join(names, ", "))
+		fmt.Fprintf(v.text.Err, "delete %d sandboxes (%s)? [y/N] ", len(list), strings.Join(names, ", "))
 		var answer string
 		fmt.Fscanln(v.std.In, &answer)
 		if !strings.HasPrefix(strings.ToLower(answer), "y") {
@@ -138,11 +138,11 @@ func (v *verbs) removeAll(ctx context.Context, c *client.Client, yes bool) error
 		err := c.Delete(ctx, sb.ID)
 		switch {
 		case err == nil || client.NotFound(err):
-			fmt.Fprintln(v.std.Out, sb.Name)
+			fmt.Fprintln(v.text.Out, cli.Line(sb.Name))
 		case first == nil:
 			first = err
 		default:
-			fmt.Fprintln(v.std.Err, err)
+			fmt.Fprintln(v.text.Err, err)
 		}
 	}
 	return first

@@ -83,11 +83,11 @@ func (v *verbs) runOnce(ctx context.Context, c *client.Client, o runOptions, scr
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 			defer cancel()
 			if gone := c.Delete(ctx, sb.ID); gone != nil && !client.NotFound(gone) {
-				fmt.Fprintf(v.std.Err, "cannot delete sandbox %q: %v; delete it with cove rm %[1]s\n", sb.Name, gone)
+				fmt.Fprintf(v.text.Err, "cannot delete sandbox %q: %v; delete it with cove rm %[1]s\n", sb.Name, gone)
 			}
 		}()
 	} else {
-		fmt.Fprintf(v.std.Err, "sandbox %s\n", sb.Name)
+		fmt.Fprintf(v.text.Err, "sandbox %s\n", sb.Name)
 	}
 	g := c.Guest(sb.Name)
 	line := commandLine(args)

@@ -165,7 +165,7 @@ func (v *verbs) down() *cobra.Command {
 			if err := c.Delete(cmd.Context(), p.Name); err != nil {
 				return err
 			}
-			fmt.Fprintln(v.std.Out, p.Name)
+			fmt.Fprintln(v.text.Out, p.Name)
 			return nil
 		})}
 	cmd.Flags().StringVarP(&file, "file", "f", defaultProject, "The file")
@@ -181,10 +181,10 @@ func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again
 	sb, err := c.Get(ctx, p.Name)
 	switch {
 	case client.NotFound(err):
-		fmt.Fprintf(v.std.Err, "creating %s\n", p.Name)
+		fmt.Fprintf(v.text.Err, "creating %s\n", p.Name)
 		sb, err = c.Create(ctx, p.options())
 	case err == nil && (sb.Status == "stopped" || sb.Status == "failed"):
-		fmt.Fprintf(v.std.Err, "starting %s\n", p.Name)
+		fmt.Fprintf(v.text.Err, "starting %s\n", p.Name)
 		sb, err = c.Start(ctx, p.Name)
 	}
 	if err != nil {
@@ -203,9 +203,9 @@ func (v *verbs) bringUp(ctx context.Context, c *client.Client, p *project, again
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(v.std.Out, p.Name)
+	fmt.Fprintln(v.text.Out, p.Name)
 	for _, port := range p.Ports {
-		fmt.Fprintf(v.std.Out, "%d  %s/proxy/%[1]d/\n", port, site)
+		fmt.Fprintf(v.text.Out, "%d  %s/proxy/%[1]d/\n", port, site)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error 
 		}
 	}
 	for _, line := range init {
-		fmt.Fprintf(v.std.Err, "$ %s\n", line)
+		fmt.Fprintf(v.text.Err, "$ %s\n", line)
 		// Its output is for people; standard output is for the result.
 		result, err := g.Exec(ctx, line, client.ExecOptions{Stdout: v.std.Err, Stderr: v.std.Err})
 		if err != nil {

@@ -20,7 +20,8 @@ import (
 
 // verbs are the verbs of cove that the table of operations cannot describe: they pass streams or use files of this machine.
 type verbs struct {
-	std     host.Streams
+	std     host.Streams // for what programs print, and files
+	text    host.Streams // for everything else: what a terminal would obey is escaped
 	dial    func() (*client.Client, error)
 	signsIn func() bool   // whether requests carry credentials
 	address func() string // of the hub, once dial has been called
@@ -144,7 +145,7 @@ func (v *verbs) open() *cobra.Command {
 					return err
 				}
 			}
-			fmt.Fprintln(v.std.Out, to)
+			fmt.Fprintln(v.text.Out, to)
 			if host.IsTerminal(v.std.Out) {
 				return browse(cmd.Context(), to)
 			}

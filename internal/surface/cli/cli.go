@@ -82,6 +82,7 @@ type Preset struct {
 	Set     map[string]string // values of fields
 	Output  string            // output format
 	Aliases []string          // further names of the verb
+	Raw     bool              // whether a terminal gets the bytes of the reply as they are
 }
 
 // Error carries an exit code.
@@ -90,7 +91,8 @@ type Error struct {
 	Msg  string
 }
 
-func (e *Error) Error() string { return e.Msg }
+// Error is safe to print: the message may have come from a sandbox.
+func (e *Error) Error() string { return Escape(e.Msg) }
 
 // Code returns the exit code of an error that a command returned. Errors without a code come
 // from the parser of the command line.

@@ -94,7 +94,7 @@ func (r *run) printEnvelope(b []byte) error {
 		return &Error{ExitServer, fmt.Sprintf("unexpected reply: %v", err)}
 	}
 	if reply.Hint != "" {
-		fmt.Fprintln(r.Stderr, "hint:", reply.Hint)
+		fmt.Fprintln(r.Stderr, "hint:", Escape(reply.Hint))
 	}
 	if !reply.Success && reply.Code != "0" {
 		if r.formatOf(nil) == "json" && len(reply.Data) > 0 && string(reply.Data) != "null" {
@@ -136,8 +136,7 @@ func (r *run) show(b []byte) error {
 		if err := json.Indent(&out, b, "", "  "); err != nil {
 			return &Error{ExitServer, fmt.Sprintf("invalid JSON in reply: %v", err)}
 		}
-		out.WriteByte('\n')
-		_, err := out.WriteTo(w)
+		_, err := fmt.Fprintln(w, Escape(out.String()))
 		return outputError(errors.Join(err, w.Flush()))
 	case "name":
 		r.printNames(w, v)
@@ -161,7 +160,7 @@ func (r *run) printNames(w io.Writer, v any) {
 		}
 		for _, key := range append(slices.Clone(r.op.Columns[:min(1, len(r.op.Columns))]), "name", "id") {
 			if name, ok := v[key].(string); ok {
-				fmt.Fprintln(w, name)
+				fmt.Fprintln(w, Line(name))
 				return
 			}
 		}
@@ -173,10 +172,10 @@ func (r *run) printNames(w io.Writer, v any) {
 				v = given[0]
 			}
 		}
-		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
+		fmt.Fprintln(w, Escape(strings.TrimSuffix(v, "\n")))
 	case nil:
 	default:
-		fmt.Fprintln(w, cell(v))
+		fmt.Fprintln(w, Line(cell(v)))
 	}
 }
 
@@ -200,7 +199,7 @@ func (r *run) printValue(w io.Writer, v any) {
 		}
 		r.printObject(w, v)
 	case string:
-		fmt.Fprintln(w, strings.TrimSuffix(v, "\n"))
+		fmt.Fprintln(w, Escape(strings.TrimSuffix(v, "\n")))
 	default:
 		fmt.Fprintln(w, v)
 	}
@@ -217,11 +216,11 @@ func (r *run) printObject(w io.Writer, object map[string]any) {
 			below = append(below, key)
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%s\n", key, cell(object[key]))
+		fmt.Fprintf(tw, "%s\t%s\n", Line(key), Line(cell(object[key])))
 	}
 	tw.Flush()
 	for _, key := range below {
-		fmt.Fprintf(w, "%s:\n", key)
+		fmt.Fprintf(w, "%s:\n", Line(key))
 		r.printValue(w, object[key])
 	}
 }
@@ -238,7 +237,7 @@ func (r *run) printRows(w io.Writer, list []any) {
 		object, ok := item.(map[string]any)
 		if !ok {
 			for _, item := range list {
-				fmt.Fprintln(w, cell(item))
+				fmt.Fprintln(w, Escape(cell(item)))
 			}
 			return
 		}
@@ -257,14 +256,14 @@ func (r *run) printRows(w io.Writer, list []any) {
 	if len(list) > 0 || r.Short && len(names) > 0 {
 		heads := make([]string, len(names))
 		for i, name := range names {
-			heads[i] = strings.ToUpper(strings.TrimSuffix(name, "_at"))
+			heads[i] = Line(strings.ToUpper(strings.TrimSuffix(name, "_at")))
 		}
 		fmt.Fprintln(tw, strings.Join(heads, "\t"))
 	}
 	for _, item := range list {
 		row := make([]string, len(names))
 		for i, name := range names {
-			row[i] = strings.ReplaceAll(cell(item.(map[string]any)[name]), "\n", "⏎")
+			row[i] = Line(cell(item.(map[string]any)[name]))
 			if at, err := time.Parse(time.RFC3339, row[i]); err == nil && strings.HasSuffix(name, "_at") {
 				row[i] = Age(time.Until(at))
 			}
@@ -314,7 +313,12 @@ func (r *run) writeBytes(body io.Reader) error {
 		if r.file == "" && r.Person() && r.output == "" && !strings.HasPrefix(r.op.Media(), "text/") {
 			return &Error{ExitUsage, "binary output: write it to a file with -o, or pipe it"}
 		}
-		if _, err := io.Copy(r.Stdout, body); err != nil {
+		out := io.WriteCloser(nopCloser{r.Stdout})
+		if r.Person() && !r.preset.Raw {
+			out = Writer(r.Stdout)
+		}
+		_, err := io.Copy(out, body)
+		if err = errors.Join(err, out.Close()); err != nil {
 			return &Error{ExitServer, fmt.Sprintf("incomplete reply: %v", err)}
 		}
 		return nil
@@ -334,6 +338,11 @@ func (r *run) writeBytes(body io.Reader) error {
 	fmt.Fprintf(r.Stderr, "wrote %d bytes to %s\n", n, r.file)
 	return nil
 }
+
+// nopCloser keeps a stream open that the caller owns.
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
 
 // printEvents prints the data of each event, one per line.
 func (r *run) printEvents(body io.Reader) error {
@@ -355,7 +364,7 @@ func (r *run) printEvents(body io.Reader) error {
 			if name == "error" {
 				return r.printEnvelope([]byte(value))
 			}
-			fmt.Fprintln(r.Stdout, value)
+			fmt.Fprintln(r.Stdout, Escape(value))
 		case "":
 			name = ""
 		}

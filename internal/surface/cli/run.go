@@ -44,7 +44,7 @@ func (r *run) doEach(ctx context.Context, args []string) error {
 		delete(r.given, r.positional[0].Name)
 		err := r.do(ctx, []string{arg})
 		if err != nil && first != nil {
-			fmt.Fprintln(r.Stderr, err)
+			fmt.Fprintln(r.Stderr, Escape(err.Error()))
 		}
 		if first == nil {
 			first = err
