@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local"
@@ -59,7 +58,7 @@ func run() error {
 		check(p.PauseToDisk(ctx, id))
 	}
 	if path, ok := strings.CutPrefix(in.Churn, "import "); ok {
-		check(p.ImportImage(sandbox.WithBudget(ctx, stall()), path, "imported.invalid/me/half"))
+		check(p.ImportImage(sandbox.WithBudget(ctx, stall), path, "imported.invalid/me/half"))
 	}
 	for i := range 3 {
 		switch in.Churn {
@@ -72,15 +71,12 @@ func run() error {
 	select {}
 }
 
-// stall lets small layers pass, and never comes back to one of more than a megabyte.
-func stall() sandbox.Budget {
-	var taken atomic.Int64
-	return func(bytes int64) error {
-		if taken.Add(bytes) > 1<<20 {
-			select {}
-		}
-		return nil
+// stall lets small files pass, and never comes back to one of more than a megabyte.
+func stall(bytes int64) error {
+	if bytes > 1<<20 {
+		select {}
 	}
+	return nil
 }
 
 func churn(ctx context.Context, p *local.Provider) {
