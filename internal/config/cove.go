@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,11 +57,12 @@ type Cove struct {
 	KeepActivity time.Duration `key:"keep_activity" env:"COVE_KEEP_ACTIVITY" default:"0s" minimum:"0s" doc:"How long the hub keeps the activity record of a sandbox after the sandbox was paused, stopped or deleted, for its owner to read; 0s: it ends with the sandbox."`
 
 	// Audit log and traces.
-	Audit        bool     `key:"audit" env:"COVE_AUDIT" default:"true" doc:"Record who did what to which sandbox, in audit below the state directory."`
-	AuditKeyFile string   `key:"audit_key_file" env:"COVE_AUDIT_KEY_FILE" doc:"File whose content authenticates the lines of the audit log against anyone who can write the log but not read this file."`
-	AuditForward []string `key:"audit_forward" env:"COVE_AUDIT_FORWARD" doc:"Receivers of every line of the audit log as it is written: syslog:///dev/log, syslog+udp://host:514, syslog+tcp://host:601, http(s)://collector:4318/v1/logs (OTLP), or file:///path for another program to ship."`
-	OTLPEndpoint string   `key:"otlp_endpoint" env:"COVE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector (OTLP over HTTP) that receives a trace of every call."`
-	OTLPHeaders  []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"HTTP headers to send to the collector, each name=value."`
+	Audit               bool     `key:"audit" env:"COVE_AUDIT" default:"true" doc:"Record who did what to which sandbox, in audit below the state directory."`
+	AuditKeyFile        string   `key:"audit_key_file" env:"COVE_AUDIT_KEY_FILE" doc:"File whose content authenticates the lines of the audit log against anyone who can write the log but not read this file."`
+	AuditForward        []string `key:"audit_forward" env:"COVE_AUDIT_FORWARD" doc:"Receivers of every line of the audit log as it is written: syslog:///dev/log, syslog+udp://host:514, syslog+tcp://host:601, http(s)://collector:4318/v1/logs (OTLP), or file:///path for another program to ship."`
+	AuditForwardHeaders []string `key:"audit_forward_headers" env:"COVE_AUDIT_FORWARD_HEADERS" secret:"true" doc:"HTTP headers for the http(s) receivers in audit_forward, each name=value. They are not sent to otlp_endpoint, nor are otlp_headers sent to these receivers."`
+	OTLPEndpoint        string   `key:"otlp_endpoint" env:"COVE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector (OTLP over HTTP) that receives a trace of every call."`
+	OTLPHeaders         []string `key:"otlp_headers" env:"COVE_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"HTTP headers for otlp_endpoint, each name=value."`
 
 	// Where sandboxes run.
 	Provider   string `key:"provider" env:"COVE_PROVIDER" default:"local" enum:"local,docker,kubernetes" doc:"What runs sandboxes: this machine (local), its Docker engine or Podman (docker), or a Kubernetes cluster (kubernetes)."`
@@ -177,9 +179,12 @@ func (c *Cove) Complete(lookup func(string) (string, bool), fault func(key, form
 	absolute(&c.AuditKeyFile)
 	absolute(&c.TLSCert)
 	absolute(&c.TLSKey)
-	for _, pair := range c.OTLPHeaders {
-		if name, _, ok := strings.Cut(pair, "="); !ok || strings.TrimSpace(name) == "" {
-			fault("otlp_headers", "must be name=value")
+	for key, headers := range map[string][]string{"otlp_headers": c.OTLPHeaders, "audit_forward_headers": c.AuditForwardHeaders} {
+		if slices.ContainsFunc(headers, func(pair string) bool {
+			name, _, ok := strings.Cut(pair, "=")
+			return !ok || strings.TrimSpace(name) == ""
+		}) {
+			fault(key, "must be name=value")
 		}
 	}
 	absolute(&c.Aio)

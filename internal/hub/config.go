@@ -103,7 +103,7 @@ type Audit struct {
 	KeyFile string // file with the key that seals it; empty: it is not sealed
 	// Forward lists the receivers of all lines: syslog, collectors, files.
 	Forward        []string
-	ForwardHeaders map[string]string // for collectors
+	ForwardHeaders map[string]string // for all collectors in Forward
 }
 
 // CheckReceiver validates the URL of a receiver of the audit log.

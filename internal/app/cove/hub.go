@@ -116,7 +116,7 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 		},
 		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, PublicPorts: cfg.PublicPorts, Private: private,
 		Tenants: hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)}, KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
-		Audit:  hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward, ForwardHeaders: splitPairs(cfg.OTLPHeaders)},
+		Audit:  hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward, ForwardHeaders: splitPairs(cfg.AuditForwardHeaders)},
 		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
 	}, err
 }

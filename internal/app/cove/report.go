@@ -237,7 +237,7 @@ var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|credential|auth|
 // newScrubber knows the secrets of this machine's hub and its command line.
 func newScrubber(cfg config.Cove, environ []string, t *target) *scrubber {
 	s := &scrubber{}
-	for _, value := range append([]string{cfg.APIKey, cfg.AuthToken, t.where.Key, t.where.Token}, cfg.OTLPHeaders...) {
+	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.where.Key, t.where.Token}, cfg.OTLPHeaders, cfg.AuditForwardHeaders) {
 		_, after, _ := strings.Cut(value, "=")
 		s.know(value, after)
 	}

@@ -254,3 +254,34 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadersStayWithTheReceiver: a receiver that redirects elsewhere gets no header sent there, and
+// its lines are kept until it takes them itself.
+func TestHeadersStayWithTheReceiver(t *testing.T) {
+	t.Parallel()
+	var strayed, asked atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+	defer other.Close()
+	var in inbox
+	var moved atomic.Bool
+	moved.Store(true)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if moved.Load() {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		in.add(body)
+	}))
+	defer receiver.Close()
+	r := newRig(t)
+	r.start(receiver.URL)
+	r.write(0, 3)
+	testenv.Poll(t, "the receiver has redirected twice", func() bool { return asked.Load() > 1 })
+	moved.Store(false)
+	testenv.Poll(t, "the lines arrive", func() bool { return in.has(0, 3) })
+	if n := strayed.Load(); n != 0 {
+		t.Errorf("got %d requests at the other host, want none", n)
+	}
+}

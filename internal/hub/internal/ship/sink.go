@@ -33,11 +33,17 @@ func parse(to string, headers map[string]string) (sink, error) {
 	case u.Scheme == "syslog+tcp" && u.Port() != "":
 		return &syslog{network: "tcp", address: u.Host, host: hostname()}, nil
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
-		return &collector{url: to, headers: headers, client: &http.Client{Timeout: sendTimeout}}, nil
+		return &collector{url: to, headers: headers, client: newClient()}, nil
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 		return &file{u.Path}, nil
 	}
 	return nil, fmt.Errorf("receiver of the audit log %q: %w", to, errScheme)
+}
+
+// newClient returns a client that follows no redirect: that could send the headers, which may
+// hold a key, to another host, and turns a POST into a GET that delivers nothing.
+func newClient() *http.Client {
+	return &http.Client{Timeout: sendTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // fingerprint names a receiver in a file name, without its credentials.
@@ -177,6 +183,9 @@ func (c *collector) send(ctx context.Context, lines []Line) error {
 	defer res.Body.Close()
 	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)); err != nil {
 		return err
+	}
+	if to := res.Header.Get("Location"); res.StatusCode/100 == 3 && to != "" {
+		return fmt.Errorf("the collector redirects to %.200q; name that address in audit_forward if it is the right one", to)
 	}
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("the collector replied with status %d", res.StatusCode)
