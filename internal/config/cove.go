@@ -47,11 +47,15 @@ type Cove struct {
 	TenantSandboxes int     `key:"tenant_sandboxes" env:"COVE_TENANT_SANDBOXES" default:"100" minimum:"0" doc:"Default limit of a tenant: sandboxes."`
 	TenantCPU       float64 `key:"tenant_cpu" env:"COVE_TENANT_CPU" default:"100" minimum:"0" doc:"Default limit of a tenant: sum of the CPU limits of its sandboxes."`
 	TenantMemory    Bytes   `key:"tenant_memory" env:"COVE_TENANT_MEMORY" default:"100GiB" doc:"Default limit of a tenant: sum of the memory limits of its sandboxes."`
-	TenantDisk      Bytes   `key:"tenant_disk" env:"COVE_TENANT_DISK" default:"1000GiB" doc:"Default limit of a tenant: sum of the disk limits of its sandboxes, plus snapshots, volumes and imported images."`
+	TenantDisk      Bytes   `key:"tenant_disk" env:"COVE_TENANT_DISK" default:"1000GiB" doc:"Default limit of a tenant: sum of the disk limits of its sandboxes, plus snapshots, volumes, images and activity records."`
 	TenantRate      float64 `key:"tenant_rate" env:"COVE_TENANT_RATE" default:"300" minimum:"0" doc:"Default limit of a tenant: sandboxes created per minute, on average."`
 	TenantBurst     int     `key:"tenant_burst" env:"COVE_TENANT_BURST" default:"100" minimum:"0" doc:"Default limit of a tenant: sandboxes created at once, within the rate."`
 	TenantCalls     int     `key:"tenant_calls" env:"COVE_TENANT_CALLS" default:"1000" minimum:"0" doc:"Default limit of a tenant: concurrent requests, including streams and WebSockets."`
 	TenantRequests  Bytes   `key:"tenant_request_memory" env:"COVE_TENANT_REQUEST_MEMORY" default:"32MiB" doc:"Default limit of a tenant: memory of the hub that the bodies of its requests take."`
+
+	// MCP sessions.
+	MCPSessions int `key:"mcp_sessions" env:"COVE_MCP_SESSIONS" default:"100" minimum:"1" maximum:"10000" doc:"Maximum number of open MCP sessions of one tenant. One more closes the session that was unused for longest, if it was unused for a minute; otherwise it is refused with status 429."`
+	MCPTotal    int `key:"mcp_sessions_total" env:"COVE_MCP_SESSIONS_TOTAL" default:"1000" minimum:"1" maximum:"100000" doc:"Maximum number of open MCP sessions of all callers."`
 
 	// Activity records of sandboxes.
 	KeepActivity time.Duration `key:"keep_activity" env:"COVE_KEEP_ACTIVITY" default:"0s" minimum:"0s" doc:"How long the hub keeps the activity record of a sandbox after the sandbox was paused, stopped or deleted, for its owner to read; 0s: it ends with the sandbox."`

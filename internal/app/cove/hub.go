@@ -87,7 +87,7 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 	h.guard = auth.New(sign)
 	h.tools = mcp.New(mcp.Config{
 		Name: "cove", Version: version, Instructions: hub.ToolInstructions, Tools: h.hub.Tools, Visible: h.hub.SeesTool, Fixed: h.hub.LimitTools, Around: h.hub.AroundTool,
-		MaxBody: int64(cfg.ToolLimit), Log: log,
+		MaxBody: int64(cfg.ToolLimit), MaxSessions: cfg.MCPTotal, MaxOwnSessions: cfg.MCPSessions, Log: log,
 	})
 	components := []health.Component{{Name: "hub", Needed: true, State: h.hub.State}}
 	table := func() *op.Table { return h.Table }

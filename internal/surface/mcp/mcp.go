@@ -9,6 +9,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -27,12 +28,11 @@ const (
 	// maxBody is the default limit for a request to a server, and for a tool result
 	// from one.
 	maxBody = 64 << 20
-	// maxEvents is how many bytes of events are kept so that clients can resume.
-	maxEvents = 16 << 20
 	// closeWait bounds the end of all sessions.
 	closeWait = 5 * time.Second
-	// maxSessions is how many sessions may be open.
-	maxSessions = 10_000
+	// maxSessions is how many sessions may be open, maxOwnSessions how many of one owner.
+	maxSessions    = 1000
+	maxOwnSessions = 100
 )
 
 // Config of a Handler.
@@ -73,6 +73,9 @@ type Config struct {
 	Log     *slog.Logger
 	Idle    time.Duration // how long an unused session is kept; default 30 minutes
 	MaxBody int64         // default 64 MiB
+	// MaxSessions is how many sessions may be open, default 1000; MaxOwnSessions how many of
+	// one subject, default 100. Callers without a subject have only the first limit.
+	MaxSessions, MaxOwnSessions int
 }
 
 // Handler serves tools. It builds the protocol's machinery at the first request: a
@@ -85,6 +88,7 @@ type Handler struct {
 	work  sync.WaitGroup
 
 	bodies bodies
+	seats  *seats
 	mu     sync.Mutex
 	engine *engine // nil before the first request
 	mounts map[string]*mount
@@ -107,7 +111,7 @@ func New(c Config) *Handler {
 	if c.Tools == nil {
 		c.Tools = func() []toolset.Tool { return FromOps(c.Ops()) }
 	}
-	h := &Handler{Config: c, mounts: map[string]*mount{}}
+	h := &Handler{Config: c, mounts: map[string]*mount{}, seats: newSeats(cmp.Or(c.MaxSessions, maxSessions), cmp.Or(c.MaxOwnSessions, maxOwnSessions))}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.build = sync.OnceValue(h.newEngine)
 	return h
@@ -188,9 +192,7 @@ func (h *Handler) newEngine() *engine {
 		DisableLocalhostProtection: true,
 	}
 	stateful, stateless := options, options
-	store := mcp.NewMemoryEventStore(nil)
-	store.SetMaxBytes(maxEvents)
-	stateful.EventStore = store
+	stateful.EventStore = newEvents()
 	stateless.Stateless = true
 	lone := stateless
 	lone.JSONResponse = true

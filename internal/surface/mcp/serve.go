@@ -33,7 +33,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "Accept must contain text/event-stream", http.StatusNotAcceptable)
 			return
 		}
-		e.sessions.ServeHTTP(keepAlive(w, r), r)
+		h.serveSession(w, r, e, false, func() { e.sessions.ServeHTTP(keepAlive(w, r), r) })
 		return
 	}
 	body, err := h.bodies.read(http.MaxBytesReader(w, r.Body, h.MaxBody), r.ContentLength)
@@ -55,30 +55,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case modern:
 		e.streams.ServeHTTP(keepAlive(w, r), ownCall(r))
 	case r.Header.Get("Mcp-Session-Id") != "" || m.opens:
-		if m.opens && e.full() {
-			refuse(w, http.StatusServiceUnavailable, -32000, "too many sessions are open; close some")
-			return
-		}
-		if jsonOnly {
-			serveJSON(w, r, e.sessions)
-			return
-		}
-		e.sessions.ServeHTTP(keepAlive(w, r), r)
+		h.serveSession(w, r, e, m.opens, func() {
+			if jsonOnly {
+				serveJSON(w, r, e.sessions)
+				return
+			}
+			e.sessions.ServeHTTP(keepAlive(w, r), r)
+		})
 	case h.answer(w, r, e, m):
 	case m.bare:
 		repeatContent(w, ownCall(r), e.single)
 	default:
 		e.single.ServeHTTP(w, ownCall(r))
 	}
-}
-
-// full reports whether no further session may be opened.
-func (e *engine) full() bool {
-	n := 0
-	for range e.server.Sessions() {
-		n++
-	}
-	return n >= maxSessions
 }
 
 func refuse(w http.ResponseWriter, status, code int, message string) {
