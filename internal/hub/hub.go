@@ -158,7 +158,7 @@ func build(cfg Config, s stores) *Hub {
 	if cfg.Claims.Cluster != nil && s.pool != nil {
 		h.claims = claim.New(claim.Config{
 			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider, History: h.history, Tasks: h.tasks,
-			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Defaults: h.environments.Defaults(), Log: cfg.Log,
+			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.account.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
 	}
 	return h

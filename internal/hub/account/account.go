@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -61,6 +62,22 @@ func New(cfg Config) *Ledger {
 // it exists, asleep or not: it may wake at any moment.
 func amount(s sandbox.Spec) quota.Amount {
 	return quota.Amount{Sandboxes: 1, CPU: max(s.Resources.CPULimit, s.Resources.CPU), Memory: max(s.Resources.MemoryLimit, s.Resources.Memory), Disk: s.Resources.Disk}
+}
+
+// Most returns how many sandboxes of a spec an owner's limits allow, if it has no others.
+func (l *Ledger) Most(owner string, s sandbox.Spec) int {
+	if l.Limits == nil {
+		return math.MaxInt
+	}
+	limits, one, most := l.Limits(owner), amount(s), int64(math.MaxInt)
+	for _, c := range []struct{ limit, one int64 }{
+		{int64(limits.Sandboxes), 1}, {limits.CPU, one.CPU}, {limits.Memory, one.Memory}, {limits.Disk, one.Disk},
+	} {
+		if c.limit != 0 && c.one > 0 {
+			most = min(most, max(0, c.limit)/c.one)
+		}
+	}
+	return int(most)
 }
 
 // Reservation is room for sandboxes that are about to be created, and a turn to

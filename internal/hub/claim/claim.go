@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -55,8 +56,10 @@ type Config struct {
 	// Record writes what an operation changes into the audit log.
 	Record func(op.Op) op.Op
 	// Ready counts the warm sandboxes by environment, and Kick tells that other ones are wanted.
-	Ready    func() map[string]int
-	Kick     func()
+	Ready func() map[string]int
+	Kick  func()
+	// Most returns how many sandboxes of a spec the limits of an owner allow; nil: any number.
+	Most     func(owner string, spec sandbox.Spec) int
 	Defaults environment.Defaults
 	Log      *slog.Logger
 }
@@ -262,9 +265,17 @@ func (s *Service) follow(ctx context.Context, namespace, resource string, looked
 	}
 }
 
-// parse reads an object; nil if it cannot be read, which the API server should have prevented.
+// maxObject bounds an object: whoever may create objects in one namespace must not take the memory of the hub, which is
+// for all of them. Command, arguments and variables of a sandbox have at most 96 KiB.
+const maxObject = 192 << 10
+
+// parse reads an object; nil if it cannot be read, which the API server should have prevented. Of one that is too
+// large, it keeps the name alone.
 func (s *Service) parse(namespace, resource string, raw json.RawMessage) *object {
 	var o object
+	if len(raw) > maxObject {
+		raw = []byte(fmt.Sprintf(`{"metadata":%s,"size":%d}`, metadataOf(raw), len(raw)))
+	}
 	if err := json.Unmarshal(raw, &o); err != nil {
 		s.Log.Warn("cannot read an object", "resource", resource, "namespace", namespace, "error", err)
 		return nil

@@ -40,6 +40,24 @@ type object struct {
 	Metadata metadata `json:"metadata"`
 	Spec     spec     `json:"spec"`
 	Status   status   `json:"status"`
+
+	// Size is that of an object which is too large; nothing but its metadata is kept then.
+	Size int `json:"size"`
+}
+
+// metadataOf returns the metadata of an object, without what others have written into it.
+func metadataOf(raw json.RawMessage) json.RawMessage {
+	var o struct {
+		Metadata metadata `json:"metadata"`
+	}
+	if json.Unmarshal(raw, &o) != nil {
+		return json.RawMessage("{}")
+	}
+	small, err := json.Marshal(o.Metadata)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return small
 }
 
 type metadata struct {

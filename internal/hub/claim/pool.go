@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/hub/environment"
@@ -28,23 +30,46 @@ func (s *Service) Warm() map[string]environment.Warm {
 func (s *Service) renewPools() {
 	s.mu.Lock()
 	wants := map[string]environment.Warm{}
-	for namespace, sp := range s.spaces {
-		for name, p := range sp.objects[pools] {
+	left := map[string]float64{} // part of an owner's limits that its pools have not taken
+	for _, namespace := range slices.Sorted(maps.Keys(s.spaces)) {
+		sp, owner := s.spaces[namespace], s.Owners[namespace]
+		for _, name := range slices.Sorted(maps.Keys(sp.objects[pools])) {
+			p := sp.objects[pools][name]
 			template := sp.objects[templates][p.Spec.TemplateRef.Name]
-			if template == nil || p.Spec.Replicas == nil || *p.Spec.Replicas <= 0 || p.Metadata.Deleted != nil {
+			if template == nil || template.Size > 0 || p.Spec.Replicas == nil || *p.Spec.Replicas <= 0 || p.Metadata.Deleted != nil {
 				continue
 			}
-			env, refused := template.toEnvironment(s.Owners[namespace], poolName(namespace, name))
+			env, refused := template.toEnvironment(owner, poolName(namespace, name))
 			spec, err := env.Spec(s.Defaults)
 			if len(refused) > 0 || err != nil || env.Port != 0 {
 				continue // its claims tell, or only our own server can wait for its owner
 			}
-			wants[env.Name] = environment.Warm{Size: *p.Spec.Replicas, Spec: spec}
+			if size := s.allowed(left, owner, *p.Spec.Replicas, spec); size > 0 {
+				wants[env.Name] = environment.Warm{Size: size, Spec: spec}
+			}
 		}
 	}
 	s.wants = wants
 	s.mu.Unlock()
 	s.Kick()
+}
+
+// allowed returns how many of the sandboxes of a pool its owner may have. Warm sandboxes are nobody's until they are
+// claimed, and count for no limit: without this, a pool would be a way around them.
+func (s *Service) allowed(left map[string]float64, owner string, size int, spec sandbox.Spec) int {
+	if s.Most == nil {
+		return size
+	}
+	if _, seen := left[owner]; !seen {
+		left[owner] = 1
+	}
+	most := s.Most(owner, spec)
+	if most <= 0 {
+		return 0
+	}
+	size = int(min(float64(size), left[owner]*float64(most)+1e-9)) // which may be more than an integer
+	left[owner] -= float64(size) / float64(most)
+	return size
 }
 
 // How often the number of warm sandboxes is written while it changes, and while it does not.

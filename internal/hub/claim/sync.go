@@ -253,12 +253,17 @@ func (s *Service) forgetTries(k key) {
 func (s *Service) plan(k key, o *object) (m making, reason, refused string) {
 	m = making{key: k, uid: o.Metadata.UID, labels: o.Spec.Additional.Labels}
 	from, name := o, environment.Custom
+	if o.Size > 0 {
+		return m, "InvalidTemplate", tooLarge(k.resource, o)
+	}
 	if k.resource == claims {
 		pool, template, problem := s.resolve(k.namespace, o)
 		if problem != "" {
 			return m, "TemplateNotFound", problem
 		}
-		from = template
+		if from = template; from.Size > 0 {
+			return m, "InvalidTemplate", tooLarge(templates, from)
+		}
 		if pool != "" {
 			name = poolName(k.namespace, pool)
 		}
@@ -275,6 +280,10 @@ func (s *Service) plan(k key, o *object) (m making, reason, refused string) {
 		return m, "InvalidTemplate", "a sandbox cannot be made of this: " + strings.Join(problems, "; ")
 	}
 	return m, "", ""
+}
+
+func tooLarge(resource string, o *object) string {
+	return fmt.Sprintf("%s %q has %d bytes; use at most %d", resource, o.Metadata.Name, o.Size, maxObject)
 }
 
 // claim adds what a claim says beyond its template, and returns what it may not say.

@@ -157,6 +157,7 @@ func serveClaims(r *claimRig) {
 	}
 	r.hub.wantOutput(all["ann/a"], "echo $GREETING $NAME; id -u", "hello ann\n1000\n")
 
+	r.greedy()
 	r.refused()
 	r.quota()
 	kept := r.restarted()
@@ -175,6 +176,22 @@ func serveClaims(r *claimRig) {
 	r.remove("Sandbox", "own")
 	r.remove("SandboxWarmPool", "fast")
 	testenv.Poll(r.t, "nothing is left", func() bool { return len(r.sandboxes()) == 0 })
+}
+
+// greedy: whoever may create objects in a namespace gets neither more warm sandboxes than the user's limit, nor the hub's memory.
+func (r *claimRig) greedy() {
+	r.t.Helper()
+	r.put("SandboxWarmPool", "greedy", "{replicas: 1000, sandboxTemplateRef: {name: plain}}")
+	testenv.Poll(r.t, "the pools have as many as the limit allows", func() bool {
+		o, err := r.get("SandboxWarmPool", "greedy")
+		return err == nil && o.Status.Ready == 2 // the other pool has the third
+	})
+	r.remove("SandboxWarmPool", "greedy")
+	r.put("SandboxClaim", "huge", "{warmPoolRef: {name: fast}, env: [{name: A, value: "+strings.Repeat("x", 900<<10)+"}]}")
+	if m := r.want("SandboxClaim", "huge", "False", "InvalidTemplate"); !strings.Contains(m, "use at most") {
+		r.t.Errorf("got %.200q, want that it is too large", m)
+	}
+	r.remove("SandboxClaim", "huge")
 }
 
 // refused: what a sandbox cannot be is refused in the object, and served as soon as it can.

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,35 @@ type Foreign struct{ provider *Provider }
 // Foreign returns access to objects of others.
 func (p *Provider) Foreign() *Foreign { return &Foreign{p} }
 
+// bounded is an object of others in a list, which is in memory as a whole. Of one above maxForeign bytes it keeps what
+// identifies it, and its size.
+type bounded json.RawMessage
+
+const maxForeign = 256 << 10
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *bounded) UnmarshalJSON(raw []byte) (err error) {
+	if len(raw) <= maxForeign {
+		*b = bytes.Clone(raw)
+		return nil
+	}
+	var o struct {
+		Metadata struct {
+			Name       string `json:"name"`
+			UID        string `json:"uid"`
+			Generation int64  `json:"generation"`
+			Deleted    string `json:"deletionTimestamp,omitempty"`
+		} `json:"metadata"`
+		Size int `json:"size"`
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return err
+	}
+	o.Size = len(raw)
+	*b, err = json.Marshal(o)
+	return err
+}
+
 // Follow calls replace with all objects of a kind in a namespace, and change with every object that
 // has changed since; both again and again until ctx ends. It returns ErrNotFound if the cluster does not
 // know the kind, and any other refusal as it is.
@@ -33,9 +63,13 @@ func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace fu
 	for ctx.Err() == nil {
 		began := time.Now()
 		if version == "" {
-			var all []json.RawMessage
-			if all, version, err = api.ListAll[json.RawMessage](ctx, c, kind, ""); err == nil {
-				replace(all)
+			var all []bounded
+			if all, version, err = api.ListAll[bounded](ctx, c, kind, ""); err == nil {
+				objects := make([]json.RawMessage, len(all))
+				for i, o := range all {
+					objects[i] = json.RawMessage(o)
+				}
+				replace(objects)
 			}
 		} else {
 			version, err = c.Watch(ctx, kind, "", version, func(what string, object json.RawMessage) error {
