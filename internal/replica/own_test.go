@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
 // TestNotToItself: a replica that is about to serve, and has told the others so, forwards nothing to itself.
@@ -18,7 +20,7 @@ func TestNotToItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &Member{cfg: Config{Dir: t.TempDir(), Address: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)}, public: public,
-		accepted: make(chan net.Conn), serves: make(chan struct{}), slots: make(chan struct{}, 1)}
+		accepted: make(chan net.Conn), serves: make(chan struct{}), lobby: tunnel.Lobby{Max: 1}}
 	m.life, m.end = context.WithCancel(t.Context())
 	defer m.Close()
 	if err := m.lead(); err != nil {

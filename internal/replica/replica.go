@@ -11,6 +11,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -37,14 +38,17 @@ type Config struct {
 	Dir     string // shared by all replicas
 	Address string // host:port at which the others reach us while we serve
 	Log     *slog.Logger
+	// MaxConns is how many connections are forwarded or wait, of which one address may have half; default 8192.
+	MaxConns int
 }
 
 const (
-	lockTime   = 200 * time.Millisecond // between looks whether the place is free
-	retryTime  = 50 * time.Millisecond  // between attempts to forward
-	dialTime   = 3 * time.Second        // of one attempt
-	patience   = time.Minute            // of a connection without anybody who serves
-	maxWaiting = 4096                   // connections that are forwarded or wait
+	lockTime  = 200 * time.Millisecond // between looks whether the place is free
+	retryTime = 50 * time.Millisecond  // between attempts to forward
+	dialTime  = 3 * time.Second        // of one attempt
+	patience  = time.Minute            // of a connection without anybody who serves
+	maxConns  = 8192
+	maxLobby  = 256 // connections to the port for replicas that have not proved that they are one
 )
 
 // leader is the file that says where the replica that serves is.
@@ -64,7 +68,8 @@ type Member struct {
 
 	accepted chan net.Conn
 	serves   chan struct{} // closed when we serve
-	slots    chan struct{}
+	crowd    crowd
+	lobby    tunnel.Lobby
 	life     context.Context
 	end      context.CancelFunc
 	work     sync.WaitGroup
@@ -76,7 +81,8 @@ func Join(ctx context.Context, public net.Listener, cfg Config) (*Member, error)
 	if u, ok := public.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // a successor may have it by then
 	}
-	m := &Member{cfg: cfg, public: public, accepted: make(chan net.Conn), serves: make(chan struct{}), slots: make(chan struct{}, maxWaiting)}
+	m := &Member{cfg: cfg, public: public, accepted: make(chan net.Conn), serves: make(chan struct{}), lobby: tunnel.Lobby{Max: maxLobby}}
+	m.crowd.limit = cmp.Or(cfg.MaxConns, maxConns)
 	m.life, m.end = context.WithCancel(context.Background())
 	err := os.MkdirAll(cfg.Dir, 0o700)
 	if err != nil {
@@ -85,7 +91,7 @@ func Join(ctx context.Context, public net.Listener, cfg Config) (*Member, error)
 	if m.lock, err = os.OpenFile(m.file("lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	m.work.Go(func() { m.accept(public, m.handle) })
+	m.work.Go(func() { m.accept(public, m.handleOne) })
 	if err = m.wait(ctx); err == nil {
 		err = m.lead()
 	}
@@ -174,17 +180,19 @@ func (m *Member) accept(l net.Listener, f func(net.Conn)) {
 			}
 			continue
 		}
-		select {
-		case m.slots <- struct{}{}:
-		case <-m.life.Done():
-			c.Close()
-			return
-		}
-		m.work.Go(func() {
-			defer func() { <-m.slots }()
-			f(c)
-		})
+		m.work.Go(func() { f(c) })
 	}
+}
+
+// handleOne handles a connection unless there are too many.
+func (m *Member) handleOne(c net.Conn) {
+	leave, ok := m.crowd.enter(c.RemoteAddr())
+	if !ok {
+		c.Close()
+		return
+	}
+	defer leave()
+	m.handle(c)
 }
 
 // handle serves a connection, or forwards it to who does.
@@ -269,7 +277,9 @@ func (m *Member) dial(from net.Addr) (net.Conn, error) {
 // receive takes a connection that another replica forwards.
 func (m *Member) receive(c *tls.Conn) {
 	c.SetDeadline(time.Now().Add(dialTime))
+	m.lobby.Enter(c)
 	from, err := readAddress(c)
+	m.lobby.Leave(c)
 	if err == nil {
 		_, err = c.Write([]byte{0})
 	}

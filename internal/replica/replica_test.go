@@ -46,7 +46,7 @@ func start(t *testing.T, dir, name string) *site {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.served.Go(func() {
-		m, err := replica.Join(ctx, l, replica.Config{Dir: dir, Address: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+		m, err := replica.Join(ctx, l, replica.Config{Dir: dir, Address: "127.0.0.1:0", MaxConns: 100, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
 				t.Error(err)
@@ -226,5 +226,48 @@ func TestStranger(t *testing.T) {
 	}
 	if got := a.ask("two"); !strings.HasPrefix(got, "a heard two") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestFloodedReplica: strangers who connect to the port for replicas and wait, and a client that fills a replica with
+// connections, keep nobody else out.
+func TestFloodedReplica(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := start(t, dir, "a")
+	a.ask("one")
+	b := start(t, dir, "b")
+	if got := b.ask("two"); !strings.HasPrefix(got, "a heard two") {
+		t.Errorf("got %q", got)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "replica.json"))
+	var at struct{ Address string }
+	if err == nil {
+		err = json.Unmarshal(data, &at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := func(from, to string) net.Conn {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for range 600 {
+		hold("127.0.0.1", at.Address)
+	}
+	if got := b.ask("three"); !strings.HasPrefix(got, "a heard three") {
+		t.Errorf("with strangers at the port for replicas: got %q", got)
+	}
+	for range 150 {
+		hold("127.0.0.1", b.public.Addr().String())
+	}
+	c := hold("127.0.0.2", b.public.Addr().String())
+	c.SetDeadline(time.Now().Add(time.Minute))
+	if got := exchange(t, c, "four"); !strings.HasPrefix(got, "a heard four") {
+		t.Errorf("with a client that holds all connections that it gets, another: got %q", got)
 	}
 }

@@ -65,17 +65,12 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 
 // Serve serves the hub until the listener is closed.
 func (s *Server) Serve(l net.Listener) {
-	handshakes, conns := make(chan struct{}, maxHandshakes), make(chan struct{}, maxConns)
+	handshakes, conns := Lobby{Max: maxHandshakes}, make(chan struct{}, maxConns)
 	each(l, func(c net.Conn) {
-		select {
-		case handshakes <- struct{}{}:
-		default:
-			c.Close()
-			return
-		}
+		handshakes.Enter(c)
 		go func() {
 			secure, verb, port, err := s.receive(c)
-			<-handshakes
+			handshakes.Leave(c)
 			if err != nil {
 				c.Close()
 				return

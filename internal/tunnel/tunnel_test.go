@@ -185,7 +185,7 @@ func TestStrangers(t *testing.T) {
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for range 100 {
+	for range 800 { // more than may be about to prove who they are
 		c, err := r.open(t.Context())
 		if err != nil {
 			t.Fatal(err)
