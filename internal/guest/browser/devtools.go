@@ -227,7 +227,8 @@ func (s *Service) describeTarget(ctx context.Context, t target, prefix string) (
 // openTarget opens the URL in the query in a new tab.
 func (s *Service) openTarget(r *http.Request, c *chrome, prefix string) (discovery, error) {
 	if r.Method != http.MethodPut {
-		return refuse(http.StatusMethodNotAllowed, "Using unsafe HTTP verb %s to invoke /json/new. This action supports only PUT verb.", r.Method), nil
+		return refuse(http.StatusMethodNotAllowed,
+			"Using unsafe HTTP verb %s to invoke /json/new. This action supports only PUT verb.", r.Method), nil
 	}
 	address, err := url.PathUnescape(r.URL.RawQuery) // a plus sign stays one
 	if err != nil {

@@ -17,11 +17,13 @@ func TestSwitches(t *testing.T) {
 	defer runner.Close()
 	s := New(Config{
 		Runner: runner, State: "/state", Home: "/home", Lang: "de-DE,de,en", UserAgent: "me/1", Homepage: "http://home/",
-		ExtraArgs: []string{"--mute-audio", "--disable-features=Mine", "--user-data-dir=/elsewhere", "--remote-debugging-port=1", "--remote-debugging-address=0.0.0.0", "not-a-switch", "--enable-features=Yours"},
-		Proxy:     Proxy{Server: "http://user:secret@proxy:3128", Exclude: []string{"*.internal"}},
+		ExtraArgs: []string{"--mute-audio", "--disable-features=Mine", "--user-data-dir=/elsewhere",
+			"--remote-debugging-port=1", "--remote-debugging-address=0.0.0.0", "not-a-switch", "--enable-features=Yours"},
+		Proxy: Proxy{Server: "http://user:secret@proxy:3128", Exclude: []string{"*.internal"}},
 	})
 	args := s.switches(settings{}, false)
-	for _, want := range []string{"--remote-debugging-pipe", "--mute-audio", "--enable-features=Yours", "--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
+	for _, want := range []string{"--remote-debugging-pipe", "--mute-audio", "--enable-features=Yours",
+		"--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("%s is missing in %q", want, args)
 		}
@@ -34,7 +36,8 @@ func TestSwitches(t *testing.T) {
 			if !strings.Contains(a, "Translate") || !strings.Contains(a, "Mine") {
 				t.Errorf("features: %s, want a containing \"Translate\", a containing \"Mine\"", a)
 			}
-		case strings.Contains(a, "elsewhere") || strings.HasPrefix(a, "--remote-debugging-port") || strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
+		case strings.Contains(a, "elsewhere") || strings.HasPrefix(a, "--remote-debugging-port") ||
+			strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
 			t.Errorf("%s should not be there", a)
 		}
 	}

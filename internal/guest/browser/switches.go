@@ -22,7 +22,8 @@ const smallMemory = 256 << 20
 
 // reserved switches are set here; other values would break the service.
 var reserved = []string{
-	"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--remote-debugging-targets", "--user-data-dir", "--profile-directory", "--headless",
+	"--remote-debugging-port", "--remote-debugging-pipe", "--remote-debugging-address", "--remote-debugging-targets",
+	"--user-data-dir", "--profile-directory", "--headless",
 }
 
 // switches returns the command line arguments of a start.
