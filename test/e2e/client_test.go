@@ -90,7 +90,7 @@ func serveLiar(t *testing.T) *hub {
 	return h
 }
 
-// home makes a person's home folder, in which they work.
+// makeHome makes a person's home folder, in which they work.
 func makeHome(t *testing.T) string {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "home")
@@ -181,9 +181,10 @@ func TestClientWritesOnlyWhereItsArgumentsSay(t *testing.T) {
 			home := makeHome(t)
 			want := readTree(t, home)
 			if c.folder != "" {
-				for name, text := range map[string]string{".bashrc": "owned", ".ssh/authorized_keys": "owned", "hard": "owned", "inside": "-> .bashrc", "up/.profile": "owned"} {
-					want[filepath.Join(c.folder, name)] = text
+				for _, name := range []string{".bashrc", ".ssh/authorized_keys", "hard", "up/.profile"} {
+					want[filepath.Join(c.folder, name)] = "owned"
 				}
+				want[filepath.Join(c.folder, "inside")] = "-> .bashrc"
 			}
 			if c.file != "" {
 				want[c.file] = "owned"

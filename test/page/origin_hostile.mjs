@@ -250,7 +250,8 @@ async function terminals(context, count) {
   const open = () => context.pages().filter((p) => /^http:\/\/(mine\.[^/]+|[^/]+\/sandbox\/mine\/~[^/]+)\/terminal/.test(p.url()));
   await until(`${count} terminals are open`, () => open().length === count, () => context.pages().map((p) => p.url()).join(" "));
   for (const p of open()) {
-    await until("the page shows the command", async () => /touch/.test(await p.locator("#suggested").textContent()), () => p.locator("body").innerText());
+    const suggested = () => p.locator("#suggested").textContent();
+    await until("the page shows the command", async () => /touch/.test(await suggested()), suggested);
   }
   return open();
 }

@@ -121,7 +121,8 @@ await story("below a path prefix", async (page) => {
 
 // exec runs a command as a program does.
 const exec = async (command) => {
-  const res = await fetch(direct + "/v1/bash/exec", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ command }) });
+  const headers = { "Content-Type": "application/json" };
+  const res = await fetch(direct + "/v1/bash/exec", { method: "POST", headers, body: JSON.stringify({ command }) });
   return (await res.json()).data;
 };
 const exists = async (file) => (await exec(`test -e ${file}`)).exit_code === 0;

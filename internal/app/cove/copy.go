@@ -22,7 +22,8 @@ func (v *verbs) copy() *cobra.Command {
 			"Into a sandbox, the content of a folder goes into the target folder, which is created if needed.\n" +
 			"Out of a sandbox, a file or folder gets the last name of PATH in an existing target folder; otherwise it becomes TARGET. " +
 			"PATH/. copies the content of a folder into the target folder and replaces files there. Links that point outside the copy are skipped.",
-		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./results\n  cove cp a:/home/gem/out/. ./results\n  cove cp a:result.json -",
+		Example: "  cove cp notes.txt a:notes.txt\n  cove cp a:/home/gem/out ./results\n  cove cp a:/home/gem/out/. ./results\n" +
+			"  cove cp a:result.json -",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			from, fromPath, inFrom := strings.Cut(args[0], ":")
 			to, toPath, inTo := strings.Cut(args[1], ":")

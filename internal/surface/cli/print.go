@@ -26,7 +26,8 @@ func (r *run) print(res *http.Response) error {
 	case res.StatusCode >= 400:
 		return failed(res)
 	case res.StatusCode >= 300:
-		return &Error{ExitFailed, fmt.Sprintf("%s: redirects to %q, which is not followed; use the final address", res.Status, res.Header.Get("Location"))}
+		to := res.Header.Get("Location")
+		return &Error{ExitFailed, fmt.Sprintf("%s: redirects to %q, which is not followed; use the final address", res.Status, to)}
 	case strings.HasPrefix(media, "text/event-stream"):
 		return r.printEvents(res.Body)
 	case r.op.Binary:
