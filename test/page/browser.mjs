@@ -88,6 +88,17 @@ export async function gate(page, address, text, { answers = true, only = 0 } = {
   return { stopped: () => first, open: async () => { open(); await Promise.all(held); await page.unroute(address, hold); } };
 }
 
+export const keys = { enter: { key: "Enter", code: "Enter", windowsVirtualKeyCode: 13, text: "\r" }, space: { key: " ", code: "Space", windowsVirtualKeyCode: 32, text: " " } };
+
+// hold repeats a key in a page, as for a person who pressed it on another page. With release the person lets go at the end.
+export async function hold(page, key, { release }) {
+  const devtools = await page.context().newCDPSession(page);
+  await page.bringToFront();
+  for (let i = 0; i < 40; i++) await devtools.send("Input.dispatchKeyEvent", { type: "keyDown", autoRepeat: true, ...key });
+  if (release) await devtools.send("Input.dispatchKeyEvent", { type: "keyUp", ...key, text: undefined });
+  await devtools.detach();
+}
+
 export function check(ok, message) {
   if (!ok) throw new Error(message);
 }

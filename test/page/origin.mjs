@@ -56,7 +56,16 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         return True
     def do_GET(self):
-        if not self.redirected():
+        headers = {"/clear": [("Clear-Site-Data", '"*"')], "/cookies": [("Set-Cookie", "cove_session_000000000000=forged; Path=/" + d) for d in ("", "; Domain=localhost", "; Domain=127.0.0.1")]}
+        extra = headers.get(urllib.parse.urlsplit(self.path).path)
+        if extra:
+            self.send_response(200)
+            for name, value in extra:
+                self.send_header(name, value)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+        elif not self.redirected():
             super().do_GET()
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

