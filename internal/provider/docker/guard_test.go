@@ -33,7 +33,7 @@ func testGuard(t *testing.T, r rig) {
 		run  func(*hub)
 	}{
 		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets}, {"images based on each other", testImageChain},
-		{"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
+		{"disks of others", testOthersDisks}, {"hostile image", testHostileImage}, {"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
 		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate}, {"late subscription", testLateSubscription},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,12 +2,15 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +19,8 @@ import (
 	engine "github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -108,11 +113,40 @@ func (i *images) findSource(ctx context.Context, spec sandbox.Spec) (source, err
 	return src, nil
 }
 
+// isDisk matches the names that hubs give to the disks of sandboxes. These are their owners' alone; and an image that is
+// pulled under such a name would be taken for a snapshot.
+var isDisk = regexp.MustCompile(`cove-[0-9a-f]{8}(/|-deleted)`)
+
+// inside are the folders that the hub mounts, which an image must not cover.
+var inside = []string{isolate.Programs, container.HubDir, container.ControlDir, path.Dir(isolate.ServerSocket)}
+
+// checkFound refuses an image that was found by its ID if that is the disk of a sandbox, or not all of the ID: every disk on the
+// engine could be guessed in a few attempts. It also refuses one that would cover what the hub mounts.
+func checkFound(name string, got client.ImageInspectResult) error {
+	id, isHub := strings.TrimPrefix(name, "sha256:"), false
+	if got.Config != nil {
+		_, isHub = got.Config.Labels[labelHub]
+		for volume := range got.Config.Volumes {
+			for _, dir := range inside {
+				if at := path.Clean("/" + volume); at == dir || strings.HasPrefix(at, dir+"/") {
+					return fmt.Errorf("%w: image %q has the volume %q, where a sandbox has its own files", sandbox.ErrInvalid, name, volume)
+				}
+			}
+		}
+	}
+	if full := digestOf(got.ID); strings.HasPrefix(full, id) && (isHub || id != full) {
+		return fmt.Errorf("%w: no such image: %q; use a name, or all 64 digits of an ID", sandbox.ErrInvalid, name)
+	}
+	return nil
+}
+
 // findImage finds an image on the engine, which pulls it if need be.
 func (i *images) findImage(ctx context.Context, name string) (source, error) {
 	ref := name
 	if ref == "" {
 		ref = i.cfg.Image
+	} else if isDisk.MatchString(ref) || strings.HasPrefix(ref, "sha256:") && len(ref) != len("sha256:")+2*sha256.Size {
+		return source{}, fmt.Errorf("%w: no such image: %q; for a snapshot, name it as such", sandbox.ErrInvalid, ref)
 	}
 	got, err := i.engine.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
@@ -126,6 +160,11 @@ func (i *images) findImage(ctx context.Context, name string) (source, error) {
 			return source{}, context.Cause(ctx)
 		}
 		return source{}, fmt.Errorf("find image %q: %w", ref, err)
+	}
+	if name != "" {
+		if err := checkFound(name, got); err != nil {
+			return source{}, err
+		}
 	}
 	i.pin(got.ID)
 	src := source{Image: got.ID, Base: base{Image: name}}
