@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -130,7 +131,7 @@ func each(t *testing.T, change func(*kubernetes.Config), cases map[string]func(*
 func testGuard(t *testing.T) {
 	each(t, func(c *kubernetes.Config) { c.Reach = kubernetes.ReachAPI }, map[string]func(*hub){"from outside": testOutside})
 	each(t, nil, map[string]func(*hub){
-		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
+		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger, "address of another": testReusedAddress, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
 	})
 }
 
@@ -266,6 +267,34 @@ func testStranger(h *hub) {
 		h.t.Errorf("got %q, want nothing", reply)
 	}
 	h.wantOutput(sb.ID, "echo hello", "hello\n")
+}
+
+// testReusedAddress: the address of a Pod that is gone may be another Pod's, of another owner. The hub talks to nobody but the Pod
+// that it made.
+func testReusedAddress(h *hub) {
+	ann, bob := h.create(sandbox.Spec{Name: "a", Owner: "ann"}), h.create(sandbox.Spec{Name: "b", Owner: "bob"})
+	h.wantOutput(bob.ID, "echo of-bob >/home/gem/who; cat /home/gem/who", "of-bob\n")
+	status := func(id string) doc {
+		h.t.Helper()
+		pod, err := h.s.get("pods", id)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return maps.Clone(pod["status"].(doc))
+	}
+	mine, moved := status(ann.ID), status(ann.ID)
+	moved["podIP"] = status(bob.ID)["podIP"]
+	h.s.setStatus("pods", ann.ID, moved)
+	testenv.Poll(h.t, "ann's sandbox is not reached", func() bool {
+		out, err := h.sh(ann.ID, "cat /home/gem/who 2>&1")
+		if strings.Contains(out, "of-bob") {
+			h.t.Fatalf("got %q, want nothing of bob's", out)
+		}
+		return err != nil
+	})
+	h.wantOutput(bob.ID, "cat /home/gem/who", "of-bob\n")
+	h.s.setStatus("pods", ann.ID, mine)
+	testenv.Poll(h.t, "ann's sandbox is reached again", func() bool { out, _ := h.sh(ann.ID, "echo back"); return out == "back\n" })
 }
 
 func (h *hub) wantRefused(spec sandbox.Spec, want error, words ...string) {
