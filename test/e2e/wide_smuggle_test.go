@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// listener is a server inside a sandbox that writes down every request it understands.
-const listener = `cat > /tmp/l.py <<'P'
+// eavesdropper is a server inside a sandbox that writes down every request it understands.
+const eavesdropper = `cat > /tmp/l.py <<'P'
 from http.server import *
 class H(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -39,7 +39,7 @@ func TestWideSmuggling(t *testing.T) {
 	h := serveSecure(t)
 	h.must(t, "create", "a")
 	defer func() { h.must(t, "rm", "a", "--yes") }()
-	h.must(t, "exec", "a", "--", listener)
+	h.must(t, "exec", "a", "--", eavesdropper)
 	const site = "9000-a." + wideDomain
 	bearer := []string{"authorization", "Bearer " + h.key}
 	to := func(more ...string) []string {

@@ -362,7 +362,7 @@ async function control(browser, hub) {
   const expect = async (page, from, names, aims, secret, posts) => {
     const tag = (way) => `control-${hub.named ? "n" : "b"}-${from}-${numbered(way)}x`;
     const got = await perform(page, names, (way) => ({ ...none, ...aims, tag: tag(way), shell: `touch /home/gem/${tag(way)}` }));
-    if (names.includes("terminal with a command")) for (const p of await terminals(context, 1)) await p.locator("#run").click();
+    if (names.includes("terminal with a command")) for (const p of await terminals(context, 1)) await accept(p);
     let left = await posts();
     const through = (way) => secret.test(got[way]) || got[way].includes(`own=${tag(way)}`) || left.includes(tag(way));
     const lost = async () => { left = await posts(); return names.filter((way) => !through(way)); };
