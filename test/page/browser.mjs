@@ -99,6 +99,13 @@ export async function hold(page, key, { release }) {
   await devtools.detach();
 }
 
+// typeInstead runs a command in a terminal, and drops what is at its prompt.
+export async function typeInstead(page, command) {
+  await page.locator(".xterm-helper-textarea").first().focus();
+  await page.keyboard.press("Control+c");
+  await page.keyboard.type(`${command}\n`);
+}
+
 export function check(ok, message) {
   if (!ok) throw new Error(message);
 }

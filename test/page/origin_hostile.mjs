@@ -2,7 +2,7 @@
 // neighbor, on its own sandbox's server and on another port of it. Every way runs in a browser, from two places: the page of a
 // service, and that of a sandbox whose server is hostile. The same ways, aimed at what a page may use, work: see control.
 import { chromium } from "playwright-core";
-import { check, hold, keys, patience, until } from "./browser.mjs";
+import { check, hold, keys, patience, typeInstead, until } from "./browser.mjs";
 import { call, hubs, run, server, signIn, start, write } from "./origin.mjs";
 
 // A site with a secret in every form that a page can load.
@@ -320,6 +320,9 @@ async function attack(browser, hub, name, at, failures) {
   // A link may suggest a command. Only the person runs it. At a bare address a redirect stays below the site that sent it.
   for (const p of await terminals(context, hub.named ? 2 : 1)) {
     await hold(p, keys.enter, { release: true });
+    const mark = `typed-${Math.random().toString(36).slice(2)}`; // what was held has arrived before it
+    await typeInstead(p, `touch ~/${mark}`);
+    await until("the terminal works", async () => (await run(hub, "mine", "ls ~")).includes(mark), () => p.locator("body").innerText());
   }
   for (const f of page.frames()) {
     const at = await f.evaluate(() => self.origin).catch(() => "null");

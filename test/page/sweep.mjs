@@ -2,7 +2,7 @@
 // attacker's files are everywhere a file can be. No script of the attacker runs on an origin of ours, and none of our APIs obeys.
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
-import { check, hold, keys, patience, until } from "./browser.mjs";
+import { check, hold, keys, patience, typeInstead, until } from "./browser.mjs";
 import { call, run, server, signIn, start } from "./origin.mjs";
 import { listen } from "./sweep_evil.mjs";
 import { plantScript } from "./sweep_plant.mjs";
@@ -343,8 +343,7 @@ async function holdKeys(v) {
     await hold(terminal, key, { release: false });
     await until("the terminal shows the command", async () => /echo held/.test(await terminal.locator("body").innerText()), () => terminal.locator("body").innerText());
     await hold(terminal, key, { release: true });
-    await terminal.locator(".xterm-helper-textarea").first().focus();
-    await terminal.keyboard.type(` ; echo typed${i} >> ~/typed\n`);
+    await typeInstead(terminal, `echo typed${i} >> ~/typed`);
     await until("the terminal works", async () => (await post({ url: AIO }, "/v1/bash/exec", { command: "cat ~/typed; true" })).stdout.includes(`typed${i}`), () => terminal.locator("body").innerText());
     await terminal.close();
   }
