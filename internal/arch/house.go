@@ -222,6 +222,7 @@ app/cove: /api /client /deploy app/host archive atomicfile auth certificate conf
 arch:
 guide:
 /test/attack:
+/test/attack/route: app app/cove config op
 /test/cluster: testenv
 /test/contract:
 /test/e2b:
