@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -100,6 +101,25 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	return nil
 }
 
+// checkImported refuses an imported image that does not exist: the provider would look for it in a
+// registry.
+func (s *Service) checkImported(ctx context.Context, name, ref string) error {
+	p, ok := s.Provider.(sandbox.Importer)
+	if !ok || !strings.HasPrefix(name, imageref.Imported) || !s.Provider.Abilities().Image {
+		return nil
+	}
+	list, err := p.Images(ctx, ref)
+	if err != nil {
+		return fault.FromProvider("", err)
+	}
+	for _, i := range list {
+		if i.Ref == ref || strings.HasPrefix(i.Ref, ref+":") {
+			return nil
+		}
+	}
+	return op.Errorf(op.NotFound, "no image %q; list imported images with GET /api/v1/image", name)
+}
+
 // findEnvironment returns the environment that a request names, or the default.
 func (s *Service) findEnvironment(in CreateIn) (environment.Environment, error) {
 	name := in.Environment
@@ -120,7 +140,11 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 		return spec, fmt.Errorf("environment %q: %w", env.Name, err)
 	}
 	spec.Name, spec.Owner = in.Name, caller.Owner(ctx)
-	if in.Image, err = imageref.Resolve(spec.Owner, in.Image); err != nil {
+	named := in.Image
+	if in.Image, err = imageref.Resolve(spec.Owner, named); err != nil {
+		return spec, err
+	}
+	if err := s.checkImported(ctx, named, in.Image); err != nil {
 		return spec, err
 	}
 	spec.Image, spec.Workdir = cmp.Or(in.Image, spec.Image), cmp.Or(in.Workdir, spec.Workdir)

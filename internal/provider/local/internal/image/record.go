@@ -28,8 +28,7 @@ type storedImage struct {
 // cached reports whether the image can be pulled again. Records of earlier versions do not say
 // whether they were loaded; imported images have a registry that does not exist.
 func (r storedImage) cached() bool {
-	host, _, _ := strings.Cut(r.Ref, "/")
-	return !r.Loaded && !isLocal(r.Ref) && !strings.HasSuffix(host, ".invalid")
+	return !r.Loaded && !isLocal(r.Ref) && !isReserved(r.Ref)
 }
 
 func (r storedImage) clone() Image {

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type repository struct {
 
 // remote finds an image in its registry.
 func (s *Store) remote(ctx context.Context, ref string) (found, error) {
+	if isReserved(ref) {
+		return found{}, fmt.Errorf("%w: %s: %w", ErrNotFound, ref, errNotStored)
+	}
 	r, err := s.parse(ref)
 	if err != nil {
 		return found{}, err
@@ -92,8 +96,33 @@ func explain(err error, ref string) error {
 		case http.StatusTooManyRequests:
 			return fmt.Errorf("%w: rate limit exceeded for %s; wait, or authenticate: %w", ErrDenied, ref, err)
 		}
+		return fmt.Errorf("%w: get image %s: %w", ErrRegistry, ref, err)
+	}
+	switch {
+	case errors.Is(err, errNotAllowed):
+		return fmt.Errorf("%w: get image %s: %w", ErrDenied, ref, err)
+	case isNetwork(err):
+		return fmt.Errorf("%w: get image %s: %w; check the name, and that the hub can reach the registry", ErrRegistry, ref, err)
 	}
 	return fmt.Errorf("get image %s: %w", ref, err)
+}
+
+// errNotAllowed means that the operator has not allowed a registry.
+var errNotAllowed = errors.New("the operator can allow it")
+
+// isNetwork reports whether the way to a registry caused an error, or the registry itself.
+func isNetwork(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	_, verify := errors.AsType[*tls.CertificateVerificationError](err)
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	return network || verify || record || isTransient(err)
+}
+
+// isReserved reports whether a reference names a registry that cannot exist. Imported images have
+// such references.
+func isReserved(ref string) bool {
+	host, _, _ := strings.Cut(ref, "/")
+	return strings.HasSuffix(host, ".invalid")
 }
 
 // tlsOnly refuses requests without TLS except to insecure registries.
@@ -101,7 +130,7 @@ type tlsOnly struct{ s *Store }
 
 func (t tlsOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && !t.s.insecure(req.URL.Host) {
-		return nil, fmt.Errorf("%s does not use TLS; the operator can allow it as an insecure registry", req.URL.Host)
+		return nil, fmt.Errorf("%s does not use TLS; %w as an insecure registry", req.URL.Host, errNotAllowed)
 	}
 	return t.s.client.RoundTrip(req)
 }
@@ -125,7 +154,7 @@ func (s *Store) transport() *http.Transport {
 	free := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	public := &net.Dialer{Timeout: free.Timeout, KeepAlive: free.KeepAlive, Control: func(_, addr string, _ syscall.RawConn) error {
 		if ap, err := netip.ParseAddrPort(addr); err != nil || !egress.Public(ap.Addr()) {
-			return fmt.Errorf("%s is not a public address; the operator can allow the host as a private or insecure registry", addr)
+			return fmt.Errorf("%s is not a public address; %w as a private or insecure registry", addr, errNotAllowed)
 		}
 		return nil
 	}}

@@ -200,8 +200,10 @@ func TestResolveRefuses(t *testing.T) {
 		"no reference":      {"Not A Ref", ErrInvalid, "use one like"},
 		"path":              {"oci:/etc", ErrInvalid, "use an image of a registry"},
 		"archive":           {"tar:/etc/passwd", sandbox.ErrUnsupported, "use an image of a registry"},
-		"no TLS, private":   {"127.0.0.1:1/x:1", nil, "operator can allow"},
-		"private with name": {"localhost:1/x:1", nil, "operator can allow"},
+		"no TLS, private":   {"127.0.0.1:1/x:1", ErrDenied, "operator can allow"},
+		"imported, missing": {"imported.invalid/0/none:1", ErrNotFound, "not stored"},
+		"unreachable":       {"registry.test/x:1", ErrRegistry, "check the name"},
+		"private with name": {"localhost:1/x:1", ErrDenied, "operator can allow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
