@@ -45,6 +45,8 @@ type provider struct {
 	starts  atomic.Int64
 	slow    chan struct{} // if not nil, resume and start wait for it
 	image   bool
+	cpus    int64 // 0: it does not say
+	memory  int64
 
 	refuse  atomic.Int64 // how many connections fail
 	drowse  atomic.Int64 // how often the sandbox is found asleep
@@ -56,6 +58,7 @@ func (p *provider) Abilities() sandbox.Abilities {
 	a := p.Provider.Abilities()
 	a.Egress, a.Logs, a.Stats, a.AnyPort, a.Image = true, true, true, true, p.image
 	a.Limits = []string{"disk_rate"}
+	a.MaxCPU, a.MaxMemory = 1000*p.cpus, p.memory
 	return a
 }
 

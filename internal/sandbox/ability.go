@@ -34,6 +34,8 @@ type Abilities struct {
 	Limits []string `json:"limits"`
 	// MaxMemory is the most memory, in bytes, that a sandbox can have; 0 if unknown.
 	MaxMemory int64 `json:"max_memory,omitempty"`
+	// MaxCPU is the most CPU time, in thousandths of a CPU, that a sandbox can use; 0 if unknown.
+	MaxCPU int64 `json:"max_cpu,omitempty"`
 	// Missing says in sentences what does not work here, and how to fix that.
 	Missing []string `json:"missing,omitempty"`
 }

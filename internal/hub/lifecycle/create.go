@@ -82,7 +82,7 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	asked := max(spec.Resources.MemoryLimit, spec.Resources.Memory)
 	switch {
 	case able.MaxMemory > 0 && asked > able.MaxMemory:
-		return op.Errorf(op.Invalid, "memory_limit %s: a sandbox can have at most %s here; request less", environment.FormatSize(asked), environment.FormatSize(able.MaxMemory>>20<<20))
+		return op.Errorf(op.Invalid, "memory_limit %s: this machine has %s; request at most that", environment.FormatSize(asked), environment.FormatSize(able.MaxMemory>>20<<20))
 	case idles && spec.Lifetime.IdlePolicy == sandbox.IdlePause && !able.Pause:
 		return op.Errorf(op.Invalid, "idle_policy pause: provider %s cannot pause sandboxes here; use stop or delete", able.Provider)
 	case idles && spec.Lifetime.IdlePolicy == sandbox.IdleStop && !able.Stop:
@@ -118,6 +118,26 @@ func (s *Service) checkImported(ctx context.Context, name, ref string) error {
 		}
 	}
 	return op.Errorf(op.NotFound, "no image %q; list imported images with GET /api/v1/image", name)
+}
+
+// fitCPU refuses a request for more CPUs than there are. What an environment or a default asks for
+// is lowered to that: they are written for more than one machine.
+func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
+	most := s.Provider.Abilities().MaxCPU
+	if most == 0 {
+		return nil
+	}
+	for _, c := range []struct {
+		name  string
+		given environment.Quantity
+		value int64
+	}{{"cpu", in.CPU, r.CPU}, {"cpu_limit", in.CPULimit, r.CPULimit}} {
+		if c.given != "" && c.value > most {
+			return op.Errorf(op.Invalid, "%s %s: this machine has %s; request at most that", c.name, environment.FormatCPU(c.value), environment.FormatCPU(most))
+		}
+	}
+	r.CPU, r.CPULimit = min(r.CPU, most), min(r.CPULimit, most)
+	return nil
 }
 
 // findEnvironment returns the environment that a request names, or the default.
@@ -168,6 +188,9 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 		if err != nil {
 			return spec, op.Errorf(op.Invalid, "%w", err)
 		}
+	}
+	if err := s.fitCPU(&spec.Resources, in); err != nil {
+		return spec, err
 	}
 	if err := s.checkLifetime(spec.Lifetime); err != nil {
 		return spec, err

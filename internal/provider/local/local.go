@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -261,7 +262,7 @@ func (p *Provider) Abilities() sandbox.Abilities {
 	images := p.disks.HasImages()
 	a := sandbox.Abilities{Provider: "local", Pause: p.runner.CanFreeze(), PauseToDisk: p.runner.Saver().Check() == nil, Stop: true, AnyPort: true, Image: images, Volume: true,
 		Egress: true, Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Export: images,
-		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(), Missing: p.runner.Missing()}
+		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(), MaxCPU: int64(runtime.NumCPU()) * 1000, Missing: p.runner.Missing()}
 	a.Tiers = tiers(a.Isolation)
 	slices.Sort(a.Limits)
 	if ok, why := p.disks.Subvolumes(); !ok {
