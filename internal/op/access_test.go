@@ -12,8 +12,8 @@ func TestNeeds(t *testing.T) {
 		s.Name, s.Tag, s.Doc, s.Route = "a_b", "a", "Do.", "POST /x"
 		return New(s, func(context.Context, struct{}) (string, error) { return "", nil })
 	}
-	raw := Handle(Spec{Name: "c", Tag: "a", Doc: "Pass.", Route: "/y", Access: AccessSafe}, http.NotFoundHandler())
-	unlisted := Handle(Spec{Name: "d", Tag: "a", Doc: "Pass.", Route: "/z"}, http.NotFoundHandler())
+	raw := Handle(Spec{Content: ContentAPI, Name: "c", Tag: "a", Doc: "Pass.", Route: "/y", Access: AccessSafe}, http.NotFoundHandler())
+	unlisted := Handle(Spec{Content: ContentAPI, Name: "d", Tag: "a", Doc: "Pass.", Route: "/z"}, http.NotFoundHandler())
 	request := func(method string, header ...string) *http.Request {
 		r, err := http.NewRequest(method, "/y", nil)
 		if err != nil {

@@ -273,7 +273,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"parameter":        func() { s := good; s.Route = "GET /a/{id}"; New(s, fn).In() },
 		"field, no param":  func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }).In() },
 		"undocumented":     func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }).In() },
-		"public parameter": func() { Handle(Spec{Name: "a", Route: "/a/{x}", Tag: "t", Doc: "D.", Public: true}, nil) },
+		"public parameter": func() { Handle(Spec{Content: ContentAPI, Name: "a", Route: "/a/{x}", Tag: "t", Doc: "D.", Public: true}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
