@@ -16,7 +16,7 @@ func fullSetup() setup {
 		Root: []overlay{{Target: "/", Lower: []source{{"/a", 0}, {"", -1}}, Upper: source{"/u", 7}, Data: "d", Work: "w"},
 			{Target: "/usr", Lower: []source{}}},
 		Tmpfs:   []Tmpfs{{Target: "/run", Size: math.MaxInt64, Mode: 0o1777, UID: math.MaxUint32, GID: 5}},
-		Binds:   []bind{{Source: source{"/b\nc", 3}, Target: "/t", ReadOnly: true}, {}},
+		Binds:   []bind{{Source: source{"/b\nc", 3}, Target: "/t", ReadOnly: true, Setuid: true, Hidden: true, File: "f"}, {}},
 		Process: Process{Args: []string{"x", ""}, Env: []string{"A=1\x00\xff", "B="}, Dir: "/home", UID: 1000, GID: 1001},
 		Limits:  Limits{CPU: 1, Share: 2, Memory: math.MinInt64, Pids: 4, Files: 5, FileSize: 6},
 	}

@@ -274,7 +274,13 @@ func (b *builder) binds() error {
 		if m.ReadOnly {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
-		fd, err := b.openSource(m.Source, attr)
+		var fd int
+		var err error
+		if m.Hidden {
+			fd, err = b.hidden(m)
+		} else {
+			fd, err = b.openSource(m.Source, attr)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Target, err)
 		}
@@ -283,6 +289,30 @@ func (b *builder) binds() error {
 		}
 	}
 	return nil
+}
+
+// hidden mounts a source through an overlay: the list of mounts tells for every mount which path of
+// its filesystem it shows, and an overlay is a filesystem of its own. It has a second, empty layer, because one
+// alone must be writable.
+func (b *builder) hidden(m bind) (int, error) {
+	name, err := b.attachScratch(m.Source, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return -1, err
+	}
+	empty, err := b.scratchDir()
+	if err != nil {
+		return -1, err
+	}
+	flags := uintptr(unix.MS_RDONLY | unix.MS_NODEV | unix.MS_NOSUID)
+	if m.Setuid {
+		flags &^= unix.MS_NOSUID
+	}
+	at, fd, err := b.mountNew("overlay", flags, fmt.Sprintf("lowerdir=%s:%s,userxattr", name, empty))
+	if err != nil || m.File == "" {
+		return fd, err
+	}
+	unix.Close(fd)
+	return clone(unix.AT_FDCWD, at+"/"+m.File, 0)
 }
 
 // enter makes the new root the root and detaches the old one.

@@ -30,7 +30,7 @@ const (
 )
 
 // protocolVersion changes with setup and report: init may be a separate program.
-const protocolVersion = 4
+const protocolVersion = 5
 
 // setup tells init what to build. It is sent over a socket, because others on the
 // machine could read arguments and the environment.
@@ -70,6 +70,9 @@ type bind struct {
 	Source   source
 	Target   string
 	ReadOnly bool
+	Setuid   bool
+	Hidden   bool
+	File     string // what is mounted of the source, if not all
 }
 
 // transfer has the version first: a receiver of another version reads no further.
@@ -98,6 +101,9 @@ func (s *setup) transfer(f *frame) {
 		f.source(&b.Source)
 		f.text(&b.Target)
 		f.boolean(&b.ReadOnly)
+		f.boolean(&b.Setuid)
+		f.boolean(&b.Hidden)
+		f.text(&b.File)
 	})
 	number(f, &s.ShmSize)
 	f.texts(&s.Process.Args)

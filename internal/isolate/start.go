@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"path"
 	"runtime"
 	"slices"
 	"sync"
@@ -438,15 +439,29 @@ func (s *starter) setup(pid int) (setup, error) {
 		if b.ReadOnly {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
-		if !b.Setuid || !set.Setuid {
+		setuid := b.Setuid && set.Setuid
+		if !setuid {
 			attr |= unix.MOUNT_ATTR_NOSUID
 		}
-		set.Binds = append(set.Binds, bind{Source: m.source(b.Source, attr), Target: b.Target, ReadOnly: b.ReadOnly})
+		to := bind{Target: b.Target, ReadOnly: b.ReadOnly, Setuid: setuid, Hidden: b.Hidden && !s.cfg.Runtime}
+		if to.Hidden {
+			b.Source.Path, to.File = splitFile(b.Source.Path)
+		}
+		to.Source = m.source(b.Source, attr)
+		set.Binds = append(set.Binds, to)
 	}
 	if m.err == nil && len(s.trees) > maxFDs-len(s.cfg.filesForSpare()) {
 		m.err = fmt.Errorf("isolate: %d folders exceed the limit of %d", len(s.trees), maxFDs)
 	}
 	return set, m.err
+}
+
+// splitFile returns the folder of a file and its name in it, or a folder and no name.
+func splitFile(name string) (dir, file string) {
+	if info, err := os.Stat(name); err != nil || info.IsDir() {
+		return name, ""
+	}
+	return path.Dir(name), path.Base(name)
 }
 
 // mapper creates detached mounts until one fails.

@@ -47,7 +47,9 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 	}
 	for _, m := range b.savedPrograms(l.programs.binds) {
 		// A program is for everyone, whoever owns it, and not all kernels can map owners in memory.
-		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: mapping.Host && !m.program, OfHost: true}, Target: m.Target, ReadOnly: true})
+		// With root it is in memory, at a path that tells nothing.
+		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: m.Source, Mapped: mapping.Host && !m.program, OfHost: true},
+			Target: m.Target, ReadOnly: true, Hidden: !m.program || rootless()})
 	}
 	l.addSudo(&cfg, spec)
 	for _, v := range spec.Volumes {

@@ -11,9 +11,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// sudoName is the copy of the program sudo, below the state folder, which only root can
-// enter. It belongs to root inside; where owners are mapped, that is our own root on disk.
-const sudoName = "sudo"
+// sudoName is the copy of the program sudo, in a folder of its own below the state folder, which
+// only root can enter. It belongs to root inside; where owners are mapped, that is our own
+// root on disk.
+const sudoName = "programs.sudo/sudo"
 
 // sudoInside is where sandboxes find it.
 const sudoInside = isolate.Programs + "/sudo"
@@ -29,6 +30,10 @@ func (l *launcher) installSudo() error {
 		return err
 	}
 	defer src.Close()
+	dir := filepath.Dir(l.sudoPath())
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		return fmt.Errorf("install sudo: %w", err)
+	}
 	to, err := os.CreateTemp(l.cfg.Dir, ".sudo-")
 	if err != nil {
 		return err
@@ -57,5 +62,5 @@ func (l *launcher) addSudo(cfg *isolate.Config, spec sandbox.Spec) {
 	}
 	cfg.Setuid = !spec.NoRoot && !rootless()
 	cfg.Binds = append(cfg.Binds, isolate.Bind{
-		Source: isolate.Dir{Path: l.sudoPath(), Mapped: l.disks.Mapping().State}, Target: sudoInside, ReadOnly: true, Setuid: true})
+		Source: isolate.Dir{Path: l.sudoPath(), Mapped: l.disks.Mapping().State}, Target: sudoInside, ReadOnly: true, Setuid: true, Hidden: true})
 }

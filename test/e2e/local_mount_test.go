@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// TestMountsShowNothingOfTheHost: no path of the state folder, of the programs or of a home of
+// the host is visible in what the kernel says about the mounts of a sandbox.
+func TestMountsShowNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	h := serveHub(t)
+	h.must(t, "volume", "create", "v")
+	tiers := []string{"namespaces"}
+	if _, err := exec.LookPath("runsc"); err == nil {
+		tiers = append(tiers, "gvisor")
+	}
+	for _, tier := range tiers {
+		h.must(t, "create", tier, "--isolation", tier, "--volumes", `{"name":"v","target":"/data"}`)
+		checkMounts(t, tier, h, tier)
+	}
+	rootless := serveRootless(t)
+	rootless.must(t, "create", "a")
+	checkMounts(t, "without root", rootless, "a")
+}
+
+func checkMounts(t *testing.T, what string, h *hub, name string) {
+	t.Helper()
+	out := h.must(t, "exec", name, "--", "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/1/mountinfo 2>/dev/null; true")
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	venv, _ := filepath.EvalSymlinks("../../.venv")
+	secrets := []string{h.State, filepath.Base(filepath.Dir(h.State)), filepath.Dir(aio), filepath.Base(filepath.Dir(aio)), repository, "/root"}
+	if venv != "" {
+		secrets = append(secrets, venv, filepath.Dir(venv)+"/")
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, h.State+"/sockets/") && !socketsInMemory(t, h) {
+			continue // see docs/security.md
+		}
+		for _, secret := range secrets {
+			if strings.Contains(strings.ReplaceAll(line, "/root,", ""), secret) {
+				t.Errorf("%s: got %q, want nothing of %s", what, line, secret)
+				break
+			}
+		}
+	}
+}
+
+// socketsInMemory reports whether the hub keeps sockets on a filesystem of their own.
+func socketsInMemory(t *testing.T, h *hub) bool {
+	t.Helper()
+	var own, above unix.Stat_t
+	if err := errors.Join(unix.Stat(filepath.Join(h.State, "sockets"), &own), unix.Stat(h.State, &above)); err != nil {
+		t.Fatal(err)
+	}
+	return own.Dev != above.Dev
+}
