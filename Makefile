@@ -58,7 +58,8 @@ fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the 
 		done; \
 	done
 
-nightly: test fuzz ## what CI runs every night: all tests, and a minute for each fuzz target
+nightly: test fuzz ## what CI runs every night: all tests, every route in a browser, and a minute for each fuzz target
+	SWEEP=1 go test ./test/page -run TestForeignSiteRunsNothing -timeout 90m -count=1
 
 deps: ## everything that tests need (make run installs the part that serving needs)
 	scripts/deps all

@@ -265,15 +265,17 @@ func TestMistakesAreFound(t *testing.T) {
 		A string `path:"a" doc:"A"`
 	}
 	for name, mistake := range map[string]func(){
-		"no name":          func() { s := good; s.Name = ""; New(s, fn) },
-		"no doc":           func() { s := good; s.Doc = ""; New(s, fn) },
-		"no tag":           func() { s := good; s.Tag = ""; New(s, fn) },
-		"no path":          func() { s := good; s.Route = "GET"; New(s, fn) },
-		"duplicate name":   func() { b := good; b.Route = "GET /b"; NewTable([]Op{New(good, fn), New(b, fn)}) },
-		"parameter":        func() { s := good; s.Route = "GET /a/{id}"; New(s, fn).In() },
-		"field, no param":  func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }).In() },
-		"undocumented":     func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }).In() },
-		"public parameter": func() { Handle(Spec{Content: ContentAPI, Name: "a", Route: "/a/{x}", Tag: "t", Doc: "D.", Public: true}, nil) },
+		"no name":         func() { s := good; s.Name = ""; New(s, fn) },
+		"no doc":          func() { s := good; s.Doc = ""; New(s, fn) },
+		"no tag":          func() { s := good; s.Tag = ""; New(s, fn) },
+		"no path":         func() { s := good; s.Route = "GET"; New(s, fn) },
+		"duplicate name":  func() { b := good; b.Route = "GET /b"; NewTable([]Op{New(good, fn), New(b, fn)}) },
+		"parameter":       func() { s := good; s.Route = "GET /a/{id}"; New(s, fn).In() },
+		"field, no param": func() { New(good, func(context.Context, pathless) (None, error) { return None{}, nil }).In() },
+		"undocumented":    func() { New(good, func(context.Context, undocumented) (None, error) { return None{}, nil }).In() },
+		"public parameter": func() {
+			Handle(Spec{Content: ContentAPI, Name: "a", Route: "/a/{x}", Tag: "t", Doc: "D.", Public: true}, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

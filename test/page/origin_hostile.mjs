@@ -151,7 +151,7 @@ const ways = {
   }),
   // These change what the page is, so they come last.
   "data of the site that is cleared": () => fetch("clear").then((r) => r.text()),
-  "cookies that a server sets": (aim) => fetch("cookies").then(() => aim.all((url, init) => fetch(url, { ...init, credentials: "include" }))),
+  "cookies that a server sets": (aim) => fetch("cookies").then((r) => r.text()).then(() => aim.all((url, init) => fetch(url, { ...init, credentials: "include" }))),
   "cookies that are read": (aim) => { document.cookie = `own=${aim.tag}`; return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage); },
   "cookies that are set": (aim) => {
     for (const domain of ["", "; Domain=localhost", "; Domain=127.0.0.1"]) for (const path of ["/", "/api/", "/sandbox/mine/"]) document.cookie = `cove_session_000000000000=forged; Path=${path}${domain}`;

@@ -52,7 +52,7 @@ async function plant(api, port) {
 async function plantHub(hub, hostile) {
   const site = Object.fromEntries(Object.entries(planted).filter(([name]) => name.startsWith("site/")));
   const setup = `${plantScript(site)}\ncat > ~/server.py <<'END'\n${server}\nEND\ncd ~; exec python3 server.py 8000 site`;
-  const create = (body) => call(hub, "POST", "/api/v1/sandbox", body);
+  const create = (body) => call(hub, "POST", "/api/v1/sandbox", { timeout: 240, idle_timeout: 60, ...body }); // a busy machine takes its time
   const refused = [];
   await Promise.all([
     create({ name: "a", labels: { note: "x" }, annotations: { note: "<script>sweep()</script>" } }),
@@ -140,7 +140,7 @@ function judge(line) {
   if (did === "ran" && isForeign(origin)) return;
   if (did.startsWith("worker") && isForeign(origin)) return;
   bad.add(url);
-  failures.add(`${did === "ran" ? "a script ran" : did} on ${origin} at ${url.slice(0, 160)} (${about})`);
+  failures.add(`${did === "ran" ? "a script ran" : did} on ${origin} at ${url.slice(0, 160)} ${did === "ran" ? "" : about}`);
 }
 
 // Visiting.
@@ -257,10 +257,15 @@ class Visitor {
     if (windows.length > 8) for (const p of windows) await p.close();
   }
 
+  // goBack returns a window to the attacker's page, which comes from the cache and leaves again. What was downloaded left no history.
   async goBack(page) {
-    await page.goBack({ waitUntil: "commit" }).catch(() => {}); // what was downloaded left no history
-    await until(`${this.title}: a page is left again`, () => !page.url().includes("/back?") || page.isClosed() || this.waiting().length === 0);
+    this.ended.length = 0;
+    await page.goBack({ waitUntil: "commit" }).catch(() => {});
+    const back = page.url().includes("/back?");
+    if (back) await until(`${this.title}: a page is left again`, () => page.isClosed() || this.ended.some((to) => !to.includes("/back?")), () => page.url());
+    await this.loaded([page]);
     await this.idle("back and forward");
+    await page.close();
   }
 }
 

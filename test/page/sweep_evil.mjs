@@ -27,7 +27,8 @@ export async function listen(lines) {
     if (url.pathname === "/picture.svg") return reply("image/svg+xml", `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>`);
     if (url.pathname === "/style.css") return reply("text/css", "x {}");
     if (url.pathname === "/download") return reply("text/html", all["Downloads/invoice.html"], { "Content-Disposition": 'attachment; filename="invoice.html"' });
-    if (pages[url.pathname]) return reply("text/html", pages[url.pathname](target, method));
+    const direct = new URL(`http://${req.headers.host}`).port === String(req.socket.localPort); // not through a preview
+    if (direct && pages[url.pathname]) return reply("text/html", pages[url.pathname](target, method));
     // As another user's web application: the attacker's page, wherever it is.
     const type = types[url.pathname.slice(url.pathname.lastIndexOf("."))] ?? "text/html";
     return reply(type, type === "text/javascript" ? script : all["Downloads/invoice" + (type === "image/svg+xml" ? ".svg" : ".html")], { "Service-Worker-Allowed": "/" });

@@ -46,7 +46,7 @@ export function files(evil, aims) {
   const xhtml = `<html xmlns="http://www.w3.org/1999/xhtml"><head><title>attacker</title></head><body><script>//<![CDATA[\n${script}\n//]]></script></body></html>`;
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="globalThis.sweep&amp;&amp;sweep('svg')"><script>//<![CDATA[\n${script}\n//]]></script></svg>`;
   const xsl = `<xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform"><xsl:template match="/"><html><body><script src="${evil}/p.js"></script></body></html></xsl:template></xsl:stylesheet>`;
-  const xml = `<?xml version="1.0"?><?xml-stylesheet type="text/xsl" href="invoice.xsl"?><x><script xmlns="http://www.w3.org/1999/xhtml">//<![CDATA[\n${script}\n//]]></script></x>`;
+  const xml = `<?xml version="1.0"?><x><script xmlns="http://www.w3.org/1999/xhtml">//<![CDATA[\n${script}\n//]]></script></x>`;
   const mhtml = `MIME-Version: 1.0\nContent-Type: multipart/related; type="text/html"; boundary="b"\n\n--b\nContent-Type: text/html\n\n${html}\n--b--\n`;
   const pdf = "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R/OpenAction<</S/JavaScript/JS(app.alert(1))>>>>endobj\n2 0 obj<</Type/Pages/Kids[]/Count 0>>endobj\ntrailer<</Root 1 0 R>>\n";
   const notebook = JSON.stringify({ nbformat: 4, nbformat_minor: 5, metadata: {}, cells: [

@@ -27,7 +27,7 @@ func SandboxExamples() Examples {
 			"code_server":     {"", "vscode-remote-resource?path=XHOMEX/Downloads/invoice.html", "proxy/XPORTX/", "static/out/vs/workbench/contrib/webview/browser/pre/index.html"},
 			"jupyter_lab":     {"", "lab", "files/Downloads/invoice.html", "view/Downloads/invoice.html", "nbconvert/html/Downloads/invoice.ipynb", "files/Downloads/invoice.svg"},
 			"e2b_envd":        {"health", "envs", "metrics", "files?path=Downloads/invoice.html&username=root"},
-			"e2b_interpreter": {"health", "contexts"}, "cdp": {"", "version", "list", "page/x", "inspector.html"},
+			"e2b_interpreter": {"health", "contexts"}, "cdp": {"", "version", "list", "page/x"}, "devtools": {"page/x", "browser/x", "inspector.html"},
 		},
 	}
 	for _, file := range files {
