@@ -18,8 +18,7 @@ var kept = []uintptr{
 }
 
 // initKept are the capabilities of init itself: it ends what is inside, connects to its
-// server, whoever runs that, and sees in which network namespace a process is (see
-// referee).
+// server, whoever runs that, and sees in which network namespace a process is (see referee).
 var initKept = []uintptr{unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_SYS_PTRACE}
 
 // allCapabilities are those of init while it builds the sandbox.

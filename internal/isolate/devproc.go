@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodes are the devices visible inside, which are those of the host: none has state
-// that one user could leave for another.
+// nodes are the devices visible inside, which are those of the host: none has state that one user could leave for another.
 var nodes = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 func (b *builder) makeDev() (err error) {
@@ -81,8 +80,7 @@ var readOnly = []string{"bus", "fs", "irq", "sys"}
 
 // sysctls are opened before they become read-only, and set at the end. The first lets
 // an unprivileged server use port 80. The others again refuse the namespaces that the
-// filter refuses, and limit those that it allows, which cost the host more than the
-// sandbox.
+// filter refuses, and limit those that it allows, which cost the host more than the sandbox.
 var sysctls = []struct{ name, value string }{
 	{"net/ipv4/ip_unprivileged_port_start", "0"},
 	{"user/max_mnt_namespaces", "0"},
@@ -131,8 +129,7 @@ func (b *builder) makeProc() (err error) {
 	return b.coverFiles()
 }
 
-// setSysctls is the last step: the kernel counts each detached mount as a mount
-// namespace for a moment.
+// setSysctls is the last step: the kernel counts each detached mount as a mount namespace for a moment.
 func (b *builder) setSysctls() error {
 	for i, fd := range b.sysctls {
 		if s := sysctls[i]; fd >= 0 {

@@ -24,8 +24,7 @@ func (e Exit) String() string {
 	}
 }
 
-// ReadExit reads what init wrote to Config.Exit; ok is false if it was killed before
-// it could.
+// ReadExit reads what init wrote to Config.Exit; ok is false if it was killed before it could.
 func ReadExit(path string) (e Exit, ok bool) {
 	data, err := readCapped(path, 4<<10)
 	if err != nil || len(data) == 0 {

@@ -25,8 +25,7 @@ type GVisor struct {
 	// OwnSocket says that the program makes the unix socket that it is reached by. It cannot
 	// be saved then. Otherwise it serves at Door.
 	OwnSocket bool
-	// Image is the folder of a saved sandbox, and Spec what SpecOf returned then. Empty: the
-	// program starts.
+	// Image is the folder of a saved sandbox, and Spec what SpecOf returned then. Empty: the program starts.
 	Image string
 	Spec  []byte
 }
@@ -150,8 +149,7 @@ type (
 	}
 )
 
-// ociSpec describes the program to gVisor: its root is ours, and what is in memory or
-// shared with others is a mount of its own.
+// ociSpec describes the program to gVisor: its root is ours, and what is in memory or shared with others is a mount of its own.
 func ociSpec(cfg *Config) oci {
 	p := cfg.Process
 	s := oci{Version: "1.0.2", Root: ociRoot{"/"}, Hostname: cfg.Hostname,

@@ -74,8 +74,7 @@ func Adopt(rec Record) (*Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", rec.PID, err)
 	}
-	// The start time is read after the pidfd is opened: if it matches, the pidfd is
-	// that of the right process.
+	// The start time is read after the pidfd is opened: if it matches, the pidfd is that of the right process.
 	h, err := newHandle(rec.PID, pidfd)
 	if err != nil {
 		return nil, err
@@ -135,8 +134,7 @@ func (h *Handle) watch() {
 // Record returns what Adopt needs.
 func (h *Handle) Record() Record { return h.rec }
 
-// Done is closed when init, and with it everything inside, has ended. It stays
-// open if the Handle is closed before.
+// Done is closed when init, and with it everything inside, has ended. It stays open if the Handle is closed before.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Terminate asks the program to end.
@@ -169,8 +167,7 @@ func (h *Handle) Close() error {
 	return nil
 }
 
-// Has reports whether a process, by its PID outside the sandbox, is the init of the
-// record or its program.
+// Has reports whether a process, by its PID outside the sandbox, is the init of the record or its program.
 func (r Record) Has(pid int) bool { return pid == r.PID || r.Inner > 0 && insidePID(pid) == r.Inner }
 
 // insidePID returns the PID of a process in the sandbox's own namespace: the first

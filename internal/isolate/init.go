@@ -18,11 +18,9 @@ import (
 )
 
 // Main is the sandbox's init, PID 1 inside. It builds the sandbox around itself, waits
-// for permission to go on, drops its privileges, runs the program, reaps orphans, and
-// ends with the program. It does not return.
+// for permission to go on, drops its privileges, runs the program, reaps orphans, and ends with the program. It does not return.
 func Main() {
-	// Namespaces, capabilities and keyrings belong to threads: everything must be set
-	// up on the thread that forks the program.
+	// Namespaces, capabilities and keyrings belong to threads: everything must be set up on the thread that forks the program.
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&[]byte(initName + "\x00")[0])), 0, 0, 0)
 	i := &initProcess{conn: os.NewFile(fdConn, "isolate"), began: time.Now()}
@@ -186,8 +184,7 @@ func (i *initProcess) launch() (int, error) {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return 0, fmt.Errorf("create cgroup namespace: %w", err)
 	}
-	// Leave the session keyring of our parent. Where keyrings are disabled there is
-	// none.
+	// Leave the session keyring of our parent. Where keyrings are disabled there is none.
 	unix.KeyctlJoinSessionKeyring("")
 	if len(p.Args) > 0 && p.Dir != "" {
 		if err := makeWorkdir(p); err != nil {
@@ -229,8 +226,7 @@ func (i *initProcess) confine() error {
 
 // dropPrivileges gives the other threads the IDs of this one, and leaves all with next
 // to no capabilities. Those threads have done nothing yet. Waking each of them takes a
-// while on a busy machine, so it is done once, after the start: the program could not
-// reach us before either.
+// while on a busy machine, so it is done once, after the start: the program could not reach us before either.
 func (i *initProcess) dropPrivileges() error {
 	if i.behind {
 		if err := becomeRoot(syscall.AllThreadsSyscall); err != nil {
@@ -242,8 +238,7 @@ func (i *initProcess) dropPrivileges() error {
 
 // setRlimits sets the limits of processes.
 func (i *initProcess) setRlimits() error {
-	// 1 also keeps the kernel from piping a core dump to a program of the host; 0 does
-	// not.
+	// 1 also keeps the kernel from piping a core dump to a program of the host; 0 does not.
 	limits := map[int]int64{unix.RLIMIT_CORE: 1}
 	if n := i.set.Limits.Files; n > 0 {
 		limits[unix.RLIMIT_NOFILE] = n
@@ -252,8 +247,7 @@ func (i *initProcess) setRlimits() error {
 		// It applies to us, too, and the log must fit.
 		limits[unix.RLIMIT_FSIZE] = max(n, i.set.LogSize+64<<10)
 	}
-	// Without root the count is per user namespace, so it limits this sandbox only;
-	// with root the pids controller is better.
+	// Without root the count is per user namespace, so it limits this sandbox only; with root the pids controller is better.
 	if n := i.set.Limits.Pids; n > 0 && i.set.Rootless {
 		limits[unix.RLIMIT_NPROC] = n
 	}
