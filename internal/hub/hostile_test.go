@@ -69,7 +69,8 @@ type walker struct {
 	t      *testing.T
 	base   string
 	header http.Header
-	brief  bool // only some values
+	brief  bool     // only some values
+	hidden []string // what no reply may show
 	calls  int
 }
 
@@ -107,6 +108,11 @@ func (w *walker) try(what, method, path, kind string, body []byte) {
 	defer res.Body.Close()
 	w.calls++
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
+	for _, h := range w.hidden {
+		if bytes.Contains(text, []byte(h)) {
+			w.t.Errorf("%s: %s %.200q %.200q: got %s, want nothing of %s in it", what, method, path, body, text, h)
+		}
+	}
 	if res.StatusCode == http.StatusInternalServerError || res.StatusCode == 599 {
 		w.t.Errorf("%s: %s %.200q %.200q: got %d %s, want an error of the caller", what, method, path, body, res.StatusCode, text)
 	}
@@ -281,7 +287,7 @@ func TestWrongInputOnThisMachine(t *testing.T) {
 	defer m.clean()
 	name := m.create(`{"name":"a","timeout":-1}`).Name
 	usual := map[string]string{"name": name, "id": name, "path": "x"}
-	w := &walker{t: t, base: m.server.URL, header: http.Header{}, brief: true}
+	w := &walker{t: t, base: m.server.URL, header: http.Header{}, brief: true, hidden: []string{m.cfg.Dir, full.scratch, full.auditDir}}
 	for _, o := range op.NewTable(m.hub.Ops()).All() {
 		if o.Stream != nil || o.Name == "sandbox_delete" || o.Name == "e2b_kill" || o.Name == "e2b_create" {
 			continue

@@ -117,7 +117,7 @@ func (s *Service) receive(in io.Reader, room *account.Room) (path string, err er
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "", op.Errorf(op.Unavailable, "cannot store the archive: the hub's disk is full; ask the operator to free space")
 	case err != nil:
-		return "", op.Errorf(op.Invalid, "cannot store the archive: %w", err)
+		return "", fault.Show(op.Invalid, "cannot store the archive: ", err)
 	case n > maxImage:
 		return "", op.Errorf(op.TooLarge, "the archive is larger than %d bytes", int64(maxImage))
 	}
@@ -130,7 +130,7 @@ func importError(err error) error {
 	if refused, ok := op.AsError(explained); ok && refused.Code != op.Invalid {
 		return refused
 	}
-	return op.Errorf(op.Invalid, "cannot import an image from the archive: %w", err)
+	return fault.Show(op.Invalid, "cannot import an image from the archive: ", err)
 }
 
 func imagesOf(ctx context.Context, p sandbox.Importer, owner string) (size int64, err error) {

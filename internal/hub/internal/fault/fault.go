@@ -4,6 +4,11 @@ package fault
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/op"
@@ -55,19 +60,57 @@ func FromProvider(name string, err error) error {
 	case errors.Is(err, sandbox.ErrConflict):
 		return op.Errorf(op.Conflict, "sandbox %q exists already; choose another name or delete it first", name)
 	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrUnsupported):
-		return op.Errorf(op.Invalid, "%w", err)
+		return Show(op.Invalid, "", err)
 	case errors.Is(err, sandbox.ErrState):
-		return op.Errorf(op.Conflict, "%w", err)
+		return Show(op.Conflict, "", err)
 	case errors.Is(err, sandbox.ErrNotReady), errors.Is(err, sandbox.ErrUnavailable):
-		return op.Errorf(op.Unavailable, "%w", err)
+		return Show(op.Unavailable, "", err)
 	case errors.Is(err, sandbox.ErrExhausted):
-		return &op.Error{Code: op.Exhausted, Msg: err.Error(), Err: err, RetryAfter: RetryExhausted}
+		return &op.Error{Code: op.Exhausted, Msg: text(err), Err: err, RetryAfter: RetryExhausted}
 	case errors.Is(err, sandbox.ErrClosed):
 		return &op.Error{Code: op.Unavailable, Msg: "the hub is stopping; retry in a moment", Err: err, RetryAfter: RetrySoon}
 	case errors.Is(err, context.Canceled):
-		return op.Errorf(op.Canceled, "the caller went away: %w", err)
+		return Show(op.Canceled, "the caller went away: ", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return op.Errorf(op.Unavailable, "timed out: %w", err)
+		return Show(op.Unavailable, "timed out: ", err)
 	}
 	return err
+}
+
+// Show shows an error to a caller, after a few words about it. Where the hub keeps its files is
+// nobody's business: of absolute paths only the last name is shown.
+func Show(code op.Code, what string, err error) error {
+	return &op.Error{Code: code, Msg: what + text(err), Err: err}
+}
+
+func text(err error) string {
+	all := err.Error()
+	for _, path := range paths(err) {
+		if filepath.IsAbs(path) {
+			all = strings.ReplaceAll(all, path, filepath.Base(path))
+		}
+	}
+	return all
+}
+
+// paths lists the files that an error is about, the longest names first.
+func paths(err error) (all []string) {
+	switch e := err.(type) { // each level, not the first of a kind
+	case nil:
+		return nil
+	case *fs.PathError:
+		all = append(all, e.Path)
+	case *os.LinkError:
+		all = append(all, e.Old, e.New)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		all = append(all, paths(e.Unwrap())...)
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			all = append(all, paths(one)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
 }

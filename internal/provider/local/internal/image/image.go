@@ -205,7 +205,7 @@ func (s *Store) checkSpace(need int64) error {
 	}
 	free := int64(fs.Bavail) * fs.Bsize
 	if free < need+max(0, s.cfg.MinFree) {
-		return fmt.Errorf("%w: %d MiB are free in %s, and %d MiB are required; delete images", ErrNoSpace, free>>20, s.cfg.Dir, (need+max(0, s.cfg.MinFree))>>20)
+		return fmt.Errorf("%w: %d MiB are free, and %d MiB are required; delete images", ErrNoSpace, free>>20, (need+max(0, s.cfg.MinFree))>>20)
 	}
 	return nil
 }

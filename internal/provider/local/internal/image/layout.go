@@ -61,7 +61,7 @@ func openLocal(ctx context.Context, ref string) (f found, tag string, done func(
 	f, tag, err = l.find(ctx)
 	if err != nil {
 		done()
-		return f, "", func() {}, fmt.Errorf("read %s: %w", ref, err)
+		return f, "", func() {}, err
 	}
 	for i := range f.layers {
 		f.layers[i].from = ref
@@ -208,10 +208,10 @@ func openArchive(ctx context.Context, file string) (a *archive, err error) {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: read %s, which must be an uncompressed tar: %w", ErrInvalid, file, err)
+			return nil, fmt.Errorf("%w: it must be an uncompressed tar: %w", ErrInvalid, err)
 		}
 		if len(a.members) == maxMembers {
-			return nil, fmt.Errorf("%w: more than %d files in %s", ErrTooLarge, maxMembers, file)
+			return nil, fmt.Errorf("%w: more than %d files in the archive", ErrTooLarge, maxMembers)
 		}
 		m := member{size: h.Size}
 		if m.offset, err = f.Seek(0, io.SeekCurrent); err != nil {

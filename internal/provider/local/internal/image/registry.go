@@ -102,6 +102,9 @@ func explain(err error, ref string) error {
 	case errors.Is(err, errNotAllowed):
 		return fmt.Errorf("%w: get image %s: %w", ErrDenied, ref, err)
 	case isNetwork(err):
+		if dns, ok := errors.AsType[*net.DNSError](err); ok {
+			err = &net.DNSError{Err: dns.Err, Name: dns.Name} // without the address of the resolver
+		}
 		return fmt.Errorf("%w: get image %s: %w; check the name, and that the hub can reach the registry", ErrRegistry, ref, err)
 	}
 	return fmt.Errorf("get image %s: %w", ref, err)

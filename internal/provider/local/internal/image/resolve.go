@@ -86,7 +86,7 @@ func (s *Store) Load(ctx context.Context, from, as string, p Progress) (Image, e
 		if as == "" {
 			// Some tools store the tag without the name.
 			if key = tag; !strings.ContainsAny(tag, ":/") {
-				return Image{}, fmt.Errorf("%w: %s has no name; specify the reference to store it under", ErrInvalid, from)
+				return Image{}, fmt.Errorf("%w: it has no name; specify the reference to store it under", ErrInvalid)
 			}
 		}
 		if key != from {
@@ -96,7 +96,7 @@ func (s *Store) Load(ctx context.Context, from, as string, p Progress) (Image, e
 		}
 		img, err := s.fetch(ctx, storedImage{Image: Image{Ref: key}, Loaded: true}, f, report, c)
 		if err != nil {
-			return Image{}, fmt.Errorf("load %s: %w", from, err)
+			return Image{}, err
 		}
 		s.Sweep() // it may have replaced another image
 		return img, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/isolate"
@@ -105,7 +106,9 @@ func (r *Runner) destroy(row *sandbox.Row[*box]) error {
 	}
 	if err != nil {
 		// It stays in the table as Deleting, so that the delete can be retried.
-		row.Change(func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Deleting, err.Error() })
+		// Its owner sees the message, and must not learn where the state folder is.
+		message := strings.NewReplacer(b.dir, "its folder", b.sockets, "its sockets", r.cfg.Dir, "the state folder").Replace(err.Error())
+		row.Change(func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Deleting, message })
 		return err
 	}
 	r.ids.free(b.rec.Slot)
