@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -57,7 +58,7 @@ func (a *Aio) newActivity(sources []activity.Source, desktop *display.Service, e
 	cfg := activity.Config{Started: time.Now(), Sources: sources, Screen: desktop.Glance,
 		Secrets: []string{c.AuthToken, c.APIKey, c.SandboxAPIKey}, Env: env, Home: c.Home, Workspace: c.Workspace, Log: a.log}
 	if c.Activity {
-		cfg.State = c.State
+		cfg.State = cmp.Or(c.SessionLogs, c.State)
 	}
 	return activity.New(cfg)
 }

@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -188,7 +189,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 	a.browsing = func() bool { state, _ := chromium.State(); return state == string(proc.Ready) }
 	a.browser = chromium
 	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell")})
-	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
+	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: cmp.Or(c.SessionLogs, state), MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
 	reserved := isReservedPort(c)
 	ports := port.New(port.Config{Hidden: reserved})
 	a.previews = preview.New(preview.Config{Deny: reserved, Open: func() (list []int) {

@@ -115,6 +115,7 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
 	}
+	cfg.SessionLogs = openSessionLogs(cfg, log)
 	// Handle signals before starting anything that they should end.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

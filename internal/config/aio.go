@@ -43,6 +43,7 @@ type Aio struct {
 	Home          string `key:"home" env:"AIO_HOME" doc:"Home directory; empty means the user's."`
 	Workspace     string `key:"workspace" env:"WORKSPACE" doc:"Directory that relative paths refer to and new sessions start in; empty means the home directory."`
 	State         string `key:"state" env:"AIO_STATE" doc:"Directory for data that must survive a restart; empty means aio below XDG_STATE_HOME or ~/.local/state."`
+	SessionLogs   string `key:"session_logs" env:"AIO_SESSION_LOGS" doc:"Directory for logs of sessions: the activity record, and output of commands that memory does not hold. Empty means aio-UID below /var/tmp, where a search of the home directory does not find them, or the state directory if that or the home directory is set."`
 	Runtime       string `key:"runtime" env:"AIO_RUNTIME" doc:"Directory for sockets; empty means aio below XDG_RUNTIME_DIR if that exists, else the state directory."`
 	Venv          string `key:"venv" env:"AIO_VENV" doc:"Python virtual environment; empty means venv below the state directory."`
 	Python        string `key:"python" env:"AIO_PYTHON" doc:"Python interpreter for kernels; empty means that of the virtual environment, then the first one with ipykernel."`

@@ -54,6 +54,29 @@ func TestAioDefaults(t *testing.T) {
 	}
 }
 
+// TestSessionLogsAreNotInTheHome: a recursive search of the home does not find what an agent did.
+func TestSessionLogsAreNotInTheHome(t *testing.T) {
+	t.Parallel()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"HOME=" + me.HomeDir}, "/var/tmp/aio-" + me.Uid},
+		{[]string{"HOME=/home/x"}, "/home/x/.local/state/aio"}, // one of several homes
+		{[]string{"HOME=" + me.HomeDir, "AIO_STATE=/s"}, "/s"},
+		{[]string{"HOME=" + me.HomeDir, "AIO_STATE=/s", "AIO_SESSION_LOGS=/l"}, "/l"},
+	} {
+		var a Aio
+		if _, err := Load(&a, Source{Environ: c.env, Prefix: "AIO_"}); err != nil || a.SessionLogs != c.want {
+			t.Errorf("%v: got %s, %v, want %s", c.env, a.SessionLogs, err, c.want)
+		}
+	}
+}
+
 func TestAioRuntime(t *testing.T) {
 	t.Parallel()
 	there := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	_ "time/tzdata" // to validate time zones in an image without a time zone database
 )
@@ -87,13 +88,14 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	home, _ := lookup("HOME")
 	stateHome, _ := lookup("XDG_STATE_HOME")
 	runtimeDir, _ := lookup("XDG_RUNTIME_DIR")
+	uid := strconv.Itoa(os.Getuid())
 	if a.User != "" {
 		stateHome, runtimeDir = "", ""
 		u, err := findUser(a.User)
 		if err != nil {
 			fault("user", "%s is not a user of this machine; use a name from /etc/passwd or a numeric ID", quote(a.User))
 		} else {
-			home = u.HomeDir
+			home, uid = u.HomeDir, u.Uid
 		}
 	}
 	if home == "" {
@@ -109,12 +111,21 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	if a.Workspace == "" {
 		a.Workspace = a.Home
 	}
+	logs := a.State
 	if a.State == "" {
 		if filepath.IsAbs(stateHome) {
 			a.State = filepath.Join(stateHome, "aio")
 		} else {
 			a.State = filepath.Join(a.Home, ".local/state/aio")
 		}
+		logs = a.State
+		// Servers with homes of their own have logs of their own, too.
+		if u, err := user.LookupId(uid); err == nil && a.Home == u.HomeDir && (!a.Contained || sameDevice(a.Home, logsParent)) {
+			logs = filepath.Join(logsParent, "aio-"+uid)
+		}
+	}
+	if a.SessionLogs == "" {
+		a.SessionLogs = logs
 	}
 	if a.Runtime == "" {
 		a.Runtime = a.State
@@ -139,12 +150,23 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	for _, p := range []struct {
 		key  string
 		path *string
-	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"runtime", &a.Runtime}, {"venv", &a.Venv}, {"components", &a.Components}} {
+	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"session_logs", &a.SessionLogs}, {"runtime", &a.Runtime}, {"venv", &a.Venv}, {"components", &a.Components}} {
 		*p.path = expand(*p.path, a.Home)
 		if !filepath.IsAbs(*p.path) {
 			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))
 		}
 	}
+}
+
+// logsParent is where logs of sessions are kept: it outlives a restart of the machine, and nobody
+// searches it for their own files.
+const logsParent = "/var/tmp"
+
+// sameDevice reports whether two directories are on one filesystem. In a Pod only the home may
+// outlive a restart.
+func sameDevice(a, b string) bool {
+	var x, y syscall.Stat_t
+	return syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev
 }
 
 // expand replaces a leading ~ and cleans an absolute path.

@@ -37,6 +37,8 @@ const (
 	Home = "/home/gem"
 	// ServerState is where the server keeps its own data, which is no work of the user's.
 	ServerState = Home + "/.local/state/aio"
+	// ServerLogs is where the server keeps its logs of sessions.
+	ServerLogs = "/var/tmp/aio-1000"
 )
 
 // Where sandboxes find programs and the Python packages that the hub brings along.

@@ -29,9 +29,9 @@ await until("there are pictures", async () => { // not of every action: there ar
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" onload="${attack}"><script>${attack}</script></svg>`;
 const forged = [`printf '%s' '${svg}'`, `printf '%s' '<!doctype html><script>${attack}</script>'`, "printf '\\377\\330\\377broken'; head -c 4000 /dev/urandom", "printf '\\377\\330\\377'; head -c 20000000 /dev/zero"];
 const pictures = (await shots()).slice(-4);
-for (const [i, make] of forged.entries()) await inside(`(${make}) > ~/.local/state/aio/activity/pictures/${pictures[i]}.jpg`);
+for (const [i, make] of forged.entries()) await inside(`(${make}) > /var/tmp/aio-1000/activity/pictures/${pictures[i]}.jpg`);
 // Entries in place, each as long as before, and what is not an entry at all.
-await inside(`cd ~/.local/state/aio/activity && sed 's/"op":"bash_exec"/"op":"<i>xx<\\/i>"/; s/"kind":"bash"/"kind":"<b\\/>"/; s/"via":"rest"/"via":"<u\\/>"/' new.jsonl > /tmp/forged && cat /tmp/forged > new.jsonl`);
+await inside(`cd /var/tmp/aio-1000/activity && sed 's/"op":"bash_exec"/"op":"<i>xx<\\/i>"/; s/"kind":"bash"/"kind":"<b\\/>"/; s/"via":"rest"/"via":"<u\\/>"/' new.jsonl > /tmp/forged && cat /tmp/forged > new.jsonl`);
 check((await entries()).some((e) => e.op === "<i>xx</i>"), "the record cannot be forged: this tests nothing");
 
 const quiet = async (page, where) => {

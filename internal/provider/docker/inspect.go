@@ -128,7 +128,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 
 // hiddenPaths are those of a container where something is mounted.
 func hiddenPaths(spec sandbox.Spec) []string {
-	hidden := []string{isolate.Programs, container.HubDir, container.ControlDir, path.Dir(isolate.ServerSocket), isolate.ServerState}
+	hidden := []string{isolate.Programs, container.HubDir, container.ControlDir, path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
 	for _, v := range spec.Volumes {
 		hidden = append(hidden, v.Target)
 	}

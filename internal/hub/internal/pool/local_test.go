@@ -182,7 +182,7 @@ func TestNothingShows(t *testing.T) {
 	}
 	for _, id := range []string{bob.ID, cold.ID} {
 		testenv.Poll(t, "the record of commands is written", func() bool {
-			return strings.Contains(m.bash(id, "ls ~/.local/state/aio/activity 2>/dev/null || true"), "new.jsonl")
+			return strings.Contains(m.bash(id, "ls /var/tmp/aio-*/activity 2>/dev/null || true"), "new.jsonl")
 		})
 	}
 	for what, command := range map[string]string{

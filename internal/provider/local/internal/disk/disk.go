@@ -257,7 +257,7 @@ const maxDiff = 100_000
 
 // Diff lists what a sandbox changed on its disk. Hidden names more paths to leave out.
 func (s *Store) Diff(ctx context.Context, d Disk, hidden []string, limit int) (sandbox.Diff, error) {
-	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true, "/run": true, isolate.ServerState: true}
+	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true, "/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
 	targets, _ := s.trees(d)
 	// Folders that other overlays are mounted on were made for that.
 	for _, path := range slices.Concat(s.cfg.Hidden, hidden, targets[1:]) {
