@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	_ "time/tzdata" // to validate time zones in an image without a time zone database
 )
@@ -161,13 +160,6 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 // logsParent is where logs of sessions are kept: it outlives a restart of the machine, and nobody
 // searches it for their own files.
 const logsParent = "/var/tmp"
-
-// sameDevice reports whether two directories are on one filesystem. In a Pod only the home may
-// outlive a restart.
-func sameDevice(a, b string) bool {
-	var x, y syscall.Stat_t
-	return syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev
-}
 
 // expand replaces a leading ~ and cleans an absolute path.
 func expand(path, home string) string {

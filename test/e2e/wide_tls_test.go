@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -126,12 +125,6 @@ func (f *frames) ask(stream uint32, body string, fields ...string) (status, text
 			return status, text
 		}
 	}
-}
-
-// ended reads until the hub closes the connection, and reports whether it does.
-func (f *frames) ended() bool {
-	_, err := io.Copy(io.Discard, f.conn)
-	return err == nil || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // alive fails unless another client is answered.

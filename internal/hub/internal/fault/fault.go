@@ -95,7 +95,7 @@ func text(err error) string {
 
 // paths lists the files that an error is about, the longest names first.
 func paths(err error) (all []string) {
-	switch e := err.(type) { // each level, not the first of a kind
+	switch e := err.(type) { //nolint:errorlint // each level, not the first of a kind
 	case nil:
 		return nil
 	case *fs.PathError:
@@ -103,7 +103,7 @@ func paths(err error) (all []string) {
 	case *os.LinkError:
 		all = append(all, e.Old, e.New)
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // as above
 	case interface{ Unwrap() error }:
 		all = append(all, paths(e.Unwrap())...)
 	case interface{ Unwrap() []error }:
