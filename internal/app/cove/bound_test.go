@@ -59,7 +59,7 @@ func TestMachineBoundsASandbox(t *testing.T) {
 	r := newRig(t, nil)
 	r.key("acme", "user") // which reads the admin's
 	for body, want := range map[string]int{`{"name":"a","memory_limit":"1000Gi"}`: 400, `{"name":"b","memory":"1000Gi"}`: 400, `{"name":"c","memory_limit":"2Gi"}`: 200} {
-		if a := r.do(r.admin, "POST", "/api/v1/sandbox", body); a.status != want || want == 400 && !strings.Contains(a.body, "at most 65536Mi") {
+		if a := r.do(r.admin, "POST", "/api/v1/sandbox", body); a.status != want || want == 400 && !strings.Contains(a.body, "this machine has 65536Mi") {
 			t.Errorf("%s: got %d %s, want %d", body, a.status, a.body, want)
 		}
 	}
