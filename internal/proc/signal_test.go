@@ -1,0 +1,36 @@
+package proc
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
+
+// playIgnoring starts a program and prints the signals that it ignores.
+func playIgnoring() error {
+	r := New(Config{})
+	p, err := r.Start(Command{Path: "grep", Args: []string{"SigIgn", "/proc/self/status"}, Stdout: os.Stdout})
+	if err != nil {
+		return err
+	}
+	<-p.Done()
+	return r.Close()
+}
+
+// Programs of a server that was started with nohup, or in the background of a script, do not
+// ignore signals.
+func TestProgramsDoNotIgnoreSignals(t *testing.T) {
+	t.Parallel()
+	testenv.Need(t, "bash", "grep")
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("bash", "-c", `trap "" HUP INT; exec "$0" ignoring`, own).CombinedOutput()
+	if fields := strings.Fields(string(out)); err != nil || len(fields) != 2 || strings.Trim(fields[1], "0") != "" {
+		t.Errorf("a program got %q, %v; want no ignored signal", out, err)
+	}
+}
