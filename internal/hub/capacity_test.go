@@ -15,8 +15,7 @@ func TestRequestsBeyondTheMachineAreRefused(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`[{"name":"large","cpu":"8","cpu_limit":"16"}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, setup{hub: Config{Environments: file}})
-	r.provider.cpus, r.provider.memory = 2, 4<<30
+	r := newRig(t, setup{hub: Config{Environments: file}, cpus: 2, memory: 4 << 30})
 	for body, says := range map[string]string{
 		`{"cpu_limit":"64"}`:                    "cpu_limit 64000m: this machine has 2000m",
 		`{"cpu":"3","cpu_limit":"1"}`:           "cpu 3000m: this machine has 2000m",

@@ -268,7 +268,9 @@ type setup struct {
 	slow   chan struct{}
 	bare   bool // only what mem can do
 
-	image bool // it claims to know images
+	image  bool // it claims to know images
+	cpus   int64
+	memory int64
 }
 
 func newRig(t *testing.T, s setup) *rig {
@@ -304,7 +306,7 @@ func (r *rig) open(s setup) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.provider = &provider{Provider: p, dir: r.t.TempDir(), slow: s.slow, image: s.image}
+	r.provider = &provider{Provider: p, dir: r.t.TempDir(), slow: s.slow, image: s.image, cpus: s.cpus, memory: s.memory}
 	s.hub.Provider = r.provider
 	if s.bare {
 		s.hub.Provider = p
