@@ -149,6 +149,10 @@ func findSite(next http.Handler) http.Handler {
 		}
 		r, v := s.visit(r)
 		id, _ := auth.FromContext(r.Context())
+		if v.pass && id.Site == "" {
+			http.Error(w, "this pass is for no site", http.StatusForbidden)
+			return
+		}
 		for _, limit := range []string{v.host, id.Site} {
 			if limit != "" && v.site != limit && !(slices.Contains(s.tools, limit) && limit != devtools && v.site == "" && isToolPath(v.path)) {
 				http.Error(w, "this address is not part of the site "+limit+"; open it from the sandbox's own page", http.StatusForbidden)
@@ -173,7 +177,7 @@ func (s *sites) visit(r *http.Request) (*http.Request, visit) {
 	}
 	switch port := r.Header.Get(headerPort); {
 	case port != "":
-		v.site = port
+		v.site = s.byPath("/proxy/" + port + "/")
 	case preview.HostPort(r) != 0:
 		v.site = v.host
 	default:
@@ -221,7 +225,7 @@ func isolate(w http.ResponseWriter, r *http.Request, _ *op.Op) bool {
 	case origin.LoadsCode(r):
 		http.Error(w, "content of "+v.site+" must not be loaded as code of this page", http.StatusForbidden)
 		return true
-	case origin.IsVisit(r) && isPerson(r):
+	case v.site != "" && origin.IsVisit(r) && isPerson(r): // else no such port exists, and the reply says so
 		v.redirect(w, r)
 		return true
 	}

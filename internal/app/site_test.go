@@ -105,6 +105,23 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 }
 
 // A page that has a host for itself reaches nothing but its site.
+// A redirect leads only to sites: what stands in the place of a port is never part of a host name.
+func TestOnlyPortsHaveSites(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"localhost:8080", "10.0.0.1:8080"} {
+		s := newStandalone(t, "", "10.0.0.1")
+		for _, port := range []string{"@evil.example", ".evil.example", "%40evil.example", "%22%3E", "0", "99999", "-1", "3000@evil.example", "3000%2F@evil.example", "x"} {
+			for name, headers := range map[string][]string{"typed": typed, "linked": linked, "framed": framed} {
+				for _, path := range []string{"/proxy/", "/absproxy/"} {
+					if res := s.get("http://"+host+path+port+"/", headers...); res.Header.Get("Location") != "" {
+						t.Errorf("%s%s%s, %s: got %d to %q, want no redirect", host, path, port, name, res.StatusCode, res.Header.Get("Location"))
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestASiteReachesOnlyItself(t *testing.T) {
 	t.Parallel()
 	open := newStandalone(t, "")

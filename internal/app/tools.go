@@ -20,7 +20,7 @@ func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 	c, table := a.cfg, func() *op.Table { return a.Table }
 	album := toolbox.NewAlbum(filepath.Join(c.State, "screenshots"))
 	handler := mcp.New(mcp.Config{
-		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolbox.Instructions, Log: a.log, MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions,
+		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolbox.Instructions, Log: a.log, MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
 		Tools: func() []toolset.Tool { return a.offered(toolbox.Tools(a.Table.All(), album)) },
 		Fixed: func(*op.Call) string { return c.MCPTools },
 		Store: toolbox.NewShelf(filepath.Join(c.State, "results")).Put,

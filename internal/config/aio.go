@@ -22,7 +22,7 @@ type Aio struct {
 	MCPTools       string        `key:"mcp_tools" env:"AIO_MCP_TOOLS" doc:"Tools that MCP clients get: tools=a,b, servers=file,shell or tools=all. Default: each client chooses with the same words in the address."`
 	MCPServers     string        `key:"mcp_servers" env:"AIO_MCP_SERVERS" doc:"File with further MCP servers, in the usual form {\"mcpServers\": {…}}. Default: ~/.config/aio/mcp.json."`
 	MCPExtra       string        `key:"mcp_extra_servers" env:"EXTRA_MCP_SERVERS" doc:"Further MCP servers as JSON in the usual form, or the path of a file with them."`
-	MCPSessions    int           `key:"mcp_sessions" env:"AIO_MCP_SESSIONS" default:"100" minimum:"1" maximum:"10000" doc:"Maximum number of open MCP sessions. One more closes the session that was unused for longest, if it was unused for a minute; otherwise it is refused with status 429."`
+	MCPSessions    int           `key:"mcp_sessions" env:"AIO_MCP_SESSIONS" default:"1000" minimum:"1" maximum:"10000" doc:"Maximum number of open MCP sessions. One more closes the session that was unused for longest, if it was unused for a minute; otherwise it is refused with status 429."`
 	MCPIdle        time.Duration `key:"mcp_idle" env:"AIO_MCP_IDLE" default:"10m" minimum:"0s" doc:"Time after which the process of an unused MCP server is stopped. 0 means never."`
 	BodyLimit      Bytes         `key:"body_limit" env:"AIO_BODY_LIMIT" default:"64MiB" minimum:"64KiB" maximum:"16GiB" doc:"Maximum size of a request body. Uploads that are streamed to disk are not limited."`
 

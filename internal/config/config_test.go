@@ -223,7 +223,7 @@ func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
 		Prefix: "AIO_",
 		Ignore: []string{"AIO_THEIRS"},
 		Environ: []string{
-			"PATH=/bin", "AIO_API_URL=http://x", "AIO_CONFIG=/x", "AIO_THEIRS=1",
+			"PATH=/bin", "AIO_API_URL=http://x", "AIO_CONFIG=/x", "AIO_SERVER_USERS=*", "AIO_THEIRS=1",
 			// What a cluster sets for a service called aio, and for one called aio-web.
 			"AIO_SERVICE_HOST=10.0.0.1", "AIO_SERVICE_PORT=80", "AIO_SERVICE_PORT_HTTP=80", "AIO_PORT=tcp://10.0.0.1:80",
 			"AIO_PORT_80_TCP=tcp://10.0.0.1:80", "AIO_PORT_80_TCP_PROTO=tcp", "AIO_PORT_80_TCP_PORT=80", "AIO_PORT_80_TCP_ADDR=10.0.0.1",

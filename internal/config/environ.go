@@ -58,8 +58,8 @@ func (l *loader) rejectUnknownVariables(env environ, prefix string, ignore []str
 	if prefix == "" {
 		return
 	}
-	// The path of the file, and the URL that the command line uses.
-	known := append([]string{prefix + "CONFIG", prefix + "API_URL"}, ignore...)
+	// The path of the file, and what only the command line uses.
+	known := append([]string{prefix + "CONFIG", prefix + "API_URL", prefix + "SERVER_USERS"}, ignore...)
 	for _, f := range l.fields {
 		known = append(known, f.Env...)
 	}

@@ -19,7 +19,7 @@ import (
 // linked are the operations that a link on a foreign site may open: our own pages, which have no effect before a person acts.
 var linked = []string{
 	"home_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page", "vnc_page", "browser_ui", "codex_page", "opencode_page",
-	"code_server", "jupyter_lab", "e2b_desktop", "share_open",
+	"code_server", "jupyter_lab", "e2b_desktop", "share_open", "docs_llms",
 }
 
 // written are the operations that reply with files or records of the sandbox, whoever wrote them.
@@ -142,10 +142,11 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 	switch {
 	case target.Op == "health_live", res.StatusCode == http.StatusForbidden, isAway(res):
 	case slices.Contains(linked, target.Op), strings.HasSuffix(target.Op, "_asset"):
-		if res.StatusCode < 300 && (!isOwnPolicy(policy) || !strings.Contains(policy, "frame-ancestors")) {
+		// Who has a ticket may frame the desktop.
+		if res.StatusCode < 300 && (!isOwnPolicy(policy) || target.Op != "vnc_page" && !strings.Contains(policy, "frame-ancestors")) {
 			t.Errorf("%s: got the policy %q, want one that allows only our scripts and frames", where, policy)
 		}
-	case target.Op == "sandbox_proxy" && res.StatusCode >= 400:
+	case slices.Contains([]string{"sandbox_proxy", "preview_proxy", "preview_absproxy"}, target.Op) && res.StatusCode >= 400 && strings.Contains(strings.Join(res.Header.Values("Content-Security-Policy"), "; "), "default-src 'none'"):
 	default:
 		t.Errorf("%s: got status %d and type %q, want 403", where, res.StatusCode, res.Header.Get("Content-Type"))
 	}

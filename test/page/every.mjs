@@ -58,7 +58,11 @@ async function look(page, name, one) {
   const host = new URL(addressOf(one)).host;
   const away = [];
   const loaded = [];
-  const ask = (request) => { const to = new URL(request.url()); if (/^(http|ws)/.test(to.protocol) && to.host !== host) away.push(request.url()); };
+  const ask = (request) => {
+    const to = new URL(request.url());
+    const ours = to.host === host || to.hostname.endsWith(".localhost") && host.endsWith(`:${to.port}`); // programs have their own names
+    if (/^(http|ws)/.test(to.protocol) && !ours) away.push(request.url());
+  };
   const got = (request) => { if (request.frame() === page.mainFrame()) loaded.push(request.sizes().then((s) => s.responseBodySize, () => 0)); };
   page.on("request", ask);
   page.on("requestfinished", got);

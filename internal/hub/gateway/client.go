@@ -206,7 +206,8 @@ func (g *Gateway) isControlHost(r *http.Request) bool {
 // key, even to a hub without keys, which nothing but a program does.
 func checkControl(r *http.Request) error {
 	for name := range r.Header {
-		if name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
+		// Node.js sends Sec-Fetch-Mode. Only browsers send the others, and always Sec-Fetch-Site.
+		if name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") && name != "Sec-Fetch-Mode" {
 			return op.Errorf(op.Denied, "the control API at %s is for programs, not for browsers; open the hub by its own name", r.Host)
 		}
 	}

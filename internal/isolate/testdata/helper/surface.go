@@ -256,7 +256,24 @@ func settings() (list []attempt) {
 			list = append(list, attempt{"set " + dir + name, func() error { return rewrite(dir + name) }})
 		}
 	}
-	return append(list, attempt{"make a control group", func() error { return os.Mkdir("/sys/fs/cgroup/planted", 0o755) }})
+	return append(list, attempt{"make a control group", makeControlGroup})
+}
+
+// makeControlGroup makes one in any hierarchy. A folder beside the hierarchies is none.
+func makeControlGroup() error {
+	last := errors.New("no hierarchy")
+	for _, hierarchy := range []string{"", "memory/", "pids/", "cpu/", "systemd/", "unified/"} {
+		dir := "/sys/fs/cgroup/" + hierarchy + "planted"
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			last = err
+			continue
+		}
+		defer os.Remove(dir)
+		if _, err := os.Stat(dir + "/cgroup.procs"); err == nil {
+			return nil
+		}
+	}
+	return last
 }
 
 // rewrite writes a setting as it is.
