@@ -58,7 +58,9 @@ await withPage(async (page, context) => {
   await api("POST", "/v1/bash/exec", { command: `pkill -9 -f '[j]upyterlab --config=.*--ServerApp.root_dir=${dir} '` }); // not those of others on this machine
   const later = await context.newPage();
   await until("the death is noticed", async () => (await api("GET", "/v1/sandbox/components")).find((c) => c.name === "jupyterlab").state !== "ready");
-  await later.goto(`${prefixed}/jupyter/lab/tree/work.ipynb`); // also below a prefix
+  await later.goto(`${prefixed}/jupyter/lab/tree/work.ipynb`); // there it would have the origin of the API
+  await later.getByText("JupyterLab needs its own host name").waitFor();
+  await later.goto(`${direct}/jupyter/lab/tree/work.ipynb`);
   await later.getByRole("alert").filter({ hasText: "JupyterLab ended unexpectedly" }).waitFor();
   await later.getByRole("button", { name: "Open JupyterLab" }).click();
   await ready(later);

@@ -7,8 +7,15 @@ const meta = (name) => /** @type {HTMLMetaElement | null} */ (document.querySele
 const component = meta("component");
 const note = meta("note");
 const title = document.title;
-/** go loads the same address again, which is the program's own page by now. */
-const go = () => location.reload();
+/** go loads the program's own page, which is at the same address by now. */
+const go = () => (meta("origin") === "framed" ? location.replace("?pane") : location.reload());
+
+/** notebook is the address of our own notebook, which is on the host of the sandbox rather than on JupyterLab's. */
+function notebook() {
+  const to = at("notebook");
+  to.hostname = to.hostname.replace(/^jupyter\./, "");
+  return to.href + location.search;
+}
 
 function App() {
   const [now, set] = useState(/** @type {any} */ (null));
@@ -44,7 +51,7 @@ function App() {
       ${state === "failed" && html`<p class="fault bad" role="alert">${now.why}</p>`}
       <div class="row">
         ${state === "absent" && html`<button class="primary" disabled=${asked} onClick=${install}>${now.failure || fault ? "Try again" : `Install ${title}`}</button>`}
-        ${component === "jupyterlab" && (state === "absent" || state === "failed") && html`<a class="button" href=${at("notebook").href + location.search}>Open the small notebook</a>`}
+        ${component === "jupyterlab" && (state === "absent" || state === "failed") && html`<a class="button" href=${notebook()}>Open the small notebook</a>`}
         ${state === "failed" && html`<button class="primary" onClick=${go}>Try again</button>`}
         ${ready && note && html`<button class="primary" autofocus onClick=${go}>Open ${title}</button>`}
       </div>
@@ -74,9 +81,36 @@ function NoOrigin() {
   const local = /^(127\.|\[::1\])/.test(location.hostname);
   if (local) named.hostname = "localhost";
   return html`<main class="card"><h1>${title}</h1>
-    <p>${title} needs storage of its own, which no page has at a bare address of a hub: there all sandboxes share one host.</p>
-    ${local ? html`<p>By name it has: <a href=${named.href} target="_blank" rel="noopener">${named.href}</a></p>` : html`<p>Open the hub by a host name below which sandboxes have names (its setting <code>domains</code>).</p>`}
+    <p>${title} needs its own host name. At this address it would share one with the API, and what it shows could use the API.</p>
+    ${local ? html`<p>Open it by name: <a href=${named.href} target="_blank" rel="noopener">${named.href}</a></p>` : html`<p>Open the server by a host name that is in its setting <code>domains</code> (hub) or <code>public_hosts</code> (sandbox, such as <code>*.box.example.com</code>).</p>`}
   </main>`;
 }
 
-render(meta("origin") === "none" ? html`<${NoOrigin} />` : html`<${App} />`, /** @type {Element} */ (document.getElementById("app")));
+/** NoStorage says why the program cannot be shown in a pane, and where it can. */
+function NoStorage() {
+  const tab = new URL(location.href);
+  tab.pathname = tab.pathname.replace(/\/~[^/]+/, "");
+  return html`<main class="card"><h1>${title}</h1>
+    <p>Your browser blocks the storage that ${title} needs in a pane, because it blocks third-party cookies.</p>
+    <div class="row"><a class="button primary" href=${tab.href} target="_blank" rel="noopener">Open ${title} in a tab</a></div>
+  </main>`;
+}
+
+function hasStorage() {
+  try {
+    return Boolean(localStorage);
+  } catch {
+    return false;
+  }
+}
+
+function choose() {
+  switch (meta("origin")) {
+    case "none":
+      return html`<${NoOrigin} />`;
+    case "framed":
+      return hasStorage() ? html`<${App} />` : html`<${NoStorage} />`;
+  }
+  return html`<${App} />`;
+}
+render(choose(), /** @type {Element} */ (document.getElementById("app")));

@@ -48,10 +48,14 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	visit := p.entry(path) && origin.IsVisit(r)
 	if visit && lacksOrigin(r) {
-		p.servePage(w, path, "", "none")
+		p.servePage(w, r, path, "", "none")
 		return
 	}
-	if visit && p.servedPage(w, path) {
+	if visit && path == "/" && r.URL.RawQuery == "" && origin.IsFramed(r) && hasPass(baseOf(r)) {
+		p.servePage(w, r, path, "", "framed") // it finds out whether the program can run there
+		return
+	}
+	if visit && p.servedPage(w, r, path) {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -72,7 +76,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := p.forwarder(in, path, baseOf(r))
 	if visit {
 		f.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
-			if !in.endedWithin(r.Context(), deathTime) || !p.servedPage(w, path) {
+			if !in.endedWithin(r.Context(), deathTime) || !p.servedPage(w, r, path) {
 				p.refuse(w, r, err)
 			}
 		}
@@ -82,11 +86,11 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // servedPage shows our page if the program is not ready, or if people have to be told something, and reports whether
 // it did. What has to be told is told once.
-func (p *program) servedPage(w http.ResponseWriter, path string) bool {
+func (p *program) servedPage(w http.ResponseWriter, r *http.Request, path string) bool {
 	note, show := p.wantsPage()
 	if show {
 		p.startSoon()
-		p.servePage(w, path, note, "own")
+		p.servePage(w, r, path, note, "own")
 	}
 	return show
 }
@@ -145,8 +149,9 @@ func hasPass(base *url.URL) bool {
 	return slices.ContainsFunc(strings.Split(base.Path, "/"), auth.IsPass)
 }
 
-// servePage shows the page that waits for the program. origin tells whether the page has one.
-func (p *program) servePage(w http.ResponseWriter, path, note, origin string) {
+// servePage shows the page that waits for the program. has says which
+// origin the page has: its own, none, or its own in a frame of another.
+func (p *program) servePage(w http.ResponseWriter, r *http.Request, path, note, has string) {
 	page, err := fs.ReadFile(p.s.cfg.Pages, "workbench/index.html")
 	if err != nil {
 		http.Error(w, "cannot read the page", http.StatusInternalServerError)
@@ -157,9 +162,12 @@ func (p *program) servePage(w http.ResponseWriter, path, note, origin string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'")
+	if hasPass(baseOf(r)) { // only the page that it was given to knows it
+		origin.DropAncestors(h)
+	}
 	w.WriteHeader(http.StatusOK)
 	up := strings.Repeat("../", strings.Count(p.path+path, "/")-1)
-	for _, pair := range [][2]string{{"{{up}}", up}, {"{{name}}", p.name}, {"{{title}}", p.title}, {"{{origin}}", origin}, {"{{note}}", note}} {
+	for _, pair := range [][2]string{{"{{up}}", up}, {"{{name}}", p.name}, {"{{title}}", p.title}, {"{{origin}}", has}, {"{{note}}", note}} {
 		page = bytes.ReplaceAll(page, []byte(pair[0]), []byte(html.EscapeString(pair[1])))
 	}
 	w.Write(page)
