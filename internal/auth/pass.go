@@ -131,9 +131,10 @@ func (g *Guard) admitPass(r *http.Request, p pass) (admission, *refusal) {
 
 // isCopied reports whether a person opens a URL with the pass of another session. A pass is for
 // the requests of a page, which come without cookies. A window that is opened has the cookie
-// of the session, if the browser says that it is one.
+// of the session, if the browser says that it is one. A form that a page sends has none, and
+// nobody pastes a form.
 func (g *Guard) isCopied(r *http.Request, p pass) bool {
-	if g.open || r.Header.Get("Sec-Fetch-Dest") != "document" || p.session.id == (sessionID{}) {
+	if g.open || r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Dest") != "document" || p.session.id == (sessionID{}) {
 		return false
 	}
 	links, sessions := takeSessions(r.Header.Clone(), g.cookieName(Base(r, g.c.Trusted)))

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // refusal is why a request is rejected. Neither text contains a credential.
@@ -69,6 +71,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 		return
 	}
 	h.Set("Content-Type", "application/json")
+	origin.Confine(h, origin.Data)
 	w.WriteHeader(no.status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false) // "<token>" is meant for people

@@ -329,6 +329,10 @@ func TestPassesEndWithTheSession(t *testing.T) {
 	if a := r.do("GET", at, "", with(visit, "Cookie", session)...); a.Status != 200 {
 		t.Errorf("window of the session: got %d %s, want the page", a.Status, a.Body)
 	}
+	form := []string{"Origin", "null", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	if a := r.do("POST", at, "", form...); a.Status != 200 { // cookies with SameSite=Lax are not sent with it
+		t.Errorf("form of the page: got %d to %q, want its reply", a.Status, a.Header.Get("Location"))
+	}
 	for name, headers := range map[string][]string{"without a session": visit, "in another session": with(visit, "Cookie", other)} {
 		if a := r.do("GET", at, "", headers...); a.Status != 303 || a.Header.Get("Location") != "/sandbox/a/terminal" {
 			t.Errorf("copied URL %s: got %d to %q, want the address without the pass", name, a.Status, a.Header.Get("Location"))

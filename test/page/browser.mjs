@@ -102,7 +102,7 @@ export async function hold(page, key, { release }) {
 // typeInstead runs a command in a terminal, and drops what is at its prompt.
 export async function typeInstead(page, command) {
   await page.locator(".xterm-helper-textarea").first().focus();
-  await page.keyboard.press("Control+c");
+  await page.keyboard.press("Control+u"); // the terminal drops what is typed right after Control+c
   await page.keyboard.type(`${command}\n`);
 }
 

@@ -133,7 +133,8 @@ const ways = {
       setTimeout(done, 200);
     });
   }),
-  "all channels": () => Promise.all(["terminal", "files", "home", "hub", "activity", "notebook", "auth", "session", "workbench", ""].map((name) => new Promise((done) => {
+  // That of a terminal is above.
+  "all channels": () => Promise.all(["files", "home", "hub", "activity", "notebook", "auth", "session", "workbench", ""].map((name) => new Promise((done) => {
     const c = new BroadcastChannel(name);
     c.onmessage = (m) => done(`SECRET-WORD ${JSON.stringify(m.data)}`);
     c.postMessage({ type: "sign-out" });
@@ -303,7 +304,9 @@ async function attack(browser, hub, name, at, failures) {
   const context = await browser.newContext();
   context.setDefaultTimeout(patience);
   const pending = new Set();
-  context.on("request", (r) => r.url().includes("fetcher.js") || pending.add(r)); // the end of a shared worker's script is not told
+  // The end of a shared worker's script is not told, nor that of a page that was loaded in advance.
+  const isUntold = (r) => r.url().includes("fetcher.js") || r.method() === "GET" && ["document", "prefetch", "other"].includes(r.resourceType());
+  context.on("request", (r) => isUntold(r) || pending.add(r));
   for (const end of ["requestfinished", "requestfailed"]) context.on(end, (r) => pending.delete(r));
   const home = await context.newPage();
   await signIn(hub, home);
@@ -326,7 +329,7 @@ async function attack(browser, hub, name, at, failures) {
   }
   for (const f of page.frames()) {
     const at = await f.evaluate(() => self.origin).catch(() => "null");
-    if (at === hub.at || at === `http://mine.localhost:${new URL(hub.url).port}`) failures.push(`${hub.title}, from ${at}: a page of ${at} is in a frame of a hostile page`);
+    if (at === hub.at || at === `http://mine.localhost:${new URL(hub.url).port}`) failures.push(`${hub.title}, from ${at}: a page of ${at} is in a frame of a hostile page: ${f.url()} ${(await f.content()).slice(0, 200)}`);
   }
   await until("all requests are answered", () => pending.size === 0, () => [...pending].map((r) => `${r.method()} ${r.url()}`).join(" "));
   const left = await traces(hub);
