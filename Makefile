@@ -1,4 +1,4 @@
-# Two commands do everything: make run, make test. The others are parts of them.
+# make run serves, make unit and make test find faults. The others are parts of them, or for some changes only.
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.tools/go/bin:$(CURDIR)/.tools/bin:$(PATH)
 VERSION ?= $(shell git describe --tags --always --match 'v[0-9]*' 2>/dev/null | sed -n 's/^v\([0-9].*\)/\1/p')
@@ -7,14 +7,24 @@ STAMP := $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X github.co
 GO := CGO_ENABLED=0 go
 PKGS ?= ./...
 
-.PHONY: run test build dist check gen bench scale fuzz nightly deps clean web image image-hub
+.PHONY: run unit test test-engines flaky deps-run deps-engines build dist check gen bench scale fuzz nightly deps clean web image image-hub
 
 run: deps-run build ## install what is missing, build, serve on 127.0.0.1:8080
-	AIO_VENV=$${AIO_VENV:-$(CURDIR)/.venv} exec bin/aio serve
+	AIO_VENV="$${AIO_VENV:-$(CURDIR)/.venv}" exec bin/aio serve
 
-test: deps build ## install what is missing, run all tests
-	go vet $(PKGS)
-	go test -race -vet=off -timeout 30m -count=1 $(PKGS)
+LANE := CGO_ENABLED=0 go run ./test/lane
+unit: ## the tests that need only Go, in 3 minutes
+	$(LANE) unit
+
+test: deps build ## install what is missing, run all tests but those of engines, in 10 minutes
+	$(LANE) test
+
+test-engines: deps-engines build ## Docker, Podman, Kubernetes, gVisor, image, chart, packages, arm64: in 20 minutes
+	$(LANE) engines
+
+N ?= 20
+flaky: ## PKG=./internal/proc [RUN=TestKill] [N=20]: run tests often next to busy loops, and count failures
+	$(LANE) -repeat $(N) -busy 2 $(if $(RUN),-run '$(RUN)') nightly $(PKG)
 
 build: ## bin/aio and bin/cove, each with the small program it starts, static
 	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
@@ -24,7 +34,7 @@ dist: ## archives, Debian packages, SBOMs and checksums in dist/, with the versi
 
 LINT := .tools/bin/golangci-lint
 $(LINT):
-	GOBIN=$(CURDIR)/.tools/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
+	GOBIN="$(CURDIR)/.tools/bin" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
 
 check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every commit
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not gofmt-ed:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
@@ -58,11 +68,15 @@ fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the 
 		done; \
 	done
 
-nightly: test fuzz ## what CI runs every night: all tests, every route in a browser, and a minute for each fuzz target
-	SWEEP=1 go test ./test/page -run TestForeignSiteRunsNothing -timeout 90m -count=1
+nightly: deps-engines build ## all tests with data race detection, as often as they can, and a minute for each fuzz target
+	$(LANE) nightly
+	$(MAKE) fuzz
 
-deps: ## everything that tests need (make run installs the part that serving needs)
-	scripts/deps all
+deps: ## install what make test needs (make run installs less, make test-engines more)
+	scripts/deps test
+
+deps-engines:
+	scripts/deps engines
 
 deps-run:
 	scripts/deps run

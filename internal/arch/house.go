@@ -5,7 +5,7 @@ var House = Rules{
 	Module:   "github.com/cove-sandbox/cove/",
 	Packages: packages,
 	Libraries: []Library{
-		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster"}, "one door for starting processes: groups, reaping and the guard live there"},
+		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster", "test/lane"}, "one door for starting processes: groups, reaping and the guard live there"},
 		{"github.com/modelcontextprotocol/go-sdk", []string{"internal/surface/mcp"}, "services know operations, not protocols"},
 		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/desktop", "internal/guest/internal/cdp", "internal/provider/kubernetes/internal/access", "client"}, "services speak op.Conn"},
 		{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app", "internal/app/host", "internal/app/cove"}, "flags come from the table"},
@@ -228,6 +228,7 @@ guide:
 /test/e2b:
 /test/dist:
 /test/e2e:
+/test/lane:
 /test/mcp:
 /test/page:
 /test/sdk:

@@ -66,11 +66,7 @@ var modes = []mode{
 // inGVisor runs the helper under gVisor, as a user inside.
 func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
 	return func(t *testing.T, args []string) string {
-		testenv.Need(t, "runsc")
-		runsc, err := exec.LookPath("runsc")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runsc := testenv.GVisor(t)
 		b := newBox(t)
 		b.cfg.Setuid = setuid
 		b.cfg.Process.UID, b.cfg.Process.GID = uid, uid

@@ -20,6 +20,10 @@ func MainWithPrograms(m *testing.M, root string, use func(dir string)) {
 }
 
 func runWithPrograms(m *testing.M, root string, use func(dir string)) (int, error) {
+	if dir := os.Getenv("TEST_PROGRAMS"); dir != "" { // built by test/lane
+		use(dir)
+		return m.Run(), nil
+	}
 	dir, err := os.MkdirTemp("", "cove-programs-")
 	if err != nil {
 		return 0, err

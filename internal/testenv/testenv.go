@@ -40,6 +40,9 @@ var packages = map[string]string{
 func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
+		if !basic[program] {
+			notInUnit(t)
+		}
 		if _, err := exec.LookPath(program); err == nil {
 			continue
 		}
@@ -54,6 +57,7 @@ func Need(t testing.TB, programs ...string) {
 // NeedRoot skips the test unless it runs as root. In CI the test fails instead.
 func NeedRoot(t testing.TB) {
 	t.Helper()
+	notInUnit(t)
 	if os.Geteuid() != 0 {
 		Lack(t, "needs root")
 	}
@@ -63,6 +67,7 @@ func NeedRoot(t testing.TB) {
 // instead.
 func Lack(t testing.TB, why string) {
 	t.Helper()
+	notInUnit(t)
 	if os.Getenv("CI") != "" {
 		t.Fatal(why)
 	}
@@ -73,6 +78,7 @@ func Lack(t testing.TB, why string) {
 // absolute path. In CI the test fails instead.
 func NeedFile(t testing.TB, path string) string {
 	t.Helper()
+	notInUnit(t)
 	full, err := filepath.Abs(path)
 	if err == nil {
 		_, err = os.Stat(full)

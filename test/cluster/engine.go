@@ -59,6 +59,7 @@ func StartPodman(t testing.TB) *Engine {
 // startEngine starts an engine of a kind in a free folder with the prefix.
 func startEngine(t testing.TB, kind, prefix string, programs ...string) *Engine {
 	t.Helper()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	testenv.Need(t, append(programs, "curl", "ip", "unshare", "nsenter", "setpriv", "flock")...)
 	cache, err := os.UserCacheDir()

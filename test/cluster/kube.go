@@ -53,6 +53,7 @@ type Kubernetes struct {
 // run here.
 func StartKubernetes(t testing.TB) *Kubernetes {
 	t.Helper()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	testenv.Need(t, "runsc", "iptables", "conntrack", "ip", "unshare", "nsenter", "setpriv", "busybox")
 	for _, file := range []string{"/usr/lib/cni/bridge", "/usr/lib/cni/host-local"} {
@@ -70,6 +71,7 @@ const FakePods = "198.19.0.0/16"
 // connects to an address of FakePods reaches the listener of ListenAsPods.
 func StartControlPlane(t testing.TB) *Kubernetes {
 	t.Helper()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	testenv.Need(t, "ip", "unshare", "nsenter", "setpriv")
 	return startCluster(t, "control-plane")

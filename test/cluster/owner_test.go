@@ -26,6 +26,7 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 		select {}
 	}
 	t.Parallel()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	owner := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 	owner.Env = append(os.Environ(), ownerEnv+"=1")

@@ -28,6 +28,7 @@ type Store struct {
 // StartStore starts a store of its own for a test. Tools is the folder of scripts/deps.
 func StartStore(t testing.TB, tools string) *Store {
 	t.Helper()
+	testenv.Engine(t)
 	program := testenv.NeedFile(t, filepath.Join(tools, "bin/versitygw"))
 	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	s := &Store{Endpoint: "http://" + address, Bucket: "bucket", AccessKey: "access", SecretKey: "the secret of the store", Dir: t.TempDir()}

@@ -27,6 +27,7 @@ const emulator = "../../.tools/qemu/usr/bin/qemu-aarch64-static"
 // The programs for arm64 start and serve. Programs that they start are this machine's own.
 func TestArm64ProgramsServe(t *testing.T) {
 	t.Parallel()
+	testenv.Engine(t)
 	run := []string{}
 	if runtime.GOARCH != "arm64" {
 		run = []string{testenv.NeedFile(t, emulator)}

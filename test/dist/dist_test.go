@@ -45,6 +45,7 @@ test ! -e /usr/bin/cove
 // The Debian package installs and serves in an empty Debian, without anything else.
 func TestDebianPackageServesInAnEmptyDebian(t *testing.T) {
 	t.Parallel()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	testenv.Need(t, "dpkg-deb", "unshare")
 	if _, err := os.Stat(filepath.Join(debian, "usr/bin/dpkg")); err != nil {

@@ -56,6 +56,7 @@ var commands = []check{
 // The hundred commands that agents use most run in the default environment.
 func TestHundredCommands(t *testing.T) {
 	t.Parallel()
+	testenv.Engine(t) // compilers and a database, which are large
 	testenv.Need(t, "gcc", "g++", "make", "cmake", "javac", "git", "jq", "bc", "patch", "sqlite3", "psql", "tmux", "rg", "zip", "xz", "file", "lsof", "strace", "ssh-keygen", "pandoc", "ffmpeg", "chromium", "wget", "openssl")
 	if len(commands) < 100 {
 		t.Errorf("got %d commands, want a hundred", len(commands))

@@ -175,9 +175,9 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 // A sandbox with a kernel of its own is a computer like the others, with root inside, and comes
 // back from disk with everything that was going on, when a request wakes it after the hub was
 // killed.
-func TestPausedToDiskNothingIsLost(t *testing.T) {
+func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {
 	t.Parallel()
-	testenv.Need(t, "runsc")
+	testenv.GVisor(t)
 	h := serveHub(t)
 	h.must(t, "create", "alpha", "--isolation", "gvisor")
 	h.verify(t, "alpha",

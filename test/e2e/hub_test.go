@@ -402,12 +402,12 @@ func TestHundredAtOnce(t *testing.T) {
 	}
 }
 
-// 300 idle sandboxes cost little.
+// idleMemory is what an idle sandbox may take.
+const idleMemory = 20 << 20
+
+// Idle sandboxes take little memory, and answer.
 func TestManyIdle(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	const many = 300
+	many := testenv.Times(50, 300)
 	h := serveHub(t)
 	c := h.client(t)
 	var wait sync.WaitGroup
@@ -434,18 +434,17 @@ func TestManyIdle(t *testing.T) {
 		}
 		all += stats.MemoryBytes
 	}
-	t.Logf("%d idle sandboxes use %d MiB, %.1f MiB each", many, all>>20, float64(all>>20)/many)
-	if out := h.must(t, "exec", "n299", "echo here"); out != "here\n" {
+	if each := all / int64(many); each > idleMemory {
+		t.Errorf("got %d MiB for each of %d idle sandboxes, want at most %d", each>>20, many, idleMemory>>20)
+	}
+	if out := h.must(t, "exec", fmt.Sprintf("n%d", many-1), "echo here"); out != "here\n" {
 		t.Errorf("%q, want %q", out, "here\n")
 	}
 }
 
 // A thousand creates and deletes leave nothing behind.
 func TestRoundsLeaveNothing(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 50
-	}
+	rounds := testenv.Times(100, 1000)
 	h := serveHub(t)
 	c := h.client(t)
 	round := func(name string) error {

@@ -25,28 +25,7 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 	program := filepath.Join(dir, "takeover")
 	testenv.Build(t, map[string]string{program: "./testdata/takeover"})
 	h := serveHub(t)
-	tiers := []string{"namespaces"}
-	if _, err := exec.LookPath("runsc"); err == nil {
-		tiers = append(tiers, "gvisor")
-	}
-	for _, tier := range tiers {
-		h.must(t, "create", tier, "--isolation", tier)
-		h.must(t, "cp", program, tier+":/tmp/takeover")
-		run := func(command string) string {
-			return h.must(t, "exec", tier, "--", "chmod 755 /tmp/takeover; "+command)
-		}
-		for _, victim := range []string{"aio", "1"} {
-			if tier == "gvisor" && victim == "1" {
-				continue // the server itself is the first process
-			}
-			for who, command := range map[string]string{"user": "/tmp/takeover ", "root": "sudo /tmp/takeover "} {
-				checkAttempts(t, fmt.Sprintf("%s, %s against %s", tier, who, victim), run(command+victim), false)
-			}
-		}
-		if tier == "namespaces" {
-			checkAttempts(t, tier+", against a program of the user", run("sleep 1000 & /tmp/takeover $!; kill $!"), true)
-		}
-	}
+	checkTakeovers(t, h, program, "namespaces")
 	rootless := serveRootless(t)
 	rootless.must(t, "create", "a")
 	rootless.must(t, "cp", program, "a:/tmp/takeover")
@@ -59,6 +38,37 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 	}
 	checkAttempts(t, "the hub without root", as(t, rootless.cmd.SysProcAttr.Credential.Uid, program, fmt.Sprint(rootless.cmd.Process.Pid)), false)
 	checkAttempts(t, "the hub", as(t, 0, "setpriv", "--bounding-set", "-all", program, fmt.Sprint(h.cmd.Process.Pid)), false)
+}
+
+func TestNobodyTakesTheServersPlaceGVisor(t *testing.T) {
+	t.Parallel()
+	testenv.NeedRoot(t)
+	testenv.GVisor(t)
+	program := filepath.Join(t.TempDir(), "takeover")
+	testenv.Build(t, map[string]string{program: "./testdata/takeover"})
+	checkTakeovers(t, serveHub(t), program, "gvisor")
+}
+
+// checkTakeovers lets programs of a sandbox attack its server.
+func checkTakeovers(t *testing.T, h *hub, program, tier string) {
+	t.Helper()
+	h.must(t, "create", tier, "--isolation", tier)
+	h.must(t, "cp", program, tier+":/tmp/takeover")
+	run := func(command string) string {
+		return h.must(t, "exec", tier, "--", "chmod 755 /tmp/takeover; "+command)
+	}
+	victims := []string{"aio", "1"}
+	if tier == "gvisor" {
+		victims = victims[:1] // the server itself is the first process
+	}
+	for _, victim := range victims {
+		for who, command := range map[string]string{"user": "/tmp/takeover ", "root": "sudo /tmp/takeover "} {
+			checkAttempts(t, fmt.Sprintf("%s, %s against %s", tier, who, victim), run(command+victim), false)
+		}
+	}
+	if tier != "gvisor" {
+		checkAttempts(t, tier+", against a program of the user", run("sleep 1000 & /tmp/takeover $!; kill $!"), true)
+	}
 }
 
 // TestTheServerOfAMachineCannotBeTraced, whether or not it has credentials.

@@ -12,13 +12,11 @@ import (
 
 // TestForeignSiteRunsNothing: a foreign site visits every address of a sandbox without credentials, of a hub without and with
 // keys, and of their sandboxes, with files of the attacker's wherever one can be. None of its scripts runs on an origin of ours.
-// It takes many minutes, so that only SWEEP=1 runs it; FULL=1 tries every way for every address as well. The same routes
+// It takes many minutes, so that it runs at night; FULL=1 tries every way for every address as well. The same routes
 // without a browser are tried each time: TestForeignSitesOpenOnlyOwnPages in test/e2e.
 func TestForeignSiteRunsNothing(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("SWEEP")+os.Getenv("FULL") == "" {
-		t.Skip("runs every night; SWEEP=1 runs it now")
-	}
+	testenv.Nightly(t)
 	testenv.Need(t, "python3")
 	list, err := json.Marshal(map[string][]route.Target{
 		"sandbox": route.Targets(t, route.Sandbox(t), route.SandboxExamples()), "hub": route.Targets(t, route.Hub(t), route.HubExamples()),

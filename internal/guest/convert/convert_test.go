@@ -127,6 +127,7 @@ Sales grew by twelve percent.
 // documents are made by real programs.
 func documents(t testing.TB) string {
 	t.Helper()
+	testenv.Engine(t) // an office, which is large
 	testenv.Need(t, "pandoc", "soffice", "pdftotext")
 	dir := t.TempDir()
 	for name, content := range map[string]string{"report.md": report, "data.csv": "Name,Count\nApples,3\nPears,14\n"} {

@@ -173,11 +173,8 @@ func TestTruncate(t *testing.T) {
 
 func TestHundredMegabytes(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes long")
-	}
 	s := newService(t)
-	size := 100_000_000
+	size := testenv.Times(20_000_000, 100_000_000)
 	if raceEnabled {
 		size /= 5
 	}

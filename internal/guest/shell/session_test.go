@@ -305,10 +305,7 @@ func TestSameNewSession(t *testing.T) {
 // TestCrowd runs many sessions at once and wants everything back afterwards. It is
 // not parallel, so that nothing else comes and goes while it counts.
 func TestCrowd(t *testing.T) {
-	sessions, commands := 200, 20
-	if testing.Short() {
-		sessions, commands = 20, 5
-	}
+	sessions, commands := testenv.Times(20, 200), testenv.Times(5, 20)
 	s := newService(t, func(c *Config) { c.MaxSessions = sessions })
 	run(t, s, "first", "true")
 	s.CleanupAll(t.Context(), op.None{})

@@ -23,6 +23,7 @@ const chartPath = "../../../deploy/kubernetes/chart"
 // helm runs Helm with its files in a folder of the test.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	testenv.Engine(t)
 	program := testenv.NeedFile(t, "../../../.tools/bin/helm")
 	cmd := exec.Command(program, args...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}

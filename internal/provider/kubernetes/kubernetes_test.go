@@ -128,6 +128,7 @@ var programs = map[string]string{}
 // TestKubernetes runs everything that needs them.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
+	testenv.Engine(t)
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
 	for name, source := range map[string]string{"cove-container": "../../../cmd/cove-container", "payload": "../providertest/testdata/serve"} {

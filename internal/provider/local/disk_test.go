@@ -133,10 +133,7 @@ func testTwentyForks(h *hub) {
 	if why := strings.Join(h.Abilities().Missing, "; "); strings.Contains(why, "file by file") {
 		testenv.Lack(h.t, why)
 	}
-	size := int64(1 << 30)
-	if testing.Short() {
-		size = 64 << 20
-	}
+	size := int64(testenv.Times(64, 1024)) << 20
 	empty := h.used()
 	sb := h.create(sandbox.Spec{})
 	if out := h.sh(sb.ID, fmt.Sprintf("head -c %d /dev/urandom > big; mkdir many; for i in $(seq 500); do echo $i > many/$i; done", size)); out != "" {

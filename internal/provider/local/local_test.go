@@ -150,7 +150,7 @@ func TestProvider(t *testing.T) {
 // TestProviderGVisor runs the suite with gVisor's kernel between programs and ours.
 func TestProviderGVisor(t *testing.T) {
 	testenv.NeedRoot(t)
-	testenv.Need(t, "runsc")
+	testenv.GVisor(t)
 	t.Parallel()
 	runSuite(t, newKit(t), "gvisor")
 }
@@ -199,7 +199,7 @@ func runSuite(t *testing.T, k kit, isolation string) {
 		cfg := k.config(t)
 		crowd := 0
 		if isolation == "gvisor" {
-			cfg.Runsc, _ = exec.LookPath("runsc")
+			cfg.Runsc = testenv.GVisor(t)
 			crowd = 20 // each has a kernel to start
 		}
 		return providertest.Harness{

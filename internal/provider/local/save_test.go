@@ -3,7 +3,6 @@ package local_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,11 +16,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
-// TestPauseToDisk: a sandbox that is paused to disk takes no memory and comes back with its
+// TestPauseToDiskGVisor: a sandbox that is paused to disk takes no memory and comes back with its
 // processes and open files, whatever happens to the hub, and otherwise it goes on.
-func TestPauseToDisk(t *testing.T) {
+func TestPauseToDiskGVisor(t *testing.T) {
 	testenv.NeedRoot(t)
-	testenv.Need(t, "runsc")
+	runsc := testenv.GVisor(t)
 	t.Parallel()
 	k := newKit(t)
 	for _, c := range []struct {
@@ -33,7 +32,7 @@ func TestPauseToDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := k.config(t)
-			cfg.Runsc, _ = exec.LookPath("runsc")
+			cfg.Runsc = runsc
 			h := &hub{t: t, k: k, cfg: cfg, Provider: k.open(t, cfg)}
 			t.Cleanup(h.clean)
 			c.run(h)

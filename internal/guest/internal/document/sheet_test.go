@@ -301,6 +301,7 @@ func TestTooManyFilesInside(t *testing.T) {
 // TestSheetOfLibreOffice reads what another program wrote.
 func TestSheetOfLibreOffice(t *testing.T) {
 	t.Parallel()
+	testenv.Engine(t)
 	testenv.Need(t, "soffice")
 	in := put(t, "in.csv", "Name,Day,Share,Amount,Sum\nÄpfel,2024-02-29,12.5%,1234.5,=1+2\n\"two\nlines\",1999-12-31,100%,-3,=TRUE()\n")
 	out := filepath.Dir(in)

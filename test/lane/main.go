@@ -1,0 +1,188 @@
+// Lane runs the tests of one lane and prints what they took.
+//
+//	go run ./test/lane unit
+//	go run ./test/lane -repeat 20 -busy 2 test ./internal/proc
+//
+// The lanes are those of CONTRIBUTING.md. A test says which lane it belongs to: testenv.Need,
+// NeedRoot, Engine and Nightly skip it in the others.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "lane:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+var errFailed = errors.New("tests failed")
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("lane", flag.ContinueOnError)
+	repeat := flags.Int("repeat", 1, "run the tests this `many` times")
+	busy := flags.Int("busy", 0, "run next to this many busy `loops`")
+	only := flags.String("run", "", "run only tests whose name matches this `pattern`")
+	verbose := flags.Bool("v", false, "print the output of tests that pass, too")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	l, ok := lanes[flags.Arg(0)]
+	if !ok {
+		return fmt.Errorf("unknown lane %q; use unit, test, engines or nightly", flags.Arg(0))
+	}
+	steps := l.steps
+	if packages := flags.Args()[1:]; len(packages) > 0 || *only != "" {
+		steps = choose(steps, packages, *only)
+	}
+	programs, err := buildPrograms(ctx, l.race)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(programs)
+	defer spin(*busy)()
+	total := newSummary()
+	start := time.Now()
+	for i := range *repeat {
+		if *repeat > 1 {
+			fmt.Printf("run %d of %d\n", i+1, *repeat)
+		}
+		for _, s := range steps {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			cmd := s.command(ctx, *repeat > 1)
+			cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs)
+			if s.race {
+				cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+			}
+			if err := total.follow(cmd, *verbose); err != nil {
+				return err
+			}
+		}
+	}
+	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second))
+	if total.failed > 0 || total.broken > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+// buildPrograms links the programs of cmd/ once for all packages, into a folder that other users
+// can read: tests run the programs as other users, too.
+func buildPrograms(ctx context.Context, race bool) (string, error) {
+	dir, err := os.MkdirTemp("", "cove-programs-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	args := []string{"build", "-trimpath", "-ldflags", "-s -w"}
+	cgo := "CGO_ENABLED=0"
+	if race {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", dir+"/", "./cmd/...")...)
+	cmd.Env = append(os.Environ(), cgo)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return dir, cmd.Run()
+}
+
+// spin keeps processors busy until the returned function is called.
+func spin(loops int) func() {
+	done := make(chan struct{})
+	for range loops {
+		cmd := exec.Command("sh", "-c", "while :; do :; done")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		go func() {
+			runtime.LockOSThread() // Pdeathsig is about the thread
+			if cmd.Start() == nil {
+				<-done
+				cmd.Process.Kill() //nolint:errcheck // it may have ended
+				cmd.Wait()         //nolint:errcheck // it was killed
+			}
+		}()
+	}
+	return func() { close(done) }
+}
+
+// A lane is a set of tests that run together.
+type lane struct {
+	steps []step
+	race  bool // the programs under test find data races, too
+}
+
+// A step is one call of go test.
+type step struct {
+	packages []string
+	skip     []string // packages that a pattern of packages includes
+	run      string
+	race     bool
+	parallel int // tests of a package at a time; 0: as many as there are processors
+	timeout  string
+}
+
+// choose narrows steps to packages and tests.
+func choose(steps []step, packages []string, only string) []step {
+	s := steps[0]
+	if len(packages) > 0 {
+		s.packages, s.skip, s.run = packages, nil, ""
+	}
+	if only != "" {
+		s.run = only
+	}
+	return []step{s}
+}
+
+func (s step) command(ctx context.Context, again bool) *exec.Cmd {
+	args := []string{"test", "-json", "-vet=off", "-timeout", s.timeout}
+	if s.race {
+		args = append(args, "-race")
+	}
+	if s.run != "" {
+		args = append(args, "-run", s.run)
+	}
+	if s.parallel > 0 {
+		args = append(args, fmt.Sprint("-parallel=", s.parallel))
+	}
+	if again {
+		args = append(args, "-count=1")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, s.list()...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// list is the packages of a step, without those that it skips.
+func (s step) list() []string {
+	if len(s.skip) == 0 {
+		return s.packages
+	}
+	out, err := exec.Command("go", append([]string{"list"}, s.packages...)...).Output()
+	if err != nil {
+		return s.packages // go test says what is wrong
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(pkg string) bool {
+		return slices.ContainsFunc(s.skip, func(tail string) bool {
+			return strings.HasSuffix(pkg, tail) || strings.Contains(pkg, tail+"/")
+		})
+	})
+}
