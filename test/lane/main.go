@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string) error {
 	repeat := flags.Int("repeat", 1, "run the tests this `many` times")
 	busy := flags.Int("busy", 0, "run next to this many busy `loops`")
 	only := flags.String("run", "", "run only tests whose name matches this `pattern`")
+	slowest := flags.Int("slowest", 10, "print this many of the slowest `tests`")
 	verbose := flags.Bool("v", false, "print the output of tests that pass, too")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -77,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 			}
 		}
 	}
-	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second))
+	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second), *slowest)
 	if total.failed > 0 || total.broken > 0 {
 		return errFailed
 	}

@@ -142,9 +142,7 @@ func short(pkg string) string {
 	return tail
 }
 
-const slowest = 10
-
-func (s *summary) print(w io.Writer, name string, took time.Duration) {
+func (s *summary) print(w io.Writer, name string, took time.Duration, slowest int) {
 	if s.failed == 0 && s.broken > 0 {
 		fmt.Fprintf(w, "\n%d packages failed outside a test.\n", s.broken)
 	}

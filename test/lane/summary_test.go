@@ -25,7 +25,7 @@ func TestSummary(t *testing.T) {
 		s.add(e, false)
 	}
 	var out bytes.Buffer
-	s.print(&out, "engines", 10*time.Second)
+	s.print(&out, "engines", 10*time.Second, 10)
 	for _, want := range []string{
 		"make test-engines took 10s: 3 passed, 2 failed, 1 skipped\n",
 		"     9.0s  internal/a TestSlow\n     0.1s  internal/a TestFast\n",
