@@ -165,14 +165,14 @@ func allowOpaque(w http.ResponseWriter, r *http.Request) {
 // opaque is the Origin header of a page without an origin.
 const opaque = "null"
 
-// HidePass removes passes from a path that is logged.
+// HidePass removes passes from a path that is logged, and what somebody took for one.
 func HidePass(path string) string {
 	if strings.IndexByte(path, passMark) < 0 {
 		return path
 	}
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
-		if IsPass(s) {
+		if strings.HasPrefix(s, string(passMark)) {
 			segments[i] = string(passMark)
 		}
 	}

@@ -18,7 +18,9 @@ func status(t *testing.T, reply string) int { t.Helper(); return attack.Status(t
 func TestNobodyGetsIn(t *testing.T) {
 	t.Parallel()
 	in := attack.NewSignIn(t)
-	s := serve(t, in.Env()...)
+	// At this level the log tells about rejected requests.
+	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "info"}, t.TempDir(), in.Env())
+	t.Cleanup(func() { s.stop(t) })
 	in.Attack(t, func() (net.Conn, error) { return net.DialTimeout("tcp", s.addr(), patience) })
 	in.CheckLog(t, s.log.String())
 }
