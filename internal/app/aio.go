@@ -428,7 +428,7 @@ func (a *Aio) Handlers() (outside, inside http.Handler) {
 			id, _ := auth.FromContext(ctx)
 			return id.Subject
 		},
-		Admit: admit, Isolate: isolate,
+		Admit: admit, Isolate: isolate, HidePath: auth.HidePass,
 		Observe: func(name string, status int, d time.Duration) {
 			if name == "" {
 				name = "none"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
 	"github.com/cove-sandbox/cove/internal/health"
@@ -79,7 +80,7 @@ func newPending(b blueprint, version string, log *slog.Logger) (*pending, error)
 		bind.New(bind.Config{Home: b.cfg.Home, Prepare: p.prepare}).Ops(),
 		[]op.Op{op.Handle(op.Spec{Name: "waiting", Content: op.ContentAPI, Route: "/{path...}", Tag: "sandbox", Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
 	)
-	c := rest.Config{Table: p.gate.Table, Log: log, MaxBody: int64(b.cfg.BodyLimit)}
+	c := rest.Config{Table: p.gate.Table, Log: log, MaxBody: int64(b.cfg.BodyLimit), HidePath: auth.HidePass}
 	inside := rest.New(c)
 	if !p.gate.private() {
 		c.Guard = p.gate.guard.Wrap

@@ -118,7 +118,7 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or ask for a new one.</p>`
 	} else {
 		// Without its query, which may hold what a person took for a credential.
-		next = strings.TrimLeft(HidePass(r.URL.EscapedPath()), "/")
+		next = strings.TrimLeft(withoutPass(r.URL.EscapedPath()), "/")
 	}
 	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()), html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
 }

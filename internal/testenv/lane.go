@@ -3,6 +3,7 @@ package testenv
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -31,6 +32,9 @@ func GVisor(t testing.TB) string {
 	Engine(t)
 	Need(t, "runsc")
 	path, err := exec.LookPath("runsc")
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,8 +177,8 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 // killed.
 func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {
 	t.Parallel()
-	testenv.GVisor(t)
-	h := serveHub(t)
+	runsc := testenv.GVisor(t)
+	h := serveHub(t, "--runsc", runsc)
 	h.must(t, "create", "alpha", "--isolation", "gvisor")
 	h.verify(t, "alpha",
 		check{"hostname; id -un; sudo id -un; sudo sh -c 'echo root was here > /etc/note'; stat -c %U /etc/note; curl -sf http://127.0.0.1:8080/readyz -o /dev/null && echo ready", "alpha\ngem\nroot\nroot\nready"},
@@ -204,7 +204,7 @@ func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {
 	}
 	h.cmd.Process.Kill()
 	<-h.done
-	h.start(t)
+	h.start(t, "--runsc", runsc)
 	call("/v1/jupyter/execute", `{"session_id":"k","code":"print(answer)"}`, `42`)
 	call("/v1/shell/exec", `{"id":"t","command":"pwd; echo $WORD"}`, `/tmp\nkept`)
 	if status, _ := h.get(t, "/sandbox/alpha/proxy/3000/"); status != 200 {

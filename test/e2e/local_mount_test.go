@@ -26,8 +26,7 @@ func TestMountsShowNothingOfTheHost(t *testing.T) {
 func TestMountsShowNothingOfTheHostGVisor(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
-	testenv.GVisor(t)
-	checkMountsOf(t, serveHub(t), "gvisor")
+	checkMountsOf(t, serveHub(t, "--runsc", testenv.GVisor(t)), "gvisor")
 }
 
 func checkMountsOf(t *testing.T, h *hub, tier string) {

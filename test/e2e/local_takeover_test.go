@@ -43,10 +43,10 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 func TestNobodyTakesTheServersPlaceGVisor(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
-	testenv.GVisor(t)
+	runsc := testenv.GVisor(t)
 	program := filepath.Join(t.TempDir(), "takeover")
 	testenv.Build(t, map[string]string{program: "./testdata/takeover"})
-	checkTakeovers(t, serveHub(t), program, "gvisor")
+	checkTakeovers(t, serveHub(t, "--runsc", runsc), program, "gvisor")
 }
 
 // checkTakeovers lets programs of a sandbox attack its server.

@@ -343,9 +343,10 @@ func findInit() []string {
 
 // findRunsc finds the program of gVisor; empty if it is not installed.
 func findRunsc(given string) string {
-	for _, path := range []string{given, "/usr/local/bin/runsc", "/usr/bin/runsc", host.Beside("runsc")} {
-		if path != "" && host.IsFile(path) {
-			return path
+	for _, path := range []string{given, host.Beside("runsc"), "/usr/local/bin/runsc", "/usr/bin/runsc"} {
+		// A sandbox gets the file itself.
+		if file, err := filepath.EvalSymlinks(path); path != "" && err == nil && host.IsFile(file) {
+			return file
 		}
 	}
 	return ""
