@@ -149,7 +149,7 @@ type (
 	}
 )
 
-// ociSpec describes the program to gVisor: its root is ours, and what is in memory or shared with others is a mount of its own.
+// ociSpec describes the program to gVisor: it uses our root, and everything in memory or shared with others is a separate mount.
 func ociSpec(cfg *Config) oci {
 	p := cfg.Process
 	s := oci{Version: "1.0.2", Root: ociRoot{"/"}, Hostname: cfg.Hostname,

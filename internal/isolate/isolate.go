@@ -142,7 +142,7 @@ type Bind struct {
 	ReadOnly bool
 	// Setuid keeps the effect of the file's setuid bit, which all other mounts ignore.
 	Setuid bool
-	// Hidden says that the sandbox's list of mounts must not tell the path. It is read-only then and has no
+	// Hidden keeps the path out of the sandbox's list of mounts. It is read-only then and has no
 	// sockets that anyone uses. Of a file, root inside must be able to read the folder.
 	Hidden bool
 }

@@ -292,7 +292,7 @@ func (b *builder) binds() error {
 }
 
 // hidden mounts a source through an overlay: the list of mounts tells for every mount which path of
-// its filesystem it shows, and an overlay is a filesystem of its own. It has a second, empty layer, because one
+// its filesystem it shows, and an overlay is a separate filesystem. It has a second, empty layer, because one
 // alone must be writable.
 func (b *builder) hidden(m bind) (int, error) {
 	name, err := b.attachScratch(m.Source, unix.MOUNT_ATTR_RDONLY)

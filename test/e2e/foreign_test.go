@@ -142,7 +142,7 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 	switch {
 	case target.Op == "health_live", res.StatusCode == http.StatusForbidden, isAway(res):
 	case slices.Contains(linked, target.Op), strings.HasSuffix(target.Op, "_asset"):
-		// Who has a ticket may frame the desktop.
+		// A page with a ticket may show the desktop in a frame.
 		if res.StatusCode < 300 && (!isOwnPolicy(policy) || target.Op != "vnc_page" && !strings.Contains(policy, "frame-ancestors")) {
 			t.Errorf("%s: got the policy %q, want one that allows only our scripts and frames", where, policy)
 		}

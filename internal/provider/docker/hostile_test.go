@@ -38,7 +38,7 @@ func testOthersDisks(h *hub) {
 			h.t.Errorf("image %q: got %v, want %v", image, err, sandbox.ErrInvalid)
 		}
 	}
-	// The ID of an image that is nobody's disk is as good as its name.
+	// An image that no sandbox uses as its disk can also be named by its ID.
 	tiny := strings.TrimSpace(h.r.Run(h.t, nil, "image", "inspect", "--format", "{{.Id}}", tinyImage))
 	if !strings.HasPrefix(tiny, "sha256:") {
 		tiny = "sha256:" + tiny

@@ -269,8 +269,8 @@ func testStranger(h *hub) {
 	h.wantOutput(sb.ID, "echo hello", "hello\n")
 }
 
-// testReusedAddress: the address of a Pod that is gone may be another Pod's, of another owner. The hub talks to nobody but the Pod
-// that it made.
+// testReusedAddress: a cluster can give the address of a deleted Pod to a Pod of another owner. The hub connects only to the Pod
+// that it created.
 func testReusedAddress(h *hub) {
 	ann, bob := h.create(sandbox.Spec{Name: "a", Owner: "ann"}), h.create(sandbox.Spec{Name: "b", Owner: "bob"})
 	h.wantOutput(bob.ID, "echo of-bob >/home/gem/who; cat /home/gem/who", "of-bob\n")

@@ -77,8 +77,8 @@ func FromProvider(name string, err error) error {
 	return err
 }
 
-// Show shows an error to a caller, after a few words about it. Where the hub keeps its files is
-// nobody's business: of absolute paths only the last name is shown.
+// Show returns an error for a caller, with what before its text. Callers must not learn where the
+// hub stores its files, so only the last element of an absolute path is shown.
 func Show(code op.Code, what string, err error) error {
 	return &op.Error{Code: code, Msg: what + text(err), Err: err}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// sudoName is the copy of the program sudo, in a folder of its own below the state folder, which
+// sudoName is the copy of the program sudo, in a separate folder below the state folder, which
 // only root can enter. It belongs to root inside; where owners are mapped, that is our own
 // root on disk.
 const sudoName = "programs.sudo/sudo"
