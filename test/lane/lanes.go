@@ -12,7 +12,7 @@ var lanes = map[string]lane{
 var drivers = []string{"/test", "/bench"}
 
 var testSteps = []step{
-	{packages: []string{"./..."}, skip: drivers, race: true, timeout: "30m"},
+	{packages: []string{"./..."}, skip: drivers, timeout: "30m"},
 	{packages: []string{"./test/..."}, parallel: 4, timeout: "30m"},
 }
 

@@ -23,13 +23,38 @@ import (
 )
 
 func main() {
+	code, err := 0, error(nil)
+	switch args := os.Args[1:]; {
+	case len(args) == 2 && args[0] == sweepArg:
+		err = sweep(args[1])
+	case len(args) > 1 && args[0] == initArg:
+		code, err = runContained(args[1], args[2:])
+	case os.Getenv(runEnv) == "":
+		code, err = contain(args)
+	default:
+		err = runLane(args)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lane:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// notifyEnd receives the signals that end a run.
+func notifyEnd() chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
+func runLane(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "lane:", err)
-		stop()
-		os.Exit(1)
-	}
+	return run(ctx, args)
 }
 
 var errFailed = errors.New("tests failed")
@@ -95,7 +120,7 @@ func buildPrograms(ctx context.Context, race bool) (string, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
-	args := []string{"build", "-trimpath", "-ldflags", "-s -w"}
+	args := []string{"build", "-ldflags", "-s -w"}
 	cgo := "CGO_ENABLED=0"
 	if race {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
@@ -153,7 +178,7 @@ func choose(steps []step, packages []string, only string) []step {
 }
 
 func (s step) command(ctx context.Context, again bool) *exec.Cmd {
-	args := []string{"test", "-json", "-vet=off", "-timeout", s.timeout}
+	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w", "-timeout", s.timeout}
 	if s.race {
 		args = append(args, "-race")
 	}

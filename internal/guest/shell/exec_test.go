@@ -175,9 +175,6 @@ func TestHundredMegabytes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	size := testenv.Times(20_000_000, 100_000_000)
-	if raceEnabled {
-		size /= 5
-	}
 	for name, command := range map[string]string{
 		"lines":    fmt.Sprintf("yes 'this is a line of fifty characters with its newline' | head -c %d; echo; echo end", size/2),
 		"one line": fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo end", size/2),

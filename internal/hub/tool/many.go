@@ -69,21 +69,25 @@ func (t *Set) executeMany(ctx context.Context, in manyIn) (toolset.Result, error
 	var wait sync.WaitGroup
 	var done int
 	var mu sync.Mutex
+	call := op.CallOf(ctx)
+	targets := make([]string, len(in.Sandboxes))
 	for i, name := range in.Sandboxes {
 		wait.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			out, err := t.execute(ctx, executeIn{Sandbox: name, Tool: in.Tool, Arguments: in.Arguments})
-			results[i] = summarize(name, out, err)
+			one := *call // each notes its own sandbox
+			out, err := t.execute(op.WithCall(ctx, &one), executeIn{Sandbox: name, Tool: in.Tool, Arguments: in.Arguments})
+			results[i], targets[i] = summarize(name, out, err), one.TargetName
 			mu.Lock()
 			defer mu.Unlock()
 			done++
-			if report := op.CallOf(ctx).Progress; report != nil {
+			if report := call.Progress; report != nil {
 				report(float64(done), float64(len(in.Sandboxes)), name+" is done")
 			}
 		})
 	}
 	wait.Wait()
+	call.TargetName, call.Detail = strings.Join(targets, ","), in.Tool
 	var text strings.Builder
 	failed := 0
 	room := max(toolset.Limit/len(results)-100, 200)
