@@ -16,10 +16,10 @@ LANE := CGO_ENABLED=0 go run ./test/lane
 unit: ## the tests that need only Go, in 3 minutes
 	$(LANE) unit
 
-test: deps build ## install what is missing, run all tests but those of engines, in 10 minutes
+test: deps ## install what is missing, run all tests but those of engines, in 10 minutes
 	$(LANE) test
 
-test-engines: deps-engines build ## Docker, Podman, Kubernetes, gVisor, image, chart, packages, arm64: in 20 minutes
+test-engines: deps-engines ## Docker, Podman, Kubernetes, gVisor, image, chart, packages, arm64: in 20 minutes
 	$(LANE) engines
 
 N ?= 20
@@ -27,7 +27,7 @@ flaky: ## PKG=./internal/proc [RUN=TestKill] [N=20]: run tests often next to bus
 	$(LANE) -repeat $(N) -busy 2 $(if $(RUN),-run '$(RUN)') nightly $(PKG)
 
 build: ## bin/aio and bin/cove, each with the small program it starts, static
-	$(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
+	$(GO) build $(TRIM) -ldflags '-s -w $(STAMP)' -o bin/ ./cmd/...
 
 dist: ## archives, Debian packages, SBOMs and checksums in dist/, with the version of the tag
 	scripts/dist '$(or $(VERSION),0.1.0)' '$(if $(COMMIT),-X github.com/cove-sandbox/cove/internal/app/host.commit=$(COMMIT))'
@@ -68,7 +68,7 @@ fuzz: ## every fuzz target for FUZZTIME each, one after the other; stops at the 
 		done; \
 	done
 
-nightly: deps-engines build ## all tests with data race detection, as often as they can, and a minute for each fuzz target
+nightly: deps-engines ## all tests with data race detection, as often as they can, and a minute for each fuzz target
 	$(LANE) nightly
 	$(MAKE) fuzz
 
@@ -85,6 +85,7 @@ web: ## fetch the third-party parts of the pages anew
 	scripts/web
 
 TARGET ?= full
+image image-hub: TRIM := -trimpath
 image: build ## cove-sandbox:latest, with Docker; TARGET=slim for the small one, BASE for another Debian than that of the registry
 	docker build -f deploy/Dockerfile --target $(TARGET) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg PROGRAMS=prebuilt -t cove-sandbox:$(TARGET) -t cove-sandbox:latest .
 

@@ -87,11 +87,17 @@ func newMachine(t *testing.T) *machine {
 
 // clean deletes everything and stops.
 func (m *machine) clean() {
-	list, _ := m.p.List(context.Background(), sandbox.Filter{})
-	for _, sb := range list {
-		m.p.Delete(context.Background(), sb.ID)
+	m.closeHub() // it may still create
+	list, err := m.p.List(context.Background(), sandbox.Filter{})
+	if err != nil {
+		m.t.Error(err)
 	}
-	m.stop()
+	for _, sb := range list {
+		if err := m.p.Delete(context.Background(), sb.ID); err != nil {
+			m.t.Error(err)
+		}
+	}
+	m.p.Close()
 }
 
 func (m *machine) start() {
@@ -121,8 +127,12 @@ func (m *machine) start() {
 }
 
 func (m *machine) stop() {
+	m.closeHub()
+	m.p.Close()
+}
+
+func (m *machine) closeHub() {
 	m.server.CloseClientConnections()
 	m.server.Close()
 	m.hub.Close()
-	m.p.Close()
 }

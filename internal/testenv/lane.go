@@ -25,6 +25,14 @@ func Engine(t testing.TB) {
 	}
 }
 
+// Long skips a test that takes half a minute or more in the lanes that run before every commit.
+func Long(t testing.TB) {
+	t.Helper()
+	if lane() == unit || lane() == standard {
+		t.Skip("takes long: runs in make test-engines")
+	}
+}
+
 // GVisor skips a test that needs gVisor in lanes without engines, and where it is not installed.
 // It returns the path of runsc.
 func GVisor(t testing.TB) string {

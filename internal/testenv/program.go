@@ -49,9 +49,9 @@ func Build(t testing.TB, programs map[string]string) {
 	}
 }
 
-// build uses the settings of make build, which has compiled most of it.
+// build uses the settings of test/lane, which has compiled most of it.
 func build(path, pkg string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, pkg)
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)

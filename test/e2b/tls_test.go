@@ -59,6 +59,7 @@ func TestClientsByName(t *testing.T) {
 	} {
 		t.Run("python "+release, func(t *testing.T) {
 			t.Parallel()
+			needRelease(t, release == "1")
 			h.run(t, key, append([]string{testenv.NeedFile(t, ".venv-"+release+"/bin/python"), "sandbox.py"}, stories...)...)
 		})
 	}
@@ -66,6 +67,10 @@ func TestClientsByName(t *testing.T) {
 		t.Parallel()
 		testenv.NeedFile(t, "node_modules/e2b")
 		h.run(t, key, "node", "sandbox.mjs")
+	})
+	t.Run("interpreter javascript", func(t *testing.T) {
+		t.Parallel()
+		needRelease(t, false)
 		for _, release := range []string{"code-interpreter-2", "code-interpreter-3"} { // they know only names
 			testenv.NeedFile(t, "node_modules/"+release)
 			h.run(t, key, "node", "interpreter.mjs", release)
@@ -79,6 +84,7 @@ func TestClientsByName(t *testing.T) {
 	})
 	t.Run("interpreter", func(t *testing.T) {
 		t.Parallel()
+		needRelease(t, false)
 		h.run(t, key, testenv.NeedFile(t, ".venv-3/bin/python"), "interpreter.py")
 	})
 	t.Run("command line", func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestBackupAndRestore(t *testing.T) {
 	h.must(t, "rm", "--all", "--yes")
 	h.cmd.Process.Signal(syscall.SIGKILL)
 	<-h.done
-	for _, mounted := range []string{"disk", "programs"} {
+	for _, mounted := range []string{"disk", "programs", "sockets"} {
 		syscall.Unmount(filepath.Join(h.State, mounted), syscall.MNT_DETACH) // as the next hub would
 	}
 

@@ -20,6 +20,7 @@ import (
 // TestServersInTheBrowser opens services of the sandbox in its browser.
 func TestServersInTheBrowser(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "node", "chromium", "Xtigervnc")
 	vite, err := filepath.Abs("../dev/node_modules/vite/bin/vite.js")
 	if err != nil {

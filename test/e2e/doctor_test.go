@@ -15,6 +15,7 @@ import (
 // examines the machine again. A second run has nothing to do.
 func TestDoctorFixes(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.NeedRoot(t)
 	bin, state, venv := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := os.Chmod(state, 0o755); err != nil {

@@ -7,11 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // The environments that ship work, and each has a pool and limits.
 func TestShippedEnvironments(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	const file = "../../deploy/environments.json"
 	text, err := os.ReadFile(file)
 	if err != nil {

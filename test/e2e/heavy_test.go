@@ -12,6 +12,7 @@ import (
 // memory limit is killed without harm to others, and the sandbox reports it.
 func TestHeavyPrograms(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "chromium", "Xtigervnc", "openbox", "node", "python3")
 	h := serveHub(t)
 	h.must(t, "create", "a")

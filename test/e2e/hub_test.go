@@ -378,6 +378,7 @@ func TestHubWithoutRoot(t *testing.T) {
 
 // A hundred concurrent creates succeed, each with a command.
 func TestHundredAtOnce(t *testing.T) {
+	testenv.Long(t)
 	h := serveHub(t)
 	c := h.client(t)
 	var wait sync.WaitGroup

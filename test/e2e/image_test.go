@@ -116,6 +116,7 @@ func programFiles(t *testing.T, paths ...string) map[string]string {
 // Root inside installs Debian packages in an image, too.
 func TestAptInstallInAnImage(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "apt-get", "dpkg", "ldd")
 	files := programFiles(t, "/bin/bash", "/bin/sh", "/bin/cat", "/bin/chmod", "/bin/chown", "/bin/mkdir", "/bin/rm", "/bin/mv", "/bin/tar", "/usr/bin/diff",
 		"/usr/bin/apt-get", "/usr/lib/apt/methods/http", "/usr/lib/apt/methods/store", "/usr/bin/dpkg", "/usr/bin/dpkg-deb", "/usr/bin/dpkg-split", "/usr/bin/dpkg-query",

@@ -49,6 +49,7 @@ func TestTheOutboundProxyRefusesOtherUsers(t *testing.T) {
 // on the machine, a hub and a sandbox of the hub have opened while all their services run.
 func TestNoPortAdmitsAnotherLocalUser(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.NeedRoot(t)
 	testenv.Need(t, "chromium", "Xtigervnc", "node")
 	components, err := filepath.EvalSymlinks(testenv.NeedFile(t, "../../.tools/components"))

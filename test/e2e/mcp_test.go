@@ -210,6 +210,7 @@ func TestCutConnectionResumes(t *testing.T) {
 // says how to read on, and has its payload once.
 func TestLargeResultsStaySmall(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	s := serve(t, venv())
 	c := dial(t, s.URL+"/mcp?tools=all", "2025-06-18")
 	big := filepath.Join(s.Home, "big.txt")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // Package managers work as the sandbox's user, without flags, and fill the sandbox's disk.
@@ -38,6 +40,7 @@ func TestUsersPackageManagers(t *testing.T) {
 // Root inside installs Debian packages, with daemons and scripts, and the host stays as it was.
 func TestAptInstall(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	h := serveHub(t, "--private-networks", "127.0.0.1/32")
 	with := registries(t)
 	before := hostState(t)

@@ -142,6 +142,7 @@ var plainFields = []string{":method", "GET", ":scheme", "https", ":authority", w
 // A client without credentials keeps nobody else out and takes no memory, whatever it sends.
 func TestWideFloodsOverTLS(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	h := serveSecure(t)
 	h.alive(t, "the start")
 	before := rss(t, h.server)
@@ -310,6 +311,7 @@ func (h *secureHub) staySilent(t *testing.T) {
 // the files that the hub needs for others.
 func TestWideConnectionFlood(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.NeedRoot(t)
 	const files = 1000
 	h := &hub{State: t.TempDir()}

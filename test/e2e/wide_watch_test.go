@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // exhaustInotify takes every inotify instance, and then every watch, that the kernel gives to a program inside, and keeps them.
@@ -30,6 +32,7 @@ while ! [ -e /tmp/done ]; do sleep 0.1; kill -0 $! || break; done; cat /tmp/done
 
 // TestWideInotifyExhausted: a program that takes all inotify instances and watches it can get leaves those of other sandboxes, and of the machine, alone.
 func TestWideInotifyExhausted(t *testing.T) {
+	testenv.Long(t)
 	// Not parallel: before each sandbox had its own count, the whole machine ran out.
 	h := serveHub(t)
 	h.must(t, "create", "evil")

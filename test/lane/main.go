@@ -77,6 +77,7 @@ func run(ctx context.Context, args []string) error {
 	if packages := flags.Args()[1:]; len(packages) > 0 || *only != "" {
 		steps = choose(steps, packages, *only)
 	}
+	start := time.Now()
 	programs, err := buildPrograms(ctx, l.race)
 	if err != nil {
 		return err
@@ -84,7 +85,6 @@ func run(ctx context.Context, args []string) error {
 	defer os.RemoveAll(programs)
 	defer spin(*busy)()
 	total := newSummary()
-	start := time.Now()
 	for i := range *repeat {
 		if *repeat > 1 {
 			fmt.Printf("run %d of %d\n", i+1, *repeat)
@@ -161,6 +161,7 @@ type step struct {
 	skip     []string // packages that a pattern of packages includes
 	run      string
 	race     bool
+	atOnce   int // packages at a time; 0: as many as there are processors
 	parallel int // tests of a package at a time; 0: as many as there are processors
 	timeout  string
 }
@@ -184,6 +185,9 @@ func (s step) command(ctx context.Context, again bool) *exec.Cmd {
 	}
 	if s.run != "" {
 		args = append(args, "-run", s.run)
+	}
+	if s.atOnce > 0 {
+		args = append(args, fmt.Sprint("-p=", s.atOnce))
 	}
 	if s.parallel > 0 {
 		args = append(args, fmt.Sprint("-parallel=", s.parallel))

@@ -11,6 +11,7 @@ import (
 // REPEAT makes our side run more often.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox")
 	runStory(t, "corpus/run.mjs", "URL="+serve(t), "REPEAT="+os.Getenv("REPEAT"))
 }

@@ -10,6 +10,7 @@ import (
 // leaves pictures of them there.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox")
 	dir := t.TempDir()
 	address := serve(t, "AIO_VENV="+testenv.NeedFile(t, "../../.venv"), "WORKSPACE="+dir)

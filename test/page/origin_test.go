@@ -63,6 +63,7 @@ func deleteAll(t *testing.T, c *client.Client) {
 // bare address, with a key and without.
 func TestPagesHaveTheirOrigins(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox")
 	runStory(t, "origin_pages.mjs", hubs(t)...)
 }
@@ -71,5 +72,6 @@ func TestPagesHaveTheirOrigins(t *testing.T) {
 // its own sandbox.
 func TestHostilePages(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	runStory(t, "origin_hostile.mjs", hubs(t)...)
 }

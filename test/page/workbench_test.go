@@ -22,6 +22,7 @@ func components(t *testing.T) string {
 // after the other: each loads many megabytes into a browser.
 func TestWorkbench(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	installed := components(t)
 	for _, name := range []string{"code-server", "jupyterlab"} {
 		if _, err := os.Stat(filepath.Join(installed, name)); err != nil {

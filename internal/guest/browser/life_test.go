@@ -102,6 +102,7 @@ func TestKilledBrowserIsReplaced(t *testing.T) {
 
 func TestHungBrowserIsReplaced(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	r := newRoom(t, func(c *browser.Config) { c.Hang = 10 * time.Second })
 	r.info(t)
 	pid := r.pidOf(t, "chromium")

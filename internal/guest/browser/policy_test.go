@@ -25,6 +25,7 @@ import (
 // by every browser on the machine.
 func TestAddressesAreBlocked(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	for _, keeper := range []string{"policy", "devtools"} {
 		t.Run(keeper, func(t *testing.T) {
 			r := newRoom(t, func(c *browser.Config) {

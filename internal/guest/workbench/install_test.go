@@ -105,6 +105,7 @@ func index(t *testing.T, lacks string) string {
 // then. What it has made starts.
 func TestInstallLab(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "bash", "python3")
 	lacks := filepath.Join(t.TempDir(), "lacks")
 	b := newBench(t, func(c *workbench.Config) { c.Components = []string{filepath.Join(c.Home, "components")} }, "PIP_INDEX_URL="+index(t, lacks), "PIP_RETRIES=0")

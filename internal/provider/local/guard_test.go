@@ -70,6 +70,7 @@ func (h *hub) try(id, method, path, body string) (string, error) {
 }
 
 func TestGuard(t *testing.T) {
+	testenv.Long(t)
 	testenv.NeedRoot(t)
 	t.Parallel()
 	k := newKit(t)

@@ -158,6 +158,7 @@ func TestProviderGVisor(t *testing.T) {
 // TestProviderWithoutRoot runs the suite once more, in a process of another user.
 func TestProviderWithoutRoot(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	const hub, payload, uid = "COVE_TEST_HUB", "COVE_TEST_PAYLOAD", 54322
 	if os.Getenv(hub) != "" {
 		runSuite(t, kit{os.Getenv(hub), os.Getenv(payload)}, "")
@@ -196,6 +197,7 @@ func TestProviderWithoutRoot(t *testing.T) {
 // runSuite runs the suite on sandboxes of a kind of isolation.
 func runSuite(t *testing.T, k kit, isolation string) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		t.Parallel()
 		cfg := k.config(t)
 		crowd := 0
 		if isolation == "gvisor" {

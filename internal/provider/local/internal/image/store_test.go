@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -258,8 +259,9 @@ func TestIndexAndLogin(t *testing.T) {
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
-	var used []string
-	s := openStore(t, trusting(h), func(c *Config) { c.Used = func() ([]string, error) { return used, nil } })
+	var used atomic.Value // the store prunes in the background, too
+	used.Store([]string(nil))
+	s := openStore(t, trusting(h), func(c *Config) { c.Used = func() ([]string, error) { return used.Load().([]string), nil } })
 	base, own := tarOf(t, file("base", "12")), tarOf(t, file("own", "345"))
 	h.push("a:1", config(), base, own)
 	h.push("b:1", config(), base)
@@ -271,11 +273,11 @@ func TestRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used = []string{a.Layers[0]}
+	used.Store([]string{a.Layers[0]})
 	if n, err := s.Remove(a.Ref); n != 0 || err != nil {
 		t.Errorf("while it is used: got %d freed, %v, want 0", n, err)
 	}
-	used = nil
+	used.Store([]string(nil))
 	if n, err := s.Prune(); n != 3 || err != nil {
 		t.Errorf("after the use: got %d freed, %v, want 3", n, err)
 	}
