@@ -49,14 +49,14 @@ testenv:
 func sound() map[string]string {
 	return map[string]string{
 		"internal/op/op.go":             "package op",
-		"internal/proc/proc.go":         "package proc\nimport (_ \"cove/internal/op\"; \"os/exec\"; \"syscall\")\nvar _, _ = exec.Command, syscall.ForkExec",
-		"internal/tenant/tenant.go":     "package tenant\nimport _ \"cove/internal/op\"",
-		"internal/guest/bash/bash.go":   "package bash\nimport (_ \"cove/internal/op\"; _ \"cove/internal/proc\")",
-		"internal/guest/shell/shell.go": "package shell\nimport (_ \"cove/internal/op\"; _ \"cove/internal/proc\")",
-		"internal/hub/hub.go":           "package hub\nimport (_ \"cove/internal/op\"; _ \"cove/internal/tenant\")",
-		"internal/surface/rest/rest.go": "package rest\nimport _ \"cove/internal/op\"",
-		"internal/testenv/testenv.go":   "package testenv\nimport \"os\"\nvar _ = os.Getenv",
-		"cmd/aio/main.go":               "package main\nimport _ \"cove/internal/surface/rest\"",
+		"internal/proc/proc.go":         `package proc; import (_ "cove/internal/op"; "os/exec"; "syscall"); var _, _ = exec.Command, syscall.ForkExec`,
+		"internal/tenant/tenant.go":     `package tenant; import _ "cove/internal/op"`,
+		"internal/guest/bash/bash.go":   `package bash; import (_ "cove/internal/op"; _ "cove/internal/proc")`,
+		"internal/guest/shell/shell.go": `package shell; import (_ "cove/internal/op"; _ "cove/internal/proc")`,
+		"internal/hub/hub.go":           `package hub; import (_ "cove/internal/op"; _ "cove/internal/tenant")`,
+		"internal/surface/rest/rest.go": `package rest; import _ "cove/internal/op"`,
+		"internal/testenv/testenv.go":   `package testenv; import "os"; var _ = os.Getenv`,
+		"cmd/aio/main.go":               `package main; import _ "cove/internal/surface/rest"`,
 	}
 }
 
@@ -67,7 +67,7 @@ func rules(packages string) Rules {
 	return r
 }
 
-func check(t *testing.T, files map[string]string, r Rules) []string {
+func check(t *testing.T, files map[string]string, r Rules) []Fault {
 	t.Helper()
 	tree := fstest.MapFS{}
 	for name, text := range files {
@@ -80,11 +80,7 @@ func check(t *testing.T, files map[string]string, r Rules) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, f := range faults {
-		out = append(out, f.String())
-	}
-	return out
+	return faults
 }
 
 func TestSoundTreePasses(t *testing.T) {
@@ -97,38 +93,53 @@ func TestSoundTreePasses(t *testing.T) {
 func TestBadTreesAreRefused(t *testing.T) {
 	repeated := "func f() {\n\tone()\n\ttwo()\n\tthree()\n}\n"
 	for _, c := range []struct {
-		name, file, text, want string
+		rule, name, file, text, want string
 	}{
-		{"a surface knows a service", "internal/surface/rest/bad.go", "package rest\nimport _ \"cove/internal/guest/bash\"", "imports internal/guest/bash"},
-		{"a service of a sandbox knows tenants", "internal/guest/bash/bad.go", "package bash\nimport _ \"cove/internal/tenant\"", "imports internal/tenant"},
-		{"siblings", "internal/guest/bash/bad.go", "package bash\nimport _ \"cove/internal/guest/shell\"", "imports internal/guest/shell"},
-		{"upwards", "internal/op/bad.go", "package op\nimport _ \"cove/internal/proc\"", "imports internal/proc"},
-		{"unlisted package", "internal/misc/misc.go", "package misc", "internal/misc is not in the table"},
-		{"import of an unlisted package", "internal/hub/bad.go", "package hub\nimport _ \"cove/internal/misc\"", "imports internal/misc"},
-		{"os/exec", "internal/guest/bash/bad.go", "package bash\nimport _ \"os/exec\"", "imports os/exec"},
-		{"the MCP library in the hub", "internal/hub/bad.go", "package hub\nimport _ \"github.com/modelcontextprotocol/go-sdk/mcp\"", "go-sdk/mcp"},
-		{"cgo", "internal/hub/bad.go", "package hub\nimport \"C\"", "without cgo"},
-		{"syscall.ForkExec", "internal/guest/bash/bad.go", "package bash\nimport \"syscall\"\nvar _ = syscall.ForkExec", "uses syscall.ForkExec"},
-		{"syscall under another name", "internal/guest/bash/bad.go", "package bash\nimport sys \"syscall\"\nvar _ = sys.ForkExec", "uses syscall.ForkExec"},
-		{"os.StartProcess", "internal/hub/bad.go", "package hub\nimport \"os\"\nvar _ = os.StartProcess", "uses os.StartProcess"},
-		{"os.Environ", "internal/guest/bash/bad.go", "package bash\nimport \"os\"\nvar _ = os.Environ", "uses os.Environ"},
-		{"os.Getenv", "internal/proc/bad.go", "package proc\nimport \"os\"\nvar _ = os.Getenv", "uses os.Getenv"},
-		{"dot import", "internal/proc/bad.go", "package proc\nimport . \"os\"\nvar _ = Getenv", "dot import"},
-		{"a sleeping test", "internal/proc/bad_test.go", "package proc\nimport \"time\"\nfunc f() { time.Sleep(1) }", "time.Sleep in a test"},
-		{"a large package", "internal/hub/bad.go", "package hub\n" + strings.Repeat("\n", 50), "at most 40"},
-		{"a large main", "cmd/aio/bad.go", "package main\n" + strings.Repeat("\n", 12), "at most 10"},
-		{"a type with too many methods", "internal/hub/bad.go", "package hub\ntype T struct{}\nfunc (T) A() {}\nfunc (*T) B() {}\nfunc (T) C() {}\nfunc (T) D() {}", "internal/hub.T has more than 3 methods"},
-		{"two package comments", "internal/hub/bad.go", "// Package hub again.\npackage hub", "2 package comments"},
+		{"table", "a folder named bin below the root", "internal/hub/bin/bad.go",
+			"package bin", "internal/hub/bin is not in the table"},
+		{"imports", "a surface knows a service", "internal/surface/rest/bad.go",
+			`package rest; import _ "cove/internal/guest/bash"`, "imports internal/guest/bash"},
+		{"imports", "a service of a sandbox knows tenants", "internal/guest/bash/bad.go",
+			`package bash; import _ "cove/internal/tenant"`, "imports internal/tenant"},
+		{"imports", "siblings", "internal/guest/bash/bad.go",
+			`package bash; import _ "cove/internal/guest/shell"`, "imports internal/guest/shell"},
+		{"imports", "upwards", "internal/op/bad.go", `package op; import _ "cove/internal/proc"`, "imports internal/proc"},
+		{"table", "unlisted package", "internal/misc/misc.go", "package misc", "internal/misc is not in the table"},
+		{"imports", "import of an unlisted package", "internal/hub/bad.go",
+			`package hub; import _ "cove/internal/misc"`, "imports internal/misc"},
+		{"library", "os/exec", "internal/guest/bash/bad.go", `package bash; import _ "os/exec"`, "imports os/exec"},
+		{"library", "the MCP library in the hub", "internal/hub/bad.go",
+			`package hub; import _ "github.com/modelcontextprotocol/go-sdk/mcp"`, "go-sdk/mcp"},
+		{"library", "cgo", "internal/hub/bad.go", `package hub; import "C"`, "without cgo"},
+		{"call", "syscall.ForkExec", "internal/guest/bash/bad.go",
+			`package bash; import "syscall"; var _ = syscall.ForkExec`, "uses syscall.ForkExec"},
+		{"call", "syscall under another name", "internal/guest/bash/bad.go",
+			`package bash; import sys "syscall"; var _ = sys.ForkExec`, "uses syscall.ForkExec"},
+		{"call", "os.StartProcess", "internal/hub/bad.go",
+			`package hub; import "os"; var _ = os.StartProcess`, "uses os.StartProcess"},
+		{"call", "os.Environ", "internal/guest/bash/bad.go",
+			`package bash; import "os"; var _ = os.Environ`, "uses os.Environ"},
+		{"call", "os.Getenv", "internal/proc/bad.go", `package proc; import "os"; var _ = os.Getenv`, "uses os.Getenv"},
+		{"dot-import", "dot import", "internal/proc/bad.go", `package proc; import . "os"; var _ = Getenv`, "dot import"},
+		{"sleep", "a sleeping test", "internal/proc/bad_test.go",
+			`package proc; import "time"; func f() { time.Sleep(1) }`, "time.Sleep in a test"},
+		{"package-size", "a large package", "internal/hub/bad.go", "package hub\n" + strings.Repeat("\n", 50), "at most 40"},
+		{"main-size", "a large main", "cmd/aio/bad.go", "package main\n" + strings.Repeat("\n", 12), "at most 10"},
+		{"method-count", "a type with too many methods", "internal/hub/bad.go",
+			`package hub; type T struct{}; func (T) A() {}; func (*T) B() {}; func (T) C() {}; func (T) D() {}`,
+			"internal/hub.T has more than 3 methods"},
+		{"package-comment", "two package comments", "internal/hub/bad.go",
+			"// Package hub again.\npackage hub", "2 package comments"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := sound()
 			files[c.file] = c.text
-			if c.want != "2 package comments" && !strings.HasPrefix(c.file, "internal/misc") && !strings.HasSuffix(c.file, "_test.go") {
+			if c.rule != "package-comment" && c.rule != "table" && !strings.HasSuffix(c.file, "_test.go") {
 				files[c.file] = "//\n\n" + c.text // one comment in the package is enough
 			}
 			got := check(t, files, rules(toy))
-			if len(got) != 1 || !strings.Contains(got[0], c.want) {
-				t.Errorf("got faults %q, want one that contains %q", got, c.want)
+			if len(got) != 1 || got[0].Rule != c.rule || !strings.Contains(got[0].Text, c.want) {
+				t.Errorf("got faults %q, want one of rule %s that contains %q", got, c.rule, c.want)
 			}
 		})
 	}
@@ -137,13 +148,20 @@ func TestBadTreesAreRefused(t *testing.T) {
 		files["internal/hub/a.go"] = "//\n\npackage hub\n" + repeated
 		files["internal/proc/b.go"] = "//\n\npackage proc\n\n// f differs by a comment only.\n" + repeated
 		got := check(t, files, rules(toy))
-		if len(got) != 1 || !strings.Contains(got[0], "write them once") {
-			t.Errorf("got faults %q, want one about lines that stand twice", got)
+		if len(got) != 1 || got[0].Rule != "repetition" {
+			t.Errorf("got faults %q, want one of rule repetition", got)
+		}
+	})
+	t.Run("build output is not checked", func(t *testing.T) {
+		files := sound()
+		files["bin/bad.go"] = `package bin; import _ "os/exec"`
+		if got := check(t, files, rules(toy)); len(got) > 0 {
+			t.Errorf("got faults %q, want none", got)
 		}
 	})
 	t.Run("sleeping in a bubble is no sleep", func(t *testing.T) {
 		files := sound()
-		files["internal/proc/good_test.go"] = "package proc\nimport (\"testing/synctest\"; \"time\")\nfunc f() { synctest.Wait(); time.Sleep(1) }"
+		files["internal/proc/good_test.go"] = `package proc; import ("testing/synctest"; "time"); func f() { synctest.Wait(); time.Sleep(1) }`
 		if got := check(t, files, rules(toy)); len(got) > 0 {
 			t.Errorf("got faults %q, want none", got)
 		}

@@ -29,7 +29,7 @@ func parseTable(text string) (table, []Fault) {
 	section, among := 0, false
 	for i, line := range strings.Split(text, "\n") {
 		refuse := func(format string, args ...any) {
-			faults = append(faults, Fault{"the table of packages", i + 1, fmt.Sprintf(format, args...)})
+			faults = append(faults, Fault{"table", "the table of packages", i + 1, fmt.Sprintf(format, args...)})
 		}
 		if title, ok := strings.CutPrefix(line, "#"); ok {
 			section++
@@ -102,11 +102,11 @@ func (t table) stale(files []file) []Fault {
 	var faults []Fault
 	for pkg, f := range first {
 		if _, ok := t[pkg]; !ok {
-			faults = append(faults, f.fault(1, "package %s is not in the table of internal/arch: add it where it belongs, with what it may import", pkg))
+			faults = append(faults, f.fault("table", 1, "package %s is not in the table of internal/arch: add it where it belongs, with what it may import", pkg))
 		}
 	}
 	for pkg, e := range t {
-		refuse := func(text string) { faults = append(faults, Fault{"the table of packages", e.line, text}) }
+		refuse := func(text string) { faults = append(faults, Fault{"table", "the table of packages", e.line, text}) }
 		if first[pkg] == nil {
 			refuse("there is no package " + pkg)
 			continue
