@@ -37,13 +37,6 @@ type Library struct {
 	Reason string
 }
 
-// Call is a function that only some packages may use.
-type Call struct {
-	Name   string // import path, dot, function
-	By     []string
-	Reason string
-}
-
 // Fault is one violation of a rule.
 type Fault struct {
 	Rule string
@@ -78,11 +71,12 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	for i := range files {
 		f := &files[i]
 		faults = append(faults, r.checkImports(f, table)...)
-		faults = append(faults, r.checkCalls(f)...)
+		faults = append(faults, r.checkSleep(f)...)
 		if strings.HasPrefix(f.pkg, "cmd/") && !f.test && lines(f.text) > r.MaxMain {
 			faults = append(faults, f.fault("main-size", 1, "%d lines, at most %d: what a program does lives in internal/app", lines(f.text), r.MaxMain))
 		}
 	}
+	faults = append(faults, r.checkCalls(files)...)
 	faults = append(faults, r.checkPackages(files)...)
 	faults = append(faults, r.checkRepetition(files)...)
 	slices.SortFunc(faults, func(a, b Fault) int {

@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -48,8 +49,9 @@ testenv:
 // sound is a tree that keeps the rules of toy.
 func sound() map[string]string {
 	return map[string]string{
-		"internal/op/op.go":             "package op",
-		"internal/proc/proc.go":         `package proc; import (_ "cove/internal/op"; "os/exec"; "syscall"); var _, _ = exec.Command, syscall.ForkExec`,
+		"internal/op/op.go": "package op",
+		"internal/proc/proc.go": `package proc; import (_ "cove/internal/op"; "os/exec"; "syscall")
+			var _, _, _ = exec.Command, syscall.ForkExec, syscall.Exec`,
 		"internal/tenant/tenant.go":     `package tenant; import _ "cove/internal/op"`,
 		"internal/guest/bash/bash.go":   `package bash; import (_ "cove/internal/op"; _ "cove/internal/proc")`,
 		"internal/guest/shell/shell.go": `package shell; import (_ "cove/internal/op"; _ "cove/internal/proc")`,
@@ -60,11 +62,24 @@ func sound() map[string]string {
 	}
 }
 
+// rules are those of the house, with small limits and a table of packages. Among the
+// packages that may start processes, only internal/proc is in the small house.
 func rules(packages string) Rules {
 	r := House
 	r.Module, r.Packages = "cove/", packages
+	r.Calls = slices.Clone(r.Calls)
+	for i := range r.Calls {
+		r.Calls[i].By = onlyProc(r.Calls[i].By)
+	}
 	r.MaxPackage, r.MaxMethods, r.MaxMain, r.MaxEqual = 40, 3, 10, 4
 	return r
+}
+
+func onlyProc(by []string) []string {
+	if slices.Contains(by, "internal/proc") {
+		return []string{"internal/proc"}
+	}
+	return nil
 }
 
 func check(t *testing.T, files map[string]string, r Rules) []Fault {
@@ -89,6 +104,11 @@ func TestSoundTreePasses(t *testing.T) {
 	}
 }
 
+const unix = `"golang.org/x/sys/unix"`
+
+// use returns a Go file that imports a package and uses something of it.
+func use(spec, value string) string { return "package x; import " + spec + "; var _ = " + value }
+
 // TestBadTreesAreRefused feeds the checks one broken rule at a time.
 func TestBadTreesAreRefused(t *testing.T) {
 	repeated := "func f() {\n\tone()\n\ttwo()\n\tthree()\n}\n"
@@ -111,15 +131,18 @@ func TestBadTreesAreRefused(t *testing.T) {
 		{"library", "the MCP library in the hub", "internal/hub/bad.go",
 			`package hub; import _ "github.com/modelcontextprotocol/go-sdk/mcp"`, "go-sdk/mcp"},
 		{"library", "cgo", "internal/hub/bad.go", `package hub; import "C"`, "without cgo"},
-		{"call", "syscall.ForkExec", "internal/guest/bash/bad.go",
-			`package bash; import "syscall"; var _ = syscall.ForkExec`, "uses syscall.ForkExec"},
-		{"call", "syscall under another name", "internal/guest/bash/bad.go",
-			`package bash; import sys "syscall"; var _ = sys.ForkExec`, "uses syscall.ForkExec"},
-		{"call", "os.StartProcess", "internal/hub/bad.go",
-			`package hub; import "os"; var _ = os.StartProcess`, "uses os.StartProcess"},
-		{"call", "os.Environ", "internal/guest/bash/bad.go",
-			`package bash; import "os"; var _ = os.Environ`, "uses os.Environ"},
-		{"call", "os.Getenv", "internal/proc/bad.go", `package proc; import "os"; var _ = os.Getenv`, "uses os.Getenv"},
+		{"process", "syscall under another name", "internal/guest/bash/bad.go", use(`sys "syscall"`, "sys.ForkExec"), "uses syscall.ForkExec"},
+		{"process", "os.StartProcess", "internal/hub/bad.go", use(`"os"`, "os.StartProcess"), "uses os.StartProcess"},
+		{"process", "unix.Exec", "internal/hub/bad.go", use(unix, "unix.Exec"), "unix.Exec"},
+		{"process", "the number of execve", "internal/hub/bad.go", use(`"syscall"`, "syscall.SYS_EXECVE"), "uses syscall.SYS_EXECVE"},
+		{"process", "the number of execveat", "internal/proc/bad.go", use(unix, "unix.SYS_EXECVEAT"), "unix.SYS_EXECVEAT"},
+		{"process", "the number of clone", "internal/proc/bad.go", use(unix, "unix.SYS_CLONE"), "unix.SYS_CLONE"},
+		{"raw-syscall", "a system call by number", "internal/proc/bad.go", use(`"syscall"`, "syscall.RawSyscall6"), "syscall.RawSyscall6"},
+		{"environment", "os.Environ", "internal/guest/bash/bad.go", use(`"os"`, "os.Environ"), "uses os.Environ"},
+		{"environment", "os.ExpandEnv", "internal/proc/bad.go", use(`"os"`, "os.ExpandEnv"), "uses os.ExpandEnv"},
+		{"environment", "unix.Getenv", "internal/proc/bad.go", use(unix, "unix.Getenv"), "unix.Getenv"},
+		{"environment", "proxies", "internal/hub/bad.go", use(`"net/http"`, "http.ProxyFromEnvironment"), "uses net/http.ProxyFromEnvironment"},
+		{"environment", "the default transport", "internal/hub/bad.go", use(`"net/http"`, "http.Client{Timeout: 1}"), "uses net/http.Client{}"},
 		{"dot-import", "dot import", "internal/proc/bad.go", `package proc; import . "os"; var _ = Getenv`, "dot import"},
 		{"sleep", "a sleeping test", "internal/proc/bad_test.go",
 			`package proc; import "time"; func f() { time.Sleep(1) }`, "time.Sleep in a test"},
@@ -166,6 +189,15 @@ func TestBadTreesAreRefused(t *testing.T) {
 			t.Errorf("got faults %q, want none", got)
 		}
 	})
+}
+
+func TestUnusedPermissionsAreRefused(t *testing.T) {
+	r := rules(toy)
+	r.Calls[0].By = []string{"internal/hub"}
+	got := check(t, sound(), r)
+	if len(got) != 1 || !strings.Contains(got[0].Text, "internal/hub uses none of os.StartProcess") {
+		t.Errorf("got faults %q, want one about internal/hub", got)
+	}
 }
 
 // TestBadTablesAreRefused changes the table instead of the tree.

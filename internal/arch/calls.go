@@ -2,42 +2,103 @@ package arch
 
 import (
 	"go/ast"
+	"path"
 	"slices"
 	"strings"
 )
 
-// isTooling tells test helpers and benchmarks, which are no part of the programs.
+// Call names functions and constants that only some packages may use. Tests are free
+// to use them.
+type Call struct {
+	Rule   string
+	Names  string   // patterns of import path, dot, name; syscall includes golang.org/x/sys
+	By     []string // packages that use them
+	Reason string
+}
+
+// isTooling reports whether a package helps tests or measures, and is part of no program.
 func isTooling(pkg string) bool {
 	return pkg == "internal/testenv" || pkg == "bench" || strings.HasPrefix(pkg, "test/")
 }
 
-// checkCalls finds uses of functions that have an owner, and sleeping tests.
-func (r Rules) checkCalls(f *file) []Fault {
-	imports := f.imports()
-	_, bubble := imports["synctest"]
+// checkCalls finds uses of functions that belong to other packages, and packages that
+// may use a function but do not.
+func (r Rules) checkCalls(files []file) []Fault {
 	var faults []Fault
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		sel, ok := n.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		x, ok := sel.X.(*ast.Ident)
-		if !ok || imports[x.Name] == nil {
-			return true
-		}
-		name := importPath(imports[x.Name]) + "." + sel.Sel.Name
-		if name == "time.Sleep" && f.test && !bubble && f.pkg != "bench" {
-			faults = append(faults, f.fault("sleep", sel.Pos(), "time.Sleep in a test: poll with testenv.Poll, or use testing/synctest"))
-		}
+	used := make([]map[string]bool, len(r.Calls))
+	for i := range used {
+		used[i] = map[string]bool{}
+	}
+	for i := range files {
+		f := &files[i]
 		if f.test || isTooling(f.pkg) {
-			return true
+			continue
 		}
-		for _, c := range r.Calls {
-			if name == c.Name && !slices.Contains(c.By, f.pkg) {
-				faults = append(faults, f.fault("call", sel.Pos(), "uses %s: %s", name, c.Reason))
+		for use, name := range uses(f) {
+			for i, c := range r.Calls {
+				if !c.matches(name) {
+					continue
+				}
+				used[i][f.pkg] = true
+				if !slices.Contains(c.By, f.pkg) {
+					faults = append(faults, f.fault(c.Rule, use.Pos(), "uses %s: %s", name, c.Reason))
+				}
+			}
+		}
+	}
+	for i, c := range r.Calls {
+		for _, pkg := range c.By {
+			if !used[i][pkg] {
+				faults = append(faults, Fault{c.Rule, "the table of calls", i + 1, pkg + " uses none of " + c.Names + ": remove it from the list"})
+			}
+		}
+	}
+	return faults
+}
+
+func (c Call) matches(name string) bool {
+	if strings.HasPrefix(name, "golang.org/x/sys/") {
+		name = "syscall" + path.Ext(name)
+	}
+	return slices.ContainsFunc(strings.Fields(c.Names), func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
+}
+
+// uses maps nodes to the names of other packages that they refer to. A literal of a
+// type has the name of the type with "{}", unless it sets a transport: an http.Client
+// without one uses the default transport, which reads the environment.
+func uses(f *file) map[ast.Node]string {
+	imports := f.imports()
+	resolve := func(e ast.Expr) string {
+		if sel, ok := e.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && imports[x.Name] != nil {
+				return importPath(imports[x.Name]) + "." + sel.Sel.Name
+			}
+		}
+		return ""
+	}
+	out := map[ast.Node]string{}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			out[n] = resolve(n)
+		case *ast.CompositeLit:
+			if !slices.ContainsFunc(n.Elts, isTransport) {
+				out[n] = resolve(n.Type) + "{}"
 			}
 		}
 		return true
 	})
-	return faults
+	return out
+}
+
+func isTransport(e ast.Expr) bool {
+	pair, ok := e.(*ast.KeyValueExpr)
+	if !ok {
+		return false
+	}
+	key, ok := pair.Key.(*ast.Ident)
+	return ok && key.Name == "Transport"
 }

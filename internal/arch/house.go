@@ -13,30 +13,13 @@ var House = Rules{
 		{"github.com/moby/moby", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
 		{"C", nil, "both programs are built without cgo"},
 	},
-	Calls: []Call{
-		{"os.StartProcess", []string{"internal/isolate"}, startReason},
-		{"syscall.StartProcess", nil, startReason},
-		{"syscall.ForkExec", []string{"internal/proc", "internal/isolate", "internal/sudo"}, startReason},
-		{"syscall.Exec", []string{"internal/proc", "internal/sudo"}, startReason},
-		{"golang.org/x/sys/unix.Exec", nil, startReason},
-		{"os.Environ", []string{"internal/config", "internal/container", "internal/sudo"}, environReason},
-		{"os.Getenv", []string{"internal/config", "internal/sudo"}, environReason},
-		{"os.LookupEnv", []string{"internal/config"}, environReason},
-		{"os.Setenv", nil, environReason},
-		{"syscall.Getenv", nil, environReason},
-		{"syscall.Environ", nil, environReason},
-	},
+	Calls:      calls,
 	MaxPackage: 4000,
 	MaxMethods: 40,
 	Crowded:    []string{"internal/hub", "internal/provider"},
 	MaxMain:    60,
 	MaxEqual:   12,
 }
-
-const (
-	startReason   = "a process has one owner that reaps it: start it through internal/proc; only internal/isolate starts sandboxes itself"
-	environReason = "the environment is read once, by internal/config, and passed by value"
-)
 
 // packages lists every package with the packages of ours it may import. A package
 // may import only what stands above it, in a section above its own or, where the
