@@ -20,6 +20,7 @@ import (
 type Rules struct {
 	Module    string // import path of the tree's root, with a slash at its end
 	Packages  string // every package and what it may import; see House
+	Tests     string // what tests of a package import beyond that
 	Libraries []Library
 	Calls     []Call
 
@@ -28,13 +29,6 @@ type Rules struct {
 	Crowded    []string
 	MaxMain    int // lines of a file below cmd
 	MaxEqual   int // so many equal lines in a row may not stand in two files
-}
-
-// Library is an import path (with everything below it) that only some packages may use.
-type Library struct {
-	Path   string
-	By     []string
-	Reason string
 }
 
 // Fault is one violation of a rule.
@@ -70,12 +64,12 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	faults = append(faults, table.stale(files)...)
 	for i := range files {
 		f := &files[i]
-		faults = append(faults, r.checkImports(f, table)...)
 		faults = append(faults, r.checkSleep(f)...)
 		if strings.HasPrefix(f.pkg, "cmd/") && !f.test && lines(f.text) > r.MaxMain {
 			faults = append(faults, f.fault("main-size", 1, "%d lines, at most %d: what a program does lives in internal/app", lines(f.text), r.MaxMain))
 		}
 	}
+	faults = append(faults, r.checkImports(files, table)...)
 	faults = append(faults, r.checkCalls(files)...)
 	faults = append(faults, r.checkPackages(files)...)
 	faults = append(faults, r.checkRepetition(files)...)

@@ -50,7 +50,7 @@ testenv:
 func sound() map[string]string {
 	return map[string]string{
 		"internal/op/op.go": "package op",
-		"internal/proc/proc.go": `package proc; import (_ "cove/internal/op"; "os/exec"; "syscall")
+		"internal/proc/proc.go": `package proc; import (_ "cove/internal/op"; _ "golang.org/x/sys/unix"; "os/exec"; "syscall")
 			var _, _, _ = exec.Command, syscall.ForkExec, syscall.Exec`,
 		"internal/tenant/tenant.go":     `package tenant; import _ "cove/internal/op"`,
 		"internal/guest/bash/bash.go":   `package bash; import (_ "cove/internal/op"; _ "cove/internal/proc")`,
@@ -58,7 +58,9 @@ func sound() map[string]string {
 		"internal/hub/hub.go":           `package hub; import (_ "cove/internal/op"; _ "cove/internal/tenant")`,
 		"internal/surface/rest/rest.go": `package rest; import _ "cove/internal/op"`,
 		"internal/testenv/testenv.go":   `package testenv; import "os"; var _ = os.Getenv`,
-		"cmd/aio/main.go":               `package main; import _ "cove/internal/surface/rest"`,
+		"internal/hub/hub_test.go": `package hub_test
+			import (_ "cove/internal/guest/shell"; _ "cove/internal/hub"; _ "cove/internal/op"; _ "cove/internal/testenv")`,
+		"cmd/aio/main.go": `package main; import _ "cove/internal/surface/rest"`,
 	}
 }
 
@@ -67,9 +69,13 @@ func sound() map[string]string {
 func rules(packages string) Rules {
 	r := House
 	r.Module, r.Packages = "cove/", packages
-	r.Calls = slices.Clone(r.Calls)
+	r.Tests = "hub: guest/shell"
+	r.Calls, r.Libraries = slices.Clone(r.Calls), slices.Clone(r.Libraries)
 	for i := range r.Calls {
 		r.Calls[i].By = onlyProc(r.Calls[i].By)
+	}
+	for i := range r.Libraries {
+		r.Libraries[i].By, r.Libraries[i].Tests = onlyProc(r.Libraries[i].By), nil
 	}
 	r.MaxPackage, r.MaxMethods, r.MaxMain, r.MaxEqual = 40, 3, 10, 4
 	return r
@@ -130,10 +136,14 @@ func TestBadTreesAreRefused(t *testing.T) {
 		{"library", "os/exec", "internal/guest/bash/bad.go", `package bash; import _ "os/exec"`, "imports os/exec"},
 		{"library", "the MCP library in the hub", "internal/hub/bad.go",
 			`package hub; import _ "github.com/modelcontextprotocol/go-sdk/mcp"`, "go-sdk/mcp"},
+		{"library", "a library that is not listed", "internal/hub/bad.go", `package hub; import _ "github.com/pkg/errors"`, "does not list it"},
+		{"library", "a library in a test", "internal/hub/bad_test.go", `package hub; import _ "github.com/moby/moby/client"`, "moby/client"},
+		{"test-imports", "a test of the hub knows a service", "internal/hub/bad_test.go", `package hub; import _ "cove/internal/guest/bash"`,
+			"imports internal/guest/bash"},
 		{"library", "cgo", "internal/hub/bad.go", `package hub; import "C"`, "without cgo"},
 		{"process", "syscall under another name", "internal/guest/bash/bad.go", use(`sys "syscall"`, "sys.ForkExec"), "uses syscall.ForkExec"},
 		{"process", "os.StartProcess", "internal/hub/bad.go", use(`"os"`, "os.StartProcess"), "uses os.StartProcess"},
-		{"process", "unix.Exec", "internal/hub/bad.go", use(unix, "unix.Exec"), "unix.Exec"},
+		{"process", "syscall.StartProcess", "internal/proc/bad.go", use(`"syscall"`, "syscall.StartProcess"), "uses syscall.StartProcess"},
 		{"process", "the number of execve", "internal/hub/bad.go", use(`"syscall"`, "syscall.SYS_EXECVE"), "uses syscall.SYS_EXECVE"},
 		{"process", "the number of execveat", "internal/proc/bad.go", use(unix, "unix.SYS_EXECVEAT"), "unix.SYS_EXECVEAT"},
 		{"process", "the number of clone", "internal/proc/bad.go", use(unix, "unix.SYS_CLONE"), "unix.SYS_CLONE"},
@@ -192,11 +202,23 @@ func TestBadTreesAreRefused(t *testing.T) {
 }
 
 func TestUnusedPermissionsAreRefused(t *testing.T) {
-	r := rules(toy)
-	r.Calls[0].By = []string{"internal/hub"}
-	got := check(t, sound(), r)
-	if len(got) != 1 || !strings.Contains(got[0].Text, "internal/hub uses none of os.StartProcess") {
-		t.Errorf("got faults %q, want one about internal/hub", got)
+	for _, c := range []struct {
+		name, want string
+		change     func(*Rules)
+	}{
+		{"calls", "internal/hub uses none of os.StartProcess", func(r *Rules) { r.Calls[0].By = []string{"internal/hub"} }},
+		{"libraries", "internal/hub/... does not import C", func(r *Rules) { r.Libraries[0].By = []string{"internal/hub/..."} }},
+		{"libraries in tests", "internal/hub does not import C", func(r *Rules) { r.Libraries[0].Tests = []string{"internal/hub"} }},
+		{"tests", "tests of internal/hub need no permission for internal/guest/bash", func(r *Rules) { r.Tests += " guest/bash" }},
+		{"what the package imports", "tests of internal/hub need no permission for internal/op", func(r *Rules) { r.Tests += " op" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rules(toy)
+			c.change(&r)
+			if got := check(t, sound(), r); len(got) != 1 || !strings.Contains(got[0].Text, c.want) {
+				t.Errorf("got faults %q, want one that contains %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -2,17 +2,10 @@ package arch
 
 // House is the rules of this repository.
 var House = Rules{
-	Module:   "github.com/cove-sandbox/cove/",
-	Packages: packages,
-	Libraries: []Library{
-		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster", "test/lane"}, "one door for starting processes: groups, reaping and the guard live there"},
-		{"github.com/modelcontextprotocol/go-sdk", []string{"internal/surface/mcp"}, "services know operations, not protocols"},
-		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/desktop", "internal/guest/internal/cdp", "internal/provider/kubernetes/internal/access", "client"}, "services speak op.Conn"},
-		{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app", "internal/app/host", "internal/app/cove"}, "flags come from the table"},
-		{"k8s.io", []string{"internal/provider/kubernetes"}, "aio must stay small: no cluster library in it"},
-		{"github.com/moby/moby", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
-		{"C", nil, "both programs are built without cgo"},
-	},
+	Module:     "github.com/cove-sandbox/cove/",
+	Packages:   packages,
+	Tests:      tests,
+	Libraries:  libraries,
 	Calls:      calls,
 	MaxPackage: 4000,
 	MaxMethods: 40,

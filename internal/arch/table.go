@@ -102,7 +102,7 @@ func (t table) stale(files []file) []Fault {
 	var faults []Fault
 	for pkg, f := range first {
 		if _, ok := t[pkg]; !ok {
-			faults = append(faults, f.fault("table", 1, "package %s is not in the table of internal/arch: add it where it belongs, with what it may import", pkg))
+			faults = append(faults, f.fault("table", 1, "package %s is not in the table of packages: add it with what it may import", pkg))
 		}
 	}
 	for pkg, e := range t {
@@ -126,4 +126,44 @@ func keys(m map[string]bool) []string {
 		out = append(out, k)
 	}
 	return out
+}
+
+// testTable lists what the tests of a package import beyond what the package may
+// import, and whether they do.
+type testTable map[string]map[string]bool
+
+func parseTests(text string) testTable {
+	t := testTable{}
+	for line := range strings.Lines(text) {
+		if name, list, ok := strings.Cut(line, ":"); ok {
+			t[absolute(name)] = map[string]bool{}
+			for _, short := range strings.Fields(list) {
+				t[absolute(name)][absolute(short)] = false
+			}
+		}
+	}
+	return t
+}
+
+// allow reports whether the tests of a package may import another one, and records that they do.
+func (t testTable) allow(from, to string) bool {
+	_, listed := t[from][to]
+	if listed {
+		t[from][to] = true
+	}
+	return listed || to == from || to == "internal/testenv"
+}
+
+// stale finds entries that no test needs.
+func (t testTable) stale() []Fault {
+	var faults []Fault
+	for from, list := range t {
+		for to, used := range list {
+			if !used {
+				text := "tests of " + from + " need no permission for " + to + ": remove it"
+				faults = append(faults, Fault{"test-imports", "the table of tests", 1, text})
+			}
+		}
+	}
+	return faults
 }
