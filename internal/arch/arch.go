@@ -24,11 +24,12 @@ type Rules struct {
 	Libraries []Library
 	Calls     []Call
 
-	MaxPackage int // lines of a package, tests aside
-	MaxMethods int // methods of a type in or below one of Crowded
-	Crowded    []string
-	MaxMain    int // lines of a file below cmd
-	MaxEqual   int // so many equal lines in a row may not stand in two files
+	Sleep       []string // packages that may sleep
+	ManyMethods []string // packages whose types may have any number of methods
+	Limits      map[string]Limit
+	Exceptions  string // see parseExceptions
+	MaxColumns  int    // of a line
+	MaxEqual    int    // this many equal lines in a row must not occur in two files
 }
 
 // Fault is one violation of a rule.
@@ -39,7 +40,12 @@ type Fault struct {
 	Text string
 }
 
-func (f Fault) String() string { return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, f.Text) }
+func (f Fault) String() string {
+	if f.Line == 0 {
+		return fmt.Sprintf("%s: %s: %s", f.File, f.Rule, f.Text)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, f.Text)
+}
 
 // file is one parsed Go file.
 type file struct {
@@ -48,11 +54,14 @@ type file struct {
 	text      string
 	ast       *ast.File
 	set       *token.FileSet
+	uses      map[ast.Node]string // see usesOf
 }
 
 func (f *file) fault(rule string, pos token.Pos, format string, args ...any) Fault {
-	return Fault{rule, f.name, f.set.Position(pos).Line, fmt.Sprintf(format, args...)}
+	return Fault{rule, f.name, f.line(pos), fmt.Sprintf(format, args...)}
 }
+
+func (f *file) line(pos token.Pos) int { return f.set.Position(pos).Line }
 
 // Check returns every violation in a tree, in the order of files and lines.
 func Check(tree fs.FS, r Rules) ([]Fault, error) {
@@ -60,18 +69,16 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	if err != nil {
 		return nil, err
 	}
+	excepted, err := parseExceptions(r.Exceptions)
+	if err != nil {
+		return nil, err
+	}
 	table, faults := parseTable(r.Packages)
 	faults = append(faults, table.stale(files)...)
-	for i := range files {
-		f := &files[i]
-		faults = append(faults, r.checkSleep(f)...)
-		if strings.HasPrefix(f.pkg, "cmd/") && !f.test && lines(f.text) > r.MaxMain {
-			faults = append(faults, f.fault("main-size", 1, "%d lines, at most %d: what a program does lives in internal/app", lines(f.text), r.MaxMain))
-		}
-	}
 	faults = append(faults, r.checkImports(files, table)...)
 	faults = append(faults, r.checkCalls(files)...)
-	faults = append(faults, r.checkPackages(files)...)
+	faults = append(faults, excepted.check(r.measure(files), r.Limits)...)
+	faults = append(faults, checkComments(files)...)
 	faults = append(faults, r.checkRepetition(files)...)
 	slices.SortFunc(faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Text, b.Text))
@@ -110,7 +117,9 @@ func load(tree fs.FS) ([]file, error) {
 		if err != nil {
 			return err
 		}
-		files = append(files, file{path.Dir(name), name, strings.HasSuffix(name, "_test.go"), string(text), parsed, set})
+		f := file{path.Dir(name), name, strings.HasSuffix(name, "_test.go"), string(text), parsed, set, nil}
+		f.uses = usesOf(&f)
+		files = append(files, f)
 		return nil
 	})
 	return files, err

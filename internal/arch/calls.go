@@ -25,22 +25,22 @@ func isTooling(pkg string) bool {
 // may use a function but do not.
 func (r Rules) checkCalls(files []file) []Fault {
 	var faults []Fault
-	used := make([]map[string]bool, len(r.Calls))
-	for i := range used {
-		used[i] = map[string]bool{}
-	}
+	used := map[int][]string{} // packages, by the index of a call
+	matches := map[string][]int{}
 	for i := range files {
 		f := &files[i]
 		if f.test || isTooling(f.pkg) {
 			continue
 		}
-		for use, name := range uses(f) {
-			for i, c := range r.Calls {
-				if !c.matches(name) {
-					continue
-				}
-				used[i][f.pkg] = true
-				if !slices.Contains(c.By, f.pkg) {
+		for use, name := range f.uses {
+			which, ok := matches[name]
+			if !ok {
+				which = r.callsOf(name)
+				matches[name] = which
+			}
+			for _, i := range which {
+				used[i] = append(used[i], f.pkg)
+				if c := r.Calls[i]; !slices.Contains(c.By, f.pkg) {
 					faults = append(faults, f.fault(c.Rule, use.Pos(), "uses %s: %s", name, c.Reason))
 				}
 			}
@@ -48,28 +48,35 @@ func (r Rules) checkCalls(files []file) []Fault {
 	}
 	for i, c := range r.Calls {
 		for _, pkg := range c.By {
-			if !used[i][pkg] {
-				faults = append(faults, Fault{c.Rule, "the table of calls", i + 1, pkg + " uses none of " + c.Names + ": remove it from the list"})
+			if !slices.Contains(used[i], pkg) {
+				text := pkg + " uses none of " + c.Names + ": remove it from the list"
+				faults = append(faults, Fault{c.Rule, "the table of calls", i + 1, text})
 			}
 		}
 	}
 	return faults
 }
 
-func (c Call) matches(name string) bool {
+// callsOf returns the entries of the table that a name matches.
+func (r Rules) callsOf(name string) []int {
 	if strings.HasPrefix(name, "golang.org/x/sys/") {
 		name = "syscall" + path.Ext(name)
 	}
-	return slices.ContainsFunc(strings.Fields(c.Names), func(pattern string) bool {
-		ok, err := path.Match(pattern, name)
-		return ok && err == nil
-	})
+	var which []int
+	for i, c := range r.Calls {
+		for _, pattern := range strings.Fields(c.Names) {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				which = append(which, i)
+			}
+		}
+	}
+	return which
 }
 
-// uses maps nodes to the names of other packages that they refer to. A literal of a
+// usesOf maps nodes to the names of other packages that they refer to. A literal of a
 // type has the name of the type with "{}", unless it sets a transport: an http.Client
 // without one uses the default transport, which reads the environment.
-func uses(f *file) map[ast.Node]string {
+func usesOf(f *file) map[ast.Node]string {
 	imports := f.imports()
 	resolve := func(e ast.Expr) string {
 		if sel, ok := e.(*ast.SelectorExpr); ok {
@@ -83,10 +90,12 @@ func uses(f *file) map[ast.Node]string {
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			out[n] = resolve(n)
+			if name := resolve(n); name != "" {
+				out[n] = name
+			}
 		case *ast.CompositeLit:
-			if !slices.ContainsFunc(n.Elts, isTransport) {
-				out[n] = resolve(n.Type) + "{}"
+			if name := resolve(n.Type); name != "" && !slices.ContainsFunc(n.Elts, isTransport) {
+				out[n] = name + "{}"
 			}
 		}
 		return true

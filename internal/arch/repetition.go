@@ -47,8 +47,9 @@ func (r Rules) checkRepetition(files []file) []Fault {
 				seen[h.Sum64()] = place{f, at}
 			case other.file != f && at >= until && equal(window, codes[other.file][other.at:]):
 				until = at + r.MaxEqual
-				faults = append(faults, Fault{"repetition", f.name, window[0].line, fmt.Sprintf("the next %d lines equal those at %s:%d: write them once",
-					r.MaxEqual, other.file.name, codes[other.file][other.at].line)})
+				first := codes[other.file][other.at]
+				text := fmt.Sprintf("the next %d lines equal those at %s:%d: write them once", r.MaxEqual, other.file.name, first.line)
+				faults = append(faults, Fault{"repetition", f.name, window[0].line, text})
 			}
 		}
 	}

@@ -3,48 +3,97 @@ package arch
 import (
 	"go/ast"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// checkPackages counts lines and methods, and asks for one package comment.
-func (r Rules) checkPackages(files []file) []Fault {
-	type room struct {
-		first    *file
-		lines    int
-		comments int
+// measure returns the size of everything that has a limit. Tests count for neither the
+// size of a package nor the methods of a type, and generated code has no style.
+func (r Rules) measure(files []file) sizes {
+	found := sizes{}
+	for i := range files {
+		f := &files[i]
+		if !f.test {
+			found.add("package-size", f.pkg, f, 1, lines(f.text))
+			if strings.HasPrefix(f.pkg, "cmd/") {
+				found.add("main-size", f.name, f, 1, lines(f.text))
+			}
+			r.measureTypes(f, found)
+		}
+		if !ast.IsGenerated(f.ast) {
+			measureFunctions(f, found)
+			number := 0
+			for line := range strings.Lines(f.text) {
+				if number++; utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > r.MaxColumns {
+					found.add("line-length", f.name, f, number, 1)
+				}
+			}
+		}
+		for _, line := range r.sleeps(f) {
+			found.add("sleep", f.name, f, line, 1)
+		}
 	}
-	rooms := map[string]*room{}
-	methods := map[string]int{}
-	var faults []Fault
+	return found
+}
+
+// measureTypes counts the methods of types.
+func (r Rules) measureTypes(f *file, found sizes) {
+	if slices.ContainsFunc(r.ManyMethods, func(entry string) bool { return covers(entry, f.pkg) }) {
+		return
+	}
+	for _, decl := range f.ast.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil {
+			found.add("method-count", f.pkg+"."+receiver(fn.Recv.List[0].Type), f, f.line(fn.Pos()), 1)
+		}
+	}
+}
+
+// measureFunctions counts the lines of functions, and of function literals outside of
+// functions.
+func measureFunctions(f *file, found sizes) {
+	add := func(name string, n ast.Node) {
+		found.add("function-size", f.name+":"+name, f, f.line(n.Pos()), f.line(n.End())-f.line(n.Pos())+1)
+	}
+	for _, decl := range f.ast.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				name = receiver(d.Recv.List[0].Type) + "." + name
+			}
+			add(name, d)
+		case *ast.GenDecl:
+			ast.Inspect(d, func(n ast.Node) bool {
+				_, ok := n.(*ast.FuncLit)
+				if ok {
+					add("func@"+strconv.Itoa(f.line(n.Pos())), n)
+				}
+				return !ok
+			})
+		}
+	}
+}
+
+// checkComments requires one package comment in each package.
+func checkComments(files []file) []Fault {
+	first, comments := map[string]*file{}, map[string]int{}
 	for i := range files {
 		f := &files[i]
 		if f.test {
 			continue
 		}
-		if rooms[f.pkg] == nil {
-			rooms[f.pkg] = &room{first: f}
+		if first[f.pkg] == nil {
+			first[f.pkg] = f
 		}
-		rooms[f.pkg].lines += lines(f.text)
 		if f.ast.Doc != nil {
-			rooms[f.pkg].comments++
-		}
-		for _, decl := range f.ast.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if !ok || fn.Recv == nil || !slices.ContainsFunc(r.Crowded, func(top string) bool { return within(f.pkg, top) }) {
-				continue
-			}
-			name := f.pkg + "." + receiver(fn.Recv.List[0].Type)
-			if methods[name]++; methods[name] == r.MaxMethods+1 {
-				faults = append(faults, f.fault("method-count", fn.Pos(), "%s has more than %d methods: it is more than one thing", name, r.MaxMethods))
-			}
+			comments[f.pkg]++
 		}
 	}
-	for pkg, room := range rooms {
-		if room.lines > r.MaxPackage {
-			faults = append(faults, room.first.fault("package-size", 1, "package %s has %d lines, at most %d: it is more than one room", pkg, room.lines, r.MaxPackage))
-		}
-		if room.comments != 1 {
-			faults = append(faults, room.first.fault("package-comment", 1, "package %s has %d package comments, want one that says what it is, owns and refuses", pkg, room.comments))
+	var faults []Fault
+	for pkg, f := range first {
+		if n := comments[pkg]; n != 1 {
+			faults = append(faults, f.fault("package-comment", 1, "package %s has %d package comments, want one", pkg, n))
 		}
 	}
 	return faults
