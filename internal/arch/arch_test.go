@@ -219,13 +219,6 @@ func TestBadTreesAreRefused(t *testing.T) {
 			t.Errorf("got faults %q, want one of rule repetition", got)
 		}
 	})
-	t.Run("build output is not checked", func(t *testing.T) {
-		files := sound()
-		files["bin/bad.go"] = `package bin; import _ "os/exec"`
-		if got := check(t, files, rules(toy)); len(got) > 0 {
-			t.Errorf("got faults %q, want none", got)
-		}
-	})
 }
 
 // TestGoodTreesPass feeds the checks what looks like a broken rule but is none.
@@ -250,32 +243,7 @@ func TestGoodTreesPass(t *testing.T) {
 	}
 }
 
-// TestExceptionsOnlyShrink checks a type with four methods, where three are allowed.
-func TestExceptionsOnlyShrink(t *testing.T) {
-	files := sound()
-	files["internal/hub/bad.go"] = "//\n\npackage hub; type T struct{}; func (T) A() {}; func (*T) B() {}; func (T) C() {}; func (T) D() {}"
-	for _, c := range []struct{ name, exceptions, want, lowered string }{
-		{"exact", "method-count internal/hub.T 4\n", "", "method-count internal/hub.T 4\n"},
-		{"grown", "method-count internal/hub.T 3\n", "may only shrink", "method-count internal/hub.T 3\n"},
-		{"shrunk", "method-count internal/hub.T 5\n", "run make gen", "method-count internal/hub.T 4\n"},
-		{"within the limit", "method-count internal/hub.T 4\nfunction-size internal/hub/bad.go:T.A 2\n", "run make gen",
-			"method-count internal/hub.T 4\n"},
-		{"no such type", "method-count internal/hub.T 4\nmethod-count internal/hub.U 4\n", "run make gen", "method-count internal/hub.T 4\n"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := rules(toy)
-			r.Exceptions = c.exceptions
-			got := check(t, files, r)
-			if (len(got) > 0) != (c.want != "") || len(got) > 0 && !strings.Contains(got[0].Text, c.want) {
-				t.Errorf("got faults %q, want %q", got, c.want)
-			}
-			if lowered, err := lowerExceptions(treeOf(files), r); err != nil || lowered != c.lowered {
-				t.Errorf("lowered to %q (%v), want %q", lowered, err, c.lowered)
-			}
-		})
-	}
-}
-
+// TestUnusedPermissionsAreRefused adds a permission that no file of the tree needs.
 func TestUnusedPermissionsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
