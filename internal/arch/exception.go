@@ -86,7 +86,7 @@ func (x exceptions) check(found sizes, limits map[string]Limit) []Fault {
 	for key, s := range found {
 		l, except := limits[key.rule], x[key]
 		most := max(l.Max, except)
-		text := ""
+		var text string
 		switch {
 		case s.n > most && except > 0:
 			text = fmt.Sprintf("%s: number of %s is %d, and its exception of %d may only shrink; %s", key.name, l.Unit, s.n, except, l.Advice)
