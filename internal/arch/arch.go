@@ -86,8 +86,8 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	return faults, nil
 }
 
-// isSkipped reports whether a folder holds no code of ours: build output, fetched
-// files, or test data. The import table lists no package below such a folder.
+// isSkipped reports whether a folder is not checked: build output, fetched files and
+// test data. No package can import code below it, because the table lists none there.
 func isSkipped(dir string) bool {
 	base := path.Base(dir)
 	return dir == "bin" || base == "node_modules" || base == "testdata" || base != "." && strings.HasPrefix(base, ".")

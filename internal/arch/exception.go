@@ -19,9 +19,14 @@ type subject struct{ rule, name string }
 
 // size is how large a subject is.
 type size struct {
-	n     int
-	file  string
-	lines []int // where the subject begins, or where each counted thing is
+	n  int
+	at []spot // where its parts are, or each thing that is counted
+}
+
+// spot is a line of a file.
+type spot struct {
+	file string
+	line int
 }
 
 // sizes maps subjects to their sizes.
@@ -30,10 +35,10 @@ type sizes map[subject]*size
 func (s sizes) add(rule, name string, f *file, line, n int) {
 	key := subject{rule, name}
 	if s[key] == nil {
-		s[key] = &size{file: f.name}
+		s[key] = &size{}
 	}
 	s[key].n += n
-	s[key].lines = append(s[key].lines, line)
+	s[key].at = append(s[key].at, spot{f.name, line})
 }
 
 // exceptions maps subjects to the size that they may not exceed.
@@ -97,7 +102,8 @@ func (x exceptions) check(found sizes, limits map[string]Limit) []Fault {
 		default:
 			continue
 		}
-		faults = append(faults, Fault{key.rule, s.file, s.lines[min(most, len(s.lines)-1)], text})
+		at := s.at[min(most, len(s.at)-1)]
+		faults = append(faults, Fault{key.rule, at.file, at.line, text})
 	}
 	for key := range x {
 		if found[key] == nil {

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// measure returns the size of everything that has a limit. Tests count for neither the
-// size of a package nor the methods of a type, and generated code has no style.
+// measure returns the size of everything that has a limit. Tests do not count for the
+// size of a package and the methods of a type. Generated code is exempt from the limits
+// of functions and lines.
 func (r Rules) measure(files []file) sizes {
 	found := sizes{}
 	for i := range files {
