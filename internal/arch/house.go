@@ -1,48 +1,41 @@
 package arch
 
+import _ "embed"
+
 // House is the rules of this repository.
 var House = Rules{
-	Module:   "github.com/cove-sandbox/cove/",
-	Packages: packages,
-	Libraries: []Library{
-		{"os/exec", []string{"internal/proc", "internal/testenv", "test/cluster", "test/lane"}, "one door for starting processes: groups, reaping and the guard live there"},
-		{"github.com/modelcontextprotocol/go-sdk", []string{"internal/surface/mcp"}, "services know operations, not protocols"},
-		{"github.com/coder/websocket", []string{"internal/surface/rest", "internal/guest/desktop", "internal/guest/internal/cdp", "internal/provider/kubernetes/internal/access", "client"}, "services speak op.Conn"},
-		{"github.com/spf13/cobra", []string{"internal/surface/cli", "internal/app", "internal/app/host", "internal/app/cove"}, "flags come from the table"},
-		{"k8s.io", []string{"internal/provider/kubernetes"}, "aio must stay small: no cluster library in it"},
-		{"github.com/moby/moby", []string{"internal/provider/docker"}, "aio must stay small: no engine library in it"},
-		{"C", nil, "both programs are built without cgo"},
+	Module:    "github.com/cove-sandbox/cove/",
+	Packages:  packages,
+	Tests:     tests,
+	Libraries: libraries,
+	Calls:     calls,
+	Sleep:     []string{"internal/testenv"},
+	// Protocols have as many methods as the protocol has messages.
+	ManyMethods: []string{"internal/guest/internal/..."},
+	Limits: map[string]Limit{
+		"package-size":  {3500, "lines", "split it by noun"},
+		"main-size":     {60, "lines", "move what the program does to internal/app"},
+		"function-size": {80, "lines", "split it"},
+		"method-count":  {40, "methods", "split the type"},
+		"line-length":   {0, "lines with more than 140 columns", "wrap them"},
+		"sleep":         {0, "sleeps", "wait for an event, with testenv.Poll in a test, or in a select with another case"},
 	},
-	Calls: []Call{
-		{"os.StartProcess", []string{"internal/isolate"}, startReason},
-		{"syscall.StartProcess", nil, startReason},
-		{"syscall.ForkExec", []string{"internal/proc", "internal/isolate", "internal/sudo"}, startReason},
-		{"syscall.Exec", []string{"internal/proc", "internal/sudo"}, startReason},
-		{"golang.org/x/sys/unix.Exec", nil, startReason},
-		{"os.Environ", []string{"internal/config", "internal/container", "internal/sudo"}, environReason},
-		{"os.Getenv", []string{"internal/config", "internal/sudo"}, environReason},
-		{"os.LookupEnv", []string{"internal/config"}, environReason},
-		{"os.Setenv", nil, environReason},
-		{"syscall.Getenv", nil, environReason},
-		{"syscall.Environ", nil, environReason},
-	},
-	MaxPackage: 4000,
-	MaxMethods: 40,
-	Crowded:    []string{"internal/hub", "internal/provider"},
-	MaxMain:    60,
+	Exceptions: known,
+	MaxColumns: 140,
 	MaxEqual:   12,
 }
 
-const (
-	startReason   = "a process has one owner that reaps it: start it through internal/proc; only internal/isolate starts sandboxes itself"
-	environReason = "the environment is read once, by internal/config, and passed by value"
-)
-
-// packages lists every package with the packages of ours it may import. A package
-// may import only what stands above it, in a section above its own or, where the
-// section's title ends with "+", in its own section.
+// known lists what exceeded a limit before the limit was introduced.
 //
-// Paths are below internal/ unless they begin with a slash.
+//go:embed exceptions.txt
+var known string
+
+// packages lists every package with the packages of this module that it may import. A
+// package may import only packages above it: those of the sections before and, if the
+// title of its section ends with "+", those of its own section.
+//
+// Paths are below internal/ unless they begin with a slash. A line that begins with a
+// tab continues the line before.
 const packages = `
 # nouns +
 sandbox:
@@ -125,7 +118,8 @@ guest/info: op proc
 guest/mcphub: atomicfile op proc
 guest/observe: atomicfile op
 guest/outbound: atomicfile authority guest/internal/environ op outlet proc socks
-guest/page: atomicfile guest/internal/cdp guest/internal/cookie guest/internal/document guest/internal/film guest/internal/har guest/internal/keyboard guest/internal/locate guest/internal/pathname guest/internal/tab op proc spell
+guest/page: atomicfile guest/internal/cdp guest/internal/cookie guest/internal/document guest/internal/film guest/internal/har
+	guest/internal/keyboard guest/internal/locate guest/internal/pathname guest/internal/tab op proc spell
 guest/toolbox: op toolset
 guest/port: op
 guest/preview: auth op origin subpath
@@ -150,16 +144,21 @@ provider/kubernetes/internal/bucket:
 provider/kubernetes/internal/catalog: sandbox
 provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog sandbox
 provider/kubernetes/internal/volumesnapshot: provider/kubernetes/internal/api provider/kubernetes/internal/catalog sandbox
-provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog provider/kubernetes/internal/volumesnapshot sandbox tunnel
+provider/kubernetes: atomicfile container isolate provider/kubernetes/internal/access provider/kubernetes/internal/api
+	provider/kubernetes/internal/archive provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog
+	provider/kubernetes/internal/volumesnapshot sandbox tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox
 provider/local/internal/layer: provider/local/internal/record provider/local/internal/tree sandbox
 provider/providertest: provider/providertest/payload sandbox
-provider/local/internal/disk: isolate isolate/hostroot provider/local/internal/image provider/local/internal/layer provider/local/internal/record provider/local/internal/tree sandbox
+provider/local/internal/disk: isolate isolate/hostroot provider/local/internal/image provider/local/internal/layer
+	provider/local/internal/record provider/local/internal/tree sandbox
 provider/local/internal/socket: isolate provider/local/internal/tree sandbox
-provider/local/internal/runner: isolate isolate/cgroup isolate/hostroot provider/local/internal/disk provider/local/internal/record provider/local/internal/socket provider/local/internal/tree sandbox
-provider/local: isolate provider/local/internal/disk provider/local/internal/image provider/local/internal/layer provider/local/internal/record provider/local/internal/runner provider/local/internal/socket provider/local/internal/tree sandbox
+provider/local/internal/runner: isolate isolate/cgroup isolate/hostroot provider/local/internal/disk provider/local/internal/record
+	provider/local/internal/socket provider/local/internal/tree sandbox
+provider/local: isolate provider/local/internal/disk provider/local/internal/image provider/local/internal/layer
+	provider/local/internal/record provider/local/internal/runner provider/local/internal/socket provider/local/internal/tree sandbox
 
 # mechanisms of the hub +
 hub/internal/address: sandbox
@@ -182,17 +181,23 @@ hub/internal/token: atomicfile
 hub/environment: egress hub/internal/note op sandbox
 hub/access: auth hub/internal/address hub/internal/caller hub/internal/fault hub/internal/page hub/internal/tenant op sandbox
 hub/account: egress hub/environment hub/internal/caller hub/internal/fault hub/internal/quota metric op sandbox
-hub/fleet: authority egress hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/note hub/internal/task metric op sandbox
+hub/fleet: authority egress hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/note
+	hub/internal/task metric op sandbox
 hub/record: atomicfile hub/internal/caller op sandbox
 hub/trail: hub/internal/audit hub/internal/fault metric op sandbox span
 hub/vault: authority egress hub/internal/caller hub/internal/fault hub/internal/note hub/internal/pool hub/internal/secret op sandbox
-hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page hub/internal/token hub/trail op origin sandbox span subpath
-hub/lifecycle: egress hub/account hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/history hub/internal/imageref hub/internal/note hub/vault metric op sandbox
+hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page hub/internal/token
+	hub/trail op origin sandbox span subpath
+hub/lifecycle: egress hub/account hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault
+	hub/internal/history hub/internal/imageref hub/internal/note hub/vault metric op sandbox
 hub/disk: hub/account hub/internal/caller hub/internal/fault hub/internal/imageref hub/internal/task hub/lifecycle op sandbox
 hub/claim: hub/environment hub/internal/history hub/internal/imageref hub/internal/note hub/internal/task hub/lifecycle op sandbox
-hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/note hub/internal/token hub/lifecycle op sandbox
+hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault hub/internal/note
+	hub/internal/token hub/lifecycle op sandbox
 hub/tool: hub/fleet hub/lifecycle op sandbox toolset
-hub: atomicfile auth authority egress hub/access hub/account hub/claim hub/disk hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool hub/internal/quota hub/internal/secret hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token hub/lifecycle hub/record hub/tool hub/trail hub/vault metric op sandbox span toolset
+hub: atomicfile auth authority egress hub/access hub/account hub/claim hub/disk hub/e2b hub/environment hub/fleet hub/gateway
+	hub/internal/audit hub/internal/history hub/internal/pool hub/internal/quota hub/internal/secret hub/internal/ship hub/internal/task
+	hub/internal/tenant hub/internal/token hub/lifecycle hub/record hub/tool hub/trail hub/vault metric op sandbox span toolset
 
 # surfaces
 surface/cli: op peer spell
@@ -203,8 +208,12 @@ surface/mcp: op span spell toolset
 app/host: auth config surface/cli surface/mcp
 
 # programs
-app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench health metric op origin outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
-app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op peer proc provider/docker provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
+app: app/host auth config guest/activity guest/agent guest/bash guest/bind guest/browser guest/code guest/convert guest/desktop
+	guest/display guest/envd guest/file guest/glance guest/hook guest/info guest/interpreter guest/jupyter guest/mcphub guest/node
+	guest/observe guest/outbound guest/page guest/port guest/preview guest/shell guest/skill guest/toolbox guest/watch guest/workbench
+	health metric op origin outlet proc span surface/cli surface/mcp surface/rest ticket toolset /web
+app/cove: /api /client /deploy app/host archive atomicfile auth certificate config health hub isolate metric op peer proc provider/docker
+	provider/kubernetes provider/local replica sandbox surface/cli surface/mcp surface/rest ticket /web
 
 # mains
 /cmd/aio-markdown: markdown

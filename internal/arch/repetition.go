@@ -47,7 +47,9 @@ func (r Rules) checkRepetition(files []file) []Fault {
 				seen[h.Sum64()] = place{f, at}
 			case other.file != f && at >= until && equal(window, codes[other.file][other.at:]):
 				until = at + r.MaxEqual
-				faults = append(faults, Fault{f.name, window[0].line, fmt.Sprintf("these %d lines stand at ", r.MaxEqual) + Fault{File: other.file.name, Line: codes[other.file][other.at].line, Text: "too: write them once"}.String()})
+				first := codes[other.file][other.at]
+				text := fmt.Sprintf("the next %d lines equal those at %s:%d: write them once", r.MaxEqual, other.file.name, first.line)
+				faults = append(faults, Fault{"repetition", f.name, window[0].line, text})
 			}
 		}
 	}

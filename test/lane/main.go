@@ -23,7 +23,8 @@ import (
 )
 
 func main() {
-	code, err := 0, error(nil)
+	var code int
+	var err error
 	switch args := os.Args[1:]; {
 	case len(args) == 2 && args[0] == sweepArg:
 		err = sweep(args[1])
