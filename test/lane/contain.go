@@ -20,11 +20,12 @@ import (
 //
 //   - Root's runs have their own process, mount and cgroup namespaces. The kernel ends their
 //     processes and mounts with the first process of the namespace, which ends with the lane.
-//   - /tmp, or TMPDIR where namespaces are not possible, is a folder of the user's cache.
-//   - A sweeper, in a session of its own, waits for the end of the lane. It then ends what is left
-//     and removes that folder and the control groups.
+//   - Their /tmp is a folder in the user's cache. Where that is not possible, TMPDIR is a folder in
+//     /tmp.
+//   - A sweeper, in another session, waits for the end of the lane. It then kills the remaining
+//     processes and removes that folder and the control groups.
 const (
-	sweepArg = "-sweep"   // sweeper: lane -sweep FOLDER
+	sweepArg = "-sweep"   // sweeper: lane -sweep FOLDER TMPDIR
 	initArg  = "-contain" // first process of the namespace: lane -contain FOLDER ARGS...
 	runEnv   = "TEST_RUN" // the folder of the run; processes with it belong to the run
 )
@@ -47,18 +48,25 @@ func contain(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	swept, err := startSweeper(self, dir)
+	tmp, env := filepath.Join(dir, "tmp"), []string{"TMPDIR="}
+	if os.Geteuid() == 0 && !usesTmp() {
+		err = os.Mkdir(tmp, 0o700)
+	} else {
+		tmp, err = os.MkdirTemp("", "cove-run-")
+		env = []string{"TMPDIR=" + tmp}
+	}
+	if err != nil {
+		return 0, err
+	}
+	swept, err := startSweeper(self, dir, tmp)
 	if err != nil {
 		return 0, err
 	}
 	defer swept()
-	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
+	if err := os.Chmod(tmp, 0o777|os.ModeSticky); err != nil {
 		return 0, err
 	}
-	if err := os.Chmod(filepath.Join(dir, "tmp"), 0o777|os.ModeSticky); err != nil {
-		return 0, err
-	}
-	start := func(args []string, flags uintptr, env ...string) (*exec.Cmd, error) {
+	start := func(args []string, flags uintptr) (*exec.Cmd, error) {
 		cmd := exec.Command(self, args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		cmd.Env = append(append(os.Environ(), runEnv+"="+dir), env...)
@@ -68,12 +76,25 @@ func contain(args []string) (int, error) {
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	cmd, err := start(append([]string{initArg, dir}, args...), syscall.CLONE_NEWPID|syscall.CLONE_NEWNS)
 	if err != nil {
-		cmd, err = start(args, 0, "TMPDIR="+filepath.Join(dir, "tmp"))
+		env = []string{"TMPDIR=" + tmp}
+		cmd, err = start(args, 0)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return wait(cmd)
+}
+
+// usesTmp reports whether the run needs files of the machine's /tmp: the repository, Go or a cache.
+func usesTmp() bool {
+	dirs := []string{os.Getenv("HOME")}
+	if wd, err := os.Getwd(); err == nil {
+		dirs = append(dirs, wd)
+	}
+	if out, err := exec.Command("go", "env", "GOROOT", "GOCACHE", "GOMODCACHE").Output(); err == nil {
+		dirs = append(dirs, strings.Split(string(out), "\n")...)
+	}
+	return slices.ContainsFunc(dirs, func(d string) bool { return d == "/tmp" || strings.HasPrefix(d, "/tmp/") })
 }
 
 // wait passes signals on to a process until it ends.
@@ -95,13 +116,13 @@ func wait(cmd *exec.Cmd) (int, error) {
 }
 
 // startSweeper starts the sweeper. The result tells it that the run has ended, and waits for it.
-func startSweeper(self, dir string) (func(), error) {
+func startSweeper(self, dir, tmp string) (func(), error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	cmd := exec.Command(self, sweepArg, dir)
+	cmd := exec.Command(self, sweepArg, dir, tmp)
 	cmd.Stdin, cmd.Stderr = r, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -114,14 +135,14 @@ func startSweeper(self, dir string) (func(), error) {
 }
 
 // sweep waits for the end of a run and removes what the run left.
-func sweep(dir string) error {
+func sweep(dir, tmp string) error {
 	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // its end is what counts
 	groups := groupsOf(dir)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		killRun(dir)
 		left := removeGroups(groups)
 		if left == nil {
-			left = os.RemoveAll(dir)
+			left = errors.Join(os.RemoveAll(tmp), os.RemoveAll(dir))
 		}
 		if left == nil || time.Now().After(deadline) {
 			return left
@@ -201,6 +222,9 @@ func prepare(dir string) error {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
+	}
+	if os.Getenv("TMPDIR") != "" {
+		return nil
 	}
 	return unix.Mount(filepath.Join(dir, "tmp"), "/tmp", "", unix.MS_BIND, "")
 }

@@ -5,7 +5,7 @@ import "strings"
 // lanes are what the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
 var lanes = map[string]lane{
 	"unit":    {steps: []step{{packages: []string{"./..."}, skip: drivers, timeout: "10m"}}},
-	"test":    {steps: testSteps},
+	"test":    {steps: testSteps, together: true},
 	"engines": {steps: engineSteps},
 	"nightly": {steps: []step{{packages: []string{"./..."}, skip: []string{"/bench"}, race: true, timeout: "240m"}}, race: true},
 }
@@ -14,7 +14,8 @@ var lanes = map[string]lane{
 var drivers = []string{"/test", "/bench"}
 
 var testSteps = []step{
-	{packages: []string{"./..."}, skip: []string{"/bench"}, atOnce: 3, parallel: 2, timeout: "30m"},
+	{packages: []string{"./..."}, skip: drivers, atOnce: 2, parallel: 2, timeout: "30m"},
+	{packages: []string{"./test/..."}, fresh: true, atOnce: 2, parallel: 2, timeout: "30m"},
 }
 
 var engineSteps = []step{
@@ -23,7 +24,7 @@ var engineSteps = []step{
 	{
 		packages: []string{
 			"./internal/provider/local", "./internal/guest/browser", "./internal/guest/convert", "./internal/guest/internal/document",
-			"./internal/guest/workbench", "./test/e2e", "./test/e2b", "./test/page",
+			"./internal/guest/workbench", "./test/e2e", "./test/e2b", "./test/lane", "./test/page",
 		},
 		run: strings.Join(longTests, "|"), parallel: 2, timeout: "40m",
 	},
@@ -34,6 +35,6 @@ var longTests = []string{
 	"GVisor", "LibreOffice", "TestRealDocuments", "TestClients",
 	"TestAptInstall", "TestHeavyPrograms", "TestHundredCommands", "TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser",
 	"TestServersInTheBrowser", "TestWide", "TestShippedEnvironments", "TestDoctorFixes", "TestHundredAtOnce", "TestInstallLab",
-	"TestAddressesAreBlocked", "TestHungBrowserIsReplaced", "TestGuard", "TestProviderWithoutRoot",
+	"TestAddressesAreBlocked", "TestHungBrowserIsReplaced", "TestGuard", "TestKilledRunLeavesNothing", "TestProviderWithoutRoot",
 	"TestCorpus", "TestEveryPage", "TestHostile", "TestPagesHaveTheirOrigins", "TestWorkbench",
 }

@@ -9,6 +9,9 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,8 +29,8 @@ func main() {
 	var code int
 	var err error
 	switch args := os.Args[1:]; {
-	case len(args) == 2 && args[0] == sweepArg:
-		err = sweep(args[1])
+	case len(args) == 3 && args[0] == sweepArg:
+		err = sweep(args[1], args[2])
 	case len(args) > 1 && args[0] == initArg:
 		code, err = runContained(args[1], args[2:])
 	case os.Getenv(runEnv) == "":
@@ -90,18 +93,15 @@ func run(ctx context.Context, args []string) error {
 		if *repeat > 1 {
 			fmt.Printf("run %d of %d\n", i+1, *repeat)
 		}
-		for _, s := range steps {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		if err := runSteps(ctx, l.together, steps, func(s step) error {
 			cmd := s.command(ctx, *repeat > 1)
-			cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs)
+			cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs, "TEST_TREE="+tree(ctx))
 			if s.race {
 				cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 			}
-			if err := total.follow(cmd, *verbose); err != nil {
-				return err
-			}
+			return total.follow(cmd, *verbose)
+		}); err != nil {
+			return err
 		}
 	}
 	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second), *slowest)
@@ -109,6 +109,40 @@ func run(ctx context.Context, args []string) error {
 		return errFailed
 	}
 	return nil
+}
+
+// runSteps runs steps one after the other, or together.
+func runSteps(ctx context.Context, together bool, steps []step, run func(step) error) error {
+	results := make(chan error, len(steps))
+	for _, s := range steps {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if together {
+			go func() { results <- run(s) }()
+		} else {
+			results <- run(s)
+		}
+	}
+	var failed error
+	for range steps {
+		failed = errors.Join(failed, <-results)
+	}
+	return failed
+}
+
+// tree identifies the content of the repository. Go reuses the result of a test that builds
+// programs only for the same content.
+func tree(ctx context.Context) string {
+	sum := sha256.New()
+	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"diff", "HEAD"}, {"ls-files", "--others", "--exclude-standard"}} {
+		out, err := exec.CommandContext(ctx, "git", args...).Output()
+		if err != nil {
+			return rand.Text()
+		}
+		sum.Write(out)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // buildPrograms links the programs of cmd/ once for all packages, into a folder that other users
@@ -152,8 +186,9 @@ func spin(loops int) func() {
 
 // A lane is a set of tests that run together.
 type lane struct {
-	steps []step
-	race  bool // the programs under test find data races, too
+	steps    []step
+	together bool // all steps run at the same time
+	race     bool // the programs under test find data races, too
 }
 
 // A step is one call of go test.
@@ -162,8 +197,9 @@ type step struct {
 	skip     []string // packages that a pattern of packages includes
 	run      string
 	race     bool
-	atOnce   int // packages at a time; 0: as many as there are processors
-	parallel int // tests of a package at a time; 0: as many as there are processors
+	fresh    bool // Go does not know all that the result depends on, so it cannot reuse it
+	atOnce   int  // packages at a time; 0: as many as there are processors
+	parallel int  // tests of a package at a time; 0: as many as there are processors
 	timeout  string
 }
 
@@ -193,7 +229,7 @@ func (s step) command(ctx context.Context, again bool) *exec.Cmd {
 	if s.parallel > 0 {
 		args = append(args, fmt.Sprint("-parallel=", s.parallel))
 	}
-	if again {
+	if again || s.fresh {
 		args = append(args, "-count=1")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, s.list()...)...)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type event struct {
 
 // A summary counts the results of tests.
 type summary struct {
+	mu                      sync.Mutex
 	passed, failed, skipped int
 	broken                  int // packages that failed without a failing test
 	reasons                 map[string]int
@@ -50,12 +52,17 @@ func (s *summary) follow(cmd *exec.Cmd, verbose bool) error {
 			fmt.Println(lines.Text())
 			continue
 		}
+		s.mu.Lock()
 		s.add(e, verbose)
+		s.mu.Unlock()
 	}
 	if err := lines.Err(); err != nil {
 		return err
 	}
-	if err := cmd.Wait(); err != nil && s.failed+s.broken == 0 {
+	err = cmd.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.failed+s.broken == 0 {
 		s.broken++
 	}
 	return nil
