@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -43,7 +44,7 @@ func serveNames(t *testing.T, args ...string) *hub {
 		t.Fatal(err)
 	}
 	domain := strings.Replace(address, "127.0.0.1", "cove.localhost", 1)
-	h.env = []string{"E2B_DOMAIN=" + domain, "SSL_CERT_FILE=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "PYTHONPATH=" + resolve, "NODE_OPTIONS=--require=" + filepath.Join(resolve, "resolve.cjs")}
+	h.env = []string{"E2B_DOMAIN=" + domain, "SSL_CERT_FILE=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "PYTHONPATH=" + resolve, fmt.Sprintf("NODE_OPTIONS=--require=%q", filepath.Join(resolve, "resolve.cjs"))}
 	return h
 }
 

@@ -347,7 +347,7 @@ func serveRootless(t *testing.T, args ...string) *hub {
 		t.Fatal(err)
 	}
 	h := &hub{State: filepath.Join(state, "hub")}
-	cmd := exec.Command(cove, h.flags(args)...)
+	cmd := exec.Command(cove, h.flags(append(args, readableVenv(t, state)...))...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	h.server = launchCommand(t, cmd, state, nil)
 	h.env = []string{"COVE_URL=" + h.URL, "COVE_SERVER_USERS=65534"}
@@ -356,6 +356,34 @@ func serveRootless(t *testing.T, args ...string) *hub {
 		h.stop(t)
 	})
 	return h
+}
+
+// readableVenv is the option for the repository's virtual environment where other users can read
+// it. That of a repository in root's home directory is mounted in dir.
+func readableVenv(t *testing.T, dir string) []string {
+	t.Helper()
+	venv, err := filepath.Abs("../../.venv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := exec.Command("test", "-r", filepath.Join(venv, "pyvenv.cfg"))
+	try.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if _, err := os.Stat(venv); err != nil || try.Run() == nil {
+		return nil
+	}
+	at := filepath.Join(dir, "venv")
+	if err := os.Mkdir(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(venv, at, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return []string{"--venv", at}
 }
 
 // A hub without root works, and reports its limitations.
