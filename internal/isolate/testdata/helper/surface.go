@@ -14,24 +14,29 @@ import (
 
 // surfaces tries what the kernel offers beyond the usual calls: the newer mount API, namespaces and descriptors of init, devices,
 // settings of the kernel and sockets of the host. Each attempt counts only if it has an effect, whatever the reason of a refusal.
-// Another kernel emulates what these are about, so success there says nothing; only what is outside is tried.
+// Another kernel emulates most of these, so success there says nothing; only what is outside is tried.
 func (t targets) surfaces() (list []attempt) {
-	list = append(list, t.hostSockets()...)
+	list = append(append(t.hostSockets(), openDevices()...), filesystems(ofDevices)...)
 	if otherKernel {
 		return list
 	}
-	for _, more := range [][]attempt{filesystems(), mountTrees(), initsNamespaces(), initsSecrets(), kernelObjects(), keyrings(), handles(), settings(), devices()} {
+	for _, more := range [][]attempt{filesystems(ofTheKernel), mountTrees(), initsNamespaces(), initsSecrets(), kernelObjects(), keyrings(), handles(), settings(), makeDevices()} {
 		list = append(list, more...)
 	}
 	return list
 }
 
+// Kinds of filesystems: on devices, other machines and in drivers, and those that the kernel makes.
+const (
+	ofDevices   = "9p binder binfmt_misc btrfs configfs debugfs efivarfs ext4 nfs pstore rpc_pipefs securityfs squashfs tracefs virtiofs xfs"
+	ofTheKernel = "bpf cgroup cgroup2 devpts devtmpfs erofs fuse hugetlbfs mqueue overlay proc ramfs sysfs tmpfs"
+)
+
 // filesystems mounts every kind, by both interfaces.
-func filesystems() (list []attempt) {
+func filesystems(kinds string) (list []attempt) {
 	at := "/tmp/mounted"
 	os.MkdirAll(at, 0o755)
-	for _, kind := range strings.Fields("9p binder binfmt_misc bpf btrfs cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs erofs ext4 fuse hugetlbfs mqueue nfs overlay proc pstore ramfs " +
-		"rpc_pipefs securityfs squashfs sysfs tmpfs tracefs virtiofs xfs") {
+	for kind := range strings.FieldsSeq(kinds) {
 		list = append(list,
 			attempt{"new mount of " + kind, func() error {
 				fd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
@@ -294,12 +299,17 @@ func rewrite(path string) error {
 	return err
 }
 
-// devices opens those that no sandbox needs, and makes some.
-func devices() (list []attempt) {
+// openDevices opens devices that no sandbox needs.
+func openDevices() (list []attempt) {
 	for name := range strings.FieldsSeq("autofs btrfs-control bus/usb/001/001 cpu/0/msr cpu_dma_latency cuse dma_heap/system dri/card0 fb0 fuse hpet hwrng input/event0 kmem kvm loop-control loop0 mapper/control " +
 		"mcelog net/tun nvidiactl nvme0n1 port ppp rfkill rtc0 sda sev snapshot snd/control tpm0 ttyS0 udmabuf uinput userfaultfd vcs1 vhost-net vhost-vsock vsock watchdog") {
 		list = append(list, attempt{"open /dev/" + name, func() error { return open("/dev/"+name, os.O_RDWR) }})
 	}
+	return list
+}
+
+// makeDevices creates nodes of devices.
+func makeDevices() (list []attempt) {
 	for name, d := range map[string][3]uint32{
 		"kmem": {1, 2, unix.S_IFCHR}, "tun": {10, 200, unix.S_IFCHR}, "fuse": {10, 229, unix.S_IFCHR}, "kvm": {10, 232, unix.S_IFCHR}, "loop": {7, 0, unix.S_IFBLK}, "disk": {8, 0, unix.S_IFBLK},
 		"serial": {4, 64, unix.S_IFCHR},
