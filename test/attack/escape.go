@@ -56,7 +56,7 @@ func Outside(t *testing.T, dir string) []string {
 // Minimum numbers of attempts: on the host's kernel, and on one of their own, where what the kernel emulates says nothing.
 const (
 	minAttempts      = 450
-	minOtherAttempts = 250
+	minOtherAttempts = 300
 )
 
 // CheckEscape reads the output of the program that tries, and fails for each attempt that was

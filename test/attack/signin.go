@@ -152,8 +152,16 @@ func doors(prefix string) map[string]string {
 	socket := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 	all := map[string]string{}
 	for name, start := range map[string]string{
-		"context": "GET /v1/sandbox", "command": "POST /v1/bash/exec", "file": "GET /v1/file/download?path=/etc/passwd", "daemon": "GET /e2b/envd/files?path=/etc/passwd", "port": "GET /proxy/3000/",
-		"tools": "POST /mcp", "ticket": "POST /tickets", "page": "GET /terminal?command=id", "browser": "GET /json/version", "delete": "DELETE /v1/skills", "cleaned path": "GET //v1/./sandbox",
+		"context": "GET /v1/sandbox", "command": "POST /v1/bash/exec", "file": "GET /v1/file/download?path=/etc/passwd",
+		"daemon": "GET /e2b/envd/files?path=/etc/passwd", "port": "GET /proxy/3000/", "tools": "POST /mcp",
+		"ticket": "POST /tickets", "page": "GET /terminal?command=id", "browser": "GET /json/version",
+		"delete": "DELETE /v1/skills", "cleaned path": "GET //v1/./sandbox", "python": "POST /v1/jupyter/execute",
+		"node": "POST /v1/nodejs/execute", "code": "POST /v1/code/execute", "shell command": "POST /v1/shell/exec",
+		"upload": "POST /v1/file/upload", "write": "POST /v1/file/write", "archive": "GET /v1/file/archive?path=/",
+		"watch": "GET /v1/file/watch", "screenshot": "GET /v1/browser/screenshot",
+		"script": "POST /v1/browser/page/evaluate", "cookies": "GET /v1/browser/cookies",
+		"clipboard": "GET /v1/display/clipboard", "upstream": "PUT /v1/proxy/upstream", "hooks": "POST /v1/sandbox/hooks",
+		"activity": "GET /v1/sandbox/activity/export", "live": "GET /v1/sandbox/observe/live",
 	} {
 		method, path, _ := strings.Cut(start, " ")
 		all[name] = method + " " + prefix + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -232,7 +240,7 @@ func (s *SignIn) AttackBelow(t *testing.T, dial Dial, prefix string) {
 			t.Errorf("%s: got %.300q, want status 4xx or no reply", name, reply)
 		}
 		if strings.Contains(reply, "a-shared-secret") || strings.Contains(reply, "home_dir") {
-			t.Errorf("%s: it tells: %.300q, want reply without \"a-shared-secret\", reply without \"home_dir\"", name, reply)
+			t.Errorf("%s: got %.300q, want a reply without secrets", name, reply)
 		}
 	}
 	for name, request := range s.refused(t, prefix) {
@@ -257,7 +265,7 @@ func (s *SignIn) AttackBelow(t *testing.T, dial Dial, prefix string) {
 }
 
 // minSignIns is how many attempts to sign in are made at least at each server.
-const minSignIns = 600
+const minSignIns = 1200
 
 // Attack tries every way in, and then the three that are open.
 func (s *SignIn) Attack(t *testing.T, dial Dial) {
