@@ -154,7 +154,7 @@ func cuttable(t *testing.T, address string) (through, control string) {
 func runStory(t *testing.T, script string, env ...string) {
 	t.Helper()
 	limit := 10 * time.Minute
-	if os.Getenv("REPEAT") != "" {
+	if os.Getenv("REPEAT") != "" || testenv.AtNight() {
 		limit = 2 * time.Hour
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
