@@ -88,7 +88,7 @@ func newReader(t *testing.T, blocks []guide.Block) *reader {
 	r := &reader{dir: t.TempDir(), address: strings.NewReplacer("localhost:8080", s.addr(), "localhost:10000", h.addr(), "127.0.0.1:10000", h.addr(), "8765", fmt.Sprint(testenv.FreePort(t)), "8766", fmt.Sprint(testenv.FreePort(t))), python: map[string]*session{}}
 	r.env = append(environment(r.dir, h.env), "AIO_API_URL="+s.URL, "COVE_STATE="+h.State, "E2B_API_URL="+h.URL, "E2B_SANDBOX_URL="+h.URL, "E2B_API_KEY=e2b_"+strings.Repeat("0", 40), "PYTHONDONTWRITEBYTECODE=1")
 	r.env[0] = "PATH=" + filepath.Dir(cove) + ":" + os.Getenv("PATH")
-	for name, at := range map[string]string{"": "../sdk/.venv/bin/python", "e2b": "../e2b/.venv-3/bin/python"} {
+	for name, at := range map[string]string{"": "../sdk/.venv/bin/python", "e2b": "../e2b/.venv-1/bin/python"} {
 		r.python[name] = r.begin(t, testenv.NeedFile(t, at), "guide/run.py")
 	}
 	r.node = r.begin(t, testenv.NeedFile(t, "../mcp/node_modules/.bin/node"), "guide/run.mjs")
