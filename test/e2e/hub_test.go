@@ -425,7 +425,7 @@ func TestManyIdle(t *testing.T) {
 	wait.Wait()
 	list, err := c.List(t.Context(), client.ListOptions{Status: []string{"running"}})
 	if err != nil || len(list) != many {
-		t.Fatalf("%d run, %v, want len(list) %v", len(list), err, many)
+		t.Fatalf("%d run, %v, want %d entries", len(list), err, many)
 	}
 	var all int64
 	for _, sb := range list {
