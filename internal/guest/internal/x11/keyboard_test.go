@@ -142,7 +142,7 @@ func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
 	p.takeKeys(t)
 	must(t, c.Chord(ctx, "num7"))
 	if e := p.takeKeys(t); len(e) != 2 || e[0].sym != 0xffb7 {
-		t.Errorf("num7 with the lock on: %v, want len(e) 2, sym %v", e, 0xffb7)
+		t.Errorf("num7 with the lock on: %v, want 2 events and first sym 0xffb7", e)
 	}
 	must(t, c.Chord(ctx, "numlock"))
 	p.takeKeys(t)

@@ -68,7 +68,7 @@ func TestSelectionsAreApartAndReplaced(t *testing.T) {
 	_, err = b.SetSelection(ctx, Clipboard, Text("from b"))
 	must(t, err)
 	if err := first.WaitRead(ctx, 0); err == nil || ctx.Err() != nil {
-		t.Errorf("waiting for an offer that was replaced: %v, want an error, Err nil", err)
+		t.Errorf("waiting for an offer that was replaced: %v, want an error before the deadline", err)
 	}
 	for sel, want := range map[Selection]string{Clipboard: "from b", Primary: "marked"} {
 		if got, err := a.SelectionText(ctx, sel); err != nil || got != want {
@@ -81,7 +81,7 @@ func TestSelectionsAreApartAndReplaced(t *testing.T) {
 		_, err := c.SetSelection(ctx, Clipboard, Text(strings.Repeat("x", i)))
 		must(t, err)
 		if got, err := a.SelectionText(ctx, Clipboard); err != nil || len(got) != i {
-			t.Fatalf("after %d changes of owner: %q, %v, want len(got) %v", i, got, err, i)
+			t.Fatalf("after %d changes of owner: %q, %v, want %d bytes", i, got, err, i)
 		}
 	}
 	must(t, a.ClearSelection(ctx, Clipboard))
@@ -150,7 +150,7 @@ func TestSelectionLimits(t *testing.T) {
 	_, err = big.SetSelection(ctx, Clipboard, Text(string(large(1000))))
 	must(t, err)
 	if got, err := small.SelectionText(ctx, Clipboard); err != nil || len(got) != 1000 {
-		t.Errorf("reading the most that is allowed: %d bytes, %v, want len(got) 1000", len(got), err)
+		t.Errorf("reading the most that is allowed: %d bytes, %v, want 1000 bytes", len(got), err)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestReaderThatStopsInTheMiddleIsForgotten(t *testing.T) {
 	c.sel.expire(time.Now().Add(2 * transferIdle))
 	eventually(t, "all are forgotten", func() bool { return count() == 0 })
 	if got, err := s.dial(t).SelectionText(ctx, Clipboard); err != nil || len(got) != 1<<20 {
-		t.Errorf("afterwards: %d bytes, %v, want len(got) %v", len(got), err, 1<<20)
+		t.Errorf("afterwards: %d bytes, %v, want %d bytes", len(got), err, 1<<20)
 	}
 }
 
