@@ -111,7 +111,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			pids := numbersIn(line)
 			if err != nil || len(pids) < 12 {
-				t.Errorf("the server says %q, %v, want len(pids) at least 12", line, err)
+				t.Errorf("the server says %q, %v, want at least 12 pids", line, err)
 			}
 			lived := 0
 			for _, pid := range pids {
@@ -217,7 +217,7 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 	g.set(2, 1, 0)
 	s := &sweep{nonce: rand.Text(), groups: readGroups(table, bootTicks())}
 	if len(s.groups) != 1 {
-		t.Errorf("groups: %+v, want len(groups) 1", s.groups)
+		t.Errorf("groups: %+v, want 1 group", s.groups)
 	}
 	if n := s.signal(syscall.SIGKILL); n != 0 || len(s.groups) != 0 || !alive(p.PID()) {
 		t.Errorf("%d signaled, groups %v, want none and process %d alive", n, s.groups, p.PID())
@@ -228,6 +228,6 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 		t.Error("something is left")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGKILL {
-		t.Errorf("it %v, want Signal syscall.SIGKILL", exit)
+		t.Errorf("it %v, want signal SIGKILL", exit)
 	}
 }

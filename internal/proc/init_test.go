@@ -177,7 +177,7 @@ func TestKilledInitTakesTheServerAlong(t *testing.T) {
 		}
 		living, _ := below(t, cmd.Process.Pid)
 		if len(living) != 1 {
-			t.Errorf("below it: %v, want len(living) 1", living)
+			t.Errorf("below it: %v, want 1 process", living)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)

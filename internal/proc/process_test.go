@@ -113,7 +113,7 @@ func TestWaitIsBoundedByItsContextOnly(t *testing.T) {
 		t.Error(err)
 	}
 	if exit, err := p.Wait(t.Context()); err != nil || exit.Signal != syscall.SIGINT {
-		t.Errorf("got %v, %v, want Signal syscall.SIGINT", exit, err)
+		t.Errorf("got %v, %v, want signal SIGINT", exit, err)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestStrikeSparesASuccessor(t *testing.T) {
 		t.Error("the process was not signalled")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGTERM {
-		t.Errorf("got %v, want Signal syscall.SIGTERM", exit)
+		t.Errorf("got %v, want signal SIGTERM", exit)
 	}
 	if signalIfOwned(e, syscall.SIGKILL, anyone) {
 		t.Error("a reaped process was signalled")
@@ -406,7 +406,7 @@ func TestChildSurvivesTheThreadOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGUSR1 {
-		t.Errorf("it %v, want Signal syscall.SIGUSR1", exit)
+		t.Errorf("it %v, want signal SIGUSR1", exit)
 	}
 }
 
