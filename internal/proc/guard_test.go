@@ -58,7 +58,7 @@ func playVictim(how string) error {
 	if err != nil {
 		return err
 	}
-	if !until(func() bool { return len(numbersIn(out.String())) >= 6 }) {
+	if !testenv.Eventually(func() bool { return len(numbersIn(out.String())) >= 6 }) {
 		return fmt.Errorf("output %q", out)
 	}
 	pids = append(pids, numbersIn(out.String())...)
@@ -66,7 +66,7 @@ func playVictim(how string) error {
 		if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 			return err
 		}
-		if !until(func() bool { now := r.guard.running(); return now != first && now != 0 }) {
+		if !testenv.Eventually(func() bool { now := r.guard.running(); return now != first && now != 0 }) {
 			return errors.New("the guard was not replaced")
 		}
 	}
@@ -127,7 +127,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			for _, pid := range pids {
-				eventually(t, fmt.Sprintf("end of %d, %s", pid, cmdline(pid)), func() bool { return !alive(pid) })
+				testenv.Poll(t, fmt.Sprintf("end of %d, %s", pid, cmdline(pid)), func() bool { return !alive(pid) })
 			}
 			if !alive(stranger.PID()) {
 				t.Error("a process with another mark was killed")
@@ -147,7 +147,7 @@ func TestGuardIgnoresSignals(t *testing.T) {
 	start(t, r, bash("exec sleep 1h"))
 	pid := r.guard.running()
 	want := uint64(1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGHUP-1))
-	eventually(t, "TERM, INT and HUP are ignored", func() bool {
+	testenv.Poll(t, "TERM, INT and HUP are ignored", func() bool {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		_, rest, _ := strings.Cut(string(status), "SigIgn:\t")
 		mask, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64)
@@ -165,7 +165,7 @@ func TestBrokenGuardIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, argv := range [][]string{{"/bin/false"}, {"/no/such/guard"}} {
 		r := newRunner(t, Config{Guard: argv})
-		eventually(t, "no further tries", func() bool {
+		testenv.Poll(t, "no further tries", func() bool {
 			if res, err := r.Run(t.Context(), bash("exit 3")); err != nil || res.Exit.Code != 3 {
 				t.Fatalf("%v, %v, want Code 3", res.Exit, err)
 			}

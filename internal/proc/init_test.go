@@ -142,7 +142,7 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 			t.Errorf("the deaf one does not speak: %v", err)
 		}
 		pid := cmd.Process.Pid
-		eventually(t, "only the server and the deaf orphan are left", func() bool {
+		testenv.Poll(t, "only the server and the deaf orphan are left", func() bool {
 			living, zombies := below(t, pid)
 			return len(living) == 2 && len(zombies) == 0
 		})
@@ -184,7 +184,7 @@ func TestKilledInitTakesTheServerAlong(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		for _, pid := range living {
-			eventually(t, "end of the server", func() bool { return !alive(pid) })
+			testenv.Poll(t, "end of the server", func() bool { return !alive(pid) })
 		}
 	})
 }

@@ -173,7 +173,7 @@ func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %v containing %q", c.name, err, c.is, c.says)
 		}
 	}
-	eventually(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
+	testenv.Poll(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
 	if living := r.Living(); len(living) != 0 {
 		t.Errorf("living: %v, want no living", living)
 	}

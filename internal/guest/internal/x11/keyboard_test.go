@@ -204,7 +204,7 @@ func TestTypingStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	failed := make(chan error)
 	go func() { failed <- c.Type(ctx, strings.Repeat("世", 10_000), time.Millisecond) }()
-	eventually(t, "typing has begun", func() bool {
+	testenv.Poll(t, "typing has begun", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.keys) > 4
@@ -251,7 +251,7 @@ func TestXlibApplicationSeesKeys(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "xev has the focus", func() bool { return focusFirstWindow(t, c) })
+	testenv.Poll(t, "xev has the focus", func() bool { return focusFirstWindow(t, c) })
 
 	const want = "Grüße, 世界 🎉!"
 	must(t, c.Chord(ctx, "f13"))

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jezek/xgb/xproto"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // large is content that cannot go through in one piece.
@@ -187,17 +189,17 @@ func TestReaderThatStopsInTheMiddleIsForgotten(t *testing.T) {
 	// Its window goes away.
 	p := startProbe(t, s)
 	xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, p.ping, xproto.TimeCurrentTime)
-	eventually(t, "a transfer has begun", func() bool { return count() == 1 })
+	testenv.Poll(t, "a transfer has begun", func() bool { return count() == 1 })
 	must(t, xproto.DestroyWindowChecked(p.x, p.window).Check())
-	eventually(t, "it is forgotten", func() bool { return count() == 0 })
+	testenv.Poll(t, "it is forgotten", func() bool { return count() == 0 })
 	// It reads no more, and asks for more than there is room for.
 	p = startProbe(t, s)
 	for i := range xproto.Atom(maxTransfers + 10) {
 		xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, 1+i, xproto.TimeCurrentTime)
 	}
-	eventually(t, "all room is taken", func() bool { return count() == maxTransfers })
+	testenv.Poll(t, "all room is taken", func() bool { return count() == maxTransfers })
 	c.sel.expire(time.Now().Add(2 * transferIdle))
-	eventually(t, "all are forgotten", func() bool { return count() == 0 })
+	testenv.Poll(t, "all are forgotten", func() bool { return count() == 0 })
 	if got, err := s.dial(t).SelectionText(ctx, Clipboard); err != nil || len(got) != 1<<20 {
 		t.Errorf("afterwards: %d bytes, %v, want %d bytes", len(got), err, 1<<20)
 	}
@@ -217,7 +219,7 @@ func TestFloodOfRequestsDoesNotWedge(t *testing.T) {
 	_, err = c.Screenshot(ctx, Shot{})
 	must(t, err)
 	must(t, c.Sync(ctx))
-	eventually(t, "the selection can be read", func() bool {
+	testenv.Poll(t, "the selection can be read", func() bool {
 		// A question that came on top of the flood may have been dropped.
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
