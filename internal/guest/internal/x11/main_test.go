@@ -125,4 +125,3 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
-
