@@ -81,7 +81,7 @@ func post(b *testing.B, url, body string) []byte {
 		b.Fatal(err)
 	}
 	if res.StatusCode != http.StatusOK {
-		b.Fatalf("%s: %d %s, want StatusCode http.StatusOK", url, res.StatusCode, out.String())
+		b.Fatalf("%s: %d %s, want status 200", url, res.StatusCode, out.String())
 	}
 	return out.Bytes()
 }

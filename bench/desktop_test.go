@@ -39,7 +39,7 @@ func get(b *testing.B, url string) []byte {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
-		b.Fatalf("%s: %s %v %.300s, want StatusCode http.StatusOK", url, res.Status, err, body)
+		b.Fatalf("%s: %s %v %.300s, want status 200", url, res.Status, err, body)
 	}
 	return body
 }

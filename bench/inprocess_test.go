@@ -76,7 +76,7 @@ func fetch(b *testing.B, url string) time.Duration {
 	_, err = io.Copy(io.Discard, res.Body)
 	res.Body.Close()
 	if err != nil || res.StatusCode != http.StatusOK {
-		b.Fatalf("got %v, %v, want StatusCode http.StatusOK", res.Status, err)
+		b.Fatalf("got %v, %v, want status 200", res.Status, err)
 	}
 	return time.Since(begin)
 }

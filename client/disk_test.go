@@ -16,18 +16,18 @@ func TestDisks(t *testing.T) {
 	}
 	s, err := r.Snapshot(ctx, "a", "s")
 	if err != nil || s.Name != "s" {
-		t.Fatalf(`got %v %v, want s.Name == "s"`, s, err)
+		t.Fatalf(`got %v %v, want name "s"`, s, err)
 	}
 	list, err := r.Snapshots(ctx)
 	if err != nil || len(list) != 1 || list[0].Sandbox != s.Sandbox {
-		t.Errorf("got %v %v, want len(list) == 1 && list[0].Sandbox == s.Sandbox", list, err)
+		t.Errorf("got %v %v, want 1 entry and first sandbox %q", list, err, s.Sandbox)
 	}
 	if _, err := r.Rollback(ctx, "a", "s"); err != nil {
 		t.Error(err)
 	}
 	forks, err := r.Fork(ctx, "a", 2, "b")
 	if err != nil || len(forks) != 2 || forks[0].Name != "b" {
-		t.Errorf(`got %v %v, want len(forks) == 2 && forks[0].Name == "b"`, forks, err)
+		t.Errorf(`got %v %v, want 2 forks and first name "b"`, forks, err)
 	}
 	if _, _, err := r.Diff(ctx, "a", 10); err != nil {
 		t.Error(err)

@@ -151,7 +151,7 @@ provider/mem: sandbox
 provider/providertest/payload: sandbox
 provider/local/internal/image: atomicfile egress provider/local/internal/record sandbox
 provider/local/internal/layer: provider/local/internal/record provider/local/internal/tree sandbox
-provider/providertest: provider/providertest/payload sandbox
+provider/providertest: provider/providertest/payload sandbox testenv
 provider/local/internal/disk: isolate isolate/hostroot provider/local/internal/image provider/local/internal/layer
 	provider/local/internal/record provider/local/internal/tree sandbox
 provider/local/internal/socket: isolate provider/local/internal/tree sandbox

@@ -41,7 +41,7 @@ func alone(t testing.TB, path string) {
 	must(t, err)
 	for _, n := range names {
 		if IsTemp(n.Name()) {
-			t.Errorf("left behind: got %s, want !IsTemp(n.Name())", n.Name())
+			t.Errorf("left behind: got %s, want no temporary file", n.Name())
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("n", 255))
 	must(t, Replace(path, Options{Perm: 0o600}, text("one")))
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("new file: got %v %v, want no error and info.Mode() == 0o600", info.Mode(), err)
+		t.Errorf("new file: got %v %v, want mode 0600", info.Mode(), err)
 	}
 	must(t, os.Chmod(path, 0o751))
 	before, err := os.Stat(path)
@@ -60,12 +60,12 @@ func TestReplace(t *testing.T) {
 	after, err := os.Stat(path)
 	must(t, err)
 	if read(t, path) != "two" || after.Mode() != 0o751 || os.SameFile(before, after) {
-		t.Errorf("got %q %v, same file %v, want read(t, path) == \"two\" and after.Mode() == 0o751 and !os.SameFile(before, after)", read(t, path), after.Mode(), os.SameFile(before, after))
+		t.Errorf("got %q %v, same file %v, want \"two\" with mode 0751 in another file", read(t, path), after.Mode(), os.SameFile(before, after))
 	}
 	broken := errors.New("broken")
 	err = Replace(path, Options{}, func(f *os.File) error { _, _ = f.WriteString("half"); return broken })
 	if !errors.Is(err, broken) || read(t, path) != "two" {
-		t.Errorf("a failed replacement: got %v, %q, want broken and read(t, path) == \"two\"", err, read(t, path))
+		t.Errorf(`a failed replacement: got %v, %q, want %v and file content "two"`, err, read(t, path), broken)
 	}
 	alone(t, path)
 }
@@ -81,7 +81,7 @@ func TestReplaceKeepsOwner(t *testing.T) {
 	info, err := os.Stat(path)
 	must(t, err)
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 1234 || st.Gid != 4321 || info.Mode()&fs.ModeSetuid == 0 {
-		t.Errorf("got %d:%d %v, want st.Uid == 1234 and st.Gid == 4321 and info.Mode()&fs.ModeSetuid != 0", st.Uid, st.Gid, info.Mode())
+		t.Errorf("got %d:%d %v, want 1234:4321 and set-uid", st.Uid, st.Gid, info.Mode())
 	}
 }
 
@@ -98,7 +98,7 @@ func TestReplaceMountedFile(t *testing.T) {
 	calls := 0
 	must(t, Replace(dst, Options{}, func(f *os.File) error { calls++; return text("new")(f) }))
 	if read(t, src) != "new" || calls != 1 {
-		t.Errorf("got %q after %d calls, want read(t, src) == \"new\" and calls == 1", read(t, src), calls)
+		t.Errorf(`got %q after %d calls, want file content "new" and 1 call`, read(t, src), calls)
 	}
 	alone(t, dst)
 }

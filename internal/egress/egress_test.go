@@ -174,14 +174,14 @@ func TestEveryProtocolPasses(t *testing.T) {
 	for _, rec := range r.Records() {
 		protocols[rec.Protocol]++
 		if rec.Verdict != Allowed || rec.Address != "127.0.0.1" || rec.Port == 0 {
-			t.Errorf("%+v, want Verdict %v, Address \"127.0.0.1\", Port other than 0", rec, Allowed)
+			t.Errorf(`%+v, want verdict %q, address "127.0.0.1" and a port`, rec, Allowed)
 		}
 	}
 	if protocols["http"] != 1 || protocols["connect"] != 1 || protocols["socks5"] != 2 {
 		t.Errorf("got %v, want http 1, connect 1, socks5 2", protocols)
 	}
 	if rec := r.Records()[0]; rec.Down == 0 || rec.Host != "out.test" {
-		t.Errorf("%+v, want Down other than 0, Host \"out.test\"", rec)
+		t.Errorf(`%+v, want received bytes and host "out.test"`, rec)
 	}
 }
 
@@ -229,11 +229,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(seen) != 36 {
-		t.Errorf("%d decisions were observed, want len(seen) 36", len(seen))
+		t.Errorf("%d decisions were observed, want 36", len(seen))
 	}
 	for _, rec := range seen {
 		if rec.Verdict == Allowed || rec.Reason == "" || !rec.Ended {
-			t.Errorf("%+v, want Verdict other than %v, Reason other than \"\", Ended true", rec, Allowed)
+			t.Errorf("%+v, want verdict other than %q, a reason and ended", rec, Allowed)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestRedirectsAreTheSandboxs(t *testing.T) {
 	}
 	list := w.requests()
 	if len(list) != 2 || !slices.Equal(list[0].auth, []string{token}) || list[1].path != "/there" || len(list[1].auth) != 0 {
-		t.Errorf("%+v, want len(list) 2, auth %v, path \"/there\", no auth", list, []string{token})
+		t.Errorf(`got %+v, want 2 requests, the first with %q, the second to "/there" without credentials`, list, token)
 	}
 }
 
@@ -308,7 +308,8 @@ func TestStatsCountWhatPasses(t *testing.T) {
 	get(t, w.client(t, "http"), "http://gone.test/")
 	get(t, w.client(t, "http"), "http://10.0.0.1/")
 	if s := w.Stats(); s.Sent > 5<<20 || s.Received > 5<<20 || s.Allowed != 4 || s.Denied != 1 || s.Failed != 1 || s.Brokered != 2 || s.Open == 0 {
-		t.Errorf("%+v, want Sent at most %v, Received at most %v, Allowed 4, Denied 1, Failed 1, Brokered 2, Open other than 0", s, 5<<20, 5<<20)
+		t.Errorf("%+v, want at most %d sent and %d received, allowed 4, denied 1, failed 1, brokered 2 and some open",
+			s, 5<<20, 5<<20)
 	}
 	w.Close()
 	if s := w.Stats(); s.Sent < last.Sent || s.Received < last.Received || s.Open != 0 {
@@ -394,7 +395,7 @@ func TestRealPrograms(t *testing.T) {
 			}
 			list := w.requests()[before:]
 			if len(list) == 0 || !slices.Equal(list[0].auth, []string{c.want}) {
-				t.Errorf("the host saw %+v; %s, want len(list) other than 0, auth %v", list, out, []string{c.want})
+				t.Errorf("the host saw %+v; %s, want a request with %q", list, out, c.want)
 			}
 		})
 	}

@@ -88,7 +88,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if len(r.names)+len(r.nets) != 1 {
-			t.Errorf("%q became %+v, want len(nets) 1", rule, r)
+			t.Errorf("%q became %+v, want 1 name or network", rule, r)
 		}
 	})
 }

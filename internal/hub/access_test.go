@@ -27,23 +27,23 @@ func TestEveryDoorIsChecked(t *testing.T) {
 			path = strings.NewReplacer("{name}", "a", "{path...}", "x").Replace(path)
 			for _, host := range []string{"", "3000-a.localhost"} {
 				if a := r.do(method, path, "", "Host", host); a.Status != 401 {
-					t.Errorf("%s %s at %q: got %d, want a.Status == 401", method, path, host, a.Status)
+					t.Errorf("%s %s at %q: got %d, want status 401", method, path, host, a.Status)
 				}
 			}
 		}
 	}
 	if _, res, err := websocket.Dial(t.Context(), r.server.URL+"/sandbox/a/ws", nil); err == nil || res.StatusCode != 401 {
-		t.Errorf("got %v, want err != nil && res.StatusCode == 401", err)
+		t.Errorf("got %v, want an error and status 401", err)
 	}
 	if s := r.statusAs("a", key); s != "running" {
-		t.Errorf(`got %v, want s == "running"`, s)
+		t.Errorf(`got %v, want "running"`, s)
 	}
 	// What signs in at the hub never gets inside.
 	if s := r.seen("GET", "/sandbox/a/x", "", key...); s.Header.Get("Authorization") != "" {
 		t.Error("the hub's token was passed on")
 	}
 	if s := r.seen("GET", "/sandbox/a/x", "", append(key, "X-Api-Key", "theirs", "Cookie", "cove_session_1=x; mine=1")...); s.Header.Get("X-Api-Key") != "theirs" || s.Header.Get("Cookie") != "mine=1" {
-		t.Errorf(`got %v, want s.Header.Get("X-Api-Key") == "theirs" && s.Header.Get("Cookie") == "mine=1"`, s.Header)
+		t.Errorf(`got %v, want header X-Api-Key "theirs" and header Cookie "mine=1"`, s.Header)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestOthersDoNotExist(t *testing.T) {
 	r.create(`{"name":"a"}`, anna...)
 	mine := r.create(`{"name":"a"}`, bert...) // names are unique only for each owner
 	if !strings.HasPrefix(mine.User, "sub-") || len(mine.User) != 44 {
-		t.Errorf(`got %q, want strings.HasPrefix(mine.User, "sub-") && len(mine.User) == 44`, mine.User)
+		t.Errorf(`got %q, want 44 bytes that start with "sub-"`, mine.User)
 	}
 	r.create(`{"name":"only-anna"}`, anna...)
 	for _, who := range [][]string{bert, nobody} {
@@ -81,7 +81,7 @@ func TestOthersDoNotExist(t *testing.T) {
 			t.Errorf("%v: got %d %s, want 404", who, a.Status, a.Body)
 		}
 		if a := r.do("GET", "/api/v1/sandbox", "", who...); strings.Contains(a.Body, "only-anna") {
-			t.Errorf(`%v: got %s, want !strings.Contains(a.Body, "only-anna")`, who, a.Body)
+			t.Errorf(`%v: got %s, want body without "only-anna"`, who, a.Body)
 		}
 		agent := r.agent(as{"X-Test-Subject", append(who, "", "")[1]})
 		for tool, args := range map[string]object{
@@ -89,20 +89,20 @@ func TestOthersDoNotExist(t *testing.T) {
 			"sandboxExecutor": {"sandbox_name": "only-anna", "tool_name": "say"},
 		} {
 			if res := agent.call(tool, args); !res.IsError || !strings.Contains(said(res), "no sandbox") {
-				t.Errorf(`%v %s: got %s, want res.IsError && strings.Contains(said(res), "no sandbox")`, who, tool, said(res))
+				t.Errorf(`%v %s: got %s, want an error and reply that contains "no sandbox"`, who, tool, said(res))
 			}
 		}
 		if res := agent.call("listSandboxes", object{}); strings.Contains(said(res), "only-anna") {
-			t.Errorf(`%v: got %s, want !strings.Contains(said(res), "only-anna")`, who, said(res))
+			t.Errorf(`%v: got %s, want reply without "only-anna"`, who, said(res))
 		}
 	}
 	if s := r.statusAs("only-anna", anna); s != "running" {
-		t.Errorf(`got %v, want s == "running"`, s)
+		t.Errorf(`got %v, want "running"`, s)
 	}
 	// A caller cannot say who it is by the header that carries it inwards.
 	req := as{"X-Cove-Internal-Call", `{"Subject":"anna","Role":"admin"}`}
 	if res := r.agent(req).call("getSandbox", object{"name": "only-anna"}); !res.IsError {
-		t.Errorf("got %v, want res.IsError", said(res))
+		t.Errorf("got %v, want an error", said(res))
 	}
 	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "", bert...)); o.ID != mine.ID {
 		t.Error("the other one of that name")

@@ -57,14 +57,14 @@ func TestQuotasHoldExactly(t *testing.T) {
 	// One goes, one comes.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 7 {
-		t.Fatalf("got %v %v, want len(list) == 7", len(list), err)
+		t.Fatalf("got %v %v, want 7 entries", len(list), err)
 	}
 	if a := r.do("DELETE", "/api/v1/sandbox/"+list[0].Spec.Name, "", asUser("anna")...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	for _, want := range []int{200, 429} {
 		if a := r.do("POST", "/api/v1/sandbox", `{}`, asUser("anna")...); a.Status != want {
-			t.Errorf("got %d %s, want a.Status == want", a.Status, a.Body)
+			t.Errorf("got %d %s, want status %d", a.Status, a.Body, want)
 		}
 	}
 	// A hub that is killed leaves no slot taken and none free that is not.
@@ -115,7 +115,7 @@ func TestNoSlotLeaks(t *testing.T) {
 			if res, err := http.DefaultClient.Do(req); err == nil {
 				res.Body.Close()
 				if res.StatusCode != http.StatusTooManyRequests {
-					t.Errorf("got %v, want res.StatusCode == http.StatusTooManyRequests", res.StatusCode)
+					t.Errorf("got %v, want status 429", res.StatusCode)
 				}
 			}
 		})
@@ -144,7 +144,7 @@ func TestNoSlotLeaks(t *testing.T) {
 		t.Errorf("got %d %s, want 409", a.Status, a.Body)
 	}
 	if u := r.hub.quota.Usage("anna"); u.Sandboxes != 1 || u.Held != 0 {
-		t.Errorf("got %+v, want u.Sandboxes == 1 && u.Held == 0", u)
+		t.Errorf("got %+v, want sandboxes 1 and held 0", u)
 	}
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b","c"]}`, asUser("anna")...); a.Status != 200 {
 		t.Errorf("got %d %s, want 200", a.Status, a.Body)
@@ -152,7 +152,7 @@ func TestNoSlotLeaks(t *testing.T) {
 	// What goes away behind the hub's back is noticed.
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Owner: "anna"})
 	if err != nil || len(list) != 3 {
-		t.Fatalf("got %v %v, want len(list) == 3", len(list), err)
+		t.Fatalf("got %v %v, want 3 entries", len(list), err)
 	}
 	for _, sb := range list {
 		if err := r.provider.Delete(t.Context(), sb.ID); err != nil {
@@ -179,7 +179,8 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 	}
 	for _, path := range []string{"/sandbox/a/x", "/api/v1/sandbox/a"} {
 		if a := r.do("GET", path, "", asUser("anna")...); a.Status != 429 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Body, "concurrent calls exceeded") {
-			t.Errorf(`%s: got %d %v %s, want a.Status == 429 && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Body, "concurrent calls exceeded")`, path, a.Status, a.Header, a.Body)
+			t.Errorf(`%s: got %d %v %s, want status 429, header Retry-After "1" and body that contains "concurrent calls exceeded"`,
+				path, a.Status, a.Header, a.Body)
 		}
 	}
 	if a := r.do("GET", "/api/v1/sandbox", "", asUser("bert")...); a.Status != 200 {

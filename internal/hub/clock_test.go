@@ -282,7 +282,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 		in := bufio.NewReader(res.Body)
 		for i := range hours {
 			if line, err := in.ReadString('\n'); line != "data: "+strconv.Itoa(i)+"\n" {
-				t.Fatalf(`got %v %v, want line == "data: "+strconv.Itoa(i)+"\n"`, line, err)
+				t.Fatalf("got %v %v, want line %q", line, err, "data: "+strconv.Itoa(i)+"\n")
 			}
 			in.ReadString('\n')
 		}
@@ -291,7 +291,7 @@ func TestStreamsLiveForHours(t *testing.T) {
 		c := upgraded(t, lis, "/sandbox/a/ws")
 		time.Sleep(hours * time.Hour)
 		if now, err := p.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
-			t.Errorf("got %v %v, want now.State == sandbox.Running", now.State, err)
+			t.Errorf("got %v %v, want state running", now.State, err)
 		}
 		// A masked text frame with one letter comes back unmasked.
 		c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'})
@@ -318,7 +318,7 @@ func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
-		t.Fatalf("got %v %v, want res.StatusCode == 101", res, err)
+		t.Fatalf("got %v %v, want status 101", res, err)
 	}
 	return struct {
 		io.Reader

@@ -20,7 +20,7 @@ func TestDisks(t *testing.T) {
 		t.Helper()
 		a := r.do(method, path, body, who...)
 		if a.Status != want {
-			t.Errorf("%s %s %s: got %d %s, want a.Status == want", method, path, body, a.Status, a.Body)
+			t.Errorf("%s %s %s: got %d %s, want status %d", method, path, body, a.Status, a.Body, want)
 		}
 		return a
 	}
@@ -29,10 +29,10 @@ func TestDisks(t *testing.T) {
 	must(400, "POST", "/api/v1/sandbox/a/snapshot", `{"snapshot":"../s"}`, anna...)
 	must(200, "POST", "/api/v1/sandbox/a/snapshot", `{}`, anna...)
 	if a := must(200, "GET", "/api/v1/snapshot", "", anna...); strings.Count(a.Body, o.ID) != 2 {
-		t.Errorf("got %v, want strings.Count(a.Body, o.ID) == 2", a.Body)
+		t.Errorf("got %v, want body that contains %q 2 times", a.Body, o.ID)
 	}
 	if a := must(200, "GET", "/api/v1/snapshot", "", bert...); string(a.Data) != "[]" {
-		t.Errorf(`got %v, want string(a.Data) == "[]"`, a.Body)
+		t.Errorf(`got %v, want data "[]"`, a.Body)
 	}
 	must(404, "DELETE", "/api/v1/snapshot/s", "", bert...)
 	must(404, "POST", "/api/v1/sandbox", `{"from_snapshot":"s"}`, bert...)
@@ -61,14 +61,14 @@ func TestDisks(t *testing.T) {
 	must(200, "DELETE", "/api/v1/volume/v", "", anna...)
 	// mem cannot export, and says so.
 	if a := must(400, "GET", "/api/v1/sandbox/a/export", "", anna...); !strings.Contains(a.Error, "cannot export sandboxes") {
-		t.Errorf(`got %v, want strings.Contains(a.Error, "cannot export sandboxes")`, a.Body)
+		t.Errorf(`got %v, want error that contains "cannot export sandboxes"`, a.Body)
 	}
 	agent := r.agent(as{"X-Test-Subject", "anna"})
 	if res := agent.call("forkSandbox", object{"name": "a", "names": []string{"by-agent"}}); res.IsError || !strings.Contains(said(res), "by-agent") {
-		t.Errorf(`got %v, want !res.IsError && strings.Contains(said(res), "by-agent")`, said(res))
+		t.Errorf(`got %v, want no error and reply that contains "by-agent"`, said(res))
 	}
 	if res := agent.call("listSnapshots", object{}); res.IsError || !strings.Contains(said(res), `"s"`) {
-		t.Errorf(`got %v, want !res.IsError && strings.Contains(said(res), '"s"')`, said(res))
+		t.Errorf(`got %v, want no error and reply that contains "s"`, said(res))
 	}
 	for _, s := range []string{"s", "by"} {
 		r.do("DELETE", "/api/v1/snapshot/"+s, "", anna...)
@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 	var u []account.UsageOut
 	a := r.do("GET", "/api/v1/usage", "", asUser("anna")...)
 	if err := json.Unmarshal(a.Data, &u); err != nil || len(u) != 1 {
-		t.Fatalf("got %v %v, want len(u) == 1", a.Body, err)
+		t.Fatalf("got %v %v, want 1 entry", a.Body, err)
 	}
 	if u[0].User != "anna" || u[0].Sandboxes != 2 || u[0].Memory != "3072Mi" || u[0].CPU != "2000m" || u[0].CPUSeconds != 3 || u[0].MemoryBytes != 84 || u[0].DiskBytes != 0 || u[0].Calls != 1 {
 		t.Errorf("%+v", u[0])

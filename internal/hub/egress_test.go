@@ -23,7 +23,7 @@ func (r *rig) socket(name string) string {
 	r.t.Helper()
 	found, err := filepath.Glob(filepath.Join(r.provider.dir, r.sandbox(name).ID+"*"))
 	if err != nil || len(found) == 0 {
-		r.t.Fatalf("got %v %v, want len(found) != 0", "no way out", err)
+		r.t.Fatalf("got no socket, %v, want at least 1", err)
 	}
 	return found[len(found)-1]
 }
@@ -59,7 +59,7 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 	}
 	want(200)
 	if o := r.object(r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)); o.Network.Mode != "none" {
-		t.Errorf(`got %+v, want o.Network.Mode == "none"`, o.Network)
+		t.Errorf(`got %+v, want mode "none"`, o.Network)
 	}
 	want(403)
 	r.do("PUT", "/api/v1/sandbox/a/network", `{"allow":["127.0.0.1"]}`)
@@ -70,7 +70,7 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 	want(200)
 	var n lifecycle.NetworkOut
 	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); json.Unmarshal(a.Data, &n) != nil || n.Mode != "allow" || len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
-		t.Errorf(`got %s, want json.Unmarshal(a.Data, &n) == nil && n.Mode == "allow" && len(n.Connections) == 4 && n.Connections[1].Verdict == "denied" && n.Connections[0].Host == "127.0.0.1"`, a.Body)
+		t.Errorf(`got %s, want mode "allow" and 4 connections, the first to 127.0.0.1, the second denied`, a.Body)
 	}
 	// The next hub serves the way out as well, with the rules as they are.
 	r.do("PUT", "/api/v1/sandbox/a/network", `{"mode":"none"}`)
@@ -83,7 +83,7 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 	want(403)
 	r.do("DELETE", "/api/v1/sandbox/a", "")
 	if left, _ := filepath.Glob(filepath.Join(r.provider.dir, "*")); len(left) != 0 {
-		t.Errorf("left: got %v, want len(left) == 0", left)
+		t.Errorf("left: got %v, want none", left)
 	}
 }
 
@@ -113,17 +113,17 @@ func TestHubIsKilled(t *testing.T) {
 	r.open(setup{})
 	for name, want := range map[string]string{"a": "running", "b": "paused", "c": "stopped"} {
 		if s := r.status(name); s != want {
-			t.Errorf("%s: got %s, want s == want", name, s)
+			t.Errorf("%s: got %s, want %q", name, s, want)
 		}
 		if s := r.seen("GET", "/sandbox/"+name+"/x", ""); s.URI != "/x" {
-			t.Errorf(`got %+v, want s.URI == "/x"`, s)
+			t.Errorf(`got %+v, want URI "/x"`, s)
 		}
 	}
 	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != was.ID || !o.CreatedAt.Equal(was.CreatedAt) || !o.ExpiresAt.Equal(*was.ExpiresAt) {
-		t.Errorf("got %+v\n%+v, want o.ID == was.ID && o.CreatedAt.Equal(was.CreatedAt) && o.ExpiresAt.Equal(*was.ExpiresAt)", o, was)
+		t.Errorf("got %+v, want ID, creation time and expiry of %+v", o, was)
 	}
 	if a := r.do("GET", "/api/v1/sandbox", ""); strings.Count(a.Body, `"id"`) != 3 {
-		t.Errorf(`got %v, want strings.Count(a.Body, '"id"') == 3`, a.Body)
+		t.Errorf(`got %v, want body that contains "id" 3 times`, a.Body)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestWayOutIsOpenedAgain(t *testing.T) {
 	r.provider.mu.Unlock()
 	poll(t, "there is another", func() bool { return r.provider.opened() == 2 })
 	if status, err := r.ask("a", "http://127.0.0.1/"); status != 403 {
-		t.Errorf("got %v %v, want status == 403", status, err)
+		t.Errorf("got %v %v, want status 403", status, err)
 	}
 }
 

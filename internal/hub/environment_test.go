@@ -38,26 +38,26 @@ func TestEnvironmentsAreReadAnew(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	if state, why := r.hub.State(); state != "ready" || why != "" {
-		t.Errorf(`got %v %v, want state == "ready" && why == ""`, state, why)
+		t.Errorf(`got %v %v, want state "ready" and no reason`, state, why)
 	}
 	if a := r.do("GET", "/api/v1/environment", ""); !strings.Contains(a.Body, `"description":"Python"`) || !strings.Contains(a.Body, `"name":"custom"`) {
-		t.Errorf(`got %v, want strings.Contains(a.Body, '"description":"Python"') && strings.Contains(a.Body, '"name":"custom"')`, a.Body)
+		t.Errorf(`got %v, want "description":"Python" and "name":"custom" in the body`, a.Body)
 	}
 	for _, bad := range []string{``, `{`, `{"name":"py"}`, `[{"image":"x"}]`, `[{"name":"a"},{"name":"a"}]`, `[{"name":"a","cpu":"x"}]`, `[{"name":"a/b"}]`, `[{"name":"a","idle_policy":"x"}]`, `[{"name":"a","image":"x\ny"}]`, `[{"name":"a","timeout":"soon"}]`, strings.Repeat(" ", 1<<20+1)} {
 		write(bad)
 		if o := r.create(`{"environment":"py"}`); o.Env["A"] != "1" {
-			t.Errorf(`%q: got %+v, want o.Env["A"] == "1"`, bad[:min(len(bad), 40)], o)
+			t.Errorf(`%q: got %+v, want variable A "1"`, bad[:min(len(bad), 40)], o)
 		}
 		if _, why := r.hub.State(); why == "" {
 			t.Errorf("%q is no fault", bad[:min(len(bad), 40)])
 		}
 	}
 	if a := r.do("GET", "/api/v1/hub", ""); !strings.Contains(a.Body, "environments_fault") {
-		t.Errorf(`got %v, want strings.Contains(a.Body, "environments_fault")`, a.Body)
+		t.Errorf(`got %v, want body that contains "environments_fault"`, a.Body)
 	}
 	write(`[{"name":"go","labels":{"x":"y"}}]`)
 	if o := r.create(`{"environment":"go"}`); o.Labels["x"] != "y" {
-		t.Errorf(`got %+v, want o.Labels["x"] == "y"`, o)
+		t.Errorf(`got %+v, want label x "y"`, o)
 	}
 	refused("py", "use one of: go, aio, custom")
 	os.Remove(file)

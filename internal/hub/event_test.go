@@ -39,7 +39,7 @@ func (r *rig) stream(path, after string, header ...string) *stream {
 	}
 	r.t.Cleanup(func() { res.Body.Close() })
 	if res.StatusCode != 200 {
-		r.t.Fatalf("got %v, want res.StatusCode == 200", res.Status)
+		r.t.Fatalf("got %v, want status 200", res.Status)
 	}
 	return &stream{t: r.t, in: bufio.NewReader(res.Body), res: res}
 }
@@ -89,14 +89,14 @@ func TestEventsResume(t *testing.T) {
 	r.create(`{"name":"a","env":{"SECRET":"x"}}`)
 	all.want("created", "creating")
 	if e := all.want("changed", "running"); e.Sandbox.Name != "a" || e.Sandbox.Env["SECRET"] != "" || e.Sandbox.URL != r.server.URL+"/sandbox/a/" {
-		t.Errorf(`got %+v, want e.Sandbox.Name == "a" && e.Sandbox.Env["SECRET"] == "" && e.Sandbox.URL == r.server.URL+"/sandbox/a/"`, e)
+		t.Errorf(`got %+v, want name "a", no variable SECRET and URL %q`, e, r.server.URL+"/sandbox/a/")
 	}
 	one := r.stream("/api/v1/sandbox/a/events", "")
 	one.want("existing", "running")
 	r.create(`{"name":"b"}`)
 	r.do("POST", "/api/v1/sandbox/a/pause", "")
 	if e := one.want("changed", "paused"); e.Sandbox.Name != "a" {
-		t.Errorf(`got %+v, want e.Sandbox.Name == "a"`, e)
+		t.Errorf(`got %+v, want name "a"`, e)
 	}
 	one.res.Body.Close()
 	// What the hub notes for itself is nobody's business.
@@ -109,13 +109,13 @@ func TestEventsResume(t *testing.T) {
 	again := r.stream("/api/v1/sandbox/a/events", one.id)
 	for _, want := range []string{"running", "stopped"} {
 		if e, ok := again.next(); !ok || e.Type != "changed" || e.Sandbox.Status != want {
-			t.Errorf(`got %v %+v, want ok && e.Type == "changed" && e.Sandbox.Status == want`, ok, e)
+			t.Errorf("got %v %+v, want a change to %q", ok, e, want)
 		}
 	}
 	r.do("DELETE", "/api/v1/sandbox/a", "")
 	again.want("deleted", "")
 	if e, ok := again.next(); ok {
-		t.Errorf("after the end: got %+v, want !ok", e)
+		t.Errorf("got %+v after the end, want no event", e)
 	}
 	// Who comes back after the end is told of it, once.
 	late := r.stream("/api/v1/sandbox/a/events?after="+one.id, "")
@@ -127,10 +127,10 @@ func TestEventsResume(t *testing.T) {
 	for _, id := range []string{"elsewhere-5", "nonsense", r.hub.history.ID(1 << 40)} {
 		s := r.stream("/api/v1/events", id)
 		if e, ok := s.next(); !ok || e.Type != "missed" {
-			t.Errorf(`%s: got %+v, want ok && e.Type == "missed"`, id, e)
+			t.Errorf(`%s: got %+v, want an event "missed"`, id, e)
 		}
 		if e, ok := s.next(); !ok || e.Type != "existing" || e.Sandbox.Name != "b" {
-			t.Errorf(`%s: got %+v, want ok && e.Type == "existing" && e.Sandbox.Name == "b"`, id, e)
+			t.Errorf(`%s: got %+v, want an event "existing" of "b"`, id, e)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestEventsAreTheOwners(t *testing.T) {
 	r.create(`{"name":"x"}`, "X-Test-Subject", "bert")
 	r.create(`{"name":"y"}`, "X-Test-Subject", "anna")
 	if e, ok := s.next(); !ok || e.Sandbox.Name != "y" {
-		t.Errorf(`got %+v, want ok && e.Sandbox.Name == "y"`, e)
+		t.Errorf(`got %+v, want an event of "y"`, e)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	s.want("existing", "")
 	r.hub.Close()
 	if e, ok := s.next(); ok {
-		t.Errorf("got %+v, want !ok", e)
+		t.Errorf("got %+v, want no event", e)
 	}
 	r.hub.Close()
 	if _, err := r.hub.lifecycle.Make(context.Background(), lifecycle.CreateIn{Name: "late"}); err != nil {

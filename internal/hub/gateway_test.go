@@ -40,7 +40,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		// As typed, which no client of ours would send.
 		s := raw(t, host, "PUT "+sent+" HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 4\r\nConnection: close\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Prefix: /evil\r\nX-Real: yes\r\n\r\nbody")
 		if s.Method != "PUT" || s.URI != want || s.Body != "body" || s.Host != host || s.Header.Get("X-Real") != "yes" {
-			t.Errorf(`%s: got %+v, want s.Method == "PUT" && s.URI == want && s.Body == "body" && s.Host == host && s.Header.Get("X-Real") == "yes"`, sent, s)
+			t.Errorf(`%s: got %+v, want method "PUT", URI %q, body "body", host %q and header X-Real "yes"`, sent, s, want, host)
 		}
 		// From loopback the forwarded prefix counts: it is a proxy in front of the hub.
 		if p := s.Header.Get("X-Forwarded-Prefix"); p != "/evil/sandbox/a" || s.Header.Get("X-Forwarded-For") != "127.0.0.1" ||
@@ -49,7 +49,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		}
 	}
 	if a := r.do("GET", "/sandbox/a?q=1", ""); a.Status != 308 || a.Header.Get("Location") != "/sandbox/a/?q=1" {
-		t.Errorf(`got %d %v, want a.Status == 308 && a.Header.Get("Location") == "/sandbox/a/?q=1"`, a.Status, a.Header)
+		t.Errorf(`got %d %v, want status 308 and header Location "/sandbox/a/?q=1"`, a.Status, a.Header)
 	}
 	for _, path := range []string{"/sandbox/b/", "/sandbox/B/", "/sandbox/", "/sandbox/a%2Fb/"} {
 		if a := r.do("GET", path, ""); a.Status != 404 || a.Code != "404" {
@@ -58,7 +58,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	}
 	// A dot segment leads nowhere else: neither out of the sandbox nor past the sign-in.
 	if s := raw(t, host, "GET /sandbox/a/../../api/v1/sandbox HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); s.URI != "/../../api/v1/sandbox" {
-		t.Errorf(`got %+v, want s.URI == "/../../api/v1/sandbox"`, s)
+		t.Errorf(`got %+v, want URI "/../../api/v1/sandbox"`, s)
 	}
 }
 
@@ -125,11 +125,11 @@ func TestPagesWorkBehindThePrefix(t *testing.T) {
 		}
 	}
 	if a := r.do("GET", "/sandbox/a/x", "", "X-Request-Id", "mine"); a.Header.Values("X-Request-Id")[0] != "mine" || len(a.Header.Values("X-Request-Id")) != 1 || len(a.Header.Values("X-Content-Type-Options")) != 1 {
-		t.Errorf(`got %v, want a.Header.Values("X-Request-Id")[0] == "mine" && len(a.Header.Values("X-Request-Id")) == 1 && len(a.Header.Values("X-Content-Type-Options")) == 1`, a.Header)
+		t.Errorf(`got %v, want the request ID "mine" and the content type options once each`, a.Header)
 	}
 	// Behind a further proxy with a prefix of its own.
 	if a := r.do("GET", "/sandbox/a/give?Location=/x", "", "X-Forwarded-Prefix", "/hub"); a.Header.Get("Location") != "/hub/sandbox/a/x" {
-		t.Errorf(`got %v, want a.Header.Get("Location") == "/hub/sandbox/a/x"`, a.Header)
+		t.Errorf(`got %v, want header Location "/hub/sandbox/a/x"`, a.Header)
 	}
 }
 
@@ -139,15 +139,15 @@ func TestOriginsThatTheHubLetIn(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	s := r.seen("GET", "/sandbox/a/x", "", "Origin", r.server.URL, "Sec-Fetch-Site", "same-origin")
 	if s.Header.Get("Origin") != r.server.URL || s.Header.Get("Sec-Fetch-Site") == "" {
-		t.Errorf(`got %v, want s.Header.Get("Origin") == r.server.URL && s.Header.Get("Sec-Fetch-Site") != ""`, s.Header)
+		t.Errorf("got %v, want header Origin %q and a header Sec-Fetch-Site", s.Header, r.server.URL)
 	}
 	s = r.seen("GET", "/sandbox/a/x", "", "Origin", "https://app.example.com", "Sec-Fetch-Site", "cross-site")
 	if s.Header.Get("Origin") != "" || s.Header.Get("Sec-Fetch-Site") != "" {
-		t.Errorf(`got %v, want s.Header.Get("Origin") == "" && s.Header.Get("Sec-Fetch-Site") == ""`, s.Header)
+		t.Errorf("got %v, want no header Origin and no header Sec-Fetch-Site", s.Header)
 	}
 	// A host that reads like a port of the sandbox is not shown to it.
 	if s := r.seen("GET", "/sandbox/a/x", "", "Host", "10-0-0-5.example.com"); s.Host != "localhost" || s.Header.Get("X-Forwarded-Host") != "10-0-0-5.example.com" {
-		t.Errorf(`got %+v, want s.Host == "localhost" && s.Header.Get("X-Forwarded-Host") == "10-0-0-5.example.com"`, s)
+		t.Errorf(`got %+v, want host "localhost" and header X-Forwarded-Host "10-0-0-5.example.com"`, s)
 	}
 }
 
@@ -166,13 +166,15 @@ func TestPortsByHostAndPath(t *testing.T) {
 	// The project's own server shows its ports itself, asked by path or by header.
 	host := port + "-a.sandbox.example.com"
 	if s := r.seen("GET", "/x//y?z", "", "Host", host); s.URI != "/x//y?z" || s.Header.Get("X-Aio-Proxy-Port") != port || s.Host != host || s.Header.Get("X-Forwarded-Prefix") != "" || s.Header.Get("X-Forwarded-Host") != host {
-		t.Errorf(`got %+v, want s.URI == "/x//y?z" && s.Header.Get("X-Aio-Proxy-Port") == port && s.Host == host && s.Header.Get("X-Forwarded-Prefix") == "" && s.Header.Get("X-Forwarded-Host") == host`, s)
+		t.Errorf("got %+v, "+
+			`want URI "/x//y?z", header X-Aio-Proxy-Port %q, host %q, no header X-Forwarded-Prefix and header X-Forwarded-Host %q`,
+			s, port, host, host)
 	}
 	if s := r.seen("GET", "/", "", "Host", "3000-a.localhost:1234"); s.URI != "/" || s.Header.Get("X-Aio-Proxy-Port") != "3000" {
-		t.Errorf(`got %+v, want s.URI == "/" && s.Header.Get("X-Aio-Proxy-Port") == "3000"`, s)
+		t.Errorf(`got %+v, want URI "/" and header X-Aio-Proxy-Port "3000"`, s)
 	}
 	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", ""); s.URI != "/proxy/3000/x" || s.Header.Get("X-Aio-Proxy-Port") != "" {
-		t.Errorf(`got %+v, want s.URI == "/proxy/3000/x" && s.Header.Get("X-Aio-Proxy-Port") == ""`, s)
+		t.Errorf(`got %+v, want URI "/proxy/3000/x" and no header X-Aio-Proxy-Port`, s)
 	}
 	// A page of one port names no other.
 	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", "", "X-Aio-Proxy-Port", "4000"); s.URI != "/proxy/3000/x" || s.Header.Get("X-Aio-Proxy-Port") != "" {
@@ -181,10 +183,10 @@ func TestPortsByHostAndPath(t *testing.T) {
 	// For any other server the hub leads to the port.
 	r.create(`{"name":"b","environment":"own"}`)
 	if s := r.seen("GET", "/sandbox/b/proxy/"+port+"/x?y", ""); s.URI != "/x?y" || s.Header.Get("X-Forwarded-Prefix") != "/sandbox/b/proxy/"+port || s.Header.Get("X-Aio-Proxy-Port") != "" {
-		t.Errorf(`got %+v, want s.URI == "/x?y" && s.Header.Get("X-Forwarded-Prefix") == "/sandbox/b/proxy/"+port && s.Header.Get("X-Aio-Proxy-Port") == ""`, s)
+		t.Errorf(`got %+v, want URI "/x?y", header X-Forwarded-Prefix %q and no header X-Aio-Proxy-Port`, s, "/sandbox/b/proxy/"+port)
 	}
 	if s := r.seen("POST", "/y", "body", "Host", port+"-b.localhost"); s.URI != "/y" || s.Body != "body" {
-		t.Errorf(`got %+v, want s.URI == "/y" && s.Body == "body"`, s)
+		t.Errorf(`got %+v, want URI "/y" and body "body"`, s)
 	}
 	free := strconv.Itoa(testenv.FreePort(t))
 	if a := r.do("GET", "/sandbox/b/proxy/"+free+"/", ""); a.Status != 502 || !strings.Contains(a.Error, "nothing listens on port "+free) {
@@ -232,7 +234,7 @@ func TestWebSocketsPass(t *testing.T) {
 					t.Error(err)
 				}
 				if _, got, err := c.Read(t.Context()); err != nil || string(got) != string(want) {
-					t.Errorf("%d bytes: got %v, want string(got) == string(want)", size, err)
+					t.Errorf("got %v, want the %d bytes that were sent", err, size)
 				}
 			}
 			if n := r.openRequests("a"); n == 0 {
@@ -272,12 +274,12 @@ func TestHalfClose(t *testing.T) {
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
-		t.Fatalf("got %v %v, want res.StatusCode == 101", res, err)
+		t.Fatalf("got %v %v, want status 101", res, err)
 	}
 	io.WriteString(c, "hello")
 	c.(*net.TCPConn).CloseWrite()
 	if b, err := io.ReadAll(in); string(b) != "got hello" {
-		t.Errorf(`got %q %v, want string(b) == "got hello"`, b, err)
+		t.Errorf(`got %q %v, want "got hello"`, b, err)
 	}
 }
 
@@ -325,7 +327,7 @@ func TestNothingIsBuffered(t *testing.T) {
 	for i := range 5 {
 		step <- strconv.Itoa(i)
 		if line, err := in.ReadString('\n'); line != fmt.Sprintf("data: %d\n", i) {
-			t.Fatalf(`got %v %v, want line == fmt.Sprintf("data: %%d\n", i)`, line, err)
+			t.Fatalf("got %v %v, want line %q", line, err, fmt.Sprintf("data: %d\n", i))
 		}
 		in.ReadString('\n')
 	}
@@ -348,7 +350,7 @@ func TestNothingIsBuffered(t *testing.T) {
 			io.WriteString(w, want+"\n")
 		}
 		if line, err := in.ReadString('\n'); line != "heard "+want+"\n" {
-			t.Fatalf(`got %v %v, want line == "heard "+want+"\n"`, line, err)
+			t.Fatalf("got %v %v, want line %q", line, err, "heard "+want+"\n")
 		}
 	}
 	w.Close()

@@ -24,15 +24,15 @@ func TestCompatibleReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	if a := r.do("GET", "/api/v1/sandbox", ""); a.Body != `{"code":"0","data":[]}` {
-		t.Errorf(`empty list: got %s, want a.Body == '{"code":"0","data":[]}'`, a.Body)
+		t.Errorf(`empty list: got %s, want body {"code":"0","data":[]}`, a.Body)
 	}
 	if a := r.do("POST", "/api/v1/sandbox", `{"name":"one"}`); a.Body != `{"code":"0","data":"Sandbox one created successfully"}` {
-		t.Errorf(`create: got %s, want a.Body == '{"code":"0","data":"Sandbox one created successfully"}'`, a.Body)
+		t.Errorf(`create: got %s, want body {"code":"0","data":"Sandbox one created successfully"}`, a.Body)
 	}
 	a := r.do("POST", "/api/v1/sandbox", "")
 	var said string
 	if json.Unmarshal(a.Data, &said) != nil || !strings.HasPrefix(said, "Sandbox sb-") || !strings.HasSuffix(said, " created successfully") {
-		t.Fatalf(`create without a name: got %s, want json.Unmarshal(a.Data, &said) == nil && strings.HasPrefix(said, "Sandbox sb-") && strings.HasSuffix(said, " created successfully")`, a.Body)
+		t.Fatalf(`create without a name: got %s, want "Sandbox sb-… created successfully"`, a.Body)
 	}
 	name := strings.Fields(said)[1]
 	if o := r.object(r.do("GET", "/api/v1/sandbox/"+name, "")); o.Name != name || o.Status != "running" || o.Environment != "aio" ||
@@ -43,7 +43,7 @@ func TestCompatibleReplies(t *testing.T) {
 		t.Errorf("twice: got %d %s, want 409", a.Status, a.Body)
 	}
 	if a := r.do("DELETE", "/api/v1/sandbox/one", ""); a.Body != `{"code":"0","data":"Sandbox one deleted successfully"}` {
-		t.Errorf(`delete: got %s, want a.Body == '{"code":"0","data":"Sandbox one deleted successfully"}'`, a.Body)
+		t.Errorf(`delete: got %s, want body {"code":"0","data":"Sandbox one deleted successfully"}`, a.Body)
 	}
 	if a := r.do("DELETE", "/api/v1/sandbox/one", ""); a.Status != 404 || a.Code != "404" {
 		t.Errorf("delete twice: got %d %s, want 404", a.Status, a.Body)
@@ -67,7 +67,7 @@ func TestFieldsDoNotLeak(t *testing.T) {
 			o := r.create(fmt.Sprintf(`{"name":"rich-%d","args":["x"],"env":{"SECRET":"%d","BASE":"2"},"workdir":"/w","ports":[%d],"labels":{"n":"%d"},
 				"timeout":5,"idle_timeout":-1,"idle_policy":"pause","memory_limit":"2Gi","app":"mine"}`, i, i, 3000+i, i))
 			if o.Env["SECRET"] != fmt.Sprint(i) || o.Env["BASE"] != "2" || !slices.Equal(o.Ports, []int{3000 + i}) {
-				t.Errorf(`got %+v, want o.Env["SECRET"] == fmt.Sprint(i) && o.Env["BASE"] == "2" && slices.Equal(o.Ports, []int{3000 + i})`, o)
+				t.Errorf("got %+v, want SECRET %d, BASE 2 and port %d", o, i, 3000+i)
 			}
 		})
 		wait.Go(func() {
@@ -108,7 +108,7 @@ func TestEveryFieldTakesEffect(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	if o := r.create(`{"name":"b","timeout":-1,"idle_timeout":-1,"env":null,"args":null,"image":null,"network":null,"cpu":null}`); o.ExpiresAt != nil || o.Timeout != -1 || o.IdleTimeout != -1 {
-		t.Errorf("got %+v, want o.ExpiresAt == nil && o.Timeout == -1 && o.IdleTimeout == -1", o)
+		t.Errorf("got %+v, want no expiry, timeout -1 and idle timeout -1", o)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		}
 	}
 	if left := r.store.Left(); len(left) > 0 {
-		t.Errorf("got %v, want len(left) <= 0", left)
+		t.Errorf("got %v, want none", left)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 		t.Errorf("got %d %s, want 409", a.Status, a.Body)
 	}
 	if left := r.store.Left(); len(left) > 0 {
-		t.Errorf("got %v, want len(left) <= 0", left)
+		t.Errorf("got %v, want none", left)
 	}
 	req, err := http.NewRequest("POST", r.server.URL+"/api/v1/sandbox", strings.NewReader(`{"name":"gone"}`))
 	if err != nil {
@@ -221,7 +221,7 @@ func TestStates(t *testing.T) {
 		{"stop", "stopped"}, {"stop", "stopped"}, {"start", "running"}, {"start", "running"},
 	} {
 		if o := r.object(r.do("POST", "/api/v1/sandbox/a/"+c.verb, "")); o.Status != c.want {
-			t.Errorf("%s: got %s, want o.Status == c.want", c.verb, o.Status)
+			t.Errorf("%s: got %s, want status %q", c.verb, o.Status, c.want)
 		}
 	}
 	r.do("POST", "/api/v1/sandbox/a/stop", "")
@@ -239,16 +239,17 @@ func TestExtend(t *testing.T) {
 	was := r.create(`{"name":"a","timeout":1}`)
 	o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", `{"timeout":30,"idle_timeout":7,"idle_policy":"pause"}`))
 	if left := time.Until(*o.ExpiresAt); left < 29*time.Minute || left > 30*time.Minute || o.IdleTimeout != 7 || o.IdlePolicy != "pause" {
-		t.Errorf(`got %v %+v, want left >= 29*time.Minute && left <= 30*time.Minute && o.IdleTimeout == 7 && o.IdlePolicy == "pause"`, left, o)
+		t.Errorf(`got %v %+v, want expiry in %v to %v, idle timeout 7 and idle policy "pause"`,
+			left, o, 29*time.Minute, 30*time.Minute)
 	}
 	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", ``)); time.Until(*o.ExpiresAt) < 59*time.Minute || o.IdleTimeout != 7 {
-		t.Errorf("got %+v, want time.Until(*o.ExpiresAt) >= 59*time.Minute && o.IdleTimeout == 7", o)
+		t.Errorf("got %+v, want expiry in 59 minutes or later and idle timeout 7", o)
 	}
 	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", `{"idle_timeout":-1}`)); time.Until(*o.ExpiresAt) < 59*time.Minute || o.IdleTimeout != -1 {
-		t.Errorf("got %+v, want time.Until(*o.ExpiresAt) >= 59*time.Minute && o.IdleTimeout == -1", o)
+		t.Errorf("got %+v, want expiry in 59 minutes or later and idle timeout -1", o)
 	}
 	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", `{"timeout":-1}`)); o.ExpiresAt != nil || !o.CreatedAt.Equal(was.CreatedAt) {
-		t.Errorf("got %+v, want o.ExpiresAt == nil && o.CreatedAt.Equal(was.CreatedAt)", o)
+		t.Errorf("got %+v, want no expiry and creation time %v", o, was.CreatedAt)
 	}
 	for _, body := range []string{`{"timeout":1441}`, `{"idle_policy":"x"}`, `{"timeout":-3}`} {
 		if a := r.do("POST", "/api/v1/sandbox/a/extend", body); a.Status != 400 {
@@ -307,7 +308,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		}
 	}
 	if !slices.Equal(all, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6"}) {
-		t.Errorf(`got %v, want slices.Equal(all, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6"})`, all)
+		t.Errorf("got %v, want s0 to s6", all)
 	}
 	for _, query := range []string{"?after=zzz", "?limit=-1", "?status=asleep"} {
 		if a := r.do("GET", "/api/v1/sandbox"+query, ""); a.Status != 400 && a.Status != 422 {
@@ -327,10 +328,10 @@ func TestManyAtOnce(t *testing.T) {
 			o := r.create(fmt.Sprintf(`{"name":"%s","env":{"I":"%d"}}`, name, i))
 			ids.Store(o.ID, true)
 			if o.Env["I"] != fmt.Sprint(i) {
-				t.Errorf(`%s: got %v, want o.Env["I"] == fmt.Sprint(i)`, name, o.Env)
+				t.Errorf("%s: got %v, want variable I %q", name, o.Env, fmt.Sprint(i))
 			}
 			if s := r.seen("GET", "/sandbox/"+name+"/x", ""); s.URI != "/x" {
-				t.Errorf(`got %+v, want s.URI == "/x"`, s)
+				t.Errorf(`got %+v, want URI "/x"`, s)
 			}
 			var dels sync.WaitGroup
 			gone := make(chan int, 2)
@@ -345,7 +346,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	if left := r.store.Left(); len(left) > 0 {
-		t.Errorf("got %v, want len(left) <= 0", left)
+		t.Errorf("got %v, want none", left)
 	}
 	poll(t, "nothing is kept of them", func() bool {
 		known := false
@@ -359,16 +360,16 @@ func TestObserve(t *testing.T) {
 	r := newRig(t, setup{})
 	r.create(`{"name":"a"}`)
 	if a := r.do("GET", "/api/v1/sandbox/a/logs?max=5", ""); a.Status != 200 || a.Body != "said\n" {
-		t.Errorf(`got %d %q, want a.Status == 200 && a.Body == "said\n"`, a.Status, a.Body)
+		t.Errorf(`got %d %q, want status 200 and body "said\n"`, a.Status, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/sandbox/a/stats", ""); !strings.Contains(a.Body, `"cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1`) {
-		t.Errorf(`got %v, want strings.Contains(a.Body, '"cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1')`, a.Body)
+		t.Errorf(`got %v, want body that contains "cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1`, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/hub", ""); !strings.Contains(a.Body, `"provider":"mem"`) {
-		t.Errorf(`got %v, want strings.Contains(a.Body, '"provider":"mem"')`, a.Body)
+		t.Errorf(`got %v, want body that contains "provider":"mem"`, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/environment", ""); !strings.Contains(a.Body, `"name":"aio"`) {
-		t.Errorf(`got %v, want strings.Contains(a.Body, '"name":"aio"')`, a.Body)
+		t.Errorf(`got %v, want body that contains "name":"aio"`, a.Body)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestOnThisMachine(t *testing.T) {
 	r.stop()
 	r.start()
 	if now := r.object(r.do("GET", "/api/v1/sandbox/a", "")); now.ID != o.ID || now.Status != "running" || !now.ExpiresAt.Equal(*o.ExpiresAt) {
-		t.Errorf(`got %+v, want now.ID == o.ID && now.Status == "running" && now.ExpiresAt.Equal(*o.ExpiresAt)`, now)
+		t.Errorf("got %+v, want %s running with expiry %v", now, o.ID, o.ExpiresAt)
 	}
 	poll(t, "the egress proxy is open again", func() bool { return strings.Contains(r.do("GET", "/sandbox/a/egress", "").Body, "400 Bad Request") })
 	way()
@@ -63,7 +63,7 @@ func TestOnThisMachine(t *testing.T) {
 		t.Errorf("got %d %s, want 200", got.Status, got.Body)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "disk", "*", "*")); len(left) != 0 {
-		t.Errorf("left: got %v, want len(left) == 0", left)
+		t.Errorf("left: got %v, want none", left)
 	}
 }
 

@@ -290,7 +290,7 @@ func newRig(t *testing.T, s setup) *rig {
 		}
 		p.Close()
 		if left := r.store.Left(); len(left) > 0 {
-			t.Errorf("left: got %v, want len(left) <= 0", left)
+			t.Errorf("left: got %v, want none", left)
 		}
 	})
 	return r
@@ -432,7 +432,7 @@ func (r *rig) object(a reply) lifecycle.Object {
 	r.t.Helper()
 	var o lifecycle.Object
 	if a.Status != 200 || a.Code != "0" || json.Unmarshal(a.Data, &o) != nil {
-		r.t.Fatalf(`got %d %s, want a.Status == 200 && a.Code == "0" && json.Unmarshal(a.Data, &o) == nil`, a.Status, a.Body)
+		r.t.Fatalf(`got %d %s, want status 200, code "0" and a sandbox`, a.Status, a.Body)
 	}
 	return o
 }
@@ -448,7 +448,7 @@ func (r *rig) seen(method, path, body string, header ...string) seen {
 	a := r.do(method, path, body, header...)
 	var s seen
 	if err := json.NewDecoder(bytes.NewReader([]byte(a.Body))).Decode(&s); a.Status != 200 || err != nil {
-		r.t.Fatalf("%s %s: got %d %s, want a.Status == 200", method, path, a.Status, a.Body)
+		r.t.Fatalf("%s %s: got %d %s, want status 200", method, path, a.Status, a.Body)
 	}
 	return s
 }

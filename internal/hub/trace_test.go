@@ -34,12 +34,12 @@ func TestTraces(t *testing.T) {
 	s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", parent)
 	inside := s.Header.Get("Traceparent")
 	if !strings.HasPrefix(inside, "00-"+trace+"-") || inside == parent {
-		t.Errorf(`got %q, want strings.HasPrefix(inside, "00-"+trace+"-") && inside != parent`, inside)
+		t.Errorf("got %q, want a value that starts with %q and differs from %q", inside, "00-"+trace+"-", parent)
 	}
 	// Who does not want a trace gets none.
 	quiet := "00-" + trace + "-00f067aa0ba902b7-00"
 	if s := r.seen("GET", "/sandbox/a/x", "", "Traceparent", quiet); s.Header.Get("Traceparent") != quiet {
-		t.Errorf(`got %v, want s.Header.Get("Traceparent") == quiet`, s.Header)
+		t.Errorf("got %v, want header Traceparent %q", s.Header, quiet)
 	}
 	agent := r.agent(as{"Traceparent", parent})
 	agent.call(tool.Execute, object{"sandbox_name": "a", "tool_name": "say"})
@@ -56,7 +56,7 @@ func TestTraces(t *testing.T) {
 	}
 	for _, text := range got {
 		if !json.Valid([]byte(text)) {
-			t.Errorf("got %v, want json.Valid([]byte(text))", text)
+			t.Errorf("got %v, want JSON", text)
 		}
 	}
 }

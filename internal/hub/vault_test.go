@@ -88,7 +88,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	if a := r.do("GET", "/api/v1/secret", "", bert...); a.Status != 200 || string(a.Data) != "[]" {
-		t.Errorf(`got %v, want a.Status == 200 && string(a.Data) == "[]"`, a.Body)
+		t.Errorf(`got %v, want status 200 and data "[]"`, a.Body)
 	}
 	if a := r.do("POST", "/api/v1/sandbox", `{"secrets":["token"]}`, bert...); a.Status != 404 {
 		t.Errorf("got %d %s, want 404", a.Status, a.Body)
@@ -99,7 +99,7 @@ func TestSecrets(t *testing.T) {
 
 	o := r.create(`{"name":"a","env":{"X":"1"},"secrets":["token","api","cert"]}`, anna...)
 	if strings.Join(o.Secrets, " ") != "api cert token" || o.Env[pool.EnvInit] != "" || o.Env["X"] != "1" {
-		t.Errorf(`got %+v, want strings.Join(o.Secrets, " ") == "api cert token" && o.Env[pool.EnvInit] == "" && o.Env["X"] == "1"`, o)
+		t.Errorf(`got %+v, want secrets "api cert token", X "1" and no %s`, o, pool.EnvInit)
 	}
 	in := inside.last(t, 1)
 	if in.Env["token"] != "hunter-env" || in.Env["SSL_CERT_FILE"] != "/var/tmp/cove/ca.pem" || len(in.Files) != 2 || string(in.Files[0].Content) != "hunter-file" || in.Files[0].Path != "/home/gem/.cert" ||
@@ -116,40 +116,40 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, _ := json.Marshal(sb); strings.Contains(string(b), "hunter") {
-		t.Errorf(`the provider's record has it: got %s, want !strings.Contains(string(b), "hunter")`, b)
+		t.Errorf(`the provider's record has it: got %s, want no "hunter" in it`, b)
 	}
 	rules := r.hub.vault.Credentials(sb.Spec)
 	if len(rules) != 1 || rules[0].Host != "api.example.com" || rules[0].Value.Reveal() != "Bearer hunter-broker" {
-		t.Errorf(`got %+v, want len(rules) == 1 && rules[0].Host == "api.example.com" && rules[0].Value.Reveal() == "Bearer hunter-broker"`, rules)
+		t.Errorf(`got %+v, want 1 rule, first host "api.example.com" and first value "Bearer hunter-broker"`, rules)
 	}
 
 	// At the next start it is told again, whoever starts it.
 	if a := r.do("POST", "/api/v1/sandbox/a/stop", "", anna...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	if a := r.do("GET", "/sandbox/a/x", "", anna...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	inside.last(t, 2)
 	if a := r.do("POST", "/api/v1/sandbox/a/fork", `{"names":["b"]}`, anna...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	inside.last(t, 3)
 
 	// Brokered ones follow at once, also after the hub was started anew.
 	if a := r.do("DELETE", "/api/v1/secret/token", "", anna...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	r.close()
 	r.open(with)
 	if rules := r.hub.vault.Credentials(sb.Spec); len(rules) != 1 {
-		t.Errorf("got %+v, want len(rules) == 1", rules)
+		t.Errorf("got %+v, want 1 rule", rules)
 	}
 	if a := r.do("DELETE", "/api/v1/secret/api", "", anna...); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	if rules := r.hub.vault.Credentials(sb.Spec); len(rules) != 0 {
-		t.Errorf("got %+v, want len(rules) == 0", rules)
+		t.Errorf("got %+v, want no rules", rules)
 	}
 
 	// What cannot be told is not there.
@@ -159,11 +159,11 @@ func TestSecrets(t *testing.T) {
 	}
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Name: "c"})
 	if err != nil || len(list) != 0 || r.hub.quota.Usage("anna").Sandboxes != 2 {
-		t.Errorf(`got %+v %v %+v, want len(list) == 0 && r.hub.quota.Usage("anna").Sandboxes == 2`, list, err, r.hub.quota.Usage("anna"))
+		t.Errorf("got %+v %v %+v, want no entries and sandboxes 2", list, err, r.hub.quota.Usage("anna"))
 	}
 	for _, line := range lines(t, auditDir, audit.Filter{}) {
 		if b, _ := json.Marshal(line); strings.Contains(string(b), "hunter") {
-			t.Errorf(`got %s, want !strings.Contains(string(b), "hunter")`, b)
+			t.Errorf(`got %s, want no "hunter" in it`, b)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestBrokeredSecretsGoOut(t *testing.T) {
 	set := func(value string) {
 		t.Helper()
 		if a := r.do("PUT", "/api/v1/secret/api", `{"value":"`+value+`","mode":"broker","hosts":["api.example.com"],"insecure":true}`); a.Status != 200 {
-			t.Fatalf("got %v, want a.Status == 200", a.Body)
+			t.Fatalf("got %v, want status 200", a.Body)
 		}
 	}
 	// fetch is a request out of the sandbox whose way out was opened as the nth.
@@ -247,13 +247,13 @@ func TestBrokeredSecretsGoOut(t *testing.T) {
 	r.create(`{"name":"b"}`)
 	check(1, "api.example.com", "got ")
 	if a := r.do("DELETE", "/api/v1/sandbox/b", ""); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	r.close()
 	r.open(with)
 	check(0, "api.example.com", "got Bearer hunter2")
 	if a := r.do("DELETE", "/api/v1/secret/api", ""); a.Status != 200 {
-		t.Fatalf("got %v, want a.Status == 200", a.Body)
+		t.Fatalf("got %v, want status 200", a.Body)
 	}
 	check(0, "api.example.com", "got ")
 }

@@ -22,13 +22,13 @@ func TestRequestsWake(t *testing.T) {
 		for range 50 {
 			wait.Go(func() {
 				if s := r.seen("POST", "/sandbox/a/x", "body"); s.Body != "body" {
-					t.Errorf(`got %+v, want s.Body == "body"`, s)
+					t.Errorf(`got %+v, want body "body"`, s)
 				}
 			})
 		}
 		wait.Wait()
 		if s := r.status("a"); s != "running" {
-			t.Errorf(`got %v, want s == "running"`, s)
+			t.Errorf(`got %v, want "running"`, s)
 		}
 	}
 	if a, b := r.provider.resumes.Load(), r.provider.starts.Load(); a != 1 || b != 1 {
@@ -44,11 +44,14 @@ func TestWakingTakesLong(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	r.do("POST", "/api/v1/sandbox/a/stop", "")
 	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || a.Code != "503" || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Error, "waking up") {
-		t.Errorf(`got %d %v %s, want a.Status == 503 && a.Code == "503" && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Error, "waking up")`, a.Status, a.Header, a.Body)
+		t.Errorf(`got %d %v %s, want status 503, code "503", header Retry-After "1" and error that contains "waking up"`,
+			a.Status, a.Header, a.Body)
 	}
 	a := r.do("GET", "/sandbox/a/x", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
 	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"), "text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
-		t.Errorf(`got %d %v %s, want a.Status == 503 && a.Header.Get("Retry-After") == "1" && strings.Contains(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, 'http-equiv="refresh"') && strings.Contains(a.Body, "waking up")`, a.Status, a.Header, a.Body)
+		t.Errorf("got %d %v %s, "+
+			`want status 503, header Retry-After "1", content type "text/html", and 'http-equiv="refresh"' and "waking up" in the body`,
+			a.Status, a.Header, a.Body)
 	}
 	close(slow)
 	poll(t, "it wakes although everybody left", func() bool { return r.status("a") == "running" })
@@ -56,7 +59,7 @@ func TestWakingTakesLong(t *testing.T) {
 		t.Errorf("started %d times", n)
 	}
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
-		t.Errorf(`got %+v, want s.URI == "/x"`, s)
+		t.Errorf(`got %+v, want URI "/x"`, s)
 	}
 }
 
@@ -138,7 +141,7 @@ func TestDeletedUnderway(t *testing.T) {
 	// A new one of that name is another.
 	r.create(`{"name":"a"}`)
 	if s := r.seen("GET", "/sandbox/a/x", ""); s.URI != "/x" {
-		t.Errorf(`got %+v, want s.URI == "/x"`, s)
+		t.Errorf(`got %+v, want URI "/x"`, s)
 	}
 }
 
@@ -150,11 +153,11 @@ func TestServerIsAwaited(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	r.provider.refuse.Store(5)
 	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" {
-		t.Errorf(`got %+v, want s.Body == "once"`, s)
+		t.Errorf(`got %+v, want body "once"`, s)
 	}
 	r.closeIdle("a")
 	r.provider.drowse.Store(1)
 	if s := r.seen("POST", "/sandbox/a/x", "once"); s.Body != "once" || r.provider.starts.Load() != 1 {
-		t.Errorf(`got %+v, want s.Body == "once" && r.provider.starts.Load() == 1`, s)
+		t.Errorf(`got %+v, want body "once" and 1 start`, s)
 	}
 }

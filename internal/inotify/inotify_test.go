@@ -78,7 +78,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, e := range parse(b) {
 			if len(e.Name) > len(b) {
-				t.Errorf("got %+v from %d bytes, want len(e.Name) <= len(b)", e, len(b))
+				t.Errorf("got %+v from %d bytes, want at most %d bytes of name", e, len(b), len(b))
 			}
 		}
 	})

@@ -180,22 +180,9 @@ func (b *box) log() string {
 // line waits until the program has written want.
 func (b *box) line(want string) {
 	b.t.Helper()
-	if !eventually(func() bool { return strings.Contains(b.log(), want) }) {
+	if !testenv.Eventually(func() bool { return strings.Contains(b.log(), want) }) {
 		b.t.Fatalf("the program never wrote %q, but %q", want, b.log())
 	}
-}
-
-func eventually(ok func() bool) bool {
-	deadline, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 func testRun(t *testing.T) {
@@ -372,34 +359,24 @@ func testFreeze(t *testing.T) {
 	if err := g.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { g.Thaw(context.Background()) }) // what is frozen cannot be ended
 	if frozen, err := g.Frozen(); !frozen || err != nil {
 		t.Errorf("frozen: got %v, %v, want true", frozen, err)
 	}
 	before := b.log()
-	if eventuallyWithin(200*time.Millisecond, func() bool { return b.log() != before }) {
+	t.Run("while another runs", func(t *testing.T) {
+		if out, exit := newBox(t).run(isolate.Limits{}, "seq", "10000"); exit.Code != 0 || !strings.HasSuffix(out, "\n10000\n") {
+			t.Errorf("got %v and %q, want 10000 lines", exit, out)
+		}
+	})
+	if b.log() != before {
 		t.Error("a frozen sandbox goes on")
 	}
 	if err := g.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(func() bool { return b.log() != before }) {
+	if !testenv.Eventually(func() bool { return b.log() != before }) {
 		t.Error("a thawed sandbox stands still")
-	}
-}
-
-// eventuallyWithin waits a short time for what must not happen.
-func eventuallyWithin(d time.Duration, ok func() bool) bool {
-	deadline, tick := time.After(d), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-deadline:
-			return false
-		case <-tick.C:
-			if ok() {
-				return true
-			}
-		}
 	}
 }
 
@@ -440,7 +417,7 @@ func testOrphansAreReaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.line("ready")
-	if !eventually(func() bool { pids, _ := b.cfg.Group.Procs(); return len(pids) == 2 }) {
+	if !testenv.Eventually(func() bool { pids, _ := b.cfg.Group.Procs(); return len(pids) == 2 }) {
 		pids, _ := b.cfg.Group.Procs()
 		t.Errorf("%d processes are left beside init and the program", len(pids)-2)
 	}
@@ -475,7 +452,7 @@ func testInitIsSettled(t *testing.T) {
 		want := map[string]string{"Uid": "2000000 2000000 2000000 2000000", "Gid": "2000000 2000000 2000000 2000000", "Groups": "",
 			"CapInh": "0000000000000000", "CapPrm": "0000000000080022", "CapEff": "0000000000080022", "CapAmb": "0000000000000000", "Seccomp": "2"}
 		var wrong []string
-		if !eventually(func() bool { wrong = threadsOtherThan(t, h.Record().PID, want); return len(wrong) == 0 }) {
+		if !testenv.Eventually(func() bool { wrong = threadsOtherThan(t, h.Record().PID, want); return len(wrong) == 0 }) {
 			t.Errorf("spare %v: got threads with %v, want none", spare, wrong)
 		}
 		h.Kill()

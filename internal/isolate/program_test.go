@@ -52,7 +52,7 @@ func testChromium(t *testing.T) {
 	}
 	// A page's process lives in a user namespace of Chromium's own and under a
 	// filter of its own on top of ours.
-	if !eventually(func() bool {
+	if !testenv.Eventually(func() bool {
 		pids, _ := b.cfg.Group.Procs()
 		return slices.ContainsFunc(pids, func(pid int) bool {
 			cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

@@ -100,7 +100,7 @@ func TestWithoutATargetNothingHappens(t *testing.T) {
 	o := newOutlet(t, outlet.Config{})
 	base := []string{"A=1"}
 	if o.URL() != "" || o.Address() != "" || o.Env() != nil || !slices.Equal(o.Environ(base), base) {
-		t.Errorf("%q %q %v, want URL \"\", Address \"\", Env nil, %v", o.URL(), o.Address(), o.Env(), base)
+		t.Errorf("%q %q %v, want no URL, no address, no env and %q", o.URL(), o.Address(), o.Env(), base)
 	}
 }
 

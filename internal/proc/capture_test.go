@@ -43,7 +43,7 @@ func TestCapture(t *testing.T) {
 				t.Errorf("take: %q, %d, want all %v, dropped %v", all, dropped, c.want, c.dropped)
 			}
 			if _, err := w.Write([]byte("late")); err != nil || len(w.Head())+len(w.Tail()) != 0 {
-				t.Errorf("late write: kept %q, %v, want no Tail()", w.Head(), err)
+				t.Errorf("late write: kept %q and %q, %v, want nothing", w.Head(), w.Tail(), err)
 			}
 		})
 	}

@@ -148,7 +148,7 @@ func TestComponentCallerMayLeaveDuringTheStart(t *testing.T) {
 		testenv.Advance(time.Minute) // nobody holds it
 		phase(t, c, "idle")
 		if _, _, err := c.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || len(f.made) != 1 {
-			t.Errorf("with an ended context: %v, want context.DeadlineExceeded, len(made) 1", err)
+			t.Errorf("with an ended context: %v, want context.DeadlineExceeded and 1 start", err)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestComponentFailedStart(t *testing.T) {
 		wg.Wait()
 		phase(t, c, "failed: no display")
 		if len(f.made) != 1 {
-			t.Errorf("%d starts for one need, want len(made) 1", len(f.made))
+			t.Errorf("%d starts for one need, want 1 start", len(f.made))
 		}
 		f.err = nil
 		_, release := acquire(t, c)

@@ -58,7 +58,7 @@ func playVictim(how string) error {
 	if err != nil {
 		return err
 	}
-	if !until(func() bool { return len(numbersIn(out.String())) >= 6 }) {
+	if !testenv.Eventually(func() bool { return len(numbersIn(out.String())) >= 6 }) {
 		return fmt.Errorf("output %q", out)
 	}
 	pids = append(pids, numbersIn(out.String())...)
@@ -66,7 +66,7 @@ func playVictim(how string) error {
 		if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 			return err
 		}
-		if !until(func() bool { now := r.guard.running(); return now != first && now != 0 }) {
+		if !testenv.Eventually(func() bool { now := r.guard.running(); return now != first && now != 0 }) {
 			return errors.New("the guard was not replaced")
 		}
 	}
@@ -111,7 +111,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			pids := numbersIn(line)
 			if err != nil || len(pids) < 12 {
-				t.Errorf("the server says %q, %v, want len(pids) at least 12", line, err)
+				t.Errorf("the server says %q, %v, want at least 12 pids", line, err)
 			}
 			lived := 0
 			for _, pid := range pids {
@@ -127,7 +127,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			for _, pid := range pids {
-				eventually(t, fmt.Sprintf("end of %d, %s", pid, cmdline(pid)), func() bool { return !alive(pid) })
+				testenv.Poll(t, fmt.Sprintf("end of %d, %s", pid, cmdline(pid)), func() bool { return !alive(pid) })
 			}
 			if !alive(stranger.PID()) {
 				t.Error("a process with another mark was killed")
@@ -147,7 +147,7 @@ func TestGuardIgnoresSignals(t *testing.T) {
 	start(t, r, bash("exec sleep 1h"))
 	pid := r.guard.running()
 	want := uint64(1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGHUP-1))
-	eventually(t, "TERM, INT and HUP are ignored", func() bool {
+	testenv.Poll(t, "TERM, INT and HUP are ignored", func() bool {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		_, rest, _ := strings.Cut(string(status), "SigIgn:\t")
 		mask, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64)
@@ -165,7 +165,7 @@ func TestBrokenGuardIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, argv := range [][]string{{"/bin/false"}, {"/no/such/guard"}} {
 		r := newRunner(t, Config{Guard: argv})
-		eventually(t, "no further tries", func() bool {
+		testenv.Poll(t, "no further tries", func() bool {
 			if res, err := r.Run(t.Context(), bash("exit 3")); err != nil || res.Exit.Code != 3 {
 				t.Fatalf("%v, %v, want Code 3", res.Exit, err)
 			}
@@ -217,7 +217,7 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 	g.set(2, 1, 0)
 	s := &sweep{nonce: rand.Text(), groups: readGroups(table, bootTicks())}
 	if len(s.groups) != 1 {
-		t.Errorf("groups: %+v, want len(groups) 1", s.groups)
+		t.Errorf("groups: %+v, want 1 group", s.groups)
 	}
 	if n := s.signal(syscall.SIGKILL); n != 0 || len(s.groups) != 0 || !alive(p.PID()) {
 		t.Errorf("%d signaled, groups %v, want none and process %d alive", n, s.groups, p.PID())
@@ -228,6 +228,6 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 		t.Error("something is left")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGKILL {
-		t.Errorf("it %v, want Signal syscall.SIGKILL", exit)
+		t.Errorf("it %v, want signal SIGKILL", exit)
 	}
 }

@@ -142,7 +142,7 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 			t.Errorf("the deaf one does not speak: %v", err)
 		}
 		pid := cmd.Process.Pid
-		eventually(t, "only the server and the deaf orphan are left", func() bool {
+		testenv.Poll(t, "only the server and the deaf orphan are left", func() bool {
 			living, zombies := below(t, pid)
 			return len(living) == 2 && len(zombies) == 0
 		})
@@ -177,14 +177,14 @@ func TestKilledInitTakesTheServerAlong(t *testing.T) {
 		}
 		living, _ := below(t, cmd.Process.Pid)
 		if len(living) != 1 {
-			t.Errorf("below it: %v, want len(living) 1", living)
+			t.Errorf("below it: %v, want 1 process", living)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
 		_ = cmd.Wait()
 		for _, pid := range living {
-			eventually(t, "end of the server", func() bool { return !alive(pid) })
+			testenv.Poll(t, "end of the server", func() bool { return !alive(pid) })
 		}
 	})
 }

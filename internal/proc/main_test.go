@@ -72,22 +72,6 @@ func bash(script string, args ...string) Command {
 // patience bounds every wait in these tests; none of them needs a fraction of it.
 const patience = 2 * time.Minute
 
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	if !until(cond) {
-		t.Fatalf("never happened: %s", what)
-	}
-}
-
-func until(cond func() bool) bool {
-	for deadline := time.Now().Add(patience); !cond(); <-time.After(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
-}
-
 func wait(t testing.TB, p *Process) Exit {
 	t.Helper()
 	select {
@@ -112,7 +96,7 @@ func number(t testing.TB, w *Capture) int {
 func numbers(t testing.TB, w *Capture, n int) []int {
 	t.Helper()
 	var pids []int
-	eventually(t, fmt.Sprintf("%d numbers in the output", n), func() bool {
+	testenv.Poll(t, fmt.Sprintf("%d numbers in the output", n), func() bool {
 		pids = numbersIn(w.String())
 		return len(pids) >= n
 	})

@@ -42,7 +42,7 @@ func TestStop(t *testing.T) {
 			pids := []int{p.PID()}
 			if c.name == "stopped" {
 				number(t, out)
-				eventually(t, "it has stopped", func() bool {
+				testenv.Poll(t, "it has stopped", func() bool {
 					stat, _ := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
 					return strings.Contains(string(stat), ") T ")
 				})
@@ -113,7 +113,7 @@ func TestWaitIsBoundedByItsContextOnly(t *testing.T) {
 		t.Error(err)
 	}
 	if exit, err := p.Wait(t.Context()); err != nil || exit.Signal != syscall.SIGINT {
-		t.Errorf("got %v, %v, want Signal syscall.SIGINT", exit, err)
+		t.Errorf("got %v, %v, want signal SIGINT", exit, err)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestGroupOutlivesItsLeader(t *testing.T) {
 	if err := p.Signal(syscall.SIGUSR1); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the signal has ended both", func() bool { return !alive(left[0]) && !alive(left[1]) })
-	eventually(t, "the runner has noticed", func() bool { return len(r.Living()) == 0 })
+	testenv.Poll(t, "the signal has ended both", func() bool { return !alive(left[0]) && !alive(left[1]) })
+	testenv.Poll(t, "the runner has noticed", func() bool { return len(r.Living()) == 0 })
 	if err := p.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("signal to nobody: %v, want os.ErrProcessDone", err)
 	}
@@ -203,7 +203,7 @@ func TestStrikeSparesASuccessor(t *testing.T) {
 		t.Error("the process was not signalled")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGTERM {
-		t.Errorf("got %v, want Signal syscall.SIGTERM", exit)
+		t.Errorf("got %v, want signal SIGTERM", exit)
 	}
 	if signalIfOwned(e, syscall.SIGKILL, anyone) {
 		t.Error("a reaped process was signalled")
@@ -326,7 +326,7 @@ func TestManyAtATime(t *testing.T) {
 			case 1:
 				p.Kill()
 			default:
-				eventually(t, "output", func() bool { return out.Total() > 0 })
+				testenv.Poll(t, "output", func() bool { return out.Total() > 0 })
 				wg.Go(func() { p.Stop() })
 				p.Kill()
 			}
@@ -364,7 +364,7 @@ func TestEndedBackgroundWorkIsForgotten(t *testing.T) {
 	if _, err := gate.WriteString(strings.Repeat("\n", firstSweep)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a later start has swept", func() bool {
+	testenv.Poll(t, "a later start has swept", func() bool {
 		if _, err := r.Run(t.Context(), Command{Path: "/bin/true"}); err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +398,7 @@ func TestChildSurvivesTheThreadOfItsCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the thread has ended", func() bool {
+	testenv.Poll(t, "the thread has ended", func() bool {
 		_, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid))
 		return os.IsNotExist(err)
 	})
@@ -406,7 +406,7 @@ func TestChildSurvivesTheThreadOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGUSR1 {
-		t.Errorf("it %v, want Signal syscall.SIGUSR1", exit)
+		t.Errorf("it %v, want signal SIGUSR1", exit)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if res.Exit != c.exit || string(res.Stdout) != c.out || string(res.Stderr) != c.errOut {
-				t.Errorf("got %v %q %q, want Exit %v, Stdout %v, Stderr %v", res.Exit, res.Stdout, res.Stderr, c.exit, c.out, c.errOut)
+				t.Errorf("got %v %q %q, want exit %+v, stdout %q and stderr %q", res.Exit, res.Stdout, res.Stderr, c.exit, c.out, c.errOut)
 			}
 			if c.name == "bounded" && (res.DroppedStdout != 6 || res.DroppedStderr != 0) {
 				t.Errorf("dropped %d and %d, want 6 and 0", res.DroppedStdout, res.DroppedStderr)
@@ -119,7 +119,7 @@ func TestContextKillsTheGroup(t *testing.T) {
 	res, err := r.Run(ctx, c)
 	wg.Wait()
 	if !errors.Is(err, why) || res.Exit.Signal != syscall.SIGKILL {
-		t.Errorf("got %v, %v, want %v, Signal syscall.SIGKILL", res.Exit, err, why)
+		t.Errorf("got %v, %v, want %v and signal SIGKILL", res.Exit, err, why)
 	}
 	if alive(grandchild) {
 		t.Error("the grandchild lives")
@@ -173,7 +173,7 @@ func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %v containing %q", c.name, err, c.is, c.says)
 		}
 	}
-	eventually(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
+	testenv.Poll(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
 	if living := r.Living(); len(living) != 0 {
 		t.Errorf("living: %v, want no living", living)
 	}
@@ -236,7 +236,7 @@ func TestLookupUser(t *testing.T) {
 	t.Parallel()
 	byName, err := LookupUser("root")
 	if err != nil || byName.UID != 0 || byName.Name != "root" || byName.Home == "" {
-		t.Errorf("root: %+v, %v, want UID 0, Name \"root\", Home other than \"\"", byName, err)
+		t.Errorf(`root: %+v, %v, want UID 0, name "root" and a home`, byName, err)
 	}
 	if byNumber, err := LookupUser("0"); err != nil || byNumber.Name != "root" {
 		t.Errorf("0: %+v, %v, want Name \"root\"", byNumber, err)

@@ -44,7 +44,7 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 			if err := os.WriteFile(next, []byte("\n"), 0); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "later output", func() bool { return strings.HasSuffix(out.String(), "last\nlater\n") })
+			testenv.Poll(t, "later output", func() bool { return strings.HasSuffix(out.String(), "last\nlater\n") })
 			p.Stop()
 			if !p.outs[0].hasEnded() {
 				t.Error("still copying after Stop")

@@ -6,19 +6,28 @@ import (
 	"time"
 )
 
-// pollTime is how long Poll waits. It is generous: a busy machine must not fail a test.
-const pollTime = time.Minute
+// pollTime is how long Poll and Eventually wait. It is generous: a busy machine must not fail a test.
+const pollTime = 3 * time.Minute
 
 // Poll calls ok until it returns true. What it waits for must come by itself:
 // a test does not repeat an action until the action works.
 func Poll(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	if !Eventually(ok) {
+		t.Fatalf("%s: did not happen within %v", what, pollTime)
+	}
+}
+
+// Eventually is Poll for tests that report more than what they waited for: it
+// reports whether ok returned true in time.
+func Eventually(ok func() bool) bool {
 	for deadline := time.Now().Add(pollTime); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: did not happen within %v", what, pollTime)
+			return false
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+	return true
 }
 
 // Advance lets time pass in the synctest bubble of the caller, and waits until

@@ -202,9 +202,6 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// startTime is how long a cluster may take on a busy machine.
-const startTime = 3 * time.Minute
-
 // prepare waits until the cluster can run Pods, if it has a node.
 func (k *Kubernetes) prepare(t testing.TB, node bool) {
 	t.Helper()
@@ -255,10 +252,8 @@ func (k *Kubernetes) ready() bool {
 
 func (k *Kubernetes) wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(startTime); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come up in %v; its log is in %s", what, startTime, filepath.Join(k.Dir, "log"))
-		}
+	if !testenv.Eventually(ok) {
+		t.Fatalf("%s did not come up in time; its log is in %s", what, filepath.Join(k.Dir, "log"))
 	}
 }
 

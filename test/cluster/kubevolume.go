@@ -43,8 +43,12 @@ func (k *Kubernetes) ServeVolumes(t testing.TB) {
 	t.Cleanup(func() { cancel(); work.Wait() })
 	work.Go(func() {
 		for ctx.Err() == nil {
-			if err := k.followClaims(ctx); err != nil && ctx.Err() == nil {
-				time.Sleep(200 * time.Millisecond) // the API server is away
+			if k.followClaims(ctx) == nil {
+				continue
+			}
+			select { // the API server is unreachable
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
 			}
 		}
 	})

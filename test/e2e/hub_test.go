@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -434,40 +435,70 @@ func TestHundredAtOnce(t *testing.T) {
 // idleMemory is what an idle sandbox may take.
 const idleMemory = 20 << 20
 
-// Idle sandboxes take little memory, and answer.
+// Every idle sandbox answers and takes little memory. Deleted, they leave nothing.
 func TestManyIdle(t *testing.T) {
 	many := testenv.Times(50, 300)
 	h := serveHub(t)
 	c := h.client(t)
-	var wait sync.WaitGroup
 	turns := make(chan struct{}, 8)
-	for i := range many {
-		wait.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			if _, err := c.Create(t.Context(), client.CreateOptions{Name: fmt.Sprintf("n%d", i)}); err != nil {
-				t.Error(err)
-			}
-		})
+	each := func(what string, act func(name string) error) {
+		var wait sync.WaitGroup
+		for i := range many {
+			wait.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				if err := act(fmt.Sprintf("n%d", i)); err != nil {
+					t.Errorf("%s n%d: %v", what, i, err)
+				}
+			})
+		}
+		wait.Wait()
 	}
-	wait.Wait()
+	each("create", func(name string) error {
+		_, err := c.Create(t.Context(), client.CreateOptions{Name: name})
+		return err
+	})
 	list, err := c.List(t.Context(), client.ListOptions{Status: []string{"running"}})
 	if err != nil || len(list) != many {
-		t.Fatalf("%d run, %v, want len(list) %v", len(list), err, many)
+		t.Fatalf("got %d running sandboxes and error %v, want %d", len(list), err, many)
 	}
-	var all int64
-	for _, sb := range list {
-		stats, err := c.Stats(t.Context(), sb.Name)
-		if err != nil {
-			t.Fatal(err)
+	var memory atomic.Int64
+	each("memory of", func(name string) error {
+		stats, err := c.Stats(t.Context(), name)
+		if err == nil && stats.MemoryBytes <= 0 {
+			err = fmt.Errorf("got %d bytes, want the memory counted", stats.MemoryBytes)
 		}
-		all += stats.MemoryBytes
+		memory.Add(stats.MemoryBytes)
+		return err
+	})
+	one := memory.Load() / int64(many)
+	t.Logf("%.1f MiB for each of %d idle sandboxes", float64(one)/(1<<20), many)
+	if one > idleMemory {
+		t.Errorf("got %d MiB for each of %d idle sandboxes, want at most %d", one>>20, many, idleMemory>>20)
 	}
-	if each := all / int64(many); each > idleMemory {
-		t.Errorf("got %d MiB for each of %d idle sandboxes, want at most %d", each>>20, many, idleMemory>>20)
+	each("command in", func(name string) error {
+		var out bytes.Buffer
+		_, err := c.Guest(name).Exec(t.Context(), "hostname", client.ExecOptions{Stdout: &out})
+		if err == nil && out.String() != name+"\n" {
+			err = fmt.Errorf("got %q, want its name", out.String())
+		}
+		return err
+	})
+	each("delete", func(name string) error { return c.Delete(t.Context(), name) })
+	if list, err := c.List(t.Context(), client.ListOptions{}); err != nil || len(list) != 0 {
+		t.Errorf("got %d sandboxes and error %v after deleting all, want none", len(list), err)
 	}
-	if out := h.must(t, "exec", fmt.Sprintf("n%d", many-1), "echo here"); out != "here\n" {
-		t.Errorf("%q, want %q", out, "here\n")
+	left := func() (ids []string) {
+		groups := h.groups()
+		for _, sb := range list {
+			if groups[sb.ID] {
+				ids = append(ids, sb.ID)
+			}
+		}
+		return ids
+	}
+	if !testenv.Eventually(func() bool { return len(left()) == 0 }) {
+		t.Errorf("got control groups of %q after deleting all, want none", left())
 	}
 }
 

@@ -46,7 +46,7 @@ func TestSandboxFromAnImage(t *testing.T) {
 		check{"exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /healthz HTTP/1.0\\r\\nHost: localhost:8080\\r\\n\\r\\n' >&3; read -r line <&3; echo $line", "HTTP/1.0 200 OK…"})
 	for _, bad := range []string{host + "/none:1", "tar:/etc/passwd", "oci:/", "127.0.0.1:1/x"} {
 		if _, errs, code := h.cove(t, "", "create", "c", "--image", bad); code == 0 || errs == "" {
-			t.Errorf("%s: %d %s, want code other than 0, errs other than \"\"", bad, code, errs)
+			t.Errorf("%s: %d %s, want a nonzero exit code and an error message", bad, code, errs)
 		}
 	}
 }

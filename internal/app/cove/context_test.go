@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // person is somebody at a command line with a home directory.
@@ -257,17 +257,15 @@ func TestListWatchShowsChanges(t *testing.T) {
 	<-out.ch // the head
 	p.must("", "create", "a")
 	p.must("", "rm", "a")
-	for deadline := time.After(time.Minute); ; {
+	testenv.Poll(t, "a line says that a is deleted", func() bool {
 		select {
 		case line := <-out.ch:
-			if f := strings.Fields(line); f[0] != "a" || f[1] != "deleted" {
-				continue
-			}
-		case <-deadline:
-			t.Error("got no line that says that a is deleted")
+			f := strings.Fields(line)
+			return f[0] == "a" && f[1] == "deleted"
+		default:
+			return false
 		}
-		break
-	}
+	})
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("got %v after an interrupt, want none", err)

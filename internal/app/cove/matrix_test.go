@@ -310,7 +310,7 @@ func (a *arena) knock(c caller, sb sandbox.Sandbox, r request) int {
 			conn.CloseNow()
 		}
 		if res == nil {
-			a.t.Fatalf("got %v, want res != nil", err)
+			a.t.Fatalf("got %v, want a response", err)
 		}
 		return res.StatusCode
 	}
@@ -353,7 +353,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 		if now, err := a.provider.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
-			t.Errorf("%s: somebody who may not has changed it: got %v %v, want now.State == sandbox.Running", name, now.State, err)
+			t.Errorf("%s: somebody who may not has changed it: got %v %v, want state running", name, now.State, err)
 		}
 		for _, c := range let {
 			own := sb
@@ -428,17 +428,17 @@ func TestNothingOfOthersShows(t *testing.T) {
 		secret[c.name] = c.secret
 	}
 	if r := a.do(secret["user"], "POST", "/api/v1/volume", `{"name":"box-volume"}`); r.status != 200 {
-		t.Fatalf("got %v, want r.status == 200", r.body)
+		t.Fatalf("got %v, want status 200", r.body)
 	}
 	if r := a.do(secret["user"], "POST", "/api/v1/sandbox/"+sb.Spec.Name+"/share", `{}`); r.status != 200 {
-		t.Fatalf("got %v, want r.status == 200", r.body)
+		t.Fatalf("got %v, want status 200", r.body)
 	}
 	for _, path := range []string{"/api/v1/sandbox", "/api/v1/snapshot", "/api/v1/volume", "/api/v1/share"} {
 		if r := a.do(secret["other"], "GET", path, ""); r.status != 200 || strings.Contains(r.body, "box") || strings.Contains(r.body, sb.ID) {
-			t.Errorf(`%s: got %s, want r.status == 200 && !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID)`, path, r.body)
+			t.Errorf(`%s: got %s, want status 200, body without "box" and %q`, path, r.body, sb.ID)
 		}
 		if r := a.do(secret["other"], "GET", path+"?user=acme", ""); strings.Contains(r.body, "box-") || strings.Contains(r.body, sb.ID) {
-			t.Errorf(`%s: got %s, want !strings.Contains(r.body, "box-") && !strings.Contains(r.body, sb.ID)`, path, r.body)
+			t.Errorf(`%s: got %s, want body without "box-" and %q`, path, r.body, sb.ID)
 		}
 		if r := a.do(secret["viewer"], "GET", path, ""); r.status != 200 || !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID) {
 			t.Errorf("%s: %s", path, r.body)
@@ -449,7 +449,7 @@ func TestNothingOfOthersShows(t *testing.T) {
 	}
 	// An admin reaches it by the address that the list tells.
 	if r := a.do(secret["admin"], "GET", "/api/v1/sandbox?user=acme", ""); !strings.Contains(r.body, "/sandbox/"+sb.ID+"/") {
-		t.Errorf(`got %v, want strings.Contains(r.body, "/sandbox/"+sb.ID+"/")`, r.body)
+		t.Errorf("got %v, want body that contains %q", r.body, "/sandbox/"+sb.ID+"/")
 	}
 }
 
@@ -462,7 +462,7 @@ func TestSharesOfAPort(t *testing.T) {
 	r := a.do(user, "POST", "/api/v1/sandbox/"+sb.Spec.Name+"/share", `{"port":3000,"minutes":5}`)
 	token := field(t, r.data, "token")
 	if r.status != 200 || !strings.HasPrefix(token, "covs_") {
-		t.Fatalf(`got %v, want r.status == 200 && strings.HasPrefix(token, "covs_")`, r.body)
+		t.Fatalf(`got %v, want status 200 and token that starts with "covs_"`, r.body)
 	}
 	at := "/sandbox/" + sb.ID
 	if got := a.do(token, "GET", at+"/proxy/3000/x", ""); got.status != 200 || got.body != "inside "+sb.ID+" port 3000" {
@@ -485,11 +485,11 @@ func TestSharesOfAPort(t *testing.T) {
 	link := strings.TrimPrefix(field(t, r.data, "url"), a.server.URL)
 	opened := a.do("", "GET", link, "")
 	if opened.status != 303 || opened.header.Get("Location") != at+"/proxy/3000/" {
-		t.Fatalf(`got %d %v, want opened.status == 303 && opened.header.Get("Location") == at+"/proxy/3000/"`, opened.status, opened.header)
+		t.Fatalf("got %d %v, want status 303 and header Location %q", opened.status, opened.header, at+"/proxy/3000/")
 	}
 	cookie, rest, _ := strings.Cut(opened.header.Get("Set-Cookie"), ";")
 	if !strings.Contains(rest, "Path="+at+"/") {
-		t.Errorf(`got %v, want strings.Contains(rest, "Path="+at+"/")`, rest)
+		t.Errorf("got %v, want %q in it", rest, "Path="+at+"/")
 	}
 	if got := a.do("", "GET", at+"/proxy/3000/", "", "Cookie", cookie); got.status != 200 {
 		t.Errorf("got %d %s, want 200", got.status, got.body)
@@ -522,7 +522,7 @@ func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 	ofOne, ofTwo, ofGone := share(one, "a"), share(two, "a"), share(two, "b")
 	a.must(a.admin, "DELETE", "/api/v1/key/"+id, "")
 	if r := a.do(two, "DELETE", "/api/v1/sandbox/b", ""); r.status != 200 {
-		t.Fatalf("got %v, want r.status == 200", r.body)
+		t.Fatalf("got %v, want status 200", r.body)
 	}
 	for token, want := range map[string]int{ofOne: 401, ofTwo: 200} {
 		if r := a.do(token, "GET", "/sandbox/"+sb.ID+"/", ""); r.status != want {
@@ -530,7 +530,7 @@ func TestSharesEndWithTheirKeyAndSandbox(t *testing.T) {
 		}
 	}
 	if r := a.do(ofGone, "GET", "/sandbox/"+gone.ID+"/", ""); r.status != 401 {
-		t.Errorf("got %d, want r.status == 401", r.status)
+		t.Errorf("got %d, want status 401", r.status)
 	}
 }
 
@@ -545,24 +545,24 @@ func TestFirstKey(t *testing.T) {
 	path := r.cfg.State + "/admin.key"
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(out.String(), path) {
-		t.Fatalf("got %v %v %v, want info.Mode().Perm() == 0o600 && strings.Contains(out.String(), path)", err, info, out.String())
+		t.Fatalf("got %v %v %v, want mode 0600 and %q in it", err, info, out.String(), path)
 	}
 	secret, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := r.do(strings.TrimSpace(string(secret)), "GET", "/api/v1/key", ""); a.status != 200 {
-		t.Fatalf("got %v, want a.status == 200", a.body)
+		t.Fatalf("got %v, want status 200", a.body)
 	}
 	// Who starts a hub where a client's key is set is told.
 	cfg := r.cfg
 	cfg.APIKey = strings.TrimSpace(string(secret))
 	if err := checkSettings(cfg); err == nil || !strings.Contains(err.Error(), "tenant's key") {
-		t.Errorf(`got %v, want err != nil && strings.Contains(err.Error(), "tenant's key")`, err)
+		t.Errorf(`got %v, want an error that contains "tenant's key"`, err)
 	}
 	out.Reset()
 	if err := r.hub.hub.CreateFirstKey(&out); err != nil || out.Len() > 0 {
-		t.Errorf("got %v %v, want out.Len() <= 0", err, out.String())
+		t.Errorf("got %v %v, want no output", err, out.String())
 	}
 }
 

@@ -257,7 +257,7 @@ func (r *rig) tool(key, name string, args map[string]any) (status int, text stri
 		return a.status, a.body, true
 	}
 	if err := json.Unmarshal([]byte(a.body), &out); err != nil || len(out.Result.Content) == 0 {
-		r.t.Fatalf("%s: got %s, want len(out.Result.Content) != 0", name, a.body)
+		r.t.Fatalf("%s: got %s, want at least 1 content part", name, a.body)
 	}
 	return a.status, out.Result.Content[0].Text, out.Result.IsError
 }

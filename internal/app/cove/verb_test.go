@@ -61,13 +61,13 @@ func TestVerbs(t *testing.T) {
 		{"", "", "audit verify --dir " + r.cfg.State + "/nowhere", cli.ExitFailed, "nowhere"},
 	} {
 		if out, code := run(c.key, c.stdin, strings.Fields(c.line)...); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "hunter") {
-			t.Errorf(`cove %s: got %d %s, want code == c.code && strings.Contains(out, c.want) && !strings.Contains(out, "hunter")`, c.line, code, out)
+			t.Errorf(`cove %s: got %d %s, want exit code %d, %q and no "hunter" in it`, c.line, code, out, c.code, c.want)
 		}
 	}
 	// A line that somebody changed is named.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("got %v %v, want len(files) != 0", files, err)
+		t.Fatalf("got %v %v, want at least 1 file", files, err)
 	}
 	b, err := os.ReadFile(files[0])
 	if err != nil {
@@ -85,6 +85,6 @@ func TestVerbs(t *testing.T) {
 		}
 	}
 	if out, code := run("", "", "audit", "verify", "--dir", copied); code != cli.ExitFailed || !strings.Contains(out, "changed") {
-		t.Errorf(`got %d %s, want code == cli.ExitFailed && strings.Contains(out, "changed")`, code, out)
+		t.Errorf(`got %d %s, want exit code %d and "changed" in it`, code, out, cli.ExitFailed)
 	}
 }

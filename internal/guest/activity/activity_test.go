@@ -87,12 +87,12 @@ func TestRealCommand(t *testing.T) {
 		defer res.Body.Close()
 		b, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != 200 || json.Unmarshal(b, &a) != nil {
-			t.Fatalf("got %d %s %v, want res.StatusCode 200, json.Unmarshal(b, &a) nil", res.StatusCode, b, err)
+			t.Fatalf("got %d %s %v, want status 200 and JSON", res.StatusCode, b, err)
 		}
 		return a
 	}
 	if a := ask(); a.Busy {
-		t.Errorf("busy before anything runs: %+v, want not a.Busy", a)
+		t.Errorf("busy before anything runs: %+v, want not busy", a)
 	}
 	session := "s"
 	fifo := dir + "/go"
@@ -101,7 +101,7 @@ func TestRealCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := ask(); !a.Busy || a.Running != 1 || a.By["bash"] != 1 {
-		t.Errorf(`not busy while a command runs: %+v, want a.Busy, a.Running 1, a.By["bash"] 1`, a)
+		t.Errorf("not busy while a command runs: %+v, want busy, running 1 and bash 1", a)
 	}
 	testenv.Poll(t, "the command waits", func() bool { _, err := os.Stat(fifo); return err == nil })
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)

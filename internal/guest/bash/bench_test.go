@@ -23,7 +23,7 @@ func benchmarkTrue(b *testing.B, session *string) {
 	s := newService(b, withGuard)
 	for b.Loop() {
 		if out, err := s.Exec(b.Context(), ExecIn{Command: "true", SessionID: session}); err != nil || *out.ExitCode != 0 {
-			b.Fatalf("got %v %v, want *out.ExitCode 0", out, err)
+			b.Fatalf("got %v %v, want exit code 0", out, err)
 		}
 	}
 }

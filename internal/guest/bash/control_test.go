@@ -48,7 +48,7 @@ func TestInput(t *testing.T) {
 	count := background(t, s, "i", "wc -c")
 	write(t, s, WriteIn{SessionID: "i", Input: large, EOF: true})
 	if end := await(t, s, "i", count, 100); strings.TrimSpace(end.Stdout) != "1048576" {
-		t.Errorf(`got %q, want strings.TrimSpace(end.Stdout) "1048576"`, end.Stdout)
+		t.Errorf(`got %q, want stdout "1048576"`, end.Stdout)
 	}
 }
 
@@ -120,11 +120,11 @@ func TestKill(t *testing.T) {
 			pids := strings.Fields(waitForOutput(t, s, c.name, id, "\n"))
 			got, err := s.Kill(t.Context(), KillIn{SessionID: c.name, Signal: c.signal})
 			if err != nil || got.CommandID != id {
-				t.Fatalf("got %+v %v, want got.CommandID %v", got, err, id)
+				t.Fatalf("got %+v %v, want command ID %q", got, err, id)
 			}
 			end := await(t, s, c.name, id, 100)
 			if end.Command.Status != c.status || *end.Command.ExitCode != c.code {
-				t.Errorf("got %s with %d, want end.Command.Status %v, *end.Command.ExitCode %v", end.Command.Status, *end.Command.ExitCode, c.status, c.code)
+				t.Errorf("got %s with %d, want status %q and exit code %d", end.Command.Status, *end.Command.ExitCode, c.status, c.code)
 			}
 			if c.name == "interrupt" {
 				pids = pids[1:] // background jobs of a shell without job control ignore it
@@ -153,24 +153,24 @@ func TestKillChooses(t *testing.T) {
 		return got
 	}
 	if got := kill(KillIn{Signal: "TERM"}); got.CommandID != second || got.Status != running || got.ExitCode != nil {
-		t.Errorf("got %+v, want got.CommandID %v, got.Status %v, got.ExitCode nil", got, second, running)
+		t.Errorf("got %+v, want command ID %q, status %q and no exit code", got, second, running)
 	}
 	kill(KillIn{Signal: "STOP", CommandID: &first})
 	kill(KillIn{Signal: "CONT", CommandID: &first})
 	if got := kill(KillIn{Signal: "KILL"}); got.CommandID != second {
-		t.Errorf("got %+v, want got.CommandID %v", got, second)
+		t.Errorf("got %+v, want command ID %q", got, second)
 	}
 	await(t, s, "k", second, 100)
 	kill(KillIn{Signal: "KILL"})
 	if end := await(t, s, "k", first, 100); end.Command.Status != killed {
-		t.Errorf("got %+v, want end.Command.Status %v", end.Command, killed)
+		t.Errorf("got %+v, want status %q", end.Command, killed)
 	}
 	// What a finished command left behind is reached by its name.
 	ran := run(t, s, ExecIn{Command: "sleep 1000 & echo $!", SessionID: new("k")})
 	kill(KillIn{CommandID: &ran.CommandID, Signal: "SIGTERM"})
 	testenv.Poll(t, "the rest ends", func() bool { return !alive(*ran.Stdout) })
 	if got := output(t, s, OutputIn{SessionID: "k"}); got.Command.Status != completed {
-		t.Errorf("got %+v, want got.Command.Status %v", got.Command, completed)
+		t.Errorf("got %+v, want status %q", got.Command, completed)
 	}
 	for _, c := range []struct {
 		in   KillIn
@@ -207,7 +207,7 @@ func TestSessions(t *testing.T) {
 	// cd is the command's own; exec_dir is the session's from then on.
 	for _, c := range []struct{ in, want string }{{"cd /; pwd", "/"}, {"pwd", s.Home + "/sub"}, {"export X=1; echo ${X-none}", "1"}, {"echo ${X-none}", "none"}} {
 		if got := run(t, s, ExecIn{Command: c.in, SessionID: new("one")}); strings.TrimSpace(*got.Stdout) != c.want || got.SessionID != "one" {
-			t.Errorf(`%s: got %q, want strings.TrimSpace(*got.Stdout) %v, got.SessionID "one"`, c.in, *got.Stdout, c.want)
+			t.Errorf(`%s: got %q, want stdout %q and session ID "one"`, c.in, *got.Stdout, c.want)
 		}
 	}
 	run(t, s, ExecIn{Command: "true", SessionID: new("one"), ExecDir: new("/")})
@@ -215,15 +215,17 @@ func TestSessions(t *testing.T) {
 	waitForOutput(t, s, "one", id, "/\n")
 	auto, err := s.CreateSession(t.Context(), CreateSessionIn{})
 	if err != nil || auto.SessionID == "" || auto.WorkingDir != s.Home {
-		t.Errorf(`got %+v %v, want auto.SessionID other than "", auto.WorkingDir %v`, auto, err, s.Home)
+		t.Errorf("got %+v %v, want a session ID and working directory %q", auto, err, s.Home)
 	}
 	all, err := s.Sessions(t.Context(), op.None{})
 	if err != nil || len(all) != 2 || all[0].SessionID != "one" || *all[0].CurrentCommand != "pwd; sleep 1000" || all[0].CommandCount != 6 || all[1].CurrentCommand != nil {
-		t.Errorf(`got %+v %v, want len(all) 2, all[0].SessionID "one", *all[0].CurrentCommand "pwd; sleep 1000", all[0].CommandCount 6, all[1].CurrentCommand nil`, all, err)
+		t.Errorf("got %+v %v, "+
+			`want 2 entries, first session ID "one", first current command "pwd; sleep 1000", first command count 6 and no second current command`,
+			all, err)
 	}
 	again, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("one"), ExecDir: new("/tmp")})
 	if err != nil || again.CreatedAt != created.CreatedAt || again.WorkingDir != "/tmp" {
-		t.Errorf(`got %+v %v, want again.CreatedAt %v, again.WorkingDir "/tmp"`, again, err, created.CreatedAt)
+		t.Errorf(`got %+v %v, want creation time %+v and working directory "/tmp"`, again, err, created.CreatedAt)
 	}
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("a\nb")})
 	wantError(t, err, op.Invalid, "printable")
@@ -263,13 +265,13 @@ func TestCloseSession(t *testing.T) {
 	ended := <-result
 	lines := strings.Fields(*ended.Stdout)
 	if ended.Status != killed || *ended.ExitCode != 143 || len(lines) != 2 || alive(lines[1]) {
-		t.Errorf("got %+v %v, want ended.Status %v, *ended.ExitCode 143, len(lines) 2, not alive(lines[1])", ended, lines, killed)
+		t.Errorf("got %+v %v, want status %q, exit code 143, and 2 lines, the second the PID of an ended process", ended, lines, killed)
 	}
 	if out := <-poll; out.Command.Status != killed {
-		t.Errorf("got %+v, want out.Command.Status %v", out.Command, killed)
+		t.Errorf("got %+v, want status %q", out.Command, killed)
 	}
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want len(living) 0", living)
+		t.Errorf("still there: %v, want no processes", living)
 	}
 	_, err = s.CloseSession(t.Context(), CloseSessionIn{"c"})
 	wantError(t, err, op.NotFound, "no bash session")
@@ -289,7 +291,7 @@ func TestSessionLimit(t *testing.T) {
 		last = run(t, s, ExecIn{Command: "true"})
 	}
 	if all, _ := s.Sessions(t.Context(), op.None{}); len(all) != 3 || all[2].SessionID != last.SessionID {
-		t.Errorf("got %+v, want len(all) 3, all[2].SessionID %v", all, last.SessionID)
+		t.Errorf("got %+v, want 3 entries and third session ID %q", all, last.SessionID)
 	}
 	long := run(t, s, ExecIn{Command: "sleep 1000", AsyncMode: true})
 	_, err := s.Exec(t.Context(), ExecIn{Command: "true"})
@@ -357,7 +359,7 @@ echo noise`)
 	call := &op.Call{}
 	created, err := s.CreateSession(op.WithCall(t.Context(), call), CreateSessionIn{SessionID: new("s"), SnapshotPath: full})
 	if err != nil || created.WorkingDir != s.Home || call.Hint != "Output of the snapshot: noise" {
-		t.Fatalf(`got %+v %v %q, want created.WorkingDir %v, call.Hint "Output of the snapshot: noise"`, created, err, call.Hint, s.Home)
+		t.Fatalf(`got %+v %v %q, want working directory %q and hint "Output of the snapshot: noise"`, created, err, call.Hint, s.Home)
 	}
 	for _, c := range []struct {
 		command, want string
@@ -374,15 +376,15 @@ echo noise`)
 	} {
 		got := run(t, s, ExecIn{Command: c.command, SessionID: new("s"), Env: c.env})
 		if *got.Stdout != c.want || got.Stderr != nil {
-			t.Errorf(`%.50s: got %q %q, want *got.Stdout %v, no stderr`, c.command, *got.Stdout, op.Value(got.Stderr), c.want)
+			t.Errorf("%.50s: got %q %q, want stdout %q and no stderr", c.command, *got.Stdout, op.Value(got.Stderr), c.want)
 		}
 	}
 	if b, _ := os.ReadFile(count); string(b) != "x\n" {
-		t.Errorf(`it was sourced %d times, want string(b) "x\n"`, len(b)/2)
+		t.Errorf("it was sourced %d times, want once", len(b)/2)
 	}
 	plain := run(t, s, ExecIn{Command: "greet; hi", SessionID: new("other")})
 	if *plain.ExitCode != 127 {
-		t.Errorf("it reached another session: %+v, want *plain.ExitCode 127", *plain.Stdout)
+		t.Errorf("it reached another session: %+v, want exit code 127", *plain.Stdout)
 	}
 	for _, c := range []struct {
 		name string

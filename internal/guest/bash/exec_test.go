@@ -86,11 +86,11 @@ func TestExec(t *testing.T) {
 				t.Error(d)
 			}
 			if got.SessionID == "" || got.CommandID == "" {
-				t.Errorf(`ids %q %q, want got.SessionID other than "", got.CommandID other than ""`, got.SessionID, got.CommandID)
+				t.Errorf("ids %q %q, want a session ID and a command ID", got.SessionID, got.CommandID)
 			}
 			rest := output(t, s, OutputIn{SessionID: got.SessionID, Offset: got.Offset, StderrOffset: got.StderrOffset, Wait: true, WaitTimeout: 1000})
 			if rest.Stdout+rest.Stderr != "" || rest.More {
-				t.Errorf(`there is more behind the offsets: %+v, want rest.Stdout+rest.Stderr "", not rest.More`, rest)
+				t.Errorf("there is more behind the offsets: %+v, want no output and no more", rest)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func TestRefusedExec(t *testing.T) {
 		})
 	}
 	if all, _ := s.Sessions(t.Context(), op.None{}); len(all) != 1 || all[0].CommandCount != 2 || all[0].CurrentCommand != nil {
-		t.Errorf("left behind: %+v, want len(all) 1, all[0].CommandCount 2, all[0].CurrentCommand nil", all)
+		t.Errorf("left behind: %+v, want 1 entry, first command count 2 and no first current command", all)
 	}
 	empty := New(Config{Runner: proc.New(proc.Config{Env: []string{"PATH=/nowhere"}})})
 	_, err := empty.Exec(t.Context(), ExecIn{Command: "true"})
@@ -156,13 +156,14 @@ func TestManyAtOnce(t *testing.T) {
 			}
 			got := run(t, s, in)
 			if *got.Stdout != fmt.Sprintf("out %d\n", i) || op.Value(got.Stderr) != fmt.Sprintf("err %d\n", i) || *got.ExitCode != i || got.Status != completed {
-				t.Errorf(`%d: got %q %q %d, want *got.Stdout fmt.Sprintf("out %%d\n", i), *got.Stderr fmt.Sprintf("err %%d\n", i), *got.ExitCode %v, got.Status %v`, i, *got.Stdout, op.Value(got.Stderr), *got.ExitCode, i, completed)
+				t.Errorf("%d: got %q %q %d, want stdout %q, stderr %q, exit code %d and status %q",
+					i, *got.Stdout, op.Value(got.Stderr), *got.ExitCode, fmt.Sprintf("out %d\n", i), fmt.Sprintf("err %d\n", i), i, completed)
 			}
 		})
 	}
 	wait.Wait()
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want len(living) 0", living)
+		t.Errorf("still there: %v, want no processes", living)
 	}
 	all, err := s.Sessions(t.Context(), op.None{})
 	if err != nil || len(all) != 51 {
@@ -176,14 +177,14 @@ func TestCommandOutlivesItsCaller(t *testing.T) {
 	s := newService(t)
 	soft := run(t, s, ExecIn{Command: "echo a; read x; echo got $x; exit 6", Timeout: new(0.)})
 	if soft.Status != running || soft.ExitCode != nil {
-		t.Fatalf("got %+v, want soft.Status %v, soft.ExitCode nil", soft, running)
+		t.Fatalf("got %+v, want status %q and no exit code", soft, running)
 	}
 	if _, err := s.Write(t.Context(), WriteIn{SessionID: soft.SessionID, Input: "it\n"}); err != nil {
 		t.Fatal(err)
 	}
 	end := await(t, s, soft.SessionID, soft.CommandID, 16)
 	if end.Stdout != "a\ngot it\n" || *end.Command.ExitCode != 6 || end.Command.Status != completed {
-		t.Errorf(`got %+v %+v, want end.Stdout "a\ngot it\n", *end.Command.ExitCode 6, end.Command.Status %v`, end, end.Command, completed)
+		t.Errorf(`got %+v %+v, want stdout "a\ngot it\n", exit code 6 and status %q`, end, end.Command, completed)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +201,7 @@ func TestCommandOutlivesItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := output(t, s, OutputIn{SessionID: "mine", Wait: true, WaitTimeout: 30}); out.Stdout != "still\n" {
-		t.Errorf(`got %+v, want out.Stdout "still\n"`, out)
+		t.Errorf(`got %+v, want stdout "still\n"`, out)
 	}
 }
 
@@ -240,23 +241,23 @@ func TestStream(t *testing.T) {
 		}
 	})
 	if d := cmp.Diff([]string{"start", "stdout", "stdout", "stdout", "exit"}, kinds); d != "" || out != "é1\né2\né3\n" || *last.ExitCode != 3 || last.Status != completed || *last.Offset != 12 {
-		t.Errorf("got %s\n%q %+v, want out \"é1\\né2\\né3\\n\", *last.ExitCode 3, last.Status %v, *last.Offset 12", d, out, last, completed)
+		t.Errorf("got %s\n%q %+v, want no difference, \"é1\\né2\\né3\\n\", exit code 3, status %q and offset 12", d, out, last, completed)
 	}
 	kinds, _, errs, last := stream(ExecIn{Command: "echo no >&2; sleep 1000", HardTimeout: new(0.2)}, nil)
 	if d := cmp.Diff([]string{"start", "stderr", "exit"}, kinds); d != "" || errs != "no\n" || last.Status != timedOut {
-		t.Errorf("got %s\n%q %+v, want errs \"no\\n\", last.Status %v", d, errs, last, timedOut)
+		t.Errorf("got %s\n%q %+v, want no difference, stderr \"no\\n\" and status %q", d, errs, last, timedOut)
 	}
 	kinds, _, _, last = stream(ExecIn{Command: "sleep 1000", Timeout: new(0.1)}, nil)
 	if d := cmp.Diff([]string{"start", "timeout"}, kinds); d != "" || last.Status != running {
-		t.Errorf("got %s\n%+v, want last.Status %v", d, last, running)
+		t.Errorf("got %s\n%+v, want no difference and status %q", d, last, running)
 	}
 	// A daemon that writes for ever does not keep the stream open.
 	kinds, out, _, _ = stream(ExecIn{Command: "yes daemon & head -c 100000 /dev/zero"}, nil)
 	if kinds[len(kinds)-1] != "exit" || strings.Count(out, "\x00") != 100000 {
-		t.Errorf(`got %v, want kinds[len(kinds)-1] "exit", strings.Count(out, "\x00") 100000`, kinds[len(kinds)-1])
+		t.Errorf(`got %v, want last event "exit" and 100000 null bytes`, kinds[len(kinds)-1])
 	}
 	if err := s.ExecStream(t.Context(), ExecIn{Command: "true", ExecDir: new("/no/such")}, nil); err == nil {
-		t.Errorf("not refused, want err other than nil")
+		t.Error("not refused, want an error")
 	}
 }
 

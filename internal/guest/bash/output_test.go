@@ -59,7 +59,7 @@ func TestSplitCharactersAreHeldBack(t *testing.T) {
 	step("😀!", 5, true)
 	end := await(t, s, "a", id, 16)
 	if end.Stdout != "😀!\ufffd\ufffd" || end.Offset != 7 {
-		t.Errorf(`at the end %q up to %d, want end.Stdout "😀!\ufffd\ufffd", end.Offset 7`, end.Stdout, end.Offset)
+		t.Errorf(`at the end %q up to %d, want stdout "😀!��" and offset 7`, end.Stdout, end.Offset)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					text, next, dropped := sp.read(at, 4+r.IntN(300), final)
 					raw := whole[at:next]
 					if dropped != 0 || clean(raw) != text || valid && unfinished(raw) != 0 {
-						t.Errorf("seed %d: read %q for %q, dropped %d, want dropped 0, clean(raw) %v, not valid && unfinished(raw) != 0", seed, text, raw, dropped, text)
+						t.Errorf("seed %d: read %q for %q, dropped %d, want %q, none dropped and no unfinished character", seed, text, raw, dropped, clean(raw))
 						return
 					}
 					got.WriteString(text)
@@ -117,7 +117,7 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					}
 				}
 				if got.String() != clean(whole) {
-					t.Errorf("seed %d: the pieces are not the whole, want got.String() clean(whole)", seed)
+					t.Errorf("seed %d: the pieces are %q, want %q", seed, got.String(), clean(whole))
 				}
 			})
 		}
@@ -127,7 +127,7 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 			t.Errorf("seed %d: %d of memory and %d of disk not given back, want m 0, d 0", seed, m, d)
 		}
 		if left, _ := os.ReadDir(log); len(left) != 0 {
-			t.Errorf("files left: %v, want len(left) 0", left)
+			t.Errorf("files left: %v, want none", left)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestOldestPartIsDropped(t *testing.T) {
 			}
 			note, _, cut := sp.excerpt(0, true)
 			if !cut || !strings.HasPrefix(note, fmt.Sprintf("[... the first %d bytes were dropped ...]\n", total-c.keep)) {
-				t.Errorf(`excerpt %.80q, want cut, strings.HasPrefix(note, fmt.Sprintf("[... the first %%d bytes were dropped ...]\n", total-c.keep))`, note)
+				t.Errorf("excerpt %.80q, want a note that the first %d bytes were dropped", note, total-c.keep)
 			}
 			sp.drop()
 			sp.Write([]byte("late"))
@@ -251,7 +251,8 @@ func TestDiskFails(t *testing.T) {
 	}
 	text, next, dropped := sp.read(0, 1000, true)
 	if next != 800 || dropped != 800-64 || !strings.HasPrefix(text, "184\n") || !strings.HasSuffix(text, "199\n") {
-		t.Errorf(`got %q %d %d, want next 800, dropped 800-64, strings.HasPrefix(text, "184\n"), strings.HasSuffix(text, "199\n")`, text, next, dropped)
+		t.Errorf(`got %q %d %d, want next 800, dropped %d and text from "184\n" to "199\n"`,
+			text, next, dropped, 800-64)
 	}
 	sp.drop()
 	if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
@@ -288,7 +289,7 @@ func TestLargeOutput(t *testing.T) {
 		io.WriteString(want, block[:min(left, 1<<20)])
 	}
 	if last.Offset != size || last.StderrOffset != 5 || string(hash.Sum(nil)) != string(want.Sum(nil)) {
-		t.Errorf("read %d bytes, or others than were written, want last.Offset %v, last.StderrOffset 5, string(hash.Sum(nil)) string(want.Sum(nil))", last.Offset, size)
+		t.Errorf("read %d and %d bytes, want %d and 5, the same as were written", last.Offset, last.StderrOffset, size)
 	}
 	if peak > 64<<20 {
 		t.Errorf("heap grew to %d MB, want peak at most 64<<20", peak>>20)
@@ -297,14 +298,14 @@ func TestLargeOutput(t *testing.T) {
 		t.Errorf("got %d bytes are kept in memory, want at most 1<<20", used)
 	}
 	if files, _ := filepath.Glob(s.State + "/bash/*"); len(files) != 0 {
-		t.Errorf("files with names: %v, want len(files) 0", files)
+		t.Errorf("files with names: %v, want no files", files)
 	}
 	if info, err := os.Stat(s.State + "/bash"); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("got %v %v, want info.Mode().Perm() 0o700", info, err)
+		t.Errorf("got %v %v, want mode 0700", info, err)
 	}
 	again := output(t, s, OutputIn{SessionID: "big", CommandID: &id, Offset: size - 10, StderrOffset: 2})
 	if again.Stdout != "xxxxxxxxxx" || again.Stderr != "ne\n" {
-		t.Errorf(`again: %q %q, want again.Stdout "xxxxxxxxxx", again.Stderr "ne\n"`, again.Stdout, again.Stderr)
+		t.Errorf(`again: %q %q, want stdout "xxxxxxxxxx" and stderr "ne\n"`, again.Stdout, again.Stderr)
 	}
 }
 
@@ -332,25 +333,25 @@ func TestLongPoll(t *testing.T) {
 	gone, cancel := poll(0, 0)
 	cancel()
 	if out := <-gone; out.Command != nil {
-		t.Errorf("the one who went away got %+v, want out.Command nil", out)
+		t.Errorf("the one who went away got %+v, want no command", out)
 	}
 	answer("one\n")
 	if out := <-first; out.Stdout != "one\n" || out.Command.Status != running {
-		t.Errorf(`got %+v, want out.Stdout "one\n", out.Command.Status %v`, out, running)
+		t.Errorf(`got %+v, want stdout "one\n" and status %q`, out, running)
 	}
 	second, _ := poll(4, 0)
 	answer("two\n")
 	if out := <-second; out.Stderr != "two\n" || out.StderrOffset != 4 || out.Offset != 4 {
-		t.Errorf(`got %+v, want out.Stderr "two\n", out.StderrOffset 4, out.Offset 4`, out)
+		t.Errorf(`got %+v, want stderr "two\n", stderr offset 4 and offset 4`, out)
 	}
 	third, _ := poll(4, 4)
 	answer("\n")
 	if out := <-third; out.Stdout+out.Stderr != "" || out.Command.Status != completed || *out.Command.ExitCode != 0 {
-		t.Errorf(`got %+v, want out.Stdout+out.Stderr "", out.Command.Status %v, *out.Command.ExitCode 0`, out, completed)
+		t.Errorf("got %+v, want no output, status %q and exit code 0", out, completed)
 	}
 	short := background(t, s, "p", "sleep 1000")
 	if out := output(t, s, OutputIn{SessionID: "p", Wait: true, WaitTimeout: 0.01}); out.Command.CommandID != short || out.Command.Status != running {
-		t.Errorf("got %+v, want out.Command.CommandID %v, out.Command.Status %v", out, short, running)
+		t.Errorf("got %+v, want command ID %q and status %q", out, short, running)
 	}
 }
 
@@ -400,7 +401,7 @@ func TestOldCommandsAreForgotten(t *testing.T) {
 	}
 	for i, id := range ids {
 		if known(id) != (i >= 2) {
-			t.Errorf("command %d: known %v, want (i >= 2)", i, known(id))
+			t.Errorf("command %d: known %v, want %v", i, known(id), i >= 2)
 		}
 	}
 	for range 4 {
@@ -411,14 +412,15 @@ func TestOldCommandsAreForgotten(t *testing.T) {
 	}
 	last := len(ids) - 1
 	if known(ids[last-2]) || !known(ids[last-1]) || !known(ids[last]) {
-		t.Errorf("not the oldest file was forgotten, want not known(ids[last-2]), known(ids[last-1]), known(ids[last])")
+		t.Error("another than the oldest file was forgotten, want the last two known and the one before forgotten")
 	}
 	for range maxRecords + 3 {
 		run(t, s, ExecIn{Command: ":", SessionID: new("r")})
 	}
 	all, _ := s.Sessions(t.Context(), op.None{})
 	if ss, _ := s.sessions.Get("r"); len(ss.order) > maxRecords || all[1].CommandCount != maxRecords+3 {
-		t.Errorf("got %d are remembered of %d, want len(ss.order) at most %v, all[1].CommandCount maxRecords+3", len(ss.order), all[1].CommandCount, maxRecords)
+		t.Errorf("got %d are remembered of %d, want at most %d commands kept and command count %d",
+			len(ss.order), all[1].CommandCount, maxRecords, maxRecords+3)
 	}
 }
 
@@ -431,7 +433,7 @@ func TestDaemonWritesOn(t *testing.T) {
 	script := `mkfifo fifo; bash -c 'while :; do read x <fifo && echo "$x" && echo "$x" >>log; done' & echo $!`
 	ran := run(t, s, ExecIn{Command: script, SessionID: new("d")})
 	if ran.Status != completed || *ran.ExitCode != 0 {
-		t.Fatalf("got %+v, want ran.Status %v, *ran.ExitCode 0", ran, completed)
+		t.Fatalf("got %+v, want status %q and exit code 0", ran, completed)
 	}
 	say := func(text string) {
 		if err := os.WriteFile(fifo, []byte(text+"\n"), 0); err != nil {
@@ -444,11 +446,11 @@ func TestDaemonWritesOn(t *testing.T) {
 	})
 	closed, err := s.CloseSession(t.Context(), CloseSessionIn{"d"})
 	if err != nil || closed.Killed != 0 {
-		t.Fatalf("got %+v %v, want closed.Killed 0", closed, err)
+		t.Fatalf("got %+v %v, want killed 0", closed, err)
 	}
 	pid := strings.TrimSpace(*ran.Stdout)
 	if !alive(pid) {
-		t.Fatalf("the daemon was ended with the session, want alive(pid)")
+		t.Fatalf("the daemon was ended with the session, want process %q alive", pid)
 	}
 	say("unheard")
 	testenv.Poll(t, "the daemon goes on", func() bool {

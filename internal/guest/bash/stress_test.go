@@ -22,7 +22,7 @@ func TestClosedWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := c.info(); i.Status != pending {
-		t.Errorf("got %+v, want i.Status %v", i, pending)
+		t.Errorf("got %+v, want status %q", i, pending)
 	}
 	for _, err := range []error{
 		second(s.Kill(t.Context(), KillIn{SessionID: "x", Signal: "TERM"})),
@@ -31,7 +31,7 @@ func TestClosedWhileStarting(t *testing.T) {
 		wantError(t, err, op.Conflict, "still starting")
 	}
 	if got, err := s.CloseSession(t.Context(), CloseSessionIn{"x"}); err != nil || got.Killed != 1 {
-		t.Errorf("got %+v %v, want got.Killed 1", got, err)
+		t.Errorf("got %+v %v, want killed 1", got, err)
 	}
 	if err := s.start(c, start, true); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestClosedWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.result(t.Context(), 0); got.Status != killed {
-		t.Errorf("got %+v, want got.Status %v", got, killed)
+		t.Errorf("got %+v, want status %q", got, killed)
 	}
 	s.release(c)
 }
@@ -107,6 +107,6 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 	s.Close()
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want len(living) 0", living)
+		t.Errorf("still there: %v, want no processes", living)
 	}
 }

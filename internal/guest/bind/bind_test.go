@@ -112,7 +112,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 || told.Env != nil {
-		t.Errorf("left %v %v, want none, Env nil", left, told)
+		t.Errorf("left %v %v, want none and no env", left, told)
 	}
 	if _, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}}); err != nil || told.Env["A"] != "b" {
 		t.Errorf("got %v, %v, want A=b", told, err)

@@ -86,7 +86,7 @@ func TestKilledBrowserIsReplaced(t *testing.T) {
 		t.Errorf("hint %q, want hint containing \"ended by SIGKILL\", hint containing \"tabs were restored\"", hint)
 	}
 	if first.CDP == second.CDP {
-		t.Errorf("it is the same browser, want CDP other than %v", second.CDP)
+		t.Errorf("it is the same browser, want CDP address other than %q", second.CDP)
 	}
 	testenv.Poll(t, "the tab is back", func() bool { return slices.Contains(pages(t, r.connect(t)), files.URL+"/kept") })
 	if _, hint := r.info(t); hint != "" {
@@ -215,7 +215,7 @@ func TestMissingBrowserIsNamed(t *testing.T) {
 			"restart": func() error { _, err := s.Restart(testContext(t), browser.RestartIn{Mode: "hard"}); return err },
 		} {
 			if e, ok := op.AsError(call()); !ok || e.Code != op.Unavailable || !strings.Contains(e.Msg, want) {
-				t.Errorf("%s: %v, want Code op.Unavailable, an error containing %q", name, e, want)
+				t.Errorf("%s: %v, want an error with code unavailable that contains %q", name, e, want)
 			}
 		}
 		must(t, s.Close())

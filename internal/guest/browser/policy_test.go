@@ -100,7 +100,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 	})
 	for _, line := range shown {
 		if line == bad+" /x" {
-			t.Errorf("a window shows what is blocked: %q, want line other than %v", shown, bad+" /x")
+			t.Errorf("a window shows what is blocked: %q, want line other than %q", shown, bad+" /x")
 		}
 	}
 	if opensDialog(t, r) {
@@ -251,10 +251,10 @@ func TestProxyIsUsed(t *testing.T) {
 	})
 	c := r.connect(t)
 	if title := eval[string](t, r.open(t, c, "http://outside.example/"), `document.title`); title != "through the proxy" || proxied.Load() == 0 {
-		t.Errorf("outside: %q, want title \"through the proxy\", Load other than 0", title)
+		t.Errorf(`outside: %q, want "through the proxy" and a request to the proxy`, title)
 	}
 	if title := eval[string](t, r.open(t, c, local.URL+"/"), `document.title`); title != "direct" || direct.Load() == 0 {
-		t.Errorf("loopback: %q, want title \"direct\", Load other than 0", title)
+		t.Errorf(`loopback: %q, want "direct" and a direct request`, title)
 	}
 	if info, _ := r.info(t); info.UserAgent != "Mozilla/5.0 test" {
 		t.Errorf("user agent %q, want UserAgent \"Mozilla/5.0 test\"", info.UserAgent)

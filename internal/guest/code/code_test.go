@@ -39,7 +39,7 @@ func newService(t testing.TB) (*Service, *proc.Runner) {
 		p.Close()
 		n.Close()
 		if left := r.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v, want len(left) at most 0", left)
+			t.Errorf("processes are left: %v, want none", left)
 		}
 		r.Close()
 	})
@@ -58,7 +58,7 @@ func wire(t testing.TB, out ExecuteOut) string {
 		t.Fatal(err)
 	}
 	if len(v) != 9 {
-		t.Errorf("fields: %s, want len(v) 9", b)
+		t.Errorf("got %d fields in %s, want 9", len(v), b)
 	}
 	for _, key := range []string{"language", "code", "session_id", "traceback"} {
 		delete(v, key)
@@ -105,7 +105,8 @@ func TestBothLanguages(t *testing.T) {
 				t.Errorf("%s in %s:\n%s", c.name, language, diff)
 			}
 			if out.Language != language || out.Code != code || *out.SessionID != "s" || (out.Traceback != nil) != (c.name == "error") {
-				t.Errorf(`got %s in %s: %+v, want out.Language %v, out.Code %v, *out.SessionID "s", (out.Traceback != nil) (c.name == "error")`, c.name, language, out, language, code)
+				t.Errorf(`got %s in %s: %+v, want language %q, code %q, session "s" and a traceback only of an error`,
+					c.name, language, out, language, code)
 			}
 			if out.Traceback != nil && !strings.Contains(strings.Join(*out.Traceback, "\n"), "TypeError: t") {
 				t.Errorf("%s in %s: got traceback %q, want TypeError: t in it", c.name, language, *out.Traceback)
@@ -120,20 +121,21 @@ func TestSessionsAndTimeouts(t *testing.T) {
 	for language, loop := range map[string]string{"python": "while True: pass", "javascript": "while (true) {}"} {
 		alone, err := s.Execute(t.Context(), ExecuteIn{Language: language, Code: "globalThing = 1"})
 		if err != nil || alone.SessionID != nil || alone.Status != "ok" {
-			t.Errorf(`%s: got %v, %+v, want alone.SessionID nil, alone.Status "ok"`, language, err, alone)
+			t.Errorf(`%s: got %v, %+v, want no session ID and status "ok"`, language, err, alone)
 		}
 		first, err := s.Execute(t.Context(), ExecuteIn{Language: language, Code: "globalThing", Stateful: true})
 		if err != nil || first.SessionID == nil || first.Status != "error" || *first.ExitCode != 1 {
-			t.Fatalf(`%s: got %v, %+v, want first.SessionID other than nil, first.Status "error", *first.ExitCode 1`, language, err, first)
+			t.Fatalf(`%s: got %v, %+v, want a session ID, status "error" and exit code 1`, language, err, first)
 		}
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Language: language, Code: "kept = 5\n" + loop, SessionID: first.SessionID, Timeout: new(1)})
 		if err != nil || out.Status != "timeout" || *out.ExitCode != 124 || !strings.Contains(call.Message, "variables are kept") {
-			t.Errorf(`%s: got %q, %v, %+v, want out.Status "timeout", *out.ExitCode 124, strings.Contains(call.Message, "variables are kept")`, language, call.Message, err, out)
+			t.Errorf(`%s: got %q, %v, %+v, want status "timeout", exit code 124 and message that contains "variables are kept"`,
+				language, call.Message, err, out)
 		}
 		out, err = s.Execute(t.Context(), ExecuteIn{Language: language, Code: "kept", SessionID: first.SessionID, Stateful: true})
 		if err != nil || out.Status != "ok" || out.Outputs[0].Data["text/plain"] != "5" || *out.SessionID != *first.SessionID {
-			t.Errorf(`%s: got %v, %+v, want out.Status "ok", out.Outputs[0].Data["text/plain"] "5", *out.SessionID %v`, language, err, out, *first.SessionID)
+			t.Errorf(`%s: got %v, %+v, want status "ok", text/plain "5" and session ID %q`, language, err, out, *first.SessionID)
 		}
 		var events []string
 		err = s.ExecuteStream(t.Context(), ExecuteIn{Language: language, Code: "kept + 1", SessionID: first.SessionID}, func(e op.Event) error {
@@ -142,7 +144,9 @@ func TestSessionsAndTimeouts(t *testing.T) {
 			return err
 		})
 		if err != nil || len(events) != 2 || !strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) || !strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
-			t.Errorf("%s: got %v, %q, want len(events) 2, strings.HasPrefix(events[0], `output{\"output\":{\"output_type\":\"execute_result\",\"data\":{\"text/plain\":\"6\"}`), strings.HasPrefix(events[1], `result{\"result\":{\"language\":\"`+language)", language, err, events)
+			t.Errorf("%s: got %v, %q, "+
+				`want 2 events, first event that starts with 'output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}' and second event that starts with %q`,
+				language, err, events, `result{"result":{"language":"`+language)
 		}
 	}
 	_, err := s.Execute(t.Context(), ExecuteIn{Language: "python", Code: "1", Cwd: new("none")})
@@ -160,21 +164,21 @@ func TestInfo(t *testing.T) {
 	s, r := newService(t)
 	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || len(i.Languages) != 2 {
-		t.Fatalf("got %v, %+v, want len(i.Languages) 2", err, i)
+		t.Fatalf("got %v, %+v, want 2 languages", err, i)
 	}
 	for _, l := range i.Languages {
 		if l.RuntimeVersion == nil || !strings.Contains(*l.RuntimeVersion, ".") || l.DefaultTimeout != 30 || l.MaxTimeout != 300 || l.Details["max_sessions"] != 16 {
-			t.Errorf(`got %+v, want l.RuntimeVersion other than nil, strings.Contains(*l.RuntimeVersion, "."), l.DefaultTimeout 30, l.MaxTimeout 300, l.Details["max_sessions"] 16`, l)
+			t.Errorf(`got %+v, want runtime version that contains ".", default timeout 30, max timeout 300 and max_sessions 16`, l)
 		}
 	}
 	bare := proc.New(proc.Config{Env: []string{"PATH=" + t.TempDir()}})
 	defer bare.Close()
 	s.Node = node.New(node.Config{Runner: bare})
 	if i, err = s.Info(t.Context(), op.None{}); err != nil || i.Languages[1].RuntimeVersion != nil || !strings.Contains(i.Languages[1].Description, "apt-get install nodejs") {
-		t.Errorf(`got %v, %+v, want i.Languages[1].RuntimeVersion nil, strings.Contains(i.Languages[1].Description, "apt-get install nodejs")`, err, i)
+		t.Errorf(`got %v, %+v, want no second runtime version and second description that contains "apt-get install nodejs"`, err, i)
 	}
 	if len(r.Living()) > 0 {
-		t.Errorf("asking started something that stays: %v, want len(r.Living()) at most 0", r.Living())
+		t.Errorf("asking started something that stays: %v, want no processes", r.Living())
 	}
 	if _, err := s.language("x"); !errors.As(err, new(*op.Error)) {
 		t.Error(err)

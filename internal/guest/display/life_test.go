@@ -198,7 +198,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	}
 	_, err := s.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Unavailable || !strings.Contains(e.Msg, "install") {
-		t.Errorf("screenshot: %v, want Code op.Unavailable, an error containing \"install\"", err)
+		t.Errorf(`screenshot: %v, want an error with code unavailable that contains "install"`, err)
 	}
 }
 

@@ -59,7 +59,7 @@ func probe(t testing.TB, path string) film {
 	}
 	must(t, json.Unmarshal(out, &p))
 	if len(p.Streams) != 1 {
-		t.Fatalf("ffprobe %s: %s, want len(Streams) 1", path, out)
+		t.Fatalf("ffprobe %s: %s, want 1 stream", path, out)
 	}
 	v := p.Streams[0]
 	f := film{size: image.Pt(v.Width, v.Height), codec: v.Codec}
@@ -73,7 +73,7 @@ func TestRecording(t *testing.T) {
 	testenv.Need(t, "ffmpeg", "ffprobe")
 	d := newDesk(t)
 	if r, _, err := record(t, d.Service, `{"action":"status"}`); err != nil || r.Status != "idle" || r.SavePath != nil {
-		t.Errorf("before anything was recorded: %+v, %v, want Status \"idle\", SavePath nil", r, err)
+		t.Errorf(`before anything was recorded: %+v, %v, want status "idle" and no save path`, r, err)
 	}
 	if _, _, err := record(t, d.Service, `{"action":"stop"}`); err == nil || !strings.Contains(err.Error(), "start a recording first") {
 		t.Errorf("stop without a recording: %v, want an error containing \"start a recording first\"", err)
@@ -86,7 +86,7 @@ func TestRecording(t *testing.T) {
 	}
 	_, _, err = record(t, d.Service, `{"action":"start"}`)
 	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !strings.Contains(e.Msg, path) || !strings.Contains(e.Msg, "stop it first") {
-		t.Errorf("a second recording: %v, want Code op.Conflict, an error containing %q and \"stop it first\"", err, path)
+		t.Errorf(`a second recording: %v, want an error with code conflict that contains %q and "stop it first"`, err, path)
 	}
 	if _, err := d.Configure(testContext(t), display.ConfigureIn{Resolution: &display.Resolution{Width: 640, Height: 480}}); err == nil || !strings.Contains(err.Error(), "stop the recording") {
 		t.Errorf("a smaller display while it is recorded: %v, want an error containing \"stop the recording\"", err)
@@ -187,7 +187,7 @@ func TestRecordingRefusals(t *testing.T) {
 		}
 	}
 	if left := d.runner.Living(); len(left) > 2 {
-		t.Errorf("recorders are left: %+v, want len(left) at most 2", left)
+		t.Errorf("recorders are left: %+v, want at most 2 entries", left)
 	}
 }
 

@@ -88,7 +88,7 @@ func FuzzViewOnlyFilter(f *testing.F) {
 			t.Fatalf("in pieces: got %q, %v, want as in one: %q, %v", pieces, err, whole, errWhole)
 		}
 		if len(w.rest) > versionSize {
-			t.Fatalf("%d bytes are kept, want len(rest) at most %v", len(w.rest), versionSize)
+			t.Fatalf("%d bytes are kept, want at most %d bytes", len(w.rest), versionSize)
 		}
 		if err != nil || len(whole) < versionSize {
 			return

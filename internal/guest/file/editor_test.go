@@ -29,7 +29,7 @@ func mustEdit(s *sandbox, command, path string, in args) EditOut {
 		s.t.Fatalf("%s %s %v: got %v, want no error", command, path, in, err)
 	}
 	if out.Output == "" || out.Content != out.Output || out.Error != nil || !filepath.IsAbs(out.Path) {
-		s.t.Errorf("%s: got %+v, want out.Output != \"\" and out.Content == out.Output and out.Error == nil and filepath.IsAbs(out.Path)", command, out)
+		s.t.Errorf("%s: got %+v, want the same output and content, no error and an absolute path", command, out)
 	}
 	return out
 }
@@ -39,19 +39,19 @@ func TestEditorCreateAndUndo(t *testing.T) {
 	s := newSandbox(t)
 	out := mustEdit(s, "create", "new/f", args{"file_text": "one\n"})
 	if out.PrevExist || out.OldContent != nil || *out.NewContent != "one\n" || s.get("new/f") != "one\n" {
-		t.Errorf("got %+v, want !out.PrevExist and out.OldContent == nil and *out.NewContent == \"one\\n\" and s.get(\"new/f\") == \"one\\n\"", out)
+		t.Errorf(`got %+v, want prev_exist false, no old content, new content "one\n" and file new/f with "one\n"`, out)
 	}
 	out = mustEdit(s, "create", "new/f", args{"file_text": "two\n"})
 	if !out.PrevExist || *out.OldContent != "one\n" || !strings.Contains(out.Output, "overwritten") {
-		t.Errorf("got %+v, want out.PrevExist and *out.OldContent == \"one\\n\" and strings.Contains(out.Output, \"overwritten\")", out)
+		t.Errorf(`got %+v, want prev_exist true, old content "one\n" and output that contains "overwritten"`, out)
 	}
 	mustEdit(s, "undo_edit", "new/f", nil)
 	if s.get("new/f") != "one\n" {
-		t.Errorf("got %q, want s.get(\"new/f\") == \"one\\n\"", s.get("new/f"))
+		t.Errorf(`got %q, want file new/f with "one\n"`, s.get("new/f"))
 	}
 	out = mustEdit(s, "undo_edit", "new/f", nil)
 	if _, err := os.Stat(s.dir + "/new/f"); err == nil || out.NewContent != nil || *out.OldContent != "one\n" {
-		t.Errorf("the file is still there: got %+v, want an error and out.NewContent == nil and *out.OldContent == \"one\\n\"", out)
+		t.Errorf(`the file is still there: got %+v, want an error, no new content and old content "one\n"`, out)
 	}
 	_, err := edit(s, "undo_edit", "new/f", nil)
 	fails(t, err, pyerr.Target, "ValueError")
@@ -94,12 +94,13 @@ func TestEditorStrReplace(t *testing.T) {
 		if c.says != "" {
 			fails(t, err, pyerr.Target, "ValueError")
 			if err != nil && !strings.Contains(err.Error(), c.says) || s.get("f") != text {
-				t.Errorf("%v: got %v, want not (err != nil && !strings.Contains(err.Error(), c.says)) and s.get(\"f\") == text", c.in, err)
+				t.Errorf("%v: got %v and %q, want an error that contains %q and the file as it was", c.in, err, s.get("f"), c.says)
 			}
 			continue
 		}
 		if err != nil || s.get("f") != c.want || *out.OldContent != text || *out.NewContent != c.want || !out.PrevExist {
-			t.Errorf("%v: got %q %v, want no error and s.get(\"f\") == c.want and *out.OldContent == text and *out.NewContent == c.want and out.PrevExist", c.in, s.get("f"), err)
+			t.Errorf("%v: got %q %v, want file f with %q, old content %q, new content %q and prev_exist true",
+				c.in, s.get("f"), err, c.want, text, c.want)
 		}
 	}
 	s.put(map[string]string{"win": "a\r\nb\r\nc\r\n"})
@@ -109,7 +110,7 @@ func TestEditorStrReplace(t *testing.T) {
 		t.Errorf("Windows line ends: got %q, want \"x\\r\\nn\\r\\ny\\r\\nz\\r\\nc\\r\\n\"", got)
 	}
 	if out := mustEdit(s, "str_replace", "win", args{"old_str": "c", "new_str": "d"}); !strings.Contains(out.Output, "     5\td\n") {
-		t.Errorf("got %q, want strings.Contains(out.Output, \"     5\\td\\n\")", out.Output)
+		t.Errorf(`got %q, want output that contains "     5\td\n"`, out.Output)
 	}
 }
 
@@ -149,11 +150,11 @@ func TestEditorView(t *testing.T) {
 	s := newSandbox(t)
 	s.put(map[string]string{"f": "one\ntwo\nthree\n", "dir/sub/deep/x": "", "dir/sub/y": "", "dir/.hidden": "", "empty": "", "t.csv": "a,b\n1,2\n"})
 	if out := mustEdit(s, "view", "f", nil); !strings.HasSuffix(out.Output, "\n     1\tone\n     2\ttwo\n     3\tthree\n") {
-		t.Errorf("got %q, want strings.HasSuffix(out.Output, \"\\n     1\\tone\\n     2\\ttwo\\n     3\\tthree\\n\")", out.Output)
+		t.Errorf(`got %q, want output that ends with "\n     1\tone\n     2\ttwo\n     3\tthree\n"`, out.Output)
 	}
 	for _, r := range [][]int{{2, 3}, {2, -1}, {2, 99}} {
 		if out := mustEdit(s, "view", "f", args{"view_range": r}); !strings.HasSuffix(out.Output, ":\n     2\ttwo\n     3\tthree\n") {
-			t.Errorf("%v: got %q, want strings.HasSuffix(out.Output, \":\\n     2\\ttwo\\n     3\\tthree\\n\")", r, out.Output)
+			t.Errorf(`%v: got %q, want output that ends with ":\n     2\ttwo\n     3\tthree\n"`, r, out.Output)
 		}
 	}
 	for _, r := range [][]int{{0, 1}, {3, 2}, {1}, {9, 10}, {1, 2, 3}} {
@@ -167,17 +168,17 @@ func TestEditorView(t *testing.T) {
 	}
 	mustEdit(s, "view", "empty", nil)
 	if out := mustEdit(s, "view", "f", args{"enable_metadata": true}); out.Metadata["file_size"] != int64(14) {
-		t.Errorf("got %+v, want out.Metadata[\"file_size\"] == int64(14)", out.Metadata)
+		t.Errorf("got %+v, want file_size 14", out.Metadata)
 	}
 	if out := mustEdit(s, "view", "t.csv", nil); !strings.Contains(out.Output, "     2\t1,2\n") {
-		t.Errorf("as text: got %q, want strings.Contains(out.Output, \"     2\\t1,2\\n\")", out.Output)
+		t.Errorf(`as text: got %q, want output that contains "     2\t1,2\n"`, out.Output)
 	}
 	if out := mustEdit(s, "view", "t.csv", args{"row_range": []int{2, 2}, "enable_metadata": true}); !strings.Contains(out.Output, "| a | b |\n") || out.Metadata["row_count"] != 2 {
-		t.Errorf("as a table: got %q %v, want strings.Contains(out.Output, \"| a | b |\\n\") and out.Metadata[\"row_count\"] == 2", out.Output, out.Metadata)
+		t.Errorf(`as a table: got %q %v, want output that contains "| a | b |\n" and row_count 2`, out.Output, out.Metadata)
 	}
 	s.put(map[string]string{"long": strings.Repeat(strings.Repeat("x", 99)+"\n", 20_000)})
 	if out := mustEdit(s, "view", "long", nil); len(out.Output) > 2*maxView || !strings.Contains(out.Output[len(out.Output)-100:], "use view_range") {
-		t.Errorf("got %d bytes, want len(out.Output) <= 2*maxView and strings.Contains(out.Output[len(out.Output)-100:], \"use view_range\")", len(out.Output))
+		t.Errorf(`got %d bytes, want at most %d bytes and output that contains "use view_range"`, len(out.Output), 2*maxView)
 	}
 }
 
@@ -331,14 +332,14 @@ func TestHistoryIsBounded(t *testing.T) {
 		undone++
 	}
 	if undone != maxUndo || s.get("small") != "19" {
-		t.Errorf("got %d undone, then %q, want undone == maxUndo and s.get(\"small\") == \"19\"", undone, s.get("small"))
+		t.Errorf(`got %d undone, then %q, want %d undone and file small with "19"`, undone, s.get("small"), maxUndo)
 	}
 	big := strings.Repeat("x", 3000)
 	for i := range 20 {
 		mustEdit(s, "create", fmt.Sprint("f", i%5), args{"file_text": fmt.Sprint(i, big)})
 	}
 	if s.history.bytes > 10_000 {
-		t.Errorf("got %d bytes are kept, want s.history.bytes <= 10_000", s.history.bytes)
+		t.Errorf("got %d bytes are kept, want bytes at most 10000", s.history.bytes)
 	}
 	var onDisk int64
 	must(t, filepath.Walk(s.cfg.State, func(_ string, info os.FileInfo, err error) error {
@@ -348,14 +349,15 @@ func TestHistoryIsBounded(t *testing.T) {
 		return err
 	}))
 	if onDisk != s.history.bytes {
-		t.Errorf("got %d bytes on the disk, %d known, want onDisk == s.history.bytes", onDisk, s.history.bytes)
+		t.Errorf("got %d bytes on the disk, %d known, want %d bytes", onDisk, s.history.bytes, s.history.bytes)
 	}
 	mustEdit(s, "undo_edit", "f4", nil)
 	if !strings.HasPrefix(s.get("f4"), "14x") {
-		t.Errorf("got %.10q, want strings.HasPrefix(s.get(\"f4\"), \"14x\")", s.get("f4"))
+		t.Errorf(`got %.10q, want file f4 that starts with "14x"`, s.get("f4"))
 	}
 	if again := New(s.cfg); again.history.load() != nil || again.history.bytes != s.history.bytes {
-		t.Errorf("after a restart %d bytes are known, before %d, want again.history.load() == nil and again.history.bytes == s.history.bytes", again.history.bytes, s.history.bytes)
+		t.Errorf("after a restart %d bytes are known, before %d, want no load error and %d bytes",
+			again.history.bytes, s.history.bytes, s.history.bytes)
 	}
 }
 

@@ -129,7 +129,7 @@ func failure(t testing.TB, err error) pyerr.Failure {
 		t.Fatalf("%v has the data %v", err, e.Data)
 	}
 	if f.Message == "" || f.Operation == "" || f.Exception == nil || e.Msg != f.Message {
-		t.Errorf("incomplete: got %+v, want f.Message != \"\" and f.Operation != \"\" and f.Exception != nil and e.Msg == f.Message", f)
+		t.Errorf("incomplete: got %+v, want a message, an operation, an exception and the error %q", f, f.Message)
 	}
 	return f
 }
@@ -167,7 +167,7 @@ func TestInputs(t *testing.T) {
 	in, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":null}`)})
 	must(t, err)
 	if g := in.(*GrepIn); g.MaxResults != 500 || g.MaxFileSize != "1M" || !g.Recursive {
-		t.Errorf("defaults: got %+v, want g.MaxResults == 500 and g.MaxFileSize == \"1M\" and g.Recursive", g)
+		t.Errorf(`defaults: got %+v, want max results 500, max file size "1M" and recursive`, g)
 	}
 	if _, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":10001}`)}); err == nil {
 		t.Error("a limit was not held")
@@ -179,7 +179,7 @@ func TestNewTouchesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	s := New(Config{Home: dir, Workspace: dir, State: dir})
 	if op.NewTable(s.Ops()); len(s.Ops()) != 20 {
-		t.Errorf("got %d operations, want len(s.Ops()) == 20", len(s.Ops()))
+		t.Errorf("got %d operations, want 20 operations", len(s.Ops()))
 	}
 	must(t, s.Close())
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -252,7 +252,7 @@ func TestStrangeFiles(t *testing.T) {
 			want[WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
 			want[ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
 			if out := want[ReadOut](s, "file_read", args{"file": name}); out.Content != "bye\n" {
-				t.Errorf("got %q, want out.Content == \"bye\\n\"", out.Content)
+				t.Errorf(`got %q, want content "bye\n"`, out.Content)
 			}
 			want[DeleteOut](s, "file_delete", args{"path": name})
 		})
@@ -264,10 +264,10 @@ func TestProcFiles(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
-		t.Errorf("got %q, want strings.Contains(out.Content, \"\\nPid:\")", out.Content)
+		t.Errorf(`got %q, want content that contains "\nPid:"`, out.Content)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0, "end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
-		t.Errorf("got %q, want strings.HasPrefix(out.Content, \"Name:\") and !strings.Contains(out.Content, \"\\n\")", out.Content)
+		t.Errorf(`got %q, want content that starts with "Name:", without "\n"`, out.Content)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {
 		t.Error("nothing from the end")
@@ -275,11 +275,11 @@ func TestProcFiles(t *testing.T) {
 	blob := want[*op.Blob](s, "file_download", args{"path": "/proc/self/status"})
 	b := make([]byte, 5)
 	if n, err := blob.Body.Read(b); err != nil || string(b[:n]) != "Name:" || blob.Size != -1 {
-		t.Errorf("got %q %v size %d, want no error and string(b[:n]) == \"Name:\" and blob.Size == -1", b, err, blob.Size)
+		t.Errorf(`got %q %v size %d, want "Name:" and size -1`, b, err, blob.Size)
 	}
 	must(t, blob.Body.Close())
 	if out := want[SearchOut](s, "file_search", args{"file": "/proc/self/status", "regex": "^Pid:"}); len(out.Matches) != 1 {
-		t.Errorf("got %+v, want len(out.Matches) == 1", out)
+		t.Errorf("got %+v, want 1 match", out)
 	}
 	if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/self/mem"}); err == nil {
 		t.Error("the memory of a process cannot be read from its start")
@@ -302,10 +302,10 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	}
 	shown := want[ListOut](s, "file_list", args{"path": "."}).Files[0].Path
 	if out := want[ReadOut](s, "file_read", args{"file": shown}); out.Content != "found\n" {
-		t.Errorf("got %q, want out.Content == \"found\\n\"", out.Content)
+		t.Errorf(`got %q, want content "found\n"`, out.Content)
 	}
 	if out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": "found"}); len(out.Matches) != 1 || out.Matches[0].File != shown {
-		t.Errorf("got %+v, want len(out.Matches) == 1 and out.Matches[0].File == shown", out)
+		t.Errorf("got %+v, want 1 match and first file %q", out, shown)
 	}
 	want[WriteOut](s, "file_write", args{"file": shown, "content": "again\n"})
 	if s.get(odd) != "again\n" {
@@ -327,6 +327,6 @@ func TestCanceledCallsEnd(t *testing.T) {
 	}
 	release()
 	if len(s.locks.held) != 0 {
-		t.Errorf("left: got %v, want len(s.locks.held) == 0", s.locks.held)
+		t.Errorf("left: got %v, want no locks", s.locks.held)
 	}
 }

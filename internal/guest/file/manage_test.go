@@ -15,10 +15,10 @@ func TestManage(t *testing.T) {
 	must(t, os.Symlink("f", s.dir+"/dir/link"))
 
 	if out := want[MkdirOut](s, "file_mkdir", args{"path": "x/y/z", "mode": "0700"}); !out.Created {
-		t.Errorf("got %+v, want out.Created", out)
+		t.Errorf("got %+v, want created", out)
 	}
 	if out := want[MkdirOut](s, "file_mkdir", args{"path": "x/y/z"}); out.Created {
-		t.Errorf("got %+v, want !out.Created", out)
+		t.Errorf("got %+v, want not created", out)
 	}
 	_, err := do[MkdirOut](s, "file_mkdir", args{"path": "x", "parents": false})
 	fails(t, err, pyerr.Exists, "FileExistsError")
@@ -27,21 +27,21 @@ func TestManage(t *testing.T) {
 
 	st := want[StatOut](s, "file_stat", args{"path": "x/y/z"})
 	if st.Type != "directory" || st.Mode != "0700" || st.Permissions != "drwx------" || !st.IsDirectory || st.Owner == "" {
-		t.Errorf("got %+v, want st.Type == \"directory\" and st.Mode == \"0700\" and st.Permissions == \"drwx------\" and st.IsDirectory and st.Owner != \"\"", st)
+		t.Errorf(`got %+v, want type "directory", mode "0700", permissions "drwx------", a directory and an owner`, st)
 	}
 	if st = want[StatOut](s, "file_stat", args{"path": "dir/link", "follow": false}); st.Type != "symlink" || *st.Target != "f" {
-		t.Errorf("got %+v, want st.Type == \"symlink\" and *st.Target == \"f\"", st)
+		t.Errorf(`got %+v, want type "symlink" and target "f"`, st)
 	}
 	if st = want[StatOut](s, "file_stat", args{"path": "dir/link"}); st.Type != "file" || *st.Target != "f" || st.Size != 1 {
-		t.Errorf("got %+v, want st.Type == \"file\" and *st.Target == \"f\" and st.Size == 1", st)
+		t.Errorf(`got %+v, want type "file", target "f" and size 1`, st)
 	}
 
 	cp := want[CopyOut](s, "file_copy", args{"source": "dir", "destination": "copy"})
 	if cp.Files != 3 || cp.Folders != 2 || cp.Bytes != 2 || s.get("copy/sub/g") != "G" {
-		t.Errorf("got %+v, want cp.Files == 3 and cp.Folders == 2 and cp.Bytes == 2 and s.get(\"copy/sub/g\") == \"G\"", cp)
+		t.Errorf(`got %+v, want 3 files, 2 folders, 2 bytes and file copy/sub/g with "G"`, cp)
 	}
 	if to, _ := os.Readlink(s.dir + "/copy/link"); to != "f" {
-		t.Errorf("link to %q, want to == \"f\"", to)
+		t.Errorf(`link to %q, want "f"`, to)
 	}
 	_, err = do[CopyOut](s, "file_copy", args{"source": "a", "destination": "dir/f"})
 	fails(t, err, pyerr.Exists, "FileExistsError")
@@ -69,10 +69,10 @@ func TestManage(t *testing.T) {
 
 	ch := want[ChmodOut](s, "file_chmod", args{"path": "moved", "mode": "u=rwX,go=", "recursive": true})
 	if ch.Mode != "0700" || ch.Changed != 6 {
-		t.Errorf("got %+v, want ch.Mode == \"0700\" and ch.Changed == 6", ch)
+		t.Errorf(`got %+v, want mode "0700" and changed 6`, ch)
 	}
 	if st = want[StatOut](s, "file_stat", args{"path": "moved/to/sub/g"}); st.Mode != "0600" {
-		t.Errorf("got %+v, want st.Mode == \"0600\"", st)
+		t.Errorf(`got %+v, want mode "0600"`, st)
 	}
 	_, err = do[ChmodOut](s, "file_chmod", args{"path": "moved", "mode": "rwx"})
 	fails(t, err, pyerr.Target, "ValueError")
@@ -101,7 +101,7 @@ func TestDelete(t *testing.T) {
 	_, err = do[DeleteOut](s, "file_delete", args{"path": "moved"})
 	fails(t, err, pyerr.NotFound, "FileNotFoundError")
 	if out := want[DeleteOut](s, "file_delete", args{"path": "moved", "missing_ok": true}); out.Deleted {
-		t.Errorf("got %+v, want !out.Deleted", out)
+		t.Errorf("got %+v, want not deleted", out)
 	}
 }
 
@@ -114,13 +114,13 @@ func TestMoveBetweenFileSystems(t *testing.T) {
 	must(t, os.Chmod(s.dir+"/d/sub", 0o500))
 	want[MoveOut](s, "file_move", args{"source": "d", "destination": other + "/d"})
 	if b, err := os.ReadFile(other + "/d/sub/g"); err != nil || string(b) != "G" {
-		t.Errorf("got %q %v, want no error and string(b) == \"G\"", b, err)
+		t.Errorf(`got %q %v, want "G"`, b, err)
 	}
 	if _, err := os.Stat(s.dir + "/d"); err == nil {
 		t.Error("the source is still there")
 	}
 	if st := want[StatOut](s, "file_stat", args{"path": other + "/d/sub"}); st.Mode != "0500" {
-		t.Errorf("got %+v, want st.Mode == \"0500\"", st)
+		t.Errorf(`got %+v, want mode "0500"`, st)
 	}
 }
 

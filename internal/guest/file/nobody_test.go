@@ -42,7 +42,7 @@ func TestWithoutRights(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestNobody") {
-		t.Errorf("got %v\n%s, want no error and strings.Contains(string(out), \"--- PASS: TestNobody\")", err, out)
+		t.Errorf("got %v\n%s, want \"--- PASS: TestNobody\" in it", err, out)
 	}
 }
 
@@ -79,12 +79,12 @@ func TestNobody(t *testing.T) {
 		fails(t, err, pyerr.Denied, "PermissionError")
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": dir + "/theirs/readable"}); out.Content != "old content\n" {
-		t.Errorf("got %q, want out.Content == \"old content\\n\"", out.Content)
+		t.Errorf(`got %q, want content "old content\n"`, out.Content)
 	}
 	// Writable, in a folder where nothing can be made: written in place.
 	want[WriteOut](s, "file_write", args{"file": dir + "/theirs/open", "content": "new"})
 	if out := want[ReadOut](s, "file_read", args{"file": dir + "/theirs/open"}); out.Content != "new" {
-		t.Errorf("got %q, want out.Content == \"new\"", out.Content)
+		t.Errorf(`got %q, want content "new"`, out.Content)
 	}
 	must(t, os.WriteFile(dir+"/mine/protected", []byte("x"), 0o444))
 	_, err := do[WriteOut](s, "file_write", args{"file": dir + "/mine/protected", "content": "y"})
@@ -93,7 +93,7 @@ func TestNobody(t *testing.T) {
 		_, err := do[ReadOut](s, "file_read", in)
 		fails(t, err, pyerr.Denied, "PermissionError")
 		if !strings.Contains(err.Error(), "sudo") {
-			t.Errorf("got %v, want strings.Contains(err.Error(), \"sudo\")", err)
+			t.Errorf(`got %v, want an error that contains "sudo"`, err)
 		}
 	}
 	_, err = do[WriteOut](s, "file_write", args{"file": dir + "/theirs/secret", "content": "x", "sudo": true})
@@ -117,23 +117,23 @@ func TestSudo(t *testing.T) {
 			must(t, os.Chown(path, 1234, 4321))
 			want[WriteOut](s, "file_write", args{"file": path, "content": "three\n", "append": true, "sudo": true})
 			if out := want[ReplaceOut](s, "file_replace", args{"file": path, "old_str": "two", "new_str": "2", "sudo": true}); out.ReplacedCount != 1 {
-				t.Errorf("got %+v, want out.ReplacedCount == 1", out)
+				t.Errorf("got %+v, want replaced count 1", out)
 			}
 			info, err := os.Stat(path)
 			must(t, err)
 			if st := info.Sys().(*syscall.Stat_t); info.Mode() != 0o640 || st.Uid != 1234 || st.Gid != 4321 {
-				t.Errorf("got %v %d:%d, want info.Mode() == 0o640 and st.Uid == 1234 and st.Gid == 4321", info.Mode(), st.Uid, st.Gid)
+				t.Errorf("got %v %d:%d, want mode 0640, owner 1234 and group 4321", info.Mode(), st.Uid, st.Gid)
 			}
 			if out := want[ReadOut](s, "file_read", args{"file": path, "sudo": true}); out.Content != "one\n2\nthree\n" {
-				t.Errorf("got %q, want out.Content == \"one\\n2\\nthree\\n\"", out.Content)
+				t.Errorf(`got %q, want content "one\n2\nthree\n"`, out.Content)
 			}
 			for lines, wanted := range map[[2]int]string{{1, 2}: "2", {-1, 99}: "three", {0, -1}: "one\n2"} {
 				if out := want[ReadOut](s, "file_read", args{"file": path, "start_line": lines[0], "end_line": lines[1], "sudo": true}); out.Content != wanted {
-					t.Errorf("%v: got %q, want out.Content == wanted", lines, out.Content)
+					t.Errorf("%v: got %q, want content %q", lines, out.Content, wanted)
 				}
 			}
 			if out := want[SearchOut](s, "file_search", args{"file": path, "regex": "^t", "sudo": true}); len(out.Matches) != 1 || out.LineNumbers[0] != 2 {
-				t.Errorf("got %+v, want len(out.Matches) == 1 and out.LineNumbers[0] == 2", out)
+				t.Errorf("got %+v, want 1 match and first line number 2", out)
 			}
 			_, err = do[ReadOut](s, "file_read", args{"file": s.dir + "/none", "sudo": true})
 			fails(t, err, pyerr.NotFound, "FileNotFoundError")
@@ -160,6 +160,6 @@ func TestSudoIsMissing(t *testing.T) {
 	_, err := do[ReadOut](s, "file_read", args{"file": "/etc/passwd", "sudo": true})
 	fails(t, err, pyerr.Denied, "PermissionError")
 	if !strings.Contains(err.Error(), "not installed") {
-		t.Errorf("got %v, want strings.Contains(err.Error(), \"not installed\")", err)
+		t.Errorf(`got %v, want an error that contains "not installed"`, err)
 	}
 }

@@ -86,19 +86,19 @@ func TestReadIsBounded(t *testing.T) {
 	must(t, f.Truncate(5<<30)) // a hole: no disk is used
 	must(t, f.Close())
 	if out := want[ReadOut](s, "file_read", args{"file": "huge", "end_line": 2}); out.Content != "first\nsecond" {
-		t.Errorf("got %q, want out.Content == \"first\\nsecond\"", out.Content)
+		t.Errorf(`got %q, want content "first\nsecond"`, out.Content)
 	}
 	for _, in := range []args{{"file": "huge"}, {"file": "huge", "start_line": 1}, {"file": "huge", "start_line": -1}} {
 		_, err := do[ReadOut](s, "file_read", in)
 		fails(t, err, pyerr.IO, "OSError")
 		if f := failure(t, err); *f.ErrnoName != "EFBIG" || !strings.Contains(f.Message, "range") {
-			t.Errorf("got %+v, want *f.ErrnoName == \"EFBIG\" and strings.Contains(f.Message, \"range\")", f)
+			t.Errorf(`got %+v, want errno name "EFBIG" and message that contains "range"`, f)
 		}
 	}
 	_, err = do[ReplaceOut](s, "file_replace", args{"file": "huge", "old_str": "a", "new_str": "b"})
 	fails(t, err, pyerr.IO, "OSError")
 	if out := want[EditOut](s, "file_str_replace_editor", args{"command": "view", "path": "huge", "view_range": []int{1, 2}}); !strings.Contains(out.Output, "     2\tsecond\n") {
-		t.Errorf("got %q, want strings.Contains(out.Output, \"     2\\tsecond\\n\")", out.Output)
+		t.Errorf(`got %q, want output that contains "     2\tsecond\n"`, out.Output)
 	}
 }
 
@@ -110,10 +110,10 @@ func TestReadNotText(t *testing.T) {
 	fails(t, err, pyerr.Decode, "UnicodeDecodeError")
 	e, _ := op.AsError(err)
 	if !strings.Contains(e.Msg, "offset 6") || !strings.Contains(e.Hint, "download") {
-		t.Errorf("got %q %q, want strings.Contains(e.Msg, \"offset 6\") and strings.Contains(e.Hint, \"download\")", e.Msg, e.Hint)
+		t.Errorf(`got %q %q, want an error that contains "offset 6" and a hint that contains "download"`, e.Msg, e.Hint)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "latin", "end_line": 1}); out.Content != "ok" {
-		t.Errorf("a range that is text: got %q, want out.Content == \"ok\"", out.Content)
+		t.Errorf(`a range that is text: got %q, want content "ok"`, out.Content)
 	}
 }
 
@@ -139,11 +139,11 @@ func TestSearch(t *testing.T) {
 	} {
 		out := want[SearchOut](s, "file_search", args{"file": "f", "regex": c.regex})
 		if diff := cmp.Diff(append([]int{}, c.want...), out.LineNumbers); diff != "" {
-			t.Errorf("%s: got %s, want diff == \"\"", c.regex, diff)
+			t.Errorf("%s: got %s, want no difference", c.regex, diff)
 		}
 	}
 	if out := want[SearchOut](s, "file_search", args{"file": "f", "regex": "gamma"}); out.Matches[0] != "gamma=333" {
-		t.Errorf("got %q, want out.Matches[0] == \"gamma=333\"", out.Matches)
+		t.Errorf(`got %q, want first match "gamma=333"`, out.Matches)
 	}
 	for _, bad := range []string{"(", "[a", "*x", `(?P=none)`} {
 		_, err := do[SearchOut](s, "file_search", args{"file": "f", "regex": bad})

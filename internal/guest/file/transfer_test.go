@@ -41,7 +41,7 @@ func TestUpload(t *testing.T) {
 	} {
 		out, err := upload(s, c.name, strings.NewReader("content"), c.path)
 		if err != nil || out.FilePath != s.dir+"/"+c.want || out.FileSize != 7 || !out.Success || s.get(c.want) != "content" {
-			t.Errorf("%+v: got %+v %v, want no error and out.FilePath == s.dir+\"/\"+c.want and out.FileSize == 7 and out.Success and s.get(c.want) == \"content\"", c, out, err)
+			t.Errorf(`%+v: got %+v %v, want file path %q, file size 7, success and file content "content"`, c, out, err, s.dir+"/"+c.want)
 		}
 	}
 	_, err := upload(s, "..", strings.NewReader("x"), "-")
@@ -49,7 +49,7 @@ func TestUpload(t *testing.T) {
 	broken := errors.New("connection lost")
 	_, err = upload(s, "x", io.MultiReader(strings.NewReader("new"), iotest.ErrReader(broken)), "a.txt")
 	if fails(t, err, pyerr.IO, ""); !errors.Is(err, broken) || s.get("a.txt") != "content" {
-		t.Errorf("got %v, %q, want broken and s.get(\"a.txt\") == \"content\"", err, s.get("a.txt"))
+		t.Errorf(`got %v, %q, want %v and file a.txt with "content"`, err, s.get("a.txt"), broken)
 	}
 	noTemps(t, s.dir)
 }
@@ -101,25 +101,25 @@ func TestDownload(t *testing.T) {
 		srv := serve(s, "größe.txt", policy)
 		status, body, header := fetch(t, srv.URL)
 		if status != 200 || body != "0123456789" {
-			t.Errorf("got %d %q, want status == 200 and body == \"0123456789\"", status, body)
+			t.Errorf(`got %d %q, want status 200 and body "0123456789"`, status, body)
 		}
 		tag := header.Get("ETag")
 		if status, body, _ = fetch(t, srv.URL, "Range", "bytes=2-4"); status != 206 || body != "234" {
-			t.Errorf("got %d %q, want status == 206 and body == \"234\"", status, body)
+			t.Errorf(`got %d %q, want status 206 and body "234"`, status, body)
 		}
 		if status, body, _ = fetch(t, srv.URL, "If-None-Match", tag); status != 304 {
-			t.Errorf("got %d %q, want status == 304", status, body)
+			t.Errorf("got %d %q, want status 304", status, body)
 		}
 		if status, body, _ = fetch(t, srv.URL, "Range", "bytes=2-4", "If-Range", `"other"`); status != 200 || len(body) != 10 {
-			t.Errorf("got %d %q, want status == 200 and len(body) == 10", status, body)
+			t.Errorf("got %d %q, want status 200 and 10 bytes", status, body)
 		}
 		want[WriteOut](s, "file_write", args{"file": "größe.txt", "content": "abcdefghij"})
 		if status, body, _ = fetch(t, srv.URL, "If-None-Match", tag); status != 200 || body != "abcdefghij" {
-			t.Errorf("after a change: got %d %q, want status == 200 and body == \"abcdefghij\"", status, body)
+			t.Errorf(`after a change: got %d %q, want status 200 and body "abcdefghij"`, status, body)
 		}
 		b := want[*op.Blob](s, "file_download", args{"path": "größe.txt"})
 		if _, ok := b.Body.(*os.File); !ok || b.Name != "größe.txt" || b.Size != 10 || !strings.HasPrefix(b.Type, "text/plain") {
-			t.Errorf("got %+v, want ok and b.Name == \"größe.txt\" and b.Size == 10 and strings.HasPrefix(b.Type, \"text/plain\")", b)
+			t.Errorf(`got %+v, want the file "größe.txt" of 10 bytes as text/plain`, b)
 		}
 		must(t, b.Body.Close())
 	}
@@ -144,7 +144,7 @@ func TestDownloadOfAChangingFile(t *testing.T) {
 	must(t, os.WriteFile(s.dir+"/f", []byte("after, and longer"), 0o644))
 	_, err = s.stage(s.dir+"/f", f, info)
 	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !failure(t, err).Retryable {
-		t.Errorf("got %v, want ok and e.Code == op.Conflict and failure(t, err).Retryable", err)
+		t.Errorf("got %v, want an error with code conflict and retryable", err)
 	}
 	must(t, f.Close())
 
@@ -181,11 +181,11 @@ func TestArchiveAndUnpack(t *testing.T) {
 		must(t, err)
 		must(t, b.Body.Close())
 		if b.Name != "pro."+format || b.Size != -1 || b.Header["X-Archive-Entries"] != "4" {
-			t.Errorf("got %+v, want b.Name == \"pro.\"+format and b.Size == -1 and b.Header[\"X-Archive-Entries\"] == \"4\"", b)
+			t.Errorf(`got %+v, want name %q, size -1 and X-Archive-Entries "4"`, b, "pro."+format)
 		}
 		out, err := s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Overwrite: true, Strip: 1})
 		if err != nil || out.Files != 2 || out.Format != format || s.get("to/here/sub/größe.txt") != strings.Repeat("two", 50_000) {
-			t.Errorf("got %+v %v, want no error and out.Files == 2 and out.Format == format and s.get(\"to/here/sub/größe.txt\") == strings.Repeat(\"two\", 50_000)", out, err)
+			t.Errorf("got %+v %v, want 2 files, format %q and the packed content", out, err, format)
 		}
 		_, err = s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Strip: 1})
 		fails(t, err, pyerr.Exists, "FileExistsError")

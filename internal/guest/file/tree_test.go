@@ -74,11 +74,11 @@ func TestGlobAndFind(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	if out := want[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "a.py", "include_metadata": false}); out.Files[0].Size != nil || out.Files[0].ModifiedTime != nil {
-		t.Errorf("got %+v, want out.Files[0].Size == nil and out.Files[0].ModifiedTime == nil", out)
+		t.Errorf("got %+v, want no first size and no first modified time", out)
 	}
 	found := want[FindOut](s, "file_find", args{"path": s.dir, "glob": "src*"})
 	if !cmp.Equal(rels(s, found.Files), []string{"src"}) {
-		t.Errorf("got %+v, want cmp.Equal(rels(s, found.Files), []string{\"src\"})", found)
+		t.Errorf(`got %+v, want only "src"`, found)
 	}
 	_, err := do[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "[a"})
 	fails(t, err, pyerr.Path, "ValueError")
@@ -114,13 +114,14 @@ func TestList(t *testing.T) {
 			paths = append(paths, f.Path)
 		}
 		if got := rels(s, paths); c.want != nil && !cmp.Equal(got, c.want) {
-			t.Errorf("%v: got %s, want not (c.want != nil && !cmp.Equal(got, c.want))", c.in, cmp.Diff(c.want, got))
+			t.Errorf("%v: got difference %s, want none", c.in, cmp.Diff(c.want, got))
 		}
 		if out.TotalCount != out.FileCount+out.DirectoryCount || out.TotalCount != len(out.Files) {
-			t.Errorf("%v: counts %d %d %d, want out.TotalCount == out.FileCount+out.DirectoryCount and out.TotalCount == len(out.Files)", c.in, out.TotalCount, out.FileCount, out.DirectoryCount)
+			t.Errorf("%v: got %d entries and counts %d, %d and %d, want the first count for the entries and as the sum of the others",
+				c.in, len(out.Files), out.TotalCount, out.FileCount, out.DirectoryCount)
 		}
 		if c.want == nil && paths[0] != s.dir+"/b.txt" {
-			t.Errorf("by time: got %q, want not (c.want == nil && paths[0] != s.dir+\"/b.txt\")", paths)
+			t.Errorf(`by time: got %q, want "b.txt" first`, paths)
 		}
 	}
 	out := want[ListOut](s, "file_list", args{"path": ".", "include_permissions": true, "include_size": false})
@@ -128,11 +129,11 @@ func TestList(t *testing.T) {
 		switch f.Name {
 		case "b.txt":
 			if f.Size != nil || *f.Permissions != "-rw-r--r--" || *f.Extension != ".txt" || *f.ModifiedTime != "2001-02-03T04:05:06Z" {
-				t.Errorf("got %+v, want f.Size == nil and *f.Permissions == \"-rw-r--r--\" and *f.Extension == \".txt\" and *f.ModifiedTime == \"2001-02-03T04:05:06Z\"", f)
+				t.Errorf(`got %+v, want no size, permissions "-rw-r--r--", extension ".txt" and modified time "2001-02-03T04:05:06Z"`, f)
 			}
 		case "src":
 			if *f.Permissions != "drwxr-xr-x" || !f.IsDirectory || f.Extension != nil {
-				t.Errorf("got %+v, want *f.Permissions == \"drwxr-xr-x\" and f.IsDirectory and f.Extension == nil", f)
+				t.Errorf(`got %+v, want permissions "drwxr-xr-x", a directory and no extension`, f)
 			}
 		}
 	}
@@ -146,7 +147,7 @@ func TestGrepOperation(t *testing.T) {
 	s.tree()
 	out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": `(import|def) \w+`, "type": "py", "context_after": 1})
 	if out.MatchCount != 2 || *out.FilesMatched != 2 || out.FilesSearched != nil || out.Truncated {
-		t.Errorf("got %+v, want out.MatchCount == 2 and *out.FilesMatched == 2 and out.FilesSearched == nil and !out.Truncated", out)
+		t.Errorf("got %+v, want match count 2, files matched 2, no files searched and not truncated", out)
 	}
 	m := out.Matches[1]
 	if m.File != s.dir+"/src/main.py" || m.LineNumber != 1 || m.LineContent != "def main():" || m.Line != m.LineContent || !cmp.Equal(m.ContextAfter, []string{"    pass"}) || m.ContextBefore == nil {
@@ -163,7 +164,7 @@ func TestGrepOperation(t *testing.T) {
 	}
 	for text, want := range map[string]int64{"1": 1, "2k": 2 << 10, "1M": 1 << 20, "3 GB": 3 << 30, "": 0, "-1": 0, "x": 0, "1T": 0} {
 		if n, ok := parseSize(text); n != want || ok != (want > 0) {
-			t.Errorf("got %q is %d, want n == want and ok == (want > 0)", text, n)
+			t.Errorf("got %q is %d, want %d and ok %v", text, n, want, want > 0)
 		}
 	}
 }
@@ -191,11 +192,12 @@ func TestLargeTree(t *testing.T) {
 	}
 	glob := want[GlobOut](s, "file_glob", args{"path": dir, "pattern": "**/*9.txt", "max_results": 10, "sort_desc": true})
 	if glob.TotalCount != folders*each/10 || len(glob.Files) != 10 || glob.Files[0].Path != dir+"/d199/f0999.txt" {
-		t.Errorf("glob: total %d, %+v, want glob.TotalCount == folders*each/10 and len(glob.Files) == 10 and glob.Files[0].Path == dir+\"/d199/f0999.txt\"", glob.TotalCount, glob.Files)
+		t.Errorf("glob: total %d, %+v, want total count %d, 10 files and first path %q",
+			glob.TotalCount, glob.Files, folders*each/10, dir+"/d199/f0999.txt")
 	}
 	rare := want[GrepOut](s, "file_grep", args{"path": dir, "pattern": "needle"})
 	if rare.MatchCount != 1 || rare.Truncated || rare.Matches[0].File != dir+"/d150/needle.txt" {
-		t.Errorf("grep: got %+v, want rare.MatchCount == 1 and !rare.Truncated and rare.Matches[0].File == dir+\"/d150/needle.txt\"", rare)
+		t.Errorf("grep: got %+v, want match count 1, not truncated and first file %q", rare, dir+"/d150/needle.txt")
 	}
 	common := want[GrepOut](s, "file_grep", args{"path": dir, "pattern": "hay", "max_results": 10, "offset": 1995})
 	if common.MatchCount != 10 || !common.Truncated || common.Matches[0].File != dir+"/d001/f0995.txt" || common.Matches[9].File != dir+"/d002/f0004.txt" {
@@ -203,7 +205,7 @@ func TestLargeTree(t *testing.T) {
 	}
 	page := want[FindOut](s, "file_find", args{"path": dir, "glob": "**/f0000.txt"})
 	if len(page.Files) != folders {
-		t.Errorf("find: got %d, want len(page.Files) == folders", len(page.Files))
+		t.Errorf("find: got %d, want %d files", len(page.Files), folders)
 	}
 	_, err := do[DeleteOut](s, "file_delete", args{"path": dir + "/d000"})
 	fails(t, err, pyerr.Target, "OSError")

@@ -43,7 +43,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	if out := want[WriteOut](s, "file_write", args{"file": "n", "content": "é", "trailing_newline": true}); *out.BytesWritten != 3 {
-		t.Errorf("got %d bytes, want *out.BytesWritten == 3", *out.BytesWritten)
+		t.Errorf("got %d bytes, want bytes written 3", *out.BytesWritten)
 	}
 	_, err := do[WriteOut](s, "file_write", args{"file": "f", "content": "***", "encoding": "base64"})
 	fails(t, err, pyerr.Decode, "ValueError")
@@ -65,11 +65,11 @@ func TestWriteKeepsModeAndFollowsLinks(t *testing.T) {
 		info, err := os.Lstat(s.dir + "/real/script")
 		must(t, err)
 		if info.Mode() != 0o750 {
-			t.Errorf("append %v: mode %v, want info.Mode() == 0o750", how, info.Mode())
+			t.Errorf("append %v: mode %v, want mode 0750", how, info.Mode())
 		}
 	}
 	if info, err := os.Lstat(s.dir + "/link"); err != nil || info.Mode()&os.ModeSymlink == 0 || s.get("real/script") != "newnew" {
-		t.Errorf("the link was replaced: got %v %q, want no error and info.Mode()&os.ModeSymlink != 0 and s.get(\"real/script\") == \"newnew\"", err, s.get("real/script"))
+		t.Errorf(`the link was replaced: got %v %q, want a link to a file with "newnew"`, err, s.get("real/script"))
 	}
 	want[WriteOut](s, "file_write", args{"file": "dangling", "content": "x"})
 	if s.get("made/by/link") != "x" {
@@ -103,7 +103,7 @@ func TestConcurrentWritersNeverTearAFile(t *testing.T) {
 		for !done.Load() {
 			b, err := os.ReadFile(path)
 			if err != nil || len(b) == 0 || len(b) != sizes[b[0]] || bytes.Count(b, b[:1]) != len(b) {
-				t.Errorf("torn: got %d bytes %.10q %v, want no error and len(b) != 0 and len(b) == sizes[b[0]] and bytes.Count(b, b[:1]) == len(b)", len(b), b, err)
+				t.Errorf("torn: got %d bytes %.10q %v, want one whole write of a single letter", len(b), b, err)
 				return
 			}
 		}
@@ -120,7 +120,7 @@ func noTemps(t testing.TB, dir string) {
 	must(t, err)
 	for _, e := range entries {
 		if atomicfile.IsTemp(e.Name()) {
-			t.Errorf("left behind: got %s, want !atomicfile.IsTemp(e.Name())", e.Name())
+			t.Errorf("left behind: got %s, want no temporary file", e.Name())
 		}
 	}
 }
@@ -156,12 +156,12 @@ func TestConcurrentAppends(t *testing.T) {
 	for line := range strings.Lines(s.get("log")) {
 		id, rest, _ := strings.Cut(line, " ")
 		if len(rest) != 503 {
-			t.Errorf("torn line: got %.30q…, want len(rest) == 503", line)
+			t.Errorf("torn line: got %.30q…, want 503 bytes", line)
 		}
 		seen[id] = true
 	}
 	if len(seen) != writers*each {
-		t.Errorf("got %d of %d lines are there, want len(seen) == writers*each", len(seen), writers*each)
+		t.Errorf("got %d lines, want %d", len(seen), writers*each)
 	}
 }
 
@@ -215,17 +215,17 @@ func TestFullDisk(t *testing.T) {
 		}
 		fails(t, err, pyerr.NoSpace, "OSError")
 		if f := failure(t, err); *f.Errno != 28 || *f.ErrnoName != "ENOSPC" {
-			t.Errorf("%s: got %+v, want *f.Errno == 28 and *f.ErrnoName == \"ENOSPC\"", name, f)
+			t.Errorf(`%s: got %+v, want errno 28 and errno name "ENOSPC"`, name, f)
 		}
 		if b, err := os.ReadFile(path); err != nil || string(b) != old {
-			t.Fatalf("%s: the old content is not intact: %d bytes, %v, want no error and string(b) == old", name, len(b), err)
+			t.Fatalf("%s: got %d bytes, %v, want the old %d bytes", name, len(b), err, len(old))
 		}
 	}
 	_, err := s.Upload(t.Context(), UploadIn{File: &op.File{Name: "up", Reader: strings.NewReader(big)}, Path: new(dir + "/")})
 	fails(t, err, pyerr.NoSpace, "OSError")
 	noTemps(t, dir)
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("got %v, want len(entries) == 1", entries)
+		t.Errorf("got %v, want 1 entry", entries)
 	}
 	_, err = do[EditOut](s, "file_str_replace_editor", args{"command": "undo_edit", "path": path})
 	fails(t, err, pyerr.Target, "") // what failed is not in the history
@@ -250,7 +250,7 @@ func TestReplaceInFile(t *testing.T) {
 	s := newSandbox(t)
 	s.put(map[string]string{"f": "a.b.c\xff", "same": "x"})
 	if out := want[ReplaceOut](s, "file_replace", args{"file": "f", "old_str": ".", "new_str": "::"}); out.ReplacedCount != 2 || s.get("f") != "a::b::c\xff" {
-		t.Errorf("got %+v %q, want out.ReplacedCount == 2 and s.get(\"f\") == \"a::b::c\\xff\"", out, s.get("f"))
+		t.Errorf(`got %+v %q, want replaced count 2 and file f with "a::b::c\xff"`, out, s.get("f"))
 	}
 	before, err := os.Stat(s.dir + "/same")
 	must(t, err)
@@ -258,7 +258,7 @@ func TestReplaceInFile(t *testing.T) {
 	out, err := s.Replace(op.WithCall(t.Context(), call), ReplaceIn{File: "same", OldStr: "y", NewStr: "z"})
 	after, _ := os.Stat(s.dir + "/same")
 	if err != nil || out.ReplacedCount != 0 || !os.SameFile(before, after) || !strings.Contains(call.Message, "nothing was changed") {
-		t.Errorf("got %+v %v %q, want no error and out.ReplacedCount == 0 and os.SameFile(before, after) and strings.Contains(call.Message, \"nothing was changed\")", out, err, call.Message)
+		t.Errorf(`got %+v %v %q, want none replaced, the same file and "nothing was changed"`, out, err, call.Message)
 	}
 	_, err = do[ReplaceOut](s, "file_replace", args{"file": "f", "old_str": "", "new_str": "x"})
 	fails(t, err, pyerr.Target, "ValueError")

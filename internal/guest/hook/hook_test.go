@@ -63,7 +63,7 @@ func TestRegisterListRemove(t *testing.T) {
 	}
 	list, err := s.List(ctx, ListIn{Event: "shutdown"})
 	if err != nil || len(list) != 1 || list[0].Command != "false" || list[0].Source != "api" {
-		t.Errorf("%+v %v, want len(list) 1, Command \"false\", Source \"api\"", list, err)
+		t.Errorf(`%+v %v, want 1 entry, first command "false" and first source "api"`, list, err)
 	}
 	if _, err := s.Remove(ctx, RemoveIn{"x"}); err != nil {
 		t.Error(err)
@@ -134,7 +134,7 @@ func TestFailedStartIsSaid(t *testing.T) {
 			s := newService(t, c)
 			s.Begin(t.Context())
 			if state, why := s.State(); state != "failed" || why == "" {
-				t.Errorf("%s %s, want state \"failed\", why other than \"\"", state, why)
+				t.Errorf(`%s %s, want state "failed" and a reason`, state, why)
 			}
 		})
 	}

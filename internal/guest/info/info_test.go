@@ -43,7 +43,7 @@ func TestContextIsReadFromTheMachine(t *testing.T) {
 		}
 		d := c.Detail
 		if !slices.Contains(d.System.OccupiedPorts, port) || d.System.Timezone != "Europe/Berlin" || d.System.OS == "" {
-			t.Errorf("%+v, want OccupiedPorts containing %v, Timezone \"Europe/Berlin\", OS other than \"\"", d.System, port)
+			t.Errorf(`%+v, want occupied ports with %q, timezone "Europe/Berlin" and an OS`, d.System, port)
 		}
 		if len(d.Runtime.Python) == 0 || !strings.HasPrefix(*d.Runtime.Python[0].Ver, "3.") || len(d.Runtime.NodeJS) == 0 {
 			t.Errorf("got %+v, want Python 3 and Node.js", d.Runtime)
@@ -81,7 +81,7 @@ func TestPackages(t *testing.T) {
 	}
 	for _, p := range list {
 		if p.Name == "" || p.Version == "" {
-			t.Errorf("%+v, want Name other than \"\", Version other than \"\"", p)
+			t.Errorf("%+v, want a name and a version", p)
 		}
 	}
 	// A virtual environment of our own with one made-up package.

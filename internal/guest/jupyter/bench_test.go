@@ -52,7 +52,7 @@ func peer(b *testing.B) (run func(n int) []float64) {
 	return func(n int) []float64 {
 		fmt.Fprintln(in, n)
 		if !lines.Scan() {
-			b.Fatalf("got %v %v, want lines.Scan()", "jupyter_client said nothing: ", lines.Err())
+			b.Fatalf("got no line of jupyter_client, %v, want one", lines.Err())
 		}
 		var times []float64
 		for field := range strings.FieldsSeq(lines.Text()) {

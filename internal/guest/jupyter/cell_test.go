@@ -78,7 +78,8 @@ func cellTable(t *testing.T, s *Service, id string) {
 		}
 		bad := strings.HasPrefix(got, "error ") || strings.Contains(got, "\nerror ")
 		if (out.Status == "error") != bad || out.KernelName != "python3" || *out.SessionID != id || out.Code != c.code || *out.MsgID == "" {
-			t.Errorf(`%s: got %+v, want (out.Status == "error") %v, out.KernelName "python3", *out.SessionID %v, out.Code %v, *out.MsgID other than ""`, c.name, out, bad, id, c.code)
+			t.Errorf(`%s: got %+v, want an error: %v, kernel "python3", session %q, code %q and a message ID`,
+				c.name, out, bad, id, c.code)
 		}
 		for _, o := range out.Outputs {
 			if o.Type == "error" && (len(*o.Traceback) == 0 || strings.ContainsRune(strings.Join(*o.Traceback, ""), 0x1b)) {
@@ -116,6 +117,6 @@ func TestOutputsHaveAllFields(t *testing.T) {
 	}
 	want := `[{"output_type":"stream","name":"stdout","text":"a\n","data":null,"metadata":null,"execution_count":null,"ename":null,"evalue":null,"traceback":null}]`
 	if string(b) != want || out.SessionID != nil || *out.ExecutionCount != 1 {
-		t.Errorf("got %s\n%+v, want string(b) %v, out.SessionID nil, *out.ExecutionCount 1", b, out, want)
+		t.Errorf("got %s\n%+v, want %q, no session ID and execution count 1", b, out, want)
 	}
 }

@@ -29,7 +29,9 @@ func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: &id, Timeout: 1})
 		if err != nil || out.Status != "timeout" || !strings.HasPrefix(summarize(out.Outputs), "stdout before⏎") || !strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept") {
-			t.Fatalf(`%s: got %q, %v, %s, want out.Status "timeout", strings.HasPrefix(brief(out.Outputs), "stdout before⏎"), strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept")`, code, call.Message, err, summarize(out.Outputs))
+			t.Fatalf("%s: got %q, %v, %s, "+
+				`want status "timeout", outputs that start with "stdout before⏎" and message that contains "longer than 1 second and was interrupted; the kernel and its variables are kept"`,
+				code, call.Message, err, summarize(out.Outputs))
 		}
 	}
 	if out := runIn(t, s, id, "kept"); summarize(out.Outputs) != "= 1" {
@@ -42,7 +44,8 @@ func timeoutOfWhatIgnoresInterrupts(t *testing.T, s *Service, id string) {
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('before', flush=True)\ntime.sleep(100)", SessionID: &id, Timeout: 1})
 	if err != nil || out.Status != "timeout" || summarize(out.Outputs) != "stdout before⏎" || !strings.Contains(call.Message, "variables are lost") {
-		t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", brief(out.Outputs) "stdout before⏎", strings.Contains(call.Message, "variables are lost")`, call.Message, err, out)
+		t.Fatalf(`got %q, %v, %+v, want status "timeout", outputs "stdout before⏎" and message that contains "variables are lost"`,
+			call.Message, err, out)
 	}
 	if out := runIn(t, s, id, "lost"); summarize(out.Outputs) != "error NameError: name 'lost' is not defined" {
 		t.Errorf(`got %v, want "error NameError: name 'lost' is not defined"`, summarize(out.Outputs))
@@ -60,7 +63,8 @@ func TestDeath(t *testing.T) {
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 60})
 		if err != nil || summarize(out.Outputs) != c.want || (out.Status == "error") != (c.want != "") || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
-			t.Errorf(`%s: got %q, %v, %+v %s, want brief(out.Outputs) %v, (out.Status == "error") (c.want != ""), strings.Contains(call.Message, c.says), strings.Contains(call.Message, "variables are lost")`, c.code, call.Message, err, out, summarize(out.Outputs), c.want)
+			t.Errorf(`%s: got %q, %v, %+v %s, want outputs %q, an error if there are any, and a message that contains %q and "variables are lost"`,
+				c.code, call.Message, err, out, summarize(out.Outputs), c.want, c.says)
 		}
 		if out := runIn(t, s, "s", "x"); summarize(out.Outputs) != "error NameError: name 'x' is not defined" {
 			t.Errorf(`after %s: %s, want "error NameError: name 'x' is not defined"`, c.code, summarize(out.Outputs))
@@ -81,7 +85,7 @@ func TestDeath(t *testing.T) {
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "1", SessionID: new("s")})
 	if err != nil || summarize(out.Outputs) != "= 1" || !strings.Contains(call.Hint, "new kernel") || !strings.Contains(call.Hint, "SIGKILL") {
-		t.Errorf(`got %q, %v, %+v, want brief(out.Outputs) "= 1", strings.Contains(call.Hint, "new kernel"), strings.Contains(call.Hint, "SIGKILL")`, call.Hint, err, out)
+		t.Errorf(`got %q, %v, %+v, want outputs "= 1", hint that contains "new kernel" and "SIGKILL"`, call.Hint, err, out)
 	}
 }
 
@@ -134,7 +138,7 @@ func killedFromOutside(t *testing.T, s *Service, id string) {
 	}
 	out, err := wait()
 	if err != nil || out.Status != "error" || !strings.Contains(summarize(out.Outputs), "DeadKernelError") {
-		t.Errorf(`got %v, %+v, want out.Status "error", strings.Contains(brief(out.Outputs), "DeadKernelError")`, err, out)
+		t.Errorf(`got %v, %+v, want status "error" and outputs that contain "DeadKernelError"`, err, out)
 	}
 }
 
@@ -150,7 +154,7 @@ func deleteDuringACell(t *testing.T, s *Service, id string) {
 		return ok && ss.Calls() == 2
 	})
 	if out, err := s.DeleteSession(t.Context(), SessionIn{SessionID: id}); err != nil || len(out.Deleted) != 1 || alive(pid) {
-		t.Errorf("got %v, %+v, alive: %v, want len(out.Deleted) 1, not alive(pid)", err, out, alive(pid))
+		t.Errorf("got %v, %+v, alive: %v, want 1 deleted and process %d ended", err, out, alive(pid), pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Conflict, "was deleted while a cell ran in it")
@@ -176,7 +180,7 @@ func TestCloseDuringCells(t *testing.T) {
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v, want len(left) at most 0, not alive(pid)", left)
+		t.Errorf("left: %v, want none and process %d ended", left, pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Unavailable, "stopping")
@@ -199,7 +203,7 @@ func callerGoesAway(t *testing.T, s *Service, id string) {
 	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "while True: print(1, flush=True); time.sleep(0.01)", SessionID: &id, Timeout: 60},
 		func(op.Event) error { calls++; return gone })
 	if err == nil || calls != 1 {
-		t.Errorf("got %v after %d calls, want err other than nil, calls 1", err, calls)
+		t.Errorf("got %v after %d calls, want an error after 1 call", err, calls)
 	}
 	if out := runIn(t, s, id, "x"); summarize(out.Outputs) != "= 1" {
 		t.Errorf(`got %v, want "= 1"`, summarize(out.Outputs))
@@ -228,7 +232,7 @@ func TestSessions(t *testing.T) {
 		}
 	})
 	if out, err := s.DeleteSessions(t.Context(), op.None{}); err != nil || len(out.Deleted) != 19 || len(s.Runner.Living()) > 0 {
-		t.Errorf("got %v, %+v, %v, want len(out.Deleted) 19, len(s.Runner.Living()) at most 0", err, out, s.Runner.Living())
+		t.Errorf("got %v, %+v, %v, want 19 deleted and no processes", err, out, s.Runner.Living())
 	}
 }
 
@@ -283,12 +287,12 @@ func TestCallsWithoutASessionShareNothing(t *testing.T) {
 			"print(os.getpid(), seen)"})
 		pid, seen, _ := strings.Cut(strings.TrimPrefix(summarize(out.Outputs), "stdout "), " ")
 		if pids[pid] || seen != "[]⏎" || out.Status != "ok" {
-			t.Errorf(`got %+v %s, want not pids[pid], seen "[]⏎", out.Status "ok"`, out, summarize(out.Outputs))
+			t.Errorf(`got %+v %s, want another process, "[]⏎" and status "ok"`, out, summarize(out.Outputs))
 		}
 		pids[pid] = true
 		path := filepath.Join(s.Workspace, "unclosed")
 		if b, err := os.ReadFile(path); err != nil || string(b) != "text" {
-			t.Errorf(`a file that was not closed: %q, %v, want string(b) "text"`, b, err)
+			t.Errorf(`a file that was not closed: %q, %v, want "text"`, b, err)
 		}
 		os.Remove(path)
 	}
@@ -301,7 +305,7 @@ func TestManyCallsWithoutASessionAtOnce(t *testing.T) {
 	for i := range 3 {
 		all.Go(func() {
 			if out := execute(t, s, ExecuteIn{Code: fmt.Sprintf("x = globals().get('x', %d); x", i)}); summarize(out.Outputs) != fmt.Sprintf("= %d", i) {
-				t.Errorf(`got %v, want fmt.Sprintf("= %%d", i)`, summarize(out.Outputs))
+				t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= %d", i))
 			}
 		})
 	}
@@ -319,7 +323,7 @@ func TestWarmKernel(t *testing.T) {
 		return i.WarmKernels
 	}
 	if warm() != 0 || len(s.Runner.Living()) != 0 {
-		t.Errorf("a kernel was started before the first use, want warm() 0, len(s.Runner.Living()) 0")
+		t.Errorf("got %d warm kernels and %v before the first use, want none", warm(), s.Runner.Living())
 	}
 	runIn(t, s, "a", "1")
 	testenv.Poll(t, "a kernel is kept", func() bool { return warm() == 1 })
@@ -363,7 +367,7 @@ func TestDisabledKeepsNoKernel(t *testing.T) {
 	s := newService(t, func(c *Config) { c.Warm, c.Disabled = 3, true })
 	runIn(t, s, "a", "1")
 	if s.pool.warm != 0 || len(s.Runner.Living()) != 1 {
-		t.Errorf("got %d, %v, want s.pool.warm 0, len(s.Runner.Living()) 1", s.pool.warm, s.Runner.Living())
+		t.Errorf("got %d, %v, want warm 0 and 1 process", s.pool.warm, s.Runner.Living())
 	}
 }
 
@@ -376,7 +380,7 @@ func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
 		ev := e.Data.(ExecuteEvent)
 		if ev.Result != nil {
 			if got := summarize(ev.Result.Outputs); got != "= 'end'" || ev.Result.Status != "ok" {
-				t.Errorf(`result: %s, want got "= 'end'", ev.Result.Status "ok"`, got)
+				t.Errorf(`result: %s, want "= 'end'" and status "ok"`, got)
 			}
 			events = append(events, "result")
 			return nil
@@ -396,6 +400,6 @@ func muchOutputIsBounded(t *testing.T, s *Service, id string) {
 	out := runIn(t, s, id, "for i in range(30): print('x' * 100_000)\nprint('last')")
 	text := *out.Outputs[0].Text
 	if len(text) > 1<<20+1000 || !strings.Contains(text, "left out") || !strings.HasSuffix(text, "last\n") {
-		t.Errorf(`got %d bytes, want len(text) at most 1<<20+1000, strings.Contains(text, "left out"), strings.HasSuffix(text, "last\n")`, len(text))
+		t.Errorf(`got %d bytes, want at most %d bytes, "left out" in it and text that ends with "last\n"`, len(text), 1<<20+1000)
 	}
 }

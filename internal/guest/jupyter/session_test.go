@@ -45,31 +45,34 @@ func TestSessionLife(t *testing.T) {
 	}
 	i, err := s.Info(ctx, op.None{})
 	if err != nil || i.DefaultKernel != "python3" || !slices.Contains(i.AvailableKernels, "other") || i.SessionTimeoutSeconds != 90 || i.MaxSessions != 3 || i.ActiveSessions != 0 {
-		t.Errorf(`got %v, %+v, want i.DefaultKernel "python3", slices.Contains(i.AvailableKernels, "other"), i.SessionTimeoutSeconds 90, i.MaxSessions 3, i.ActiveSessions 0`, err, i)
+		t.Errorf("got %v, %+v, "+
+			`want default kernel "python3", an available kernel "other", session timeout 90 s, max sessions 3 and active sessions 0`,
+			err, i)
 	}
 	made, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), Cwd: new("sub"), KernelName: new("python3.11")})
 	if err != nil && strings.Contains(err.Error(), "no such kernel") { // another Python
 		made, err = s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), Cwd: new("sub"), KernelName: new("python")})
 	}
 	if err != nil || made.SessionID != "s" || made.KernelName != "python3" || made.Message != "The session was created" {
-		t.Fatalf(`got %v, %+v, want made.SessionID "s", made.KernelName "python3", made.Message "The session was created"`, err, made)
+		t.Fatalf(`got %v, %+v, want session ID "s", kernel name "python3" and message "The session was created"`, err, made)
 	}
 	if out := runIn(t, s, "s", "import os, sys\nx = 5\n(os.getcwd(), sys.prefix, os.environ.get('KERNEL'))"); summarize(out.Outputs) != fmt.Sprintf("= ('%s', '%s', None)", sub, s.Venv) {
-		t.Errorf(`got %v, want fmt.Sprintf("= ('%%s', '%%s', None)", sub, s.Venv)`, summarize(out.Outputs))
+		t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= ('%s', '%s', None)", sub, s.Venv))
 	}
 	again, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s")})
 	if err != nil || again.Message != "The session already exists" {
-		t.Errorf(`got %v, %+v, want again.Message "The session already exists"`, err, again)
+		t.Errorf(`got %v, %+v, want message "The session already exists"`, err, again)
 	}
 	if out := execute(t, s, ExecuteIn{Code: "(x, os.getcwd())", SessionID: new("s"), Cwd: new("~")}); summarize(out.Outputs) != fmt.Sprintf("= (5, '%s')", s.Home) {
-		t.Errorf(`got %v, want fmt.Sprintf("= (5, '%%s')", s.Home)`, summarize(out.Outputs))
+		t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= (5, '%s')", s.Home))
 	}
 	if out := execute(t, s, ExecuteIn{Code: "import os; os.environ['KERNEL'], os.getcwd()", SessionID: new("o"), KernelName: new("other"), Cwd: &sub}); summarize(out.Outputs) != fmt.Sprintf("= ('other', '%s')", sub) || out.KernelName != "other" {
-		t.Errorf(`got %+v %s, want brief(out.Outputs) fmt.Sprintf("= ('other', '%%s')", sub), out.KernelName "other"`, out, summarize(out.Outputs))
+		t.Errorf(`got %+v %s, want outputs %q and kernel name "other"`, out, summarize(out.Outputs), fmt.Sprintf("= ('other', '%s')", sub))
 	}
 	list, err := s.ListSessions(ctx, op.None{})
 	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].KernelName != "python3" || list.Sessions["o"].KernelName != "other" || list.Sessions["s"].State != "idle" || time.Since(time.UnixMicro(int64(list.Sessions["s"].LastUsed*1e6))) > time.Minute {
-		t.Errorf(`got %v, %+v, want len(list.Sessions) 2, list.Sessions["s"].KernelName "python3", list.Sessions["o"].KernelName "other", list.Sessions["s"].State "idle", time.Since(time.UnixMicro(int64(list.Sessions["s"].LastUsed*1e6))) at most %v`, err, list, time.Minute)
+		t.Errorf(`got %v, %+v, want "s" with python3, idle and used within the last %v, and "o" with other`,
+			err, list, time.Minute)
 	}
 	// What is registered for the end of the kernel runs when its session is deleted.
 	mark := filepath.Join(t.TempDir(), "bye")
@@ -96,7 +99,7 @@ func TestSessionLife(t *testing.T) {
 		_, err := s.Execute(ctx, c.in)
 		wantError(t, err, c.code, c.says)
 		if t.Failed() {
-			t.Fatalf("got %v, want not t.Failed()", name)
+			t.Fatalf("got failures of %s, want none", name)
 		}
 	}
 	_, err = s.CreateSession(ctx, CreateSessionIn{KernelName: new("fortran")})
@@ -133,10 +136,10 @@ func TestWithoutPython(t *testing.T) {
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
 	wantError(t, err, op.Unavailable, "pip install ipykernel")
 	if i, err := s.Info(t.Context(), op.None{}); err != nil || i.DefaultKernel != "" || !strings.Contains(i.KernelDetection, "ipykernel") {
-		t.Errorf(`got %v, %+v, want i.DefaultKernel "", strings.Contains(i.KernelDetection, "ipykernel")`, err, i)
+		t.Errorf(`got %v, %+v, want no default kernel and kernel detection that contains "ipykernel"`, err, i)
 	}
 	if state, why := s.State(); state != "absent" || !strings.Contains(why, "ipykernel") {
-		t.Errorf(`got %s %s, want state "absent", strings.Contains(why, "ipykernel")`, state, why)
+		t.Errorf(`got %s %s, want state "absent" and reason that contains "ipykernel"`, state, why)
 	}
 }
 
@@ -154,10 +157,10 @@ func TestKernelThatDoesNotStart(t *testing.T) {
 	_, err = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
 	wantError(t, err, op.Unavailable, "kernel \"python3\" did not start")
 	if state, why := s.State(); state != "failed" || why == "" {
-		t.Errorf(`got %s %s, want state "failed", why other than ""`, state, why)
+		t.Errorf(`got %s %s, want state "failed" and a reason`, state, why)
 	}
 	if list, _ := s.ListSessions(t.Context(), op.None{}); len(list.Sessions) != 0 {
-		t.Errorf("got %+v, want len(list.Sessions) 0", list)
+		t.Errorf("got %+v, want no sessions", list)
 	}
 }
 

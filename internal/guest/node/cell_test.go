@@ -154,10 +154,13 @@ func TestCells(t *testing.T) {
 		}
 		bad := strings.HasPrefix(got, "error ") || strings.Contains(got, "\nerror ")
 		if (out.Status == "error") != bad || (out.ExitCode == 1) != bad || *out.ExecutionCount != i+1 || out.Code != c.code || *out.SessionID != "s" {
-			t.Errorf(`%s: got %+v, want (out.Status == "error") %v, (out.ExitCode == 1) %v, *out.ExecutionCount i+1, out.Code %v, *out.SessionID "s"`, c.name, out, bad, bad, c.code)
+			t.Errorf(`%s: got %+v, want an error with exit code 1: %v, execution count %d, code %q and session "s"`,
+				c.name, out, bad, i+1, c.code)
 		}
 		if strings.Contains(out.Stderr, "cove:") || strings.Contains(out.Stderr, "node:inspector") || strings.Contains(out.Stderr, "imp\u00f8rt") {
-			t.Errorf(`%s: got the stack shows our frames: %s, want not strings.Contains(out.Stderr, "cove:"), not strings.Contains(out.Stderr, "node:inspector"), not strings.Contains(out.Stderr, "imp\u00f8rt")`, c.name, out.Stderr)
+			t.Errorf("%s: got the stack shows our frames: %s, "+
+				`want stderr without "cove:", "node:inspector" and "impørt"`,
+				c.name, out.Stderr)
 		}
 	}
 }
@@ -174,7 +177,7 @@ func TestTracebacks(t *testing.T) {
 	} {
 		out := execute(t, s, ExecuteIn{Code: code})
 		if out.Stderr != want || out.ExitCode != 1 || out.Status != "error" {
-			t.Errorf(`%s: got %q, %+v, want out.Stderr %v, out.ExitCode 1, out.Status "error"`, code, out.Stderr, out, want)
+			t.Errorf(`%s: got %q, %+v, want stderr %q, exit code 1 and status "error"`, code, out.Stderr, out, want)
 		}
 		if got := strings.Join(*out.Outputs[0].Traceback, "\n") + "\n"; got != want {
 			t.Errorf("%s: got traceback %q, want %v", code, got, want)
@@ -221,7 +224,7 @@ func TestCallsOfTheirOwn(t *testing.T) {
 			out := execute(t, s, c.in)
 			got := summarize(out.Outputs)
 			if diff := cmp.Diff(c.want, got); diff != "" || out.ExitCode != c.exit || out.SessionID != nil || out.ExecutionCount != nil {
-				t.Errorf("got %s\n%+v, want out.ExitCode %v, out.SessionID nil, out.ExecutionCount nil", diff, out, c.exit)
+				t.Errorf("got %s\n%+v, want no difference, exit code %d, no session ID and no execution count", diff, out, c.exit)
 			}
 			if want := map[bool]string{true: "ok", false: "error"}[c.exit == 0]; out.Status != want {
 				t.Errorf("status %s, want %v", out.Status, want)

@@ -46,12 +46,13 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 			call := &op.Call{}
 			out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: new("s"), Timeout: 1})
 			if err != nil || out.Status != "timeout" || out.ExitCode != 124 || !strings.Contains(call.Message, "session and its variables are kept") {
-				t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", out.ExitCode 124, strings.Contains(call.Message, "session and its variables are kept")`, call.Message, err, out)
+				t.Fatalf(`got %q, %v, %+v, want status "timeout", exit code 124 and message that contains "session and its variables are kept"`,
+					call.Message, err, out)
 			}
 			for i := range 3 { // timers, promises and output work as before
 				code := fmt.Sprintf("n = %d; console.log(await new Promise(r => setTimeout(r, 1, kept)))", i)
 				if out := runIn(t, s, "s", code); !strings.HasSuffix(out.Stdout, "1\n") || out.Status != "ok" {
-					t.Errorf(`after it: %+v, want strings.HasSuffix(out.Stdout, "1\n"), out.Status "ok"`, out)
+					t.Errorf(`after it: %+v, want stdout that ends with "1\n" and status "ok"`, out)
 				}
 			}
 		})
@@ -64,7 +65,7 @@ func TestErrorAfterTheTimeout(t *testing.T) {
 	s := newService(t)
 	out := execute(t, s, ExecuteIn{Code: "let fail; await new Promise((r, reject) => { fail = reject })", SessionID: new("s"), Timeout: 1})
 	if out.Status != "timeout" {
-		t.Fatalf(`got %+v, want out.Status "timeout"`, out)
+		t.Fatalf(`got %+v, want status "timeout"`, out)
 	}
 	if out := runIn(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'"); summarize(out.Outputs) != "error Error: late\n= 'on'" {
 		t.Errorf(`got %v, want "error Error: late\n= 'on'"`, summarize(out.Outputs))
@@ -91,7 +92,7 @@ func TestManyInterrupts(t *testing.T) {
 			wantError(t, err, op.Canceled, "interrupted")
 			out := runIn(t, s, "s", "console.log('on', await sleep(1, kept)); 'v'")
 			if got := summarize(out.Outputs); !strings.Contains(out.Stdout, "on 1\n") || !strings.HasSuffix(got, "= 'v'") {
-				t.Fatalf(`round %d, after %s: %.300s, want strings.Contains(out.Stdout, "on 1\n"), strings.HasSuffix(got, "= 'v'")`, round, code, got)
+				t.Fatalf(`round %d, after %s: %.300s, want stdout that contains "on 1\n" and text that ends with "= 'v'"`, round, code, got)
 			}
 		}
 	}
@@ -106,10 +107,11 @@ func TestTimeoutOfWhatCannotBeInterrupted(t *testing.T) {
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{
 		Code: "console.log('before'); require('child_process').execSync('trap \"\" INT; sleep 100 & wait; sleep 100')", SessionID: new("s"), Timeout: 1})
 	if err != nil || out.Status != "timeout" || out.Stdout != "before\n" || !strings.Contains(call.Message, "variables are lost") {
-		t.Fatalf(`got %q, %v, %+v, want out.Status "timeout", out.Stdout "before\n", strings.Contains(call.Message, "variables are lost")`, call.Message, err, out)
+		t.Fatalf(`got %q, %v, %+v, want status "timeout", stdout "before\n" and message that contains "variables are lost"`,
+			call.Message, err, out)
 	}
 	if out := runIn(t, s, "s", "typeof lost"); summarize(out.Outputs) != "= 'undefined'" || *out.ExecutionCount != 1 {
-		t.Errorf(`got %+v, want brief(out.Outputs) "= 'undefined'", *out.ExecutionCount 1`, out)
+		t.Errorf(`got %+v, want outputs "= 'undefined'" and execution count 1`, out)
 	}
 }
 
@@ -119,7 +121,8 @@ func TestTimeoutOfACallOfItsOwn(t *testing.T) {
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "console.log('a'); while (true) {}", Timeout: 1})
 	if err != nil || out.Status != "timeout" || out.ExitCode != 124 || out.Stdout != "a\n" || !strings.Contains(call.Message, "longer than 1 second") {
-		t.Errorf(`got %q, %v, %+v, want out.Status "timeout", out.ExitCode 124, out.Stdout "a\n", strings.Contains(call.Message, "longer than 1 second")`, call.Message, err, out)
+		t.Errorf(`got %q, %v, %+v, want status "timeout", exit code 124, stdout "a\n" and message that contains "longer than 1 second"`,
+			call.Message, err, out)
 	}
 }
 
@@ -144,7 +147,7 @@ func TestDeathInASession(t *testing.T) {
 			t.Errorf(`%s: got %q, %v, %+v, want output %q, status %s, exit code %d, a message with %q and "variables are lost"`, c.code, call.Message, err, out, c.want, c.status, c.exit, c.says)
 		}
 		if out := runIn(t, s, "s", "typeof x"); summarize(out.Outputs) != "= 'undefined'" {
-			t.Errorf(`after %s: %+v, want brief(out.Outputs) "= 'undefined'"`, c.code, out)
+			t.Errorf(`after %s: %+v, want outputs "= 'undefined'"`, c.code, out)
 		}
 	}
 }
@@ -166,7 +169,7 @@ func TestDeathBetweenCells(t *testing.T) {
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "1", SessionID: new("s")})
 	if err != nil || summarize(out.Outputs) != "stdout last words⏎\n= 1" || !strings.Contains(call.Hint, "exited with code 5") {
-		t.Errorf(`got %q, %v, %+v, want brief(out.Outputs) "stdout last words⏎\n= 1", strings.Contains(call.Hint, "exited with code 5")`, call.Hint, err, out)
+		t.Errorf(`got %q, %v, %+v, want outputs "stdout last words⏎\n= 1" and hint that contains "exited with code 5"`, call.Hint, err, out)
 	}
 }
 
@@ -222,7 +225,7 @@ func TestKilledFromOutside(t *testing.T) {
 	}
 	out, err := wait()
 	if err != nil || out.Status != "error" || out.ExitCode != 137 || !strings.Contains(summarize(out.Outputs), "ProcessDied") {
-		t.Errorf(`got %v, %+v, want out.Status "error", out.ExitCode 137, strings.Contains(brief(out.Outputs), "ProcessDied")`, err, out)
+		t.Errorf(`got %v, %+v, want status "error", exit code 137 and outputs that contain "ProcessDied"`, err, out)
 	}
 }
 
@@ -240,7 +243,7 @@ func TestDeleteDuringACell(t *testing.T) {
 		return ok && ss.Calls() == 2
 	})
 	if out, err := s.DeleteSession(t.Context(), SessionIn{SessionID: "s"}); err != nil || !out.Deleted || alive(pid) {
-		t.Errorf("got %v, %+v, alive: %v, want out.Deleted, not alive(pid)", err, out, alive(pid))
+		t.Errorf("got %v, %+v, alive: %v, want deleted and process %d ended", err, out, alive(pid), pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Conflict, "was deleted while code ran in it")
@@ -266,7 +269,7 @@ func TestCloseDuringCells(t *testing.T) {
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v, want len(left) at most 0, not alive(pid)", left)
+		t.Errorf("left: %v, want none and process %d ended", left, pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Unavailable, "stopping")
@@ -291,10 +294,10 @@ func TestCallerGoesAway(t *testing.T) {
 	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
 		func(op.Event) error { calls++; return gone })
 	if err == nil || calls > 2 {
-		t.Errorf("got %v after %d calls, want err other than nil, calls at most 2", err, calls)
+		t.Errorf("got %v after %d calls, want an error after at most 2 calls", err, calls)
 	}
 	if out := runIn(t, s, "s", "x"); !strings.Contains(summarize(out.Outputs), "= 1") {
-		t.Errorf(`got %+v, want strings.Contains(brief(out.Outputs), "= 1")`, out)
+		t.Errorf(`got %+v, want outputs that contain "= 1"`, out)
 	}
 }
 
@@ -332,7 +335,7 @@ func TestCellsOfASessionWaitForEachOther(t *testing.T) {
 	}
 	all.Wait()
 	if out := runIn(t, s, "s", "n"); summarize(out.Outputs) != "= 10" {
-		t.Errorf(`got %+v, want brief(out.Outputs) "= 10"`, out)
+		t.Errorf(`got %+v, want outputs "= 10"`, out)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	_, wait := startCell(t, ctx, s, "s", "await new Promise(() => {})")
@@ -357,15 +360,17 @@ func TestMuchOutputIsBounded(t *testing.T) {
 			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'", SessionID: &session, Timeout: 120})
 			got := out.Stdout
 			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
-				t.Errorf(`%s: got %s, %d bytes: %.30q … %q, want out.Status "ok", len(got) at most limit+1000, strings.HasPrefix(got, "first\n"), strings.HasSuffix(got, "last\n"), strings.Contains(got, "bytes of output left out")`, name, out.Status, len(got), got, got[max(0, len(got)-30):])
+				t.Errorf("%s: got %s, %d bytes: %.30q … %q, "+
+					`want status "ok", at most %d bytes, from "first\n" to "last\n" and "bytes of output left out" in it`,
+					name, out.Status, len(got), got, got[max(0, len(got)-30):], limit+1000)
 			}
 			if last := out.Outputs[len(out.Outputs)-1]; last.Data == nil {
-				t.Errorf("%s: got the value is missing, want last.Data other than nil", name)
+				t.Errorf("%s: got the value is missing, want data", name)
 			}
 		}
 	}
 	if out := runIn(t, s, "s", "'v'.repeat(10_000_000)"); len((*out.Outputs[0].Data)["text/plain"].(string)) > maxMessage+100 {
-		t.Errorf(`a long value is not bounded, want len((*out.Outputs[0].Data)["text/plain"].(string)) at most maxMessage+100`)
+		t.Errorf("a long value is not bounded, want at most %d bytes of text/plain", maxMessage+100)
 	}
 }
 
@@ -427,7 +432,7 @@ func FuzzFrames(f *testing.F) {
 			t.Errorf("got %q, want the text %q unchanged", raw, text)
 		}
 		if stdout, stderr := cell.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
-			t.Errorf("got %d bytes became %d, want at most 3*len(text)+1000", len(text), len(stdout)+len(stderr))
+			t.Errorf("got %d bytes from %d, want at most %d", len(stdout)+len(stderr), len(text), 3*len(text)+1000)
 		}
 	})
 }

@@ -29,11 +29,11 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		s.Close()
 		if left := c.Runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v, want len(left) at most 0", left)
+			t.Errorf("processes are left: %v, want none", left)
 		}
 		c.Runner.Close()
 		if left, _ := os.ReadDir(dir + "/state/nodejs"); len(left) > 0 {
-			t.Errorf("folders are left: %v, want len(left) at most 0", left)
+			t.Errorf("folders are left: %v, want none", left)
 		}
 	})
 	return s

@@ -25,41 +25,42 @@ func TestSessionLife(t *testing.T) {
 	}
 	made, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), Cwd: new("sub"), MaxIdleTime: 600})
 	if err != nil || !made.Created || made.SessionID != "s" || made.Session.Cwd != sub || made.Session.State != Idle || made.Session.MaxIdleTime != 600_000 || made.Session.Version == "" {
-		t.Fatalf(`got %v, %+v, %+v, want made.Created, made.SessionID "s", made.Session.Cwd %v, made.Session.State IDLE, made.Session.MaxIdleTime 600, made.Session.Version other than ""`, err, made, made.Session, sub)
+		t.Fatalf(`got %v, %+v, %+v, want created, session ID "s", working directory %q, state %q, idle time 600000 and a version`,
+			err, made, made.Session, sub, Idle)
 	}
 	runIn(t, s, "s", "const x = 5")
 	again, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), MaxIdleTime: 86400})
 	if err != nil || again.Created || again.Session.MaxIdleTime != 600_000 {
-		t.Errorf("got %v, %+v, want not again.Created, again.Session.MaxIdleTime 600", err, again)
+		t.Errorf("got %v, %+v, want not created and idle time 600000", err, again)
 	}
 	if out := runIn(t, s, "s", "[x, process.cwd()]"); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", sub) {
-		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= [ 5, '%%s' ]", sub)`, out)
+		t.Errorf("got %+v, want outputs %q", out, fmt.Sprintf("= [ 5, '%s' ]", sub))
 	}
 	changed, err := s.UpdateSession(ctx, UpdateSessionIn{SessionID: "s", Cwd: new("~"), MaxIdleTime: new(60)})
 	if err != nil || !changed.Updated || changed.Session.Cwd != s.Home || changed.Session.MaxIdleTime != 60_000 {
-		t.Errorf("got %v, %+v, want changed.Updated, changed.Session.Cwd %v, changed.Session.MaxIdleTime 60", err, changed, s.Home)
+		t.Errorf("got %v, %+v, want updated, working directory %q and idle time 60000", err, changed, s.Home)
 	}
 	if out := runIn(t, s, "s", "process.cwd()"); summarize(out.Outputs) != fmt.Sprintf("= '%s'", s.Home) {
-		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= '%%s'", s.Home)`, out)
+		t.Errorf("got %+v, want outputs %q", out, fmt.Sprintf("= '%s'", s.Home))
 	}
 	runIn(t, s, "s", "process.chdir('sub')")
 	if got, err := s.GetSession(ctx, SessionIn{SessionID: "s"}); err != nil || got.Session.Cwd != sub {
-		t.Errorf("got %v, %+v, want got.Session.Cwd %v", err, got, sub)
+		t.Errorf("got %v, %+v, want working directory %q", err, got, sub)
 	}
 	if out := execute(t, s, ExecuteIn{Code: "[x, __dirname]", SessionID: new("s"), Cwd: &s.Workspace}); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", s.Workspace) {
-		t.Errorf(`got %+v, want brief(out.Outputs) fmt.Sprintf("= [ 5, '%%s' ]", s.Workspace)`, out)
+		t.Errorf("got %+v, want outputs %q", out, fmt.Sprintf("= [ 5, '%s' ]", s.Workspace))
 	}
 	named := execute(t, s, ExecuteIn{Code: "1", Stateful: true})
 	if named.SessionID == nil || len(*named.SessionID) != 16 {
-		t.Errorf("got %+v, want named.SessionID other than nil, len(*named.SessionID) 16", named)
+		t.Errorf("got %+v, want a session ID of 16 bytes", named)
 	}
 	list, err := s.ListSessions(ctx, ListSessionsIn{})
 	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].State != Idle {
-		t.Errorf(`got %v, %+v, want len(list.Sessions) 2, list.Sessions["s"].State IDLE`, err, list)
+		t.Errorf(`got %v, %+v, want 2 sessions and state of "s" %q`, err, list, Idle)
 	}
 	for version, want := range map[string]int{made.Session.Version: 2, "v" + strings.Split(made.Session.Version, ".")[0]: 2, "1": 0} {
 		if list, _ := s.ListSessions(ctx, ListSessionsIn{Version: &version}); len(list.Sessions) != want {
-			t.Errorf("version %s: %+v, want len(list.Sessions) %v", version, list, want)
+			t.Errorf("version %s: %+v, want %d sessions", version, list, want)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func TestSessionExpires(t *testing.T) {
 	runIn(t, s, "new", "1")
 	i, err := s.GetSession(t.Context(), SessionIn{SessionID: "old"})
 	if err != nil || i.Session.MaxIdleTime != 3_600_000 {
-		t.Fatalf("got %v, %+v, want i.Session.MaxIdleTime 3600", err, i)
+		t.Fatalf("got %v, %+v, want idle time 3600000", err, i)
 	}
 	s.mu.Lock()
 	old, _ := s.sessions.Get("old")
@@ -93,10 +94,10 @@ func TestStdinAndFilesOfASession(t *testing.T) {
 		Files: &map[string]string{"a/b.js": "module.exports = 'laid'"},
 	})
 	if summarize(out.Outputs) != "= [ 'typed', 'laid' ]" {
-		t.Errorf(`got %+v, want brief(out.Outputs) "= [ 'typed', 'laid' ]"`, out)
+		t.Errorf(`got %+v, want outputs "= [ 'typed', 'laid' ]"`, out)
 	}
 	if out := runIn(t, s, "s", "let none = ''; for await (const c of process.stdin) none += c; none"); summarize(out.Outputs) != "= ''" {
-		t.Errorf(`got %+v, want brief(out.Outputs) "= ''"`, out)
+		t.Errorf(`got %+v, want outputs "= ''"`, out)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestBadInput(t *testing.T) {
 		_, err := s.Execute(ctx, c.in)
 		wantError(t, err, c.code, c.says)
 		if t.Failed() {
-			t.Fatalf("got %v, want not t.Failed()", name)
+			t.Fatalf("got failures of %s, want none", name)
 		}
 	}
 	for _, call := range []func(SessionIn) error{
@@ -158,7 +159,7 @@ func TestBadInput(t *testing.T) {
 	_, err = s.CreateSession(ctx, CreateSessionIn{Version: new("4")})
 	wantError(t, err, op.NotFound, "is not installed")
 	if list, err := s.ListSessions(ctx, ListSessionsIn{}); err != nil || len(list.Sessions) != 1 {
-		t.Errorf("sessions that never started are kept: %v, %+v, want len(list.Sessions) 1", err, list)
+		t.Errorf("sessions that never started are kept: %v, %+v, want 1 session", err, list)
 	}
 }
 
@@ -174,13 +175,13 @@ func TestDirectoryOfASessionIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := runIn(t, s, "s", "1"); out.Status != "ok" {
-		t.Errorf(`got %+v, want out.Status "ok"`, out)
+		t.Errorf(`got %+v, want status "ok"`, out)
 	}
 	runIn(t, s, "s", "process.exit()")
 	_, err := s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s")})
 	wantError(t, err, op.NotFound, "no longer exists; send a cwd that does")
 	if out := execute(t, s, ExecuteIn{Code: "1", SessionID: new("s"), Cwd: &s.Workspace}); out.Status != "ok" {
-		t.Errorf(`got %+v, want out.Status "ok"`, out)
+		t.Errorf(`got %+v, want status "ok"`, out)
 	}
 }
 
@@ -214,7 +215,7 @@ func TestVersions(t *testing.T) {
 	}
 	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || len(i.AvailableVersions) != 4 || strings.Join(i.AvailableVersions[1:], " ") != "9.10.0 9.1.0 8.0.0" || *i.CurrentVersion != i.NodeVersion || i.AvailableVersions[0] != i.NodeVersion {
-		t.Fatalf(`got %v, %+v, want len(i.AvailableVersions) 4, strings.Join(i.AvailableVersions[1:], " ") "9.10.0 9.1.0 8.0.0", *i.CurrentVersion %v, i.AvailableVersions[0] %v`, err, i, i.NodeVersion, i.NodeVersion)
+		t.Fatalf("got %v, %+v, want versions %s, 9.10.0, 9.1.0 and 8.0.0, the first as current", err, i, i.NodeVersion)
 	}
 	for asked, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'", "": "undefined", "default": "undefined", i.NodeVersion: "undefined"} {
 		code := "process.env.FAKE + ' ' + require('child_process').execSync('which node').toString().includes('.nvm')"
@@ -222,7 +223,7 @@ func TestVersions(t *testing.T) {
 		for _, session := range []string{"", "s" + asked} {
 			out := execute(t, s, ExecuteIn{Code: code, Version: &asked, SessionID: &session})
 			if summarize(out.Outputs) != "= '"+want+"'" {
-				t.Errorf(`%q in %q: got %+v, want brief(out.Outputs) "= '"+want+"'"`, asked, session, out)
+				t.Errorf("%q in %q: got %+v, want outputs %q", asked, session, out, "= '"+want+"'")
 			}
 		}
 	}
@@ -234,16 +235,16 @@ func TestInfo(t *testing.T) {
 	workspace(t, s.Workspace)
 	i, err := s.Info(t.Context(), op.None{})
 	if err != nil || i.NodeVersion == "" || i.Error != nil || *i.RuntimeDirectory != s.Workspace {
-		t.Fatalf(`got %v, %+v, want i.NodeVersion other than "", i.Error nil, *i.RuntimeDirectory %v`, err, i, s.Workspace)
+		t.Fatalf("got %v, %+v, want a node version, no error and runtime directory %q", err, i, s.Workspace)
 	}
 	if diff := cmp.Diff([]Package{{"pkg", "1.2.3"}}, i.RuntimePackages); diff != "" {
 		t.Error(diff)
 	}
 	if out := execute(t, s, ExecuteIn{Code: "process.versions.node"}); summarize(out.Outputs) != "= '"+i.NodeVersion+"'" {
-		t.Errorf(`got %+v, %s, want brief(out.Outputs) "= '"+i.NodeVersion+"'"`, out, i.NodeVersion)
+		t.Errorf("got %+v, %s, want outputs %q", out, i.NodeVersion, "= '"+i.NodeVersion+"'")
 	}
 	if version, details, err := s.About(t.Context()); err != nil || version != i.NodeVersion || details["max_sessions"] != 16 {
-		t.Errorf(`got %s, %v, %v, want version %v, details["max_sessions"] 16`, version, details, err, i.NodeVersion)
+		t.Errorf("got %s, %v, %v, want version %q and max_sessions 16", version, details, err, i.NodeVersion)
 	}
 }
 
@@ -255,7 +256,7 @@ func TestWithoutNode(t *testing.T) {
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
 	wantError(t, err, op.Unavailable, "apt-get install nodejs")
 	if i, err := s.Info(t.Context(), op.None{}); err != nil || i.Error == nil || i.NodeVersion != "" {
-		t.Errorf(`got %v, %+v, want i.Error other than nil, i.NodeVersion ""`, err, i)
+		t.Errorf("got %v, %+v, want an error and no node version", err, i)
 	}
 	if state, why := s.State(); state != "absent" || why != notInstalled {
 		t.Errorf(`got %s %s, want state "absent", why %v`, state, why, notInstalled)
@@ -277,9 +278,9 @@ func TestState(t *testing.T) {
 		c.Runner = proc.New(proc.Config{Env: []string{"PATH=" + c.Home}})
 	})
 	if _, err := broken.Execute(t.Context(), ExecuteIn{Code: "1"}); err == nil {
-		t.Errorf("it ran, want err other than nil")
+		t.Error("it ran, want an error")
 	}
 	if state, why := broken.State(); state != "failed" || why == "" {
-		t.Errorf(`got %s %s, want state "failed", why other than ""`, state, why)
+		t.Errorf(`got %s %s, want state "failed" and a reason`, state, why)
 	}
 }

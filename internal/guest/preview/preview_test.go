@@ -145,11 +145,11 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 			t.Run(c.name+" "+address, func(t *testing.T) {
 				res, body := r.do("POST", c.path, "data", c.header...)
 				if res.StatusCode != 200 {
-					t.Fatalf("got %d %s, want res.StatusCode == 200", res.StatusCode, body)
+					t.Fatalf("got %d %s, want status 200", res.StatusCode, body)
 				}
 				s := parse(t, body)
 				if s.Method != "POST" || s.URI != c.uri || s.Body != "data" || s.Header.Get("X-Forwarded-Prefix") != c.prefix {
-					t.Errorf("got %+v, want s.Method == \"POST\" and s.URI == c.uri and s.Body == \"data\" and s.Header.Get(\"X-Forwarded-Prefix\") == c.prefix", s)
+					t.Errorf(`got %+v, want method "POST", URI %q, body "data" and header X-Forwarded-Prefix %q`, s, c.uri, c.prefix)
 				}
 				if _, ok := s.Header["X-Aio-Proxy-Port"]; ok {
 					t.Error("the service sees the header that chose it")
@@ -160,17 +160,18 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 					}
 				}
 				if s.Header.Get("X-Forwarded-For") != "127.0.0.1" {
-					t.Errorf("forwarded for %q, want s.Header.Get(\"X-Forwarded-For\") == \"127.0.0.1\"", s.Header.Get("X-Forwarded-For"))
+					t.Errorf(`forwarded for %q, want header X-Forwarded-For "127.0.0.1"`, s.Header.Get("X-Forwarded-For"))
 				}
 			})
 		}
 	}
 	if res, body := r.do("GET", "/v1/own", ""); res.StatusCode != 200 || !strings.Contains(body, "own") {
-		t.Errorf("the sandbox itself is not reached: got %d %s, want res.StatusCode == 200 and strings.Contains(body, \"own\")", res.StatusCode, body)
+		t.Errorf(`the sandbox itself is not reached: got %d %s, want status 200 and body that contains "own"`, res.StatusCode, body)
 	}
 	own := r.server.Listener.Addr().(*net.TCPAddr).Port
 	if res, body := r.do("GET", "/v1/own", "", "Host", fmt.Sprintf("%d-any.localhost", own)); res.StatusCode != 200 || !strings.Contains(body, "own") {
-		t.Errorf("the name with its own port is not the sandbox's: got %d %s, want res.StatusCode == 200 and strings.Contains(body, \"own\")", res.StatusCode, body)
+		t.Errorf(`the name with its own port is not the sandbox's: got %d %s, want status 200 and body that contains "own"`,
+			res.StatusCode, body)
 	}
 }
 
@@ -241,13 +242,13 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 	port := strconv.Itoa(service(t, "127.0.0.1:0", nil))
 	r := newRig(t, preview.Config{}, auth.Config{Token: "shared-token", APIKey: "the-api-key"})
 	if res, _ := r.do("GET", "/proxy/"+port+"/", ""); res.StatusCode != 401 {
-		t.Fatalf("without credentials: got %d, want res.StatusCode == 401", res.StatusCode)
+		t.Fatalf("without credentials: got %d, want status 401", res.StatusCode)
 	}
 	if res, _ := r.do("GET", "/", "", "X-Aio-Proxy-Port", port); res.StatusCode != 401 {
-		t.Fatalf("without credentials, by header: got %d, want res.StatusCode == 401", res.StatusCode)
+		t.Fatalf("without credentials, by header: got %d, want status 401", res.StatusCode)
 	}
 	if res, _ := r.do("GET", "/", "", "Host", port+"-x.localhost"); res.StatusCode != 401 {
-		t.Fatalf("without credentials, by host: got %d, want res.StatusCode == 401", res.StatusCode)
+		t.Fatalf("without credentials, by host: got %d, want status 401", res.StatusCode)
 	}
 	res, body := r.do("GET", "/proxy/"+port+"/?a=1", "", "Authorization", "Bearer shared-token", "X-API-Key", "the-api-key",
 		"Cookie", "mine=1; cove_session_0123456789ab=secret-session; other=2")
@@ -256,12 +257,12 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 	if s.Header.Get("Cookie") != "mine=1; other=2" || s.URI != "/?a=1" {
-		t.Errorf("got %+v, want s.Header.Get(\"Cookie\") == \"mine=1; other=2\" and s.URI == \"/?a=1\"", s)
+		t.Errorf(`got %+v, want header Cookie "mine=1; other=2" and URI "/?a=1"`, s)
 	}
 	// What is not the sandbox's is the service's.
 	_, body = r.do("GET", "/proxy/"+port+"/", "", "X-API-Key", "the-api-key", "Authorization", "Bearer the-service's")
 	if s := parse(t, body); s.Header.Get("Authorization") != "Bearer the-service's" || s.Header.Get("X-Api-Key") != "" {
-		t.Errorf("got %+v, want s.Header.Get(\"Authorization\") == \"Bearer the-service's\" and s.Header.Get(\"X-Api-Key\") == \"\"", s.Header)
+		t.Errorf(`got %+v, want header Authorization "Bearer the-service's" and no header X-Api-Key`, s.Header)
 	}
 }
 
@@ -275,7 +276,7 @@ func TestCallersInsideHandOverNoSession(t *testing.T) {
 	w := httptest.NewRecorder()
 	svc.ServeHTTP(w, req)
 	if s := parse(t, w.Body.String()); s.Header.Get("Cookie") != "kept=1" {
-		t.Errorf("got %+v, want s.Header.Get(\"Cookie\") == \"kept=1\"", s.Header)
+		t.Errorf(`got %+v, want header Cookie "kept=1"`, s.Header)
 	}
 }
 
@@ -332,7 +333,7 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 			t.Errorf("%s %v: location %s became %s, want %s", c.path, c.header, c.give, got, c.want)
 		}
 		if sw := res.Header.Get("Service-Worker-Allowed"); c.header == nil && sw != strings.TrimSuffix(c.path, "/")+"/" {
-			t.Errorf("%s: service worker %s, want not (c.header == nil && sw != strings.TrimSuffix(c.path, \"/\")+\"/\")", c.path, sw)
+			t.Errorf("%s: got scope %s for service workers, want %s/", c.path, sw, strings.TrimSuffix(c.path, "/"))
 		}
 		if _, guessed := res.Header["Content-Type"]; guessed || res.Header.Get("X-Content-Type-Options") != "" || len(res.Header["X-Request-Id"]) != 1 || res.Header.Get("X-Request-Id") == "theirs" {
 			t.Errorf("headers %v", res.Header)
@@ -369,7 +370,7 @@ func TestBarePrefixLeadsToTheFolder(t *testing.T) {
 	r := newRig(t, preview.Config{}, auth.Config{})
 	res, _ := r.do("GET", "/proxy/3000?a=b", "")
 	if res.StatusCode != 308 || res.Header.Get("Location") != "3000/?a=b" {
-		t.Errorf("got %d %s, want res.StatusCode == 308 and res.Header.Get(\"Location\") == \"3000/?a=b\"", res.StatusCode, res.Header.Get("Location"))
+		t.Errorf(`got %d %s, want status 308 and header Location "3000/?a=b"`, res.StatusCode, res.Header.Get("Location"))
 	}
 }
 
@@ -395,12 +396,12 @@ func FuzzFind(f *testing.F) {
 				return
 			}
 			if p := inner.URL.Path; !strings.HasPrefix(p, "/proxy/") && !strings.HasPrefix(p, "/absproxy/") || strings.Contains(p, "..") {
-				t.Errorf("got %q %q %q leads to %q, want not (!strings.HasPrefix(p, \"/proxy/\") && !strings.HasPrefix(p, \"/absproxy/\")) and !strings.Contains(p, \"..\")", path, header, host, p)
+				t.Errorf(`%q %q %q leads to %q, want a path below "/proxy/" or "/absproxy/" without ".."`, path, header, host, p)
 			}
 			w := httptest.NewRecorder()
 			svc.ServeHTTP(w, inner)
 			if w.Code != 400 && w.Code != 403 {
-				t.Errorf("%q %q %q: got %d, want not (w.Code != 400 && w.Code != 403)", path, header, host, w.Code)
+				t.Errorf("%q %q %q: got %d, want status 400 or 403", path, header, host, w.Code)
 			}
 		})).ServeHTTP(httptest.NewRecorder(), r)
 	})

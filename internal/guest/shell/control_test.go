@@ -12,7 +12,7 @@ import (
 func background(t testing.TB, s *Service, id, text string) {
 	t.Helper()
 	if out := exec(t, s, ExecIn{ID: &id, Command: text, AsyncMode: true, Truncate: true}); out.Status != running || out.ExitCode != nil {
-		t.Fatalf("%q: got %s %v, want out.Status %v, out.ExitCode nil", text, out.Status, out.ExitCode, running)
+		t.Fatalf("%q: got %s %v, want status %q and no exit code", text, out.Status, out.ExitCode, running)
 	}
 }
 
@@ -51,7 +51,7 @@ func write(t testing.TB, s *Service, id, input string, enter bool) {
 func wait(t testing.TB, s *Service, id string) ViewResult {
 	t.Helper()
 	if st, err := s.Wait(t.Context(), WaitIn{ID: id}); err != nil || st.Status == running {
-		t.Fatalf("got %v %v; it shows %q, want st.Status other than %v", st, err, view(t, s, id).Output, running)
+		t.Fatalf("got %v %v; it shows %q, want status other than %q", st, err, view(t, s, id).Output, running)
 	}
 	return view(t, s, id)
 }
@@ -125,13 +125,13 @@ func TestFullScreen(t *testing.T) {
 	s := newService(t)
 	out := exec(t, s, ExecIn{ID: new("v"), Command: "echo before; vim -u NONE -i NONE", Timeout: new(1.0), Truncate: true})
 	if out.Status != running || !strings.HasPrefix(waitForOutput(t, s, "v", "~\n~").Output, "\n~\n~") {
-		t.Errorf(`%s: got %q, want out.Status %v, strings.HasPrefix(until(t, s, "v", "~\n~").Output, "\n~\n~")`, out.Status, *out.Output, running)
+		t.Errorf(`%s: got %q, want status %q and output that starts with "\n~\n~"`, out.Status, *out.Output, running)
 	}
 	if r, err := s.Kill(t.Context(), KillIn{ID: "v"}); err != nil || r.Status != terminated || *r.ExitCode == 0 {
-		t.Errorf("got %+v %v, want r.Status %v, *r.ExitCode other than 0", r, err, terminated)
+		t.Errorf("got %+v %v, want status %q and a nonzero exit code", r, err, terminated)
 	}
 	if v := view(t, s, "v"); !strings.HasPrefix(v.Output, "before") || strings.Contains(v.Output, "~\n~") {
-		t.Errorf(`got %q, want strings.HasPrefix(v.Output, "before"), not strings.Contains(v.Output, "~\n~")`, v.Output)
+		t.Errorf(`got %q, want output that starts with "before", without "~\n~"`, v.Output)
 	}
 	wantOutput(t, s, "v", "echo alive", "alive")
 }
@@ -167,11 +167,11 @@ func TestKill(t *testing.T) {
 			waitForOutput(t, s, c.name, "go")
 			r, err := s.Kill(t.Context(), KillIn{ID: c.name})
 			if err != nil || r.Status != terminated || r.ExitCode == nil || c.code >= 0 && *r.ExitCode != c.code || *r.ReturnCode != *r.ExitCode {
-				t.Errorf("got %+v %v; code %v, want r.Status %v, r.ExitCode other than nil, not c.code >= 0 && *r.ExitCode != c.code, *r.ReturnCode %v", r, err, *r.ExitCode, terminated, *r.ExitCode)
+				t.Errorf("got %+v %v; code %v, want status %q and the same exit and return code (%d; any if negative)", r, err, *r.ExitCode, terminated, c.code)
 			}
 			v := view(t, s, c.name)
 			if v.Status != terminated || strings.Contains(v.Output, "not reached") {
-				t.Errorf(`got %s %q, want v.Status %v, not strings.Contains(v.Output, "not reached")`, v.Status, v.Output, terminated)
+				t.Errorf(`got %s %q, want status %q and output without "not reached"`, v.Status, v.Output, terminated)
 			}
 			want := "yes"
 			if c.fresh {
@@ -179,7 +179,7 @@ func TestKill(t *testing.T) {
 			}
 			wantOutput(t, s, c.name, "echo $kept", want)
 			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != completed || *r.ExitCode != 0 {
-				t.Errorf("killed again: %+v %v, want r.Status %v, *r.ExitCode 0", r, err, completed)
+				t.Errorf("killed again: %+v %v, want status %q and exit code 0", r, err, completed)
 			}
 		})
 	}
@@ -201,7 +201,7 @@ func TestKillInBackground(t *testing.T) {
 			background(t, s, c.name, c.run)
 			waitForOutput(t, s, c.name, "go")
 			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != terminated {
-				t.Errorf("got %+v %v, want r.Status %v", r, err, terminated)
+				t.Errorf("got %+v %v, want status %q", r, err, terminated)
 			}
 			wantOutput(t, s, c.name, "kill -0 $earlier && echo $kept", "yes")
 		})
@@ -215,13 +215,13 @@ func TestBusy(t *testing.T) {
 	_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "echo second"})
 	wantError(t, err, op.Conflict, `"read x; echo got $x" is still running`)
 	if v := view(t, s, "a"); v.Status != running || *v.Command != "read x; echo got $x" || v.ExitCode != nil || len(v.Console) != 1 {
-		t.Errorf(`got %+v, want v.Status %v, *v.Command "read x; echo got $x", v.ExitCode nil, len(v.Console) 1`, v, running)
+		t.Errorf(`got %+v, want status %q, command "read x; echo got $x", no exit code and 1 record`, v, running)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a", Seconds: new(0)}); err != nil || st.Status != running {
-		t.Errorf("got %v %v, want st.Status %v", st, err, running)
+		t.Errorf("got %v %v, want status %q", st, err, running)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a", Seconds: new(300), MaxWaitSeconds: new(0)}); err != nil || st.Status != running {
-		t.Errorf("got %v %v, want st.Status %v", st, err, running)
+		t.Errorf("got %v %v, want status %q", st, err, running)
 	}
 	write(t, s, "a", "it", true)
 	wantEnd(t, wait(t, s, "a"), "it\ngot it", 0)
@@ -230,7 +230,8 @@ func TestBusy(t *testing.T) {
 	wantOutput(t, s, "a", "echo third", "third")
 	v := view(t, s, "a")
 	if len(v.Console) != 2 || v.Console[0] != (Record{">", "read x; echo got $x", "it\ngot it"}) || v.Console[1] != (Record{">", "echo third", "third"}) {
-		t.Errorf(`got %+v, want len(v.Console) 2, v.Console[0] (Record{">", "read x; echo got $x", "it\ngot it"}), v.Console[1] (Record{">", "echo third", "third"})`, v.Console)
+		t.Errorf("got %+v, want 2 records, first record %+v and second record %+v",
+			v.Console, Record{">", "read x; echo got $x", "it\ngot it"}, Record{">", "echo third", "third"})
 	}
 }
 

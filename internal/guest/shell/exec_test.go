@@ -36,12 +36,13 @@ func TestTimeoutBoundsOnlyTheReply(t *testing.T) {
 	run(t, s, "a", "true")
 	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "echo first; read x; echo got $x", Timeout: new(5.0), Truncate: true})
 	if out.Status != running || out.ExitCode != nil || *out.Output != "first" || !strings.Contains(call.Hint, "is still running") {
-		t.Errorf(`got %+v %q %q, want out.Status %v, out.ExitCode nil, *out.Output "first", strings.Contains(call.Hint, "is still running")`, out, *out.Output, call.Hint, running)
+		t.Errorf(`got %+v %q %q, want status %q, no exit code, output "first" and hint that contains "is still running"`,
+			out, *out.Output, call.Hint, running)
 	}
 	write(t, s, "a", "it", true)
 	wantEnd(t, wait(t, s, "a"), "first\nit\ngot it", 0)
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 300", Timeout: new(0.0)}); out.Status != running {
-		t.Errorf("got %+v, want out.Status %v", out, running)
+		t.Errorf("got %+v, want status %q", out, running)
 	}
 }
 
@@ -51,28 +52,28 @@ func TestNoChangeTimeout(t *testing.T) {
 	// Output that goes on for longer than the limit is a change each time.
 	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 45); do echo $i; sleep 0.1; done; sleep 300", NoChangeTimeout: new(4), Truncate: true})
 	if out.Status != noChange || *out.Output != numbers(45) || out.ExitCode != nil {
-		t.Errorf("got %+v %q, want out.Status %v, *out.Output numbers(45), out.ExitCode nil", out, *out.Output, noChange)
+		t.Errorf("got %+v %q, want status %q, output %q and no exit code", out, *out.Output, noChange, numbers(45))
 	}
 	if _, err := s.Kill(t.Context(), KillIn{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 
 	if r, err := s.UpdateSession(t.Context(), UpdateSessionIn{ID: "a", NoChangeTimeout: new(1)}); err != nil || r.NoChangeTimeout != 1 {
-		t.Fatalf("got %+v %v, want r.NoChangeTimeout 1", r, err)
+		t.Fatalf("got %+v %v, want no change timeout 1", r, err)
 	}
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("the session's own: %+v, want out.Status %v", out, noChange)
+		t.Errorf("the session's own: %+v, want status %q", out, noChange)
 	}
 	s.Kill(t.Context(), KillIn{ID: "a"})
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 1.2", NoChangeTimeout: new(0)}); out.Status != completed {
-		t.Errorf("none: %+v, want out.Status %v", out, completed)
+		t.Errorf("none: %+v, want status %q", out, completed)
 	}
 	created, err := s.CreateSession(t.Context(), CreateSessionIn{NoChangeTimeout: new(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out := exec(t, s, ExecIn{ID: &created.SessionID, Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("from its creation: %+v, want out.Status %v", out, noChange)
+		t.Errorf("from its creation: %+v, want status %q", out, noChange)
 	}
 }
 
@@ -98,12 +99,12 @@ func TestHardTimeout(t *testing.T) {
 			if c.async {
 				wait(t, s, name)
 			} else if out.Status != hardTimeout || out.ExitCode == nil || *out.ExitCode == 0 {
-				t.Errorf("got %+v, want out.Status %v, out.ExitCode other than nil, *out.ExitCode other than 0", out, hardTimeout)
+				t.Errorf("got %+v, want status %q and a nonzero exit code", out, hardTimeout)
 			}
 			v := view(t, s, name)
 			pid, _, _ := strings.Cut(v.Output, "\n")
 			if v.Status != hardTimeout || strings.Contains(v.Output, "not reached") {
-				t.Errorf(`got %+v, want v.Status %v, not strings.Contains(v.Output, "not reached")`, v, hardTimeout)
+				t.Errorf(`got %+v, want status %q and output without "not reached"`, v, hardTimeout)
 			}
 			if _, err := strconv.Atoi(pid); err != nil {
 				t.Errorf("%q is no process", pid)
@@ -115,7 +116,7 @@ func TestHardTimeout(t *testing.T) {
 	t.Run("ends before", func(t *testing.T) {
 		t.Parallel()
 		if out := exec(t, s, ExecIn{ID: new("quick"), Command: "echo a", HardTimeout: new(300.0)}); out.Status != completed {
-			t.Errorf("got %+v, want out.Status %v", out, completed)
+			t.Errorf("got %+v, want status %q", out, completed)
 		}
 	})
 }
@@ -145,28 +146,29 @@ func TestTruncate(t *testing.T) {
 	out := run(t, s, "a", command)
 	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters are left out here \.\.\.\]\n(.*line 020000)$`).FindStringSubmatch(*out.Output)
 	if m == nil {
-		t.Fatalf("no head, note and tail: %q … %q, want m other than nil", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
+		t.Fatalf("no head, note and tail: %q … %q, want head, note and tail", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
 	}
 	missing, _ := strconv.Atoi(m[2])
 	if all := len(m[1]) + missing + len(m[3]); all != lines*12-1 {
 		t.Errorf("got %d + %d + %d characters are not all, want all lines*12-1", len(m[1]), missing, len(m[3]))
 	}
 	if kept := len(m[1]) + len(m[3]); kept > maxOutput || kept < maxOutput-500 {
-		t.Errorf("got %d characters are kept, want kept at most %v, kept at least maxOutput-500", kept, maxOutput)
+		t.Errorf("got %d characters, want %d to %d", kept, maxOutput-500, maxOutput)
 	}
 	if !strings.HasSuffix(m[1], "\n") || !strings.HasPrefix(m[3], "line ") {
-		t.Errorf(`cut within a line: %q, %q, want strings.HasSuffix(m[1], "\n"), strings.HasPrefix(m[3], "line ")`, m[1][len(m[1])-20:], m[3][:20])
+		t.Errorf(`cut within a line: %q, %q, want a head that ends with "\n" and a tail that starts with "line "`,
+			m[1][len(m[1])-20:], m[3][:20])
 	}
 	if v := view(t, s, "a"); v.Output != *out.Output || v.Console[0].Output != *out.Output {
-		t.Errorf("the view differs, want v.Output %v, v.Console[0].Output %v", *out.Output, *out.Output)
+		t.Errorf("got view %.100q and record %.100q, want the output %.100q", v.Output, v.Console[0].Output, *out.Output)
 	}
 	out = exec(t, s, ExecIn{ID: new("a"), Command: command})
 	if got := strings.Split(*out.Output, "\n"); len(got) != lines || got[lines-1] != "line 020000" {
-		t.Errorf(`without truncation %d lines, the last %q, want len(got) %v, got[lines-1] "line 020000"`, len(got), got[len(got)-1], lines)
+		t.Errorf(`without truncation %d lines, the last %q, want %d, the last "line 020000"`, len(got), got[len(got)-1], lines)
 	}
 	out = run(t, s, "a", "head -c 40000 /dev/zero | tr '\\0' '\\344'; printf 'ä%.0s' $(seq 30000)") // not UTF-8, and two bytes each
 	if len([]rune(*out.Output)) > maxOutput+100 {
-		t.Errorf("got %d characters, want at most maxOutput+100", len([]rune(*out.Output)))
+		t.Errorf("got %d characters, want at most %d", len([]rune(*out.Output)), maxOutput+100)
 	}
 	wantOutput(t, s, "a", "printf 'ä%.0s' $(seq 30000)", strings.Repeat("ä", maxOutput))
 }
@@ -183,11 +185,12 @@ func TestHundredMegabytes(t *testing.T) {
 			t.Parallel()
 			out := exec(t, s, ExecIn{ID: &name, Command: command})
 			if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") || len(*out.Output) > keptOutput+keptOutput/8 || len(*out.Output) < keptOutput/2 {
-				t.Errorf(`got %s, %d bytes, ends with %q, want out.Status %v, strings.HasSuffix(*out.Output, "\nend"), len(*out.Output) at most keptOutput+keptOutput/8, len(*out.Output) at least keptOutput/2`, out.Status, len(*out.Output), (*out.Output)[max(0, len(*out.Output)-20):], completed)
+				t.Errorf(`got %s, %d bytes, ends with %q, want status %q, output that ends with "\nend", at most %d bytes and at least %d bytes`,
+					out.Status, len(*out.Output), (*out.Output)[max(0, len(*out.Output)-20):], completed, keptOutput+keptOutput/8, keptOutput/2)
 			}
 			dropped := regexp.MustCompile(`\[\.\.\. (\d+) characters dropped \.\.\.\]`).FindStringSubmatch(*out.Output)
 			if dropped == nil {
-				t.Errorf("nothing says how much is missing, want dropped other than nil")
+				t.Error("nothing says how much is missing, want a note of the dropped characters")
 			}
 			wantOutput(t, s, name, "echo alive", "alive")
 		})
@@ -230,24 +233,24 @@ func TestDirectory(t *testing.T) {
 	pwd(ExecIn{ID: new("new, logical"), ExecDir: &link, PreserveSymlinks: true}, link)
 	pwd(ExecIn{ID: new("new, missing"), ExecDir: new("/nosuch")}, s.Workspace)
 	if _, call := execCall(t, s, ExecIn{ID: new("a"), Command: "true", ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, `"/nosuch" does not exist`) {
-		t.Errorf("hint %q, want strings.Contains(call.Hint, `\"/nosuch\" does not exist`)", call.Hint)
+		t.Errorf(`hint %q, want hint that contains "/nosuch" does not exist`, call.Hint)
 	}
 	for dir, says := range map[string]string{"/nosuch": "does not exist", s.Workspace + "/file": "not a directory", "/x\x00y": "zero byte"} {
 		_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "touch ran", ExecDir: &dir, Strict: new(true)})
 		if e, ok := op.AsError(err); !ok || !strings.Contains(e.Msg, says) {
-			t.Errorf("%q: got %v, want ok, strings.Contains(e.Msg, says)", dir, err)
+			t.Errorf("%q: got %v, want an error that contains %q", dir, err, says)
 		}
 	}
 	if os.Geteuid() != 0 {
 		os.Chmod(real, 0)
 		out := exec(t, s, ExecIn{ID: new("a"), Command: "touch ran", ExecDir: &real, Strict: new(true)})
 		if *out.ExitCode != 1 || !strings.Contains(*out.Output, "Permission denied") {
-			t.Errorf(`got %+v %q, want *out.ExitCode 1, strings.Contains(*out.Output, "Permission denied")`, out, *out.Output)
+			t.Errorf(`got %+v %q, want exit code 1 and output that contains "Permission denied"`, out, *out.Output)
 		}
 		os.Chmod(real, 0o755)
 	}
 	if left, _ := filepath.Glob(s.Workspace + "/*/ran"); len(left) > 0 {
-		t.Errorf("it ran: %v, want len(left) at most 0", left)
+		t.Errorf("it ran: %v, want none", left)
 	}
 }
 
@@ -271,7 +274,7 @@ func TestBadRequests(t *testing.T) {
 		})
 	}
 	if st, err := s.Stats(t.Context(), op.None{}); err != nil || st.TotalSessions != 0 {
-		t.Errorf("got %+v %v, want st.TotalSessions 0", st, err)
+		t.Errorf("got %+v %v, want total sessions 0", st, err)
 	}
 }
 
@@ -283,14 +286,14 @@ func TestBackgroundOutput(t *testing.T) {
 	run(t, s, "a", "mkfifo f; { read x <f; echo late output; echo done >f; } &")
 	wantOutput(t, s, "a", "echo now", "now")
 	if out := run(t, s, "a", "echo go >f; read y <f; echo $y"); !strings.HasPrefix(*out.Output, "late output\ndone") {
-		t.Errorf(`got %q, want strings.HasPrefix(*out.Output, "late output\ndone")`, *out.Output)
+		t.Errorf(`got %q, want output that starts with "late output\ndone"`, *out.Output)
 	}
 	run(t, s, "a", "wait")
 	run(t, s, "a", "{ while :; do echo noise; sleep 0.001; done; } & noise=$!")
 	for range 20 {
 		out := run(t, s, "a", "echo signal")
 		if got := strings.ReplaceAll(*out.Output, "noise\n", ""); strings.TrimSuffix(got, "\nnoise") != "signal" || out.Status != completed {
-			t.Errorf(`got %q %s, want strings.TrimSuffix(got, "\nnoise") "signal", out.Status %v`, *out.Output, out.Status, completed)
+			t.Errorf(`got %q %s, want "signal" among the noise and status %q`, *out.Output, out.Status, completed)
 		}
 	}
 	run(t, s, "a", "kill $noise; wait $noise")

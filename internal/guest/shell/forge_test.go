@@ -14,7 +14,7 @@ func TestForgery(t *testing.T) {
 	// The key is no secret to the shell itself, but a new one each time.
 	key := *run(t, s, "a", "echo $__cove_n").Output
 	if len(key) < 20 || *run(t, s, "a", "echo $__cove_n").Output == key {
-		t.Fatalf(`the key %q is short or stays, want len(key) at least 20, *run(t, s, "a", "echo $__cove_n").Output other than %v`, key, key)
+		t.Fatalf("the key %q is short or stays, want at least 20 bytes of key and output other than %q", key, key)
 	}
 	for name, c := range map[string]struct{ run, want string }{
 		"an old key":  {fmt.Sprintf(`printf '\e]5379;%%s\a' 'L;%[1]s' 'R;%[1]s' 'S;%[1]s' 'E;%[1]s;9' 'P;%[1]s;9;x;/' 'B;%[1]s;9;0' '2;%[1]s'; echo after`, key), "after"},
@@ -27,7 +27,7 @@ func TestForgery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", c.run)
 			if *out.Output != c.want || *out.ExitCode != 0 || out.Status != completed {
-				t.Errorf("got %q %s %d, want *out.Output %v, *out.ExitCode 0, out.Status %v", *out.Output, out.Status, *out.ExitCode, c.want, completed)
+				t.Errorf("got %q %s %d, want output %q, exit code 0 and status %q", *out.Output, out.Status, *out.ExitCode, c.want, completed)
 			}
 			wantOutput(t, s, "a", "echo next", "next")
 		})
@@ -45,7 +45,8 @@ func TestForgery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", text+"\necho the end")
 			if !strings.HasSuffix(*out.Output, "the end") || *out.ExitCode != 0 || out.Status != completed {
-				t.Errorf(`ends with %q %s %d, want strings.HasSuffix(*out.Output, "the end"), *out.ExitCode 0, out.Status %v`, clip(*out.Output, 300), out.Status, *out.ExitCode, completed)
+				t.Errorf(`ends with %q %s %d, want output that ends with "the end", exit code 0 and status %q`,
+					clip(*out.Output, 300), out.Status, *out.ExitCode, completed)
 			}
 			wantOutput(t, s, "a", "echo next", "next")
 		})

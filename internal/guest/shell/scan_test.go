@@ -109,12 +109,12 @@ func FuzzScan(f *testing.F) {
 		cut = min(max(cut, 0), len(in))
 		for name, other := range map[string]*found{"cut": scan(in[:cut], in[cut:]), "bytewise": scan(bytewise(in)...)} {
 			if other.all.String() != once.all.String() {
-				t.Fatalf("%s: got %q, but at once %q, want once.all.String()", name, other.all.String(), once.all.String())
+				t.Fatalf("%s: got %q, but at once %q, want %q", name, other.all.String(), once.all.String(), once.all.String())
 			}
 		}
 		hooks := len(in) - once.raw.Len()
 		if genuine := strings.Count(string(in), ";good"); hooks < 0 || genuine == 0 && hooks > 0 {
-			t.Fatalf("got %d bytes were taken out of %q, want hooks at least 0, not genuine == 0 && hooks > 0", hooks, in)
+			t.Fatalf("got %d bytes taken out of %q, want none without a genuine mark", hooks, in)
 		}
 		if hooks == 0 && !bytes.Equal(once.raw.Bytes(), in) {
 			t.Fatalf("got %q, want the input %q unchanged", once.raw.Bytes(), in)
@@ -131,11 +131,11 @@ func TestRing(t *testing.T) {
 		r.write(line)
 		all = append(all, line...)
 		if r.end != int64(len(all)) || r.end-r.start > ringSize {
-			t.Fatalf("keeps [%d, %d) of %d, want r.end int64(len(all)), r.end-r.start at most %v", r.start, r.end, len(all), ringSize)
+			t.Fatalf("keeps [%d, %d) of %d bytes, want at most the last %d", r.start, r.end, len(all), ringSize)
 		}
 		if i%37 == 0 {
 			if got := r.read(nil, r.start, ringSize); !bytes.Equal(got, all[r.start:]) {
-				t.Fatalf("after %d bytes they differ, want bytes.Equal(got, all[r.start:])", len(all))
+				t.Fatalf("got others than the last %d of %d bytes, want the same", r.end-r.start, len(all))
 			}
 			if at := r.entry(); at != 0 && all[at-1] != '\n' {
 				t.Fatalf("got an entry at %d, want the start of a line", at)
@@ -144,7 +144,7 @@ func TestRing(t *testing.T) {
 	}
 	r.write(all)
 	if got := r.read(nil, r.start, 1<<30); !bytes.Equal(got, all[len(all)-ringSize:]) {
-		t.Errorf("after one large write they differ, want bytes.Equal(got, all[len(all)-ringSize:])")
+		t.Errorf("got others than the last %d bytes of one large write, want the same", ringSize)
 	}
 	var long ring
 	long.write([]byte(strings.Repeat("世", ringSize/2)))

@@ -32,21 +32,21 @@ func TestSessions(t *testing.T) {
 	first := exec(t, s, ExecIn{Command: "cd /usr; echo a"}) // no id: a new one
 	second := exec(t, s, ExecIn{Command: "pwd"})
 	if first.SessionID == second.SessionID || *second.Output != s.Workspace || !regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID) {
-		t.Errorf("got %q %q %q, want first.SessionID other than %v, *second.Output %v, regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID)", first.SessionID, second.SessionID, *second.Output, second.SessionID, s.Workspace)
+		t.Errorf("got %q %q %q, want two UUIDs and output %q", first.SessionID, second.SessionID, *second.Output, s.Workspace)
 	}
 	created, err := s.CreateSession(ctx, CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
 	if err != nil || created != (Created{"named", resolveLinks("/usr/bin", false)}) {
-		t.Errorf(`got %+v %v, want (Created{"named", physical("/usr/bin", false)})`, created, err)
+		t.Errorf("got %+v %v, want %+v", created, err, Created{"named", resolveLinks("/usr/bin", false)})
 	}
 	run(t, s, "named", "cd /")
 	call := &op.Call{}
 	again, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
 	if err != nil || again != (Created{"named", "/"}) || call.Message != "Session named exists already" {
-		t.Errorf(`got %+v %v %q, want again (Created{"named", "/"}), call.Message "Session named exists already"`, again, err, call.Message)
+		t.Errorf(`got %+v %v %q, want %+v and message "Session named exists already"`, again, err, call.Message, Created{"named", "/"})
 	}
 	call = &op.Call{}
 	if lost, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ExecDir: new("/nosuch")}); err != nil || lost.WorkingDir != s.Workspace || !strings.Contains(call.Hint, "does not exist") {
-		t.Errorf(`got %+v %v %q, want lost.WorkingDir %v, strings.Contains(call.Hint, "does not exist")`, lost, err, call.Hint, s.Workspace)
+		t.Errorf(`got %+v %v %q, want working directory %q and hint that contains "does not exist"`, lost, err, call.Hint, s.Workspace)
 	}
 
 	background(t, s, "named", "sleep 300")
@@ -57,20 +57,20 @@ func TestSessions(t *testing.T) {
 	list := listSessions(t, s)
 	i := list["named"]
 	if len(list) != 4 || i.Status != "active" || *i.CurrentCommand != "sleep 300" || i.WorkingDir != "/" || i.CreatedAt.IsZero() || i.LastUsedAt.Before(i.CreatedAt) {
-		t.Errorf(`got %+v, want len(list) 4, i.Status "active", *i.CurrentCommand "sleep 300", i.WorkingDir "/", not i.CreatedAt.IsZero(), not i.LastUsedAt.Before(i.CreatedAt)`, list)
+		t.Errorf(`got %+v, want 4 sessions, and one that runs "sleep 300" in "/", created and then used`, list)
 	}
 	if i := list[first.SessionID]; i.Status != "idle" || i.CurrentCommand != nil || i.WorkingDir != "/usr" {
-		t.Errorf(`got %+v, want i.Status "idle", i.CurrentCommand nil, i.WorkingDir "/usr"`, i)
+		t.Errorf(`got %+v, want status "idle", no current command and working directory "/usr"`, i)
 	}
 
 	if r, err := s.Cleanup(ctx, CleanupIn{SessionID: "named"}); err != nil || r.Cleaned != 1 {
-		t.Errorf("got %+v %v, want r.Cleaned 1", r, err)
+		t.Errorf("got %+v %v, want cleaned 1", r, err)
 	}
 	if r, err := s.CleanupAll(ctx, op.None{}); err != nil || r.Cleaned != 3 {
-		t.Errorf("got %+v %v, want r.Cleaned 3", r, err)
+		t.Errorf("got %+v %v, want cleaned 3", r, err)
 	}
 	if list := listSessions(t, s); len(list) != 0 || len(s.Runner.Living()) != 0 {
-		t.Errorf("left %v, %v, want len(list) 0, len(s.Runner.Living()) 0", list, s.Runner.Living())
+		t.Errorf("left %v, %v, want no entries and no processes", list, s.Runner.Living())
 	}
 	wantOutput(t, s, "named", "pwd", s.Workspace)
 }
@@ -84,14 +84,14 @@ func TestTooManySessions(t *testing.T) {
 	// One that nobody asked for by name and in which nothing runs makes room.
 	run(t, s, "b", "true")
 	if list := listSessions(t, s); len(list) != 3 || list[busy].Status == "" || list[idle].Status != "" {
-		t.Errorf(`got %v, want len(list) 3, list[busy].Status other than "", list[idle].Status ""`, list)
+		t.Errorf("got %v, want 3 sessions with %s, without %s", list, busy, idle)
 	}
 	_, err := s.Exec(t.Context(), ExecIn{ID: new("c"), Command: "true"})
 	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
 	_, err = s.CreateSession(t.Context(), CreateSessionIn{})
 	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
 	if len(listSessions(t, s)) != 3 {
-		t.Errorf("got %v, want len(living(t, s)) 3", listSessions(t, s))
+		t.Errorf("got %v, want 3 sessions", listSessions(t, s))
 	}
 	run(t, s, "a", "exit 0")
 	testenv.Poll(t, "the shell's place is free", func() bool { return len(listSessions(t, s)) == 2 })
@@ -134,7 +134,7 @@ func TestIdleSessionsExpire(t *testing.T) {
 	background(t, s, "busy", "sleep 300")
 	testenv.Poll(t, "the idle session expires", func() bool { _, there := listSessions(t, s)["idle"]; return !there })
 	if len(listSessions(t, s)) != 1 {
-		t.Errorf("got %v, want len(living(t, s)) 1", listSessions(t, s))
+		t.Errorf("got %v, want 1 session", listSessions(t, s))
 	}
 	_, err := s.View(t.Context(), ViewIn{ID: "idle"})
 	wantError(t, err, op.NotFound, "expired")
@@ -152,17 +152,17 @@ func TestSessionAfterItsShell(t *testing.T) {
 	}
 	out, call := execCall(t, s, ExecIn{ID: new("a"), Command: "cd /; exit 3", Truncate: true})
 	if out.Status != terminated || *out.ExitCode != 3 || !strings.Contains(call.Hint, "starts a new one") {
-		t.Errorf(`got %+v %q, want out.Status %v, *out.ExitCode 3, strings.Contains(call.Hint, "starts a new one")`, out, call.Hint, terminated)
+		t.Errorf(`got %+v %q, want status %q, exit code 3 and hint that contains "starts a new one"`, out, call.Hint, terminated)
 	}
 	if v := view(t, s, "a"); v.Status != terminated || *v.ExitCode != 3 || *v.Command != "cd /; exit 3" || len(v.Console) != 1 {
-		t.Errorf(`got %+v, want v.Status %v, *v.ExitCode 3, *v.Command "cd /; exit 3", len(v.Console) 1`, v, terminated)
+		t.Errorf(`got %+v, want status %q, exit code 3, command "cd /; exit 3" and 1 record`, v, terminated)
 	}
 	if st, err := s.Wait(t.Context(), WaitIn{ID: "a"}); err != nil || st.Status != terminated {
-		t.Errorf("got %+v %v, want st.Status %v", st, err, terminated)
+		t.Errorf("got %+v %v, want status %q", st, err, terminated)
 	}
 	wantOutput(t, s, "a", "pwd", "/usr")
 	if v := view(t, s, "a"); len(v.Console) != 2 {
-		t.Errorf("got %+v, want len(v.Console) 2", v.Console)
+		t.Errorf("got %+v, want 2 records", v.Console)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		run(t, s, "a", "seq 8000")
 	}
 	if v := view(t, s, "a"); len(v.Console) > 18 || len(v.Console) < 10 {
-		t.Errorf("got %d records, want len(v.Console) at most 18, len(v.Console) at least 10", len(v.Console))
+		t.Errorf("got %d records, want 10 to 18 records", len(v.Console))
 	}
 	for range maxRecords {
 		run(t, s, "a", "true")
@@ -216,7 +216,7 @@ func TestStartupFiles(t *testing.T) {
 			for range 2 {
 				out := run(t, s, "a", "echo a; echo b")
 				if got := regexp.MustCompile(`t+race .*\n`).ReplaceAllString(*out.Output, ""); got != "a\nb" || out.Status != completed {
-					t.Errorf(`got %q %s, want got "a\nb", out.Status %v`, *out.Output, out.Status, completed)
+					t.Errorf(`got %q %s, want "a\nb" and status %q`, *out.Output, out.Status, completed)
 				}
 			}
 		})
@@ -265,12 +265,12 @@ func TestTerminalURL(t *testing.T) {
 		t.Errorf(`got %s %v, want "https://box.example/p/terminal?session_id=my+shell"`, u, err)
 	}
 	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil || !regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
-		t.Errorf("got %s %v, want regexp.MustCompile(`/terminal\\?session_id=[0-9a-f-]{36}$`).MatchString(u)", u, err)
+		t.Errorf("got %s %v, want an address that ends with /terminal?session_id= and a UUID", u, err)
 	}
 	_, err = s.TerminalURL(ctx, TerminalURLIn{SessionID: new("a/b")})
 	wantError(t, err, op.Invalid, "no slash")
 	if len(listSessions(t, s)) != 0 {
-		t.Errorf("a session was made, want len(living(t, s)) 0")
+		t.Error("a session was made, want no sessions")
 	}
 }
 
@@ -298,7 +298,7 @@ func TestSameNewSession(t *testing.T) {
 	}
 	wait.Wait()
 	if done == 0 || done+busy != 20 || len(listSessions(t, s)) != 1 {
-		t.Errorf("got %d ran, %d were refused, sessions %v, want done other than 0, done+busy 20, len(living(t, s)) 1", done, busy, listSessions(t, s))
+		t.Errorf("got %d ran, %d were refused, sessions %v, want at least 1 run, 20 together and 1 session", done, busy, listSessions(t, s))
 	}
 }
 
@@ -330,13 +330,13 @@ func TestCrowd(t *testing.T) {
 	}
 	wait.Wait()
 	if st, _ := s.Stats(t.Context(), op.None{}); st.TotalSessions != sessions {
-		t.Errorf("got %+v, want st.TotalSessions %v", st, sessions)
+		t.Errorf("got %+v, want total sessions %d", st, sessions)
 	}
 	if r, err := s.CleanupAll(t.Context(), op.None{}); err != nil || r.Cleaned != sessions {
-		t.Errorf("got %+v %v, want r.Cleaned %v", r, err, sessions)
+		t.Errorf("got %+v %v, want cleaned %d", r, err, sessions)
 	}
 	if left := s.Runner.Living(); len(left) != 0 || len(listSessions(t, s)) != 0 {
-		t.Errorf("left %v, %v, want len(left) 0, len(living(t, s)) 0", left, listSessions(t, s))
+		t.Errorf("left %v, %v, want none and no sessions", left, listSessions(t, s))
 	}
 	testenv.Poll(t, "goroutines and files come back", func() bool {
 		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files

@@ -240,6 +240,6 @@ func (c situation) check(t *testing.T, s *Service) {
 		t.Errorf("afterwards: got %q (%s), want 42-bash in it (%s)", *again.Output, again.Status, completed)
 	}
 	if len(out.Console) != 1 || out.Console[0].Command != c.run || out.Console[0].Output != *out.Output {
-		t.Errorf("record %+v, want len(out.Console) 1, out.Console[0].Command %v, out.Console[0].Output %v", out.Console, c.run, *out.Output)
+		t.Errorf("record %+v, want 1 record, first command %q and first output %q", out.Console, c.run, *out.Output)
 	}
 }

@@ -183,7 +183,7 @@ func TestTalk(t *testing.T) {
 		t.Errorf("got %+v, want a pong with its time at top level and in data", m)
 	}
 	if _, there := listSessions(t, s)[id]; !there || len(listSessions(t, s)) != 1 {
-		t.Errorf("got %q is not among %v, want there, len(living(t, s)) 1", id, listSessions(t, s))
+		t.Errorf("got sessions %v, want only %q", listSessions(t, s), id)
 	}
 	p.typeLine("echo $((6*7))-answer")
 	p.waitFor("> echo $((6*7))-answer\r\n")
@@ -197,7 +197,7 @@ func TestTalk(t *testing.T) {
 	kinds := []string{p.messages[0].Type, p.messages[1].Type, p.messages[2].Type}
 	p.mu.Unlock()
 	if fmt.Sprint(kinds) != "[session_id ready output]" {
-		t.Errorf(`begins with %v, want fmt.Sprint(kinds) "[session_id ready output]"`, kinds)
+		t.Errorf(`begins with %v, want kinds "[session_id ready output]"`, kinds)
 	}
 
 	waitIdle(t, s, id)
@@ -211,7 +211,7 @@ func TestTalk(t *testing.T) {
 	p.waitFor("\rback at the prompt\r\n")
 	for _, ours := range []string{"5379", "__cove", "7001"} {
 		if strings.Contains(p.output(), ours) {
-			t.Errorf("got %q is seen: %q, want not strings.Contains(p.output(), ours)", ours, p.output())
+			t.Errorf("got %q is seen: %q, want output without %q", ours, p.output(), ours)
 		}
 	}
 	testenv.Poll(t, "the record", func() bool {
@@ -283,7 +283,7 @@ func TestInterruptTakesBack(t *testing.T) {
 	p.send(`{"type":"input","data":"\u0003"}`)
 	waitIdle(t, s, "a")
 	if out := run(t, s, "a", "ls typed-ahead"); *out.ExitCode == 0 {
-		t.Errorf("got %q, want *out.ExitCode other than 0", *out.Output)
+		t.Errorf("got %q, want a nonzero exit code", *out.Output)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestTypedMeanwhile(t *testing.T) {
 	waitIdle(t, s, "a")
 	out := run(t, s, "a", "sort log | uniq -d; echo end")
 	if !strings.HasSuffix(*out.Output, "end") || strings.Contains(*out.Output, "run ") {
-		t.Errorf(`got %q, want strings.HasSuffix(*out.Output, "end"), not strings.Contains(*out.Output, "run ")`, *out.Output)
+		t.Errorf(`got %q, want output that ends with "end", without "run "`, *out.Output)
 	}
 }
 
@@ -346,7 +346,8 @@ func TestReplay(t *testing.T) {
 	third := connect(t, s, "a")
 	third.waitFor("line 00100000 ä\r\n")
 	if out := third.output(); !strings.HasPrefix(out, "line ") || len(out) > ringSize+1000 {
-		t.Errorf(`got %d bytes, beginning with %q, want strings.HasPrefix(out, "line "), len(out) at most ringSize+1000`, len(out), out[:50])
+		t.Errorf(`got %d bytes, beginning with %q, want text that starts with "line " and at most %d bytes`,
+			len(out), out[:50], ringSize+1000)
 	}
 }
 
@@ -367,12 +368,13 @@ func TestUTF8IsNeverCut(t *testing.T) {
 		if text, ok := m.Data.(string); ok {
 			replaced += strings.Count(text, "\ufffd")
 			if !utf8.ValidString(text) {
-				t.Fatalf("not UTF-8: %q, want utf8.ValidString(text)", text)
+				t.Fatalf("got %q, want valid UTF-8", text)
 			}
 		}
 	}
 	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") || strings.Count(all, "a世😀é\r\n") != 30000 {
-		t.Errorf(`got %d replaced, %d lines, want replaced 2, strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n"), strings.Count(all, "a世😀é\r\n") 30000`, replaced, strings.Count(all, "a世😀é\r\n"))
+		t.Errorf(`got %d replaced, %d lines, want 2 replaced, %q in it and "a世😀é\r\n" 30000 times`,
+			replaced, strings.Count(all, "a世😀é\r\n"), strings.Repeat("😀世", 5)+"\r\n")
 	}
 }
 
@@ -388,14 +390,14 @@ func TestStalledViewer(t *testing.T) {
 	const lines = 150_000
 	out := run(t, s, "a", fmt.Sprintf("seq -f 'line %%010.0f' %d; echo end", lines)) // 17 bytes each
 	if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") {
-		t.Fatalf(`got %+v, want out.Status %v, strings.HasSuffix(*out.Output, "\nend")`, out, completed)
+		t.Fatalf(`got %+v, want status %q and output that ends with "\nend"`, out, completed)
 	}
 	other.waitFor("end\r\n")
 	resume()
 	p.waitFor("end\r\n")
 	p.waitFor("bytes of output were skipped ...]\r\nline ")
 	if got := len(p.output()); got > 2*ringSize {
-		t.Errorf("got %d bytes came after all, want at most 2*ringSize", got)
+		t.Errorf("got %d bytes came after all, want at most %d", got, 2*ringSize)
 	}
 	p.typeLine("echo with us again")
 	p.waitFor("\rwith us again\r\n")
@@ -409,7 +411,7 @@ func TestGoodbye(t *testing.T) {
 	p.typeLine("echo last words; exit 7")
 	exit := p.waitForMessage("exit").Data.(map[string]any)
 	if exit["code"] != 7.0 || !strings.Contains(p.output(), "last words\r\n") {
-		t.Errorf(`got %v %q, want exit["code"] 7.0, strings.Contains(p.output(), "last words\r\n")`, exit, p.output())
+		t.Errorf(`got %v %q, want code 7.0 and output that contains "last words\r\n"`, exit, p.output())
 	}
 	if err := <-p.end; err != nil {
 		t.Error(err)
@@ -421,7 +423,7 @@ func TestGoodbye(t *testing.T) {
 	next := connect(t, s, "a") // a new life
 	next.waitFor("> ")
 	if strings.Contains(next.output(), "last words") {
-		t.Errorf(`got %q, want not strings.Contains(next.output(), "last words")`, next.output())
+		t.Errorf(`got %q, want output without "last words"`, next.output())
 	}
 	if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "a"}); err != nil {
 		t.Fatal(err)
@@ -444,7 +446,7 @@ func TestViewerSendsNonsense(t *testing.T) {
 		p := connect(t, s, "a")
 		p.send(c.send)
 		if note := p.waitForMessage("error").Data.(string); !strings.Contains(note, c.says) {
-			t.Errorf("%s: got %q, want strings.Contains(note, c.says)", c.send, note)
+			t.Errorf("%s: got %q, want note that contains %q", c.send, note, c.says)
 		}
 		p.leave()
 	}
@@ -463,10 +465,10 @@ func TestQuestions(t *testing.T) {
 	p := connect(t, s, "a")
 	p.waitFor("> ")
 	if strings.Contains(p.output(), "\x1b[6n") {
-		t.Errorf(`got %q, want not strings.Contains(p.output(), "\x1b[6n")`, p.output())
+		t.Errorf(`got %q, want output without "\x1b[6n"`, p.output())
 	}
 	if out := run(t, s, "a", ask); !strings.HasPrefix(*out.Output, "ab\n[") {
-		t.Errorf(`got %q, want strings.HasPrefix(*out.Output, "ab\n[")`, *out.Output)
+		t.Errorf(`got %q, want output that starts with "ab\n["`, *out.Output)
 	}
 }
 
@@ -521,7 +523,7 @@ func TestOverHTTP(t *testing.T) {
 	_, _, err = conn.Read(ctx)
 	var bye websocket.CloseError
 	if !errors.As(err, &bye) || bye.Code != websocket.StatusNormalClosure || bye.Reason != "the shell ended with code 3" {
-		t.Errorf(`goodbye %v, want errors.As(err, &bye), bye.Code %v, bye.Reason "the shell ended with code 3"`, err, websocket.StatusNormalClosure)
+		t.Errorf(`goodbye %v, want close code %d with "the shell ended with code 3"`, err, websocket.StatusNormalClosure)
 	}
 	conn.CloseNow()
 }

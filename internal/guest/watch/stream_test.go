@@ -33,7 +33,7 @@ func streamFrom(t testing.TB, s *Service, in EventsIn, lastEventID string, n int
 	})
 	must(t, err)
 	if len(got) < n {
-		t.Fatalf("%d of %d messages: got %+v, want len(got) >= n", len(got), n, got)
+		t.Fatalf("%d of %d messages: got %+v, want at least %d entries", len(got), n, got, n)
 	}
 	return got
 }
@@ -49,11 +49,12 @@ func TestStreamResumes(t *testing.T) {
 	}
 	got := stream(t, s, EventsIn{WatcherID: o.id}, "", 4)
 	if got[0].Name != "watch_started" || got[0].ID != o.id+":0" || got[1].Name != "file_change" || got[3].ID != o.id+":3" {
-		t.Errorf("got %+v, want got[0].Name == \"watch_started\" and got[0].ID == o.id+\":0\" and got[1].Name == \"file_change\" and got[3].ID == o.id+\":3\"", got)
+		t.Errorf(`got %+v, want first name "watch_started", first ID %q, second name "file_change" and fourth ID %q`,
+			got, o.id+":0", o.id+":3")
 	}
 	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":2", 2)
 	if got[0].ID != o.id+":2" || got[1].ID != o.id+":3" || got[1].Data.(Event).Path != dir+"/c" {
-		t.Errorf("got %+v, want got[0].ID == o.id+\":2\" and got[1].ID == o.id+\":3\" and got[1].Data.(Event).Path == dir+\"/c\"", got)
+		t.Errorf("got %+v, want first ID %q, second ID %q and second path %q", got, o.id+":2", o.id+":3", dir+"/c")
 	}
 	// Live, from now on.
 	var live []op.Event
@@ -67,17 +68,17 @@ func TestStreamResumes(t *testing.T) {
 	}
 	wg.Wait()
 	if len(live) < 2 || live[0].ID < o.id+":3" || live[1].Name != "file_change" {
-		t.Errorf("got %+v, want len(live) >= 2 and live[0].ID >= o.id+\":3\" and live[1].Name == \"file_change\"", live)
+		t.Errorf(`got %+v, want at least 2 messages, first ID at least %q and second name "file_change"`, live, o.id+":3")
 	}
 	// What is no longer kept is told.
 	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":1", 3)
 	if got[1].Name != "overflow" || got[1].Data.(Lost).Dropped != 1 || got[1].ID != o.id+":2" || got[2].ID != o.id+":3" {
-		t.Errorf("got %+v, want got[1].Name == \"overflow\" and got[1].Data.(Lost).Dropped == 1 and got[1].ID == o.id+\":2\" and got[2].ID == o.id+\":3\"", got)
+		t.Errorf(`got %+v, want second name "overflow", second dropped 1, second ID %q and third ID %q`, got, o.id+":2", o.id+":3")
 	}
 	// Ids of another watcher, or none at all, mean nothing.
 	for _, id := range []string{"other:4", o.id + ":x", o.id + ":-4", "nonsense"} {
 		if got := stream(t, s, EventsIn{WatcherID: o.id}, id, 1); got[0].ID != o.id+":0" {
-			t.Errorf("%s: got %+v, want got[0].ID == o.id+\":0\"", id, got)
+			t.Errorf("%s: got %+v, want first ID %q", id, got, o.id+":0")
 		}
 	}
 	// A watcher that ends, ends its streams.
@@ -104,24 +105,24 @@ func TestLimits(t *testing.T) {
 	observe(t, s, dir, nil) // the others are idle for longer than a nanosecond
 	_, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": first.id})
 	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound {
-		t.Errorf("the oldest: got %v, want ok and e.Code == op.NotFound", err)
+		t.Errorf("the oldest: got %v, want an error with code not_found", err)
 	}
 	_, err = call[PollOut](t, s, "watch_poll", m{"watcher_id": second.id})
 	must(t, err)
 	s.cfg.Idle = time.Hour
 	_, err = call[Created](t, s, "watch_create", m{"path": dir})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("got %v, want ok and e.Code == op.Exhausted", err)
+		t.Errorf("got %v, want an error with code exhausted", err)
 	}
 	s.waits = 1
 	_, err = call[WaitOut](t, s, "watch_wait", m{"path": dir + "/x"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("got %v, want ok and e.Code == op.Exhausted", err)
+		t.Errorf("got %v, want an error with code exhausted", err)
 	}
 	s.waits = 0
 	must(t, s.Close())
 	_, err = call[Created](t, s, "watch_create", m{"path": dir})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Exhausted {
-		t.Errorf("after close: got %v, want ok and e.Code == op.Exhausted", err)
+		t.Errorf("after close: got %v, want an error with code exhausted", err)
 	}
 }

@@ -114,7 +114,7 @@ func (o *observer) until(want ...string) []string {
 			}
 		}
 		if time.Now().After(deadline) {
-			o.t.Fatalf("missing %q in %q, want !time.Now().After(deadline)", missing, got)
+			o.t.Fatalf("got %q until the deadline, want %q", got, missing)
 		}
 	}
 	return got
@@ -167,7 +167,7 @@ func TestEvents(t *testing.T) {
 		o.until(want...)
 		o.write(name, "")
 		if got := o.until("create " + name); len(got) != 1 {
-			t.Errorf("besides %q: got %q, want len(got) == 1", want, got)
+			t.Errorf("besides %q: got %q, want 1 entry", want, got)
 		}
 	}
 	o.atOnce(func() { o.write("new", "content") })
@@ -242,7 +242,7 @@ func TestFoldersThatAppearLater(t *testing.T) {
 		if w := list.Watchers[0]; w.Folders == 2 && w.Status == "active" && w.Kept > 0 && list.Count == 1 {
 			return
 		} else if time.Now().After(deadline) {
-			t.Fatalf("got %+v, want !time.Now().After(deadline)", list)
+			t.Fatalf("got %+v until the deadline, want 1 active watcher of 2 folders with events", list)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func TestFilters(t *testing.T) {
 	o.write(".git/objects/x", "")
 	o.write("src/f.py", "")
 	if got := o.until("create src/f.py"); len(got) != 1 {
-		t.Errorf("got %q, want len(got) == 1", got)
+		t.Errorf("got %q, want 1 entry", got)
 	}
 	only := observe(t, s, dir, m{"include_patterns": []string{"*.go", "docs/**"}, "exclude": []string{"src/gen/*"}})
 	must(t, os.MkdirAll(dir+"/src/gen", 0o755))
@@ -271,30 +271,30 @@ func TestFilters(t *testing.T) {
 	got := only.until("create src/y.go")
 	slices.Sort(got)
 	if want := []string{"create docs", "create docs/d.md", "create src/y.go"}; !cmp.Equal(got, want) {
-		t.Errorf("got %q, want cmp.Equal(got, want)", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	flat := observe(t, s, dir, m{"recursive": false})
 	flat.write("src/deep", "")
 	flat.write("top", "")
 	if got := flat.until("create top"); len(got) != 1 {
-		t.Errorf("got %q, want len(got) == 1", got)
+		t.Errorf("got %q, want 1 entry", got)
 	}
 	one := observe(t, s, dir+"/top", nil)
 	one.write("../other", "")
 	one.dir = dir
 	one.write("top", "x")
 	if got := one.until("write top"); len(got) != 1 {
-		t.Errorf("got %q, want len(got) == 1", got)
+		t.Errorf("got %q, want 1 entry", got)
 	}
 	for _, in := range []m{{"path": dir, "exclude": []string{"["}}, {"path": ""}} {
 		_, err := call[Created](t, s, "watch_create", in)
 		if e, ok := op.AsError(err); !ok || e.Code != op.Invalid {
-			t.Errorf("%v: got %v, want ok and e.Code == op.Invalid", in, err)
+			t.Errorf("%v: got %v, want an error with code invalid", in, err)
 		}
 	}
 	_, err := call[Created](t, s, "watch_create", m{"path": dir + "/none"})
 	if e, ok := op.AsError(err); !ok || e.Code != op.NotFound {
-		t.Errorf("got %v, want ok and e.Code == op.NotFound", err)
+		t.Errorf("got %v, want an error with code not_found", err)
 	}
 }
 
@@ -399,7 +399,8 @@ func TestEventsTellTheTree(t *testing.T) {
 		deadline := time.Now().Add(longEnough)
 		for !follow() {
 			if time.Now().After(deadline) {
-				t.Fatalf("round %d: got %s\n%s, want !time.Now().After(deadline)", round, cmp.Diff(known, actual(t, dir)), strings.Join(trace, "\n"))
+				t.Fatalf("round %d: got difference %s until the deadline, want none\n%s",
+					round, cmp.Diff(known, actual(t, dir)), strings.Join(trace, "\n"))
 			}
 		}
 		trace = nil
@@ -432,11 +433,11 @@ func TestKernelOverflow(t *testing.T) {
 		got = append(got, o.brief(e))
 	}
 	if got[0] != "overflow " || *events[0].Reason == "" {
-		t.Errorf("got %q, want got[0] == \"overflow \" and *events[0].Reason != \"\"", got)
+		t.Errorf(`got %q, want first "overflow " and a reason`, got)
 	}
 	slices.Sort(got)
 	if want := []string{"create new", "create new/er", "create new/er/f", "overflow ", "remove goes", "remove old"}; !cmp.Equal(got, want) {
-		t.Errorf("got %q, want cmp.Equal(got, want)", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -454,21 +455,21 @@ func TestLogOverflow(t *testing.T) {
 		must(t, err)
 		if out.Dropped == 25 {
 			if !out.Overflow || len(out.Events) != 4 || !out.HasMore || out.Events[0].Seq != 26 || out.Cursor != 29 {
-				t.Errorf("got %+v, want out.Overflow and len(out.Events) == 4 and out.HasMore and out.Events[0].Seq == 26 and out.Cursor == 29", out)
+				t.Errorf("got %+v, want overflow, 4 of more events, first seq 26 and cursor 29", out)
 			}
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("got %+v, want !time.Now().After(deadline)", out)
+			t.Fatalf("got %+v until the deadline, want 25 dropped", out)
 		}
 	}
 	out, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id, "cursor": 35})
 	if err != nil || len(out.Events) != 0 || out.Cursor != 35 || out.Overflow {
-		t.Errorf("got %+v %v, want no error and len(out.Events) == 0 and out.Cursor == 35 and !out.Overflow", out, err)
+		t.Errorf("got %+v %v, want no events, cursor 35 and no overflow", out, err)
 	}
 	out, err = call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id, "cursor": 999})
 	if err != nil || out.Cursor != 35 {
-		t.Errorf("a cursor from elsewhere: got %+v %v, want no error and out.Cursor == 35", out, err)
+		t.Errorf("a cursor from elsewhere: got %+v %v, want cursor 35", out, err)
 	}
 }
 
@@ -490,7 +491,7 @@ func TestWatchedFolderGoes(t *testing.T) {
 			o.until("remove ")
 			out, err := call[PollOut](t, s, "watch_poll", m{"watcher_id": o.id})
 			if err != nil || out.Status != "gone" {
-				t.Errorf("got %+v %v, want no error and out.Status == \"gone\"", out, err)
+				t.Errorf(`got %+v %v, want status "gone"`, out, err)
 			}
 		})
 	}
@@ -511,7 +512,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		started <- struct{}{}
 		_, err := s.Wait(context.Background(), WaitIn{Path: dir + "/none", Timeout: 300, EventTypes: []string{Create}})
 		if e, ok := op.AsError(err); !ok || e.Code != op.Canceled && e.Code != op.Exhausted {
-			t.Errorf("got %v, want ok and not (e.Code != op.Canceled && e.Code != op.Exhausted)", err)
+			t.Errorf("got %v, want an error with code canceled or exhausted", err)
 		}
 	})
 	wg.Go(func() {

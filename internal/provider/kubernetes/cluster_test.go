@@ -176,12 +176,16 @@ func testRealTenants(k *real) {
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "all", "namespace": own}, "spec": map[string]any{"hard": map[string]any{"pods": "1"}}})
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "LimitRange", "metadata": map[string]any{"name": "each", "namespace": own},
 		"spec": map[string]any{"limits": []any{map[string]any{"type": "Container", "max": map[string]any{"memory": "1Gi"}}}}})
-	k.Await(k.t, "the quota is in force", func() bool {
-		var quota struct {
-			Status struct{ Hard map[string]string }
+	quotaIs := func(hard, used string) func() bool {
+		return func() bool {
+			var quota struct {
+				Status struct{ Hard, Used map[string]string }
+			}
+			err := k.Do(k.t.Context(), http.MethodGet, "/api/v1/namespaces/"+own+"/resourcequotas/all", nil, &quota)
+			return err == nil && quota.Status.Hard["pods"] == hard && quota.Status.Used["pods"] == used
 		}
-		return k.Do(k.t.Context(), http.MethodGet, "/api/v1/namespaces/"+own+"/resourcequotas/all", nil, &quota) == nil && quota.Status.Hard["pods"] == "1"
-	})
+	}
+	k.Await(k.t, "the quota is in force", quotaIs("1", "0"))
 	h := k.open(func(c *kubernetes.Config) {
 		c.TenantNamespaces, c.StorageClass = map[string]string{"acme": own}, cluster.StorageClass
 	})
@@ -219,10 +223,8 @@ func testRealTenants(k *real) {
 		k.t.Fatal(err)
 	}
 	k.Await(k.t, "the sandbox is gone", func() bool { _, err := h.Get(k.t.Context(), mine.ID); return errors.Is(err, sandbox.ErrNotFound) })
-	k.Await(k.t, "there is room again", func() bool { // the quota is counted a moment later
-		_, err := h.Create(k.t.Context(), sandbox.Spec{Name: "third", Owner: "acme"})
-		return err == nil
-	})
+	k.Await(k.t, "the quota has room again", quotaIs("1", "0")) // a moment after the Pod is gone
+	h.create(sandbox.Spec{Name: "third", Owner: "acme"})
 	h.left = func(hub string) []string { return append(k.left(hub), inOwn.left(hub)...) }
 }
 

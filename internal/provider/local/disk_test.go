@@ -71,7 +71,7 @@ while True:
 func (h *hub) write(id string) {
 	h.t.Helper()
 	h.sh(id, writer)
-	if !eventually(func() bool { return h.sh(id, "test -s b && echo yes") == "yes\n" }) {
+	if !testenv.Eventually(func() bool { return h.sh(id, "test -s b && echo yes") == "yes\n" }) {
 		h.t.Fatal("nothing is written")
 	}
 }
@@ -96,7 +96,7 @@ func testForkWriting(h *hub) {
 		if out := h.sh(fork.ID, "seq "+fmt.Sprint(a)+" | cmp - a && seq "+fmt.Sprint(b)+" | cmp - b && echo same"); out != "same\n" {
 			h.t.Errorf("the fork's files are not what was written: %q", out)
 		}
-		if !eventually(func() bool { return last(sb.ID, "b") > b }) {
+		if !testenv.Eventually(func() bool { return last(sb.ID, "b") > b }) {
 			h.t.Error("the origin does not go on")
 		}
 		h.sh(fork.ID, "echo fork > a; rm b; echo new > c")
@@ -177,7 +177,7 @@ func testTwentyForks(h *hub) {
 			}
 		}
 	}
-	if !eventually(func() bool { return h.used()-empty < size/50 }) {
+	if !testenv.Eventually(func() bool { return h.used()-empty < size/50 }) {
 		h.t.Errorf("when all is deleted, %d bytes are still taken", h.used()-empty)
 	}
 }
@@ -364,7 +364,7 @@ func testKilledDisks(h *hub) {
 		if line, err := out.ReadString('\n'); line != "created\n" {
 			h.t.Errorf("the other hub said %q, %v", line, err)
 		}
-		<-time.After(time.Duration(20+round*round*4) * time.Millisecond)
+		waitForSteps(h.t, out, 3*round)
 		kill9(h.t, other, out)
 		h.Provider = h.k.open(h.t, h.cfg)
 		snaps, err := h.Snapshots(ctx, "")

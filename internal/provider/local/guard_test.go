@@ -131,7 +131,7 @@ func (h *hub) clean() {
 		h.t.Errorf("layers are left: %q", layers)
 	}
 	h.Close()
-	if !eventually(func() bool { return len(h.k.left(h.cfg))+len(h.k.groups(h.cfg)) == 0 }) {
+	if !testenv.Eventually(func() bool { return len(h.k.left(h.cfg))+len(h.k.groups(h.cfg)) == 0 }) {
 		h.t.Errorf("left behind: %q", append(h.k.left(h.cfg), h.k.groups(h.cfg)...))
 	}
 }
@@ -440,7 +440,7 @@ func testKilled(h *hub) {
 		if line, err := out.ReadString('\n'); line != "created\n" {
 			h.t.Errorf("the other hub said %q, %v", line, err)
 		}
-		<-time.After(time.Duration(round*round) * 2 * time.Millisecond)
+		waitForSteps(h.t, out, round)
 		kill9(h.t, other, out)
 		h.Provider = h.k.open(h.t, h.cfg)
 		all, err := h.List(h.t.Context(), sandbox.Filter{})

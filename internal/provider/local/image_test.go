@@ -117,14 +117,14 @@ func testKilledImport(t *testing.T, k kit) {
 		return names
 	}
 	other, out := k.dying(t, cfg, nil, "import "+saveImage(t, small, large))
-	complete := eventually(func() bool { return len(stored("layers")) == 1 && len(stored("tmp")) == 1 })
+	complete := testenv.Eventually(func() bool { return len(stored("layers")) == 1 && len(stored("tmp")) == 1 })
 	kill9(t, other, out)
 	if !complete {
 		t.Fatalf("got the layers %v and %v in tmp before the kill, want one of each", stored("layers"), stored("tmp"))
 	}
 	p := k.open(t, cfg)
 	defer p.Close()
-	if !eventually(func() bool { return len(stored("layers")) == 0 && len(stored("tmp")) == 0 }) {
+	if !testenv.Eventually(func() bool { return len(stored("layers")) == 0 && len(stored("tmp")) == 0 }) {
 		t.Errorf("left: the layers %v and %v in tmp, want nothing", stored("layers"), stored("tmp"))
 	}
 }

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,18 +21,19 @@ import (
 // exceeded waits for an event that tells of a limit.
 func (h *hub) exceeded(events <-chan sandbox.Event, want string) {
 	h.t.Helper()
-	deadline := time.After(time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 3*time.Minute)
+	defer cancel()
 	for {
 		select {
 		case e, ok := <-events:
 			if !ok {
-				h.t.Fatal("the watch ended")
+				h.t.Fatalf("the watch ended, want an event with %q", want)
 			}
 			if strings.Contains(e.Message, want) {
 				return
 			}
-		case <-deadline:
-			h.t.Fatalf("no event tells of %q", want)
+		case <-ctx.Done():
+			h.t.Fatalf("got no event with %q", want)
 		}
 	}
 }
@@ -218,7 +220,7 @@ func testStuck(h *hub) {
 		h.t.Errorf("the other after a restart of the hub: got %q, want hello", out)
 	}
 	unmount()
-	if !eventually(func() bool { _, err := os.Stat(filepath.Dir(at)); return errors.Is(err, fs.ErrNotExist) }) {
+	if !testenv.Eventually(func() bool { _, err := os.Stat(filepath.Dir(at)); return errors.Is(err, fs.ErrNotExist) }) {
 		h.t.Error("it was not removed later")
 	}
 }
@@ -229,7 +231,7 @@ func testDisk(h *hub) {
 	h.sh(one.ID, "head -c 20M /dev/zero > big")
 	// At the limit, any command may be killed for it once.
 	var out string
-	if !eventually(func() bool { out = h.sh(one.ID, "stat -c %s big"); return strings.Contains(out, "8388608\n") }) {
+	if !testenv.Eventually(func() bool { out = h.sh(one.ID, "stat -c %s big"); return strings.Contains(out, "8388608\n") }) {
 		h.t.Errorf("size of one file: got %q, want 8388608", out)
 	}
 	if err := h.Delete(h.t.Context(), one.ID); err != nil {
@@ -243,7 +245,7 @@ func testDisk(h *hub) {
 	h.sh(sb.ID, "rm -f f*")
 	// What was killed takes a moment to end.
 	testenv.Poll(h.t, "the writers are gone", func() bool { return strings.HasPrefix(h.sh(sb.ID, "pgrep -c sleep"), "0\n") })
-	if !eventually(func() bool { st, err := h.Stats(h.t.Context(), sb.ID); return err == nil && st.Disk < 2<<20 }) {
+	if !testenv.Eventually(func() bool { st, err := h.Stats(h.t.Context(), sb.ID); return err == nil && st.Disk < 2<<20 }) {
 		h.t.Error("deleted files still count")
 	}
 	// One that goes on is stopped, its disk kept. A start far above the limit is
@@ -259,7 +261,7 @@ func testDisk(h *hub) {
 			}
 		}
 	}()
-	stopped := eventually(func() bool {
+	stopped := testenv.Eventually(func() bool {
 		got, err := h.Get(h.t.Context(), sb.ID)
 		return err == nil && got.State == sandbox.Stopped && strings.Contains(got.Message, "limit")
 	})
@@ -323,7 +325,7 @@ func testLiveLimits(h *hub) {
 		h.t.Fatal(err)
 	}
 	h.sh(sb.ID, spawn)
-	if !eventually(func() bool { return count() >= 60 }) {
+	if !testenv.Eventually(func() bool { return count() >= 60 }) {
 		h.t.Errorf("%d processes after the limit was raised", count())
 	}
 }

@@ -118,6 +118,16 @@ func (k kit) dying(t *testing.T, cfg local.Config, specs []sandbox.Spec, churn s
 	return hub, bufio.NewReader(pipe)
 }
 
+// waitForSteps reads until another hub has reported steps that it has done.
+func waitForSteps(t *testing.T, out *bufio.Reader, steps int) {
+	t.Helper()
+	for range steps {
+		if line, err := out.ReadString('\n'); line != "done\n" {
+			t.Fatalf("the other hub said %q, %v, want done", line, err)
+		}
+	}
+}
+
 func kill9(t *testing.T, hub *exec.Cmd, out io.Reader) {
 	t.Helper()
 	if err := hub.Process.Kill(); err != nil {
@@ -125,19 +135,6 @@ func kill9(t *testing.T, hub *exec.Cmd, out io.Reader) {
 	}
 	io.Copy(io.Discard, out)
 	hub.Wait()
-}
-
-func eventually(ok func() bool) bool {
-	deadline, tick := time.After(60*time.Second), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 func TestProvider(t *testing.T) {
@@ -224,7 +221,7 @@ func runSuite(t *testing.T, k kit, isolation string) {
 			},
 			DieCreating: func(t *testing.T, spec sandbox.Spec) {
 				hub, out := k.dying(t, cfg, []sandbox.Spec{spec}, "")
-				if !eventually(func() bool {
+				if !testenv.Eventually(func() bool {
 					records, _ := filepath.Glob(filepath.Join(boxes(cfg.Dir), "*/state.json"))
 					return slices.ContainsFunc(records, func(name string) bool {
 						record, _ := os.ReadFile(name)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -138,19 +137,27 @@ func testSavingKilled(h *hub) {
 		if line, err := out.ReadString('\n'); line != "created\n" {
 			h.t.Fatalf("the other hub said %q, %v", line, err)
 		}
-		<-time.After(time.Duration(round*round) * 20 * time.Millisecond)
+		// Each round kills it at a later point: gVisor writes pages_meta.img first and checkpoint.img last.
+		if point := []string{"", "spec.json", "image/pages_meta.img", "image/pages.img", "image/checkpoint.img"}[round]; point != "" {
+			testenv.Poll(h.t, point+" is written", func() bool {
+				written, _ := filepath.Glob(filepath.Join(boxes(h.cfg.Dir), "*", "saved", point))
+				return len(written) > 0
+			})
+		}
 		kill9(h.t, other, out)
 		h.Provider = h.k.open(h.t, h.cfg)
 		h.t.Logf("round %d: %s", round, h.state(sb.ID))
-		// It may be about to end, and be Paused only then.
-		if !eventually(func() bool {
-			if err := h.Resume(ctx, sb.ID); err != nil && !errors.Is(err, sandbox.ErrState) {
+		// It goes on, or ends once it is saved and is Paused only then.
+		if !testenv.Eventually(func() bool {
+			_, err := h.try(sb.ID, "POST", "/run", "true")
+			return err == nil || h.state(sb.ID) == sandbox.Paused
+		}) {
+			h.t.Fatalf("round %d: the sandbox is %s and does not answer, want it running or paused", round, h.state(sb.ID))
+		}
+		if h.state(sb.ID) == sandbox.Paused {
+			if err := h.Resume(ctx, sb.ID); err != nil {
 				h.t.Fatal(err)
 			}
-			_, err := h.try(sb.ID, "POST", "/run", "true")
-			return err == nil
-		}) {
-			h.t.Fatalf("round %d: the sandbox is %s, and does not answer", round, h.state(sb.ID))
 		}
 		h.remains(sb.ID, "after the hub was killed")
 	}

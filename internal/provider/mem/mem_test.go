@@ -3,7 +3,6 @@ package mem_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
@@ -59,15 +58,7 @@ func TestProvider(t *testing.T) {
 				before := len(store.Left())
 				ended := make(chan struct{})
 				go func() { defer close(ended); p.Create(t.Context(), spec) }()
-				deadline, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
-				defer tick.Stop()
-				for len(store.Left()) == before {
-					select {
-					case <-deadline:
-						t.Fatal("the create never began")
-					case <-tick.C:
-					}
-				}
+				testenv.Poll(t, "the create has begun", func() bool { return len(store.Left()) > before })
 				p.Abandon()
 				<-ended
 			},

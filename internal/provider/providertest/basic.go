@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // rich fills what every provider must carry.
@@ -235,7 +236,7 @@ func testEndpoint(s *suite) {
 		s.wantErr("other port", err, sandbox.ErrUnsupported)
 		return
 	}
-	if !s.eventually(func() bool { _, err = fetch(s.client(sb.ID, 9090), "GET", "/readyz", ""); return err == nil }) {
+	if !testenv.Eventually(func() bool { _, err = fetch(s.client(sb.ID, 9090), "GET", "/readyz", ""); return err == nil }) {
 		s.Errorf("port 9090: %v", err)
 	}
 	dead, err := s.p.Endpoint(s.Context(), sb.ID, 9)

@@ -15,7 +15,8 @@ import (
 // creating returns the ID of the sandbox that is being created under name.
 func (s *suite) creating(events <-chan sandbox.Event, name string) string {
 	s.Helper()
-	deadline := time.After(patience)
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
 	for {
 		select {
 		case e, ok := <-events:
@@ -25,7 +26,7 @@ func (s *suite) creating(events <-chan sandbox.Event, name string) string {
 			if e.Sandbox.Spec.Name == name && e.Sandbox.State == sandbox.Creating {
 				return e.Sandbox.ID
 			}
-		case <-deadline:
+		case <-ctx.Done():
 			s.Fatalf("no event tells that %s is being created", name)
 		}
 	}

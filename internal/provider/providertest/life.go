@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/provider/providertest/payload"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func testDelete(s *suite) {
@@ -38,7 +39,7 @@ func testDelete(s *suite) {
 		})
 	}
 	wg.Wait()
-	if !s.eventually(func() bool { return len(s.list(sandbox.Filter{})) == 0 }) {
+	if !testenv.Eventually(func() bool { return len(s.list(sandbox.Filter{})) == 0 }) {
 		s.Error("the sandbox survived eight deletes")
 	}
 	s.empty()
@@ -66,7 +67,7 @@ func testDeleteStates(s *suite) {
 func (s *suite) exit(id, code string) {
 	s.Helper()
 	fetch(s.client(id, 0), http.MethodPost, "/exit/"+code, "")
-	if !s.eventually(func() bool { return s.get(id).State == sandbox.Failed }) {
+	if !testenv.Eventually(func() bool { return s.get(id).State == sandbox.Failed }) {
 		s.Fatalf("the program ended, but the sandbox is %s", s.get(id).State)
 	}
 }
@@ -196,7 +197,8 @@ func testWatch(s *suite) {
 
 	var got []string
 	first := true
-	deadline := time.After(patience)
+	limit, end := context.WithTimeout(s.Context(), patience)
+	defer end()
 	for !slices.Contains(got, "deleted deleting") {
 		select {
 		case e, ok := <-events:
@@ -214,7 +216,7 @@ func testWatch(s *suite) {
 			if e.Time.IsZero() {
 				s.Errorf("event %s has no time", e.Kind)
 			}
-		case <-deadline:
+		case <-limit.Done():
 			s.Fatalf("waited for the deletion, saw %q", got)
 		}
 	}
@@ -222,7 +224,7 @@ func testWatch(s *suite) {
 		s.Errorf("events\n got %q\nwant %q", got, want)
 	}
 	cancel()
-	if !s.eventually(func() bool {
+	if !testenv.Eventually(func() bool {
 		select {
 		case _, ok := <-events:
 			return !ok

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/provider/providertest/payload"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // Harness is one state (a folder, an engine, a namespace) for one test.
@@ -158,24 +159,9 @@ func (s *suite) finish() {
 func (s *suite) clean() {
 	s.Helper()
 	var left []string
-	if !s.eventually(func() bool { left = s.h.Left(); return len(left) == 0 }) {
+	if !testenv.Eventually(func() bool { left = s.h.Left(); return len(left) == 0 }) {
 		s.Errorf("left behind: %q", left)
 	}
-}
-
-// eventually polls until ok or until patience ends.
-func (s *suite) eventually(ok func() bool) bool {
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 func (s *suite) spec(name string) sandbox.Spec {

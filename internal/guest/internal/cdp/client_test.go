@@ -175,7 +175,7 @@ func FuzzRoute(f *testing.F) {
 			c.route(msg)
 		}
 		if len(s.queue) > 2 || s.bytes > 100 {
-			t.Errorf("the queue holds %d events of %d bytes, want len(queue) at most 2, bytes at most 100", len(s.queue), s.bytes)
+			t.Errorf("the queue holds %d events of %d bytes, want at most 2 events and 100 bytes", len(s.queue), s.bytes)
 		}
 		select {
 		case raw := <-wait.reply:

@@ -76,7 +76,7 @@ func shows(t testing.TB, v View, has []string, not ...string) {
 	}
 	for _, s := range not {
 		if strings.Contains(v.Text, s) {
-			t.Errorf("got %q should not be in\n%s, want !strings.Contains(v.Text, s)", s, v.Text)
+			t.Errorf("got %q should not be in\n%s, want text without %q", s, v.Text, s)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestWordPages(t *testing.T) {
 	body := `<w:document xmlns:w="x"><w:body>` + p(`<w:t>one</w:t><w:br w:type="page"/>`) + p(`<w:t>two</w:t><w:br/><w:t>more</w:t>`) + p(`<w:lastRenderedPageBreak/><w:t>three</w:t>`) + `</w:body></w:document>`
 	pages, err := wordPages([]byte(body))
 	if err != nil || len(pages) != 3 || !strings.Contains(pages[1], "two\nmore") || strings.Contains(pages[2], "two") {
-		t.Errorf("got %q %v, want no error and len(pages) == 3 and strings.Contains(pages[1], \"two\\nmore\") and !strings.Contains(pages[2], \"two\")", pages, err)
+		t.Errorf(`got %q %v, want 3 pages, second page that contains "two\nmore" and third page without "two"`, pages, err)
 	}
 }
 
@@ -142,13 +142,13 @@ func TestSlides(t *testing.T) {
 	v := view(t, path, Query{Metadata: true})
 	n := v.Metadata["slide_count"].(int)
 	if n < 3 {
-		t.Fatalf("got %v, want n >= 3", v.Metadata)
+		t.Fatalf("got %v, want at least 3", v.Metadata)
 	}
 	shows(t, v, []string{"## Slide 1 of", "### Quarterly report", "### Results", "| North | 1200 |", "first point", "Notes: ", "Say it slowly."})
 	v = view(t, path, Query{Slides: []int{n, -1}})
 	shows(t, v, []string{fmt.Sprintf("## Slide %d of %d", n, n), "second point"}, "North")
 	if v.Metadata != nil {
-		t.Errorf("not asked for: got %v, want v.Metadata == nil", v.Metadata)
+		t.Errorf("not asked for: got %v, want no metadata", v.Metadata)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTables(t *testing.T) {
 	v := view(t, put(t, "t.csv", "name;note\nada;\"a|b\nc\"\nbob;x\n"), Query{Metadata: true})
 	shows(t, v, []string{"| name | note |\n| --- | --- |\n| ada | a\\|b<br>c |\n| bob | x |\n"})
 	if v.Metadata["row_count"] != 3 || v.Metadata["column_count"] != 2 || v.Metadata["delimiter"] != ";" {
-		t.Errorf("got %v, want v.Metadata[\"row_count\"] == 3 and v.Metadata[\"column_count\"] == 2 and v.Metadata[\"delimiter\"] == \";\"", v.Metadata)
+		t.Errorf(`got %v, want row_count 3, column_count 2 and delimiter ";"`, v.Metadata)
 	}
 	shows(t, view(t, put(t, "t.tsv", "a\tb\n1\t2\n3\t4\n"), Query{Rows: []int{3}}), []string{"| a | b |", "| 3 | 4 |"}, "| 1 | 2 |")
 	shows(t, view(t, put(t, "e.csv", ""), Query{}), []string{"[empty]"})
@@ -174,7 +174,7 @@ func TestNotebook(t *testing.T) {
 	v := view(t, path, Query{Metadata: true})
 	shows(t, v, []string{"## Cell 1 of 3 (markdown)", "# Title\ntext", "```python\nprint(1)\n```", "Output:\n```\n1\n```", "42\n[image/png]", "ZeroDivisionError: division by zero"})
 	if v.Metadata["cell_count"] != 3 || v.Metadata["kernel"] != "python3" {
-		t.Errorf("got %v, want v.Metadata[\"cell_count\"] == 3 and v.Metadata[\"kernel\"] == \"python3\"", v.Metadata)
+		t.Errorf(`got %v, want cell_count 3 and kernel "python3"`, v.Metadata)
 	}
 	shows(t, view(t, path, Query{Rows: []int{2, 2}}), []string{"print(1)"}, "Title", "1/0")
 }
@@ -200,7 +200,7 @@ func TestImages(t *testing.T) {
 	} {
 		v := view(t, put(t, name, content), Query{Metadata: true})
 		if v.Metadata["width"] != 30 || v.Metadata["height"] != 20 {
-			t.Errorf("%s: got %v, want v.Metadata[\"width\"] == 30 and v.Metadata[\"height\"] == 20", name, v.Metadata)
+			t.Errorf("%s: got %v, want width 30 and height 20", name, v.Metadata)
 		}
 		shows(t, v, []string{"30 × 20 pixels"})
 	}
@@ -214,27 +214,27 @@ func TestDamagedDocuments(t *testing.T) {
 		}
 		_, err := (Reader{}).View(t.Context(), put(t, "x"+kind, "this is not it"), Query{})
 		if e, ok := op.AsError(err); !ok || e.Code != op.Invalid {
-			t.Errorf("%s: got %v, want ok and e.Code == op.Invalid", kind, err)
+			t.Errorf("%s: got %v, want an error with code invalid", kind, err)
 		}
 	}
 	if _, err := (Reader{}).View(t.Context(), "/none.pdf", Query{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want os.ErrNotExist", err)
 	}
 	if _, err := (Reader{}).View(t.Context(), put(t, "x.unknown", ""), Query{}); err == nil || Known("x.unknown") || !Known("X.PDF") {
-		t.Errorf("got %v, want an error and !Known(\"x.unknown\") and Known(\"X.PDF\")", err)
+		t.Errorf("got %v, known %v and %v, want an error, false and true", err, Known("x.unknown"), Known("X.PDF"))
 	}
 	runner := proc.New(proc.Config{Env: []string{"PATH=/nowhere"}})
 	defer runner.Close()
 	_, err := Reader{Runner: runner}.View(t.Context(), put(t, "x.pdf", "%PDF-"), Query{})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Unavailable || !strings.Contains(e.Msg, "poppler-utils") {
-		t.Errorf("a missing program must be named: got %v, want ok and e.Code == op.Unavailable and strings.Contains(e.Msg, \"poppler-utils\")", err)
+		t.Errorf(`a missing program must be named: got %v, want an error with code unavailable that contains "poppler-utils"`, err)
 	}
 	testenv.Need(t, "pdfinfo")
 	real := proc.New(proc.Config{})
 	defer real.Close()
 	_, err = Reader{Runner: real}.View(t.Context(), put(t, "x.pdf", "this is not it"), Query{})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Invalid {
-		t.Errorf("got %v, want ok and e.Code == op.Invalid", err)
+		t.Errorf("got %v, want an error with code invalid", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -264,7 +264,7 @@ func TestLayout(t *testing.T) {
 	} {
 		got, n := layout(c.words)
 		if n != c.tables || c.want != "" && got != c.want {
-			t.Errorf("%s: got %d tables in\n%s, want n == c.tables and not (c.want != \"\" && got != c.want)", c.name, n, got)
+			t.Errorf("%s: got %d tables in\n%s, want %d tables and %q", c.name, n, got, c.tables, c.want)
 		}
 	}
 }

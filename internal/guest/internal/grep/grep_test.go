@@ -342,7 +342,8 @@ func TestEnginesAgree(t *testing.T) {
 		}
 		got, err := (Fallback{}).Grep(t.Context(), q)
 		if err != nil || !cmp.Equal(brief(root, got), brief(root, want)) || got.Truncated != want.Truncated {
-			t.Errorf("%+v on %q: got %v, truncated %v and %v\n%s, want no error and cmp.Equal(brief(root, got), brief(root, want)) and got.Truncated == want.Truncated", q, files, err, want.Truncated, got.Truncated, cmp.Diff(brief(root, want), brief(root, got)))
+			t.Errorf("%+v on %q: got %v, truncated %v and %v\n%s, want %q and truncated %v",
+				q, files, err, want.Truncated, got.Truncated, cmp.Diff(brief(root, want), brief(root, got)), brief(root, want), want.Truncated)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func TestCells(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	if i := k.Info(); i.Language != "python" || i.Implementation != "ipython" || i.LanguageVersion == "" || i.Version == "" {
-		t.Errorf(`info: %+v, want i.Language "python", i.Implementation "ipython", i.LanguageVersion other than "", i.Version other than ""`, i)
+		t.Errorf(`info: %+v, want language "python", implementation "ipython", a language version and a version`, i)
 	}
 	count, file := 0, regexp.MustCompile(`\(\w+\.py, `)
 	for _, c := range cells {
@@ -125,14 +125,14 @@ func TestCells(t *testing.T) {
 		got := file.ReplaceAllString(brief(outputs), "(FILE, ")
 		if pattern, ok := strings.CutPrefix(c.want, "REGEXP "); ok {
 			if !regexp.MustCompile("^" + pattern + "$").MatchString(got) {
-				t.Errorf(`%s: got %s, want regexp.MustCompile("^" + pattern + "$").MatchString(got)`, c.name, got)
+				t.Errorf("%s: got %s, want a match of %q", c.name, got, pattern)
 			}
 		} else if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s:\n%s", c.name, diff)
 		}
 		failed := strings.Contains(got, "error ") || strings.Contains(got, "UsageError")
 		if (reply.Status == "error") != failed || reply.Dropped != 0 || reply.Exit {
-			t.Errorf(`%s: got reply %+v, want (reply.Status == "error") %v, reply.Dropped 0, not reply.Exit`, c.name, reply, failed)
+			t.Errorf("%s: got reply %+v, want an error: %v, nothing dropped and no exit", c.name, reply, failed)
 		}
 		for _, o := range outputs {
 			if o.Type == Error && !strings.Contains(strings.Join(o.Traceback, "\n"), o.EName) || strings.ContainsRune(strings.Join(o.Traceback, ""), 0x1b) {
@@ -147,7 +147,7 @@ func TestFigureIsAPNG(t *testing.T) {
 	k := start(t)
 	_, outputs := run(t, k, "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]);")
 	if len(outputs) == 0 || outputs[len(outputs)-1].Type != DisplayData {
-		t.Fatalf("got %s, want len(outputs) other than 0, outputs[len(outputs)-1].Type %v", brief(outputs), DisplayData)
+		t.Fatalf("got %s, want at least 1 output and last type %q", brief(outputs), DisplayData)
 	}
 	text, _ := outputs[len(outputs)-1].Data["image/png"].(string)
 	b, err := base64.StdEncoding.DecodeString(text)

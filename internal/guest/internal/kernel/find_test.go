@@ -41,7 +41,8 @@ func TestFindPrefersTheVenv(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := specs[0]; s.Name != "python3" || s.Language != "python" || s.Argv[0] != filepath.Join(v, "bin/python") || !strings.HasPrefix(s.DisplayName, "Python 3.") {
-		t.Fatalf(`got %+v, want s.Name "python3", s.Language "python", s.Argv[0] filepath.Join(v, "bin/python"), strings.HasPrefix(s.DisplayName, "Python 3.")`, s)
+		t.Fatalf(`got %+v, want name "python3", language "python", first program %q and display name that starts with "Python 3."`,
+			s, filepath.Join(v, "bin/python"))
 	}
 	k := start(t, func(c *Config) { c.Spec = specs[0] })
 	if _, outputs := run(t, k, "import sys; sys.prefix"); brief(outputs) != "execute_result '"+v+"'" {
@@ -57,7 +58,7 @@ func TestFindPassesOverAPythonWithoutIpykernel(t *testing.T) {
 	env := []string{"PATH=" + shim + ":.:" + filepath.Join(v, "bin") + ":/usr/bin:/bin", "HOME=" + t.TempDir()}
 	specs, err := Find(t.Context(), FindConfig{Runner: newRunner(t), Env: env, Venv: "/no/such/venv", System: []string{}})
 	if err != nil || !strings.HasPrefix(specs[0].Argv[0], v) || specs[0].Env["VIRTUAL_ENV"] != "" {
-		t.Errorf(`got %+v, %v, want strings.HasPrefix(specs[0].Argv[0], v), specs[0].Env["VIRTUAL_ENV"] ""`, specs, err)
+		t.Errorf("got %+v, %v, want first program that starts with %q and no VIRTUAL_ENV", specs, err, v)
 	}
 }
 
@@ -67,10 +68,10 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 	write(t, filepath.Join(home, ".local/share/jupyter/kernels/sh/kernel.json"), `{"argv":["/bin/sh","{connection_file}"],"language":"sh"}`, 0o644)
 	specs, err := Find(t.Context(), FindConfig{Runner: newRunner(t), Env: []string{"PATH=" + t.TempDir(), "HOME=" + home}, System: []string{}})
 	if !errors.Is(err, ErrNoPython) || !strings.Contains(err.Error(), "pip install ipykernel") {
-		t.Errorf(`got %v, want errors.Is(err, ErrNoPython), strings.Contains(err.Error(), "pip install ipykernel")`, err)
+		t.Errorf(`got %v, want ErrNoPython that contains "pip install ipykernel"`, err)
 	}
 	if got := names(specs); !slices.Equal(got, []string{"sh"}) {
-		t.Errorf(`got %v, want slices.Equal(got, []string{"sh"})`, got)
+		t.Errorf(`got %q, want "sh"`, got)
 	}
 }
 
@@ -88,7 +89,7 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	testenv.Poll(t, "the interpreter is asked", func() bool { return len(runner.Living()) > 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want errors.Is(err, context.Canceled)", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
 
@@ -125,10 +126,10 @@ func TestFindReadsSpecifications(t *testing.T) {
 		t.Error(diff)
 	}
 	if argv := got["three"].command("/c"); !slices.Equal(argv, []string{program, "/c", three + "/x"}) {
-		t.Errorf(`argv %q, want slices.Equal(argv, []string{program, "/c", three + "/x"})`, argv)
+		t.Errorf(`argv %q, want %q, "/c" and %q`, argv, program, three+"/x")
 	}
 	if a := environ.Get(got["one"].environment(env), "A"); a != filepath.Join(root, "home/a") {
-		t.Errorf(`A=%s, want filepath.Join(root, "home/a")`, a)
+		t.Errorf("A=%s, want %q", a, filepath.Join(root, "home/a"))
 	}
 }
 

@@ -74,13 +74,13 @@ func TestCancelInterruptsTheCellAndKeepsTheKernel(t *testing.T) {
 				cancel(cause)
 				reply, outputs, err := wait()
 				if !errors.Is(err, cause) || errors.Is(err, ErrUnresponsive) {
-					t.Fatalf("%s: got %v, want errors.Is(err, cause), not errors.Is(err, ErrUnresponsive)", code, err)
+					t.Fatalf("%s: got %v, want %v and not ErrUnresponsive", code, err, cause)
 				}
 				if reply.Status != "error" || reply.EName != "KeyboardInterrupt" && reply.EName != "CancelledError" {
-					t.Errorf(`%s: got reply %+v, want reply.Status "error", not reply.EName != "KeyboardInterrupt" && reply.EName != "CancelledError"`, code, reply)
+					t.Errorf("%s: got reply %+v, want an error with KeyboardInterrupt or CancelledError", code, reply)
 				}
 				if len(outputs) == 0 || outputs[len(outputs)-1].Type != Error {
-					t.Errorf("%s: got outputs %.300s, want len(outputs) other than 0, outputs[len(outputs)-1].Type %v", code, brief(outputs), Error)
+					t.Errorf("%s: got outputs %.300s, want at least 1 output and last type %q", code, brief(outputs), Error)
 				}
 			}
 			if _, outputs := run(t, k, "x"); brief(outputs) != "execute_result 1" {
@@ -143,7 +143,7 @@ func TestCellThatIgnoresInterrupts(t *testing.T) {
 	cancel()
 	reply, _, err := wait()
 	if !errors.Is(err, ErrUnresponsive) || !errors.Is(err, context.Canceled) || reply.Status != "" {
-		t.Errorf(`got %+v, %v, want errors.Is(err, ErrUnresponsive), errors.Is(err, context.Canceled), reply.Status ""`, reply, err)
+		t.Errorf("got %+v, %v, want ErrUnresponsive, context.Canceled and no status", reply, err)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestEmitErrorStopsTheCell(t *testing.T) {
 	_, err := k.Execute(t.Context(), Request{Code: "import time\nfor i in range(10**9): print(i, flush=True); time.sleep(0.01)"},
 		func(Output) error { calls++; return gone })
 	if !errors.Is(err, gone) || calls != 1 {
-		t.Errorf("got %v after %d calls, want errors.Is(err, gone), calls 1", err, calls)
+		t.Errorf("got %v after %d calls, want %v and 1 call", err, calls, gone)
 	}
 	run(t, k, "1")
 }
@@ -207,7 +207,7 @@ func TestDeathIsTold(t *testing.T) {
 				t.Errorf(`outputs: %s, want "stdout last words⏎"`, brief(outputs))
 			}
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want err other than nil, strings.Contains(err.Error(), c.says)", err)
+				t.Errorf("got %v, want an error that contains %q", err, c.says)
 			}
 			death, ok := errors.AsType[*ExitError](err)
 			if name != "severed" && (!ok || death.Exit != c.want) {
@@ -217,7 +217,7 @@ func TestDeathIsTold(t *testing.T) {
 				t.Errorf("got report %q, want Segmentation fault in it", death.Report)
 			}
 			if _, again := k.Execute(t.Context(), Request{Code: "1"}, nil); again == nil || k.Err() == nil || k.Ping(t.Context()) == nil {
-				t.Errorf("a dead kernel works: %v, %v, want again other than nil, k.Err() other than nil, k.Ping(t.Context()) other than nil", again, k.Err())
+				t.Errorf("a dead kernel works: %v, %v, want errors of Execute, Err and Ping", again, k.Err())
 			}
 		})
 	}
@@ -240,7 +240,7 @@ func TestExitIsTold(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	if reply, _ := run(t, k, "exit()"); !reply.Exit || reply.Status != "ok" {
-		t.Errorf(`reply %+v, want reply.Exit, reply.Status "ok"`, reply)
+		t.Errorf(`reply %+v, want exit and status "ok"`, reply)
 	}
 	select {
 	case <-k.Done():
@@ -258,14 +258,14 @@ func TestCloseDuringACell(t *testing.T) {
 		closers.Go(func() { k.Close() })
 	}
 	if _, _, err := wait(); !errors.Is(err, ErrClosed) {
-		t.Errorf("got %v, want errors.Is(err, ErrClosed)", err)
+		t.Errorf("got %v, want ErrClosed", err)
 	}
 	closers.Wait()
 	if syscall.Kill(k.PID(), 0) == nil || exists(k.place.dir) {
-		t.Errorf("the process or its folder is left, want syscall.Kill(k.PID(), 0) other than nil, not exists(k.place.dir)")
+		t.Errorf("process %d or its folder %s is left, want neither", k.PID(), k.place.dir)
 	}
 	if _, err := k.Execute(t.Context(), Request{Code: "1"}, nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v, want errors.Is(err, ErrClosed)", err)
+		t.Errorf("after Close: %v, want ErrClosed", err)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestShutdownRunsExitHandlers(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "bye")
 	run(t, k, fmt.Sprintf("import atexit\n_ = atexit.register(lambda: open(%q, 'w').close())", mark))
 	if err := k.Shutdown(t.Context()); err != nil || !exists(mark) {
-		t.Errorf("exit handler did not run: %v, want exists(mark)", err)
+		t.Errorf("exit handler did not run: %v, want the file %s", err, mark)
 	}
 }
 
@@ -306,11 +306,14 @@ func TestMuchOutputIsBounded(t *testing.T) {
 		}
 		// A message too long to keep comes with the two ends of its own.
 		if kept > limit+2*keepFrame || reply.Dropped < c.least-limit-2*keepFrame || reply.Dropped > c.least*11/10+limit {
-			t.Errorf("%s: got kept %d, dropped %d, want kept at most limit+2*keepFrame, reply.Dropped at least c.least-limit-2*keepFrame, reply.Dropped at most c.least*11/10+limit", name, kept, reply.Dropped)
+			t.Errorf("%s: got kept %d, dropped %d, want kept at most %d, dropped at least %d and dropped at most %d",
+				name, kept, reply.Dropped, limit+2*keepFrame, c.least-limit-2*keepFrame, c.least*11/10+limit)
 		}
 		shown := Fold(outputs)
 		if len(shown) == 0 || !strings.HasPrefix(shown[0].Text, "first\n") || !strings.HasSuffix(shown[len(shown)-1].Text, "last\n") {
-			t.Errorf(`%s: got the ends are missing, want len(shown) other than 0, strings.HasPrefix(shown[0].Text, "first\n"), strings.HasSuffix(shown[len(shown)-1].Text, "last\n")`, name)
+			t.Errorf("%s: got the ends are missing, "+
+				`want output from "first\n" to "last\n"`,
+				name)
 		}
 	}
 	if _, outputs := run(t, k, "'alive'"); brief(outputs) != "execute_result 'alive'" {
@@ -339,7 +342,7 @@ func TestCellsOfAKernelWaitForEachOther(t *testing.T) {
 		cells.Go(func() {
 			reply, err := k.Execute(t.Context(), Request{Code: "m = n\nimport time; time.sleep(0.002)\nn = m + 1"}, nil)
 			if err != nil || reply.Status != "ok" {
-				t.Errorf(`got %+v, %v, want reply.Status "ok"`, reply, err)
+				t.Errorf(`got %+v, %v, want status "ok"`, reply, err)
 			}
 		})
 	}
@@ -353,7 +356,7 @@ func TestCellsOfAKernelWaitForEachOther(t *testing.T) {
 	impatient, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
 	if _, err := k.Execute(impatient, Request{Code: "1"}, nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("waiting in line: %v, want errors.Is(err, context.DeadlineExceeded)", err)
+		t.Errorf("waiting in line: %v, want context.DeadlineExceeded", err)
 	}
 	cancel()
 	wait()
@@ -374,7 +377,7 @@ func TestManyKernelsStayApart(t *testing.T) {
 			run(t, k, fmt.Sprintf("mine = %d", i))
 			for range 10 {
 				if _, outputs := run(t, k, "print(mine)\nmine"); brief(outputs) != fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i) {
-					t.Errorf(`kernel %d: %s, want fmt.Sprintf("stdout %%d⏎\nexecute_result %%d", i, i)`, i, brief(outputs))
+					t.Errorf("kernel %d: %s, want outputs %q", i, brief(outputs), fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i))
 				}
 			}
 		})
@@ -398,7 +401,7 @@ func TestSilentAndHistory(t *testing.T) {
 		var outputs []Output
 		reply, err := k.Execute(t.Context(), c.req, func(o Output) error { outputs = append(outputs, o); return nil })
 		if err != nil || reply.ExecutionCount != c.count || brief(outputs) != c.want {
-			t.Errorf("%+v: got %+v, %v, %s, want reply.ExecutionCount %v, brief(outputs) %v", c.req, reply, err, brief(outputs), c.count, c.want)
+			t.Errorf("%+v: got %+v, %v, %s, want execution count %d and outputs %q", c.req, reply, err, brief(outputs), c.count, c.want)
 		}
 	}
 	if _, outputs := run(t, k, "sorted(n for n in globals() if not n.startswith('_'))"); brief(outputs) != "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']" {
@@ -461,10 +464,10 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 			dir, runner := runtimeDir(t), newRunner(t)
 			_, err := Start(ctx, Config{Runner: runner, Spec: Spec{Name: "x", Argv: c.argv}, Dir: c.dir, RuntimeDir: dir})
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want err other than nil, strings.Contains(err.Error(), c.says)", err)
+				t.Errorf("got %v, want an error that contains %q", err, c.says)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 || len(runner.Living()) > 0 {
-				t.Errorf("left behind: %v, %v, want len(left) at most 0, len(runner.Living()) at most 0", left, runner.Living())
+				t.Errorf("left behind: %v, %v, want none and no processes", left, runner.Living())
 			}
 		})
 	}
@@ -489,6 +492,6 @@ func TestConnectionIsPrivate(t *testing.T) {
 		t.Errorf(`got %v, want an error with "shorter path"`, err)
 	}
 	if left, _ := os.ReadDir(long); len(left) > 0 {
-		t.Errorf("left behind: %v, want len(left) at most 0", left)
+		t.Errorf("left behind: %v, want none", left)
 	}
 }

@@ -77,10 +77,10 @@ func start(t testing.TB, change ...func(*Config)) *Kernel {
 	t.Cleanup(func() {
 		k.Close()
 		if complaints.Len() > 0 {
-			t.Errorf("the kernel's log: %s, want complaints.Len() at most 0", &complaints)
+			t.Errorf("the kernel's log: %s, want no output", &complaints)
 		}
 		if left, err := os.ReadDir(cfg.RuntimeDir); err != nil || len(left) > 0 {
-			t.Errorf("left in the runtime folder: %v, %v, want len(left) at most 0", left, err)
+			t.Errorf("left in the runtime folder: %v, %v, want none", left, err)
 		}
 	})
 	return k

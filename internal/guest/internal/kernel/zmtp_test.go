@@ -85,13 +85,13 @@ func TestReceive(t *testing.T) {
 			}
 			m, err := s.receive(testKey)
 			if errors.Is(err, errDropped) != c.dropped || (err != nil) != (c.dropped || c.fatal) {
-				t.Fatalf("got %v, %v, want errors.Is(err, errDropped) %v, (err != nil) (c.dropped || c.fatal)", m, err, c.dropped)
+				t.Fatalf("got %v, %v, want a dropped message: %v, a fatal error: %v", m, err, c.dropped, c.fatal)
 			}
 			if c.fatal {
 				return
 			}
 			if next, err := s.receive(testKey); err != nil || next.head.Type != "stream" || string(next.content) != `{"text":"hi"}` {
-				t.Errorf("the message after it: %v, %v, want next.head.Type \"stream\", string(next.content) `{\"text\":\"hi\"}`", next, err)
+				t.Errorf(`the message after it: %v, %v, want type "stream" and content {"text":"hi"}`, next, err)
 			}
 		})
 	}
@@ -123,13 +123,14 @@ func TestReceiveKeepsTheEndsOfALongFrame(t *testing.T) {
 		}
 		if m.parent != "p" || m.size != int64(len(b)) || !bytes.HasPrefix(b, m.content) || !bytes.HasSuffix(b, m.cut) ||
 			len(m.content) != keepFrame || len(m.cut) != keepFrame {
-			t.Fatalf(`kept %d and %d bytes of %d, want m.parent "p", m.size int64(len(b)), bytes.HasPrefix(b, m.content), bytes.HasSuffix(b, m.cut), len(m.content) %v, len(m.cut) %v`, len(m.content), len(m.cut), m.size, keepFrame, keepFrame)
+			t.Fatalf("kept %d and %d bytes of %d for %q, want the first and the last %d of %d bytes for \"p\"",
+				len(m.content), len(m.cut), m.size, m.parent, keepFrame, len(b))
 		}
 		o, ok := decodeOutput(m)
 		first, last, cut := strings.Cut(o.Text, "\n[… ")
 		_, last, _ = strings.Cut(last, " left out …]\n")
 		if !ok || o.Name != "stderr" || !cut || len(first) < keepFrame/8 || !strings.HasPrefix(text, first) {
-			t.Errorf(`the beginning is not the text's: %d bytes, %+v, want ok, o.Name "stderr", cut, len(first) at least keepFrame/8, strings.HasPrefix(text, first)`, len(first), o.Name)
+			t.Errorf("got %d bytes of %+v, cut %v, want at least %d of the text of stderr, cut", len(first), o.Name, cut, keepFrame/8)
 		}
 		// Of nothing but backslashes no place is certain to begin a letter.
 		if strings.Trim(text, `\`) != "" && (len(last) < keepFrame/8 || !strings.HasSuffix(text, last)) {
@@ -212,7 +213,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		io.Copy(io.Discard, c)
 	})
 	if _, err := dial(ctx, path, "DEALER", "me"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want errors.Is(err, context.Canceled)", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
 

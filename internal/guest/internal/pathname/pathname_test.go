@@ -61,17 +61,17 @@ func TestResolveNameThatIsNotUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if shown != Show(odd) {
-		t.Errorf("got Show(%q) = %q, but JSON carries %q, want shown == Show(odd)", odd, Show(odd), shown)
+		t.Errorf("got Show(%q) = %q, but JSON carries %q, want %q", odd, Show(odd), shown, Show(odd))
 	}
 	if got, err := (Base{}).Resolve(shown); err != nil || got != odd {
 		t.Errorf("Resolve(%q) = %q, %v; want %q", shown, got, err, odd)
 	}
 	if got, err := (Base{}).Resolve(odd); err != nil || got != odd {
-		t.Errorf("the bytes themselves: got %q, %v, want no error and got == odd", got, err)
+		t.Errorf("the bytes themselves: got %q, %v, want %q", got, err, odd)
 	}
 	absent := filepath.Join(dir, "none\uFFFD")
 	if got, err := (Base{}).Resolve(absent); err != nil || got != absent {
-		t.Errorf("a name nobody has must stay: got %q, %v, want no error and got == absent", got, err)
+		t.Errorf("a name nobody has must stay: got %q, %v, want %q", got, err, absent)
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(odd), "a\xfa\xfbb"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -86,11 +86,11 @@ func TestSize(t *testing.T) {
 	expect(t, in, "40 120")
 	for _, bad := range [][2]int{{0, 1}, {1, 0}, {-1, 5}, {1 << 16, 5}, {5, 1 << 16}} {
 		if err := p.Resize(bad[0], bad[1]); err == nil {
-			t.Errorf("Resize(%d, %d) was accepted, want err other than nil", bad[0], bad[1])
+			t.Errorf("Resize(%d, %d) was accepted, want an error", bad[0], bad[1])
 		}
 		if p, err := Open(bad[0], bad[1]); err == nil {
 			p.Close()
-			t.Errorf("Open(%d, %d) was accepted, want err other than nil", bad[0], bad[1])
+			t.Errorf("Open(%d, %d) was accepted, want an error", bad[0], bad[1])
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestReadEndsWithTheLastProcess(t *testing.T) {
 	bash(t, p, `echo hello`)
 	p.Master().SetReadDeadline(time.Now().Add(time.Minute))
 	if got, err := io.ReadAll(p); string(got) != "hello\r\n" || err != nil {
-		t.Errorf(`got %q, %v, want string(got) "hello\r\n"`, got, err)
+		t.Errorf(`got %q, %v, want "hello\r\n"`, got, err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestReadCanBeInterrupted(t *testing.T) {
 	p.Foreground()
 	p.Master().SetReadDeadline(time.Now().Add(-time.Second))
 	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after the deadline: %v, want errors.Is(err, os.ErrDeadlineExceeded)", err)
+		t.Errorf("after the deadline: %v, want os.ErrDeadlineExceeded", err)
 	}
 	p.Master().SetReadDeadline(time.Time{})
 	result := make(chan error)
@@ -182,7 +182,7 @@ func TestReadCanBeInterrupted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-result; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("after Close: %v, want errors.Is(err, os.ErrClosed)", err)
+		t.Errorf("after Close: %v, want os.ErrClosed", err)
 	}
 	if err := errors.Join(p.Close(), p.CloseSlave()); err != nil {
 		t.Errorf("closing again: %v", err)
@@ -193,7 +193,7 @@ func TestReadCanBeInterrupted(t *testing.T) {
 		"Own":    p.Own(0, 0),
 	} {
 		if !errors.Is(err, os.ErrClosed) {
-			t.Errorf("got %s after Close: %v, want errors.Is(err, os.ErrClosed)", name, err)
+			t.Errorf("got %s after Close: %v, want os.ErrClosed", name, err)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestWriteCanBeInterrupted(t *testing.T) {
 	}()
 	p.Master().SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 	if err := <-result; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %v, want errors.Is(err, os.ErrDeadlineExceeded)", err)
+		t.Errorf("got %v, want os.ErrDeadlineExceeded", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestDescriptors(t *testing.T) {
 				t.Errorf("%s: got blocking is %v, want %v", c.f.Name(), blocking, c.blocking)
 			}
 			if fd, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); fd&unix.FD_CLOEXEC == 0 {
-				t.Errorf("got %s stays open on exec (%v), want fd&unix.FD_CLOEXEC other than 0", c.f.Name(), err)
+				t.Errorf("got %s with flags %#x, %v, want it closed on exec", c.f.Name(), fd, err)
 			}
 			return err
 		})
@@ -238,7 +238,7 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	if real, err := filepath.EvalSymlinks(p.Name()); err != nil || real != p.Name() {
-		t.Errorf("the device %s: %s, %v, want p.Name()", p.Name(), real, err)
+		t.Errorf("the device %s: %s, %v, want %q", p.Name(), real, err, p.Name())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 12345 || st.Gid != 23456 {
-		t.Errorf("owned by %d:%d, want st.Uid 12345, st.Gid 23456", st.Uid, st.Gid)
+		t.Errorf("owned by %d:%d, want owner 12345 and group 23456", st.Uid, st.Gid)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestFrom(t *testing.T) {
 		err := From("read", "/x\xff", c.err)
 		e, ok := op.AsError(err)
 		if !ok || e.Code != c.code || !errors.Is(err, c.err) {
-			t.Errorf("%v: got %#v, want ok and e.Code == c.code and c.err", c.err, err)
+			t.Errorf("%v: got %#v, want code %q and %v", c.err, err, c.code, c.err)
 			continue
 		}
 		f := e.Data.(Failure)
@@ -54,19 +54,21 @@ func TestFrom(t *testing.T) {
 			errno, name = *f.Errno, *f.ErrnoName
 		}
 		if f.ErrorType != c.kind || errno != c.errno || name != c.name || *f.Exception != c.class || f.Retryable != c.retryable {
-			t.Errorf("%v: got %+v errno %d %s class %s, want f.ErrorType == c.kind and errno == c.errno and name == c.name and *f.Exception == c.class and f.Retryable == c.retryable", c.err, f, errno, name, *f.Exception)
+			t.Errorf("%v: got %+v errno %d %s class %s, want error type %q, errno %d, name %q, exception %q and retryable %v",
+				c.err, f, errno, name, *f.Exception, c.kind, c.errno, c.name, c.class, c.retryable)
 		}
 		if f.Path != "/x\uFFFD" || f.Operation != "read" || f.Message != e.Msg || strings.Count(e.Msg, "/x") != 1 {
-			t.Errorf("%v: got %+v, want f.Path == \"/x\\uFFFD\" and f.Operation == \"read\" and f.Message == e.Msg and strings.Count(e.Msg, \"/x\") == 1", c.err, f)
+			t.Errorf(`%v: got %+v, want path "/x�", operation "read", message %q with "/x" once`, c.err, f, e.Msg)
 		}
 		if again := From("write", "/other", err); again != err {
-			t.Errorf("described twice: got %v, want again == err", again)
+			t.Errorf("described twice: got %v, want %v", again, err)
 		}
 	}
 	other := op.Errorf(op.Unavailable, "pdftotext is missing")
 	e, _ := op.AsError(From("view", "/x", other))
 	if f, ok := e.Data.(Failure); !ok || f.ErrorType != IO || f.Message != "pdftotext is missing" || e.Code != op.Unavailable {
-		t.Errorf("an error of another package: got %+v, want ok and f.ErrorType == IO and f.Message == \"pdftotext is missing\" and e.Code == op.Unavailable", e)
+		t.Errorf(`an error of another package: got %+v, want error type %q, message "pdftotext is missing" and code unavailable`,
+			e, IO)
 	}
 	if err := From("read", "/x", nil); err != nil {
 		t.Errorf("nil became %v, want no error", err)
@@ -79,6 +81,6 @@ func TestNew(t *testing.T) {
 	e, _ := op.AsError(err)
 	f := e.Data.(Failure)
 	if e.Msg != "/x is not UTF-8 at byte 3" || e.Hint != "download it" || *f.Exception != "UnicodeDecodeError" || f.Errno != nil {
-		t.Errorf("got %+v %+v, want e.Msg == \"/x is not UTF-8 at byte 3\" and e.Hint == \"download it\" and *f.Exception == \"UnicodeDecodeError\" and f.Errno == nil", e, f)
+		t.Errorf(`got %+v %+v, want message "/x is not UTF-8 at byte 3", hint "download it", exception "UnicodeDecodeError" and no errno`, e, f)
 	}
 }

@@ -100,7 +100,8 @@ func TestSoftReset(t *testing.T) {
 		"[?6h" + esc + "[?7l" + esc + "[?1h" + esc + "[?2004h" + esc + "]2;vim\avim"))
 	at, shown := vt.Cursor()
 	if !vt.Alt() || shown || !vt.AppCursor() || !vt.BracketedPaste() || vt.Title() != "vim" {
-		t.Fatalf(`modes were not set: %v, %v, want vt.Alt(), not shown, vt.AppCursor(), vt.BracketedPaste(), vt.Title() "vim"`, at, vt.modes)
+		t.Fatalf(`got cursor %v and modes %v, want the alternate screen, a hidden cursor, application keys, bracketed paste and title "vim"`,
+			at, vt.modes)
 	}
 	vt.SoftReset()
 	vt.Write([]byte("lqk\r\n0123456789x\r\n\r\n"))
@@ -113,7 +114,7 @@ func TestSoftReset(t *testing.T) {
 	}
 	vt.Write([]byte("x" + esc + "[!p" + esc + "[?1049hin" + esc + "[!p"))
 	if !vt.Alt() {
-		t.Errorf("a program's own soft reset left its screen, want vt.Alt()")
+		t.Error("got the main screen after a program's own soft reset, want the alternate screen")
 	}
 }
 

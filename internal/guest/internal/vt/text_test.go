@@ -15,7 +15,7 @@ func textOf(t *testing.T, cols, rows int, stream string) string {
 	t.Helper()
 	vt := New(cols, rows, Options{})
 	if n, err := vt.Write([]byte(stream)); n != len(stream) || err != nil {
-		t.Fatalf("Write = %d, %v, want len(stream)", n, err)
+		t.Fatalf("Write = %d, %v, want %d", n, err, len(stream))
 	}
 	return vt.Text().String()
 }
@@ -222,10 +222,10 @@ func TestLimit(t *testing.T) {
 				vt.Write([]byte(tty(in)))
 				got := vt.Text()
 				if !strings.HasPrefix(in, got.Head) || !strings.HasSuffix(in, got.Tail) {
-					t.Fatalf("head %.50q and tail %.50q are not those of the text, want strings.HasPrefix(in, got.Head), strings.HasSuffix(in, got.Tail)", got.Head, got.Tail)
+					t.Fatalf("got head %.50q and tail %.50q, want those of the text", got.Head, got.Tail)
 				}
 				if !utf8.ValidString(got.Head) || !utf8.ValidString(got.Tail) {
-					t.Errorf("a character was cut, want utf8.ValidString(got.Head), utf8.ValidString(got.Tail)")
+					t.Errorf("got head %.50q and tail %.50q, want valid UTF-8", got.Head, got.Tail)
 				}
 				kept := int64(utf8.RuneCountInString(got.Head) + utf8.RuneCountInString(got.Tail))
 				if want := int64(utf8.RuneCountInString(in)); kept+got.Dropped != want {
@@ -238,7 +238,7 @@ func TestLimit(t *testing.T) {
 					t.Errorf("got ...%q and %.20q..., want both cut between lines", got.Head[len(got.Head)-20:], got.Tail)
 				}
 				if !strings.Contains(got.String(), fmt.Sprintf("[... %d characters dropped ...]\n", got.Dropped)) {
-					t.Errorf(`String does not tell how much was dropped, want strings.Contains(got.String(), fmt.Sprintf("[... %%d characters dropped ...]\n", got.Dropped))`)
+					t.Errorf("String does not tell how much was dropped, want %q in it", fmt.Sprintf("[... %d characters dropped ...]\n", got.Dropped))
 				}
 			})
 		}
@@ -252,7 +252,7 @@ func TestTextUnderTheLimitIsWhole(t *testing.T) {
 		vt := New(20, 5, Options{Limit: 2000})
 		vt.Write([]byte(tty(in)))
 		if got := vt.Text(); got.Dropped != 0 || got.Head != in {
-			t.Fatalf("n %d: dropped %d, got %q, want got.Dropped 0, got.Head %v", n, got.Dropped, got.Head, in)
+			t.Fatalf("n %d: dropped %d, got %q, want dropped 0 and head %q", n, got.Dropped, got.Head, in)
 		}
 	}
 }

@@ -107,7 +107,8 @@ func check(t *testing.T, vt *Terminal) {
 		t.Fatalf("the cursor is at %d,%d, want vt.x at least 0, vt.x below %v, vt.y at least 0, vt.y below %v", vt.x, vt.y, vt.cols, vt.rows)
 	}
 	if vt.top < 0 || vt.top > vt.bottom || vt.bottom >= vt.rows || vt.markY > vt.rows {
-		t.Fatalf("region %d to %d, mark in row %d, want vt.top at least 0, vt.top at most %v, vt.bottom below %v, vt.markY at most %v", vt.top, vt.bottom, vt.markY, vt.bottom, vt.rows, vt.rows)
+		t.Fatalf("region %d to %d, mark in row %d, want top at least 0, top at most %d, bottom below %d and mark y at most %d",
+			vt.top, vt.bottom, vt.markY, vt.bottom, vt.rows, vt.rows)
 	}
 	for _, g := range []*grid{&vt.main, vt.grid} {
 		if len(g.rows) != vt.rows {
@@ -116,7 +117,7 @@ func check(t *testing.T, vt *Terminal) {
 		for y := range vt.rows {
 			r := g.row(y)
 			if len(r.cells) != vt.cols || r.used > vt.cols {
-				t.Fatalf("row %d has %d cells, %d used, want len(r.cells) %v, r.used at most %v", y, len(r.cells), r.used, vt.cols, vt.cols)
+				t.Fatalf("row %d has %d cells, %d used, want %d cells and used at most %d", y, len(r.cells), r.used, vt.cols, vt.cols)
 			}
 			for x, c := range r.cells {
 				if x >= r.used && c != 0 {
@@ -135,17 +136,19 @@ func check(t *testing.T, vt *Terminal) {
 		}
 	}
 	if len(vt.record.head) > vt.opts.Limit || vt.record.size > vt.opts.Limit/2+vt.record.block() {
-		t.Fatalf("the record holds %d and %d bytes, want len(vt.record.head) at most %v, vt.record.size at most vt.opts.Limit/2+vt.record.block()", len(vt.record.head), vt.record.size, vt.opts.Limit)
+		t.Fatalf("the record holds %d and %d bytes, want at most %d and %d",
+			len(vt.record.head), vt.record.size, vt.opts.Limit, vt.opts.Limit/2+vt.record.block())
 	}
 	if vt.text.bytes > maxClusterBytes || len(vt.text.list) > maxClusters || len(vt.body) > maxBody {
-		t.Fatalf("got %d bytes in %d clusters, %d in a string, want vt.text.bytes at most %v, len(vt.text.list) at most %v, len(vt.body) at most %v", vt.text.bytes, len(vt.text.list), len(vt.body), maxClusterBytes, maxClusters, maxBody)
+		t.Fatalf("got %d bytes in %d clusters, %d in a string, want at most %d bytes in %d clusters and %d in a string",
+			vt.text.bytes, len(vt.text.list), len(vt.body), maxClusterBytes, maxClusters, maxBody)
 	}
 	if text := vt.Text(); !utf8.ValidString(text.Head) || !utf8.ValidString(text.Tail) {
-		t.Fatalf("the text is not UTF-8, want utf8.ValidString(text.Head), utf8.ValidString(text.Tail)")
+		t.Fatalf("got text %q and %q, want valid UTF-8", text.Head, text.Tail)
 	}
 	for _, s := range vt.Screen() {
 		if !utf8.ValidString(s) || strings.ContainsAny(s, "\t\r\n\x1b\x00") {
-			t.Fatalf(`the screen shows %q, want utf8.ValidString(s), not strings.ContainsAny(s, "\t\r\n\x1b\x00")`, s)
+			t.Fatalf("the screen shows %q, want valid UTF-8 without control characters", s)
 		}
 	}
 }

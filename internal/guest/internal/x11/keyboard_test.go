@@ -142,7 +142,7 @@ func TestTypingHonoursLocksAndHeldKeys(t *testing.T) {
 	p.takeKeys(t)
 	must(t, c.Chord(ctx, "num7"))
 	if e := p.takeKeys(t); len(e) != 2 || e[0].sym != 0xffb7 {
-		t.Errorf("num7 with the lock on: %v, want len(e) 2, sym %v", e, 0xffb7)
+		t.Errorf("num7 with the lock on: %v, want 2 events and first sym 0xffb7", e)
 	}
 	must(t, c.Chord(ctx, "numlock"))
 	p.takeKeys(t)
@@ -204,7 +204,7 @@ func TestTypingStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	failed := make(chan error)
 	go func() { failed <- c.Type(ctx, strings.Repeat("世", 10_000), time.Millisecond) }()
-	eventually(t, "typing has begun", func() bool {
+	testenv.Poll(t, "typing has begun", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.keys) > 4
@@ -251,7 +251,7 @@ func TestXlibApplicationSeesKeys(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "xev has the focus", func() bool { return focusFirstWindow(t, c) })
+	testenv.Poll(t, "xev has the focus", func() bool { return focusFirstWindow(t, c) })
 
 	const want = "Grüße, 世界 🎉!"
 	must(t, c.Chord(ctx, "f13"))

@@ -44,7 +44,7 @@ func TestPointerArrivesWhereAndAsSent(t *testing.T) {
 	want = append(want, clickEvent{down: true, button: 8, at: at}, clickEvent{button: 8, at: at})
 
 	var got []clickEvent
-	eventually(t, "the clicks arrive", func() bool {
+	testenv.Poll(t, "the clicks arrive", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		got = slices.Clone(p.clicks)
@@ -67,7 +67,7 @@ func TestApplicationSeesDragWithButtonDown(t *testing.T) {
 		must(t, c.MoveBy(ctx, image.Pt(10, 20)))
 	}
 	must(t, c.Release(ctx, Left))
-	eventually(t, "the button is up", func() bool {
+	testenv.Poll(t, "the button is up", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.clicks) == 2
@@ -123,13 +123,13 @@ func TestKeysComeAfterTheClick(t *testing.T) {
 	})
 	c := s.dial(t)
 	ctx := testContext(t)
-	eventually(t, "the window manager runs", func() bool {
+	testenv.Poll(t, "the window manager runs", func() bool {
 		ok, err := do(ctx, c, c.input, c.managerAnswers)
 		return err == nil && ok
 	})
 	p := startProbe(t, s, func(p *probe) { p.managed = true })
 	defer wm.Process.Kill() // first of all: a stopped one can keep the server from everybody who ends
-	eventually(t, "the window has the focus", func() bool {
+	testenv.Poll(t, "the window has the focus", func() bool {
 		f, err := xproto.GetInputFocus(p.x).Reply()
 		return err == nil && f.Focus == p.window
 	})
@@ -147,7 +147,7 @@ func TestKeysComeAfterTheClick(t *testing.T) {
 		must(t, <-typed)
 		must(t, c.Release(ctx, Left))
 	}
-	eventually(t, "all events arrive", func() bool { return len(p.order()) >= 60 })
+	testenv.Poll(t, "all events arrive", func() bool { return len(p.order()) >= 60 })
 	if got := p.order(); got != strings.Repeat("bkr", 20) {
 		t.Errorf("buttons (b), keys (k) and releases (r) arrived as %s, want %v", got, strings.Repeat("bkr", 20))
 	}

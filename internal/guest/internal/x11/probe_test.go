@@ -10,6 +10,8 @@ import (
 
 	"github.com/jezek/xgb"
 	"github.com/jezek/xgb/xproto"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // probe is an X application with one window that has the focus. It writes down what arrives, looking keysyms up the way
@@ -76,7 +78,7 @@ func startProbe(t testing.TB, s *server, options ...func(*probe)) *probe {
 	must(t, xproto.MapWindowChecked(x, p.window).Check())
 	if p.managed {
 		// openbox loses requests that arrive while it starts, after it has said what it supports.
-		eventually(t, "the window manager shows the window", func() bool {
+		testenv.Poll(t, "the window manager shows the window", func() bool {
 			must(t, xproto.MapWindowChecked(x, p.window).Check())
 			select {
 			case <-mapped:
@@ -214,7 +216,7 @@ func (p *probe) click(e clickEvent) {
 func (p *probe) takeKeys(t testing.TB) []keyEvent {
 	t.Helper()
 	var got []keyEvent
-	eventually(t, "the keys arrive", func() bool {
+	testenv.Poll(t, "the keys arrive", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		down := 0
@@ -259,7 +261,7 @@ func (p *probe) typed(t testing.TB, want string) {
 		n++
 	}
 	var got string
-	eventually(t, "text arrives", func() bool {
+	testenv.Poll(t, "text arrives", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		got = text(p.keys)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/jezek/xgb/randr"
 	"github.com/jezek/xgb/xproto"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // paint draws random rectangles on the root window and returns what the screen must show then.
@@ -274,7 +276,7 @@ func TestNoSharedMemoryIsLeft(t *testing.T) {
 	}
 	must(t, c.Close())
 	// The server lets go of its end when it notices.
-	eventually(t, "no segment exists", func() bool { return segmentsOf(t, os.Getpid()) == 0 })
+	testenv.Poll(t, "no segment exists", func() bool { return segmentsOf(t, os.Getpid()) == 0 })
 	if _, err := c.Screenshot(context.Background(), Shot{}); err == nil {
 		t.Error("a closed connection took a screenshot")
 	}

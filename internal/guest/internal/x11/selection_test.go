@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jezek/xgb/xproto"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // large is content that cannot go through in one piece.
@@ -68,7 +70,7 @@ func TestSelectionsAreApartAndReplaced(t *testing.T) {
 	_, err = b.SetSelection(ctx, Clipboard, Text("from b"))
 	must(t, err)
 	if err := first.WaitRead(ctx, 0); err == nil || ctx.Err() != nil {
-		t.Errorf("waiting for an offer that was replaced: %v, want an error, Err nil", err)
+		t.Errorf("waiting for an offer that was replaced: %v, want an error before the deadline", err)
 	}
 	for sel, want := range map[Selection]string{Clipboard: "from b", Primary: "marked"} {
 		if got, err := a.SelectionText(ctx, sel); err != nil || got != want {
@@ -81,7 +83,7 @@ func TestSelectionsAreApartAndReplaced(t *testing.T) {
 		_, err := c.SetSelection(ctx, Clipboard, Text(strings.Repeat("x", i)))
 		must(t, err)
 		if got, err := a.SelectionText(ctx, Clipboard); err != nil || len(got) != i {
-			t.Fatalf("after %d changes of owner: %q, %v, want len(got) %v", i, got, err, i)
+			t.Fatalf("after %d changes of owner: %q, %v, want %d bytes", i, got, err, i)
 		}
 	}
 	must(t, a.ClearSelection(ctx, Clipboard))
@@ -150,7 +152,7 @@ func TestSelectionLimits(t *testing.T) {
 	_, err = big.SetSelection(ctx, Clipboard, Text(string(large(1000))))
 	must(t, err)
 	if got, err := small.SelectionText(ctx, Clipboard); err != nil || len(got) != 1000 {
-		t.Errorf("reading the most that is allowed: %d bytes, %v, want len(got) 1000", len(got), err)
+		t.Errorf("reading the most that is allowed: %d bytes, %v, want 1000 bytes", len(got), err)
 	}
 }
 
@@ -187,19 +189,19 @@ func TestReaderThatStopsInTheMiddleIsForgotten(t *testing.T) {
 	// Its window goes away.
 	p := startProbe(t, s)
 	xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, p.ping, xproto.TimeCurrentTime)
-	eventually(t, "a transfer has begun", func() bool { return count() == 1 })
+	testenv.Poll(t, "a transfer has begun", func() bool { return count() == 1 })
 	must(t, xproto.DestroyWindowChecked(p.x, p.window).Check())
-	eventually(t, "it is forgotten", func() bool { return count() == 0 })
+	testenv.Poll(t, "it is forgotten", func() bool { return count() == 0 })
 	// It reads no more, and asks for more than there is room for.
 	p = startProbe(t, s)
 	for i := range xproto.Atom(maxTransfers + 10) {
 		xproto.ConvertSelection(p.x, p.window, c.atoms.clipboard, c.atoms.utf8, 1+i, xproto.TimeCurrentTime)
 	}
-	eventually(t, "all room is taken", func() bool { return count() == maxTransfers })
+	testenv.Poll(t, "all room is taken", func() bool { return count() == maxTransfers })
 	c.sel.expire(time.Now().Add(2 * transferIdle))
-	eventually(t, "all are forgotten", func() bool { return count() == 0 })
+	testenv.Poll(t, "all are forgotten", func() bool { return count() == 0 })
 	if got, err := s.dial(t).SelectionText(ctx, Clipboard); err != nil || len(got) != 1<<20 {
-		t.Errorf("afterwards: %d bytes, %v, want len(got) %v", len(got), err, 1<<20)
+		t.Errorf("afterwards: %d bytes, %v, want %d bytes", len(got), err, 1<<20)
 	}
 }
 
@@ -217,7 +219,7 @@ func TestFloodOfRequestsDoesNotWedge(t *testing.T) {
 	_, err = c.Screenshot(ctx, Shot{})
 	must(t, err)
 	must(t, c.Sync(ctx))
-	eventually(t, "the selection can be read", func() bool {
+	testenv.Poll(t, "the selection can be read", func() bool {
 		// A question that came on top of the flood may have been dropped.
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

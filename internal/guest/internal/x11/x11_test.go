@@ -40,7 +40,7 @@ func TestDialRefusals(t *testing.T) {
 			t.Errorf("%s: connected", name)
 		}
 		if timedOut := errors.Is(err, context.DeadlineExceeded); timedOut != (name == "silent") {
-			t.Errorf("%s: %v, want timedOut %v", name, err, (name == "silent"))
+			t.Errorf("%s: %v, want a timeout: %v", name, err, name == "silent")
 		}
 	}
 }
@@ -160,6 +160,6 @@ func TestAuthorityFile(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(path))
 	must(t, err)
 	if len(left) != 1 {
-		t.Errorf("files left: %v, want len(left) 1", left)
+		t.Errorf("files left: %v, want 1 entry", left)
 	}
 }

@@ -103,7 +103,7 @@ func (m *machine) bash(id, command string) string {
 		}
 	}
 	if err := json.Unmarshal([]byte(reply), &out); status != 200 || err != nil || !out.Success {
-		m.t.Fatalf("%s: got %d %s, want status == 200 && out.Success", command, status, reply)
+		m.t.Fatalf("%s: got %d %s, want status 200 and success", command, status, reply)
 	}
 	return out.Data.Stdout + out.Data.Stderr
 }
@@ -150,17 +150,17 @@ func TestNothingShows(t *testing.T) {
 	seen := m.bash(bob.ID, everything)
 	for _, word := range []string{"s3cret-of-ann", "ann", "sub-pool", "cove/pool", ann.ID} {
 		if found := regexp.MustCompile(`.*\b` + regexp.QuoteMeta(word) + `\b.*`).FindString(seen); found != "" {
-			t.Errorf(`%q is seen: got %s, want found == ""`, word, found)
+			t.Errorf(`%q is seen: got %s, want ""`, word, found)
 		}
 	}
 	// Not in our server: neither its environment nor its memory's image on disk is
 	// told, and no answer repeats it.
 	if found := m.bash(bob.ID, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < $p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
-		t.Errorf(`the server's own environment: got %s, want !strings.Contains(found, "s3cret") && !strings.Contains(found, "OWN=")`, found)
+		t.Errorf(`the server's own environment: got %s, want neither "s3cret" nor "OWN=" in it`, found)
 	}
 	logs, err := m.p.Logs(t.Context(), bob.ID, 1<<20)
 	if err != nil || bytes.Contains(logs, []byte("s3cret")) {
-		t.Errorf(`log: got %v %s, want !bytes.Contains(logs, []byte("s3cret"))`, err, logs)
+		t.Errorf(`log: got %v %s, want logs without "s3cret"`, err, logs)
 	}
 	for _, path := range []string{"/readyz", "/metrics", "/v1/sandbox", "/v1/sandbox/activity", "/v1/openapi.json"} {
 		if _, reply := m.call(bob.ID, path, ""); strings.Contains(reply, "s3cret-of-bob") || strings.Contains(reply, "s3cret-of-ann") {
@@ -168,10 +168,10 @@ func TestNothingShows(t *testing.T) {
 		}
 	}
 	if status, reply := m.call(bob.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict || strings.Contains(reply, "s3cret") {
-		t.Errorf(`a second time: got %d %s, want status == http.StatusConflict && !strings.Contains(reply, "s3cret")`, status, reply)
+		t.Errorf(`a second time: got %d %s, want status 409 and reply without "s3cret"`, status, reply)
 	}
 	if status, _ := m.call(cold.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict {
-		t.Errorf("not armed: got %d, want status == http.StatusConflict", status)
+		t.Errorf("not armed: got %d, want status 409", status)
 	}
 
 	// The same processes and files as in a cold one, but for its own.
@@ -199,7 +199,7 @@ func TestNothingShows(t *testing.T) {
 		Uptime float64 `json:"uptime_seconds"`
 	}
 	if _, reply := m.call(bob.ID, "/readyz", ""); json.Unmarshal([]byte(reply), &up) != nil || up.Uptime > time.Since(pool.Created(bob)).Seconds() {
-		t.Errorf("it was up before it was claimed: got %s, want json.Unmarshal([]byte(reply), &up) == nil && up.Uptime <= time.Since(pool.Created(bob)).Seconds()", reply)
+		t.Errorf("got %s, want an uptime since the claim", reply)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestClaimedStartsAnew(t *testing.T) {
 	s := sandbox.Spec{Name: "mine", Owner: "ann", Environment: "e", Env: map[string]string{"OWN": "ann"}}
 	sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s})
 	if !ok || err != nil || pool.Waits(sb.Spec) {
-		t.Fatalf("got %v %v %v, want ok && !pool.Waits(sb.Spec)", ok, err, sb.Spec.Env)
+		t.Fatalf("got %v %v %v, want a claimed sandbox that does not wait", ok, err, sb.Spec.Env)
 	}
 	for range 2 {
 		if got := m.bash(sb.ID, `echo "$OWN$OF_POOL"; ls ~`); got != "ann\nworkspace\n" {

@@ -38,7 +38,7 @@ func TestClaim(t *testing.T) {
 	start := time.Now()
 	sb, ok, err := r.pool.Claim(t.Context(), "e", "1", b)
 	if err != nil || !ok || !slices.Contains(before, sb.ID) {
-		t.Fatalf("got %+v %v %v, want ok && slices.Contains(before, sb.ID)", sb, ok, err)
+		t.Fatalf("got %+v %v %v, want one of %q", sb, ok, err, before)
 	}
 	if at := pool.Created(sb); at.Before(start) || at.After(time.Now()) || pool.Hidden(sb) {
 		t.Errorf("created %v, hidden %v", at, pool.Hidden(sb))
@@ -48,11 +48,11 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(sb, kept); diff != "" {
-		t.Errorf(`got %v, want diff == ""`, diff)
+		t.Errorf("got %v, want no difference", diff)
 	}
 	for k, v := range sb.Spec.Annotations {
 		if strings.Contains(k+v, "pool") {
-			t.Errorf(`a mark is left: got %s=%s, want !strings.Contains(k+v, "pool")`, k, v)
+			t.Errorf(`a mark is left: got %s=%s, want none with "pool"`, k, v)
 		}
 	}
 	got := sb.Spec
@@ -61,17 +61,17 @@ func TestClaim(t *testing.T) {
 	want := b.Spec
 	want.Env, want.Workdir = got.Env, got.Workdir
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf(`got %v, want diff == ""`, diff)
+		t.Errorf("got %v, want no difference", diff)
 	}
 	if strings.Contains(fmt.Sprint(sb), "hush") {
 		t.Error("the record holds a secret")
 	}
 	in := r.guest(sb.ID).settings()
 	if diff := cmp.Diff(map[string]string{"BASE": "1", "NEW": "y", "TOKEN": "hush"}, in.Env); diff != "" {
-		t.Errorf(`got %v, want diff == ""`, diff)
+		t.Errorf("got %v, want no difference", diff)
 	}
 	if !slices.Contains(in.Unset, "OLD") || in.Workdir != "/tmp" {
-		t.Errorf(`got %+v, want slices.Contains(in.Unset, "OLD") && in.Workdir == "/tmp"`, in)
+		t.Errorf(`got %+v, want unset with "OLD" and workdir "/tmp"`, in)
 	}
 	r.filled(2)
 	if slices.Contains(r.members(), sb.ID) {
@@ -177,28 +177,28 @@ func TestCold(t *testing.T) {
 		"invalid":     func(s *sandbox.Spec) { s.Labels = map[string]string{"-": ""} },
 	} {
 		if sb, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("a", change)); ok || err != nil {
-			t.Errorf("%s: got %+v %v %v, want !ok", name, sb, ok, err)
+			t.Errorf("%s: got %+v %v %v, want no sandbox and no error", name, sb, ok, err)
 		}
 	}
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "0", binding("a")); ok || err != nil {
-		t.Errorf("another definition: got %v %v, want !ok", ok, err)
+		t.Errorf("another definition: got %v %v, want no sandbox and no error", ok, err)
 	}
 	if _, ok, err := r.pool.Claim(t.Context(), "other", "1", binding("a")); ok || err != nil {
-		t.Errorf("another environment: got %v %v, want !ok", ok, err)
+		t.Errorf("another environment: got %v %v, want no sandbox and no error", ok, err)
 	}
 	// A name that is taken is told, as a create would.
 	if _, err := r.p.Create(t.Context(), sandbox.Spec{Name: "a", Owner: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("a")); ok || !errors.Is(err, sandbox.ErrConflict) {
-		t.Errorf("got %v %v, want !ok && errors.Is(err, sandbox.ErrConflict)", ok, err)
+		t.Errorf("got %v %v, want no sandbox and sandbox.ErrConflict", ok, err)
 	}
 	r.filled(1)
 	if diff := cmp.Diff(before, r.members()); diff != "" {
-		t.Errorf(`got %v, want diff == ""`, diff)
+		t.Errorf("got %v, want no difference", diff)
 	}
 	if sb, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("")); !ok || err != nil || sb.Spec.Name != sb.ID {
-		t.Errorf("without a name: got %+v %v %v, want ok && sb.Spec.Name == sb.ID", sb, ok, err)
+		t.Errorf("without a name: got %+v %v %v, want a sandbox with its ID as name", sb, ok, err)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestFailedClaim(t *testing.T) {
 	r.filled(4)
 	r.busy.Store(true)
 	if _, ok, err := r.pool.Claim(t.Context(), "e", "1", binding("b")); ok || err != nil {
-		t.Errorf("got %v %v, want !ok", ok, err)
+		t.Errorf("got %v %v, want no sandbox and no error", ok, err)
 	}
 	r.filled(3)
 	// The caller goes away in the middle.
@@ -238,7 +238,7 @@ func TestFailedClaim(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, ok, err := r.pool.Claim(ctx, "e", "1", binding("c")); ok || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v %v, want !ok && errors.Is(err, context.Canceled)", ok, err)
+		t.Errorf("got %v %v, want no sandbox and context.Canceled", ok, err)
 	}
 	testenv.Poll(t, "only the claimed one is somebody's", func() bool {
 		list, err := r.p.List(t.Context(), sandbox.Filter{Owner: "ann"})

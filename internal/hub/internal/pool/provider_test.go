@@ -23,13 +23,13 @@ func TestWrap(t *testing.T) {
 	}
 	members, err := r.p.List(ctx, sandbox.Filter{})
 	if err != nil || len(members) != 2 {
-		t.Fatalf("got %v %v, want len(members) == 2", members, err)
+		t.Fatalf("got %v %v, want 2 members", members, err)
 	}
 	if list, err := w.List(ctx, sandbox.Filter{}); err != nil || len(list) != 0 {
-		t.Errorf("members show: got %v %v, want len(list) == 0", list, err)
+		t.Errorf("members show: got %v %v, want no entries", list, err)
 	}
 	if _, err := w.Get(ctx, members[0].ID); !errors.Is(err, sandbox.ErrNotFound) {
-		t.Errorf("a member is found: got %v, want errors.Is(err, sandbox.ErrNotFound)", err)
+		t.Errorf("a member is found: got %v, want sandbox.ErrNotFound", err)
 	}
 
 	began := time.Now()
@@ -56,14 +56,14 @@ func TestWrap(t *testing.T) {
 	}
 	list, err := w.List(ctx, sandbox.Filter{Owner: "ann"})
 	if err != nil || len(list) != 2 || list[0].ID != warm.ID || list[1].ID != cold.ID {
-		t.Errorf("the list is not in order: got %v %v, want len(list) == 2 && list[0].ID == warm.ID && list[1].ID == cold.ID", list, err)
+		t.Errorf("the list is not in order: got %v %v, want 2 entries, first ID %q and second ID %q", list, err, warm.ID, cold.ID)
 	}
 	created := map[string]bool{}
 	for len(created) < 2 {
 		select {
 		case e := <-events:
 			if pool.Hidden(e.Sandbox) {
-				t.Errorf("an event of a member: got %+v, want !pool.Hidden(e.Sandbox)", e)
+				t.Errorf("got an event of a member: %+v, want none", e)
 			}
 			if e.Kind == sandbox.Created {
 				created[e.Sandbox.ID] = true
@@ -77,7 +77,7 @@ func TestWrap(t *testing.T) {
 		t.Errorf("another owner's sandbox of that name: %v", err)
 	}
 	if _, err := w.Create(ctx, s); !errors.Is(err, sandbox.ErrConflict) {
-		t.Errorf("the same name twice: got %v, want errors.Is(err, sandbox.ErrConflict)", err)
+		t.Errorf("the same name twice: got %v, want sandbox.ErrConflict", err)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestReservesAreExact(t *testing.T) {
 				h, err := k.Reserve(tenant, one)
 				if err != nil {
 					if e := exceeded(t, err, map[string]What{"a": Sandboxes, "b": Memory, "c": Disk}[tenant]); e.RetryAfter <= 0 {
-						t.Errorf("no time to try again: got %v, want e.RetryAfter > 0", e)
+						t.Errorf("no time to try again: got %v, want a positive retry delay", e)
 					}
 					continue
 				}
@@ -198,10 +198,10 @@ func TestLimits(t *testing.T) {
 			}
 			h.Release()
 		} else if e := exceeded(t, err, tt.what); !strings.Contains(e.Error(), tt.text) || !strings.Contains(e.Error(), string(tt.what)+" exceeded") || e.Tenant != "a" {
-			t.Errorf(`%s: got %v, want strings.Contains(e.Error(), tt.text) && strings.Contains(e.Error(), string(tt.what)+" exceeded") && e.Tenant == "a"`, name, e)
+			t.Errorf(`%s: got %v, want an error that contains %q, %q and tenant "a"`, name, e, tt.text, string(tt.what)+" exceeded")
 		}
 		if u := k.Usage("a"); u.Amount != tt.used || u.Held != 0 {
-			t.Errorf("%s: got %+v, want u.Amount == tt.used && u.Held == 0", name, u)
+			t.Errorf("%s: got %+v, want amount %+v and held 0", name, u, tt.used)
 		}
 	}
 	k := New(Config{})
@@ -220,11 +220,11 @@ func TestAdoptAndFree(t *testing.T) {
 	must(t, k.Adopt("a", "y", one)) // beyond the limit: it runs all the same
 	must(t, k.Adopt("a", "y", one))
 	if u := k.Usage("a"); u.Amount != one.plus(one) {
-		t.Errorf("got %+v, want u.Amount == one.plus(one)", u)
+		t.Errorf("got %+v, want amount %+v", u, one.plus(one))
 	}
 	must(t, k.Adopt("b", "y", one)) // changed hands
 	if u := k.Usage("a"); u.Sandboxes != 1 {
-		t.Errorf("got %+v, want u.Sandboxes == 1", u)
+		t.Errorf("got %+v, want sandboxes 1", u)
 	}
 	if got := k.Tenants(); len(got) != 2 || got[0] != "a" || got[1] != "b" {
 		t.Errorf("%v", got)
@@ -246,7 +246,7 @@ func TestCommitAfterTheNews(t *testing.T) {
 	must(t, k.Adopt("a", "x", one))
 	h.Commit("x")
 	if u := k.Usage("a"); u.Amount != one {
-		t.Errorf("counted twice: got %+v, want u.Amount == one", u)
+		t.Errorf("counted twice: got %+v, want amount %+v", u, one)
 	}
 	h, err = k.Reserve("a", one)
 	must(t, err)
@@ -256,7 +256,7 @@ func TestCommitAfterTheNews(t *testing.T) {
 	other.Release() // older than the news
 	h.Commit("y")
 	if u := k.Usage("a"); u.Amount != (Amount{}) {
-		t.Errorf("counted for ever: got %+v, want u.Amount == (Amount{})", u)
+		t.Errorf("counted for ever: got %+v, want amount %+v", u, Amount{})
 	}
 	empty(t, k)
 }
@@ -285,12 +285,12 @@ func TestCreateRate(t *testing.T) {
 	must(t, create(1))
 	now = now.Add(4 * time.Second)
 	if e := exceeded(t, create(1), Rate); e.RetryAfter != 6*time.Second {
-		t.Errorf("got %v, want e.RetryAfter == 6*time.Second", e.RetryAfter)
+		t.Errorf("got %v, want retry delay %v", e.RetryAfter, 6*time.Second)
 	}
 	now = now.Add(time.Hour)
 	must(t, create(9)) // more than the burst at once: the debt is paid later
 	if e := exceeded(t, create(1), Rate); e.RetryAfter != 70*time.Second {
-		t.Errorf("got %v, want e.RetryAfter == 70*time.Second", e.RetryAfter)
+		t.Errorf("got %v, want retry delay %v", e.RetryAfter, 70*time.Second)
 	}
 	now = now.Add(-time.Hour) // a clock set back
 	exceeded(t, create(1), Rate)
@@ -303,7 +303,7 @@ func TestCreateRate(t *testing.T) {
 	limits = Limits{CreateRate: 1e-9}
 	must(t, create(1))
 	if e := exceeded(t, create(1), Rate); e.RetryAfter != 24*time.Hour {
-		t.Errorf("got %v, want e.RetryAfter == 24*time.Hour", e.RetryAfter)
+		t.Errorf("got %v, want retry delay %v", e.RetryAfter, 24*time.Hour)
 	}
 	// What does not fit uses up no rate.
 	limits = Limits{CreateRate: 1, Sandboxes: 1}
@@ -326,7 +326,7 @@ func TestCalls(t *testing.T) {
 	must(t, err)
 	_, err = k.Call("a")
 	if e := exceeded(t, err, Calls); e.RetryAfter <= 0 || !strings.Contains(e.Error(), "2 of 2 are under way") {
-		t.Errorf(`got %v, want e.RetryAfter > 0 && strings.Contains(e.Error(), "2 of 2 are under way")`, e)
+		t.Errorf(`got %v, want a positive retry delay and an error that contains "2 of 2 are under way"`, e)
 	}
 	other, err := k.Call("b")
 	must(t, err)

@@ -53,7 +53,7 @@ func TestFloodDoesNotStarve(t *testing.T) {
 			flood(t.Context(), t, k, &wg, "flood", 1000, served)
 			flood(t.Context(), t, k, &wg, "other", 10, served)
 			if u := k.Usage("flood"); u.Creating != slots || u.Waiting != 1000-slots {
-				t.Errorf("got %+v, want u.Creating == slots && u.Waiting == 1000-slots", u)
+				t.Errorf("got %+v, want creating %d and waiting %d", u, slots, 1000-slots)
 			}
 			// A slot is free once a second. Everybody else goes first once at most:
 			// those in the works, then one of the flood and one of the others.
@@ -97,7 +97,7 @@ func TestTurnsAreInOrder(t *testing.T) {
 					done()
 					wg.Wait()
 					if !slices.IsSorted(order) || len(order) != 100 {
-						t.Errorf("got %v, want slices.IsSorted(order) && len(order) == 100", order)
+						t.Errorf("got %v, want 100 in order", order)
 					}
 					empty(t, k)
 				}()
@@ -119,14 +119,14 @@ func TestTurnQueueIsBounded(t *testing.T) {
 		for range 2 {
 			wg.Go(func() {
 				if _, err := k.Turn(ctx, "a"); !errors.Is(err, gone) {
-					t.Errorf("got %v, want errors.Is(err, gone)", err)
+					t.Errorf("got %v, want %v", err, gone)
 				}
 			})
 		}
 		synctest.Wait()
 		_, err = k.Turn(t.Context(), "a")
 		if e := exceeded(t, err, Waiting); e.RetryAfter <= 0 || e.Used != 2 {
-			t.Errorf("got %+v, want e.RetryAfter > 0 && e.Used == 2", e)
+			t.Errorf("got %+v, want a positive retry delay and used 2", e)
 		}
 		wg.Go(func() { // another tenant's line is its own
 			other, err := k.Turn(t.Context(), "b")
@@ -141,10 +141,10 @@ func TestTurnQueueIsBounded(t *testing.T) {
 		cancel(gone)
 		synctest.Wait()
 		if u := k.Usage("a"); u.Waiting != 0 || u.Creating != 1 {
-			t.Errorf("got %+v, want u.Waiting == 0 && u.Creating == 1", u)
+			t.Errorf("got %+v, want waiting 0 and creating 1", u)
 		}
 		if _, err := k.Turn(ctx, "a"); !errors.Is(err, gone) {
-			t.Errorf("got %v, want errors.Is(err, gone)", err)
+			t.Errorf("got %v, want %v", err, gone)
 		}
 		done()
 		wg.Wait()
@@ -178,7 +178,7 @@ func TestTurnsUnderCancels(t *testing.T) {
 					mu.Unlock()
 					done()
 				} else if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v, want errors.Is(err, context.DeadlineExceeded)", err)
+					t.Errorf("got %v, want context.DeadlineExceeded", err)
 				}
 				cancel()
 			}

@@ -78,7 +78,7 @@ func TestProcessesWriteAtOnce(t *testing.T) {
 			// The hub reads, and writes too.
 			r.soon()
 			if !r.knows(secret) || r.Fault() != nil {
-				t.Fatalf("a reader saw something broken: got %v, want r.knows(secret) && r.Fault() == nil", r.Fault())
+				t.Fatalf("got fault %v and known %v, want no fault and a known key", r.Fault(), r.knows(secret))
 			}
 			_, key := r.add("acme", RoleViewer)
 			must(t, r.Revoke(key.ID))
@@ -101,7 +101,7 @@ func TestProcessesWriteAtOnce(t *testing.T) {
 		for line := range strings.Lines(out[i].String()) {
 			f := strings.Fields(line)
 			if len(f) != 3 || !r.knows(f[1]) {
-				t.Errorf("lost: got %s, want len(f) == 3 && r.knows(f[1])", line)
+				t.Errorf("got %s, want 3 fields with a known key", line)
 			} else if _, err := r.Verify(f[2]); err != nil {
 				t.Errorf("lost: %s", line)
 			}
@@ -122,12 +122,12 @@ func TestKilledWriter(t *testing.T) {
 		_ = cmd.Wait()
 		r.soon()
 		if r.Fault() != nil {
-			t.Fatalf("got %v, want r.Fault() == nil", r.Fault())
+			t.Fatalf("got %v, want no fault", r.Fault())
 		}
 		text := out.String()
 		for line := range strings.Lines(text[:strings.LastIndexByte(text, '\n')+1]) {
 			if f := strings.Fields(line); len(f) != 3 || !r.knows(f[1]) {
-				t.Errorf("lost: got %s, want len(f) == 3 && r.knows(f[1])", line)
+				t.Errorf("got %s, want 3 fields with a known key", line)
 			}
 		}
 		r.add("acme", RoleUser)

@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if _, err := os.Stat(filepath.Dir(r.path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("opening made something: got %v, want errors.Is(err, fs.ErrNotExist)", err)
+		t.Errorf("opening made something: got %v, want fs.ErrNotExist", err)
 	}
 	if r.knows("") || len(r.List()) != 0 {
 		t.Error("somebody is let in without a file")
@@ -45,10 +45,10 @@ func TestKeys(t *testing.T) {
 	must(t, err)
 	other, second := r.add("globex", RoleAdmin)
 	if id, ok := r.Identify(secret); !ok || id != (Identity{"acme", RoleUser, key.ID}) {
-		t.Errorf(`got %+v %v, want ok && id == (Identity{"acme", RoleUser, key.ID})`, id, ok)
+		t.Errorf("got %+v %v, want tenant acme, role user and key %s", id, ok, key.ID)
 	}
 	if id, ok := r.Identify(other); !ok || id != (Identity{"globex", RoleAdmin, second.ID}) {
-		t.Errorf(`got %+v %v, want ok && id == (Identity{"globex", RoleAdmin, second.ID})`, id, ok)
+		t.Errorf("got %+v %v, want tenant globex, role admin and key %s", id, ok, second.ID)
 	}
 	if len(secret) != 61 || !strings.HasPrefix(secret, "cove_"+key.ID+"_") || strings.Contains(r.text(), secret[18:]) {
 		t.Errorf("%s in %s", secret, r.text())
@@ -69,12 +69,12 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]Key{key, second}, r.List()); d != "" {
-		t.Errorf(`got %v, want d == ""`, d)
+		t.Errorf("got %v, want no difference", d)
 	}
 	// Another process sees the same.
 	again := openRig(t, r.path)
 	if d := cmp.Diff(r.List(), again.List()); d != "" || !again.knows(secret) {
-		t.Errorf(`got %v, want d == "" && again.knows(secret)`, d)
+		t.Errorf("got difference %s, key known %v, want none and a known key", d, again.knows(secret))
 	}
 	r.advance(time.Hour)
 	if r.knows(secret) || !r.knows(other) {
@@ -89,7 +89,7 @@ func TestKeys(t *testing.T) {
 		t.Error("a revoked key is recalled")
 	}
 	if err := r.Revoke("nobody"); !errors.Is(err, ErrUnknown) {
-		t.Errorf("got %v, want errors.Is(err, ErrUnknown)", err)
+		t.Errorf("got %v, want ErrUnknown", err)
 	}
 	if list := r.List(); len(list) != 2 || list[1].Revoked.IsZero() {
 		t.Errorf("%+v", list)
@@ -98,10 +98,10 @@ func TestKeys(t *testing.T) {
 	r.advance(remembered + time.Minute)
 	r.add("acme", RoleViewer)
 	if list := r.List(); len(list) != 1 || list[0].Role != RoleViewer {
-		t.Errorf("got %+v, want len(list) == 1 && list[0].Role == RoleViewer", list)
+		t.Errorf("got %+v, want 1 entry and first role %q", list, RoleViewer)
 	}
 	if strings.Contains(r.log.String(), "level=ERROR") {
-		t.Errorf(`got %v, want !strings.Contains(r.log.String(), "level=ERROR")`, r.log.String())
+		t.Errorf(`got %v, want log without "level=ERROR"`, r.log.String())
 	}
 }
 
@@ -119,14 +119,14 @@ func TestAddRefuses(t *testing.T) {
 		{tenant: "a", role: RoleUser, expires: time.Unix(1, 0)},
 	} {
 		if _, _, err := r.Add(tt.tenant, tt.role, tt.name, tt.expires); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%+v: got %v, want errors.Is(err, ErrInvalid)", tt, err)
+			t.Errorf("%+v: got %v, want ErrInvalid", tt, err)
 		}
 	}
 	if _, err := os.Stat(r.path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a refused key was written: got %v, want errors.Is(err, fs.ErrNotExist)", err)
+		t.Errorf("a refused key was written: got %v, want fs.ErrNotExist", err)
 	}
 	if _, err := Open(Config{}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("got %v, want errors.Is(err, ErrInvalid)", err)
+		t.Errorf("got %v, want ErrInvalid", err)
 	}
 }
 
@@ -161,14 +161,14 @@ func TestChangesOnDiskCount(t *testing.T) {
 	r.keys.seen = seen
 	r.soon()
 	if id, _ := r.Identify(secret); id.Tenant != "evil" {
-		t.Errorf(`a change within one tick was missed: got %+v, want id.Tenant == "evil"`, id)
+		t.Errorf(`a change within one tick was missed: got %+v, want tenant "evil"`, id)
 	}
 	// A clock that is set back does not stop us from looking.
 	r.advance(-time.Hour)
 	r.edit(before)
 	r.soon()
 	if id, _ := r.Identify(secret); id.Tenant != "acme" {
-		t.Errorf(`got %+v, want id.Tenant == "acme"`, id)
+		t.Errorf(`got %+v, want tenant "acme"`, id)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 			t.Errorf("%s: fault %v", name, r.Fault())
 		}
 		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil || r.text() != text {
-			t.Errorf("%s: it was written over: got %v, want err != nil && r.text() == text", name, err)
+			t.Errorf("%s: it was written over: got %v, want an error and file content %q", name, err, text)
 		}
 		if _, err := Open(Config{Path: r.path}); err == nil {
 			t.Errorf("%s: it was opened", name)
@@ -227,7 +227,7 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 		r.edit(good)
 		r.soon()
 		if !r.knows(secret) || r.Fault() != nil {
-			t.Errorf("%s: not sound again: got %v, want r.knows(secret) && r.Fault() == nil", name, r.Fault())
+			t.Errorf("%s: got fault %v and known %v, want no fault and a known key", name, r.Fault(), r.knows(secret))
 		}
 		r.log.mu.Lock()
 		r.log.b.Reset()
@@ -260,7 +260,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			r.knows(secret)
 		}
 		if n := strings.Count(r.log.String(), "level=ERROR"); n != 1 {
-			t.Errorf("%s: logged %d times: got %s, want n == 1", name, n, r.log.String())
+			t.Errorf("%s: logged %d times, want once: %s", name, n, r.log.String())
 		}
 		if _, _, err := r.Add("acme", RoleUser, "", time.Time{}); err == nil {
 			t.Errorf("%s: it was written over", name)
@@ -269,7 +269,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		r.edit(good)
 		r.soon()
 		if r.Fault() != nil || !r.knows(secret) {
-			t.Errorf("%s: got %v, want r.Fault() == nil && r.knows(secret)", name, r.Fault())
+			t.Errorf("%s: got fault %v and known %v, want no fault and a known key", name, r.Fault(), r.knows(secret))
 		}
 		r.log.mu.Lock()
 		r.log.b.Reset()
@@ -298,7 +298,7 @@ func TestLinkedFile(t *testing.T) {
 	three, _ := r.add("acme", RoleUser)
 	second.soon()
 	if info, err := os.Lstat(dir + "/keys.json"); err != nil || info.Mode()&fs.ModeSymlink == 0 || !second.knows(three) {
-		t.Errorf("the link was replaced: got %v %v, want info.Mode()&fs.ModeSymlink != 0 && second.knows(three)", info, err)
+		t.Errorf("got %v %v, want a link and its key known", info, err)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestNewFilesBelongToTheFoldersOwner(t *testing.T) {
 		info, err := os.Stat(r.path + end)
 		must(t, err)
 		if st := info.Sys().(*syscall.Stat_t); st.Uid != 1234 || st.Gid != 4321 || info.Mode() != 0o600 {
-			t.Errorf("%s: got %d:%d %v, want st.Uid == 1234 && st.Gid == 4321 && info.Mode() == 0o600", end, st.Uid, st.Gid, info.Mode())
+			t.Errorf("%s: got %d:%d %v, want owner 1234, group 4321 and mode 0600", end, st.Uid, st.Gid, info.Mode())
 		}
 	}
 }
@@ -323,7 +323,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if l := r.Limits("acme"); l != (quota.Limits{}) {
-		t.Errorf("got %+v, want l == (quota.Limits{})", l)
+		t.Errorf("got %+v, want %+v", l, quota.Limits{})
 	}
 	must(t, os.Mkdir(filepath.Dir(r.path), 0o700))
 	r.edit(`{"version": 1, "keys": [], "limits": {
@@ -357,13 +357,13 @@ func TestConcurrentUse(t *testing.T) {
 			for range 5 {
 				fresh, key, err := r.Add("acme", RoleUser, "", time.Time{})
 				if err != nil || !r.knows(fresh) || !r.knows(secret) {
-					t.Errorf("a key is lost: got %v, want r.knows(fresh) && r.knows(secret)", err)
+					t.Errorf("got %v, new key known %v, old key known %v, want both", err, r.knows(fresh), r.knows(secret))
 					continue
 				}
 				r.Limits("acme")
 				r.advance(time.Second)
 				if err := r.Revoke(key.ID); err != nil || r.knows(fresh) {
-					t.Errorf("a key stays: got %v, want !r.knows(fresh)", err)
+					t.Errorf("got %v and the revoked key known, want it unknown", err)
 				}
 			}
 		})
