@@ -178,7 +178,8 @@ func (s *Store) Close() error {
 		s.stop()
 		s.wg.Wait()
 		s.client.CloseIdleConnections()
-		s.end = s.lock.Close()
+		// A child that is being started has the file, too, until it becomes another program.
+		s.end = errors.Join(unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
 	})
 	return s.end
 }
