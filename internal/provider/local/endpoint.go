@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -23,7 +22,7 @@ func (p *Provider) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 	if sb.State != sandbox.Running && sb.State != sandbox.Paused {
 		return sandbox.Endpoint{}, fmt.Errorf("%w: sandbox %q is %s; start it first", sandbox.ErrState, sb.Spec.Name, sb.State)
 	}
-	return p.sockets.Endpoint(p.runner.SocketDir(id), sb, port), nil
+	return p.sockets.Endpoint(p.runner.Sockets.Dir(id), sb, port), nil
 }
 
 // Egress implements sandbox.Egresser.
@@ -31,5 +30,5 @@ func (p *Provider) Egress(ctx context.Context, id string) (net.Listener, error) 
 	if _, err := p.runner.Get(ctx, id); err != nil {
 		return nil, err
 	}
-	return socket.ListenEgress(p.runner.SocketDir(id))
+	return p.runner.Sockets.ListenEgress(id)
 }

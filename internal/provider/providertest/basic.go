@@ -331,6 +331,38 @@ func testEgress(s *suite) {
 	}
 }
 
+// testEgressOfDeleted opens the egress socket of a sandbox that is being deleted. The
+// suite fails if that leaves anything.
+func testEgressOfDeleted(s *suite) {
+	e, ok := s.p.(sandbox.Egresser)
+	if !ok || !s.p.Abilities().Egress {
+		s.Skip("no egress")
+	}
+	sb := s.create(s.spec("leaving"))
+	opened := make(chan struct{}, 1)
+	ended := make(chan error)
+	go func() {
+		for {
+			l, err := e.Egress(s.Context(), sb.ID)
+			if err != nil {
+				ended <- err
+				return
+			}
+			l.Close()
+			select {
+			case opened <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	<-opened
+	s.must("delete", s.p.Delete, sb.ID)
+	err := <-ended
+	if !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrState) {
+		s.Errorf("got %v, want %v or %v", err, sandbox.ErrNotFound, sandbox.ErrState)
+	}
+}
+
 func greet(l net.Listener) error {
 	c, err := l.Accept()
 	if err != nil {

@@ -63,6 +63,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"logs", testLogs},
 		{"stats", testStats},
 		{"egress", testEgress},
+		{"egress of a deleted sandbox", testEgressOfDeleted},
 		{"delete", testDelete},
 		{"delete in every state", testDeleteStates},
 		{"delete while it is created", testDeleteCreating},

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
+	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -28,7 +29,7 @@ func (r *Runner) Adopt(ctx context.Context) (disks []disk.Disk, complete bool, e
 	known := []string{}
 	complete = true
 	for _, e := range entries {
-		b := &box{dir: r.Dir(e.Name()), sockets: r.SocketDir(e.Name()), group: r.groups.Group(e.Name())}
+		b := &box{dir: r.Dir(e.Name()), sockets: r.Sockets.Dir(e.Name()), group: r.groups.Group(e.Name())}
 		b.rec, err = load(b.dir)
 		none := errors.Is(err, fs.ErrNotExist)
 		if err != nil && !none {
@@ -59,7 +60,7 @@ func (r *Runner) Adopt(ctx context.Context) (disks []disk.Disk, complete bool, e
 			}
 		}
 	}
-	if err := removeSockets(r.cfg.Dir, known); err != nil {
+	if err := r.Sockets.removeOthers(known); err != nil {
 		r.cfg.Log.Error("cannot remove sockets of sandboxes that are gone", "error", err)
 	}
 	return disks, complete, nil
@@ -78,7 +79,7 @@ func (r *Runner) discard(ctx context.Context, b *box) error {
 		return err
 	}
 	b.run = h
-	return errors.Join(b.kill(ctx), tree.Remove(b.dir), tree.Remove(b.sockets))
+	return errors.Join(b.kill(ctx), tree.Remove(b.dir), r.Sockets.remove(b.sockets))
 }
 
 func (r *Runner) adopt(ctx context.Context, b *box) error {
@@ -97,6 +98,9 @@ func (r *Runner) adopt(ctx context.Context, b *box) error {
 		if err := r.save(b); err != nil {
 			return err
 		}
+	}
+	if err := socket.MakeFolders(b.sockets); err != nil { // they do not survive the machine
+		return err
 	}
 	if _, err := r.table.Adopt(*sb, b); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (b *box) exitReason() string {
 // destroy removes everything that belongs to the sandbox.
 func (r *Runner) destroy(row *sandbox.Row[*box]) error {
 	b := row.Data
-	err := errors.Join(b.kill(context.Background()), tree.Remove(b.dir), tree.Remove(b.sockets))
+	err := errors.Join(b.kill(context.Background()), tree.Remove(b.dir), r.Sockets.remove(b.sockets))
 	if err == nil {
 		err = r.disks.Drop(b.rec.Disk)
 		b.rec.Disk = disk.Disk{}

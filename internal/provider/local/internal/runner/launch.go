@@ -19,6 +19,7 @@ type launcher struct {
 	cfg      Config
 	disks    *disk.Store
 	groups   *cgroup.Root
+	sockets  *Sockets
 	programs programs
 	defaults defaults
 	ids      *idRanges

@@ -93,6 +93,7 @@ type Runner struct {
 	journal  *journal
 	watcher  *watcher
 	cleaner  *cleaner
+	Sockets  *Sockets
 
 	once sync.Once
 	end  error
@@ -121,14 +122,15 @@ func Open(ctx context.Context, cfg Config) (*Runner, error) {
 	r := &Runner{cfg: cfg, disks: cfg.Disks, table: sandbox.NewTable[*box](), ids: newIDRanges(cfg.FirstID)}
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	var err error
-	if err := mountSockets(cfg.Dir); err != nil {
+	if r.Sockets, err = openSockets(cfg.Dir); err != nil {
 		return nil, err
 	}
 	if r.groups, err = cgroup.Open("cove-"+hex.EncodeToString(sum[:4]), cfg.Cgroup); err != nil {
 		return nil, err
 	}
 	r.launcher = &launcher{
-		cfg: cfg, disks: cfg.Disks, groups: r.groups, programs: loadPrograms(cfg), ids: r.ids, starting: make(chan struct{}, runtime.NumCPU()+1),
+		cfg: cfg, disks: cfg.Disks, groups: r.groups, sockets: r.Sockets,
+		programs: loadPrograms(cfg), ids: r.ids, starting: make(chan struct{}, runtime.NumCPU()+1),
 		defaults: defaults{cfg.Command, cfg.CommandEnv, cfg.DoorEnv, cfg.Env, hostEnv(), cfg.Defaults, cfg.ReadyTimeout},
 	}
 	if r.groups.Has("io") {
@@ -160,7 +162,7 @@ func (r *Runner) Close() error {
 				b.run.Close()
 			}
 		})
-		r.end = errors.Join(unmountPrograms(r.cfg.Dir), unmountSockets(r.cfg.Dir), r.groups.Close(), spares)
+		r.end = errors.Join(unmountPrograms(r.cfg.Dir), r.Sockets.close(), r.groups.Close(), spares)
 	})
 	return r.end
 }

@@ -63,9 +63,9 @@ func Show(dir string, cfg *isolate.Config) {
 	cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: egressFolder(dir)}, Target: egressDir, ReadOnly: true})
 }
 
-// makeFolders creates the folders. Whatever our umask is, everyone inside can enter
-// those that are visible there.
-func makeFolders(dir string) error {
+// MakeFolders creates the folders of a sandbox. Whatever our umask is, everyone inside
+// can enter those that are visible there.
+func MakeFolders(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func makeFolders(dir string) error {
 // Listen creates the sockets that a sandbox starts with: the control socket and, if
 // wanted, that of its server.
 func Listen(dir string, wantServer bool) (control, server *os.File, err error) {
-	if err := makeFolders(dir); err != nil {
+	if err := MakeFolders(dir); err != nil {
 		return nil, nil, err
 	}
 	run, err := os.Open(serverFolder(dir))
@@ -118,11 +118,9 @@ func listen(dir *os.File, name string) (*os.File, error) {
 	return l.File()
 }
 
-// ListenEgress creates the socket at which a sandbox's outgoing connections arrive.
+// ListenEgress creates the socket at which a sandbox's outgoing connections arrive. The
+// folders must exist.
 func ListenEgress(dir string) (net.Listener, error) {
-	if err := makeFolders(dir); err != nil {
-		return nil, err
-	}
 	out, err := os.Open(egressFolder(dir))
 	if err != nil {
 		return nil, err
