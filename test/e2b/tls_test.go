@@ -79,6 +79,7 @@ func TestClientsByName(t *testing.T) {
 	})
 	t.Run("desktop", func(t *testing.T) {
 		t.Parallel()
+		testenv.Long(t)
 		needDesktop(t, "@e2b/desktop")
 		h.run(t, key, "node", "desktop.mjs", "@e2b/desktop", "watch")
 		h.run(t, key, testenv.NeedFile(t, ".venv-1/bin/python"), "desktop.py", "look", "mouse")
@@ -90,6 +91,7 @@ func TestClientsByName(t *testing.T) {
 	})
 	t.Run("command line", func(t *testing.T) {
 		t.Parallel()
+		testenv.Long(t)
 		h.runCLI(t, key, "@e2b/cli", false)
 	})
 }

@@ -14,6 +14,7 @@ import (
 // with all their files, snapshots, volumes, keys, secrets and the audit log.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.NeedRoot(t)
 	h := &hub{State: t.TempDir()}
 	h.beginOwn(t, "--tenants")
@@ -28,9 +29,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if _, errs, code := h.cove(t, "s3cret", "secret", "set", "TOKEN"); code != 0 {
 		t.Fatalf("secret set: got code %d and %s, want 0", code, errs)
 	}
-	ann := h.must(t, "key", "add", "ann", "-o", "json")
-	_, ann, _ = strings.Cut(ann, `"secret": "`)
-	ann, _, _ = strings.Cut(ann, `"`)
+	ann := h.addKey(t, "ann")
 
 	file := filepath.Join(t.TempDir(), "cove.backup")
 	h.must(t, "backup", file)
@@ -114,4 +113,12 @@ func (h *hub) beginOwn(t *testing.T, args ...string) {
 		t.Fatal(err)
 	}
 	h.key = strings.TrimSpace(string(key))
+}
+
+// addKey creates a key and returns its secret.
+func (h *hub) addKey(t *testing.T, tenant string) string {
+	t.Helper()
+	_, secret, _ := strings.Cut(h.must(t, "key", "add", tenant, "-o", "json"), `"secret": "`)
+	secret, _, _ = strings.Cut(secret, `"`)
+	return secret
 }

@@ -504,6 +504,7 @@ func TestManyIdle(t *testing.T) {
 
 // A thousand creates and deletes leave nothing behind.
 func TestRoundsLeaveNothing(t *testing.T) {
+	testenv.Long(t)
 	rounds := testenv.Times(100, 1000)
 	h := serveHub(t)
 	c := h.client(t)

@@ -15,26 +15,35 @@ import (
 
 // Package managers work as the sandbox's user, without flags, and fill the sandbox's disk.
 func TestUsersPackageManagers(t *testing.T) {
-	eachHub(t, func(t *testing.T, h *hub) {
-		with := registries(t)
-		h.must(t, "create", "alpha")
-		for _, c := range []check{
-			{"pip install -q covepkg && covepy && python3 -c 'import covepkg; print(covepkg.__file__)'", "python runs\n/…/lib/python3…"},
-			{"pip uninstall -qy covepkg; pip install -q --user covepkg && covepy; python3 -m pip uninstall -qy covepkg", "python runs"},
-			{"npm install -g --silent covepkg >/dev/null && covenpm && command -v covenpm", "node runs\n/home/gem/.local/bin/covenpm"},
-			{"mkdir -p ~/n && cd ~/n && npm init -y >/dev/null && npm install --silent covepkg >/dev/null && ./node_modules/.bin/covenpm", "node runs"},
-			{"mkdir -p ~/u && cd ~/u && uv venv -q && uv pip install -q covepkg && .venv/bin/covepy", "python runs"},
-			{"uv tool install -q covepkg && covepy && uv tool uninstall -q covepkg", "python runs"},
-			{"pipx install -q covepkg >/dev/null && covepy && pipx uninstall covepkg >/dev/null", "python runs"},
-			{"python3 -m venv ~/v && ~/v/bin/pip install -q covepkg && ~/v/bin/covepy", "python runs"},
-		} {
-			h.verify(t, "alpha", check{with + c.command, c.want})
-		}
-		// A kernel that runs already sees what is installed later.
-		h.verify(t, "alpha",
-			check{"aio code execute --language python --code 'print(1)' >/dev/null; " + with + "pip install -q covepkg", ""},
-			check{"aio code execute --language python --code 'import covepkg; covepkg.main()'", "…python runs…"})
-	}, "--private-networks", "127.0.0.1/32")
+	t.Parallel()
+	checkPackageManagers(t, serveHub(t, "--private-networks", "127.0.0.1/32"))
+}
+
+func TestUsersPackageManagersWithoutRoot(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t)
+	checkPackageManagers(t, serveRootless(t, "--private-networks", "127.0.0.1/32"))
+}
+
+func checkPackageManagers(t *testing.T, h *hub) {
+	with := registries(t)
+	h.must(t, "create", "alpha")
+	for _, c := range []check{
+		{"pip install -q covepkg && covepy && python3 -c 'import covepkg; print(covepkg.__file__)'", "python runs\n/…/lib/python3…"},
+		{"pip uninstall -qy covepkg; pip install -q --user covepkg && covepy; python3 -m pip uninstall -qy covepkg", "python runs"},
+		{"npm install -g --silent covepkg >/dev/null && covenpm && command -v covenpm", "node runs\n/home/gem/.local/bin/covenpm"},
+		{"mkdir -p ~/n && cd ~/n && npm init -y >/dev/null && npm install --silent covepkg >/dev/null && ./node_modules/.bin/covenpm", "node runs"},
+		{"mkdir -p ~/u && cd ~/u && uv venv -q && uv pip install -q covepkg && .venv/bin/covepy", "python runs"},
+		{"uv tool install -q covepkg && covepy && uv tool uninstall -q covepkg", "python runs"},
+		{"pipx install -q covepkg >/dev/null && covepy && pipx uninstall covepkg >/dev/null", "python runs"},
+		{"python3 -m venv ~/v && ~/v/bin/pip install -q covepkg && ~/v/bin/covepy", "python runs"},
+	} {
+		h.verify(t, "alpha", check{with + c.command, c.want})
+	}
+	// A kernel that runs already sees what is installed later.
+	h.verify(t, "alpha",
+		check{"aio code execute --language python --code 'print(1)' >/dev/null; " + with + "pip install -q covepkg", ""},
+		check{"aio code execute --language python --code 'import covepkg; covepkg.main()'", "…python runs…"})
 }
 
 // Root inside installs Debian packages, with daemons and scripts, and the host stays as it was.

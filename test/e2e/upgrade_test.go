@@ -22,6 +22,7 @@ import (
 // proxy, and sandboxes are created, while the hub is replaced twice.
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	h := serveHub(t, "--log-level", "info")
 	h.must(t, "create", "a")
 	h.must(t, "exec", "a", "--", "echo kept > note")
@@ -44,16 +45,9 @@ func TestUpgradeUnderLoad(t *testing.T) {
 					return
 				case <-tick.C:
 				}
-				// Not to be repeated: a client does not retry it by itself.
-				res, err := ask.Post(h.URL+"/sandbox/a/v1/file/read", "application/json", strings.NewReader(`{"file":"note"}`))
-				if err != nil {
-					t.Errorf("request %d: got error %v, want a reply", sent.Load(), err)
+				if err := readNote(ask, h.URL); err != nil {
+					t.Errorf("request %d: %v", sent.Load(), err)
 					return
-				}
-				b, err := io.ReadAll(res.Body)
-				res.Body.Close()
-				if err != nil || res.StatusCode != 200 || !strings.Contains(string(b), "kept") {
-					t.Errorf("request %d: got status %d, %s and error %v, want the note", sent.Load(), res.StatusCode, b, err)
 				}
 				sent.Add(1)
 			}
@@ -130,4 +124,18 @@ func TestUpgradeToABrokenProgram(t *testing.T) {
 	}
 	testenv.Poll(t, "the refusal", func() bool { return strings.Contains(h.log.String(), "no such setting") })
 	h.must(t, "create", "a")
+}
+
+// readNote reads the note of sandbox "a", with a request that HTTP clients do not repeat on their own.
+func readNote(client *http.Client, address string) error {
+	res, err := client.Post(address+"/sandbox/a/v1/file/read", "application/json", strings.NewReader(`{"file":"note"}`))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != 200 || !strings.Contains(string(b), "kept") {
+		return fmt.Errorf("got status %d, %s and error %w, want the note", res.StatusCode, b, err)
+	}
+	return nil
 }

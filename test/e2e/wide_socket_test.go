@@ -56,6 +56,7 @@ const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Vers
 // clients that send what no server should accept end only their own connection.
 func TestWideSocketFlood(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	h := tenants(t, nil)
 	h.must(t, "create", "a")
 	h.must(t, "exec", "a", "--", endlessServer)

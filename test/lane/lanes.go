@@ -5,7 +5,7 @@ import "strings"
 // lanes are what the targets of the Makefile run. CONTRIBUTING.md shows them in a table.
 var lanes = map[string]lane{
 	"unit":    {steps: []step{{packages: []string{"./..."}, skip: drivers, timeout: "10m"}}},
-	"test":    {steps: testSteps, together: true},
+	"test":    {steps: testSteps},
 	"engines": {steps: engineSteps},
 	"nightly": {steps: []step{{packages: []string{"./..."}, skip: []string{"/bench"}, race: true, timeout: "240m"}}, race: true},
 }
@@ -13,9 +13,10 @@ var lanes = map[string]lane{
 // drivers are packages that only drive programs.
 var drivers = []string{"/test", "/bench"}
 
+// The packages that take longest come first.
 var testSteps = []step{
-	{packages: []string{"./..."}, skip: drivers, atOnce: 2, parallel: 2, timeout: "30m"},
-	{packages: []string{"./test/..."}, fresh: true, atOnce: 2, parallel: 2, timeout: "30m"},
+	{packages: []string{"./test/e2e", "./test/page", "./test/..."}, fresh: true, parallel: 2, timeout: "30m"},
+	{packages: []string{"./internal/provider/local", "./..."}, skip: drivers, parallel: 2, timeout: "30m"},
 }
 
 var engineSteps = []step{
@@ -23,8 +24,9 @@ var engineSteps = []step{
 	{packages: []string{"./internal/isolate"}, run: "TestIsolate/^escape$/gVisor", timeout: "30m"},
 	{
 		packages: []string{
-			"./internal/provider/local", "./internal/guest/browser", "./internal/guest/convert", "./internal/guest/internal/document",
-			"./internal/guest/workbench", "./test/e2e", "./test/e2b", "./test/lane", "./test/page",
+			"./internal/app/cove", "./internal/provider/local", "./internal/guest/browser", "./internal/guest/convert",
+			"./internal/guest/internal/document", "./internal/guest/jupyter", "./internal/guest/page", "./internal/guest/workbench",
+			"./test/e2e", "./test/e2b", "./test/lane", "./test/mcp", "./test/page",
 		},
 		run: strings.Join(longTests, "|"), parallel: 2, timeout: "40m",
 	},
@@ -32,9 +34,12 @@ var engineSteps = []step{
 
 // longTests are the tests with testenv.Long, GVisor or Engine in packages that make test runs, too.
 var longTests = []string{
-	"GVisor", "LibreOffice", "TestRealDocuments", "TestClients",
-	"TestAptInstall", "TestHeavyPrograms", "TestHundredCommands", "TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser",
-	"TestServersInTheBrowser", "TestWide", "TestShippedEnvironments", "TestDoctorFixes", "TestHundredAtOnce", "TestInstallLab",
-	"TestAddressesAreBlocked", "TestHungBrowserIsReplaced", "TestGuard", "TestKilledRunLeavesNothing", "TestProviderWithoutRoot",
-	"TestCorpus", "TestEveryPage", "TestHostile", "TestPagesHaveTheirOrigins", "TestWorkbench",
+	"GVisor", "LibreOffice", "TestActivity", "TestAddressesAreBlocked", "TestAptInstall", "TestBackupAndRestore",
+	"TestClients", "TestCorpus", "TestDocs", "TestDoctorFixes", "TestEveryPage", "TestEveryToolWorks",
+	"TestEverythingIsKilledUnderLoad", "TestGuard", "TestHARIsValid", "TestHeavyPages", "TestHeavyPrograms", "TestHostile",
+	"TestHundredAtOnce", "TestHundredCommands", "TestHungBrowserIsReplaced", "TestInstallLab", "TestKilledRunLeavesNothing",
+	"TestLargeResultsStaySmall", "TestNoPortAdmitsAnotherLocalUser", "TestPagesHaveTheirOrigins", "TestProviderWithoutRoot",
+	"TestRealDocuments", "TestRoundsLeaveNothing", "TestServersInTheBrowser", "TestSessions", "TestShippedEnvironments",
+	"TestUpgradeUnderLoad", "TestUsersPackageManagersWithoutRoot", "TestVenvIsBuiltOnce", "TestWall", "TestWide",
+	"TestWorkbench",
 }

@@ -93,15 +93,18 @@ func run(ctx context.Context, args []string) error {
 		if *repeat > 1 {
 			fmt.Printf("run %d of %d\n", i+1, *repeat)
 		}
-		if err := runSteps(ctx, l.together, steps, func(s step) error {
+		for _, s := range steps {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			cmd := s.command(ctx, *repeat > 1)
 			cmd.Env = append(os.Environ(), "TEST_LANE="+flags.Arg(0), "TEST_PROGRAMS="+programs, "TEST_TREE="+tree(ctx))
 			if s.race {
 				cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 			}
-			return total.follow(cmd, *verbose)
-		}); err != nil {
-			return err
+			if err := total.follow(cmd, *verbose); err != nil {
+				return err
+			}
 		}
 	}
 	total.print(os.Stdout, flags.Arg(0), time.Since(start).Round(time.Second), *slowest)
@@ -109,26 +112,6 @@ func run(ctx context.Context, args []string) error {
 		return errFailed
 	}
 	return nil
-}
-
-// runSteps runs steps one after the other, or together.
-func runSteps(ctx context.Context, together bool, steps []step, run func(step) error) error {
-	results := make(chan error, len(steps))
-	for _, s := range steps {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if together {
-			go func() { results <- run(s) }()
-		} else {
-			results <- run(s)
-		}
-	}
-	var failed error
-	for range steps {
-		failed = errors.Join(failed, <-results)
-	}
-	return failed
 }
 
 // tree identifies the content of the repository. Go reuses the result of a test that builds
@@ -186,9 +169,8 @@ func spin(loops int) func() {
 
 // A lane is a set of tests that run together.
 type lane struct {
-	steps    []step
-	together bool // all steps run at the same time
-	race     bool // the programs under test find data races, too
+	steps []step
+	race  bool // the programs under test find data races, too
 }
 
 // A step is one call of go test.

@@ -44,6 +44,7 @@ func (a answer) text() string {
 // and once over the REST view. Results fit the schemas that the tools declare, and both views agree. A call whose text differs from run to run is compared by kind alone.
 func TestEveryToolWorks(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "node", "chromium", "Xtigervnc", "openbox", "ffmpeg", "rg")
 	url := serve(t, "AIO_VENV="+testenv.NeedFile(t, "../../.venv"))
 	site := httptest.NewServer(http.HandlerFunc(serveSite))

@@ -1,10 +1,15 @@
 package page
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/testenv"
+)
 
 // TestActivity: the record of what happened as a page, live, replayed and exported.
 func TestActivity(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	address := serve(t)
 	runStory(t, "activity.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "DIR="+t.TempDir())...)
 }

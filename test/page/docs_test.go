@@ -10,6 +10,7 @@ import (
 // TestDocs: examples and code of the documentation work, alone, below a prefix and of a hub.
 func TestDocs(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox", "curl")
 	venv := testenv.NeedFile(t, "../../.venv")
 	address := serve(t, "AIO_VENV="+venv)

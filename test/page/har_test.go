@@ -10,6 +10,7 @@ import (
 // TestHARIsValid: an outside validator of HAR 1.2 accepts what export_har writes.
 func TestHARIsValid(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox")
 	if _, err := os.Stat("node_modules/har-validator"); err != nil {
 		testenv.Lack(t, "har-validator is missing; run make deps")

@@ -72,6 +72,7 @@ func TestDashboard(t *testing.T) {
 // TestWall: 50 sandboxes on the dashboard's wall, behind a sign-in.
 func TestWall(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, "Xtigervnc", "openbox")
 	runStory(t, "wall.mjs", guarded(t)...)
 }

@@ -18,6 +18,7 @@ import (
 // next time, with progress, and a failure leaves nothing behind and says what to do.
 func TestVenvIsBuiltOnce(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	testenv.Need(t, isolate.Python)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

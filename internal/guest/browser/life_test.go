@@ -119,6 +119,7 @@ func TestHungBrowserIsReplaced(t *testing.T) {
 // TestEverythingIsKilledUnderLoad: in turn and together, while calls go on.
 func TestEverythingIsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	r := newRoom(t)
 	r.info(t)
 	stop := make(chan struct{})

@@ -213,6 +213,7 @@ func callerGoesAway(t *testing.T, s *Service, id string) {
 // One service runs 20 kernels at once, which is most of what these tests cost.
 func TestSessions(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t)
 	s := newService(t, func(c *Config) { c.MaxSessions = 20 })
 	s.limit = 1 << 20
 	stayApart(t, s)

@@ -12,22 +12,37 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/guest/page"
 	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/testenv"
 )
+
+type pageTest struct {
+	name string
+	test func(*testing.T, *room)
+}
 
 // TestPages shares one browser. What restarts it comes last.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, *room)
-	}{
-		{"reading", testReading}, {"evaluate", testEvaluate}, {"snapshot", testSnapshot}, {"misses", testMisses}, {"covered", testCovered}, {"lost hover", testLostHover}, {"index", testIndex},
+	for _, c := range []pageTest{
+		{"reading", testReading}, {"evaluate", testEvaluate}, {"snapshot", testSnapshot}, {"misses", testMisses}, {"index", testIndex},
 		{"tabs", testTabs}, {"two tabs at once", testTwoTabs}, {"dialogs", testDialogs}, {"downloads", testDownloads}, {"pdf", testPDF},
 		{"screenshots", testScreenshots}, {"record", testRecord}, {"captcha", testCaptcha}, {"forms", testForms}, {"waits", testWaits},
 		{"credentials", testCredentials}, {"headers", testHeaders}, {"routes", testRoutes}, {"har", testHAR}, {"cookies", testCookies}, {"contexts", testContexts}, {"permissions", testPermissions},
-		{"endless loop", testEndlessLoop}, {"never loads", testNeverLoads}, {"popups", testPopups}, {"memory", testMemory}, {"failures", testFailures},
-		{"state", testState}, {"restored tabs", testRestoredTabs}, {"browser dies", testBrowserDies},
+		{"endless loop", testEndlessLoop}, {"never loads", testNeverLoads}, {"popups", testPopups}, {"failures", testFailures},
+		{"state", testState}, {"browser dies", testBrowserDies},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, r) })
+	}
+}
+
+// TestHeavyPages runs what shows many pages, or waits for them.
+func TestHeavyPages(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t)
+	r := newRoom(t)
+	for _, c := range []pageTest{
+		{"covered", testCovered}, {"lost hover", testLostHover}, {"memory", testMemory}, {"restored tabs", testRestoredTabs},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, r) })
 	}
