@@ -70,11 +70,13 @@ var (
 	rootMay = append([]string{"find a password in /etc/shadow", "find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}, sudoMay...)
 )
 
-// gvisorMay is what gVisor's kernel allows in itself: no call of it reaches the host. nestedMay is what it allows root of a user namespace.
+// gvisorMay is what gVisor's kernel allows in itself: no call of it reaches the host, and its
+// devices are its own. nestedMay is what it allows root of a user namespace.
 var (
 	gvisorMay = append([]string{
 		"make a whiteout", "unshare time", "clone3", "become nicer than others", "lower the oom score", "live without the filter", "read the kernel log",
 		"option: read arptables", "option: read ebtables", "option: read ipvs", "option: repair",
+		"open /dev/fuse", "open /dev/net/tun",
 	}, podMay...)
 	nestedMay = append([]string{
 		"unshare mount", "unshare uts", "unshare ipc", "unshare net", "raise capabilities", "netlink in a network of our own",
