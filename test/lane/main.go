@@ -180,21 +180,23 @@ type step struct {
 	run      string
 	race     bool
 	fresh    bool // Go does not know all that the result depends on, so it cannot reuse it
-	atOnce   int  // packages at a time; 0: as many as there are processors
 	parallel int  // tests of a package at a time; 0: as many as there are processors
 	timeout  string
 }
 
 // choose narrows steps to packages and tests.
 func choose(steps []step, packages []string, only string) []step {
-	s := steps[0]
+	steps = slices.Clone(steps)
 	if len(packages) > 0 {
-		s.packages, s.skip, s.run = packages, nil, ""
+		steps = steps[:1]
+		steps[0].packages, steps[0].skip, steps[0].run = packages, nil, ""
 	}
-	if only != "" {
-		s.run = only
+	for i := range steps {
+		if only != "" {
+			steps[i].run = only
+		}
 	}
-	return []step{s}
+	return steps
 }
 
 func (s step) command(ctx context.Context, again bool) *exec.Cmd {
@@ -204,9 +206,6 @@ func (s step) command(ctx context.Context, again bool) *exec.Cmd {
 	}
 	if s.run != "" {
 		args = append(args, "-run", s.run)
-	}
-	if s.atOnce > 0 {
-		args = append(args, fmt.Sprint("-p=", s.atOnce))
 	}
 	if s.parallel > 0 {
 		args = append(args, fmt.Sprint("-parallel=", s.parallel))

@@ -223,7 +223,7 @@ func testRealTenants(k *real) {
 		k.t.Fatal(err)
 	}
 	k.Await(k.t, "the sandbox is gone", func() bool { _, err := h.Get(k.t.Context(), mine.ID); return errors.Is(err, sandbox.ErrNotFound) })
-	k.Await(k.t, "the quota has room again", quotaIs("1", "0")) // a moment after the Pod is gone
+	k.Await(k.t, "no Pod counts against the quota", quotaIs("1", "0")) // this is updated shortly after the deletion
 	h.create(sandbox.Spec{Name: "third", Owner: "acme"})
 	h.left = func(hub string) []string { return append(k.left(hub), inOwn.left(hub)...) }
 }

@@ -38,7 +38,10 @@ func (r *Runner) Create(ctx context.Context, spec sandbox.Spec, from disk.Disk) 
 	defer row.Release()
 	sb = row.Sandbox()
 	from.Layers, from.Ref = slices.Clone(from.Layers), cmp.Or(from.Ref, spec.Image)
-	row.Data = &box{spare: spare.init, group: spare.group, dir: r.Dir(sb.ID), sockets: sockets, rec: state{Sandbox: sb, Slot: spare.slot, Disk: from}}
+	row.Data = &box{
+		spare: spare.init, group: spare.group, dir: r.Dir(sb.ID), sockets: sockets,
+		rec: state{Sandbox: sb, Slot: spare.slot, Disk: from},
+	}
 	r.disks.Hold(from)
 	if err := r.create(ctx, row); err != nil {
 		return sandbox.Sandbox{}, errors.Join(err, r.destroy(row))

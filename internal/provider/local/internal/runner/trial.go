@@ -35,7 +35,10 @@ func (l *launcher) runTrial(ctx context.Context, m disk.Mapping) (err error) {
 	if err := errors.Join(l.disks.Prepare(m), l.installSudo()); err != nil {
 		return err
 	}
-	b := &box{dir: filepath.Join(filepath.Dir(l.disks.Sandboxes()), trialName), sockets: l.sockets.Dir(trialName), rec: state{Sandbox: sandbox.Sandbox{ID: trialName}}}
+	b := &box{
+		dir: filepath.Join(filepath.Dir(l.disks.Sandboxes()), trialName), sockets: l.sockets.Dir(trialName),
+		rec: state{Sandbox: sandbox.Sandbox{ID: trialName}},
+	}
 	if err := tree.Remove(b.dir); err != nil {
 		return err
 	}

@@ -132,8 +132,8 @@ func put(ctx context.Context, p *local.Provider, id, text string) error {
 	return resp.Body.Close()
 }
 
-// check reports that a step is done, so that a test can kill this hub after as many as it
-// likes. Others are under way then.
+// check reports that a step is complete, so that a test can kill this hub after a number of
+// steps, while other steps are running.
 func check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
