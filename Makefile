@@ -23,7 +23,7 @@ test-engines: deps-engines ## Docker, Podman, Kubernetes, gVisor, image, chart, 
 	$(LANE) engines
 
 N ?= 20
-flaky: ## PKG=./internal/proc [RUN=TestKill] [N=20]: run tests often next to busy loops, and count failures
+flaky: ## PKG=./internal/system/proc [RUN=TestKill] [N=20]: run tests often next to busy loops, and count failures
 	$(LANE) -repeat $(N) -busy 2 $(if $(RUN),-run '$(RUN)') nightly $(PKG)
 
 build: ## bin/aio and bin/cove, each with the small program it starts, static
@@ -45,11 +45,11 @@ check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every co
 	GOOS=windows $(GO) build -o /dev/null ./cmd/cove
 	$(LINT) run
 	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # else TestTypes does, after make deps
-	go test ./internal/arch ./internal/op ./internal/surface/... ./internal/config
+	go test ./internal/dev/arch ./internal/api/op ./internal/surface/... ./internal/config
 	go test ./internal/app/... -run Golden
 
-gen: ## rewrite the golden files under api/, and lower the exceptions of internal/arch
-	go test ./internal/app ./internal/app/cove ./internal/arch -run Golden -update
+gen: ## rewrite the golden files under api/, and lower the exceptions of internal/dev/arch
+	go test ./internal/app ./internal/app/cove ./internal/dev/arch -run Golden -update
 
 bench: deps build ## side-by-side benchmarks: they print, they never fail
 	scripts/deps bench || echo 'without nginx'

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // desk starts the program with a home of its own and returns its process, too: its children are weighed.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // BenchmarkE2B: what E2B's unmodified SDK for Python waits for, beside our own client and a bare

@@ -21,7 +21,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 func program(b *testing.B, name string) string {

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // serveHub starts the real hub and returns a client of it.

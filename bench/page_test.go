@@ -3,7 +3,7 @@ package bench
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // BenchmarkPage: page operations over HTTP beside playwright-core on the same page of the same browser, and the length of

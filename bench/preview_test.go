@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // BenchmarkPreview: a service in the sandbox through its preview, beside nginx in front of the

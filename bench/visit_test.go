@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // BenchmarkVisit: how long each of our pages takes until a person can use it, and a cold visit to VS Code and the lab.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // BenchmarkWall: what a person costs who watches 50 sandboxes on the dashboard, in percent of one core, on top of what the hub

@@ -10,18 +10,18 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/api/health"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/file"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
-	"github.com/cove-sandbox/cove/internal/health"
 	"github.com/cove-sandbox/cove/internal/hub"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

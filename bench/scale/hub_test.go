@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // warm is the size of the warm pool.

@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/network/tunnel"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
-	"github.com/cove-sandbox/cove/internal/testenv"
-	"github.com/cove-sandbox/cove/internal/tunnel"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 

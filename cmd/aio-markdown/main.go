@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/cove-sandbox/cove/internal/markdown"
+	"github.com/cove-sandbox/cove/internal/document/markdown"
 )
 
 func main() { os.Exit(markdown.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
-func main() { os.Exit(container.Main(os.Args[1:])) }
+func main() { os.Exit(containerinit.Main(os.Args[1:])) }

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/sudo"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/sudo"
 )
 
 func main() {

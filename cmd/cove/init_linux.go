@@ -4,7 +4,7 @@ import (
 	"os"
 
 	"github.com/cove-sandbox/cove/internal/app/cove"
-	"github.com/cove-sandbox/cove/internal/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // runInit becomes the init process of a sandbox if the hub has started this program as such.

@@ -5,14 +5,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/activity"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/display"
-	"github.com/cove-sandbox/cove/internal/guest/envd"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/envd"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // activitySources returns functions that count the running commands of each service,

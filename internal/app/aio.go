@@ -19,11 +19,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/health"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/activity"
-	"github.com/cove-sandbox/cove/internal/guest/agent"
+	"github.com/cove-sandbox/cove/internal/guest/agentconfig"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
@@ -37,22 +39,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
 	"github.com/cove-sandbox/cove/internal/guest/observe"
-	"github.com/cove-sandbox/cove/internal/guest/outbound"
 	"github.com/cove-sandbox/cove/internal/guest/page"
 	"github.com/cove-sandbox/cove/internal/guest/port"
 	"github.com/cove-sandbox/cove/internal/guest/preview"
+	"github.com/cove-sandbox/cove/internal/guest/proxy"
 	"github.com/cove-sandbox/cove/internal/guest/shell"
 	"github.com/cove-sandbox/cove/internal/guest/skill"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
 	"github.com/cove-sandbox/cove/internal/guest/workbench"
-	"github.com/cove-sandbox/cove/internal/health"
-	"github.com/cove-sandbox/cove/internal/metric"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/outlet"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/network/relay"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/system/proc"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
@@ -67,9 +67,9 @@ type Aio struct {
 	cfg      config.Aio
 	version  string
 	log      *slog.Logger
-	stderr   *slog.Logger // the log without files
-	logs     *logDir      // nil if no log files are written
-	agents   agent.Files  // to write before anything starts
+	stderr   *slog.Logger      // the log without files
+	logs     *logDir           // nil if no log files are written
+	agents   agentconfig.Files // to write before anything starts
 	runner   *proc.Runner
 	guard    *auth.Guard
 	secured  bool  // callers must authenticate
@@ -80,8 +80,8 @@ type Aio struct {
 	shutdown []hook.Hook // of the settings
 	skills   *skill.Service
 	observer *observe.Service
-	outbound *outbound.Service
-	port     *outlet.Outlet // where programs reach the outbound proxy; nil if only the table is needed
+	outbound *proxy.Service
+	port     *relay.Outlet // where programs reach the outbound proxy; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
 	sites    *sites

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // hubCaller is the context key of the caller that a hub names.

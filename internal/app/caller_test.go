@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // TestCallerIsBelievedOfTheHubAlone: the record names the caller that a hub names. Programs of the sandbox, and whoever

@@ -19,9 +19,9 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/outlet"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/network/relay"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // AioCommand returns the command line of aio: serve, config, and a verb for every operation.
@@ -123,7 +123,7 @@ func serve(ctx context.Context, cfg config.Aio, src config.Source, version strin
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	egress, err := outlet.New(outlet.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Open: all, Users: users, Log: log})
+	egress, err := relay.New(relay.Config{Target: cfg.Egress, Always: true, Listen: cfg.Outlet, Open: all, Users: users, Log: log})
 	if err != nil {
 		return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/guest/desktop"
 	"github.com/cove-sandbox/cove/internal/guest/display"
-	"github.com/cove-sandbox/cove/internal/guest/envd"
-	"github.com/cove-sandbox/cove/internal/guest/interpreter"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/desktop"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/envd"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/interpreter"
 	"github.com/cove-sandbox/cove/internal/guest/observe"
 	"github.com/cove-sandbox/cove/internal/guest/watch"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/web"
 )
 

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/guide"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/dev/guide"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 const root = "../.."
@@ -135,13 +135,13 @@ var meanings = map[op.Code]string{
 	op.Internal:        "A bug of ours. The reply has the ID under which the server logged it.",
 }
 
-// errorsPage lists the codes of failures, as internal/op declares them, and the exit codes.
+// errorsPage lists the codes of failures, as internal/api/op declares them, and the exit codes.
 func errorsPage(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	b.WriteString(`# Error codes
 
-<!-- Written by make gen from internal/op/error.go. -->
+<!-- Written by make gen from internal/api/op/error.go. -->
 
 A failed call of a sandbox answers with a status, and a JSON object whose ` + "`message`" + ` or ` + "`detail`" + ` says what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
 
@@ -166,7 +166,7 @@ A failed call of a sandbox answers with a status, and a JSON object whose ` + "`
 // declaredCodes reads the codes from the source, so that none can be forgotten.
 func declaredCodes(t *testing.T) (codes []op.Code) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "internal/op/error.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "internal/api/op/error.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

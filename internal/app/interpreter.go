@@ -4,12 +4,12 @@ import (
 	"context"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/bash"
-	"github.com/cove-sandbox/cove/internal/guest/interpreter"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/interpreter"
 	"github.com/cove-sandbox/cove/internal/guest/jupyter"
 	"github.com/cove-sandbox/cove/internal/guest/node"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // newInterpreter makes E2B's code interpreter of the services that run code.

@@ -10,15 +10,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/health"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
-	"github.com/cove-sandbox/cove/internal/health"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/outlet"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/network/relay"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // blueprint is what a sandbox is built from.
@@ -26,7 +26,7 @@ type blueprint struct {
 	cfg config.Aio
 	src config.Source
 	// port is where programs in the sandbox reach the outbound proxy.
-	port *outlet.Outlet
+	port *relay.Outlet
 }
 
 // build returns the sandbox, or one that is pending if the configuration says so.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // startPending serves a pending sandbox, as serve does.

@@ -8,15 +8,15 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
-	"github.com/cove-sandbox/cove/internal/guest/outbound"
-	"github.com/cove-sandbox/cove/internal/outlet"
+	"github.com/cove-sandbox/cove/internal/guest/proxy"
+	"github.com/cove-sandbox/cove/internal/network/relay"
 )
 
 // isRouted reports whether programs are pointed at the outbound proxy from the start.
 func isRouted(c config.Aio) bool { return c.Egress != "" || c.ProxyServer != "" || c.ProxyMap != "" }
 
 // useOutbound points what a sandbox starts at its outbound proxy, if that is configured.
-func useOutbound(port *outlet.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
+func useOutbound(port *relay.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
 	if port == nil {
 		return cfg, environ
 	}
@@ -29,13 +29,13 @@ func useOutbound(port *outlet.Outlet, cfg config.Aio, environ []string) (config.
 		return cfg, environ
 	}
 	// Without trust, plain HTTP still works, and programs say what is wrong with the rest.
-	trusting, _ := outbound.Trust(cfg.State, environ)
+	trusting, _ := proxy.Trust(cfg.State, environ)
 	return cfg, trusting
 }
 
 // newOutbound makes the outbound proxy. It serves the connections of the port from attach on.
-func (a *Aio) newOutbound(deny func(int) bool) *outbound.Service {
-	c := outbound.Config{
+func (a *Aio) newOutbound(deny func(int) bool) *proxy.Service {
+	c := proxy.Config{
 		State: a.cfg.State, Runner: a.runner, Deny: deny, Log: a.log,
 		Upstream: a.cfg.ProxyServer, Exclude: a.cfg.ProxyExclude, Include: a.cfg.ProxyInclude, Map: a.cfg.ProxyMap,
 	}
@@ -45,7 +45,7 @@ func (a *Aio) newOutbound(deny func(int) bool) *outbound.Service {
 			c.Hub = a.port.Dial
 		}
 	}
-	s := outbound.New(c)
+	s := proxy.New(c)
 	if isRouted(a.cfg) {
 		s.Pointed(a.cfg.ProxyMap != "")
 	}

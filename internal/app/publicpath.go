@@ -3,9 +3,9 @@ package app
 import (
 	"net/http"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 	"github.com/cove-sandbox/cove/web"
 )
 

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 	"github.com/cove-sandbox/cove/internal/app/host"
-	"github.com/cove-sandbox/cove/internal/guest/agent"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/guest/agentconfig"
 )
 
 // planPublicSettings validates the settings of the public image that are files in a variable.
@@ -22,7 +22,7 @@ func (a *Aio) planPublicSettings(environ []string) (err error) {
 			env[name] = value
 		}
 	}
-	a.agents, err = agent.Plan(agent.Config{Home: a.cfg.Home, State: a.cfg.State, Env: env})
+	a.agents, err = agentconfig.Plan(agentconfig.Config{Home: a.cfg.Home, State: a.cfg.State, Env: env})
 	return err
 }
 

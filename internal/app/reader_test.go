@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // TestReadersHaveAList: what a caller may use whom a hub lets only read was decided for

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestSearchOfTheHomeFindsNoSessionLog: what an agent did is recorded outside of its home, for this

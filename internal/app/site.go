@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 	"github.com/cove-sandbox/cove/internal/guest/preview"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/origin"
 )
 
 // sites keep foreign pages off the origin of the API where no hub does so: services on ports,

@@ -6,33 +6,33 @@ import (
 	"net/http"
 	"path/filepath"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/guest/mcphub"
-	"github.com/cove-sandbox/cove/internal/guest/toolbox"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/guest/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // newTools makes the server of the sandbox's tools, and the list of further servers.
 func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 	c, table := a.cfg, func() *op.Table { return a.Table }
-	album := toolbox.NewAlbum(filepath.Join(c.State, "screenshots"))
+	album := toolcatalog.NewAlbum(filepath.Join(c.State, "screenshots"))
 	handler := mcp.New(mcp.Config{
-		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolbox.Instructions, Log: a.log, MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
-		Tools: func() []toolset.Tool { return a.offered(toolbox.Tools(a.Table.All(), album)) },
+		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolcatalog.Instructions, Log: a.log, MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
+		Tools: func() []toolset.Tool { return a.offered(toolcatalog.Tools(a.Table.All(), album)) },
 		Fixed: func(*op.Call) string { return c.MCPTools },
-		Store: toolbox.NewShelf(filepath.Join(c.State, "results")).Put,
-		Files: toolbox.Files{Table: table, Workspace: c.Workspace}, Skills: toolbox.Skills{Table: table}, Guide: toolbox.Guide(table),
-		Resources: toolbox.Pages{Table: table, Album: album, Active: a.browsing},
+		Store: toolcatalog.NewShelf(filepath.Join(c.State, "results")).Put,
+		Files: toolcatalog.Files{Table: table, Workspace: c.Workspace}, Skills: toolcatalog.Skills{Table: table}, Guide: toolcatalog.Guide(table),
+		Resources: toolcatalog.Pages{Table: table, Album: album, Active: a.browsing},
 	})
 	file := c.MCPServers
 	if file == "" {
 		file = filepath.Join(c.Home, ".config", "aio", "mcp.json")
 	}
 	servers := mcphub.New(mcphub.Config{
-		Runner: runner, Workspace: c.Workspace, File: file, Extra: c.MCPExtra, State: c.State, Groups: a.offeredServers(toolbox.Servers()), Log: a.log,
+		Runner: runner, Workspace: c.Workspace, File: file, Extra: c.MCPExtra, State: c.State, Groups: a.offeredServers(toolcatalog.Servers()), Log: a.log,
 		Hub: mcpHub{handler, c},
 	})
 	return handler, servers

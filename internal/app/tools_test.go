@@ -12,10 +12,10 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/guest/toolbox"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/guest/toolcatalog"
 )
 
 // newToolAio returns a sandbox in folders of its own, whose operations can be called.
@@ -47,7 +47,7 @@ func TestDefaultListFitsAModel(t *testing.T) {
 // TestToolTextsAreForModels: no words of REST, a type everywhere, names that all makers
 // of models accept.
 func TestToolTextsAreForModels(t *testing.T) {
-	for _, tool := range toolset.NewSet(toolbox.Tools(newToolAio(t).Table.All(), nil)).Tools {
+	for _, tool := range toolset.NewSet(toolcatalog.Tools(newToolAio(t).Table.All(), nil)).Tools {
 		text, err := json.Marshal([]any{tool.Doc, tool.Title, tool.Input()})
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func checkTypes(t *testing.T, at string, s *jsonschema.Schema) {
 // are results that say what to do.
 func TestEveryToolChecksItsArguments(t *testing.T) {
 	a := newToolAio(t)
-	set := toolset.NewSet(toolbox.Tools(a.Table.All(), nil))
+	set := toolset.NewSet(toolcatalog.Tools(a.Table.All(), nil))
 	for _, tool := range set.Tools {
 		refused := func(kind string, args map[string]any, want string) {
 			t.Helper()
@@ -117,7 +117,7 @@ func TestEveryToolChecksItsArguments(t *testing.T) {
 // TestSynonymsOfArguments: names that models mix up mean the same.
 func TestSynonymsOfArguments(t *testing.T) {
 	a := newToolAio(t)
-	set := toolset.NewSet(toolbox.Tools(a.Table.All(), nil))
+	set := toolset.NewSet(toolcatalog.Tools(a.Table.All(), nil))
 	bash, _ := set.Get("bash_exec")
 	for _, args := range []string{`{"command":"pwd","exec_dir":"/tmp"}`, `{"cmd":"pwd","cwd":"/tmp"}`} {
 		if r, err := bash.Call(t.Context(), json.RawMessage(args)); err != nil || !strings.HasPrefix(r.Text, "/tmp\n[exit code 0") {

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // newTracer returns a tracer that sends spans to the collector through the upstream proxy,

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/origin"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
 // admission is a request that was admitted.

@@ -23,7 +23,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/cove-sandbox/cove/internal/origin"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
 // Config says who is admitted. The zero value admits nobody.

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/origin"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
 // forbidden rejects what no credential can permit: a request that a page of another site, or

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/origin"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
 // refusal is why a request is rejected. Neither text contains a credential.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/peer"
+	"github.com/cove-sandbox/cove/internal/auth/peer"
 )
 
 type peerKey struct{}

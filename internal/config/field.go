@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/tag"
+	"github.com/cove-sandbox/cove/internal/api/tag"
 )
 
 // Field describes one setting. Command-line flags and their help are built from it.
@@ -52,7 +52,7 @@ const (
 // Bytes is an amount of memory or disk, written as 1048576, 1MiB or 1MB.
 type Bytes int64
 
-// knownTags are the tags of a setting, beside those of internal/tag:
+// knownTags are the tags of a setting, beside those of internal/api/tag:
 //
 //	key     key in the file; with dashes instead of underscores it is the flag
 //	env     variables, separated by commas; NAME_* (maps only) collects by prefix

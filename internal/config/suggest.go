@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cove-sandbox/cove/internal/spell"
+	"github.com/cove-sandbox/cove/internal/api/spell"
 )
 
 // suggest returns a hint at the known word most similar to a wrong one, empty if none is

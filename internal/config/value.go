@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/internal/tag"
+	"github.com/cove-sandbox/cove/internal/api/tag"
 )
 
 // raw is the value in one layer. Exactly one of its fields is set.

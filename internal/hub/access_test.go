@@ -7,8 +7,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // TestEveryDoorIsChecked: without a key nothing answers, whatever the path or host.

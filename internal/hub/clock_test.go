@@ -15,11 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/e2b"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/metric"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // quiet is a hub on a provider of pipes, in a bubble where time passes by itself.

@@ -5,15 +5,15 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/egress"
-	"github.com/cove-sandbox/cove/internal/hub/claim"
+	"github.com/cove-sandbox/cove/internal/hub/agentsandbox"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/gateway"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
-	"github.com/cove-sandbox/cove/internal/hub/tool"
-	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // Config of a hub. Only Provider is required, and not even that to list operations.
@@ -68,7 +68,7 @@ type Config struct {
 
 	// SandboxTools calls the tools of sandboxes; nil: they cannot be called. It
 	// stays open at Close.
-	SandboxTools tool.Remote
+	SandboxTools toolcatalog.Remote
 
 	Log     *slog.Logger
 	Metrics *metric.Registry
@@ -81,7 +81,7 @@ type Defaults = environment.Defaults
 
 // Claims are objects of kubernetes-sigs/agent-sandbox.
 type Claims struct {
-	Cluster claim.Cluster // nil: none are served
+	Cluster agentsandbox.Cluster // nil: none are served
 	// Owners are the owners of the sandboxes of each namespace that is served.
 	Owners map[string]string
 }

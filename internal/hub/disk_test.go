@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/hub/account"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
 )
 
 // TestDisks: snapshots, forks and volumes belong to their owner, by every way.
@@ -82,7 +82,7 @@ func TestUsage(t *testing.T) {
 	r.create(`{"name":"a","memory_limit":"2Gi"}`, asUser("anna")...)
 	r.create(`{"name":"b"}`, asUser("anna")...)
 	r.create(`{"name":"c"}`, asUser("bert")...)
-	var u []account.UsageOut
+	var u []usage.UsageOut
 	a := r.do("GET", "/api/v1/usage", "", asUser("anna")...)
 	if err := json.Unmarshal(a.Data, &u); err != nil || len(u) != 1 {
 		t.Fatalf("got %v %v, want 1 entry", a.Body, err)

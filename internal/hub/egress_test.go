@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // socket is where the way out of a sandbox begins.

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
-	"github.com/cove-sandbox/cove/internal/hub/internal/secret"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/hub/activity"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
-	"github.com/cove-sandbox/cove/internal/hub/record"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // hostileTexts are values of fields, of path segments and of queries.
@@ -253,12 +253,12 @@ func fullStores(t *testing.T) stores {
 	s.scratch = t.TempDir()
 	s.tenants, err = tenant.Open(tenant.Config{Path: filepath.Join(dir, "keys.json")})
 	check()
-	s.secrets, err = secret.Open(secret.Config{Dir: filepath.Join(dir, "secrets")})
+	s.secrets, err = secretstore.Open(secretstore.Config{Dir: filepath.Join(dir, "secrets")})
 	check()
-	s.audit, err = audit.Open(audit.Config{Dir: s.auditDir})
+	s.audit, err = auditlog.Open(auditlog.Config{Dir: s.auditDir})
 	check()
 	t.Cleanup(func() { s.audit.Close() })
-	s.records = record.New(record.Config{Dir: filepath.Join(dir, "records"), Keep: time.Hour})
+	s.records = activity.New(activity.Config{Dir: filepath.Join(dir, "records"), Keep: time.Hour})
 	return s
 }
 

@@ -29,10 +29,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/hub/access"
-	"github.com/cove-sandbox/cove/internal/hub/account"
-	"github.com/cove-sandbox/cove/internal/hub/claim"
+	"github.com/cove-sandbox/cove/internal/hub/agentsandbox"
+	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/e2b"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
@@ -45,12 +47,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/hub/tool"
-	"github.com/cove-sandbox/cove/internal/hub/trail"
-	"github.com/cove-sandbox/cove/internal/hub/vault"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/hub/secret"
+	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/toolset"
 )
 
 // Hub hands out sandboxes.
@@ -62,17 +62,17 @@ type Hub struct {
 	tasks        *task.Group
 	history      *history.Log
 	environments *environment.Catalog
-	account      *account.Ledger
-	vault        *vault.Vault
-	trail        *trail.Recorder
+	account      *usage.Ledger
+	vault        *secret.Vault
+	trail        *audit.Recorder
 	fleet        *fleet.Fleet
 	access       *access.Gate
 	gateway      *gateway.Gateway
 	lifecycle    *lifecycle.Service
 	disk         *disk.Service
 	e2b          *e2b.Service
-	tool         *tool.Set
-	claims       *claim.Service // nil: there are none
+	tool         *toolcatalog.Set
+	claims       *agentsandbox.Service // nil: there are none
 }
 
 // Open opens a hub and the stores that its configuration names. Without a
@@ -113,20 +113,20 @@ func build(cfg Config, s stores) *Hub {
 		cfg: cfg, stores: s, release: func() error { return nil }, tasks: task.New(), history: history.New(),
 		environments: environment.New(cfg.Environments, cfg.Defaults, cfg.Log),
 	}
-	h.account = account.New(account.Config{
+	h.account = usage.New(usage.Config{
 		Provider: cfg.Provider, Keeper: s.quota, Limits: s.limits(cfg), Metrics: cfg.Metrics, Log: cfg.Log,
 		Images: func(ctx context.Context, owner string) (int64, error) {
 			return disk.ImagesSize(ctx, cfg.Provider, owner)
 		},
-		Traffic: func(owner string) account.Traffic { return h.fleet.Traffic(owner) },
+		Traffic: func(owner string) usage.Traffic { return h.fleet.Traffic(owner) },
 	})
-	h.vault = vault.New(vault.Config{
+	h.vault = secret.New(secret.Config{
 		Provider: cfg.Provider, Store: s.secrets, Authority: s.authority, Log: cfg.Log,
 		Changed: func(owner string) { h.fleet.RefreshCredentials(owner) },
 	})
-	h.trail = trail.New(trail.Config{
+	h.trail = audit.New(audit.Config{
 		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir, Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
-		Creates: append([]string{lifecycle.CreateOp, tool.Create, claim.CreateOp}, e2b.Creates...), Separate: tool.OpName, Proxies: gateway.OpName,
+		Creates: append([]string{lifecycle.CreateOp, toolcatalog.Create, agentsandbox.CreateOp}, e2b.Creates...), Separate: toolcatalog.OpName, Proxies: gateway.OpName,
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
@@ -136,7 +136,7 @@ func build(cfg Config, s stores) *Hub {
 	if s.tenants != nil {
 		s.tokens.Bind(bearers{s.tenants, h.fleet})
 	}
-	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: tool.OpName, Log: cfg.Log})
+	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: toolcatalog.OpName, Log: cfg.Log})
 	h.gateway = gateway.New(gateway.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens, PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
@@ -151,12 +151,12 @@ func build(cfg Config, s stores) *Hub {
 	h.e2b = e2b.New(e2b.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments, Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
 	})
-	h.tool = tool.New(tool.Config{
+	h.tool = toolcatalog.New(toolcatalog.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools, WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
-		Buffer: func(ctx context.Context) tool.Buffer { return h.Buffer(ctx) },
+		Buffer: func(ctx context.Context) toolcatalog.Buffer { return h.Buffer(ctx) },
 	})
 	if cfg.Claims.Cluster != nil && s.pool != nil {
-		h.claims = claim.New(claim.Config{
+		h.claims = agentsandbox.New(agentsandbox.Config{
 			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider, History: h.history, Tasks: h.tasks,
 			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.account.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
@@ -244,7 +244,7 @@ func (h *Hub) plainOps() []op.Op {
 }
 
 // ToolInstructions tell an agent how the hub's tools work together.
-const ToolInstructions = tool.Instructions
+const ToolInstructions = toolcatalog.Instructions
 
 // Tools lists what the hub offers to agents.
 func (h *Hub) Tools() []toolset.Tool { return h.tool.Tools(h.plainOps()) }
@@ -266,7 +266,7 @@ func (h *Hub) LimitTools(call *op.Call) string {
 
 // ToolsOp is the operation that serves the tools: handler speaks MCP and calls
 // what Tools lists, each call inside AroundTool.
-func (h *Hub) ToolsOp(handler http.Handler) op.Op { return tool.Op(handler) }
+func (h *Hub) ToolsOp(handler http.Handler) op.Op { return toolcatalog.Op(handler) }
 
 // AroundTool runs a call of a tool if the caller may use it, traces it, and
 // records it. The call ends with the hub, even if its client does not cancel it.
@@ -276,10 +276,10 @@ func (h *Hub) AroundTool(ctx context.Context, o op.Op, size int, run func(contex
 	defer cancel()
 	defer context.AfterFunc(h.tasks.Context(), cancel)()
 	ctx, trace := h.tracer.Start(ctx, o.Name)
-	defer func() { trail.EndSpan(ctx, trace, err) }()
+	defer func() { audit.EndSpan(ctx, trace, err) }()
 	call := op.CallOf(ctx)
 	// A tool has no name that could be taken for an operation's.
-	changes := !o.ReadOnly && !tool.RunsInside(o.Name)
+	changes := !o.ReadOnly && !toolcatalog.RunsInside(o.Name)
 	if err = h.access.Allow(call, "", o.RequiredAccess(nil)); err == nil && changes {
 		err = h.trail.MayChange(call.Subject)
 	}
@@ -303,13 +303,13 @@ func (h *Hub) Caller(ctx context.Context, call *op.Call) { h.access.Caller(ctx, 
 func (h *Hub) Admit(r *http.Request, o op.Op) (done func(), err error) { return h.access.Admit(r, o) }
 
 // Buffer counts the memory that the body of a request takes.
-func (h *Hub) Buffer(ctx context.Context) *account.Buffer { return h.account.Buffer(ctx) }
+func (h *Hub) Buffer(ctx context.Context) *usage.Buffer { return h.account.Buffer(ctx) }
 
 // Front sees requests before they are routed: it finds those for a sandbox by host name.
 func (h *Hub) Front(next http.Handler) http.Handler { return h.gateway.Front(next) }
 
 // Visit is a finished request, as the server saw it.
-type Visit = trail.Visit
+type Visit = audit.Visit
 
 // Served records a request that is not recorded yet.
 func (h *Hub) Served(v Visit) { h.trail.Served(v) }
@@ -324,7 +324,7 @@ func (h *Hub) Begin(ctx context.Context) {
 	}
 	h.tasks.Go(func(ctx context.Context) {
 		h.account.KeepCounting(ctx)
-		h.records.Count(func(owner string, size int64) { h.account.CountDisk(account.Disk{Kind: "record", Owner: owner}, size) })
+		h.records.Count(func(owner string, size int64) { h.account.CountDisk(usage.Disk{Kind: "record", Owner: owner}, size) })
 		h.disk.Count()
 	})
 	if h.marks != "" {

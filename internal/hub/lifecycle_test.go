@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/internal/note"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestCompatibleReplies(t *testing.T) {

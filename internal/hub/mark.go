@@ -10,15 +10,15 @@ import (
 	"os"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
 )
 
 // marks are the last lines of the audit logs. They are stored outside of the logs' own
 // folders: a log that is older than its mark is an old copy, which is valid in itself.
 type marks struct {
-	Changes  audit.Mark `json:"changes"`
-	Requests audit.Mark `json:"requests"`
+	Changes  auditlog.Mark `json:"changes"`
+	Requests auditlog.Mark `json:"requests"`
 }
 
 // markEvery is how often they are stored.
@@ -41,15 +41,15 @@ func (s *stores) checkMarks(log *slog.Logger) error {
 	}
 	for _, l := range []struct {
 		name  string
-		log   *audit.Log
-		known audit.Mark
+		log   *auditlog.Log
+		known auditlog.Mark
 	}{{"changes", s.audit, known.Changes}, {"requests", s.requests, known.Requests}} {
 		last := l.log.Last()
 		if last.Seq > l.known.Seq || last == l.known {
 			continue
 		}
 		log.Error("an audit log is older than when the hub last ran: lines were removed, or an old copy was put in its place", "log", l.name, "last", last.Seq, "known", l.known.Seq)
-		if err := s.audit.Append(audit.Entry{Role: "hub", Op: "audit_replaced", Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq, l.known.Seq, l.known.Hash)}); err != nil {
+		if err := s.audit.Append(auditlog.Entry{Role: "hub", Op: "audit_replaced", Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq, l.known.Seq, l.known.Hash)}); err != nil {
 			return err
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/hub/trail"
-	"github.com/cove-sandbox/cove/internal/metric"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // TestToolListIsMarked: an agent is told that the sandbox itself wrote the list.
@@ -44,7 +44,7 @@ func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
 	write := func(n int) {
 		t.Helper()
 		for range n {
-			if err := s.audit.Append(audit.Entry{Op: "sandbox_create"}); err != nil {
+			if err := s.audit.Append(auditlog.Entry{Op: "sandbox_create"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -65,7 +65,7 @@ func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
 	}
 	replaced := func() (found bool) {
 		t.Helper()
-		if err := audit.Tail(t.Context(), dir, audit.Filter{}, func(l audit.Line) error {
+		if err := auditlog.Tail(t.Context(), dir, auditlog.Filter{}, func(l auditlog.Line) error {
 			found = found || l.Op == "audit_replaced"
 			return nil
 		}); err != nil {
@@ -92,7 +92,7 @@ func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
 	}
 	write(3)
 	// While it runs, a verification knows the last line.
-	r := trail.New(trail.Config{Log: s.audit, Dir: dir, Requests: s.requests, RequestsDir: s.requestsDir, Metrics: metric.New(), Life: t.Context()})
+	r := audit.New(audit.Config{Log: s.audit, Dir: dir, Requests: s.requests, RequestsDir: s.requestsDir, Metrics: metric.New(), Life: t.Context()})
 	if report, err := r.Verify(t.Context(), op.None{}); err != nil || report.Problem != nil {
 		t.Errorf("got %+v, %v, want no problem", report.Problem, err)
 	}

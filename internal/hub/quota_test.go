@@ -27,11 +27,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/gzip"
 
-	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/hub/activity"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
-	"github.com/cove-sandbox/cove/internal/hub/record"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // content is a file of a layer.
@@ -154,10 +154,10 @@ func (m *machine) stored() (size int64, parts int) {
 }
 
 // usage is what a tenant holds.
-func (m *machine) usage(who ...string) account.UsageOut {
+func (m *machine) usage(who ...string) usage.UsageOut {
 	m.t.Helper()
 	a := m.do("GET", "/api/v1/usage", "", who...)
-	var u []account.UsageOut
+	var u []usage.UsageOut
 	if err := json.Unmarshal(a.Data, &u); err != nil || len(u) != 1 {
 		m.t.Fatalf("usage: got %d %s, want one tenant", a.Status, a.Body)
 	}
@@ -321,8 +321,8 @@ func push(t *testing.T, ref string, archive []byte) {
 // who has no room left stores nothing more.
 func TestRecordsAndSnapshotsCount(t *testing.T) {
 	t.Parallel()
-	keep := func() *record.Store {
-		return record.New(record.Config{Dir: filepath.Join(t.TempDir(), "records"), Keep: time.Hour})
+	keep := func() *activity.Store {
+		return activity.New(activity.Config{Dir: filepath.Join(t.TempDir(), "records"), Keep: time.Hour})
 	}
 	records := keep()
 	sb := sandbox.Sandbox{ID: "gone", Created: time.Now(), Spec: sandbox.Spec{Name: "gone", Owner: "anna"}}

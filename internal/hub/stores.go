@@ -10,20 +10,20 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/authority"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/activity"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
-	"github.com/cove-sandbox/cove/internal/hub/internal/secret"
+	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
-	"github.com/cove-sandbox/cove/internal/hub/record"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/network/authority"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // stores is what a hub keeps beside the provider's own state. The zero value
@@ -32,19 +32,19 @@ type stores struct {
 	tenants *tenant.Store // nil: there is one owner
 	quota   *quota.Keeper // nil: there are no limits
 
-	audit    *audit.Log // of changes; nil: nothing is recorded
+	audit    *auditlog.Log // of changes; nil: nothing is recorded
 	auditDir string
 	auditKey []byte
 	// requests is the log of what changes nothing in the hub; nil: it is in audit.
-	requests    *audit.Log
+	requests    *auditlog.Log
 	requestsDir string
 	marks       string        // file of the last lines of both, outside of their folders
 	shipper     *ship.Shipper // nil: lines stay on this machine
 
-	secrets   *secret.Store
+	secrets   *secretstore.Store
 	authority *authority.Authority // vouches for hosts to whose requests a secret is added
 
-	records *record.Store // nil: what sandboxes recorded ends with them
+	records *activity.Store // nil: what sandboxes recorded ends with them
 
 	tokens *token.Signer // of sandboxes, for E2B's clients
 
@@ -108,10 +108,10 @@ func openStores(cfg Config) (_ stores, err error) {
 		return s, err
 	}
 	if cfg.KeepActivity > 0 {
-		s.records = record.New(record.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
+		s.records = activity.New(activity.Config{Dir: filepath.Join(cfg.State, recordsDir), Keep: cfg.KeepActivity, Log: cfg.Log})
 	}
 	dir := filepath.Join(cfg.State, "secrets")
-	if s.secrets, err = secret.Open(secret.Config{Dir: dir, Log: cfg.Log}); err != nil {
+	if s.secrets, err = secretstore.Open(secretstore.Config{Dir: dir, Log: cfg.Log}); err != nil {
 		return s, err
 	}
 	if s.tokens, err = token.Open(filepath.Join(dir, "access.key")); err != nil {
@@ -148,9 +148,9 @@ func (s *stores) openAudit(cfg Config) (err error) {
 			return err
 		}
 	}
-	open := func(dir string) (*audit.Log, error) {
-		l, err := audit.Open(audit.Config{Dir: dir, Key: s.auditKey, Sync: 100 * time.Millisecond, Log: cfg.Log})
-		if errors.Is(err, audit.ErrDamaged) {
+	open := func(dir string) (*auditlog.Log, error) {
+		l, err := auditlog.Open(auditlog.Config{Dir: dir, Key: s.auditKey, Sync: 100 * time.Millisecond, Log: cfg.Log})
+		if errors.Is(err, auditlog.ErrDamaged) {
 			err = fmt.Errorf("%w; run 'cove audit verify --dir %s' for details, then move the directory away to start a new log", err, dir)
 		}
 		return l, err
@@ -263,8 +263,8 @@ func IsKey(secret string) bool { return tenant.IsSecret(secret) }
 
 // AuditCheck says which audit log to verify, AuditReport what was found.
 type (
-	AuditCheck  = audit.Check
-	AuditReport = audit.Report
+	AuditCheck  = auditlog.Check
+	AuditReport = auditlog.Report
 )
 
 // VerifyAudit checks the audit log in a folder that no hub need serve. The key
@@ -277,7 +277,7 @@ func VerifyAudit(ctx context.Context, check AuditCheck, keyFile string) (AuditRe
 		}
 		check.Key = key
 	}
-	return audit.Verify(ctx, check)
+	return auditlog.Verify(ctx, check)
 }
 
 func (s *stores) close() error {
@@ -289,7 +289,7 @@ func (s *stores) close() error {
 	if s.shipper != nil {
 		err = errors.Join(err, s.shipper.Close())
 	}
-	for _, l := range []*audit.Log{s.audit, s.requests} {
+	for _, l := range []*auditlog.Log{s.audit, s.requests} {
 		if l != nil {
 			err = errors.Join(err, l.Close())
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/tool"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // TestTraces: a call is a span below the caller's, and the sandbox goes on with it.
@@ -42,7 +42,7 @@ func TestTraces(t *testing.T) {
 		t.Errorf("got %v, want header Traceparent %q", s.Header, quiet)
 	}
 	agent := r.agent(as{"Traceparent", parent})
-	agent.call(tool.Execute, object{"sandbox_name": "a", "tool_name": "say"})
+	agent.call(toolcatalog.Execute, object{"sandbox_name": "a", "tool_name": "say"})
 	if err := tracer.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // Issuer issues one-time tickets.

@@ -16,7 +16,7 @@ import (
 
 // EscapeProgram is the package of the program that tries to get out, from the module's root:
 // "try" as who it is, "nested" as root of a user namespace.
-const EscapeProgram = "internal/isolate/testdata/helper"
+const EscapeProgram = "internal/system/isolate/testdata/helper"
 
 // OtherKernel is a line that the program prints where it was told that it does not run on the host's kernel.
 const OtherKernel = "another kernel"

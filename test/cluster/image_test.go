@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/test/attack"
 	"github.com/cove-sandbox/cove/test/cluster"
 )

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // What ServeSnapshots creates: two StorageClasses, of which the second makes volumes when a Pod needs them, and a VolumeSnapshotClass.

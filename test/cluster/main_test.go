@@ -3,7 +3,7 @@ package cluster_test
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // programs is the folder of the built programs.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // Store is an S3-compatible store.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // emulator runs programs for arm64 on other machines; scripts/deps unpacks it.

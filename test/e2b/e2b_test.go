@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 var aio, cove string

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // serveNames starts a hub that serves HTTPS with a certificate of cove tls init. Clients reach

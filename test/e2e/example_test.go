@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // Every example runs as examples/README.md says, prints what it says, and leaves no sandbox.

@@ -19,8 +19,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/cove-sandbox/cove/internal/guide"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/guide"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // Every code block of the guide runs, in the order of the text, against one sandbox and one hub,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestClientsDoNotCallAnotherUsersServer: another user who listens where a server is expected

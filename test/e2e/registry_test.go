@@ -19,7 +19,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // registries serve a Debian repository, a Python index and an npm registry, each with

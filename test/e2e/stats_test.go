@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestInsideAndOutsideCountAlike: the sandbox's own observation and the hub's figures of it agree, also about programs on

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // An upgrade under load refuses and loses nothing: 200 requests a second go through the

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // endlessServer is a server inside a sandbox that becomes a WebSocket and sends without end; on /hang it never answers.

@@ -21,7 +21,7 @@ var testSteps = []step{
 
 var engineSteps = []step{
 	{packages: []string{"./internal/provider/docker", "./internal/provider/kubernetes/...", "./test/cluster", "./test/dist"}, timeout: "40m"},
-	{packages: []string{"./internal/isolate"}, run: "TestIsolate/^escape$/gVisor", timeout: "30m"},
+	{packages: []string{"./internal/system/isolate"}, run: "TestIsolate/^escape$/gVisor", timeout: "30m"},
 	{
 		packages: []string{
 			"./internal/app/cove", "./internal/provider/local", "./internal/guest/browser", "./internal/guest/convert",

@@ -1,7 +1,7 @@
 // Lane runs the tests of one lane and prints what they took.
 //
 //	go run ./test/lane unit
-//	go run ./test/lane -repeat 20 -busy 2 test ./internal/proc
+//	go run ./test/lane -repeat 20 -busy 2 test ./internal/system/proc
 //
 // The lanes are those of CONTRIBUTING.md. A test says which lane it belongs to: testenv.Need,
 // NeedRoot, Engine and Nightly skip it in the others.

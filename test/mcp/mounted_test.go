@@ -14,7 +14,7 @@ import (
 
 	gomcp "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestRemoteServerComesBack: a server by address that is killed says so to its callers, and is used again when it is

@@ -3,7 +3,7 @@ package page
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestActivity: the record of what happened as a page, live, replayed and exported.

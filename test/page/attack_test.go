@@ -3,7 +3,7 @@ package page
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestHostileRecord: nothing that a sandbox writes into its record, pictures, files or terminal runs where people look at it.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestCorpus runs every step of the corpus by playwright-core and by our operation, and compares what the pages have recorded.

@@ -3,7 +3,7 @@ package page
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestEveryPage: all our pages, from one list, in light and dark, on a telephone, at 200 % and by keyboard alone. With SHOTS=folder it

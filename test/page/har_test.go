@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestHARIsValid: an outside validator of HAR 1.2 accepts what export_har writes.

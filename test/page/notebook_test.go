@@ -3,7 +3,7 @@ package page
 import (
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestNotebook: the notebook and the API work in the same kernels.

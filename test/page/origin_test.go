@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // fakeEnvironment has a server that is not ours.

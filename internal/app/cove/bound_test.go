@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // standard are the settings of a hub for which nothing was set.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // person is somebody at a command line with a home directory.

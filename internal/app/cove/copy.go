@@ -12,7 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/app/host"
-	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/filesystem/archive"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/filesystem/archive"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 

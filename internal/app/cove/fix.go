@@ -13,7 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // repair is what doctor --fix does about a finding; the zero value: nothing.

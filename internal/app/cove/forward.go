@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/peer"
+	"github.com/cove-sandbox/cove/internal/auth/peer"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 

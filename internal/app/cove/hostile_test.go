@@ -11,8 +11,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app/host"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // TestVenvIsBuiltOnce: the Python environment of sandboxes is built where the hub finds it the

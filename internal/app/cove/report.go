@@ -23,10 +23,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Limits of a report.

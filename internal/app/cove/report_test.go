@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/app/host"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // A bug report tells what is needed to find a fault and holds no secret, wherever one stands: in

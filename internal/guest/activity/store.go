@@ -16,7 +16,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 const (

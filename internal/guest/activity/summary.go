@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // Limits of what is recorded of one call, so that its cost is small and the same for any

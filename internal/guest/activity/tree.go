@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/inotify"
+	"github.com/cove-sandbox/cove/internal/filesystem/inotify"
 )
 
 // Limits of what is known of the workspace, so that commands stay fast in a large one. Beyond

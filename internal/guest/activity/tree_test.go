@@ -15,11 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/activity"
-	"github.com/cove-sandbox/cove/internal/guest/envd"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/guest/e2b/envd"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // doOp is a command that does something.

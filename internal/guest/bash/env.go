@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // checkEnv refuses what no environment can hold.

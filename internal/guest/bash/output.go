@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // OutputIn says what to read.

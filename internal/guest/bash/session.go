@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Session is what commands share. It is guarded by the service's lock; the calls in

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // writeTime is how long a write may wait for a command that does not read.

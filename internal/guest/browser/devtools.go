@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // serveCDP serves DevTools to callers outside, as the browser would on a port: /json… and /devtools…, with or without the

@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Viewport is a size in pixels.

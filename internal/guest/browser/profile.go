@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // prepareProfile locks the profile and writes preferences and policies before a start.

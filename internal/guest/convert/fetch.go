@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // fetcher downloads documents.

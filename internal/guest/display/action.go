@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // ActionIn is one of the actions below.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Clipboard is the content of the clipboard.

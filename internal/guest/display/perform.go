@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // clickPause is the time between the clicks of a double click. The server's clock counts milliseconds, and programs ignore a

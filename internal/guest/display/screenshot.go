@@ -7,8 +7,8 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // jpegQuality is the default quality.

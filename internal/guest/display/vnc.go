@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // viewerTime is how long a viewer may stop reading before it is disconnected. The X server skips pictures for a viewer that

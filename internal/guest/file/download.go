@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // DownloadIn names a file.

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // EditIn is one command of the editor.

@@ -17,13 +17,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/archive"
 	"github.com/cove-sandbox/cove/internal/guest/internal/document"
 	"github.com/cove-sandbox/cove/internal/guest/internal/grep"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Viewer shows documents that are not plain text.

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // history keeps the content of files before each edit, and survives a restart: a folder

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // locks serializes the writers of each file.

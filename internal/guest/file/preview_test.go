@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // TestPreviewRunsNothing: a browser that shows an HTML file is told to run and load nothing, and

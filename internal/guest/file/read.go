@@ -3,8 +3,8 @@ package file
 import (
 	"context"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // ReadIn names a file and a range of its lines.

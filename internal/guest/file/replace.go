@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // ReplaceIn is a string and its replacement.

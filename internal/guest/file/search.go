@@ -10,8 +10,8 @@ import (
 
 	"github.com/dlclark/regexp2/v2"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // SearchIn names a regular expression and a file.

@@ -13,8 +13,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 func upload(s *sandbox, name string, r io.Reader, path string) (UploadOut, error) {

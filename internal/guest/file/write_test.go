@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestWrite(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // version is the cached version of a program, valid while its file is unchanged.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // runInSession runs a cell in a session, which it creates if it does not exist.

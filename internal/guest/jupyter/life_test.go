@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Session is a kernel that keeps variables. It is guarded by the service's lock,

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // specAge is the maximum age of the list of kernels in a reply.

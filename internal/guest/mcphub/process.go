@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // grace is the time between TERM and KILL when a server is stopped.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 //go:embed worker.js

@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // maxIdle is the default idle timeout of a session.

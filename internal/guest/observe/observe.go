@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // Component is a part of the sandbox that can fail.

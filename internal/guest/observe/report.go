@@ -19,8 +19,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // Report is an exported report.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/locate"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // FillFormIn lists fields.

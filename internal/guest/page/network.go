@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 func (s *Service) networkOps() []op.Op {

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/browser"
 	"github.com/cove-sandbox/cove/internal/guest/page"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func testCredentials(t *testing.T, r *room) {

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/guest/internal/film"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Browser is the browser whose pages are operated.

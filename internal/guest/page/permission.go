@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/spell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/spell"
 )
 
 // denied is how a permission is answered that nobody has set.

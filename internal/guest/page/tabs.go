@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 func (s *Service) tabOps() []op.Op {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // TunnelIn names a port.

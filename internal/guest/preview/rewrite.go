@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/origin"
-	"github.com/cove-sandbox/cove/internal/subpath"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
+	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
 )
 
 // rewrite turns a request to the sandbox into one to a service. It keeps the host, with which

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // writePatience is how long a program may take to read what is typed into it.

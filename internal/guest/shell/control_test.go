@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // background starts a command and does not wait for it.

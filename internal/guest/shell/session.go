@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 func listSessions(t testing.TB, s *Service) map[string]Info {

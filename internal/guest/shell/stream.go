@@ -6,8 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // streamPause is the minimum time between two output events.

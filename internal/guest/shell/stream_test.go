@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // streamed is what a stream sent: the names of its events, the text of the output events

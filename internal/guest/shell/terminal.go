@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pty"
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // The size of a terminal until a viewer changes it: wide, because programs cut their

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 const (

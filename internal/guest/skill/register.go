@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/archive"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/archive"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // RegisterIn is a folder, or an archive and its destination.

@@ -16,10 +16,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/archive"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/archive"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // maxSkills bounds the registered skills.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/inotify"
+	"github.com/cove-sandbox/cove/internal/filesystem/inotify"
 )
 
 // move is the first half of a rename.

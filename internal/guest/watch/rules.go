@@ -6,8 +6,8 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // rules decide what is reported. Paths are relative to the watched folder.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/inotify"
+	"github.com/cove-sandbox/cove/internal/filesystem/inotify"
 )
 
 // mask is the kernel events to receive for a folder.

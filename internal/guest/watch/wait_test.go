@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // waiting calls wait and tells when it watches: as soon as it holds a slot the

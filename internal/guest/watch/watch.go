@@ -22,8 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Config of the service. A limit of 0 means the default.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/filesystem/inotify"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/inotify"
 )
 
 // watcher is one watcher with its log. run owns the tree and the pending changes.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // installTime bounds an installation.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/workbench"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // standInLab is a module that is started as JupyterLab is, and replies when it works.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 const (

@@ -16,11 +16,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/origin"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/subpath"
+	"github.com/cove-sandbox/cove/internal/auth/origin"
+	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // maxProbe is how much of a reply is read to find the mark of a working page.

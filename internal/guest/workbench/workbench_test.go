@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/workbench"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // echo is what the stand-in got.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // KeyOps lists the operations on keys.

@@ -13,12 +13,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -35,10 +35,10 @@ type Sandboxes interface {
 
 // Quota counts what disks take from their owner's limits.
 type Quota interface {
-	CountDisk(d account.Disk, size int64)
-	FreeDisk(d account.Disk)
-	OpenRoom(ctx context.Context, owner string) *account.Room
-	CountImages(ctx context.Context, owner string, room *account.Room) error
+	CountDisk(d usage.Disk, size int64)
+	FreeDisk(d usage.Disk)
+	OpenRoom(ctx context.Context, owner string) *usage.Room
+	CountImages(ctx context.Context, owner string, room *usage.Room) error
 }
 
 // Config of a Service.
@@ -100,15 +100,15 @@ func (s *Service) Count() {
 type removed struct {
 	mu     sync.Mutex
 	counts int
-	disks  map[account.Disk]bool
+	disks  map[usage.Disk]bool
 }
 
 // begin starts a count; keep calls count unless the disk is deleted meanwhile.
-func (r *removed) begin() (keep func(d account.Disk, count func()), end func()) {
+func (r *removed) begin() (keep func(d usage.Disk, count func()), end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts++
-	keep = func(d account.Disk, count func()) {
+	keep = func(d usage.Disk, count func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.disks[d] {
@@ -125,12 +125,12 @@ func (r *removed) begin() (keep func(d account.Disk, count func()), end func()) 
 }
 
 // free gives back what a deleted disk held.
-func (r *removed) free(d account.Disk, free func(account.Disk)) {
+func (r *removed) free(d usage.Disk, free func(usage.Disk)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts > 0 {
 		if r.disks == nil {
-			r.disks = map[account.Disk]bool{}
+			r.disks = map[usage.Disk]bool{}
 		}
 		r.disks[d] = true
 	}
@@ -167,9 +167,9 @@ func (k kind[P, D]) add(d D) {
 	k.service.Quota.CountDisk(disk, size)
 }
 
-func (k kind[P, D]) disk(d D) (account.Disk, int64) {
+func (k kind[P, D]) disk(d D) (usage.Disk, int64) {
 	owner, name, size := k.describe(d)
-	return account.Disk{Kind: k.noun, Owner: owner, Name: name}, size
+	return usage.Disk{Kind: k.noun, Owner: owner, Name: name}, size
 }
 
 // listed lists the disks of an owner, or of everybody if that is empty, and counts them.
@@ -229,7 +229,7 @@ func (k kind[P, D]) remove(ctx context.Context, user, name string) error {
 	if err := k.delete(p, ctx, who.Owner, name); err != nil {
 		return opError(k.noun, name, "", err)
 	}
-	k.service.removed.free(account.Disk{Kind: k.noun, Owner: who.Owner, Name: name}, k.service.Quota.FreeDisk)
+	k.service.removed.free(usage.Disk{Kind: k.noun, Owner: who.Owner, Name: name}, k.service.Quota.FreeDisk)
 	return nil
 }
 

@@ -10,11 +10,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -96,7 +96,7 @@ func (s *Service) ImportImage(ctx context.Context, in ImportImageIn) (ImageOut, 
 }
 
 // receive writes an uploaded archive to a file, which the caller removes.
-func (s *Service) receive(in io.Reader, room *account.Room) (path string, err error) {
+func (s *Service) receive(in io.Reader, room *usage.Room) (path string, err error) {
 	f, err := os.CreateTemp(s.Scratch, "import-*.tar")
 	if err != nil {
 		return "", err

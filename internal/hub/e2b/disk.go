@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/disk"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // diskOps lists the operations on snapshots and templates.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/note"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

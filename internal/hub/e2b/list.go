@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

@@ -18,13 +18,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/authority"
-	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/note"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
-	"github.com/cove-sandbox/cove/internal/metric"
+	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // Secrets are what sandboxes are given beside their Spec.

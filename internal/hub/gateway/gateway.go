@@ -17,15 +17,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/audit"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
-	"github.com/cove-sandbox/cove/internal/hub/trail"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 const (
@@ -194,7 +194,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, s := g.Tracer.Start(ctx, OpName, slog.String("http.request.method", r.Method))
 	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, tripKey{}, t)))
 	if s != nil {
-		s.Set(append(trail.Attrs(op.CallOf(ctx)), slog.Int("http.response.status_code", t.status))...)
+		s.Set(append(audit.Attrs(op.CallOf(ctx)), slog.Int("http.response.status_code", t.status))...)
 		s.End(span.Status(op.CallOf(ctx).Code))
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/auth"
+	"github.com/cove-sandbox/cove/internal/filesystem/subpath"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/span"
-	"github.com/cove-sandbox/cove/internal/subpath"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // rewriteRequest turns a request to the hub into one to the sandbox. The sign-in has

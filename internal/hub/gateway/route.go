@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/page"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/span"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // route is where a request goes.

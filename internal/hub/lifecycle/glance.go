@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"context"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // GlanceIn names a sandbox and the size of its picture.

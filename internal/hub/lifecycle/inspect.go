@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

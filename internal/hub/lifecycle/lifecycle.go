@@ -10,17 +10,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/egress"
-	"github.com/cove-sandbox/cove/internal/hub/account"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
-	"github.com/cove-sandbox/cove/internal/metric"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/hub/usage"
+	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 
 // Fleet is the sandboxes that the hub runs.
@@ -39,7 +39,7 @@ type Fleet interface {
 
 // Quota reserves room for sandboxes.
 type Quota interface {
-	Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*account.Reservation, error)
+	Reserve(ctx context.Context, owner string, specs ...sandbox.Spec) (*usage.Reservation, error)
 }
 
 // Secrets are what sandboxes are given beside their Spec.

@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/environment"
 	"github.com/cove-sandbox/cove/internal/hub/fleet"
 	"github.com/cove-sandbox/cove/internal/hub/internal/address"
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/imageref"
 	"github.com/cove-sandbox/cove/internal/hub/internal/note"
-	"github.com/cove-sandbox/cove/internal/hub/vault"
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/hub/secret"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -80,9 +80,9 @@ func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 		Status: string(sb.State), Message: sb.Message, CreatedAt: sb.Created.UTC(), LastActiveAt: s.Fleet.LastActive(sb).UTC(),
 		Isolation: spec.Isolation, Network: environment.Policy{Mode: string(spec.Network.Mode), Allow: spec.Network.Allow}, Snapshot: spec.Snapshot,
 	}
-	if o.Secrets = vault.Names(spec); o.Secrets != nil {
+	if o.Secrets = secret.Names(spec); o.Secrets != nil {
 		o.Env = maps.Clone(o.Env)
-		vault.HideEnv(o.Env)
+		secret.HideEnv(o.Env)
 	}
 	if spec.Annotations[note.Scaledown] != "" {
 		o.IdlePolicy = "scaledown"

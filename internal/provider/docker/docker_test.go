@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/docker"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 

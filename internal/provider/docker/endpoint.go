@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // Endpoint implements sandbox.Provider.
@@ -51,7 +51,7 @@ func (b *box) endpoint(port int) sandbox.Endpoint {
 			return nil, err
 		}
 		defer dir.Close()
-		return isolate.Dial(ctx, dir, container.ControlName, port)
+		return isolate.Dial(ctx, dir, containerinit.ControlName, port)
 	}}
 }
 
@@ -70,7 +70,7 @@ func (p *Provider) Egress(ctx context.Context, id string) (net.Listener, error) 
 		return nil, err
 	}
 	defer dir.Close()
-	l, err := isolate.ListenUnix(dir, container.EgressName, 0o666)
+	l, err := isolate.ListenUnix(dir, containerinit.EgressName, 0o666)
 	if err != nil {
 		return nil, err // not a nil pointer in an interface
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

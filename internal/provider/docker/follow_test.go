@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/docker"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // afterOutage: what the engine ended can be started again, with its disk; what outlived it runs on.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/deploy"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/docker"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // hub is a provider under test.

@@ -17,9 +17,9 @@ import (
 	engine "github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/cove-sandbox/cove/internal/container"
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // Logs implements sandbox.Logger.
@@ -128,7 +128,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 
 // hiddenPaths are those of a container where something is mounted.
 func hiddenPaths(spec sandbox.Spec) []string {
-	hidden := []string{isolate.Programs, container.HubDir, container.ControlDir, path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
+	hidden := []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
 	for _, v := range spec.Volumes {
 		hidden = append(hidden, v.Target)
 	}

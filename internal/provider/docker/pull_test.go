@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/docker"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // registry has one image, whose layer it sends when it is told to.

@@ -17,9 +17,9 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"github.com/cove-sandbox/cove/internal/container"
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // runner makes containers and takes them through their lives. It knows nothing of other
@@ -115,8 +115,8 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
-			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: container.HubDir, ReadOnly: true},
-			{Type: mount.TypeBind, Source: filepath.Join(b.dir, controlName), Target: container.ControlDir},
+			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: containerinit.HubDir, ReadOnly: true},
+			{Type: mount.TypeBind, Source: filepath.Join(b.dir, controlName), Target: containerinit.ControlDir},
 		},
 	}
 	if spec.NoRoot {
@@ -214,12 +214,12 @@ func (r *runner) writePlan(b *box) error {
 	if ours {
 		workdir = cmp.Or(workdir, isolate.Home)
 	}
-	env[sandbox.EnvEgress] = "unix:" + filepath.Join(container.HubDir, container.EgressName)
+	env[sandbox.EnvEgress] = "unix:" + filepath.Join(containerinit.HubDir, containerinit.EgressName)
 	env[sandbox.EnvListen] = "unix:" + isolate.ServerSocket
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
 	}
-	plan := container.Plan{Command: command, Workdir: workdir, SwitchUser: ours, Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
+	plan := containerinit.Plan{Command: command, Workdir: workdir, SwitchUser: ours, Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		plan.Env = append(plan.Env, k+"="+env[k])
 	}
@@ -230,7 +230,7 @@ func (r *runner) writePlan(b *box) error {
 		}
 	}
 	// Every user inside may be the program's.
-	return writeJSON(filepath.Join(b.dir, hubName, container.PlanName), 0o644, plan)
+	return writeJSON(filepath.Join(b.dir, hubName, containerinit.PlanName), 0o644, plan)
 }
 
 func (r *runner) removeFiles(ctx context.Context, b *box) error {

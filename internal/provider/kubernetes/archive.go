@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/network/tunnel"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/archive"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tunnel"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
 // copyPlan is the plan of a Pod that runs nothing, beside that of the sandbox in its Secret.
@@ -102,7 +102,7 @@ func (r *runner) hold(ctx context.Context, b *box) (c *tunnel.Client, end func()
 	main.VolumeMounts = slices.DeleteFunc(main.VolumeMounts, func(m mountSpec) bool { return !keep(m.Name) })
 	for _, v := range holder.Spec.Volumes {
 		if v.Secret != nil {
-			v.Secret.Items[slices.IndexFunc(v.Secret.Items, func(k keyPath) bool { return k.Key == container.PlanName })].Key = copyPlan
+			v.Secret.Items[slices.IndexFunc(v.Secret.Items, func(k keyPath) bool { return k.Key == containerinit.PlanName })].Key = copyPlan
 		}
 	}
 	// One that an earlier copy has left would be in the way.

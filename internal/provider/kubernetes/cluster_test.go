@@ -20,10 +20,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 

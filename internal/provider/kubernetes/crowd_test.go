@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // testCrowd: of many who ask at once, each gets a Pod of its own that has become what it asked for, and each Pod of the

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cove-sandbox/cove/internal/network/tunnel"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/volumesnapshot"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tunnel"
 )
 
 // newCuts returns the store of VolumeSnapshots.

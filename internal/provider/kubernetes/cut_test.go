@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 const cutsPath = "../../../deploy/kubernetes/volumesnapshots.yaml"

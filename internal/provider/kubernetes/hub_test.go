@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // realHub is the real program on a cluster.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
 const (
@@ -93,7 +93,7 @@ func (p *Provider) Stats(ctx context.Context, id string) (sandbox.Stats, error) 
 		if err != nil {
 			return fmt.Errorf("measure Pod: %w", err)
 		}
-		used := container.Usage{CPU: -1, Memory: -1, Pids: -1, OOMKills: -1}
+		used := containerinit.Usage{CPU: -1, Memory: -1, Pids: -1, OOMKills: -1}
 		if err := json.Unmarshal(data, &used); err != nil {
 			return fmt.Errorf("measure Pod: %w", err)
 		}

@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // dyingHub is the argument with which the tests start themselves as a hub to kill.

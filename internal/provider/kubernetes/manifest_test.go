@@ -15,9 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 const manifestPath = "../../../deploy/kubernetes/install.yaml"

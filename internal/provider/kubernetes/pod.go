@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // runner makes Pods and takes them through their lives. It knows nothing of other sandboxes.
@@ -31,7 +31,7 @@ const (
 const mainContainer = "sandbox"
 
 // plan is what the first process of a Pod does.
-func (r *runner) plan(spec sandbox.Spec) container.Plan {
+func (r *runner) plan(spec sandbox.Spec) containerinit.Plan {
 	env := map[string]string{
 		"LANG": "C.UTF-8", "HOME": isolate.Home, "USER": isolate.User, "LOGNAME": isolate.User,
 		// What the user installs without root lands in the home.
@@ -39,17 +39,17 @@ func (r *runner) plan(spec sandbox.Spec) container.Plan {
 	}
 	maps.Copy(env, r.cfg.Env)
 	maps.Copy(env, spec.Env)
-	env[sandbox.EnvEgress] = "unix:" + container.Egress
+	env[sandbox.EnvEgress] = "unix:" + containerinit.Egress
 	env[sandbox.EnvListen] = "unix:" + isolate.ServerSocket
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = "tcp:127.0.0.1:" + strconv.Itoa(spec.Server.Port)
 	}
-	plan := container.Plan{
+	plan := containerinit.Plan{
 		Command: slices.Concat(spec.Command, spec.Args), Workdir: spec.Workdir, SwitchUser: true,
 		Inherit: true, Path: []string{isolate.Home + "/.local/bin", isolate.Programs},
 		Files:  uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files)),
-		Tunnel: &container.Tunnel{Listen: ":" + strconv.Itoa(Port), Hub: r.hub.pin, Ready: ":" + strconv.Itoa(readyPort)},
-		Probe:  container.Probe{Port: spec.Server.Port, Path: cmp.Or(spec.Server.ReadyPath, "/readyz")},
+		Tunnel: &containerinit.Tunnel{Listen: ":" + strconv.Itoa(Port), Hub: r.hub.pin, Ready: ":" + strconv.Itoa(readyPort)},
+		Probe:  containerinit.Probe{Port: spec.Server.Port, Path: cmp.Or(spec.Server.ReadyPath, "/readyz")},
 	}
 	if len(spec.Command) == 0 {
 		plan.Command = slices.Concat(r.cfg.Command, spec.Args)
@@ -133,7 +133,7 @@ func (r *runner) makePod(b *box) pod {
 	mounts, volumes := r.mounts(sb, b.home())
 	p.Spec.Volumes = volumes
 	p.Spec.InitContainers = []containerSpec{{
-		Name: "programs", Image: r.cfg.Programs, ImagePullPolicy: "IfNotPresent", Command: []string{r.cfg.Installer, container.InstallVerb, isolate.Programs},
+		Name: "programs", Image: r.cfg.Programs, ImagePullPolicy: "IfNotPresent", Command: []string{r.cfg.Installer, containerinit.InstallVerb, isolate.Programs},
 		Resources: limits, SecurityContext: restricted(), VolumeMounts: []mountSpec{{Name: "programs", MountPath: isolate.Programs}},
 	}}
 	p.Spec.Containers = []containerSpec{{
@@ -177,11 +177,11 @@ func (r *runner) mounts(sb sandbox.Sandbox, claim string) (mounts []mountSpec, v
 	}
 	add(mountSpec{Name: "programs", MountPath: isolate.Programs, ReadOnly: true}, volumeSpec{EmptyDir: &emptyDirSource{}})
 	keys := []keyPath{}
-	for _, name := range []string{container.PlanName, container.CertName, container.KeyName} {
+	for _, name := range []string{containerinit.PlanName, containerinit.CertName, containerinit.KeyName} {
 		keys = append(keys, keyPath{name, name})
 	}
-	add(mountSpec{Name: "hub", MountPath: container.HubDir, ReadOnly: true}, volumeSpec{Secret: &secretSource{SecretName: sb.ID, DefaultMode: 0o440, Items: keys}})
-	memory("control", container.ControlDir, socketSize)
+	add(mountSpec{Name: "hub", MountPath: containerinit.HubDir, ReadOnly: true}, volumeSpec{Secret: &secretSource{SecretName: sb.ID, DefaultMode: 0o440, Items: keys}})
+	memory("control", containerinit.ControlDir, socketSize)
 	memory("server", path.Dir(isolate.ServerSocket), socketSize)
 	memory("shm", "/dev/shm", shmSize)
 	home := volumeSpec{EmptyDir: &emptyDirSource{SizeLimit: number(cmp.Or(sb.Spec.Resources.Disk, r.cfg.Defaults.Disk))}}

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
+	"github.com/cove-sandbox/cove/internal/network/tunnel"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/tunnel"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
 // The labels and annotations of our objects.
@@ -171,8 +171,8 @@ func (r *runner) newSecret(b *box) (secret, error) {
 		return secret{}, err
 	}
 	s := secret{object: api.NewObject("v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}), Type: "Opaque"}
-	s.Data = map[string][]byte{container.CertName: cert, container.KeyName: key}
-	if s.Data[container.PlanName], err = r.encodePlan(b); err != nil {
+	s.Data = map[string][]byte{containerinit.CertName: cert, containerinit.KeyName: key}
+	if s.Data[containerinit.PlanName], err = r.encodePlan(b); err != nil {
 		return secret{}, err
 	}
 	s.Data[recordName], err = json.Marshal(b.rec)
@@ -245,14 +245,14 @@ func (s *session) loadIdentity(ctx context.Context) (identity, error) {
 			return identity{}, err
 		}
 		fresh := secret{object: api.NewObject("v1", "Secret", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub}, Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}),
-			Type: "Opaque", Data: map[string][]byte{container.CertName: cert, container.KeyName: key}}
+			Type: "Opaque", Data: map[string][]byte{containerinit.CertName: cert, containerinit.KeyName: key}}
 		if err := s.client.Create(ctx, secrets, fresh, &got); err != nil {
 			return identity{}, err
 		}
 	} else if err != nil {
 		return identity{}, err
 	}
-	id := identity{cert: got.Data[container.CertName], key: got.Data[container.KeyName]}
+	id := identity{cert: got.Data[containerinit.CertName], key: got.Data[containerinit.KeyName]}
 	if id.pin, err = tunnel.Pin(id.cert); err != nil {
 		return identity{}, fmt.Errorf("read Secret %q: %w; delete it for a new key, which no existing sandbox accepts", name, err)
 	}

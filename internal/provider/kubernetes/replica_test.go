@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // replicas are two hubs with one state folder.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/container"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/containerinit"
 )
 
 // with calls do on a sandbox that is neither created nor deleted at the moment.
@@ -108,7 +108,7 @@ func (p *Provider) startAgain(ctx context.Context, row *sandbox.Row[*box]) error
 		return err
 	}
 	b.rec.Generation++
-	if err := p.runner.save(ctx, b, map[string][]byte{container.PlanName: plan, logName: {}}); err != nil {
+	if err := p.runner.save(ctx, b, map[string][]byte{containerinit.PlanName: plan, logName: {}}); err != nil {
 		b.rec.Generation--
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // setting reads a file of a sandbox's control group, under whichever name it has there.

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/provider/providertest"
 	"github.com/cove-sandbox/cove/internal/provider/providertest/payload"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove/internal/peer"
+	"github.com/cove-sandbox/cove/internal/auth/peer"
 )
 
 // Address returns the URL of a target on the server.

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // run is one invocation of a verb.

@@ -13,10 +13,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/span"
-	"github.com/cove-sandbox/cove/internal/spell"
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/spell"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
+	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
 
 // The SDK passes the headers of a request to its handlers, but the context of the

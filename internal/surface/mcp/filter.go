@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
 // filter is which tools a client wants to see.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/cove-sandbox/cove/internal/toolset"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
 )
 
 // toResult makes a result one of the protocol: the text first, then images and links to

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // boundBody bounds the body of a request: its size, the memory that it takes, and the time

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 const (

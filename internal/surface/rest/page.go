@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // Policies of pages: they load nothing from other hosts. The strict one also forbids styles

@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // recorder records status and size of a reply. It keeps the abilities that proxies,

@@ -20,7 +20,7 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/app"
 	"github.com/cove-sandbox/cove/internal/app/cove"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Kinds of targets.

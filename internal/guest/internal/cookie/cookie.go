@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Parse reads cookies from JSON: a list, or an object that has one as Playwright's storage

@@ -16,8 +16,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Query is the part of a document to show. Ranges are [first, last], from 1 and inclusive;

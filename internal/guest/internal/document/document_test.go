@@ -17,10 +17,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/markdown"
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/document/markdown"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // TestMain is also aio-markdown, if called by that name.

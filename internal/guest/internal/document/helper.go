@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Helper runs aio-markdown, which reads what is too dangerous or takes too much code to be

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/xmlscan"
 )
 
 // A PDF file holds words at positions, not tables. What follows finds tables: rows of words

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/xmlscan"
 )
 
 func (r Reader) slides(ctx context.Context, file string, q Query) (View, error) {

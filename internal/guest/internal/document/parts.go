@@ -12,8 +12,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/xmlscan"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/document/xmlscan"
 )
 
 // Limits on what is read of a file. A small zip can unpack to anything.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // pdfTimeout bounds one run of a poppler program.

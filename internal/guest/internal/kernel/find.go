@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
-	"github.com/cove-sandbox/cove/internal/proc"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func write(t testing.TB, path, text string, mode os.FileMode) string {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // until polls for a condition.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/proc"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // isFunction matches the beginning of a function, which is called.

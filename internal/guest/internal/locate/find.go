@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Target names an element: by a selector, or one that was listed before.

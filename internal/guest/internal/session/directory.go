@@ -5,8 +5,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Directory returns the directory that a request asks for in a field. A missing or

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // Entry is what a table knows of a session. The session's type embeds it.

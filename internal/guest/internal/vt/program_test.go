@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pty"
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // patience is how long a program may take on a busy machine.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jezek/xgb/xproto"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 func TestPointerArrivesWhereAndAsSent(t *testing.T) {

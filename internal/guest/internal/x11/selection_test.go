@@ -13,7 +13,7 @@ import (
 
 	"github.com/jezek/xgb/xproto"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // large is content that cannot go through in one piece.

@@ -8,8 +8,8 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
-	"github.com/cove-sandbox/cove/internal/op"
 )
 
 // Owner is whose sandboxes a call may see and create. It is empty for the single

@@ -8,7 +8,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 

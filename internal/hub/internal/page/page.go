@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/op"
+	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
 // IsNavigation reports whether a browser asks for a page that a person will see.

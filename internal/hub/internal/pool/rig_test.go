@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/guest/bind"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
-	"github.com/cove-sandbox/cove/internal/op"
 	"github.com/cove-sandbox/cove/internal/provider/mem"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -19,8 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
 )
 
 // Config of a Shipper.
@@ -43,7 +43,7 @@ const (
 // Line is a line of one of the logs.
 type Line struct {
 	Name string `json:"log"`
-	audit.Line
+	auditlog.Line
 }
 
 // sink is a receiver.
@@ -119,7 +119,7 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var at audit.Mark
+	var at auditlog.Mark
 	if b, err := os.ReadFile(f.position); err == nil {
 		if err := json.Unmarshal(b, &at); err != nil {
 			f.cfg.Log.Warn("position of the audit log at its receiver is damaged; sending all lines again", "path", f.position, "error", err)
@@ -129,7 +129,7 @@ func (f *follower) follow(ctx context.Context) error {
 	read := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		read <- audit.Tail(ctx, f.dir, audit.Filter{Follow: true}, func(l audit.Line) error {
+		read <- auditlog.Tail(ctx, f.dir, auditlog.Filter{Follow: true}, func(l auditlog.Line) error {
 			if l.Seq <= at.Seq {
 				return nil
 			}
@@ -153,7 +153,7 @@ func (f *follower) follow(ctx context.Context) error {
 			return <-read
 		}
 		last := batch[len(batch)-1]
-		b, err := json.Marshal(audit.Mark{Seq: last.Seq, Hash: last.Hash})
+		b, err := json.Marshal(auditlog.Mark{Seq: last.Seq, Hash: last.Hash})
 		if err == nil {
 			err = atomicfile.Replace(f.position, atomicfile.Options{}, func(out *os.File) error { _, err := out.Write(b); return err })
 		}

@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/hub/internal/audit"
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // rig is a log that is shipped.
 type rig struct {
 	t     *testing.T
-	log   *audit.Log
+	log   *auditlog.Log
 	dir   string
 	state string
 }
@@ -35,7 +35,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "audit"), state: t.TempDir()}
-	l, err := audit.Open(audit.Config{Dir: r.dir})
+	l, err := auditlog.Open(auditlog.Config{Dir: r.dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (r *rig) start(to ...string) *Shipper {
 func (r *rig) write(from, to int) {
 	r.t.Helper()
 	for i := from; i < to; i++ {
-		if err := r.log.Append(audit.Entry{Tenant: "ann", Op: fmt.Sprintf("op_%d", i)}); err != nil {
+		if err := r.log.Append(auditlog.Entry{Tenant: "ann", Op: fmt.Sprintf("op_%d", i)}); err != nil {
 			r.t.Fatal(err)
 		}
 	}

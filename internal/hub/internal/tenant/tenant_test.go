@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/internal/quota"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestRoles(t *testing.T) {

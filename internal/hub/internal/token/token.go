@@ -19,7 +19,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 const keyBytes = 32

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/catalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 

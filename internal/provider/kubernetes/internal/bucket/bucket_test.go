@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
-	"github.com/cove-sandbox/cove/internal/testenv"
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
 // Disk is what a disk is made of, as records keep it.

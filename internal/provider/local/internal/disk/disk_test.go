@@ -3,8 +3,8 @@ package disk
 import (
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // Export writes a read-only disk as an image, whose config the caller describes. It

@@ -17,10 +17,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
+	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
 // IDRange is how many user IDs a sandbox has.

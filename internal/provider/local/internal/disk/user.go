@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/isolate/hostroot"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
 // maxUsers bounds the files of users that are read from an image.

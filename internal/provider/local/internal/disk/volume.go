@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/record"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // Volumes keeps volumes. A volume is a folder, in a folder per owner, with its record

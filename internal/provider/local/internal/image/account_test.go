@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 // purse is what an owner may still store.

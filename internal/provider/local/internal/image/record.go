@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // storedImage is an image as it is recorded: its layers are IDs, topmost first.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
-	"github.com/cove-sandbox/cove/internal/testenv"
 )
 
 // TestStores: two filesystems made from one seed are two, and each is found

@@ -5,9 +5,9 @@ import (
 	"math"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // idRanges gives each sandbox a range of user IDs. Where owners cannot be translated

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // makeFolder creates the sandbox's folder, and its disk above the layers it starts

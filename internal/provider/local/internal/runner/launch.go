@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // launcher starts the programs of sandboxes. It keeps no records of them.

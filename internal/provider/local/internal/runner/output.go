@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
 // Files that init writes.

@@ -28,11 +28,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // Config says how sandboxes run. All fields are needed unless they say otherwise.

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate"
-	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // spares are inits that were started ahead, so that a create need not wait for one.

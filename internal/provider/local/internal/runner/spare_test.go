@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/testenv"
+	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
 func TestSparesFollowDemand(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/isolate/cgroup"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
 // Get implements sandbox.Provider.

@@ -1,0 +1,118 @@
+package arch
+
+// libraries lists every third-party module, and parts of the standard library, with
+// the packages that import them. A name that ends in "/..." includes all packages
+// below it.
+var libraries = []Library{
+	{Path: "C", Reason: "all programs are built without cgo"},
+	{Path: "os/exec", By: []string{
+		"internal/dev/testenv", "internal/system/proc", "test/cluster", "test/lane",
+	}, Tests: everywhere,
+		Reason: "one package starts processes: groups, reaping and the guard are in internal/system/proc"},
+
+	// Protocols
+	{Path: "github.com/modelcontextprotocol/go-sdk", By: []string{"internal/surface/mcp"},
+		Tests:  []string{"bench", "internal/app/...", "internal/hub", "test/e2e", "test/mcp"},
+		Reason: "services know operations, not protocols"},
+	{Path: "github.com/coder/websocket",
+		By: []string{
+			"client", "internal/guest/e2b/desktop", "internal/guest/internal/cdp",
+			"internal/provider/kubernetes/internal/access", "internal/surface/rest",
+		},
+		Tests: []string{
+			"bench", "internal/app/cove", "internal/auth", "internal/guest/...", "internal/hub",
+			"internal/network/egress", "internal/provider/kubernetes", "test/e2e",
+		},
+		Reason: "services speak op.Conn"},
+	{Path: "github.com/google/jsonschema-go",
+		By: []string{
+			"internal/api/op", "internal/api/toolset", "internal/guest/browser", "internal/guest/code",
+			"internal/guest/display", "internal/guest/mcphub", "internal/hub/environment", "internal/hub/lifecycle",
+			"internal/surface/rest",
+		},
+		Tests:  []string{"internal/app", "test/mcp"},
+		Reason: "internal/api/op derives schemas from the types of an operation"},
+	{Path: "github.com/jezek/xgb", By: []string{"internal/guest/internal/x11"}, Reason: "internal/guest/internal/x11 speaks to the X server"},
+	{Path: "github.com/golang-jwt/jwt", By: []string{"internal/auth", "test/attack"}, Reason: "internal/auth alone checks credentials"},
+	{Path: "golang.org/x/net/http/httpguts", By: []string{
+		"internal/guest/page", "internal/network/egress",
+	}, Reason: protocolReason},
+	{Path: "golang.org/x/net/http2", Tests: []string{"test/e2e"}, Reason: protocolReason},
+
+	// Engines
+	{Path: "github.com/moby/moby", By: []string{"internal/provider/docker"}, Reason: engineReason},
+	{Path: "github.com/containerd/errdefs", By: []string{"internal/provider/docker"}, Reason: engineReason},
+	{Path: "github.com/google/go-containerregistry", By: []string{
+		"internal/provider/local/internal/image",
+	},
+		Tests: []string{"internal/hub", "test/e2e"}, Reason: engineReason},
+
+	// The command line and settings
+	{Path: "github.com/spf13/cobra", By: []string{"internal/app/...", "internal/surface/cli"}, Reason: flagReason},
+	{Path: "github.com/spf13/pflag", By: []string{"internal/app/host", "internal/surface/cli"}, Reason: flagReason},
+	{Path: "golang.org/x/term", By: []string{"internal/app/cove", "internal/app/host"}, Reason: "only the command line has a terminal"},
+	{Path: "go.yaml.in/yaml/v3",
+		By: []string{
+			"internal/app/cove", "internal/config", "internal/guest/skill",
+			"internal/provider/kubernetes/internal/access", "test/cluster",
+		},
+		Tests:  []string{"internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
+		Reason: "the API speaks JSON; only files of users are YAML"},
+
+	// Documents: untrusted input, read by a program of its own
+	{Path: "codeberg.org/readeck/go-readability", By: []string{"internal/document/markdown"}, Reason: documentReason},
+	{Path: "github.com/JohannesKaufmann/html-to-markdown/v2", By: []string{
+		"internal/document/markdown",
+	}, Reason: documentReason},
+	{Path: "github.com/xuri/excelize/v2", By: []string{"internal/document/markdown"}, Reason: documentReason},
+	{Path: "golang.org/x/net/html", By: []string{"internal/document/markdown"}, Reason: documentReason},
+	{Path: "github.com/yuin/goldmark", By: []string{"internal/dev/guide"}, Reason: "internal/dev/guide renders the guide; no program does"},
+
+	// Files, text and compression
+	{Path: "github.com/klauspost/compress",
+		By: []string{
+			"internal/filesystem/archive", "internal/guest/internal/x11", "internal/provider/local/...",
+			"internal/surface/rest",
+		},
+		Tests: []string{"internal/hub"}, Reason: "compression belongs to archives, images and responses"},
+	{Path: "github.com/andybalholm/brotli", By: []string{"internal/guest/browser"},
+		Reason: "only the description of the DevTools protocol uses Brotli"},
+	{Path: "github.com/bmatcuk/doublestar/v4", By: []string{
+		"internal/guest/file", "internal/guest/internal/grep", "internal/guest/watch",
+	},
+		Reason: "patterns of paths belong to file operations"},
+	{Path: "github.com/dlclark/regexp2/v2", By: []string{"internal/guest/file"}, Reason: "it can take exponential time: use package regexp"},
+	{Path: "golang.org/x/text/width", Tests: []string{"internal/guest/internal/vt"},
+		Reason: "programs use the generated table of internal/guest/internal/vt"},
+
+	// The kernel
+	{Path: "golang.org/x/net/bpf", By: []string{"internal/system/isolate"}, Reason: "internal/system/isolate filters system calls"},
+	{Path: "golang.org/x/sys/unix",
+		By: []string{
+			"internal/app/...", "internal/auth/peer", "internal/document/markdown", "internal/filesystem/archive",
+			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/guest/...",
+			"internal/hub/internal/auditlog", "internal/hub/internal/tenant", "internal/hub/replica",
+			"internal/network/egress", "internal/provider/...", "internal/system/containerinit",
+			"internal/system/diskcopy", "internal/system/isolate/...", "internal/system/proc", "internal/system/sudo",
+			"test/cluster", "test/lane",
+		},
+		Tests: []string{"test/e2e"}, Reason: "operations, surfaces and most of the hub are independent of the kernel"},
+
+	// Tests
+	{Path: "github.com/google/go-cmp", By: []string{"internal/provider/providertest"}, Tests: everywhere, Reason: "it is for tests"},
+	{Path: "go.uber.org/goleak", By: []string{"internal/dev/testenv"},
+		Tests: []string{
+			"internal/app", "internal/auth", "internal/guest/file", "internal/surface/cli", "internal/surface/rest",
+		},
+		Reason: "testenv.Main finds leaks"},
+	{Path: "github.com/creack/pty", Tests: []string{"internal/system/proc"}, Reason: "programs use internal/guest/internal/pty"},
+}
+
+var everywhere = []string{"..."}
+
+const (
+	documentReason = "documents are untrusted: only the program aio-markdown reads them"
+	flagReason     = "flags come from the table of operations"
+	engineReason   = "aio stays small: it links no library of an engine"
+	protocolReason = "net/http speaks the protocol"
+)

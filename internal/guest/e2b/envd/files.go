@@ -1,0 +1,309 @@
+package envd
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
+	"github.com/cove-sandbox/cove/internal/system/proc"
+)
+
+// fault is a failure of a request that is not a call.
+type fault struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func writeFault(w http.ResponseWriter, status int, message string) {
+	writeJSON(w, status, fault{status, message})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types can be encoded
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // nobody is there otherwise
+}
+
+// refuse replies with an error.
+func refuse(w http.ResponseWriter, path string, err error) {
+	e, ok := errors.AsType[*connect.Error](fileError(path, err))
+	if !ok {
+		e = &connect.Error{Code: connect.Internal, Message: err.Error()}
+	}
+	status := e.Code.HTTPStatus()
+	switch e.Code {
+	case connect.ResourceExhausted:
+		status = http.StatusInsufficientStorage
+	case connect.PermissionDenied, connect.AlreadyExists:
+		status = http.StatusBadRequest
+	}
+	writeFault(w, status, e.Message)
+}
+
+// target returns the user and the path of a request for a file. The query may name the user,
+// as signed URLs do.
+func (s *Service) target(r *http.Request) (account, string, error) {
+	u, err := s.users.fromHeader(r.Header)
+	if name := r.URL.Query().Get("username"); err == nil && name != "" {
+		u, err = s.users.find(name)
+	}
+	if err != nil {
+		return u, "", err
+	}
+	path, err := u.resolve(r.URL.Query().Get("path"))
+	return u, path, err
+}
+
+func (s *Service) download(w http.ResponseWriter, r *http.Request) {
+	u, path, err := s.target(r)
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	var info entryOut
+	if err := s.asUser(r.Context(), u, "stat", helpIn{Path: path}, &info); err != nil {
+		refuse(w, path, err)
+		return
+	}
+	if info.Entry.Type != kindFile {
+		writeFault(w, http.StatusBadRequest, "path "+strconv.Quote(path)+" is not a file")
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filepath.Base(path)}))
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Vary", "Accept-Encoding")
+	if media := mime.TypeByExtension(filepath.Ext(path)); media != "" {
+		h.Set("Content-Type", media)
+	} else {
+		h.Set("Content-Type", "application/octet-stream")
+	}
+	if !u.own {
+		s.downloadAs(w, r, u, path)
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	defer f.Close()
+	modified, err := time.Parse(time.RFC3339Nano, info.Entry.Modified)
+	if err != nil {
+		modified = time.Time{}
+	}
+	http.ServeContent(w, r, "", modified, f)
+}
+
+// downloadAs sends a file that only another user may read.
+func (s *Service) downloadAs(w http.ResponseWriter, r *http.Request, u account, path string) {
+	c, err := s.helper(u, "read", helpIn{Path: path})
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	defer in.Close()
+	c.Stdout = out
+	p, err := s.Runner.Start(c)
+	out.Close()
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	_, err = io.Copy(w, in)
+	if err != nil {
+		p.Kill()
+	}
+	<-p.Done()
+	if err != nil || p.Exit().Code != 0 {
+		panic(http.ErrAbortHandler) // a partial download must not look complete
+	}
+}
+
+// written describes a file that was written.
+type written struct {
+	Path     string            `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
+	u, path, err := s.target(r)
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	metadata, err := headerMetadata(r.Header)
+	if err != nil {
+		refuse(w, path, err)
+		return
+	}
+	body := io.Reader(r.Body)
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip":
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			writeFault(w, http.StatusBadRequest, "the body is not gzip: "+err.Error())
+			return
+		}
+		body = z
+	default:
+		writeFault(w, http.StatusBadRequest, "unsupported Content-Encoding "+strconv.Quote(encoding)+"; use gzip or none")
+		return
+	}
+	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case media == "multipart/form-data" && params["boundary"] != "":
+		s.uploadParts(w, r, u, metadata, multipart.NewReader(body, params["boundary"]))
+	case media == "application/octet-stream":
+		if r.URL.Query().Get("path") == "" {
+			writeFault(w, http.StatusBadRequest, "path is missing; name the file to write")
+			return
+		}
+		if err := s.write(r, u, helpIn{Path: path, Metadata: metadata}, body); err != nil {
+			refuse(w, path, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, []written{describeWritten(path, metadata)})
+	default:
+		writeFault(w, http.StatusBadRequest, "unsupported Content-Type "+strconv.Quote(media)+"; use multipart/form-data or application/octet-stream")
+	}
+}
+
+func describeWritten(path string, metadata map[string]string) written {
+	return written{Path: path, Name: filepath.Base(path), Type: "file", Metadata: metadata}
+}
+
+// uploadParts writes the files of a form. Each has its path in its name, unless the query has it.
+func (s *Service) uploadParts(w http.ResponseWriter, r *http.Request, u account, metadata map[string]string, form *multipart.Reader) {
+	done := []written{}
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			writeFault(w, http.StatusBadRequest, "read the form: "+err.Error())
+			return
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		name := r.URL.Query().Get("path")
+		if name == "" {
+			name = fullFileName(part)
+		}
+		if name == "" {
+			writeFault(w, http.StatusBadRequest, "path is missing; name the file in the query or in the part")
+			return
+		}
+		path, err := u.resolve(name)
+		if err == nil {
+			err = s.write(r, u, helpIn{Path: path, Metadata: metadata}, part)
+		}
+		if err != nil {
+			refuse(w, path, err)
+			return
+		}
+		done = append(done, describeWritten(path, metadata))
+	}
+	if len(done) == 0 {
+		writeFault(w, http.StatusBadRequest, "the form has no part named file")
+		return
+	}
+	writeJSON(w, http.StatusOK, done)
+}
+
+// fullFileName returns the file name of a part with its folders, which the standard library
+// removes.
+func fullFileName(part *multipart.Part) string {
+	_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+	if err != nil {
+		return ""
+	}
+	return params["filename"]
+}
+
+// headerMetadata returns the metadata in the headers of an upload.
+func headerMetadata(h http.Header) (map[string]string, error) {
+	var all map[string]string
+	for name, values := range h {
+		key, ok := strings.CutPrefix(name, "X-Metadata-")
+		if !ok || len(values) == 0 {
+			continue
+		}
+		value := values[0]
+		if len(value) > maxMetadata || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
+			return nil, connect.Errorf(connect.InvalidArgument, "metadata %q: use at most %d printable ASCII characters", strings.ToLower(key), maxMetadata)
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[strings.ToLower(key)] = value
+	}
+	return all, nil
+}
+
+// write writes a file as a user.
+func (s *Service) write(r *http.Request, u account, in helpIn, body io.Reader) error {
+	if u.own {
+		return writeFile(in, body)
+	}
+	c, err := s.helper(u, "write", in)
+	if err != nil {
+		return err
+	}
+	stdout, stderr := proc.NewCapture(1<<16, 0), proc.NewCapture(1<<12, 0)
+	c.Stdin, c.Stdout, c.Stderr = body, stdout, stderr
+	p, err := s.Runner.Start(c)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Wait(r.Context()); err != nil {
+		p.Kill()
+		return err
+	}
+	return readHelp(u, []byte(stdout.String()), []byte(stderr.String()), &none{})
+}
+
+// writeFile writes a file in place and creates the folders above it. Writing in place keeps
+// the file's owner, mode and links, and watchers see a change of the same file.
+func writeFile(in helpIn, body io.Reader) error {
+	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
+		return connect.Errorf(connect.InvalidArgument, "path %q is a folder", in.Path)
+	}
+	if err := os.MkdirAll(filepath.Dir(in.Path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return writeMetadata(in.Path, in.Metadata)
+}

@@ -1,0 +1,142 @@
+package envd
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest/internal/connect"
+	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
+	"github.com/cove-sandbox/cove/internal/system/proc"
+)
+
+// The user that E2B's clients expect.
+const (
+	userName = "user"
+	userHome = "/home/user"
+)
+
+// account is a user that a call acts as.
+type account struct {
+	name  string
+	home  string
+	own   bool // what runs as it needs no sudo
+	owner int  // its user ID
+}
+
+// users finds accounts.
+type users struct {
+	runner    *proc.Runner
+	home      string
+	contained bool
+	log       *slog.Logger
+	once      sync.Once
+}
+
+// fromHeader returns the user that a request names, or the default one.
+func (u *users) fromHeader(h http.Header) (account, error) {
+	text := h.Get("Authorization")
+	scheme, rest, _ := strings.Cut(text, " ")
+	if text == "" || !strings.EqualFold(scheme, "Basic") {
+		return u.find("")
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest))
+	if err != nil {
+		return account{}, connect.Errorf(connect.Unauthenticated, "invalid basic authentication; send the base64 of USER and a colon")
+	}
+	name, _, _ := strings.Cut(string(b), ":")
+	return u.find(name)
+}
+
+// find returns a user by name; empty means the default one.
+func (u *users) find(name string) (account, error) {
+	u.once.Do(u.prepare)
+	if name == "" || name == userName {
+		a := account{name: userName, home: u.home, own: true, owner: os.Getuid()}
+		if info, err := os.Stat(userHome); err == nil && info.IsDir() {
+			a.home = userHome
+		}
+		return a, nil
+	}
+	found, err := proc.LookupUser(name)
+	if err != nil {
+		return account{}, connect.Errorf(connect.Unauthenticated, "no such user: %.60q", name)
+	}
+	return account{name: found.Name, home: found.Home, own: int(found.UID) == os.Getuid(), owner: int(found.UID)}, nil
+}
+
+// prepareScript names the sandbox's user "user" first, so that programs show it under that
+// name, and gives it the home of that name. The other name stays valid.
+const prepareScript = `set -e
+[ -e "$2" ] || ln -s "$1" "$2"
+add() {
+	printf '%s\n' "$2" | cat - "$1" > "$1.new"
+	chmod 644 "$1.new"
+	mv "$1.new" "$1"
+}
+add /etc/group "user:x:$4:"
+add /etc/passwd "user:x:$3:$4::$2:/bin/bash"`
+
+// prepare makes the user that E2B's clients expect, where the sandbox allows it.
+func (u *users) prepare() {
+	if !u.contained || findName(userNames, os.Getuid()) == userName || os.Getuid() == 0 {
+		return
+	}
+	if _, ok := u.runner.Look("sudo"); !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	res, err := u.runner.Run(ctx, proc.Command{Path: "sudo", Dir: "/", Args: []string{"-n", "--", "sh", "-c", prepareScript, "sh",
+		u.home, userHome, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())}})
+	if err != nil || res.Exit.Code != 0 {
+		u.log.Info("the sandbox's user keeps its name", "exit", res.Exit.Code, "error", err)
+	}
+}
+
+// resolve returns the absolute path that a caller means. Relative paths are below the home.
+func (a account) resolve(path string) (string, error) {
+	switch {
+	case strings.IndexByte(path, 0) >= 0:
+		return "", connect.Errorf(connect.InvalidArgument, "invalid path: it contains a zero byte")
+	case path == "" || path == "~":
+		return a.home, nil
+	case strings.HasPrefix(path, "~/"):
+		return filepath.Join(a.home, path[2:]), nil
+	case strings.HasPrefix(path, "~"):
+		return "", connect.Errorf(connect.InvalidArgument, "invalid path %q: a home is only known by ~; use the whole path", path)
+	case filepath.IsAbs(path):
+		return filepath.Clean(path), nil
+	}
+	return filepath.Join(a.home, path), nil
+}
+
+// environ returns the environment of a process of the user.
+func (s *Service) environ(a account, h http.Header, dir string, more map[string]string) []string {
+	set := map[string]*string{"HOME": &a.home, "USER": &a.name, "LOGNAME": &a.name, "PWD": &dir}
+	yes := "true"
+	set["E2B_SANDBOX"] = &yes
+	if id := h.Get("E2b-Sandbox-Id"); id != "" {
+		set["E2B_SANDBOX_ID"] = &id
+	}
+	for name, value := range more {
+		set[name] = &value
+	}
+	return environ.Merge(s.Runner.Environ(), set)
+}
+
+func checkVariables(more map[string]string) error {
+	for name, value := range more {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
+			return connect.Errorf(connect.InvalidArgument, "invalid variable %q: a name must not be empty or contain =, and neither name nor value a zero byte", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package interpreter
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
+)
+
+const (
+	// keepAlive is how often a silent execution says that it goes on.
+	keepAlive = 5 * time.Second
+	// longest is the limit of an execution: the client decides when to give up.
+	longest = 24 * time.Hour
+)
+
+// setup makes Python show values in the forms that clients expect.
+//
+//go:embed setup.py
+var setup string
+
+type executeIn struct {
+	Code     string            `json:"code"`
+	Context  *string           `json:"context_id"`
+	Language *string           `json:"language"`
+	Env      map[string]string `json:"env_vars"`
+}
+
+func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
+	var in executeIn
+	if !readInto(w, r, &in) {
+		return
+	}
+	var p *place
+	switch id, language := op.Value(in.Context), op.Value(in.Language); {
+	case id != "" && language != "":
+		http.Error(w, "Only one of context_id or language can be provided", http.StatusBadRequest)
+		return
+	case id != "":
+		if p = s.find(id); p == nil {
+			http.Error(w, "Context "+id+" not found", http.StatusNotFound)
+			return
+		}
+	default:
+		name, ok := normalize(w, language)
+		if !ok {
+			return
+		}
+		p = s.findStandard(name)
+	}
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-r.Context().Done():
+		return
+	}
+	out := newLines(w)
+	defer out.close()
+	p.count++
+	out.send(map[string]any{"type": "number_of_executions", "execution_count": p.count})
+	if err := s.run(r.Context(), p, in, out); err != nil {
+		if r.Context().Err() != nil {
+			panic(http.ErrAbortHandler)
+		}
+		name, text := "ExecutionError", err.Error()
+		out.send(map[string]any{"type": "error", "name": name, "value": text, "traceback": text})
+	}
+	out.send(map[string]any{"type": "end_of_execution"})
+}
+
+// run runs code in a context. The caller has the turn.
+func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) error {
+	code := in.Code
+	if p.Language == "typescript" {
+		var err error
+		if code, err = s.StripTypes(ctx, code); err != nil {
+			return err
+		}
+	}
+	language := s.language(p.Language)
+	silent := func(code string) error {
+		_, err := language.Run(ctx, s.cell(p, code), nil)
+		p.begun = p.begun || err == nil
+		return err
+	}
+	if p.Language == "python" && !p.begun {
+		if err := silent(setup); err != nil {
+			return err
+		}
+	}
+	before, after := variables(p.Language, in.Env)
+	if before != "" {
+		if err := silent(before); err != nil {
+			return err
+		}
+		defer func() {
+			// The client may have gone; the variables must go, too.
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepAlive)
+			defer cancel()
+			_, _ = language.Run(end, s.cell(p, after), nil)
+		}()
+	}
+	if p.Language == "bash" {
+		code = keepState(s.sessionOf(p)) + exports(in.Env) + code
+	}
+	result, err := language.Run(ctx, s.cell(p, code), func(o kernel.Output) error {
+		out.output(o)
+		return ctx.Err()
+	})
+	if k, ok := kernels[p.Language]; ok && isMissing(err) {
+		return fmt.Errorf("the sandbox has no kernel for %s; %s", p.Language, k.install)
+	}
+	p.begun = true
+	if err == nil && result.Status == cell.Failed && !out.failed() {
+		err = errors.New("the code ended with an error")
+		if p.Language == "bash" {
+			err = nil // its exit code is not an error of the interpreter
+		}
+	}
+	return err
+}
+
+func isMissing(err error) bool {
+	e, ok := op.AsError(err)
+	return ok && e.Code == op.NotFound
+}
+
+func (s *Service) cell(p *place, code string) cell.Cell {
+	c := cell.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
+	if !p.begun {
+		c.Dir = p.Cwd
+	}
+	return c
+}
+
+// variables returns code that sets variables for one execution, and code that undoes it.
+func variables(language string, env map[string]string) (before, after string) {
+	if _, ok := kernels[language]; ok || len(env) == 0 || language == "bash" {
+		return "", ""
+	}
+	b, err := json.Marshal(env)
+	if err != nil {
+		return "", ""
+	}
+	text, err := json.Marshal(string(b))
+	if err != nil {
+		return "", ""
+	}
+	if language == "python" {
+		return "__import__('builtins')._cove_env = (lambda os, new: ({k: os.environ.get(k) for k in new}, os.environ.update(new))[0])(__import__('os'), __import__('json').loads(" + string(text) + "));",
+			"(lambda os, old: [os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v) for k, v in old.items()])(__import__('os'), __import__('builtins').__dict__.pop('_cove_env', {}));"
+	}
+	return "void (globalThis.__coveEnv = {...process.env}, Object.assign(process.env, JSON.parse(" + string(text) + ")))",
+		"void (Object.keys(JSON.parse(" + string(text) + ")).forEach(k => k in globalThis.__coveEnv ? process.env[k] = globalThis.__coveEnv[k] : delete process.env[k]), delete globalThis.__coveEnv)"
+}
+
+// keepState returns shell code that restores the variables, functions and folder which the last
+// commands of a context left, and keeps those of the following ones.
+func keepState(session string) string {
+	return `__cove_state="${TMPDIR:-/tmp}/.` + session + `"
+[ -r "$__cove_state" ] && . "$__cove_state" 2> /dev/null
+trap '(umask 077; { declare -p | grep -v "^declare -[a-zA-Z]*r"; declare -f; printf "cd %q\n" "$PWD"; } > "$__cove_state") 2> /dev/null' EXIT
+`
+}
+
+// exports returns shell code that sets variables.
+func exports(env map[string]string) string {
+	var b strings.Builder
+	for name, value := range env {
+		if name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == "" {
+			b.WriteString("export " + name + "='" + strings.ReplaceAll(value, "'", `'\''`) + "'\n")
+		}
+	}
+	return b.String()
+}
+
+// lines sends JSON objects, one a line, and something now and then while there are none.
+type lines struct {
+	mu    sync.Mutex
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	err   error
+	fault bool // an error was sent
+	timer *time.Timer
+	ended bool
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Accel-Buffering", "no")
+	l := &lines{w: w, rc: http.NewResponseController(w)}
+	l.timer = time.AfterFunc(keepAlive, func() { l.send(map[string]any{"type": "keepalive"}) })
+	return l
+}
+
+func (l *lines) send(v map[string]any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		b = []byte(`{"type":"error","name":"EncodingError","value":"an output cannot be encoded","traceback":""}`)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || l.err != nil {
+		return
+	}
+	l.fault = l.fault || v["type"] == "error"
+	if _, l.err = l.w.Write(append(b, '\n')); l.err == nil {
+		l.err = l.rc.Flush()
+	}
+	l.timer.Reset(keepAlive)
+}
+
+func (l *lines) failed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fault
+}
+
+// close ends the sending; nothing touches the reply afterwards.
+func (l *lines) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.timer.Stop()
+}
+
+// forms are the names of media types in a result.
+var forms = map[string]string{
+	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf",
+	"text/latex": "latex", "application/json": "json", "application/javascript": "javascript", "e2b/data": "data", "e2b/chart": "chart",
+}
+
+// output sends an output of the code.
+func (l *lines) output(o kernel.Output) {
+	switch o.Type {
+	case kernel.Stream:
+		if o.Text != "" {
+			l.send(map[string]any{"type": o.Name, "text": o.Text, "timestamp": time.Now().UTC().Format(time.RFC3339Nano)})
+		}
+	case kernel.Error:
+		l.send(map[string]any{"type": "error", "name": o.EName, "value": o.EValue, "traceback": strings.Join(o.Traceback, "\n")})
+	case kernel.ExecuteResult, kernel.DisplayData:
+		l.send(resultOf(o))
+	}
+}
+
+func resultOf(o kernel.Output) map[string]any {
+	r := map[string]any{"type": "result", "is_main_result": o.Type == kernel.ExecuteResult}
+	extra := map[string]any{}
+	for media, value := range o.Data {
+		if name, ok := forms[media]; ok {
+			r[name] = value
+		} else {
+			extra[media] = value
+		}
+	}
+	if text, ok := r["text"].(string); ok {
+		r["text"] = unquote(text)
+	}
+	if len(extra) > 0 {
+		r["extra"] = maps.Clone(extra)
+	}
+	return r
+}
+
+// unquote removes one pair of outer quotes.
+func unquote(s string) string {
+	if n := len(s); n >= 2 && s[0] == s[n-1] && (s[0] == '\'' || s[0] == '"') {
+		return s[1 : n-1]
+	}
+	return s
+}

@@ -1,0 +1,165 @@
+// Package toolcatalog says how a sandbox looks to a model: which of its operations are
+// tools, under which names, in which words, and how their results read.
+//
+// It owns no process and no state. It knows operations by their routes, never a
+// service. There are two families of names: the listed one, and an older one with
+// arguments of its own, which is callable too.
+package toolcatalog
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/api/toolset"
+)
+
+// Instructions tell a model which tool is for what.
+const Instructions = `This is a Linux computer of your own: files, a shell, Python, JavaScript and a browser share one file system.
+- Run a command: bash_exec. Keep a directory, variables or an interactive program between commands: terminal_execute.
+- Compute, analyse data or draw a plot: code_execute; pass session_id to keep variables.
+- Read and change files: file_read, file_write, file_str_replace_editor; find things with file_grep and file_glob.
+- Read a web page or document as text: markitdown_convert. Click and type on a page: browser_navigate, then browser_click and browser_type.
+- See the screen: browser_gui_screenshot; act on it: browser_actions.
+Long results are cut and say how to read on. Lines are counted from 1. Paths are absolute or relative to the workspace.`
+
+// Servers are the groups of tools, by the names that clients use.
+var servers = []string{"browser", "file", "shell", "code", "sandbox", "markitdown"}
+
+// Servers returns the names of the groups of tools.
+func Servers() []string { return slices.Clone(servers) }
+
+// serverOf returns the group of an operation.
+func serverOf(o op.Op) string {
+	switch o.Tag {
+	case "browser", "display", "clipboard", "cdp", "page":
+		return "browser"
+	case "file", "watch", "files":
+		return "file"
+	case "shell", "bash":
+		return "shell"
+	case "jupyter", "nodejs", "node", "code":
+		return "code"
+	case "util":
+		return "markitdown"
+	}
+	switch noun, _, _ := strings.Cut(o.Name, "_"); noun {
+	case "browser", "clipboard", "display":
+		return "browser"
+	case "file", "watch":
+		return "file"
+	}
+	return "sandbox"
+}
+
+// box finds operations by their routes.
+type box struct {
+	byRoute map[string]op.Op
+	album   *Album // nil: pictures are not kept
+}
+
+// Tools makes tools of the operations of a sandbox. Pictures that have a name are kept in
+// the album.
+func Tools(table []op.Op, album *Album) []toolset.Tool {
+	b := box{map[string]op.Op{}, album}
+	for _, o := range table {
+		if o.Call != nil {
+			b.byRoute[o.Route] = o
+		}
+	}
+	all := b.listed()
+	taken := map[string]bool{}
+	for _, t := range all {
+		taken[t.Name] = true
+	}
+	for _, o := range table {
+		if o.Call == nil || o.NoTool {
+			continue
+		}
+		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route], Args: counted[o.Route], World: reachesOut(o.Route), Doc: plainDoc(o.Doc)}
+		if slices.ContainsFunc(all, func(other toolset.Tool) bool { return other.Op.Route == o.Route && other.Name != o.Name }) {
+			t.Older = true // it is listed under a better name
+		}
+		if !taken[o.Name] {
+			all = append(all, t)
+		}
+	}
+	return append(all, b.older()...)
+}
+
+// plainDoc removes sentences about HTTP from the description of an operation.
+func plainDoc(doc string) string {
+	var kept []string
+	for _, sentence := range strings.SplitAfter(doc, ". ") {
+		if !slices.ContainsFunc([]string{"stream=true", "HTTP", "ETag", "multipart", "response header", "GET /", "POST /", "SSE", "streamed and supports", "query"}, func(word string) bool { return strings.Contains(sentence, word) }) {
+			kept = append(kept, sentence)
+		}
+	}
+	return strings.TrimSpace(strings.Join(kept, ""))
+}
+
+// reachesOut reports whether an operation can have effects outside the sandbox: what a
+// command or a page does is up to it.
+func reachesOut(route string) bool {
+	for _, prefix := range []string{"POST /v1/bash/exec", "POST /v1/bash/write", "POST /v1/shell/exec", "POST /v1/shell/write", "POST /v1/jupyter/execute", "POST /v1/nodejs/execute", "POST /v1/code/execute",
+		"POST /v1/util/", "POST /v1/browser/", "PUT /v1/browser/", "POST /v1/skills/", "POST /v1/sandbox/hooks"} {
+		if strings.HasPrefix(route, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// call runs an operation for a tool that is made of several. The result is decoded JSON.
+func (b box) call(ctx context.Context, route string, args map[string]any) (any, error) {
+	out, err := b.output(ctx, route, args)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := op.JSON(out)
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	err = json.Unmarshal(raw, &tree)
+	return tree, err
+}
+
+// output is call for operations whose output is bytes.
+func (b box) output(ctx context.Context, route string, args map[string]any) (any, error) {
+	o, ok := b.byRoute[route]
+	if !ok {
+		return nil, op.Errorf(op.Unavailable, "this sandbox cannot do that")
+	}
+	for name, v := range args {
+		if v == nil {
+			delete(args, name)
+		}
+	}
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	in, err := o.Bind(op.Input{Flat: true, JSON: raw})
+	if err != nil {
+		return nil, op.Errorf(op.Invalid, "%w", err)
+	}
+	return o.Call(ctx, in)
+}
+
+// has reports whether all routes exist.
+func (b box) has(routes ...string) bool {
+	for _, r := range routes {
+		if _, ok := b.byRoute[r]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// spec describes a tool that is made of other operations, and so has no route.
+func spec(name, doc string) op.Spec {
+	return op.Spec{Name: name, Route: "POST /mcp", Tag: "mcp", Doc: doc}
+}

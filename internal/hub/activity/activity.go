@@ -1,0 +1,322 @@
+// Package activity keeps what sandboxes recorded of their activity beyond their end, for as long as the operator wants.
+//
+// It owns a folder with one file for each sandbox, and a folder of pictures for those that had a screen. What is in it was written by programs of sandboxes: it is
+// data, bounded, and shown to nobody but the owner of the sandbox and admins.
+package activity
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Limits. The oldest entries, and the records that were saved first, go first.
+const (
+	maxEntries = 1000
+	maxBytes   = 4 << 20 // of one record
+	maxOwned   = 200     // records of one tenant
+	maxRecords = 2000
+	maxHead    = 4 << 10
+	suffix     = ".jsonl"
+)
+
+// Config of a Store.
+type Config struct {
+	Dir  string
+	Keep time.Duration // after it was last saved
+	Log  *slog.Logger
+	Now  func() time.Time // nil is time.Now
+}
+
+// Store keeps records.
+type Store struct {
+	cfg Config
+
+	mu    sync.Mutex
+	index map[string]Head // by ID; nil: not read yet
+	sizes map[string]int64
+	count func(owner string, size int64) // nil: sizes are not counted
+}
+
+// New returns a store. It creates nothing before there is something to keep.
+func New(cfg Config) *Store {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Store{cfg: cfg}
+}
+
+// Head is what is known of a record.
+type Head struct {
+	ID      string    `json:"id" doc:"ID of the sandbox"`
+	Name    string    `json:"name" doc:"Name that it had"`
+	User    string    `json:"user,omitempty" doc:"Owner"`
+	Created time.Time `json:"created" doc:"When the sandbox was created"`
+	Saved   time.Time `json:"saved" doc:"When the record was saved last: when the sandbox was paused, stopped or deleted"`
+	Entries int       `json:"entries" doc:"Number of entries"`
+}
+
+func (s *Store) path(id string) string { return filepath.Join(s.cfg.Dir, id+suffix) }
+
+// Save adds entries to the record of a sandbox, with pictures by the number of their entry. Those that it has already are not
+// added again.
+func (s *Store) Save(sb sandbox.Sandbox, entries []json.RawMessage, pictures map[int64][]byte) {
+	if len(entries) == 0 || sandbox.CheckName(sb.ID) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, all, err := s.read(sb.ID)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.cfg.Log.Warn("replacing an unreadable activity record", "sandbox", sb.ID, "error", err)
+	}
+	had := map[string]bool{}
+	for _, line := range all {
+		had[keyOf(line)] = true
+	}
+	for _, e := range entries {
+		var line bytes.Buffer
+		if json.Compact(&line, e) == nil && len(e) > 0 && e[0] == '{' && !had[keyOf(line.Bytes())] {
+			all = append(all, line.Bytes())
+		}
+	}
+	all = all[max(0, len(all)-maxEntries):]
+	size := 0
+	for i := len(all) - 1; i >= 0; i-- {
+		if size += len(all[i]) + 1; size > maxBytes {
+			all = all[i+1:]
+			break
+		}
+	}
+	h := Head{ID: sb.ID, Name: sb.Spec.Name, User: sb.Spec.Owner, Created: sb.Created.UTC(), Saved: s.cfg.Now().UTC(), Entries: len(all)}
+	if err := s.write(h, all); err != nil {
+		s.cfg.Log.Error("cannot keep the activity record of a sandbox", "sandbox", sb.ID, "error", err)
+		return
+	}
+	if err := s.savePictures(sb.ID, pictures); err != nil {
+		s.cfg.Log.Warn("cannot keep the pictures of a sandbox", "sandbox", sb.ID, "error", err)
+	}
+	s.open()
+	s.index[h.ID] = h
+	s.sizes[h.ID] = s.measure(h.ID)
+	s.prune()
+	s.report(h.User)
+}
+
+// keyOf identifies an entry: numbers start again if the disk of a sandbox is rolled back.
+func keyOf(line []byte) string {
+	var e struct {
+		ID   json.Number `json:"id"`
+		Time string      `json:"time"`
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return ""
+	}
+	return e.ID.String() + " " + e.Time
+}
+
+func (s *Store) write(h Head, lines [][]byte) error {
+	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	first, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(s.path(h.ID), atomicfile.Options{Perm: 0o600}, func(f *os.File) error {
+		w := bufio.NewWriter(f)
+		for _, line := range append([][]byte{first}, lines...) {
+			w.Write(line)
+			w.WriteByte('\n')
+		}
+		return w.Flush()
+	})
+}
+
+// read returns a record.
+func (s *Store) read(id string) (h Head, lines [][]byte, err error) {
+	f, err := os.Open(s.path(id))
+	if err != nil {
+		return h, nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxBytes+maxHead))
+	if err != nil {
+		return h, nil, err
+	}
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
+	if err := json.Unmarshal(first, &h); err != nil {
+		return h, nil, err
+	}
+	for line := range bytes.Lines(rest) {
+		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	return h, lines, nil
+}
+
+// open reads what is known of all records, once. The lock is held.
+func (s *Store) open() {
+	if s.index != nil {
+		return
+	}
+	s.index, s.sizes = map[string]Head{}, map[string]int64{}
+	files, _ := os.ReadDir(s.cfg.Dir) // none yet: there are no records
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), suffix)
+		if !ok {
+			continue
+		}
+		if h, err := s.readHead(id); err == nil && h.ID == id {
+			s.index[id], s.sizes[id] = h, s.measure(id)
+		}
+	}
+}
+
+// heads returns what is known of all records, the latest first. The lock is held.
+func (s *Store) heads() []Head {
+	s.open()
+	out := slices.Collect(maps.Values(s.index))
+	slices.SortFunc(out, func(a, b Head) int { return b.Saved.Compare(a.Saved) })
+	return out
+}
+
+func (s *Store) readHead(id string) (h Head, err error) {
+	f, err := os.Open(s.path(id))
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	line, err := bufio.NewReader(io.LimitReader(f, maxHead)).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	return h, err
+}
+
+// prune deletes what is too old or too much. The lock is held.
+func (s *Store) prune() {
+	owned := map[string]int{}
+	for i, h := range s.heads() {
+		if owned[h.User]++; i >= maxRecords || owned[h.User] > maxOwned || s.cfg.Now().Sub(h.Saved) > s.cfg.Keep {
+			if err := s.remove(h.ID); err != nil {
+				s.cfg.Log.Warn("cannot delete an old activity record", "sandbox", h.ID, "error", err)
+			}
+			s.forget(h)
+		}
+	}
+}
+
+// Ops lists the operations. A nil Store keeps nothing.
+func (s *Store) Ops() []op.Op {
+	return []op.Op{
+		op.New(op.Spec{Name: "record_list", Route: "GET /api/v1/record", Tag: "record", Verb: "record list", ReadOnly: true, NoTool: true, Columns: []string{"id", "name", "saved", "entries"},
+			Doc: "List the activity records that the hub keeps of sandboxes, also of deleted ones, the latest first."}, s.List),
+		op.New(op.Spec{Name: "record_get", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}", Tag: "record", Verb: "record get", ReadOnly: true, NoTool: true, Produces: "application/x-ndjson",
+			Doc: "Download the activity record of a sandbox, also of a deleted one: one JSON object per line, as GET /v1/sandbox/activity of the sandbox showed them."}, s.Get),
+		op.New(op.Spec{Name: "record_picture", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}/picture/{entry}", Tag: "record", Verb: "record picture", ReadOnly: true, NoTool: true, Produces: "image/jpeg",
+			Doc: "Return the picture of the screen that belongs to an entry of an activity record. The latest ones are kept."}, s.Picture),
+		op.New(op.Spec{Name: "record_delete", Route: "DELETE /api/v1/record/{id}", Tag: "record", Verb: "record rm", Destructive: true, NoTool: true,
+			Doc: "Delete the activity record that the hub keeps of a sandbox."}, s.Delete),
+	}
+}
+
+// check refuses if nothing is kept.
+func (s *Store) check() error {
+	if s == nil {
+		return op.Errorf(op.Invalid, "this hub keeps no activity records; set keep_activity to how long it shall")
+	}
+	return nil
+}
+
+// List lists the caller's records.
+func (s *Store) List(ctx context.Context, in caller.UserIn) ([]Head, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	who, err := caller.Select(ctx, in.User)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prune()
+	out := slices.DeleteFunc(s.heads(), func(h Head) bool { return !who.Has(h.User) })
+	if out == nil {
+		out = []Head{}
+	}
+	return out, nil
+}
+
+// IDIn names a record.
+type IDIn struct {
+	ID string `path:"id" doc:"ID of the sandbox"`
+}
+
+// find returns a record that the caller may see. The lock is held.
+func (s *Store) find(ctx context.Context, id string) (Head, error) {
+	missing := op.Errorf(op.NotFound, "no activity record of %.60q; list them with GET /api/v1/record", id)
+	if sandbox.CheckName(id) != nil {
+		return Head{}, missing
+	}
+	s.open()
+	h, ok := s.index[id]
+	call := op.CallOf(ctx)
+	if !ok || call.Share != nil || h.User != caller.Owner(ctx) && !caller.IsAdmin(call) || s.cfg.Now().Sub(h.Saved) > s.cfg.Keep {
+		return Head{}, missing
+	}
+	call.Target, call.TargetName = h.ID, h.Name
+	return h, nil
+}
+
+// Get returns a record.
+func (s *Store) Get(ctx context.Context, in IDIn) (*op.Blob, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.find(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	_, lines, err := s.read(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	b := append(bytes.Join(lines, []byte("\n")), '\n')
+	return &op.Blob{Type: "application/x-ndjson", Name: in.ID + ".jsonl", Size: int64(len(b)), Body: io.NopCloser(bytes.NewReader(b))}, nil
+}
+
+// Delete deletes a record.
+func (s *Store) Delete(ctx context.Context, in IDIn) (string, error) {
+	if err := s.check(); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, err := s.find(ctx, in.ID)
+	if err != nil {
+		return "", err
+	}
+	if err := s.remove(in.ID); err != nil {
+		return "", err
+	}
+	s.forget(h)
+	return "Activity record of " + in.ID + " deleted successfully", nil
+}

@@ -1,0 +1,181 @@
+package agentsandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/hub/internal/history"
+	"github.com/cove-sandbox/cove/internal/hub/internal/task"
+	"github.com/cove-sandbox/cove/internal/hub/lifecycle"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// oldCluster knows only the first version of the objects.
+type oldCluster struct {
+	Cluster
+	objects map[string][]string // by resource
+}
+
+func (c oldCluster) Follow(ctx context.Context, kind, _ string, replace func([]json.RawMessage), _ func(bool, json.RawMessage)) error {
+	resource, ok := strings.CutPrefix(kind, "apis/extensions.agents.x-k8s.io/v1alpha1/")
+	if !ok {
+		return fmt.Errorf("%w: %s", sandbox.ErrNotFound, kind)
+	}
+	var all []json.RawMessage
+	for _, text := range c.objects[resource] {
+		all = append(all, json.RawMessage(text))
+	}
+	replace(all)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestOlderVersion: objects of v1alpha1 name a template, and a pool in other words.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	tasks := task.New()
+	defer func() { tasks.Cancel(); tasks.Wait() }()
+	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: oldCluster{objects: map[string][]string{
+		templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
+		pools: {`{"metadata":{"name":"p"},"spec":{"replicas":3,"sandboxTemplateRef":{"name":"t"}}}`,
+			`{"metadata":{"name":"q"},"spec":{"replicas":1,"sandboxTemplateRef":{"name":"other"}}}`},
+		claims: {`{"metadata":{"name":"c"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
+	}}})
+	s.Begin(t.Context())
+	o, kind, known := s.get(key{claims, "ns", "c"})
+	if !known || o == nil || !strings.HasSuffix(kind, "v1alpha1/sandboxclaims") {
+		t.Fatalf("got %+v, %s, %v, want the claim, and all known although there are no Sandboxes", o, kind, known)
+	}
+	if warm := s.Warm(); len(warm) != 1 || warm[poolName("ns", "p")].Size != 3 {
+		t.Errorf("got %v, want the pool whose template exists", warm)
+	}
+	for policy, want := range map[string]string{"": "p", "default": "p", "none": "", "p": "p"} {
+		o.Spec.WarmPool = policy
+		if pool, template, problem := s.resolve("ns", o); pool != want || template == nil || problem != "" {
+			t.Errorf("warm pool %q: got %q, %v, %q, want %q", policy, pool, template, problem, want)
+		}
+	}
+	o.Spec.WarmPool = "q"
+	if _, _, problem := s.resolve("ns", o); !strings.Contains(problem, `of template "other"`) {
+		t.Errorf("got %q, want that the pool is of another template", problem)
+	}
+}
+
+// deaf is a cluster that does not let us in.
+type deaf struct{ Cluster }
+
+func (deaf) Follow(context.Context, string, string, func([]json.RawMessage), func(bool, json.RawMessage)) error {
+	return errors.New("forbidden")
+}
+
+// TestUnknownIsNotGone: as long as the objects cannot be read, no sandbox is taken for one without an object.
+func TestUnknownIsNotGone(t *testing.T) {
+	t.Parallel()
+	tasks := task.New()
+	defer func() { tasks.Cancel(); tasks.Wait() }()
+	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: deaf{}, Log: quiet})
+	s.Begin(t.Context())
+	k := key{claims, "ns", "c"}
+	s.own(k, "uid", "sb-1")
+	if again := s.sync(t.Context(), k); !again.IsZero() || s.ownedBy(k)["uid"] != "sb-1" { // a delete would panic: there is no provider
+		t.Errorf("got %v, %v, want nothing done", again, s.ownedBy(k))
+	}
+	s.own(key{claims, "elsewhere", "c"}, "uid", "sb-2")
+	if got := s.ownedBy(key{claims, "elsewhere", "c"}); len(got) != 0 {
+		t.Errorf("got %v, want no sandbox of a namespace that is not served", got)
+	}
+}
+
+// crowded refuses sandboxes until there is room.
+type crowded struct {
+	Sandboxes
+	room atomic.Bool
+	asks atomic.Int64
+	ask  atomic.Pointer[func()] // called when it refuses
+}
+
+func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in lifecycle.CreateIn, _ func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+	c.asks.Add(1)
+	if !c.room.Load() {
+		if ask := c.ask.Load(); ask != nil {
+			(*ask)()
+		}
+		return sandbox.Sandbox{}, op.Errorf(op.Exhausted, "at most 3 sandboxes")
+	}
+	return sandbox.Sandbox{ID: "sb-1", Spec: sandbox.Spec{Name: in.Name}, State: sandbox.Running}, nil
+}
+
+// patient is a cluster and a provider that agree to everything.
+type patient struct {
+	oldCluster
+	sandbox.Provider
+}
+
+func (patient) SetStatus(context.Context, string, string, string, string, any) error { return nil }
+func (patient) List(context.Context, sandbox.Filter) ([]sandbox.Sandbox, error)      { return nil, nil }
+func (patient) Get(_ context.Context, id string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: id, State: sandbox.Running}, nil
+}
+
+// TestRoomIsUsedSoon: a claim for which there was no room gets the place of a sandbox that has gone, however long it has waited before.
+// Deletions do not make it try all the time.
+func TestRoomIsUsedSoon(t *testing.T) {
+	t.Parallel()
+	for name, during := range map[string]bool{"one goes": false, "one goes with each refusal": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				events, tasks, c := history.New(), task.New(), &crowded{}
+				free := func(owner string) {
+					events.Add(string(sandbox.Deleted), time.Now(), sandbox.Sandbox{ID: "sb-0", Spec: sandbox.Spec{Owner: owner}}, "")
+				}
+				cluster := patient{oldCluster: oldCluster{objects: map[string][]string{
+					templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
+					claims:    {`{"metadata":{"name":"c","uid":"u"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
+				}}}
+				s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, History: events, Sandboxes: c,
+					Cluster: cluster, Provider: cluster, Log: quiet})
+				s.Begin(t.Context())
+				s.Serve(t.Context())
+				time.Sleep(9 * time.Minute) // a minute before it would try by itself
+				synctest.Wait()
+				if n := c.asks.Load(); n < 5 || n > 20 {
+					t.Fatalf("tried %d times in 9 min, want ever longer pauses", n)
+				}
+				before := c.asks.Load()
+				free("bob")
+				time.Sleep(minRetry)
+				synctest.Wait()
+				if n := c.asks.Load() - before; n > 0 {
+					t.Errorf("tried %d times when another owner's sandbox has gone", n)
+				}
+				if during {
+					c.ask.Store(new(func() { free("ann"); time.Sleep(time.Millisecond) })) // everybody knows
+					free("ann")
+					time.Sleep(time.Minute)
+					if n, most := c.asks.Load()-before, int64(time.Minute/minRetry); n < most-2 || n > most+1 {
+						t.Errorf("tried %d times in a minute, want about %d", n, most)
+					}
+				}
+				c.room.Store(true)
+				free("ann")
+				time.Sleep(minRetry)
+				synctest.Wait()
+				if id := s.ownedBy(key{claims, "ns", "c"})["u"]; id != "sb-1" {
+					t.Errorf("got sandbox %q, want that there was room for it", id)
+				}
+				tasks.Cancel()
+				tasks.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package agentsandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/hub/environment"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// poolName is the environment of a SandboxWarmPool, which is in no catalog: no caller can name it.
+func poolName(namespace, pool string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + pool))
+	return "claim." + pool[:min(len(pool), 100)] + "." + hex.EncodeToString(sum[:6])
+}
+
+// Warm returns the warm pools, by environment.
+func (s *Service) Warm() map[string]environment.Warm {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wants // never changed, only replaced
+}
+
+// renewPools derives the warm pools from the objects.
+func (s *Service) renewPools() {
+	s.mu.Lock()
+	wants := map[string]environment.Warm{}
+	left := map[string]float64{} // part of an owner's limits that its pools have not taken
+	for _, namespace := range slices.Sorted(maps.Keys(s.spaces)) {
+		sp, owner := s.spaces[namespace], s.Owners[namespace]
+		for _, name := range slices.Sorted(maps.Keys(sp.objects[pools])) {
+			p := sp.objects[pools][name]
+			template := sp.objects[templates][p.Spec.TemplateRef.Name]
+			if template == nil || template.Size > 0 || p.Spec.Replicas == nil || *p.Spec.Replicas <= 0 || p.Metadata.Deleted != nil {
+				continue
+			}
+			env, refused := template.toEnvironment(owner, poolName(namespace, name))
+			spec, err := env.Spec(s.Defaults)
+			if len(refused) > 0 || err != nil || env.Port != 0 {
+				continue // its claims tell, or only our own server can wait for its owner
+			}
+			if size := s.allowed(left, owner, *p.Spec.Replicas, spec); size > 0 {
+				wants[env.Name] = environment.Warm{Size: size, Spec: spec}
+			}
+		}
+	}
+	s.wants = wants
+	s.mu.Unlock()
+	s.Kick()
+}
+
+// allowed returns how many of the sandboxes of a pool its owner may have. Warm sandboxes are nobody's until they are
+// claimed, and count for no limit: without this, a pool would be a way around them.
+func (s *Service) allowed(left map[string]float64, owner string, size int, spec sandbox.Spec) int {
+	if s.Most == nil {
+		return size
+	}
+	if _, seen := left[owner]; !seen {
+		left[owner] = 1
+	}
+	most := s.Most(owner, spec)
+	if most <= 0 {
+		return 0
+	}
+	size = int(min(float64(size), left[owner]*float64(most)+1e-9)) // which may be more than an integer
+	left[owner] -= float64(size) / float64(most)
+	return size
+}
+
+// How often the number of warm sandboxes is written while it changes, and while it does not.
+const (
+	poolBusy = 2 * time.Second
+	poolIdle = 15 * time.Second
+)
+
+// syncPool tells how many sandboxes of a pool are ready.
+func (s *Service) syncPool(ctx context.Context, k key, kind string, o *object) time.Time {
+	if o == nil || o.Metadata.Deleted != nil {
+		return time.Time{}
+	}
+	name := poolName(k.namespace, k.name)
+	ready, want := s.Ready()[name], s.Warm()[name].Size
+	again := time.Now().Add(poolIdle)
+	if ready != want {
+		again = time.Now().Add(poolBusy)
+	}
+	if o.Status.Ready == ready && o.Status.Replicas == ready {
+		return again
+	}
+	err := s.Cluster.SetStatus(ctx, kind, k.namespace, k.name, o.Metadata.UID, map[string]any{"replicas": ready, "readyReplicas": ready})
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		return time.Time{}
+	case err != nil:
+		return s.later(k, "write the status of", err)
+	}
+	next := o.Status
+	next.Ready, next.Replicas = ready, ready
+	s.remember(k, o.Metadata.UID, next)
+	return again
+}

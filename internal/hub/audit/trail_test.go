@@ -1,0 +1,25 @@
+package audit
+
+import (
+	"testing"
+	"time"
+)
+
+// TestStrangersCannotFillTheLog: of their refused requests only so many are recorded.
+func TestStrangersCannotFillTheLog(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1, 0)
+	limit := refusals{now: func() time.Time { return now }}
+	for range 2 {
+		n := 0
+		for range 1000 {
+			if limit.take() {
+				n++
+			}
+		}
+		if n != maxRefusals {
+			t.Errorf("got %d recorded in a second, want %d", n, maxRefusals)
+		}
+		now = now.Add(time.Second)
+	}
+}

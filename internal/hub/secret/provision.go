@@ -1,0 +1,160 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/internal/note"
+	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
+	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
+	"github.com/cove-sandbox/cove/internal/network/egress"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// caFile is where a sandbox finds whom to trust for brokered hosts, caVariables
+// are the variables by which programs learn of it.
+const caFile = "/var/tmp/cove/ca.pem"
+
+var caVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
+
+// caBundles is where machines keep the authorities that they trust.
+var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
+
+// Names returns the secrets that a sandbox was given.
+func Names(s sandbox.Spec) []string {
+	if list := s.Annotations[note.Secrets]; list != "" {
+		return strings.Split(list, ",")
+	}
+	return nil
+}
+
+// Assign notes in a Spec which secrets the sandbox gets, if that is possible.
+func (v *Vault) Assign(s *sandbox.Spec, names []string) error {
+	delete(s.Env, pool.EnvInit) // the hub's own: a server that nobody provisions would wait forever
+	if len(names) == 0 {
+		return nil
+	}
+	store, err := v.store()
+	if err != nil {
+		return err
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if _, err := store.Values(holder(s.Owner), names); err != nil {
+		return opError(err)
+	}
+	rules, err := store.Rules(holder(s.Owner), names)
+	if err != nil {
+		return opError(err)
+	}
+	able := v.Provider.Abilities()
+	switch {
+	case s.Server.Port != 0:
+		return op.Errorf(op.Invalid, "secrets: only a sandbox that runs Cove's own server can be given secrets")
+	case len(rules) > 0 && (!able.Egress || v.Authority == nil):
+		return op.Errorf(op.Invalid, "secrets: provider %s has no egress proxy to broker a secret; use mode env or file", able.Provider)
+	}
+	note.Set(s, note.Secrets, strings.Join(names, ","))
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	s.Env[pool.EnvInit] = "true"
+	return nil
+}
+
+// HideEnv removes the hub's own variable from an environment that is shown.
+func HideEnv(env map[string]string) { delete(env, pool.EnvInit) }
+
+// existing returns the names of a sandbox's secrets that still exist.
+func (v *Vault) existing(s sandbox.Spec) []string {
+	if v.Store == nil {
+		return nil
+	}
+	names := Names(s)
+	if len(names) == 0 {
+		return nil
+	}
+	stored := v.Store.List(holder(s.Owner))
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(stored, func(i secretstore.Info) bool { return i.Name == name })
+	})
+}
+
+// Credentials are the headers that a sandbox's egress proxy adds.
+func (v *Vault) Credentials(s sandbox.Spec) []egress.Credential {
+	names := v.existing(s)
+	if len(names) == 0 || v.Authority == nil {
+		return nil
+	}
+	rules, err := v.Store.Rules(holder(s.Owner), names)
+	if err != nil {
+		v.Log.Error("cannot broker secrets", "sandbox", s.Name, "error", err)
+		return nil
+	}
+	return rules
+}
+
+// settings is what the server of a sandbox is told at each start.
+func (v *Vault) settings(s sandbox.Spec) (pool.Init, error) {
+	in := pool.Init{Env: map[string]string{}}
+	names := v.existing(s)
+	if len(names) == 0 {
+		return in, nil
+	}
+	given, err := v.Store.Values(holder(s.Owner), names)
+	if err != nil {
+		return in, opError(err)
+	}
+	for _, g := range given {
+		switch g.Mode {
+		case secretstore.Env:
+			in.Env[g.Target] = g.Value.Reveal()
+		case secretstore.File:
+			in.Files = append(in.Files, pool.File{Path: g.Target, Content: []byte(g.Value.Reveal()), Mode: "0600"})
+		}
+	}
+	if len(v.Credentials(s)) > 0 {
+		in.Files = append(in.Files, pool.File{Path: caFile, Content: v.trusted(), Mode: "0644"})
+		for _, name := range caVariables {
+			// A bundle that the caller chose stays.
+			if _, own := s.Env[name]; !own {
+				in.Env[name] = caFile
+			}
+		}
+	}
+	return in, nil
+}
+
+// trusted returns the authorities that a sandbox trusts: this machine's, and the
+// hub for brokered hosts.
+func (v *Vault) trusted() []byte {
+	var all bytes.Buffer
+	for _, path := range caBundles {
+		if b, err := os.ReadFile(path); err == nil {
+			all.Write(b)
+			break
+		}
+	}
+	all.WriteByte('\n')
+	all.Write(v.Authority.PEM())
+	return all.Bytes()
+}
+
+// Provision tells the server of a sandbox that has just started its secrets.
+// Until then it does nothing.
+func (v *Vault) Provision(ctx context.Context, sb sandbox.Sandbox) error {
+	if !pool.Waits(sb.Spec) || sb.Spec.Annotations[note.Secrets] == "" {
+		return nil
+	}
+	in, err := v.settings(sb.Spec)
+	if err == nil {
+		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return v.Provider.Endpoint(ctx, id, 0) })(ctx, sb, in)
+	}
+	if err != nil {
+		return op.Errorf(op.Unavailable, "provision sandbox %s with its secrets: %w", sb.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+// Package secret keeps the secrets that tenants entrust to the hub, and gives them
+// to sandboxes: as a variable, as a file, or brokered by the sandbox's egress
+// proxy, so that the sandbox never sees the value.
+//
+// No secret is ever part of a Spec. The server inside is told them at every start.
+package secret
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
+	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
+	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
+	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Provider is what the vault needs of a provider.
+type Provider interface {
+	Abilities() sandbox.Abilities
+	Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error)
+}
+
+// Config of a Vault.
+type Config struct {
+	Provider Provider
+	Store    *secretstore.Store // nil: the hub keeps no secrets
+	// Authority vouches for hosts to whose requests a secret is added; nil: no
+	// secret can be brokered.
+	Authority *authority.Authority
+	// Changed is called when the secrets of an owner have changed.
+	Changed func(owner string)
+	Log     *slog.Logger
+}
+
+// Vault keeps secrets.
+type Vault struct{ Config }
+
+// New returns a vault.
+func New(cfg Config) *Vault { return &Vault{cfg} }
+
+// Ops lists the operations.
+func (v *Vault) Ops() []op.Op {
+	return []op.Op{
+		op.New(op.Spec{Name: "secret_set", Tool: "setSecret", Route: "PUT /api/v1/secret/{name}", Tag: "secret", NoVerb: true,
+			Doc: "Store a secret, or replace it. It can never be read back. A sandbox that names it at creation gets it as an environment variable, as a file, or brokered: " +
+				"then the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, v.Set),
+		op.New(op.Spec{Name: "secret_list", Access: op.AccessRead, Tool: "listSecrets", Route: "GET /api/v1/secret", Tag: "secret", ReadOnly: true,
+			Columns: []string{"name", "mode", "target", "hosts", "updated"},
+			Doc:     "List secrets, without their values."}, v.List),
+		op.New(op.Spec{Name: "secret_delete", Tool: "deleteSecret", Route: "DELETE /api/v1/secret/{name}", Tag: "secret", Verb: "secret rm", Destructive: true,
+			Doc: "Delete a secret. Brokering stops at once; a sandbox keeps what it was given as a variable or file."}, v.Delete),
+	}
+}
+
+// SetSecretIn is a secret.
+type SetSecretIn struct {
+	Name     string   `path:"name" doc:"Name: letters, digits, _, - and ."`
+	Value    string   `json:"value" minLength:"1" doc:"The value"`
+	Mode     string   `json:"mode" default:"env" enum:"env,file,broker" doc:"How a sandbox gets it"`
+	Target   string   `json:"target" default:"" doc:"Environment variable (default: the name) or absolute path of the file"`
+	Hosts    []string `json:"hosts" nullable:"true" doc:"Brokered: host names, *.name for all subdomains, optionally with :port"`
+	Header   string   `json:"header" default:"" doc:"Brokered: the header; default Authorization"`
+	Format   string   `json:"format" default:"" doc:"Brokered: the header's value, with %s where the secret goes; default for Authorization: Bearer %s"`
+	Insecure bool     `json:"insecure" default:"false" doc:"Brokered: over plain HTTP too"`
+}
+
+// SecretOut is what can be read back.
+type SecretOut struct {
+	Name     string    `json:"name"`
+	Mode     string    `json:"mode"`
+	Target   string    `json:"target,omitempty"`
+	Hosts    []string  `json:"hosts"`
+	Header   string    `json:"header,omitempty"`
+	Format   string    `json:"format,omitempty"`
+	Insecure bool      `json:"insecure"`
+	Created  time.Time `json:"created"`
+	Updated  time.Time `json:"updated"`
+}
+
+func secretOut(i secretstore.Info) SecretOut {
+	return SecretOut{i.Name, string(i.Mode), i.Target, i.Hosts, i.Header, i.Format, i.Insecure, i.Created, i.Updated}
+}
+
+// store returns the secrets, if the hub keeps any.
+func (v *Vault) store() (*secretstore.Store, error) {
+	if v.Store == nil {
+		return nil, op.Errorf(op.Invalid, "this hub stores no secrets")
+	}
+	return v.Store, nil
+}
+
+// holder is the name under which an owner's secrets are stored. The single owner
+// of a hub without tenants has no name; no tenant's begins like this one.
+func holder(owner string) string {
+	if owner == "" {
+		return "-owner"
+	}
+	return owner
+}
+
+func opError(err error) error {
+	switch {
+	case errors.Is(err, secretstore.ErrInvalid):
+		return op.Errorf(op.Invalid, "%w", err)
+	case errors.Is(err, secretstore.ErrNotFound):
+		return op.Errorf(op.NotFound, "%w", err)
+	case errors.Is(err, secretstore.ErrTooMany):
+		return op.Errorf(op.Exhausted, "%w", err)
+	}
+	return err
+}
+
+// Set stores a secret.
+func (v *Vault) Set(ctx context.Context, in SetSecretIn) (SecretOut, error) {
+	s, err := v.store()
+	if err != nil {
+		return SecretOut{}, err
+	}
+	op.CallOf(ctx).TargetName = fault.Clip(in.Name)
+	owner := caller.Owner(ctx)
+	info, err := s.Set(holder(owner), secretstore.Secret{
+		Name: in.Name, Value: secretstore.New(in.Value), Mode: secretstore.Mode(in.Mode), Target: in.Target,
+		Hosts: in.Hosts, Header: in.Header, Format: in.Format, Insecure: in.Insecure,
+	})
+	if err != nil {
+		return SecretOut{}, opError(err)
+	}
+	v.Changed(owner)
+	return secretOut(info), nil
+}
+
+// List shows what can be read back.
+func (v *Vault) List(ctx context.Context, _ op.None) ([]SecretOut, error) {
+	s, err := v.store()
+	if err != nil {
+		return nil, err
+	}
+	out := []SecretOut{}
+	for _, i := range s.List(holder(caller.Owner(ctx))) {
+		out = append(out, secretOut(i))
+	}
+	return out, nil
+}
+
+// DeleteSecretIn names a secret.
+type DeleteSecretIn struct {
+	Name string `path:"name" doc:"Name of the secret"`
+}
+
+// Delete removes a secret.
+func (v *Vault) Delete(ctx context.Context, in DeleteSecretIn) (string, error) {
+	s, err := v.store()
+	if err != nil {
+		return "", err
+	}
+	op.CallOf(ctx).TargetName = fault.Clip(in.Name)
+	owner := caller.Owner(ctx)
+	if err := s.Delete(holder(owner), in.Name); err != nil {
+		return "", opError(err)
+	}
+	v.Changed(owner)
+	return "Secret " + in.Name + " deleted successfully", nil
+}

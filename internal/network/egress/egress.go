@@ -1,0 +1,379 @@
+// Package egress is the outbound proxy of a sandbox that has no network of its own.
+// It speaks HTTP, CONNECT and SOCKS5 on one listener.
+//
+// It owns its connections, the rules that they must satisfy, and their records. It
+// resolves names itself and connects to the address that it has checked, so that
+// a name cannot resolve differently between check and connection. It refuses this
+// machine, private networks and cloud metadata services, whatever the rules of a
+// sandbox say: only the operator can allow those.
+//
+// It adds credentials to requests for hosts that a sandbox has credentials for. It
+// then impersonates the host with a certificate of the hub's Authority, and
+// connects to the host over verified TLS. Connections to other hosts are forwarded
+// unchanged. It refuses to add a credential to a request for any host but the one
+// that was connected to. A list of allowed names also holds for the names that TLS
+// and HTTP show inside a connection. It does not search response bodies for credentials.
+package egress
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/socks"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Config of a proxy. Zero fields have defaults; the zero Network is none.
+type Config struct {
+	Network sandbox.Network
+	// Private lists private addresses that may be reached. The operator sets it;
+	// the rules of a sandbox can only restrict it.
+	Private []netip.Prefix
+
+	// Resolve looks up a name; default: the system's resolver.
+	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Dial connects to a checked address.
+	Dial func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// Self lists the addresses of this machine, which are never reached.
+	Self func() []netip.Addr
+
+	// Credentials are added to requests to their hosts. Sandboxes must trust the
+	// Authority, which issues certificates for these hosts.
+	Credentials []Credential
+	Authority   *authority.Authority
+	// Roots verify the hosts themselves; default: the system's.
+	Roots *x509.CertPool
+
+	// Bandwidth bounds all connections together, in bytes per second for each direction;
+	// 0 means no bound.
+	Bandwidth int64
+
+	MaxConns int // maximum concurrent connections; default 512
+	Keep     int // number of records to keep; default 512
+	// Observe receives every decision, from many goroutines. It must not block.
+	Observe func(Record)
+	Log     *slog.Logger
+}
+
+const (
+	resolveTimeout = 10 * time.Second
+	dialTimeout    = 15 * time.Second
+	helloTimeout   = 30 * time.Second // until a client has sent its request
+	innerIdle      = 2 * time.Minute
+	selfEvery      = 5 * time.Second
+)
+
+// Proxy serves one sandbox.
+type Proxy struct {
+	cfg    Config
+	rules  atomic.Pointer[Rules]
+	keys   atomic.Pointer[keys]
+	ring   ring
+	plain  *http.Transport
+	server *http.Server
+	funnel *funnel
+	within *http.Server // for requests in tunnels
+	inner  *funnel
+	life   context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	lists  map[net.Listener]bool
+	conns  map[net.Conn]bool
+	links  map[*link]bool
+	flows  map[*flow]bool
+	seen   Stats
+	work   sync.WaitGroup
+
+	up, down throttle
+
+	sent, received, brokered atomic.Int64
+	verdicts                 [3]atomic.Int64
+
+	selfMu sync.Mutex
+	self   []netip.Addr
+	selfAt time.Time
+}
+
+// New returns a proxy that enforces cfg.Network. It starts nothing.
+func New(cfg Config) (*Proxy, error) {
+	rules, err := Parse(cfg.Network)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Resolve == nil {
+		cfg.Resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", to.String())
+		}
+	}
+	if cfg.Self == nil {
+		cfg.Self = interfaces
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = 512
+	}
+	if cfg.Keep <= 0 {
+		cfg.Keep = 512
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{
+		cfg: cfg, ring: ring{max: cfg.Keep},
+		lists: map[net.Listener]bool{}, conns: map[net.Conn]bool{}, links: map[*link]bool{}, flows: map[*flow]bool{},
+	}
+	ks, err := p.parse(cfg.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	p.rules.Store(rules)
+	p.keys.Store(&ks)
+	p.up.rate, p.down.rate = max(0, cfg.Bandwidth), max(0, cfg.Bandwidth)
+	p.life, p.cancel = context.WithCancel(context.Background())
+	p.plain = &http.Transport{
+		DialContext:            p.dialPlain,
+		MaxIdleConns:           32,
+		IdleConnTimeout:        30 * time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		DisableCompression:     true,
+	}
+	return p, nil
+}
+
+// interfaces lists the addresses of this machine.
+func interfaces() []netip.Addr {
+	var out []netip.Addr
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// isOwn reports whether an address belongs to this machine.
+func (p *Proxy) isOwn(ip netip.Addr) bool {
+	p.selfMu.Lock()
+	defer p.selfMu.Unlock()
+	if p.selfAt.IsZero() || time.Since(p.selfAt) > selfEvery {
+		p.self, p.selfAt = p.cfg.Self(), time.Now()
+	}
+	for _, a := range p.self {
+		if a == ip {
+			return true
+		}
+	}
+	return false
+}
+
+// Set replaces the rules and cuts connections that they no longer allow.
+func (p *Proxy) Set(n sandbox.Network) error {
+	rules, err := Parse(n)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.rules.Store(rules)
+	var cut []*link
+	for l := range p.links {
+		if rules.Allow(l.host, l.port) != nil || !l.inspected && rules.inspects(l.address(), l.port) {
+			cut = append(cut, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range cut {
+		l.Conn.Close()
+	}
+	p.plain.CloseIdleConnections()
+	return nil
+}
+
+// Records returns recent connections and refusals, oldest first.
+func (p *Proxy) Records() []Record { return p.ring.list() }
+
+// Serve serves l until the proxy is closed or l fails, and closes l. It may be
+// called again with another listener.
+func (p *Proxy) Serve(l net.Listener) error {
+	defer l.Close()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return net.ErrClosed
+	}
+	p.lists[l] = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.lists, l)
+		p.mu.Unlock()
+	}()
+	for pause := time.Duration(0); ; {
+		c, err := l.Accept()
+		if err == nil {
+			pause = 0
+			p.admit(c)
+			continue
+		}
+		// Out of descriptors, for example: the listener still works, so retry.
+		if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() && !temporary(err) || p.life.Err() != nil {
+			return err
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		select {
+		case <-p.life.Done():
+			return net.ErrClosed
+		case <-time.After(pause):
+		}
+	}
+}
+
+// startHTTP starts the HTTP servers; p.mu is held.
+func (p *Proxy) startHTTP() {
+	p.funnel = &funnel{conns: make(chan net.Conn), done: p.life.Done()}
+	forward := &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     tripper(p.roundTrip),
+		FlushInterval: -1,
+		ErrorHandler:  p.failed,
+		ErrorLog:      slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	p.server = &http.Server{
+		Handler:           p.handler(forward),
+		BaseContext:       func(net.Listener) context.Context { return p.life },
+		ReadHeaderTimeout: helloTimeout,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    256 << 10,
+		ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	p.inner = &funnel{conns: make(chan net.Conn), done: p.life.Done()}
+	p.within = &http.Server{
+		Handler:     p.inside(forward),
+		BaseContext: p.server.BaseContext,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, tunnelKey{}, c)
+		},
+		ReadHeaderTimeout: helloTimeout,
+		IdleTimeout:       innerIdle,
+		MaxHeaderBytes:    p.server.MaxHeaderBytes,
+		ErrorLog:          p.server.ErrorLog,
+	}
+	p.work.Go(func() { p.server.Serve(p.funnel) })
+	p.work.Go(func() { p.within.Serve(p.inner) })
+}
+
+// tripper is a function that sends requests.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// admit serves a connection unless the limit is reached.
+func (p *Proxy) admit(c net.Conn) {
+	p.mu.Lock()
+	if p.closed || len(p.conns) >= p.cfg.MaxConns {
+		p.mu.Unlock()
+		c.Close()
+		return
+	}
+	if p.server == nil { // most sandboxes connect to nothing, and there are thousands
+		p.startHTTP()
+	}
+	t := &tracked{Conn: c, p: p}
+	p.conns[t] = true
+	p.work.Add(1)
+	p.mu.Unlock()
+	go func() {
+		defer p.work.Done()
+		p.detectProtocol(t)
+	}()
+}
+
+// begin registers a request that Close waits for. It returns false after Close.
+func (p *Proxy) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.work.Add(1)
+	return true
+}
+
+// detectProtocol serves a client by the protocol that its first byte indicates.
+func (p *Proxy) detectProtocol(c *tracked) {
+	c.SetDeadline(time.Now().Add(helloTimeout))
+	var first [1]byte
+	if _, err := c.Conn.Read(first[:]); err != nil {
+		c.Close()
+		return
+	}
+	if first[0] == socks.Version {
+		defer c.Close()
+		p.serveSOCKS(c)
+		return
+	}
+	c.SetDeadline(time.Time{})
+	c.peeked = first[:]
+	if !p.funnel.serve(c) {
+		c.Close()
+	}
+}
+
+// Done is closed when the proxy is closed.
+func (p *Proxy) Done() <-chan struct{} { return p.life.Done() }
+
+// Close closes all connections and waits until they have ended.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		p.work.Wait()
+		return nil
+	}
+	p.closed = true
+	p.cancel()
+	for l := range p.lists {
+		l.Close()
+	}
+	var open []net.Conn
+	for c := range p.conns {
+		open = append(open, c)
+	}
+	for l := range p.links {
+		open = append(open, l.Conn)
+	}
+	server, within := p.server, p.within
+	p.mu.Unlock()
+	for _, c := range open {
+		c.Close()
+	}
+	if server != nil {
+		server.Close()
+		within.Close()
+	}
+	p.plain.CloseIdleConnections()
+	p.work.Wait()
+	return nil
+}
