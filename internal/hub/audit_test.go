@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/hub/gateway"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 	"github.com/cove-sandbox/cove/internal/hub/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )

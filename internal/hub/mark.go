@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 )
 
 // marks are the last lines of the audit logs. They are stored outside of the logs' own

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
 	"github.com/cove-sandbox/cove/internal/network/authority"

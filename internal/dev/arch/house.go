@@ -173,8 +173,8 @@ provider/local: system/isolate provider/local/internal/disk provider/local/inter
 hub/internal/address: sandbox
 hub/internal/quota:
 hub/internal/task:
-hub/internal/auditlog: filesystem/atomicfile
-hub/internal/ship: filesystem/atomicfile hub/internal/auditlog
+hub/internal/audit: filesystem/atomicfile
+hub/internal/ship: filesystem/atomicfile hub/internal/audit
 hub/internal/history: sandbox
 hub/internal/note: sandbox
 hub/internal/pool: sandbox
@@ -195,7 +195,7 @@ hub/usage: network/egress hub/environment hub/internal/caller hub/internal/fault
 hub/fleet: network/authority network/egress hub/internal/address hub/internal/caller hub/internal/fault
 	hub/internal/history hub/internal/note hub/internal/task telemetry/metric api/op sandbox
 hub/activity: filesystem/atomicfile hub/internal/caller api/op sandbox
-hub/audit: hub/internal/auditlog hub/internal/fault telemetry/metric api/op sandbox telemetry/span
+hub/audit: hub/internal/audit hub/internal/fault telemetry/metric api/op sandbox telemetry/span
 hub/secret: network/authority network/egress hub/internal/caller hub/internal/fault hub/internal/note
 	hub/internal/pool hub/internal/secretstore api/op sandbox
 hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page
@@ -211,7 +211,7 @@ hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/ca
 	hub/internal/note hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
 hub: filesystem/atomicfile auth network/authority network/egress hub/access hub/usage hub/agentsandbox hub/disk
-	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/auditlog hub/internal/history hub/internal/pool
+	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool
 	hub/internal/quota hub/internal/secretstore hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset

@@ -91,7 +91,7 @@ var libraries = []Library{
 		By: []string{
 			"internal/app/...", "internal/auth/peer", "internal/document/markdown", "internal/filesystem/archive",
 			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/guest/...",
-			"internal/hub/internal/auditlog", "internal/hub/internal/tenant", "internal/hub/replica",
+			"internal/hub/internal/audit", "internal/hub/internal/tenant", "internal/hub/replica",
 			"internal/network/egress", "internal/provider/...", "internal/system/containerinit",
 			"internal/system/diskcopy", "internal/system/isolate/...", "internal/system/proc", "internal/system/sudo",
 			"test/cluster", "test/lane",

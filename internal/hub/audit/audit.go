@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 )
 
 // Ops lists the operations.

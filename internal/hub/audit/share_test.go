@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 )
 

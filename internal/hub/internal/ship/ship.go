@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 )
 
 // Config of a Shipper.

@@ -19,7 +19,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/hub/internal/auditlog"
+	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -1,4 +1,4 @@
-// Package auditlog is the hub's audit log: who did what to which sandbox, when, and with
+// Package audit is the hub's audit log: who did what to which sandbox, when, and with
 // which result, as JSON lines that are only ever appended.
 //
 // It owns one directory: the files of lines (audit-<first sequence number>.jsonl), the
@@ -32,7 +32,7 @@
 // An entry that finds the queue or the disk full is counted, logged, and reported by a
 // line of kind "lost" as soon as one can be written. Append also returns ErrLost, so
 // that the caller can undo what it did.
-package auditlog
+package audit
 
 import (
 	"bytes"
