@@ -96,7 +96,8 @@ func (h *contender) create(b *testing.B, name string) {
 func (h *contender) run(b *testing.B, name string) {
 	b.Helper()
 	var out struct{ Stdout string }
-	if err := h.Guest(name).Call(context.Background(), "POST", "/v1/bash/exec", map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
+	if err := h.Guest(name).Call(context.Background(), "POST", "/v1/bash/exec",
+		map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
 		b.Fatalf("%+v, %v, want Stdout %q", out, err, "hello\n")
 	}
 }

@@ -28,7 +28,8 @@ func BenchmarkBashExec(b *testing.B) {
 		ours = append(ours, time.Since(begin))
 	}
 	o, r := percentile(ours, 0.5), percentile(raw, 0.5)
-	report(b, "p50 %v over HTTP, %v raw spawn: %.2f × (target 1.5; envd 2.0–2.2, execd 2.0)", o.Round(10*time.Microsecond), r.Round(10*time.Microsecond), float64(o)/float64(r))
+	report(b, "p50 %v over HTTP, %v raw spawn: %.2f × (target 1.5; envd 2.0–2.2, execd 2.0)",
+		o.Round(10*time.Microsecond), r.Round(10*time.Microsecond), float64(o)/float64(r))
 }
 
 // BenchmarkBashOutput: 100 MB through /output beside a plain pipe.

@@ -87,7 +87,8 @@ func pages(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, `<!doctype html><title>article</title><body style="font:16px serif;columns:2;background:%s">`, ground)
 	for i := range 60 {
-		fmt.Fprintf(w, "<p><b>%d.</b> The quick brown fox jumps over the lazy dog, 世界, and Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.</p>", i)
+		fmt.Fprintf(w, "<p><b>%d.</b> The quick brown fox jumps over the lazy dog, 世界, and Zwölf Boxkämpfer jagen "+
+			"Viktor quer über den großen Sylter Deich.</p>", i)
 	}
 }
 
@@ -155,7 +156,8 @@ func BenchmarkBrowserCold(b *testing.B) {
 	var ours, raw []time.Duration
 	for range 5 {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
-		cmd := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		cmd := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+			"--disable-background-networking",
 			"--disable-component-update", "--disable-sync", "--user-data-dir="+b.TempDir(), "--dump-dom", "about:blank")
 		begin := time.Now()
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -24,7 +24,8 @@ func BenchmarkE2B(b *testing.B) {
 		remove(b, c, name)
 	}
 	cmd := exec.Command(python, "sdk.py")
-	cmd.Env = append(os.Environ(), "E2B_API_KEY=any", "E2B_VALIDATE_API_KEY=false", "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "NO_PROXY=*", "ENVD_URL="+serveEnvd(b))
+	cmd.Env = append(os.Environ(), "E2B_API_KEY=any", "E2B_VALIDATE_API_KEY=false", "E2B_API_URL="+url,
+		"E2B_SANDBOX_URL="+url, "NO_PROXY=*", "ENVD_URL="+serveEnvd(b))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	var took struct{ Create, Command, Spawn, Daemon float64 }
@@ -38,7 +39,8 @@ func BenchmarkE2B(b *testing.B) {
 	report(b, "create to first output p50 %.1f ms, bare client %.1f ms: %.2f ×; command p50 %.1f ms, bare bash %.1f ms: %.2f ×",
 		1000*took.Create, 1000*bare, took.Create/bare, 1000*took.Command, 1000*took.Spawn, took.Command/took.Spawn)
 	if took.Daemon > 0 {
-		report(b, "command through the hub p50 %.1f ms, E2B's envd without one %.1f ms: %.2f × (target 1.3)", 1000*took.Command, 1000*took.Daemon, took.Command/took.Daemon)
+		report(b, "command through the hub p50 %.1f ms, E2B's envd without one %.1f ms: %.2f × (target 1.3)",
+			1000*took.Command, 1000*took.Daemon, took.Command/took.Daemon)
 	}
 }
 

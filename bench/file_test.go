@@ -47,7 +47,8 @@ func transfer(b *testing.B, peer string, raw, ours func() time.Duration) {
 		own = append(own, ours())
 	}
 	t, o := percentile(theirs, 0.5), percentile(own, 0.5)
-	report(b, "1 GiB in %v, %s %v: %.0f %% of its speed (target 70 %%)", o.Round(time.Millisecond), peer, t.Round(time.Millisecond), 100*float64(t)/float64(o))
+	report(b, "1 GiB in %v, %s %v: %.0f %% of its speed (target 70 %%)", o.Round(time.Millisecond), peer,
+		t.Round(time.Millisecond), 100*float64(t)/float64(o))
 }
 
 func download(b *testing.B, url, file string) time.Duration {
@@ -228,5 +229,6 @@ func BenchmarkGrep(b *testing.B) {
 		ours = append(ours, time.Since(begin))
 	}
 	o, r := percentile(ours, 0.5), percentile(raw, 0.5)
-	report(b, "p50 %v through the API, rg itself %v: %.2f × (target 1.3)", o.Round(time.Millisecond), r.Round(time.Millisecond), float64(o)/float64(r))
+	report(b, "p50 %v through the API, rg itself %v: %.2f × (target 1.3)", o.Round(time.Millisecond),
+		r.Round(time.Millisecond), float64(o)/float64(r))
 }

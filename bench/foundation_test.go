@@ -62,7 +62,8 @@ func BenchmarkStart(b *testing.B) {
 		b.Fatal(err)
 	}
 	report(b, "exec to first reply: best %v, p50 %v (target 25ms); idle RSS %.1f MB (target 25); binary %.1f MB (target 40)",
-		percentile(took, 0).Round(100*time.Microsecond), percentile(took, 0.5).Round(100*time.Microsecond), float64(rss)/1024, float64(info.Size())/1e6)
+		percentile(took, 0).Round(100*time.Microsecond), percentile(took, 0.5).Round(100*time.Microsecond),
+		float64(rss)/1024, float64(info.Size())/1e6)
 }
 
 // serve starts the program with these settings, for the length of a benchmark.
@@ -186,5 +187,6 @@ func BenchmarkSmallOperation(b *testing.B) {
 	}
 	measure(byHand.URL)
 	hand, op := measure(byHand.URL), measure(ours.URL+"/v1/sandbox/hooks")
-	report(b, "p50 %v by the table, %v by hand: %.2f × (target 2)", op.Round(time.Microsecond), hand.Round(time.Microsecond), float64(op)/float64(hand))
+	report(b, "p50 %v by the table, %v by hand: %.2f × (target 2)", op.Round(time.Microsecond),
+		hand.Round(time.Microsecond), float64(op)/float64(hand))
 }

@@ -71,7 +71,8 @@ func BenchmarkHubHostile(b *testing.B) {
 		for i := range 60 {
 			begin := time.Now()
 			var out struct{ Stdout string }
-			if err := c.Guest(name(i*7%crowd)).Call(ctx, "POST", "/v1/bash/exec", map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
+			if err := c.Guest(name(i*7%crowd)).Call(ctx, "POST", "/v1/bash/exec",
+				map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
 				b.Errorf("a neighbour: %+v, %v", out, err)
 			}
 			execs = append(execs, time.Since(begin))
@@ -91,7 +92,8 @@ func BenchmarkHubHostile(b *testing.B) {
 	}
 	idle(b, 5*time.Second) // until everything is full
 	during, listDuring := measure()
-	report(b, "%d alive, one hostile: a neighbour's command p50 %v, before %v (%.1f ×, target 2); the hub p50 %v, before %v (%.1f ×, target 2)", crowd,
+	report(b, "%d alive, one hostile: a neighbour's command p50 %v, before %v (%.1f ×, target 2); the hub p50 %v, "+
+		"before %v (%.1f ×, target 2)", crowd,
 		during.Round(100*time.Microsecond), exec.Round(100*time.Microsecond), float64(during)/float64(exec),
 		listDuring.Round(10*time.Microsecond), list.Round(10*time.Microsecond), float64(listDuring)/float64(list))
 }

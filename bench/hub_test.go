@@ -72,7 +72,8 @@ func round(b *testing.B, c *client.Client, name string) time.Duration {
 		return 0
 	}
 	var out struct{ Stdout string }
-	if err := c.Guest(name).Call(context.Background(), "POST", "/v1/bash/exec", map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
+	if err := c.Guest(name).Call(context.Background(), "POST", "/v1/bash/exec",
+		map[string]any{"command": "echo hello"}, &out); err != nil || out.Stdout != "hello\n" {
 		b.Errorf("%+v, %v, want Stdout %q", out, err, "hello\n")
 	}
 	return time.Since(begin)
@@ -106,7 +107,8 @@ func BenchmarkHubCreate(b *testing.B) {
 		}
 	}
 	p50, p99 := percentile(ours, 0.5), percentile(ours, 0.99)
-	line := fmt.Sprintf("to first output p50 %v (target 25ms), p99 %v (target 100ms)", p50.Round(100*time.Microsecond), p99.Round(time.Millisecond))
+	line := fmt.Sprintf("to first output p50 %v (target 25ms), p99 %v (target 100ms)",
+		p50.Round(100*time.Microsecond), p99.Round(time.Millisecond))
 	if len(bare) > 0 {
 		line += fmt.Sprintf("; bare bwrap p50 %v", percentile(bare, 0.5).Round(100*time.Microsecond))
 	}
@@ -121,7 +123,8 @@ func BenchmarkHubCreate(b *testing.B) {
 func bubblewrap(b *testing.B) time.Duration {
 	b.Helper()
 	begin := time.Now()
-	if out, err := exec.Command("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "bash", "-c", "echo hello").CombinedOutput(); err != nil {
+	if out, err := exec.Command("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all",
+		"bash", "-c", "echo hello").CombinedOutput(); err != nil {
 		b.Errorf("%v %s", err, out)
 	}
 	return time.Since(begin)
@@ -140,7 +143,8 @@ func BenchmarkHubClaim(b *testing.B) {
 		took = append(took, round(b, c, name))
 		idle(b, 100*time.Millisecond) // the pool refills meanwhile
 	}
-	report(b, "claim to first output p50 %v (target 10ms), p90 %v", percentile(took, 0.5).Round(100*time.Microsecond), percentile(took, 0.9).Round(100*time.Microsecond))
+	report(b, "claim to first output p50 %v (target 10ms), p90 %v", percentile(took, 0.5).Round(100*time.Microsecond),
+		percentile(took, 0.9).Round(100*time.Microsecond))
 	clear100(b, c, len(took))
 }
 
@@ -157,7 +161,8 @@ func BenchmarkHubBurst(b *testing.B) {
 	// In the order in which they came: the second finds what the first has missed.
 	line := fmt.Sprintf("100 at once: p99 %v, median of %v (target 1s)", percentile(slices.Clone(ours), 0.5).Round(time.Millisecond), ours)
 	if _, err := exec.LookPath("bwrap"); err == nil {
-		line += fmt.Sprintf("; bare bwrap %v", percentile(burst(100, func(int) time.Duration { return bubblewrap(b) }), 0.99).Round(time.Millisecond))
+		line += fmt.Sprintf("; bare bwrap %v",
+			percentile(burst(100, func(int) time.Duration { return bubblewrap(b) }), 0.99).Round(time.Millisecond))
 	}
 	if docker := dockerRun(b); docker != nil {
 		line += fmt.Sprintf("; docker run, 20 at once, %v", percentile(burst(20, func(int) time.Duration {
@@ -224,7 +229,8 @@ func BenchmarkHubProxy(b *testing.B) {
 		through = append(through, get(url+"/sandbox/a/readyz"))
 	}
 	p, t := percentile(plain, 0.5), percentile(through, 0.5)
-	report(b, "p50 %v through the hub, %v direct: %v more (target 300µs)", t.Round(time.Microsecond), p.Round(time.Microsecond), (t - p).Round(time.Microsecond))
+	report(b, "p50 %v through the hub, %v direct: %v more (target 300µs)", t.Round(time.Microsecond),
+		p.Round(time.Microsecond), (t - p).Round(time.Microsecond))
 }
 
 // BenchmarkHubPause: to take the processor away and to give it back.
@@ -248,7 +254,8 @@ func BenchmarkHubPause(b *testing.B) {
 		}
 		resume = append(resume, time.Since(begin))
 	}
-	report(b, "pause p50 %v, resume p50 %v", percentile(pause, 0.5).Round(10*time.Microsecond), percentile(resume, 0.5).Round(10*time.Microsecond))
+	report(b, "pause p50 %v, resume p50 %v", percentile(pause, 0.5).Round(10*time.Microsecond),
+		percentile(resume, 0.5).Round(10*time.Microsecond))
 }
 
 // BenchmarkHubCrowd: what one more costs when there are many.
@@ -295,7 +302,8 @@ func dockerRun(b *testing.B) func() {
 	}
 	b.Cleanup(func() { os.RemoveAll(dir) })
 	socket := "unix://" + filepath.Join(dir, "sock")
-	cmd := exec.Command(engine, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "-H", socket, "-p", filepath.Join(dir, "pid"),
+	cmd := exec.Command(engine, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"-H", socket, "-p", filepath.Join(dir, "pid"),
 		"--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip-forward=false", "--bridge=none")
 	if err := cmd.Start(); err != nil {
 		return nil
@@ -352,7 +360,8 @@ func BenchmarkHubSnapshot(b *testing.B) {
 	}
 	defer remove(b, c, "a")
 	// Written back: to wait for the disk is not what is measured.
-	post(b, url+"/sandbox/a/v1/bash/exec", `{"command":"for i in $(seq 100); do head -c 10000000 /dev/urandom > f$i; done; sync","timeout":300}`)
+	post(b, url+"/sandbox/a/v1/bash/exec",
+		`{"command":"for i in $(seq 100); do head -c 10000000 /dev/urandom > f$i; done; sync","timeout":300}`)
 	var keep, fork, back []time.Duration
 	for i := range 10 {
 		name := fmt.Sprintf("s%d", i)
@@ -374,7 +383,8 @@ func BenchmarkHubSnapshot(b *testing.B) {
 		remove(b, c, "f")
 	}
 	report(b, "of 1 GB: snapshot p50 %v, fork until it answers p50 %v, rollback until it answers p50 %v (target 50ms each)",
-		percentile(keep, 0.5).Round(100*time.Microsecond), percentile(fork, 0.5).Round(100*time.Microsecond), percentile(back, 0.5).Round(100*time.Microsecond))
+		percentile(keep, 0.5).Round(100*time.Microsecond), percentile(fork, 0.5).Round(100*time.Microsecond),
+		percentile(back, 0.5).Round(100*time.Microsecond))
 	for i := range 10 {
 		if err := c.DeleteSnapshot(ctx, fmt.Sprintf("s%d", i)); err != nil {
 			b.Error(err)

@@ -27,7 +27,9 @@ func (echo) Close() error                                     { return nil }
 // newHub serves a hub of sandboxes that live in this process.
 func newHub(b *testing.B, audited bool) (url string, p *mem.Provider) {
 	b.Helper()
-	p, err := mem.Open(mem.Config{Store: &mem.Store{}, Run: func(sandbox.Sandbox, *mem.Disk, func(int)) (mem.Guest, error) { return echo{}, nil }})
+	p, err := mem.Open(mem.Config{Store: &mem.Store{}, Run: func(sandbox.Sandbox, *mem.Disk, func(int)) (mem.Guest, error) {
+		return echo{}, nil
+	}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,7 +58,8 @@ func newHub(b *testing.B, audited bool) (url string, p *mem.Provider) {
 func populate(b *testing.B, p *mem.Provider, n int) {
 	b.Helper()
 	for i := range n {
-		spec := sandbox.Spec{Name: fmt.Sprintf("s-%d", i), Owner: "tenant", Lifetime: sandbox.Lifetime{Timeout: sandbox.Never, IdleTimeout: sandbox.Never}}
+		spec := sandbox.Spec{Name: fmt.Sprintf("s-%d", i), Owner: "tenant",
+			Lifetime: sandbox.Lifetime{Timeout: sandbox.Never, IdleTimeout: sandbox.Never}}
 		if i%10 == 0 {
 			spec.Labels = map[string]string{"team": "red"}
 		}
@@ -108,5 +111,6 @@ func BenchmarkManyListed(b *testing.B) {
 		all = append(all, fetch(b, url+"/api/v1/sandbox"))
 		some = append(some, fetch(b, url+"/api/v1/sandbox?label=team=red"))
 	}
-	report(b, "1,000 sandboxes listed p50 %v, filtered to 100 p50 %v (target 20ms)", percentile(all, 0.5).Round(10*time.Microsecond), percentile(some, 0.5).Round(10*time.Microsecond))
+	report(b, "1,000 sandboxes listed p50 %v, filtered to 100 p50 %v (target 20ms)",
+		percentile(all, 0.5).Round(10*time.Microsecond), percentile(some, 0.5).Round(10*time.Microsecond))
 }

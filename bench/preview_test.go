@@ -67,9 +67,12 @@ func BenchmarkPreview(b *testing.B) {
 		}
 	}
 	direct, peer, ours := &ways[0], &ways[1], &ways[2]
-	report(b, "%d callers: %.0f/s = %.0f %% of nginx (%.0f/s; target 80 %%), direct %.0f/s", callers, ours.best, 100*ours.best/peer.best, peer.best, direct.best)
-	report(b, "4 MiB: %.0f MB/s = %.0f %% of nginx (%.0f MB/s; target 80 %%), direct %.0f MB/s", ours.bytes, 100*ours.bytes/peer.bytes, peer.bytes, direct.bytes)
-	report(b, "latency p50 %v, nginx %v, direct %v; p99 %v, nginx %v, direct %v", percentile(ours.took, 0.5), percentile(peer.took, 0.5), percentile(direct.took, 0.5),
+	report(b, "%d callers: %.0f/s = %.0f %% of nginx (%.0f/s; target 80 %%), direct %.0f/s", callers, ours.best,
+		100*ours.best/peer.best, peer.best, direct.best)
+	report(b, "4 MiB: %.0f MB/s = %.0f %% of nginx (%.0f MB/s; target 80 %%), direct %.0f MB/s", ours.bytes,
+		100*ours.bytes/peer.bytes, peer.bytes, direct.bytes)
+	report(b, "latency p50 %v, nginx %v, direct %v; p99 %v, nginx %v, direct %v", percentile(ours.took, 0.5),
+		percentile(peer.took, 0.5), percentile(direct.took, 0.5),
 		percentile(ours.took, 0.99), percentile(peer.took, 0.99), percentile(direct.took, 0.99))
 }
 

@@ -73,7 +73,8 @@ func BenchmarkProviders(b *testing.B) {
 					took = append(took, round(b, c, name))
 					remove(b, c, name)
 				}
-				return fmt.Sprintf("p50 %-8v p90 %-8v", percentile(took, 0.5).Round(100*time.Microsecond), percentile(took, 0.9).Round(100*time.Microsecond))
+				return fmt.Sprintf("p50 %-8v p90 %-8v", percentile(took, 0.5).Round(100*time.Microsecond),
+					percentile(took, 0.9).Round(100*time.Microsecond))
 			}
 			cold := measure("cold", b.TempDir())
 			state := b.TempDir()
@@ -109,7 +110,8 @@ func BenchmarkImage(b *testing.B) {
 	e := startEngine(b)
 	for _, image := range []string{cluster.SlimImage, cluster.FullImage} {
 		begin := time.Now()
-		e.Run(b, nil, "run", "-d", "--name", "bench", "--security-opt", "seccomp=../deploy/seccomp.json", "--shm-size", "2g", "-p", "127.0.0.1:8080:8080", image)
+		e.Run(b, nil, "run", "-d", "--name", "bench", "--security-opt", "seccomp=../deploy/seccomp.json",
+			"--shm-size", "2g", "-p", "127.0.0.1:8080:8080", image)
 		client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true,
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return e.Dial("127.0.0.1:8080") }}}
 		ask := func(path string) bool {
@@ -125,13 +127,15 @@ func BenchmarkImage(b *testing.B) {
 			return used
 		}
 		testenv.Poll(b, "the sandbox is ready", func() bool { return ask("/readyz") })
-		line := fmt.Sprintf("%s: %s, ready after %v with %s", image, strings.TrimSpace(e.Run(b, nil, "images", "--format", "{{.Size}}", image)), time.Since(begin).Round(10*time.Millisecond), memory())
+		line := fmt.Sprintf("%s: %s, ready after %v with %s", image,
+			strings.TrimSpace(e.Run(b, nil, "images", "--format", "{{.Size}}", image)), time.Since(begin).Round(10*time.Millisecond), memory())
 		if image == cluster.FullImage {
 			begin = time.Now()
 			if !ask("/v1/browser/info") {
 				b.Error("no browser")
 			}
-			line += fmt.Sprintf("; its browser %v later, then with %s (public image: ready with its browser after 3.7 s, with 769 to 895 MiB)", time.Since(begin).Round(10*time.Millisecond), memory())
+			line += fmt.Sprintf("; its browser %v later, then with %s (public image: ready with its browser after "+
+				"3.7 s, with 769 to 895 MiB)", time.Since(begin).Round(10*time.Millisecond), memory())
 		}
 		report(b, "%s", line)
 		e.Run(b, nil, "rm", "-f", "bench")

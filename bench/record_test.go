@@ -20,7 +20,8 @@ func BenchmarkRecord(b *testing.B) {
 		}
 		return serve(b, "HOME="+dir, "WORKSPACE="+dir, "AIO_ACTIVITY="+setting) + "/v1/bash/exec"
 	}
-	for _, c := range []struct{ what, body string }{{"echo", `{"command":"echo hello"}`}, {"a command that writes a file", `{"command":"echo $RANDOM > file1.txt"}`}} {
+	for _, c := range []struct{ what, body string }{{"echo", `{"command":"echo hello"}`},
+		{"a command that writes a file", `{"command":"echo $RANDOM > file1.txt"}`}} {
 		with, without := start("true"), start("false")
 		var on, off []time.Duration
 		var ratios []float64 // of the two that were measured one after the other
@@ -43,6 +44,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 		slices.Sort(ratios)
 		p, q := percentile(on, 0.5), percentile(off, 0.5)
-		report(b, "%s: p50 %v with the record, %v without, ratio %.3f; of pairs %.3f (target 1.02)", c.what, p.Round(time.Microsecond), q.Round(time.Microsecond), float64(p)/float64(q), ratios[len(ratios)/2])
+		report(b, "%s: p50 %v with the record, %v without, ratio %.3f; of pairs %.3f (target 1.02)", c.what,
+			p.Round(time.Microsecond), q.Round(time.Microsecond), float64(p)/float64(q), ratios[len(ratios)/2])
 	}
 }

@@ -27,7 +27,8 @@ func BenchmarkShellExec(b *testing.B) {
 		ours = append(ours, time.Since(begin))
 	}
 	o, r := percentile(ours, 0.5), percentile(raw, 0.5)
-	report(b, "p50 %v in a session, %v raw spawn: %v over it (target 5ms)", o.Round(10*time.Microsecond), r.Round(10*time.Microsecond), (o - r).Round(10*time.Microsecond))
+	report(b, "p50 %v in a session, %v raw spawn: %v over it (target 5ms)", o.Round(10*time.Microsecond),
+		r.Round(10*time.Microsecond), (o - r).Round(10*time.Microsecond))
 }
 
 // BenchmarkShellSocket: 100 MB through a terminal and its WebSocket, beside a
@@ -81,5 +82,6 @@ func BenchmarkShellSocket(b *testing.B) {
 		}
 	}
 	took := time.Since(begin).Seconds()
-	report(b, "100 MB of terminal output in %.1f s; %d MB reached the viewer at %.0f MB/s; plain pipe %.0f MB/s (a viewer that cannot follow is resynchronised)", took, got>>20, float64(got)/took/1e6, raw)
+	report(b, "100 MB of terminal output in %.1f s; %d MB reached the viewer at %.0f MB/s; plain pipe %.0f MB/s (a "+
+		"viewer that cannot follow is resynchronised)", took, got>>20, float64(got)/took/1e6, raw)
 }

@@ -16,7 +16,8 @@ import (
 func BenchmarkToolCall(b *testing.B) {
 	url := serve(b)
 	c := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-	s, err := c.Connect(b.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp", DisableStandaloneSSE: true}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-06-18"})
+	s, err := c.Connect(b.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp",
+		DisableStandaloneSSE: true}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-06-18"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,11 +37,13 @@ func BenchmarkToolCall(b *testing.B) {
 			post(b, url+"/mcp", `{"method":"tools/call","params":{"name":"file_stat","arguments":`+args+`}}`)
 		},
 		"session": func() {
-			r, err := http.NewRequest(http.MethodPost, url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"file_stat","arguments":`+args+`}}`))
+			r, err := http.NewRequest(http.MethodPost, url+"/mcp",
+				strings.NewReader(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"file_stat","arguments":`+args+`}}`))
 			if err != nil {
 				b.Fatal(err)
 			}
-			r.Header = http.Header{"Mcp-Session-Id": {s.ID()}, "Mcp-Protocol-Version": {"2025-06-18"}, "Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}}
+			r.Header = http.Header{"Mcp-Session-Id": {s.ID()}, "Mcp-Protocol-Version": {"2025-06-18"},
+				"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}}
 			res, err := http.DefaultClient.Do(r)
 			if err != nil {
 				b.Fatal(err)

@@ -30,7 +30,8 @@ func BenchmarkWall(b *testing.B) {
 		gate <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-gate }()
-			if _, err := c.Create(context.Background(), client.CreateOptions{Name: fmt.Sprintf("wall-%d", i+1), Env: map[string]string{"DISABLE_BROWSER": "true"}}); err != nil {
+			if _, err := c.Create(context.Background(), client.CreateOptions{Name: fmt.Sprintf("wall-%d", i+1),
+				Env: map[string]string{"DISABLE_BROWSER": "true"}}); err != nil {
 				b.Error(err)
 			}
 		})
@@ -80,7 +81,8 @@ func BenchmarkWall(b *testing.B) {
 			before = after
 		}
 		slices.Sort(costs)
-		report(b, "wall of %d %s: %.1f %% of a core (%.1f to %.1f; target 10), beside %.1f %% without it", count, what, costs[pairs/2], costs[0], costs[pairs-1], before)
+		report(b, "wall of %d %s: %.1f %% of a core (%.1f to %.1f; target 10), beside %.1f %% without it", count,
+			what, costs[pairs/2], costs[0], costs[pairs-1], before)
 	}
 	// What the wall can cost at most: it asks for so many glances a second, whatever they show.
 	const perSecond, rounds = 5, 6
@@ -91,12 +93,14 @@ func BenchmarkWall(b *testing.B) {
 			get(b, fmt.Sprintf("%s/api/v1/sandbox/wall-%d/glance?width=%d", url, i%count+1, width(i)))
 		}
 		cost := (used() - before - baseline/100*time.Since(begin).Seconds()) / (rounds * count)
-		report(b, "a glance at %s: %.1f ms of processor time; %d of them a second: %.1f %% of a core (target 10)", what, cost*1000, perSecond, cost*perSecond*100)
+		report(b, "a glance at %s: %.1f ms of processor time; %d of them a second: %.1f %% of a core (target 10)",
+			what, cost*1000, perSecond, cost*perSecond*100)
 	}
 	each("for i in $(seq 200); do date; sleep 1; done") // until the next measurement
 	measure("terminals that change every second")
 	for i := range count {
-		if err := c.Guest(fmt.Sprintf("wall-%d", i+1)).Call(context.Background(), "POST", "/v1/shell/kill", map[string]any{"id": "s"}, nil); err != nil {
+		if err := c.Guest(fmt.Sprintf("wall-%d", i+1)).Call(context.Background(), "POST", "/v1/shell/kill",
+			map[string]any{"id": "s"}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -94,7 +94,8 @@ func dial(cfg Config) (conn, error) {
 				return d.DialContext(ctx, "unix", path)
 			}, MaxIdleConnsPerHost: maxIdle}
 		}
-	} else if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+	} else if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		u.RawQuery != "" || u.Fragment != "" {
 		return c, fmt.Errorf("address %q: use http://host:port, https://host or unix:/path", cfg.URL)
 	}
 	if transport == nil {

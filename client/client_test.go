@@ -23,8 +23,10 @@ import (
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	r, ctx := newRig(t), t.Context()
-	sb, err := r.Create(ctx, client.CreateOptions{Name: "a", Env: map[string]string{"K": "v"}, Labels: map[string]string{"l": "1"}, Timeout: 30, IdlePolicy: "pause", MemoryLimit: "512Mi", Ports: []int{3000}})
-	if err != nil || sb.Name != "a" || sb.Status != "running" || sb.Env["K"] != "v" || sb.Timeout != 30 || sb.MemoryLimit != "512Mi" || sb.URL != r.server.URL+"/sandbox/a/" || len(sb.Stages) == 0 {
+	sb, err := r.Create(ctx, client.CreateOptions{Name: "a", Env: map[string]string{"K": "v"},
+		Labels: map[string]string{"l": "1"}, Timeout: 30, IdlePolicy: "pause", MemoryLimit: "512Mi", Ports: []int{3000}})
+	if err != nil || sb.Name != "a" || sb.Status != "running" || sb.Env["K"] != "v" || sb.Timeout != 30 ||
+		sb.MemoryLimit != "512Mi" || sb.URL != r.server.URL+"/sandbox/a/" || len(sb.Stages) == 0 {
 		t.Fatalf("%+v %v", sb, err)
 	}
 	if _, err := r.Create(ctx, client.CreateOptions{Name: "a"}); !client.Conflict(err) {
@@ -50,7 +52,8 @@ func TestLifecycle(t *testing.T) {
 	if _, err := r.SetNetwork(ctx, "a", client.Network{Mode: "none"}); err == nil || !strings.Contains(err.Error(), "cannot restrict") {
 		t.Errorf(`got %v, want an error that contains "cannot restrict"`, err)
 	}
-	if list, err := r.List(ctx, client.ListOptions{Labels: []string{"l=1"}, Status: []string{"running"}}); err != nil || len(list) != 1 || list[0].Name != "a" {
+	if list, err := r.List(ctx, client.ListOptions{Labels: []string{"l=1"},
+		Status: []string{"running"}}); err != nil || len(list) != 1 || list[0].Name != "a" {
 		t.Errorf(`got %+v %v, want 1 entry and first name "a"`, list, err)
 	}
 	if list, err := r.Environments(ctx); err != nil || list[0].Name != "aio" {
@@ -89,7 +92,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q was accepted", bad)
 		}
 	}
-	if s := fmt.Sprintf("%v %#v", client.Config{URL: "http://x", Token: "secret", Key: "secret"}, client.Config{Token: "secret"}); strings.Contains(s, "secret") {
+	if s := fmt.Sprintf("%v %#v", client.Config{URL: "http://x", Token: "secret", Key: "secret"},
+		client.Config{Token: "secret"}); strings.Contains(s, "secret") {
 		t.Errorf(`got %v, want no "secret" in it`, s)
 	}
 	path := filepath.Join(t.TempDir(), "s")
@@ -142,14 +146,16 @@ func TestExec(t *testing.T) {
 	if _, err := g.Exec(t.Context(), "true", client.ExecOptions{Dir: "/nowhere"}); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf(`got %v, want an error that contains "nowhere"`, err)
 	}
-	if _, err := g.Exec(t.Context(), "cat >/dev/null", client.ExecOptions{Stdin: strings.NewReader("\xff\xfe")}); err == nil || !strings.Contains(err.Error(), "not text") {
+	if _, err := g.Exec(t.Context(), "cat >/dev/null",
+		client.ExecOptions{Stdin: strings.NewReader("\xff\xfe")}); err == nil || !strings.Contains(err.Error(), "not text") {
 		t.Errorf(`got %v, want an error that contains "not text"`, err)
 	}
 	if _, err := r.Guest("nobody").Exec(t.Context(), "true", client.ExecOptions{}); !client.NotFound(err) {
 		t.Errorf("got %v, want a not-found error", err)
 	}
 	var n counter
-	if res, err := g.Exec(t.Context(), "head -c 4000000 /dev/zero | tr '\\0' x", client.ExecOptions{Stdout: &n}); err != nil || int64(n)+res.Dropped != 4_000_000 {
+	if res, err := g.Exec(t.Context(), "head -c 4000000 /dev/zero | tr '\\0' x",
+		client.ExecOptions{Stdout: &n}); err != nil || int64(n)+res.Dropped != 4_000_000 {
 		t.Errorf("%d bytes, %+v %v", n, res, err)
 	}
 	full := errors.New("disk full")
@@ -220,7 +226,8 @@ func TestExecGoesOnAfterACut(t *testing.T) {
 			os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
 		}()
 	}}
-	res, err := g.Exec(t.Context(), "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 5", client.ExecOptions{Dir: dir, Stdout: out})
+	res, err := g.Exec(t.Context(), "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 5",
+		client.ExecOptions{Dir: dir, Stdout: out})
 	if err != nil || res.ExitCode != 5 || out.String() != "one\ntwo\n" {
 		t.Errorf(`got %+v %q %v, want exit code 5 and "one\ntwo\n"`, res, out.String(), err)
 	}
@@ -240,7 +247,8 @@ func TestShell(t *testing.T) {
 	var session string
 	ended := make(chan error, 1)
 	go func() {
-		code, err := g.Shell(t.Context(), client.ShellOptions{In: in, Out: shown, Size: client.Size{Cols: 91, Rows: 31}, Resized: resized, Attached: func(id string) { session = id }})
+		code, err := g.Shell(t.Context(), client.ShellOptions{In: in, Out: shown,
+			Size: client.Size{Cols: 91, Rows: 31}, Resized: resized, Attached: func(id string) { session = id }})
 		if code != 7 {
 			err = errors.Join(err, fmt.Errorf("exit code %d", code))
 		}
@@ -276,7 +284,8 @@ func TestShell(t *testing.T) {
 	again, more := io.Pipe()
 	back := &notice{}
 	back.want, back.heard = "> ", func() { go io.WriteString(more, "echo $X here; exit\r") }
-	if _, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: again, Out: back}); err != nil || !strings.Contains(back.String(), "still here") {
+	if _, err := g.Shell(t.Context(), client.ShellOptions{Session: "b", In: again, Out: back}); err != nil ||
+		!strings.Contains(back.String(), "still here") {
 		t.Errorf(`got %q %v, want output that contains "still here"`, back.String(), err)
 	}
 	again.Close()

@@ -79,7 +79,8 @@ func (g *Guest) Exec(ctx context.Context, command string, o ExecOptions) (ExecRe
 	if err != nil {
 		return r.result, err
 	}
-	res, err := g.send(ctx, http.MethodPost, "/v1/bash/exec?stream=true", body, http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}})
+	res, err := g.send(ctx, http.MethodPost, "/v1/bash/exec?stream=true", body,
+		http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}})
 	if err != nil {
 		return r.result, err
 	}
@@ -217,7 +218,8 @@ func (r *run) poll(ctx context.Context) error {
 	for _, p := range []struct {
 		name string
 		e    execEvent
-	}{{"stdout", execEvent{Data: out.Stdout, Dropped: out.Dropped, Offset: &out.Offset}}, {"stderr", execEvent{Data: out.Stderr, Dropped: out.StderrDropped, StderrOffset: &out.StderrOffset}}} {
+	}{{"stdout", execEvent{Data: out.Stdout, Dropped: out.Dropped, Offset: &out.Offset}},
+		{"stderr", execEvent{Data: out.Stderr, Dropped: out.StderrDropped, StderrOffset: &out.StderrOffset}}} {
 		if err := r.pass(p.name, p.e); err != nil {
 			return err
 		}
@@ -271,7 +273,8 @@ func (r *run) feed(ctx context.Context, in io.Reader) error {
 }
 
 func (r *run) write(ctx context.Context, s string, end bool) error {
-	return r.g.call(ctx, http.MethodPost, "/v1/bash/write", map[string]any{"session_id": r.result.SessionID, "command_id": r.result.CommandID, "input": s, "eof": end}, nil)
+	return r.g.call(ctx, http.MethodPost, "/v1/bash/write", map[string]any{"session_id": r.result.SessionID,
+		"command_id": r.result.CommandID, "input": s, "eof": end}, nil)
 }
 
 // text reads whole characters and forwards them. It fails for what is not text, rather
@@ -326,5 +329,6 @@ func (r *run) kill(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatience)
 	defer cancel()
-	_ = r.g.call(ctx, http.MethodPost, "/v1/bash/kill", map[string]any{"session_id": r.result.SessionID, "command_id": r.result.CommandID, "signal": "SIGKILL"}, nil)
+	_ = r.g.call(ctx, http.MethodPost, "/v1/bash/kill", map[string]any{"session_id": r.result.SessionID,
+		"command_id": r.result.CommandID, "signal": "SIGKILL"}, nil)
 }

@@ -82,7 +82,8 @@ func newRig(t *testing.T) *rig {
 	h.Begin(t.Context())
 	guard := auth.New(auth.Config{Token: "secret"})
 	r := &rig{}
-	r.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(h.Ops()), Dialect: rest.Hub, Front: h.Front, Guard: guard.Wrap, Caller: h.Caller, Admit: h.Admit,
+	r.server = httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(h.Ops()), Dialect: rest.Hub, Front: h.Front,
+		Guard: guard.Wrap, Caller: h.Caller, Admit: h.Admit,
 		Base: func(q *http.Request) *url.URL { return auth.Base(q, nil) }}))
 	r.Client, err = client.New(client.Config{URL: r.server.URL, Token: "secret"})
 	if err != nil {

@@ -68,7 +68,8 @@ func (g *Guest) Shell(ctx context.Context, o ShellOptions) (code int, err error)
 
 // upgrade opens a WebSocket. An error reply becomes an Error.
 func (g *Guest) upgrade(ctx context.Context, address string) (*websocket.Conn, error) {
-	c, res, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: g.http, HTTPHeader: g.head, CompressionMode: websocket.CompressionDisabled})
+	c, res, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: g.http, HTTPHeader: g.head,
+		CompressionMode: websocket.CompressionDisabled})
 	if err == nil {
 		return c, nil
 	}

@@ -58,9 +58,10 @@ func newHub(w *world) *hub {
 		testenv.Build(w.b, map[string]string{h.program: "./testdata/hub"})
 	}
 	socket := filepath.Join(dir, "hub.sock")
-	h.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
+	h.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}}
 	if h.client, err = client.New(client.Config{URL: "unix:" + socket}); err != nil {
 		w.b.Fatal(err)
 	}
@@ -71,8 +72,10 @@ func newHub(w *world) *hub {
 // start starts the hub and waits until it answers.
 func (h *hub) start() {
 	h.w.b.Helper()
-	h.cmd = exec.Command(h.program, "hub", "--provider", "kubernetes", "--kubernetes-config", h.w.k.Kubeconfig, "--kubernetes-namespace", namespace, "--kubernetes-reach", "pod", "--default-image", "fake:1",
-		"--kubernetes-programs-image", "fake:1", "--state", h.dir, "--listen", "unix:"+filepath.Join(h.dir, "hub.sock"), "--creates", "64", "--pool", strconv.Itoa(warm), "--log-level", "error")
+	h.cmd = exec.Command(h.program, "hub", "--provider", "kubernetes", "--kubernetes-config", h.w.k.Kubeconfig,
+		"--kubernetes-namespace", namespace, "--kubernetes-reach", "pod", "--default-image", "fake:1",
+		"--kubernetes-programs-image", "fake:1", "--state", h.dir, "--listen",
+		"unix:"+filepath.Join(h.dir, "hub.sock"), "--creates", "64", "--pool", strconv.Itoa(warm), "--log-level", "error")
 	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "PROFILE=" + profileAddress}
 	h.cmd.Stderr = os.Stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -110,13 +113,18 @@ func (h *hub) restart() {
 	began := time.Now()
 	h.start()
 	answers := time.Since(began)
-	h.w.wait("all sandboxes are listed", 5*time.Minute, func() bool { data, err := h.get("/api/v1/sandbox"); return err == nil && entries(data) >= len(h.ids) })
+	h.w.wait("all sandboxes are listed", 5*time.Minute, func() bool {
+		data, err := h.get("/api/v1/sandbox")
+		return err == nil && entries(data) >= len(h.ids)
+	})
 	listed := time.Since(began)
 	h.w.wait("a sandbox is reached", 5*time.Minute, func() bool { _, err := h.get("/sandbox/" + h.any() + "/readyz"); return err == nil })
 	reached := time.Since(began)
 	h.w.wait("all sandboxes are connected again", 10*time.Minute, connected)
-	fmt.Printf("restart after kill -9: answers after %v, lists all after %v, reaches one after %v, has all connected after %v, with %v of a processor; calls of the API server: %s\n",
-		answers.Round(time.Millisecond), listed.Round(time.Millisecond), reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), h.used(), difference(before, h.w.calls()))
+	fmt.Printf("restart after kill -9: answers after %v, lists all after %v, reaches one after %v, has all "+
+		"connected after %v, with %v of a processor; calls of the API server: %s\n",
+		answers.Round(time.Millisecond), listed.Round(time.Millisecond), reached.Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond), h.used(), difference(before, h.w.calls()))
 }
 
 // calls counts what the API server was asked for about objects of the hub.
@@ -136,8 +144,10 @@ func (w *world) calls() map[string]float64 {
 			part[name] = strings.Trim(text, `"`)
 		}
 		verb, resource := part["verb"], part["resource"]
-		ours := verb == "LIST" && part["scope"] == "namespace" || (verb == "GET" || verb == "PUT" || verb == "POST" || verb == "PATCH" || verb == "APPLY") && part["subresource"] == ""
-		if n, err := strconv.ParseFloat(value, 64); err == nil && ours && slices.Contains([]string{"pods", "secrets", "persistentvolumeclaims", "networkpolicies"}, resource) {
+		ours := verb == "LIST" && part["scope"] == "namespace" || (verb == "GET" || verb == "PUT" || verb == "POST" ||
+			verb == "PATCH" || verb == "APPLY") && part["subresource"] == ""
+		if n, err := strconv.ParseFloat(value, 64); err == nil && ours &&
+			slices.Contains([]string{"pods", "secrets", "persistentvolumeclaims", "networkpolicies"}, resource) {
 			out[strings.ToLower(verb)+" "+resource] += n
 		}
 	}
@@ -277,7 +287,8 @@ func (h *hub) profile(size int) {
 	if dir == "" {
 		return
 	}
-	for name, path := range map[string]string{"heap": "heap", "allocs": "allocs", "goroutine": "goroutine?debug=1", "processor": "profile?seconds=20"} {
+	for name, path := range map[string]string{"heap": "heap", "allocs": "allocs", "goroutine": "goroutine?debug=1",
+		"processor": "profile?seconds=20"} {
 		resp, err := http.Get("http://" + profileAddress + "/debug/pprof/" + path)
 		if err != nil {
 			h.w.b.Error(err)

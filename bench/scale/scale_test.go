@@ -83,7 +83,8 @@ func (h *hub) create(n int) {
 		took = append(took, time.Since(at))
 		h.ids = append(h.ids, sb.ID)
 	})
-	fmt.Printf("the hub created %d sandboxes in %v: %.1f/s, each %v\n", n, time.Since(began).Round(time.Second), float64(n)/time.Since(began).Seconds(), took)
+	fmt.Printf("the hub created %d sandboxes in %v: %.1f/s, each %v\n", n, time.Since(began).Round(time.Second),
+		float64(n)/time.Since(began).Seconds(), took)
 }
 
 // write writes sandboxes into the cluster as the hub writes them: copies of one, with other names, on nodes of
@@ -144,7 +145,8 @@ func (h *hub) measure() {
 	b.Helper()
 	n := len(h.ids)
 	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("--- %d sandboxes: the hub has %s; open files %d, threads %s; load of the machine %.15s\n", n, h.memory(), h.files(), h.status("Threads"), load)
+	fmt.Printf("--- %d sandboxes: the hub has %s; open files %d, threads %s; load of the machine %.15s\n", n,
+		h.memory(), h.files(), h.status("Threads"), load)
 	fmt.Printf("list of all (%d)          %v\n", n, h.repeat(7, 1, func() { h.mustGet("/api/v1/sandbox", n) }))
 	fmt.Printf("list, page of 100         %v\n", h.repeat(100, 4, func() { h.mustGet("/api/v1/sandbox?limit=100", -1) }))
 	fmt.Printf("get                       %v\n", h.repeat(2000, 8, func() { h.mustGet("/api/v1/sandbox/"+h.any(), -1) }))
@@ -184,7 +186,8 @@ func (h *hub) claims() {
 		defer mu.Unlock()
 		ids, took = append(ids, sb.ID), append(took, time.Since(at))
 	})
-	fmt.Printf("claims                    %.0f/s, %d at once, each %v\n", float64(warm)/time.Since(began).Seconds(), warm, cost{took, (h.used() - before) / warm})
+	fmt.Printf("claims                    %.0f/s, %d at once, each %v\n", float64(warm)/time.Since(began).Seconds(),
+		warm, cost{took, (h.used() - before) / warm})
 	w.parallel(len(ids), func(i int) {
 		if err := h.client.Delete(w.b.Context(), ids[i]); err != nil {
 			w.b.Error(err)
@@ -208,13 +211,16 @@ func (h *hub) events() {
 	}
 	began, before := time.Now(), h.used()
 	h.w.parallel(changes, func(i int) {
-		if _, err := h.client.Extend(h.w.b.Context(), h.ids[i%len(h.ids)], client.ExtendOptions{Timeout: float64(600 + rand.IntN(600))}); err != nil {
+		if _, err := h.client.Extend(h.w.b.Context(), h.ids[i%len(h.ids)],
+			client.ExtendOptions{Timeout: float64(600 + rand.IntN(600))}); err != nil {
 			h.w.b.Error(err)
 		}
 	})
 	changed := time.Since(began)
 	all := h.w.within(time.Minute, func() bool { return got.Load() >= readers*changes })
-	fmt.Printf("events                    %.0f changes/s, %.0f events/s to %d readers, all of them: %v, processor for one change %v\n", changes/changed.Seconds(), float64(got.Load())/time.Since(began).Seconds(), readers, all, (h.used()-before)/changes)
+	fmt.Printf("events                    %.0f changes/s, %.0f events/s to %d readers, all of them: %v, processor "+
+		"for one change %v\n", changes/changed.Seconds(), float64(got.Load())/time.Since(began).Seconds(), readers,
+		all, (h.used()-before)/changes)
 	for _, s := range streams {
 		s.Close()
 	}

@@ -53,13 +53,16 @@ func newWorld(b *testing.B, nodes int) *world {
 	roots.AppendCertsFromPEM(w.k.Authority)
 	w.api = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64}}
 	b.Cleanup(w.api.CloseIdleConnections)
-	w.must(http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": namespace, "labels": object{"pod-security.kubernetes.io/enforce": "restricted"}}}, nil)
+	w.must(http.MethodPost, "/api/v1/namespaces",
+		object{"metadata": object{"name": namespace, "labels": object{"pod-security.kubernetes.io/enforce": "restricted"}}}, nil)
 	w.startKwok(kwok)
 	began := time.Now()
 	w.parallel(nodes, func(i int) {
 		room := object{"cpu": "64", "memory": "512Gi", "pods": "250", "ephemeral-storage": "10Ti"}
-		w.must(http.MethodPost, "/api/v1/nodes", object{"metadata": object{"name": nodeName(i), "annotations": object{"kwok.x-k8s.io/node": "fake"}, "labels": object{"kubernetes.io/hostname": nodeName(i)}},
-			"status": object{"allocatable": room, "capacity": room}}, nil)
+		w.must(http.MethodPost, "/api/v1/nodes",
+			object{"metadata": object{"name": nodeName(i), "annotations": object{"kwok.x-k8s.io/node": "fake"},
+				"labels": object{"kubernetes.io/hostname": nodeName(i)}},
+				"status": object{"allocatable": room, "capacity": room}}, nil)
 	})
 	w.wait("the nodes are ready", 10*time.Minute, func() bool {
 		var all struct {
@@ -92,7 +95,8 @@ type object = map[string]any
 
 func (w *world) startKwok(program string) {
 	config := filepath.Join(w.b.TempDir(), "kwok.yaml")
-	text := "kind: KwokConfiguration\napiVersion: config.kwok.x-k8s.io/v1alpha1\noptions: {podPlayStageParallelism: 16, nodePlayStageParallelism: 8, nodeLeaseParallelism: 4}\n"
+	text := "kind: KwokConfiguration\napiVersion: config.kwok.x-k8s.io/v1alpha1\noptions: " +
+		"{podPlayStageParallelism: 16, nodePlayStageParallelism: 8, nodeLeaseParallelism: 4}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		w.b.Fatal(err)
 	}
@@ -101,7 +105,8 @@ func (w *world) startKwok(program string) {
 		w.b.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, "--config", config, "--kubeconfig", w.k.Kubeconfig, "--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+	cmd := exec.Command(program, "--config", config, "--kubeconfig", w.k.Kubeconfig, "--manage-all-nodes=false",
+		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
 		"--node-lease-duration-seconds=600", "--cidr=198.19.0.1/16", "--node-ip=198.19.255.254", "--server-address=127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -229,7 +234,8 @@ func (f *feed) give(c net.Conn) {
 }
 
 func (p *pods) serve(w *world) {
-	p.w, p.names, p.addresses, p.serving, p.inside, p.news, p.keys = w, map[string]string{}, map[string]string{}, map[string]*feed{}, newFeed(), sync.NewCond(&p.mu), map[string]map[string][]byte{}
+	p.w, p.names, p.addresses, p.serving, p.inside, p.news, p.keys = w, map[string]string{}, map[string]string{},
+		map[string]*feed{}, newFeed(), sync.NewCond(&p.mu), map[string]map[string][]byte{}
 	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		rw.Header().Set("Content-Type", "application/json")
@@ -268,7 +274,8 @@ func (p *pods) serve(w *world) {
 // watch learns the addresses of Pods.
 func (p *pods) watch(ctx context.Context) {
 	for version := "0"; ctx.Err() == nil; {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, p.w.k.Server+"/api/v1/namespaces/"+namespace+"/pods?watch=true&allowWatchBookmarks=true&resourceVersion="+version, nil)
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, p.w.k.Server+"/api/v1/namespaces/"+namespace+
+			"/pods?watch=true&allowWatchBookmarks=true&resourceVersion="+version, nil)
 		resp, err := p.w.api.Do(req)
 		if err != nil {
 			continue
@@ -395,7 +402,8 @@ func (p *pods) run(name string, f *feed) {
 		f.Close()
 		return
 	}
-	s, err := tunnel.NewServer(tunnel.ServerConfig{Cert: own["tls.crt"], Key: own["tls.key"], Hub: pin, Stats: func() []byte { return []byte("{}") },
+	s, err := tunnel.NewServer(tunnel.ServerConfig{Cert: own["tls.crt"], Key: own["tls.key"], Hub: pin,
+		Stats: func() []byte { return []byte("{}") },
 		Dial: func(context.Context, int) (net.Conn, error) {
 			here, there := net.Pipe()
 			go p.inside.give(there)

@@ -165,7 +165,8 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		rest.Page("files", "/files", "The files of the sandbox, with an editor.", web.Files),
 		[]op.Op{rest.Assets("workbench", "/workbench", web.Files)},
 		rest.Page("terminal", "/terminal", "A terminal in the browser.", web.Files),
-		[]op.Op{op.Handle(op.Spec{Name: "mcp", Content: op.ContentAPI, Route: "/mcp", Also: []string{"/v1/mcp"}, Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
+		[]op.Op{op.Handle(op.Spec{Name: "mcp", Content: op.ContentAPI, Route: "/mcp", Also: []string{"/v1/mcp"},
+			Tag: "mcp", Doc: "Every operation as an MCP tool, over streamable HTTP."}, serveTools(tools, servers))},
 		servers.Ops(),
 		publicPaths(runner),
 		notebookPages(cfg.DisableJupyter),
@@ -182,14 +183,21 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		WaitPorts: foreignPorts(a.cfg.WaitPorts), WaitTimeout: a.cfg.WaitTimeout, Strict: a.cfg.RunHooksStrict, AtShutdown: a.shutdown,
 	})
 	c, home, work, state := a.cfg, a.cfg.Home, a.cfg.Workspace, a.cfg.State
-	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv, Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: outboundProxy(c), Deny: isOwnAddress(c.Listen, c.Loopback)})
-	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion, Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle, Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.logOf("jupyter")})
-	javascript := node.New(node.Config{Runner: a.runner, Version: c.NodeVersion, Home: home, Workspace: work, State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.logOf("nodejs")})
+	documents := convert.New(convert.Config{Home: home, Workspace: work, Venv: c.Venv,
+		Markdown: host.Beside("aio-markdown"), Runner: a.runner, Log: a.logOf("convert"), Proxy: outboundProxy(c),
+		Deny: isOwnAddress(c.Listen, c.Loopback)})
+	python := jupyter.New(jupyter.Config{Runner: a.runner, Venv: c.Venv, Python: c.Python, Version: c.PythonVersion,
+		Home: home, Workspace: work, State: state, MaxSessions: c.JupyterMaxSessions, Idle: c.JupyterIdle,
+		Warm: c.JupyterWarm, Disabled: c.DisableJupyter, Log: a.logOf("jupyter")})
+	javascript := node.New(node.Config{Runner: a.runner, Version: c.NodeVersion, Home: home, Workspace: work,
+		State: state, MaxSessions: c.NodeMaxSessions, Idle: c.NodeIdle, Log: a.logOf("nodejs")})
 	chromium, desktop := a.desktop()
 	a.browsing = func() bool { state, _ := chromium.State(); return state == string(proc.Ready) }
 	a.browser = chromium
-	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state, MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell")})
-	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: cmp.Or(c.SessionLogs, state), MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
+	shells := shell.New(shell.Config{Runner: a.runner, Home: home, Workspace: work, State: state,
+		MaxSessions: c.ShellMaxSessions, Idle: c.ShellIdle, Log: a.logOf("shell")})
+	bashes := bash.New(bash.Config{Runner: a.runner, Home: home, Workspace: work, State: cmp.Or(c.SessionLogs, state),
+		MaxSessions: c.BashMaxSessions, Idle: c.BashIdle, Log: a.logOf("bash")})
 	reserved := isReservedPort(c)
 	ports := port.New(port.Config{Hidden: reserved})
 	a.previews = preview.New(preview.Config{Deny: reserved, Open: func() (list []int) {
@@ -199,7 +207,8 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		return list
 	}, Log: a.log})
 	a.outbound = a.newOutbound(reserved)
-	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv, Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
+	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv,
+		Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
 	a.observer = observe.New(observe.Config{
 		State: state, Disks: []string{"/", home, work, "/tmp"}, Log: a.log,
 		Components: []observe.Component{{Name: "display", State: desktop.State}, {Name: "browser", State: a.browserState}},
@@ -264,7 +273,8 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 	c := a.cfg
 	var chromium *browser.Service
 	desktop := display.New(display.Config{
-		Runner: a.runner, State: c.State, Home: c.Home, Workspace: c.Workspace, Width: c.DisplayWidth, Height: c.DisplayHeight, Idle: c.DisplayIdle,
+		Runner: a.runner, State: c.State, Home: c.Home, Workspace: c.Workspace, Width: c.DisplayWidth,
+		Height: c.DisplayHeight, Idle: c.DisplayIdle,
 		Pages: web.Files, Log: a.logOf("display"),
 		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) {
 			if c.DisableBrowser {
@@ -276,7 +286,8 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 	chromium = browser.New(browser.Config{
 		Runner: a.runner, Display: desktop, Home: c.Home, State: c.State, Program: c.BrowserProgram, Idle: c.BrowserIdle, Log: a.logOf("browser"),
 		Homepage: c.Homepage, Lang: c.BrowserLang, UILang: c.ChromeUILang, UserAgent: c.BrowserUserAgent, ExtraArgs: c.BrowserExtraArgs,
-		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies, Output: a.outputOf("browser"),
+		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies,
+		Output:      a.outputOf("browser"),
 		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.issueTicket,
 		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
 	})
@@ -372,7 +383,8 @@ func (a *Aio) newGuard() error {
 	}
 	a.trusted = trusted
 	c := auth.Config{
-		Token: a.cfg.AuthToken, SandboxKeys: nonEmpty(a.cfg.APIKey, a.cfg.SandboxAPIKey), TicketTTL: a.cfg.TicketTTL, Issuer: a.cfg.JWTIssuer, Audience: a.cfg.JWTAudience,
+		Token: a.cfg.AuthToken, SandboxKeys: nonEmpty(a.cfg.APIKey, a.cfg.SandboxAPIKey), TicketTTL: a.cfg.TicketTTL,
+		Issuer: a.cfg.JWTIssuer, Audience: a.cfg.JWTAudience,
 		Public:         func(method, path string) bool { return a.Table.Public(method, path) },
 		AllowedOrigins: a.cfg.AllowedOrigins, PublicHosts: a.cfg.PublicHosts, Trusted: trusted, Log: a.log,
 	}

@@ -40,7 +40,9 @@ func admit(r *http.Request, o op.Op) (done func(), err error) {
 	if r.Header.Get(op.AccessHeader) != "" {
 		op.CallOf(r.Context()).Reader = true
 		if !o.Public && o.RequiredAccess(r) != op.AccessRead {
-			return nil, op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include %s; ask for a key with the role user, or a link with write access", o.Name)
+			return nil, op.Errorf(op.Denied,
+				"your access to this sandbox is read-only and does not include %s; ask for a key with the role "+
+					"user, or a link with write access", o.Name)
 		}
 	}
 	return func() {}, nil

@@ -35,7 +35,8 @@ func TestCallerIsBelievedOfTheHubAlone(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			a, err := NewAio(config.Aio{Listen: c.listen, Home: dir, Workspace: dir, State: dir + "/.state", Activity: true, APIKey: key(c.listen)}, nil, "0.0.0", slog.New(slog.DiscardHandler))
+			a, err := NewAio(config.Aio{Listen: c.listen, Home: dir, Workspace: dir, State: dir + "/.state",
+				Activity: true, APIKey: key(c.listen)}, nil, "0.0.0", slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,7 +28,8 @@ import (
 // args decide whether the verbs are needed: a server does not pay for them.
 func AioCommand(version string, args []string, std host.Streams) (*cobra.Command, error) {
 	root := host.Root("aio", "A computer for an AI agent", version, args, std)
-	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nAll other commands call a running sandbox.\n\n" + cli.ExitHelp
+	root.Long = "aio serve runs a sandbox: browser, terminal, files and code behind one port.\nAll other commands " +
+		"call a running sandbox.\n\n" + cli.ExitHelp
 	root.AddCommand(serveCommand(version, args, std))
 	if len(args) > 0 && args[0] == "serve" {
 		root.CompletionOptions.DisableDefaultCmd = true
@@ -47,7 +48,8 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 	to := &cli.Client{URL: client.URL, Token: client.Token, Key: client.Key, Help: `start one with "aio serve", or set --api-url`,
 		ServerUsers: config.OfSudoer(client.ServerUsers), ServerUsersVariable: "AIO_SERVER_USERS"}
 	root.PersistentFlags().StringVar(&to.URL, "api-url", client.URL, "URL of the sandbox: http://host:port or unix:/path (AIO_API_URL)")
-	verbs := cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) }}
+	verbs := cli.Config{Table: blank.Table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err,
+		Person: func() bool { return host.IsTerminal(std.Out) }}
 	cli.Add(root, verbs)
 	cli.AddShort(root, verbs, shortVerbs...)
 	addMCP(root, to, std)
@@ -56,7 +58,8 @@ func AioCommand(version string, args []string, std host.Streams) (*cobra.Command
 
 func serveCommand(version string, args []string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "serve", Short: "Run a sandbox", Args: cli.Arguments(0, 0),
-		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override earlier ones. aio config prints each with its origin."}
+		Long: "Run a sandbox. Settings come from defaults, a file, the environment and flags; later ones override " +
+			"earlier ones. aio config prints each with its origin."}
 	flags := func() map[string][]string { return nil }
 	if len(args) != 1 { // a hub gives none, and starts many
 		flags = host.Flags(cmd, "aio", config.Fields(&config.Aio{}))

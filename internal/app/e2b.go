@@ -94,7 +94,8 @@ func helperCommand() []string {
 
 // usageOf converts the figures of the observation.
 func usageOf(c observe.Cgroup, disks []observe.Disk) envd.Usage {
-	u := envd.Usage{CPUs: runtime.NumCPU(), CPUPct: op.Value(c.CPUPercent), MemUsed: c.Memory, MemTotal: op.Value(c.MemoryMax), MemCache: op.Value(c.File)}
+	u := envd.Usage{CPUs: runtime.NumCPU(), CPUPct: op.Value(c.CPUPercent), MemUsed: c.Memory,
+		MemTotal: op.Value(c.MemoryMax), MemCache: op.Value(c.File)}
 	for _, d := range disks {
 		if d.Path == "/" {
 			u.DiskUsed, u.DiskTotal = d.Used, d.Total

@@ -67,17 +67,25 @@ func settingsPage(fields []config.Field) []byte {
 
 <!-- Written by make gen from internal/config/aio.go. -->
 
-Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`" + ` is ` + "`--public-port`" + `) and a key in the file. Flags override variables, which override the file.
-A wrong value stops the start with an error that names it. Variables without ` + "`AIO_`" + ` have the names that the public sandbox image uses, so an environment that was written for it works.
-Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, `GITHUB_TOKEN`" + ` and the like); those marked *secret* they never see.
+Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`" + ` is ` + "`--public-port`" +
+		`) and a key in the file. Flags override variables, which override the file.
+A wrong value stops the start with an error that names it. Variables without ` + "`AIO_`" +
+		` have the names that the public sandbox image uses, so an environment that was written for it works.
+Programs in the sandbox inherit all other variables (` + "`PIP_INDEX_URL`, `UV_INDEX_URL`, `NPM_CONFIG_REGISTRY`, " +
+		"`GITHUB_TOKEN`" + ` and the like); those marked *secret* they never see.
 
 `)
 	writeSettings(&b, fields)
 	b.WriteString(`
-The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" + `: the name of the user that it gives the IDs of ` + "`USER_UID`" + ` and ` + "`USER_GID`" + `. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
-writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" + ` may name 8079 and 8091, ports of the public image's own parts: one server has them all, so they count as open.
-` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` become the configuration files of these agents: a whole file from ` + "`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise one made of
-` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" + `, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
+The image's entrypoint (` + "`deploy/entrypoint.sh`" + `) also reads ` + "`USER`" +
+		`: the name of the user that it gives the IDs of ` + "`USER_UID`" + ` and ` + "`USER_GID`" +
+		`. It listens on all addresses, on ` + "`PUBLIC_PORT`" + `, and
+writes logs to ` + "`/var/log/gem`" + `. ` + "`WAIT_PORTS`" +
+		` may name 8079 and 8091, ports of the public image's own parts: one server has them all, so they count as open.
+` + "`CODEX_*`" + ` and ` + "`OPENCODE_*`" + ` become the configuration files of these agents: a whole file from ` +
+		"`CODEX_CONFIG_TOML`, `CODEX_MODEL_CATALOG_JSON`" + ` or ` + "`OPENCODE_JSON`" + `, otherwise one made of
+` + "`CODEX_MODEL`, `CODEX_BASE_URL`" + ` with the key in ` + "`CODEX_API_KEY`, `ARK_API_KEY` or `OPENAI_API_KEY`" +
+		`, and of ` + "`OPENCODE_API_KEY`, `OPENCODE_MODEL`, `OPENCODE_PROVIDER`, `OPENCODE_BASE_URL`, `OPENCODE_PROVIDER_NPM`" + `.
 The files name the variable that holds the key, never the key; a file that you have changed is kept.
 `)
 	return b.Bytes()
@@ -90,7 +98,8 @@ func hubSettingsPage(fields []config.Field) []byte {
 
 <!-- Written by make gen from internal/config/cove.go. -->
 
-Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" + `) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override
+Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" +
+		`) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override
 variables, which override the file. ` + "`cove config`" + ` prints each value with its origin.
 
 `)
@@ -122,7 +131,8 @@ func writeSettings(b *bytes.Buffer, fields []config.Field) {
 
 // meanings says of each code when it is returned and what to do.
 var meanings = map[op.Code]string{
-	op.Invalid:         "The input is invalid; the message says what to change. Errors in fields are answered with 422, which lists all of them.",
+	op.Invalid: "The input is invalid; the message says what to change. Errors in fields are answered with " +
+		"422, which lists all of them.",
 	op.Unauthenticated: "Credentials are missing or wrong. Send a key or a token.",
 	op.Denied:          "The caller may not do this. Use a key with more rights.",
 	op.NotFound:        "There is no such thing, or the caller may not see it.",
@@ -143,7 +153,8 @@ func errorsPage(t *testing.T) []byte {
 
 <!-- Written by make gen from internal/api/op/error.go. -->
 
-A failed call of a sandbox answers with a status, and a JSON object whose ` + "`message`" + ` or ` + "`detail`" + ` says what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
+A failed call of a sandbox answers with a status, and a JSON object whose ` + "`message`" + ` or ` + "`detail`" +
+		` says what failed, why, and what to do. Over MCP the same text is the result, with ` + "`isError`" + `.
 
 | code | status | what it means, and what to do |
 |---|---|---|

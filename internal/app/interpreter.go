@@ -65,7 +65,8 @@ process.stdin.on("data", d => code += d).on("end", () => {
 
 // stripTypes turns TypeScript into JavaScript.
 func (a *Aio) stripTypes(ctx context.Context, code string) (string, error) {
-	res, err := a.runner.Run(ctx, proc.Command{Path: "node", Args: []string{"-e", stripScript}, Stdin: strings.NewReader(code), Limit: 64 << 20})
+	res, err := a.runner.Run(ctx, proc.Command{Path: "node", Args: []string{"-e", stripScript},
+		Stdin: strings.NewReader(code), Limit: 64 << 20})
 	switch {
 	case err != nil:
 		return "", err

@@ -18,7 +18,8 @@ import (
 // addMCP adds the commands for MCP that are not operations: stdio and call.
 func addMCP(root *cobra.Command, to *cli.Client, std host.Streams) {
 	noun := host.AddBridge(root, to, std, "a sandbox")
-	cmd := &cobra.Command{Use: "call TOOL [NAME=VALUE]...", Short: "Call a tool of the sandbox, or of a server that was added", Args: cli.Arguments(1, -1),
+	cmd := &cobra.Command{Use: "call TOOL [NAME=VALUE]...",
+		Short: "Call a tool of the sandbox, or of a server that was added", Args: cli.Arguments(1, -1),
 		Example: "  aio mcp call bash_exec command='ls -l'\n  aio mcp call file_read path=/etc/hosts start_line=1"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		named, err := host.ParseArguments(args[1:])
@@ -29,7 +30,8 @@ func addMCP(root *cobra.Command, to *cli.Client, std host.Streams) {
 		if err != nil {
 			return err
 		}
-		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost, to.Address("/v1/mcp/all/tools/"+url.PathEscape(args[0])), bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost,
+			to.Address("/v1/mcp/all/tools/"+url.PathEscape(args[0])), bytes.NewReader(body))
 		if err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}

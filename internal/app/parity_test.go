@@ -57,7 +57,9 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 	defer server.Close()
 
 	t.Run("rest", func(t *testing.T) {
-		if got := post(t, server.URL+"/v1/toy/greet", `{"name":"you","times":2}`); got != `{"success":true,"message":"Operation successful","data":{"text":"hello you hello you "},"hint":null}` {
+		if got := post(t, server.URL+"/v1/toy/greet",
+			`{"name":"you","times":2}`); got != `{"success":true,"message":"Operation `+
+			`successful","data":{"text":"hello you hello you "},"hint":null}` {
 			t.Errorf("got %s, want the greeting in an envelope", got)
 		}
 	})
@@ -79,7 +81,8 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 		run := func(args ...string) (string, error) {
 			var out bytes.Buffer
 			root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true}
-			cli.Add(root, cli.Config{Table: table, Client: &cli.Client{URL: server.URL}, Stdin: strings.NewReader("stdin"), Stdout: &out, Stderr: &out, Person: func() bool { return false }})
+			cli.Add(root, cli.Config{Table: table, Client: &cli.Client{URL: server.URL},
+				Stdin: strings.NewReader("stdin"), Stdout: &out, Stderr: &out, Person: func() bool { return false }})
 			root.SetArgs(args)
 			err := root.ExecuteContext(t.Context())
 			return out.String(), err
@@ -134,7 +137,8 @@ func toolParity(t *testing.T, url string) {
 	if r := call(map[string]any{"name": "nobody"}); !r.IsError {
 		t.Errorf("got %+v, want an error", r)
 	}
-	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text, `missing argument "name"; argument "times":`) {
+	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text,
+		`missing argument "name"; argument "times":`) {
 		t.Errorf("got %+v, want all faults", r.Content[0])
 	}
 	// Many small scripts call without a handshake.

@@ -78,7 +78,8 @@ func newPending(b blueprint, version string, log *slog.Logger) (*pending, error)
 	p.gate.Table = op.NewTable(
 		health.New(health.Config{Version: version, Started: time.Now()}).Ops(),
 		bind.New(bind.Config{Home: b.cfg.Home, Prepare: p.prepare}).Ops(),
-		[]op.Op{op.Handle(op.Spec{Name: "waiting", Content: op.ContentAPI, Route: "/{path...}", Tag: "sandbox", Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
+		[]op.Op{op.Handle(op.Spec{Name: "waiting", Content: op.ContentAPI, Route: "/{path...}", Tag: "sandbox",
+			Doc: "Rejects all other requests until the sandbox is initialized."}, http.HandlerFunc(rejectPending))},
 	)
 	c := rest.Config{Table: p.gate.Table, Log: log, MaxBody: int64(b.cfg.BodyLimit), HidePath: auth.HidePass}
 	inside := rest.New(c)
@@ -107,7 +108,8 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		cfg.Workspace = s.Workdir
 	}
 	for _, f := range []struct{ key, was, is string }{
-		{"listen", p.cfg.Listen, cfg.Listen}, {"loopback", p.cfg.Loopback, cfg.Loopback}, {"user", p.cfg.User, cfg.User}, {"state", p.cfg.State, cfg.State}, {"runtime", p.cfg.Runtime, cfg.Runtime},
+		{"listen", p.cfg.Listen, cfg.Listen}, {"loopback", p.cfg.Loopback, cfg.Loopback},
+		{"user", p.cfg.User, cfg.User}, {"state", p.cfg.State, cfg.State}, {"runtime", p.cfg.Runtime, cfg.Runtime},
 		{"egress", p.cfg.Egress, cfg.Egress}, {"outlet", p.cfg.Outlet, cfg.Outlet},
 	} {
 		if f.was != f.is {

@@ -63,7 +63,8 @@ func TestPendingIsInitialized(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
 	call, home := startPending(t, "OLD=1", "RUN_HOOK_INIT=env > ~/hook")
-	for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/v1/bash/sessions": 503, "/mcp": 503, "/terminal": 503, "/": 503} {
+	for path, want := range map[string]int{"/readyz": 200, "/healthz": 200, "/v1/bash/sessions": 503, "/mcp": 503,
+		"/terminal": 503, "/": 503} {
 		if got, reply := call(path, ""); got != want {
 			t.Errorf("%s: got %d %s, want %d", path, got, reply, want)
 		}
@@ -72,19 +73,23 @@ func TestPendingIsInitialized(t *testing.T) {
 		t.Errorf("exec before init: got %d, want 503", status)
 	}
 	// Settings that a running server cannot change, and invalid ones.
-	for _, body := range []string{`{"env":{"AIO_STATE":"/x"}}`, `{"env":{"XDG_STATE_HOME":"/x"}}`, `{"env":{"AIO_LISTEN":"127.0.0.1:1","AIO_OUTLET":"127.0.0.1:9"}}`, `{"env":{"AIO_EGRESS":"unix:/x"}}`,
+	for _, body := range []string{`{"env":{"AIO_STATE":"/x"}}`, `{"env":{"XDG_STATE_HOME":"/x"}}`,
+		`{"env":{"AIO_LISTEN":"127.0.0.1:1","AIO_OUTLET":"127.0.0.1:9"}}`, `{"env":{"AIO_EGRESS":"unix:/x"}}`,
 		`{"env":{"AIO_NO_SUCH":"s3cret"}}`, `{"env":{"DISPLAY_WIDTH":"wide"}}`} {
 		if status, reply := call("/v1/sandbox/init", body); status < 400 || status >= 500 || status == 409 || strings.Contains(reply, "s3cret") {
 			t.Errorf("%s: got %d %s, want a 4xx other than 409, without the value", body, status, reply)
 		}
 	}
-	status, reply := call("/v1/sandbox/init", `{"env":{"NEW":"2","WORKSPACE":"~/w","TZ":"Asia/Tokyo","AIO_INIT":"true"},"unset":["OLD"],"workdir":"~/w","files":[{"path":"~/f","content":"aGk="}]}`)
+	status, reply := call("/v1/sandbox/init",
+		`{"env":{"NEW":"2","WORKSPACE":"~/w","TZ":"Asia/Tokyo","AIO_INIT":"true"},"unset":["OLD"],"workdir":"~/w",`+
+			`"files":[{"path":"~/f","content":"aGk="}]}`)
 	if status != 200 || !strings.Contains(reply, `"ready":false`) {
 		t.Fatalf("init: got %d %s, want 200 and not ready", status, reply)
 	}
 	testenv.Poll(t, "the hook has run", func() bool { status, _ := call("/readyz", ""); return status == 200 })
 	hook, err := os.ReadFile(filepath.Join(home, "hook"))
-	if err != nil || !strings.Contains(string(hook), "NEW=2") || strings.Contains(string(hook), "OLD=") || strings.Contains(string(hook), "AIO_INIT") {
+	if err != nil || !strings.Contains(string(hook), "NEW=2") || strings.Contains(string(hook), "OLD=") ||
+		strings.Contains(string(hook), "AIO_INIT") {
 		t.Errorf("hook: got error %v and environment %s, want NEW=2, neither OLD nor AIO_INIT", err, hook)
 	}
 	status, reply = call("/v1/bash/exec", `{"command":"echo $NEW$OLD $(pwd) $(date +%Z) $(cat ~/f) ${AIO_INIT-gone}"}`)

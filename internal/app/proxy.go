@@ -88,7 +88,8 @@ func outboundProxy(cfg config.Aio) func(*http.Request) (*url.URL, error) {
 	via := &url.URL{Scheme: "http", Host: cfg.Outlet}
 	return func(r *http.Request) (*url.URL, error) {
 		host := strings.ToLower(r.URL.Hostname())
-		if ip, err := netip.ParseAddr(host); host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.Unmap().IsLoopback() {
+		if ip, err := netip.ParseAddr(host); host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+			err == nil && ip.Unmap().IsLoopback() {
 			return nil, nil
 		}
 		return via, nil

@@ -14,7 +14,8 @@ func TestOutboundProxy(t *testing.T) {
 	for _, cfg := range []config.Aio{{ProxyServer: "proxy:3128"}, {Egress: "unix:/x"}, {ProxyMap: "a.example=1"}} {
 		cfg.Outlet = "127.0.0.1:8118"
 		for url, want := range map[string]string{
-			"http://a.example/": "http://127.0.0.1:8118", "http://localhost:1/": "", "http://x.localhost/": "", "https://127.0.0.2/": "", "http://[::1]/": "",
+			"http://a.example/": "http://127.0.0.1:8118", "http://localhost:1/": "", "http://x.localhost/": "",
+			"https://127.0.0.2/": "", "http://[::1]/": "",
 		} {
 			r, err := http.NewRequest("GET", url, nil)
 			if err != nil {

@@ -15,7 +15,8 @@ func publicPaths(runner *proc.Runner) []op.Op {
 		openProgram(runner, "codex", "@openai/codex"),
 		openProgram(runner, "opencode", "opencode-ai"),
 		rest.Assets("static", "/static", web.Static),
-		op.Handle(op.Spec{Name: "browser_ui", Content: op.ContentPage, Access: op.AccessRead, Route: "GET /browser-ui", Tag: "pages", Doc: "Redirects to the page that shows the display."},
+		op.Handle(op.Spec{Name: "browser_ui", Content: op.ContentPage, Access: op.AccessRead,
+			Route: "GET /browser-ui", Tag: "pages", Doc: "Redirects to the page that shows the display."},
 			redirectTo("vnc/index.html?autoconnect=true")),
 	}
 }

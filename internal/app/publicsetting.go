@@ -18,7 +18,8 @@ import (
 func (a *Aio) planPublicSettings(environ []string) (err error) {
 	env := map[string]string{}
 	for _, pair := range environ {
-		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "CODEX_") || strings.HasPrefix(name, "OPENCODE_") || name == "ARK_API_KEY" || name == "OPENAI_API_KEY" {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "CODEX_") ||
+			strings.HasPrefix(name, "OPENCODE_") || name == "ARK_API_KEY" || name == "OPENAI_API_KEY" {
 			env[name] = value
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 func TestIsOwnAddress(t *testing.T) {
 	deny := isOwnAddress("127.0.0.1:8080")
-	for addr, want := range map[string]bool{"127.0.0.1:8080": true, "127.0.0.5:8080": true, "[::1]:8080": true, "0.0.0.0:8080": true, "127.0.0.1:3000": false, "93.184.216.34:8080": false} {
+	for addr, want := range map[string]bool{"127.0.0.1:8080": true, "127.0.0.5:8080": true, "[::1]:8080": true,
+		"0.0.0.0:8080": true, "127.0.0.1:3000": false, "93.184.216.34:8080": false} {
 		if got := deny(netip.MustParseAddrPort(addr)); got != want {
 			t.Errorf("%s: got %v, want %v", addr, got, want)
 		}

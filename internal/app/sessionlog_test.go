@@ -19,7 +19,8 @@ func TestSearchOfTheHomeFindsNoSessionLog(t *testing.T) {
 	t.Parallel()
 	home, logs := t.TempDir(), filepath.Join(t.TempDir(), "logs")
 	log := slog.New(slog.DiscardHandler)
-	cfg := config.Aio{Listen: "unix:/nowhere", Home: home, Workspace: home, State: filepath.Join(home, ".state"), SessionLogs: logs, Activity: true}
+	cfg := config.Aio{Listen: "unix:/nowhere", Home: home, Workspace: home, State: filepath.Join(home, ".state"),
+		SessionLogs: logs, Activity: true}
 	cfg.SessionLogs = openSessionLogs(cfg, log)
 	if info, err := os.Stat(logs); err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("got %v, %v, want a folder with mode 0700", info, err)

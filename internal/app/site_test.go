@@ -20,7 +20,8 @@ type standalone struct {
 func newStandalone(t *testing.T, key string, hosts ...string) standalone {
 	t.Helper()
 	dir := t.TempDir()
-	cfg := config.Aio{Listen: "127.0.0.1:8080", Home: dir, Workspace: dir, State: dir + "/.state", APIKey: key, LocalUsers: []string{"*"}, PublicHosts: hosts}
+	cfg := config.Aio{Listen: "127.0.0.1:8080", Home: dir, Workspace: dir, State: dir + "/.state", APIKey: key,
+		LocalUsers: []string{"*"}, PublicHosts: hosts}
 	a, err := NewAio(cfg, nil, "0.0.0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,8 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 		{"http://x.box.example.com/proxy/3000/", "http://3000-sandbox.box.example.com/"},
 		{"http://localhost:8080/code-server/?folder=/x", "http://code-server.localhost:8080/code-server/?folder=/x"},
 		{"http://localhost:8080/jupyter/lab", "http://jupyter.localhost:8080/jupyter/lab"},
-		{"http://localhost:8080/devtools/inspector.html?ws=localhost:8080/devtools/page/1", "http://devtools.localhost:8080/devtools/inspector.html?ws=devtools.localhost:8080/devtools/page/1"},
+		{"http://localhost:8080/devtools/inspector.html?ws=localhost:8080/devtools/page/1",
+			"http://devtools.localhost:8080/devtools/inspector.html?ws=devtools.localhost:8080/devtools/page/1"},
 	} {
 		for name, headers := range map[string][]string{"typed": typed, "linked": linked} {
 			if res := open.get(c.at, headers...); res.StatusCode != 303 || res.Header.Get("Location") != c.want {
@@ -86,7 +88,8 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 		t.Fatalf("got %d to %q, want a pass", res.StatusCode, to)
 	}
 	opaque := []string{"Sec-Fetch-Site", "cross-site", "Origin", "null", "Sec-Fetch-Mode", "cors"}
-	if res := open.get("http://plain.example.com"+to, opaque...); res.StatusCode != 502 || !strings.Contains(strings.Join(res.Header["Content-Security-Policy"], ";"), "sandbox allow-scripts") {
+	if res := open.get("http://plain.example.com"+to, opaque...); res.StatusCode != 502 ||
+		!strings.Contains(strings.Join(res.Header["Content-Security-Policy"], ";"), "sandbox allow-scripts") {
 		t.Errorf("behind the pass: got %d %v, want a page without an origin from a port that is not open", res.StatusCode, res.Header)
 	}
 	pass := strings.Split(to, "/")[1]
@@ -96,10 +99,12 @@ func TestForeignPagesHaveAnotherOrigin(t *testing.T) {
 		}
 	}
 	// Programs use the path, and what they get is harmless in a browser.
-	if res := open.get("http://localhost:8080/proxy/3000/"); res.StatusCode != 502 || !strings.Contains(strings.Join(res.Header["Content-Security-Policy"], ";"), "sandbox") {
+	if res := open.get("http://localhost:8080/proxy/3000/"); res.StatusCode != 502 ||
+		!strings.Contains(strings.Join(res.Header["Content-Security-Policy"], ";"), "sandbox") {
 		t.Errorf("program: got %d %v, want the port's reply with a policy", res.StatusCode, res.Header)
 	}
-	if res := open.get("http://localhost:8080/proxy/3000/x.js", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"); res.StatusCode != 403 {
+	if res := open.get("http://localhost:8080/proxy/3000/x.js", "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode",
+		"no-cors", "Sec-Fetch-Dest", "script"); res.StatusCode != 403 {
 		t.Errorf("script of a port in a page of ours: got %d, want 403", res.StatusCode)
 	}
 }
@@ -110,7 +115,8 @@ func TestOnlyPortsHaveSites(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"localhost:8080", "10.0.0.1:8080"} {
 		s := newStandalone(t, "", "10.0.0.1")
-		for _, port := range []string{"@evil.example", ".evil.example", "%40evil.example", "%22%3E", "0", "99999", "-1", "3000@evil.example", "3000%2F@evil.example", "x"} {
+		for _, port := range []string{"@evil.example", ".evil.example", "%40evil.example", "%22%3E", "0", "99999",
+			"-1", "3000@evil.example", "3000%2F@evil.example", "x"} {
 			for name, headers := range map[string][]string{"typed": typed, "linked": linked, "framed": framed} {
 				for _, path := range []string{"/proxy/", "/absproxy/"} {
 					if res := s.get("http://"+host+path+port+"/", headers...); res.Header.Get("Location") != "" {

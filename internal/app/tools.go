@@ -20,7 +20,8 @@ func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 	c, table := a.cfg, func() *op.Table { return a.Table }
 	album := toolcatalog.NewAlbum(filepath.Join(c.State, "screenshots"))
 	handler := mcp.New(mcp.Config{
-		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolcatalog.Instructions, Log: a.log, MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
+		Name: "Sandbox MCP Tools", Version: a.version, Instructions: toolcatalog.Instructions, Log: a.log,
+		MaxBody: int64(c.BodyLimit), MaxSessions: c.MCPSessions, MaxOwnSessions: c.MCPSessions,
 		Tools: func() []toolset.Tool { return a.offered(toolcatalog.Tools(a.Table.All(), album)) },
 		Fixed: func(*op.Call) string { return c.MCPTools },
 		Store: toolcatalog.NewShelf(filepath.Join(c.State, "results")).Put,
@@ -32,7 +33,8 @@ func (a *Aio) newTools(runner *proc.Runner) (*mcp.Handler, *mcphub.Service) {
 		file = filepath.Join(c.Home, ".config", "aio", "mcp.json")
 	}
 	servers := mcphub.New(mcphub.Config{
-		Runner: runner, Workspace: c.Workspace, File: file, Extra: c.MCPExtra, State: c.State, Groups: a.offeredServers(toolcatalog.Servers()), Log: a.log,
+		Runner: runner, Workspace: c.Workspace, File: file, Extra: c.MCPExtra, State: c.State,
+		Groups: a.offeredServers(toolcatalog.Servers()), Log: a.log,
 		Hub: mcpHub{handler, c},
 	})
 	return handler, servers

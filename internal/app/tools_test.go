@@ -23,7 +23,9 @@ func newToolAio(t *testing.T) *Aio {
 	t.Helper()
 	dir := t.TempDir()
 	var cfg config.Aio
-	if _, err := config.Load(&cfg, config.Source{Flags: map[string][]string{"listen": {"127.0.0.1:8080"}, "state": {dir + "/state"}, "home": {dir}, "workspace": {dir}}}); err != nil {
+	if _, err := config.Load(&cfg,
+		config.Source{Flags: map[string][]string{"listen": {"127.0.0.1:8080"}, "state": {dir + "/state"},
+			"home": {dir}, "workspace": {dir}}}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.DisableJupyter = true
@@ -52,7 +54,8 @@ func TestToolTextsAreForModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, word := range []string{"stream=true", "ETag", "multipart", "GET /", "POST /", "PUT /", "DELETE /", "/v1/", "over HTTP", "HTTP header", "response header", "query parameter"} {
+		for _, word := range []string{"stream=true", "ETag", "multipart", "GET /", "POST /", "PUT /", "DELETE /",
+			"/v1/", "over HTTP", "HTTP header", "response header", "query parameter"} {
 			if strings.Contains(string(text), word) {
 				t.Errorf("%s: got %q in %s, want the words of tools", tool.Name, word, text)
 			}
@@ -67,7 +70,8 @@ func TestToolTextsAreForModels(t *testing.T) {
 // checkTypes refuses what OpenAI's strict mode, Anthropic or Gemini refuse.
 func checkTypes(t *testing.T, at string, s *jsonschema.Schema) {
 	t.Helper()
-	if s.Type == "" || len(s.AnyOf)+len(s.OneOf)+len(s.AllOf) > 0 || s.Ref != "" || s.AdditionalProperties != nil || s.Type == "array" && s.Items == nil {
+	if s.Type == "" || len(s.AnyOf)+len(s.OneOf)+len(s.AllOf) > 0 || s.Ref != "" || s.AdditionalProperties != nil ||
+		s.Type == "array" && s.Items == nil {
 		b, _ := json.Marshal(s)
 		t.Errorf("%s: got %s, want one type and nothing but properties and items", at, b)
 	}
@@ -124,7 +128,8 @@ func TestSynonymsOfArguments(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want /tmp", args, r.Text, err)
 		}
 	}
-	if _, err := bash.Call(t.Context(), json.RawMessage(`{"comand":"pwd"}`)); err == nil || !strings.Contains(err.Error(), `did you mean "command"?`) {
+	if _, err := bash.Call(t.Context(), json.RawMessage(`{"comand":"pwd"}`)); err == nil ||
+		!strings.Contains(err.Error(), `did you mean "command"?`) {
 		t.Errorf("got %v, want the nearest name", err)
 	}
 	write, _ := set.Get("file_write")
@@ -132,7 +137,8 @@ func TestSynonymsOfArguments(t *testing.T) {
 	if _, err := write.Call(t.Context(), json.RawMessage(`{"file":"l.txt","content":"one\ntwo\nthree\n"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for args, want := range map[string]string{`{"path":"l.txt","start_line":2,"end_line":2}`: "two", `{"file":"l.txt","start_line":1,"end_line":-2}`: "one\ntwo", `{"path":"l.txt","start_line":-1}`: "three"} {
+	for args, want := range map[string]string{`{"path":"l.txt","start_line":2,"end_line":2}`: "two",
+		`{"file":"l.txt","start_line":1,"end_line":-2}`: "one\ntwo", `{"path":"l.txt","start_line":-1}`: "three"} {
 		if r, err := read.Call(t.Context(), json.RawMessage(args)); err != nil || strings.TrimSpace(r.Text) != want {
 			t.Errorf("%s: got %q, %v, want %q", args, r.Text, err, want)
 		}
@@ -157,12 +163,15 @@ func TestToolLists(t *testing.T) {
 		}
 		return all
 	}
-	for query, want := range map[string]string{"": "bash_exec", "tools=all": "file_stat", "servers=file": "file_mkdir", "search=shell": "bash_sessions", "tools=older": "sandbox_file_operations", "tools=sandbox_*": "sandbox_execute_bash", "tools=file_read,bash_exec": "bash_exec"} {
+	for query, want := range map[string]string{"": "bash_exec", "tools=all": "file_stat",
+		"servers=file": "file_mkdir", "search=shell": "bash_sessions", "tools=older": "sandbox_file_operations",
+		"tools=sandbox_*": "sandbox_execute_bash", "tools=file_read,bash_exec": "bash_exec"} {
 		if got := names(query); !slices.Contains(got, want) {
 			t.Errorf("%q: got %v, want %s among them", query, got, want)
 		}
 	}
-	for query, other := range map[string]string{"": "sandbox_execute_bash", "tools=all": "sandbox_file_operations", "servers=file": "bash_exec", "tools=file_read": "bash_exec"} {
+	for query, other := range map[string]string{"": "sandbox_execute_bash", "tools=all": "sandbox_file_operations",
+		"servers=file": "bash_exec", "tools=file_read": "bash_exec"} {
 		if got := names(query); slices.Contains(got, other) {
 			t.Errorf("%q: got %s, want it left out", query, other)
 		}
@@ -175,14 +184,16 @@ func TestViewsAgree(t *testing.T) {
 	_, inside := a.Handlers()
 	s := httptest.NewServer(inside)
 	defer s.Close()
-	c, err := gomcp.NewClient(&gomcp.Implementation{Name: "t", Version: "1"}, nil).Connect(t.Context(), &gomcp.StreamableClientTransport{Endpoint: s.URL + "/mcp"}, nil)
+	c, err := gomcp.NewClient(&gomcp.Implementation{Name: "t", Version: "1"}, nil).Connect(t.Context(),
+		&gomcp.StreamableClientTransport{Endpoint: s.URL + "/mcp"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for _, x := range []struct{ server, tool, args string }{
 		{"shell", "bash_exec", `{"command":"echo same"}`}, {"file", "list", `{"path":"/etc/apt"}`}, {"file", "file_stat", `{"path":"/etc"}`},
-		{"file", "read", `{"path":"/no/such"}`}, {"sandbox", "sandbox_list_hooks", `{}`}, {"shell", "bash_exec", `{"x":1}`}, {"markitdown", "convert", `{"uri":"data:text/plain,hi"}`},
+		{"file", "read", `{"path":"/no/such"}`}, {"sandbox", "sandbox_list_hooks", `{}`},
+		{"shell", "bash_exec", `{"x":1}`}, {"markitdown", "convert", `{"uri":"data:text/plain,hi"}`},
 	} {
 		name := x.tool
 		if !strings.Contains(name, "_") {

@@ -68,8 +68,10 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 			return admission{}, no
 		}
 		if f.Via == ViaCookie && !g.fromOwnPage(r) {
-			return admission{}, &refusal{status: http.StatusForbidden, reason: "session without origin", detail: "a session cookie alone does not permit this request: " +
-				"it must come from a page of this server, with Sec-Fetch-Site: same-origin or this server's Origin. Programs send Authorization or X-API-Key instead"}
+			return admission{}, &refusal{status: http.StatusForbidden, reason: "session without origin",
+				detail: "a session cookie alone does not permit this request: " +
+					"it must come from a page of this server, with Sec-Fetch-Site: same-origin or this server's " +
+					"Origin. Programs send Authorization or X-API-Key instead"}
 		}
 		g.removeSecrets(out.Header)
 		g.removeSecretParameters(out)

@@ -28,16 +28,17 @@ func TestCredentialsLetIn(t *testing.T) {
 		header string
 		want   Identity
 	}{
-		"signed token":            {"Authorization: Bearer " + goodJWT(t), Identity{Subject: "alice", Via: ViaJWT}},
-		"expired within leeway":   {"Authorization: Bearer " + claims(-5*time.Second, -time.Hour), Identity{Subject: "bob", Via: ViaJWT}},
-		"not yet, within leeway":  {"Authorization: Bearer " + claims(time.Hour, 5*time.Second), Identity{Subject: "bob", Via: ViaJWT}},
-		"shared token":            {"Authorization: Bearer " + theToken, Identity{Via: ViaToken, Operator: true}},
-		"scheme in lower case":    {"authorization: bearer  " + theToken, Identity{Via: ViaToken, Operator: true}},
-		"API key":                 {"X-API-Key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
-		"API key, lower case":     {"x-api-key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
-		"cookie":                  {"Cookie: " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
-		"cookie among others":     {"Cookie: a=b; " + s.login() + "; c=d", Identity{Subject: "alice", Via: ViaCookie}},
-		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
+		"signed token":           {"Authorization: Bearer " + goodJWT(t), Identity{Subject: "alice", Via: ViaJWT}},
+		"expired within leeway":  {"Authorization: Bearer " + claims(-5*time.Second, -time.Hour), Identity{Subject: "bob", Via: ViaJWT}},
+		"not yet, within leeway": {"Authorization: Bearer " + claims(time.Hour, 5*time.Second), Identity{Subject: "bob", Via: ViaJWT}},
+		"shared token":           {"Authorization: Bearer " + theToken, Identity{Via: ViaToken, Operator: true}},
+		"scheme in lower case":   {"authorization: bearer  " + theToken, Identity{Via: ViaToken, Operator: true}},
+		"API key":                {"X-API-Key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
+		"API key, lower case":    {"x-api-key: " + theKey, Identity{Via: ViaAPIKey, Operator: true}},
+		"cookie":                 {"Cookie: " + s.login(), Identity{Subject: "alice", Via: ViaCookie}},
+		"cookie among others":    {"Cookie: a=b; " + s.login() + "; c=d", Identity{Subject: "alice", Via: ViaCookie}},
+		"good after a bad cookie": {"Cookie: " + strings.Split(s.login(), "=")[0] + "=old; " + s.login(),
+			Identity{Subject: "alice", Via: ViaCookie}},
 	}
 	for name, tt := range tests {
 		got := s.send("POST /v1/x?a=1&b=2", tt.header, "Origin: http://localhost").seen(t)
@@ -103,7 +104,8 @@ func TestTicketOpensAPage(t *testing.T) {
 	t.Parallel()
 	s := serve(t, closed())
 	ticket := s.ticket()
-	r := s.send("GET /vnc/index.html?a=1&ticket="+ticket+"&b=2", asPage, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: document")
+	r := s.send("GET /vnc/index.html?a=1&ticket="+ticket+"&b=2", asPage, "Sec-Fetch-Mode: navigate",
+		"Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: document")
 	if r.status != 303 || r.header.Get("Location") != "./index.html?a=1&b=2" || r.header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("got status %d and headers %v, want a redirect without the ticket", r.status, r.header)
 	}
@@ -128,14 +130,16 @@ func TestTicketOpensAPage(t *testing.T) {
 	if r := s.send("GET /v1/file/download?ticket=" + s.ticket()); r.status != 200 || r.header.Get("Set-Cookie") == "" {
 		t.Errorf("download: got status %d and headers %v, want 200 and a cookie", r.status, r.header)
 	}
-	if r := s.send("POST /v1/x?ticket="+s.ticket(), asPage); r.status != 200 || r.seen(t).Identity != (Identity{Subject: "alice", Via: ViaTicket}) {
+	if r := s.send("POST /v1/x?ticket="+s.ticket(), asPage); r.status != 200 ||
+		r.seen(t).Identity != (Identity{Subject: "alice", Via: ViaTicket}) {
 		t.Errorf("post: got status %d %s, want 200 as alice", r.status, r.body)
 	}
 	if r := s.send("GET /?ticket="+s.ticket()+"&ticket="+s.ticket(), asPage); r.status != 401 {
 		t.Errorf("two tickets: got status %d, want 401", r.status)
 	}
 	openServer := serve(t, open())
-	if r := openServer.send("GET /a?ticket="+openServer.ticket(), asPage); r.status != 303 || r.header.Get("Location") != "./a" || r.header.Get("Set-Cookie") != "" {
+	if r := openServer.send("GET /a?ticket="+openServer.ticket(), asPage); r.status != 303 ||
+		r.header.Get("Location") != "./a" || r.header.Get("Set-Cookie") != "" {
 		t.Errorf("open: got status %d and headers %v, want a redirect without a cookie", r.status, r.header)
 	}
 }
@@ -387,7 +391,8 @@ func TestAllowedOrigins(t *testing.T) {
 		"Access-Control-Allow-Origin": "https://app.example", "Access-Control-Allow-Credentials": "true",
 		"Access-Control-Allow-Headers": "authorization, x-api-key", "Access-Control-Allow-Private-Network": "true",
 	}
-	if r.status != 204 || !strings.Contains(r.header.Get("Access-Control-Allow-Methods"), "DELETE") || !strings.Contains(strings.Join(r.header["Vary"], ","), "Origin") {
+	if r.status != 204 || !strings.Contains(r.header.Get("Access-Control-Allow-Methods"), "DELETE") ||
+		!strings.Contains(strings.Join(r.header["Vary"], ","), "Origin") {
 		t.Errorf("preflight: got status %d and headers %v, want 204 and CORS", r.status, r.header)
 	}
 	for k, v := range want {
@@ -403,7 +408,8 @@ func TestAllowedOrigins(t *testing.T) {
 		t.Errorf("invalid header names: got headers %v, want no echo", r.header)
 	}
 	// A page must be able to read why it was rejected.
-	if r = s.send("GET /v1/x", "Origin: https://app.example"); r.status != 401 || r.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
+	if r = s.send("GET /v1/x", "Origin: https://app.example"); r.status != 401 ||
+		r.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
 		t.Errorf("rejection: got status %d and headers %v, want 401 and CORS", r.status, r.header)
 	}
 	if r = s.send("GET /v1/x", "X-API-Key: "+theKey); r.header.Get("Access-Control-Allow-Origin") != "" || r.header.Get("Vary") != "Origin" {
@@ -426,11 +432,13 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	if r.header.Get("Cache-Control") != "no-store" || r.header.Get("WWW-Authenticate") == "" {
 		t.Errorf("401: got headers %v, want no-store and WWW-Authenticate", r.header)
 	}
-	page := s.send(`GET /"><script>alert(1)</script>`, asPage, `X-Forwarded-Host: <script>`, "X-Forwarded-Prefix: /<b>", "Authorization: Bearer <script>")
+	page := s.send(`GET /"><script>alert(1)</script>`, asPage, `X-Forwarded-Host: <script>`,
+		"X-Forwarded-Prefix: /<b>", "Authorization: Bearer <script>")
 	if page.status != 401 && page.status != 400 || strings.Contains(page.body, "<script") || strings.Contains(page.body, "<b>") {
 		t.Errorf("got status %d %s, want nothing of what was sent", page.status, page.body)
 	}
-	if page := s.send("GET /", asPage, "X-Forwarded-Prefix: /sandbox/a", "Host: hub.example:10000"); !strings.Contains(page.body, "http://hub.example:10000/sandbox/a/tickets") {
+	if page := s.send("GET /", asPage, "X-Forwarded-Prefix: /sandbox/a",
+		"Host: hub.example:10000"); !strings.Contains(page.body, "http://hub.example:10000/sandbox/a/tickets") {
 		t.Errorf("got %s, want the URL for tickets", page.body)
 	}
 	onlyKey := serve(t, Config{APIKey: theKey})

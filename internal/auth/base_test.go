@@ -47,7 +47,8 @@ func TestBase(t *testing.T) {
 		{name: "from a stranger", remote: "10.2.0.1:1", host: "x", headers: forward, want: "http://x"},
 		{name: "remote unknown", remote: "", host: "x", headers: forward, want: "http://x"},
 		{name: "remote @ over TCP", remote: "@", host: "x", headers: forward, want: "http://x"},
-		{name: "several proxies", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Host", "a.example, b.example"), want: "http://a.example"},
+		{name: "several proxies", remote: "127.0.0.1:1", host: "x",
+			headers: with("X-Forwarded-Host", "a.example, b.example"), want: "http://a.example"},
 		{name: "IPv6 host", remote: "127.0.0.1:1", host: "[2001:DB8::1]:80", want: "http://[2001:db8::1]:80"},
 		{name: "bad proto", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Proto", "javascript"), want: "http://x"},
 		{name: "bad forwarded host", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Host", "evil/@x"), want: "http://x"},
@@ -57,10 +58,12 @@ func TestBase(t *testing.T) {
 		{name: "prefix of slashes", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "//evil.example"), want: "http://x"},
 		{name: "prefix that climbs", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "/a/../b"), want: "http://x"},
 		{name: "prefix not absolute", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "a"), want: "http://x"},
-		{name: "prefix with an attribute", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "/a; Domain=x"), want: "http://x"},
+		{name: "prefix with an attribute", remote: "127.0.0.1:1", host: "x",
+			headers: with("X-Forwarded-Prefix", "/a; Domain=x"), want: "http://x"},
 		{name: "prefix encoded", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "/%2e%2e"), want: "http://x"},
 		{name: "prefix of one slash", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "/"), want: "http://x"},
-		{name: "prefix too long", remote: "127.0.0.1:1", host: "x", headers: with("X-Forwarded-Prefix", "/"+strings.Repeat("a", 300)), want: "http://x"},
+		{name: "prefix too long", remote: "127.0.0.1:1", host: "x",
+			headers: with("X-Forwarded-Prefix", "/"+strings.Repeat("a", 300)), want: "http://x"},
 	}
 	for _, tt := range tests {
 		r := request(tt.remote, tt.host, tt.unix)
@@ -109,8 +112,10 @@ func TestCheckListen(t *testing.T) {
 		listen string
 		alone  bool // only this machine can reach it
 	}{
-		{"127.0.0.1:8080", true}, {"127.0.0.9:0", true}, {"[::1]:8080", true}, {"localhost:8080", true}, {"Localhost:1", true}, {"unix:/run/s", true}, {"[::ffff:127.0.0.1]:1", true},
-		{"0.0.0.0:8080", false}, {":8080", false}, {"[::]:8080", false}, {"192.0.2.1:80", false}, {"example.com:80", false}, {"localhost.example:80", false}, {"8080", false}, {"", false},
+		{"127.0.0.1:8080", true}, {"127.0.0.9:0", true}, {"[::1]:8080", true}, {"localhost:8080", true},
+		{"Localhost:1", true}, {"unix:/run/s", true}, {"[::ffff:127.0.0.1]:1", true},
+		{"0.0.0.0:8080", false}, {":8080", false}, {"[::]:8080", false}, {"192.0.2.1:80", false},
+		{"example.com:80", false}, {"localhost.example:80", false}, {"8080", false}, {"", false},
 	}
 	for _, tt := range tests {
 		err := CheckListen(tt.listen, Config{}, false)
@@ -145,7 +150,8 @@ func FuzzBase(f *testing.F) {
 		r.Header = http.Header{"X-Forwarded-Proto": {proto}, "X-Forwarded-Host": {fhost}, "X-Forwarded-Prefix": {prefix}}
 		u := Base(r, nil)
 		again, err := url.Parse(u.String())
-		if err != nil || again.Scheme != u.Scheme || again.Host != u.Host || again.Path != u.Path || again.User != nil || again.RawQuery != "" || again.Fragment != "" {
+		if err != nil || again.Scheme != u.Scheme || again.Host != u.Host || again.Path != u.Path ||
+			again.User != nil || again.RawQuery != "" || again.Fragment != "" {
 			t.Fatalf("%q: got %v and error %v when parsed, want the same", u, again, err)
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(u.String(), " \"'<>\\;,\r\n\t") {
@@ -161,7 +167,8 @@ func FuzzBase(f *testing.F) {
 func FuzzCredentials(f *testing.F) {
 	g := New(Config{JWTPublicKey: &signer().PublicKey, Token: theToken, APIKey: theKey})
 	other := New(Config{Token: theToken})
-	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)}), "ticket=tkt_x&a", "k")
+	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"},
+		session{end: time.Now().Add(time.Hour)}), "ticket=tkt_x&a", "k")
 	f.Add("bearer eyJhbGciOiJub25lIn0.e30.", "=;=;", "%74icket=%", "")
 	f.Add("Bearer a.b.c", "x", "&&ticket", "")
 	name := CookiePrefix + "x"

@@ -238,7 +238,8 @@ func TestPasses(t *testing.T) {
 			if again := s.Pass(ctx, "3000-a"); again != pass || s.Pass(ctx, "a") == pass || !IsPass(pass) {
 				t.Errorf("got %s and %s, want one for each session and site", pass, again)
 			}
-			for _, headers := range [][]string{nil, {"Origin: null", "Sec-Fetch-Site: cross-site"}, {webSocket, "Origin: null"}, {"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: script"}} {
+			for _, headers := range [][]string{nil, {"Origin: null", "Sec-Fetch-Site: cross-site"},
+				{webSocket, "Origin: null"}, {"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: script"}} {
 				r := s.send("GET /box/"+pass+"/x", headers...)
 				if got := r.seen(t).Identity; got.Site != "3000-a" || got.Via != ViaPass || got.Subject != "alice" {
 					t.Errorf("%v: got %+v, want alice on the site", headers, got)
@@ -247,11 +248,13 @@ func TestPasses(t *testing.T) {
 					t.Errorf("%v: got headers %v, want CORS %v", headers, r.header, want)
 				}
 			}
-			if r := s.send("OPTIONS /box/"+pass+"/x", "Origin: null", "Access-Control-Request-Method: DELETE", "Access-Control-Request-Headers: content-type"); r.status != 204 || r.header.Get("Access-Control-Allow-Credentials") != "" {
+			if r := s.send("OPTIONS /box/"+pass+"/x", "Origin: null", "Access-Control-Request-Method: DELETE",
+				"Access-Control-Request-Headers: content-type"); r.status != 204 || r.header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("preflight: got status %d and headers %v, want 204 without credentials", r.status, r.header)
 			}
 			// The visitor's own session does not count beside a pass.
-			if got := s.send("GET /box/"+pass+"/x", "Cookie: "+CookiePrefix+"abc=x; a=b", "X-API-Key: "+theKey).seen(t); got.Identity.Site != "3000-a" || got.Header.Get("Cookie") != "a=b" || name == "closed" && got.Header.Get("X-Api-Key") != "" {
+			if got := s.send("GET /box/"+pass+"/x", "Cookie: "+CookiePrefix+"abc=x; a=b", "X-API-Key: "+theKey).
+				seen(t); got.Identity.Site != "3000-a" || got.Header.Get("Cookie") != "a=b" || name == "closed" && got.Header.Get("X-Api-Key") != "" {
 				t.Errorf("got %+v, want the pass alone", got)
 			}
 			for _, bad := range []string{"~" + strings.Repeat("A", 32), pass[:len(pass)-1] + "A", "~", strings.ToUpper(pass)} {

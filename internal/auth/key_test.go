@@ -57,7 +57,8 @@ func TestKeysLetIn(t *testing.T) {
 		c.Identify, c.Recall, c.Open, c.Insecure = ring.identify, ring.recall, true, true
 		s := serve(t, c)
 		acme := Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaKey}
-		for _, header := range []string{"Authorization: Bearer cove_k1_hunter4", "authorization: bearer  cove_k1_hunter4", "X-API-Key: cove_k1_hunter4"} {
+		for _, header := range []string{"Authorization: Bearer cove_k1_hunter4",
+			"authorization: bearer  cove_k1_hunter4", "X-API-Key: cove_k1_hunter4"} {
 			r := s.send("GET /x", header)
 			if got := r.seen(t); got.Identity != acme || got.Header.Get("Authorization") != "" || got.Header.Get("X-Api-Key") != "" {
 				t.Errorf("%s, %s: got %+v, want %+v without the key", name, header, got, acme)
@@ -72,7 +73,8 @@ func TestKeysLetIn(t *testing.T) {
 			t.Errorf("%s, two keys: got %+v, want k2 and neither key", name, got)
 		}
 		for _, header := range []string{
-			"X-Nothing: 1", "Authorization: Bearer cove_k1_hunter", "X-API-Key: cove_k1_", "Authorization: Basic cove_k1_hunter4", "Cookie: key=cove_k1_hunter4",
+			"X-Nothing: 1", "Authorization: Bearer cove_k1_hunter", "X-API-Key: cove_k1_",
+			"Authorization: Basic cove_k1_hunter4", "Cookie: key=cove_k1_hunter4",
 			"Authorization: Bearer no-id-hunter6", "X-API-Key: long-id-hunter7", "X-API-Key: " + strings.Repeat("x", maxToken+1),
 			"Authorization: Bearer cove_k1_hunter4\r\nAuthorization: Bearer cove_k1_hunter4",
 		} {
@@ -130,7 +132,8 @@ func TestSessionsEndWithTheirKey(t *testing.T) {
 	if got := r.seen(t).Identity; got != (Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaTicket}) {
 		t.Errorf("ticket: got %+v, want the owner of k1", got)
 	}
-	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaCookie}) {
+	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "acme", Role: "user",
+		KeyID: "k1", Via: ViaCookie}) {
 		t.Errorf("cookie: got %+v, want the owner of k1", got)
 	}
 	ring.set("cove_k1_hunter4", Identity{Subject: "acme", Role: "viewer", KeyID: "k1"})
@@ -177,7 +180,8 @@ func TestTicketForAGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	cookie, _, _ := strings.Cut(s.send("GET /?ticket="+ticket).header.Get("Set-Cookie"), ";")
-	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "share:1", Role: "viewer", KeyID: "share:1", Via: ViaCookie}) {
+	if got := s.send("GET /", "Cookie: "+cookie).seen(t).Identity; got != (Identity{Subject: "share:1",
+		Role: "viewer", KeyID: "share:1", Via: ViaCookie}) {
 		t.Errorf("got %+v, want the owner of the session", got)
 	}
 	over.Store(true)

@@ -48,12 +48,14 @@ func TestLinks(t *testing.T) {
 	if got := s.send("GET /sandbox/sb-1/x", "Cookie: "+cookie, "X-API-Key: "+theKey).seen(t); got.Identity.Via != ViaAPIKey {
 		t.Errorf("got %+v, want the API key to count", got)
 	}
-	for _, target := range []string{"/share?token=covs_over", "/share?token=covs_nobody", "/share?token=covs_bad", "/share?token=", "/share?token=" + strings.Repeat("x", maxToken+1)} {
+	for _, target := range []string{"/share?token=covs_over", "/share?token=covs_nobody", "/share?token=covs_bad",
+		"/share?token=", "/share?token=" + strings.Repeat("x", maxToken+1)} {
 		if r := s.send("GET " + target); r.status != 403 || r.header.Get("Set-Cookie") != "" || strings.Contains(r.body, "covs_") {
 			t.Errorf("%.40s: got status %d %s, want 403 without a cookie", target, r.status, r.body)
 		}
 	}
-	for _, start := range []string{"GET /share", "GET /share/?token=covs_good", "POST /share?token=covs_good", "GET /x?token=covs_good", "GET /share?token=covs_good&token=covs_good"} {
+	for _, start := range []string{"GET /share", "GET /share/?token=covs_good", "POST /share?token=covs_good",
+		"GET /x?token=covs_good", "GET /share?token=covs_good&token=covs_good"} {
 		if r := s.send(start); r.status != 401 {
 			t.Errorf("%s: got status %d, want 401", start, r.status)
 		}
@@ -72,7 +74,8 @@ func TestTheOperatorStaysOne(t *testing.T) {
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)
-	for header, want := range map[string]bool{"Authorization: Bearer " + theToken: true, "X-API-Key: cove_k1_hunter4": false, "Authorization: Bearer " + goodJWT(t): false} {
+	for header, want := range map[string]bool{"Authorization: Bearer " + theToken: true,
+		"X-API-Key: cove_k1_hunter4": false, "Authorization: Bearer " + goodJWT(t): false} {
 		if got := s.send("GET /x", "Cookie: "+s.login(header)).seen(t); got.Identity.Operator != want || got.Identity.Via != ViaCookie {
 			t.Errorf("%.20s: got %+v, want operator %v by cookie", header, got.Identity, want)
 		}

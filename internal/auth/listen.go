@@ -17,7 +17,8 @@ func CheckListen(listen string, c Config, insecure bool) error {
 	if len(names) == 0 {
 		names = []string{"JWT_PUBLIC_KEY", "AUTH_TOKEN", "AIO_API_KEY", "SANDBOX_API_KEY"}
 	}
-	return fmt.Errorf("refuse to listen on %s: other machines can reach it and authentication is not configured; set one of %s, listen on 127.0.0.1, or pass --insecure to allow access to everybody",
+	return fmt.Errorf("refuse to listen on %s: other machines can reach it and authentication is not configured; "+
+		"set one of %s, listen on 127.0.0.1, or pass --insecure to allow access to everybody",
 		listen, strings.Join(names, ", "))
 }
 

@@ -15,15 +15,18 @@ import (
 func (g *Guard) forbidden(r *http.Request, passed bool) *refusal {
 	if g.open && !g.knownHost(r) {
 		return &refusal{status: http.StatusForbidden, reason: "unknown host", detail: "the host " + shorten(r.Host) +
-			" is not a name of this server. Without authentication only localhost is allowed, because a web page could point a name of its own here (DNS rebinding). " +
+			" is not a name of this server. Without authentication only localhost is allowed, because a web page " +
+			"could point a name of its own here (DNS rebinding). " +
 			"Use localhost, add the name to public_hosts, or configure credentials"}
 	}
 	if passed && g.fromOpaque(r) {
 		return g.strangerOf(r)
 	}
 	if g.foreign(r) {
-		return &refusal{status: http.StatusForbidden, reason: "foreign origin", detail: "cross-origin request from " + shorten(claimedOrigin(r)) + " to " + shorten(g.scheme(r)+"://"+r.Host) +
-			". Add the origin to allowed_origins if its pages may call this server. A reverse proxy must keep the Host header and, if it terminates TLS, send X-Forwarded-Proto from loopback or an address in trusted_proxies"}
+		return &refusal{status: http.StatusForbidden, reason: "foreign origin", detail: "cross-origin request from " +
+			shorten(claimedOrigin(r)) + " to " + shorten(g.scheme(r)+"://"+r.Host) +
+			". Add the origin to allowed_origins if its pages may call this server. A reverse proxy must keep the " +
+			"Host header and, if it terminates TLS, send X-Forwarded-Proto from loopback or an address in trusted_proxies"}
 	}
 	return g.strangerOf(r)
 }

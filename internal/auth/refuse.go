@@ -49,7 +49,8 @@ func (n *refusal) queryHint(u *url.URL) {
 }
 
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
-	g.c.Log.Info("request rejected", "status", no.status, "reason", no.reason, "method", shorten(r.Method), "path", shorten(HidePass(r.URL.Path)), "remote", r.RemoteAddr)
+	g.c.Log.Info("request rejected", "status", no.status, "reason", no.reason, "method", shorten(r.Method), "path",
+		shorten(HidePass(r.URL.Path)), "remote", r.RemoteAddr)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -87,7 +88,8 @@ func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 	return g.c.SignInURL(r, Base(r, g.c.Trusted))
 }
 
-const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri " +
+	"'none'; frame-ancestors 'none'"
 
 const pageText = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>%[1]s</title>
@@ -120,7 +122,8 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 		// Without its query, which may hold what a person took for a credential.
 		next = strings.TrimLeft(withoutPass(r.URL.EscapedPath()), "/")
 	}
-	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()), html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
+	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()),
+		html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
 }
 
 // isForm reports whether a person has sent the form of the page.

@@ -39,7 +39,8 @@ func (g *Guard) takeKey(r *http.Request) (k sandboxKey) {
 			}
 		}
 	}
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && g.isKey(strings.TrimLeft(token, " ")) {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
+		strings.EqualFold(scheme, "Bearer") && g.isKey(strings.TrimLeft(token, " ")) {
 		k.valid = true
 		r.Header.Del("Authorization")
 	}

@@ -39,7 +39,8 @@ func TestSandboxKeyProtectsInEveryWayItIsSent(t *testing.T) {
 	page := s.send("GET /page?api_key="+theKey, "Accept: text/html", "Sec-Fetch-Mode: navigate")
 	cookie, _, _ := strings.Cut(page.header.Get("Set-Cookie"), ";")
 	if page.status != 303 || page.header.Get("Location") != "./page" || cookie == "" {
-		t.Fatalf("page: got %d to %q with cookie %q, want a redirect without the key and a session", page.status, page.header.Get("Location"), cookie)
+		t.Fatalf("page: got %d to %q with cookie %q, want a redirect without the key and a session", page.status,
+			page.header.Get("Location"), cookie)
 	}
 	if r := s.send("GET /page", "Cookie: "+cookie); r.status != 200 {
 		t.Errorf("with the session of the page: got %d %s, want 200", r.status, r.body)

@@ -23,19 +23,23 @@ func TestNoSecretReachesAService(t *testing.T) {
 	secrets := []string{theToken, theKey, "cove_k1_hunter4", goodJWT(t), expired}
 	for _, secret := range secrets {
 		for _, header := range []string{
-			"Authorization: Bearer " + secret, "Authorization: " + secret, "Authorization: Token " + secret, "Authorization: " + basic("x", secret), "Authorization: " + basic(secret, ""),
+			"Authorization: Bearer " + secret, "Authorization: " + secret, "Authorization: Token " + secret,
+			"Authorization: " + basic("x", secret), "Authorization: " + basic(secret, ""),
 			"Proxy-Authorization: Bearer " + secret, "X-Api-Key: " + secret, "X-Api-Key: Bearer " + secret,
 		} {
 			r := s.send("GET /proxy/3000/?a=1&token="+secret+"&b=2", header, "Cookie: "+s.login())
-			if got := r.seen(t); strings.Contains(r.body, secret) || strings.Contains(r.body, base64.StdEncoding.EncodeToString([]byte("x:"+secret))) || got.Query != "a=1&b=2" {
+			if got := r.seen(t); strings.Contains(r.body, secret) ||
+				strings.Contains(r.body, base64.StdEncoding.EncodeToString([]byte("x:"+secret))) || got.Query != "a=1&b=2" {
 				t.Errorf("%.60s: got %s, want no secret behind the guard", header, r.body)
 			}
 		}
 	}
-	for _, theirs := range []string{"Authorization: Bearer theirs", "Authorization: " + basic("user", "theirs"), "Authorization: Digest username=theirs", "X-Api-Key: theirs",
+	for _, theirs := range []string{"Authorization: Bearer theirs", "Authorization: " + basic("user", "theirs"),
+		"Authorization: Digest username=theirs", "X-Api-Key: theirs",
 		"Authorization: Bearer " + sign(t, jwt.SigningMethodHS256, []byte("theirs"), jwt.MapClaims{"sub": "x"}, nil)} {
 		name, value, _ := strings.Cut(theirs, ": ")
-		if got := s.send("GET /proxy/3000/?token=theirs", theirs, "Cookie: "+s.login()).seen(t); got.Header.Get(name) != value || got.Query != "token=theirs" {
+		if got := s.send("GET /proxy/3000/?token=theirs", theirs, "Cookie: "+s.login()).
+			seen(t); got.Header.Get(name) != value || got.Query != "token=theirs" {
 			t.Errorf("%.60s: got %v, want what is not ours unchanged", theirs, got.Header)
 		}
 	}
@@ -66,8 +70,10 @@ func TestClaimsOfATokenThatAreRequired(t *testing.T) {
 	}{
 		{"sub", "alice", 200, 200}, {"aud", "cove", 200, 200},
 		{"sub", nil, 401, 401}, {"sub", "", 401, 401}, {"sub", "  ", 401, 401}, {"sub", 0, 401, 401}, {"sub", []string{"alice"}, 401, 401},
-		{"iss", nil, 401, 200}, {"iss", "", 401, 200}, {"iss", "https://id.example/", 401, 200}, {"iss", "https://evil.example", 401, 200}, {"iss", "HTTPS://ID.EXAMPLE", 401, 200},
-		{"aud", nil, 401, 200}, {"aud", "", 401, 200}, {"aud", "other", 401, 200}, {"aud", []string{}, 401, 200}, {"aud", "cove ", 401, 200}, {"aud", "COVE", 401, 200}, {"aud", "cove,x", 401, 200},
+		{"iss", nil, 401, 200}, {"iss", "", 401, 200}, {"iss", "https://id.example/", 401, 200},
+		{"iss", "https://evil.example", 401, 200}, {"iss", "HTTPS://ID.EXAMPLE", 401, 200},
+		{"aud", nil, 401, 200}, {"aud", "", 401, 200}, {"aud", "other", 401, 200}, {"aud", []string{}, 401, 200},
+		{"aud", "cove ", 401, 200}, {"aud", "COVE", 401, 200}, {"aud", "cove,x", 401, 200},
 	} {
 		header := change(tt.key, tt.value)
 		if r := s.send("GET /", header); r.status != tt.want {

@@ -19,12 +19,14 @@ const (
 // serveSession serves both paths. It returns false for other requests, and on a server that
 // asks for no credentials.
 func (g *Guard) serveSession(w http.ResponseWriter, r *http.Request) bool {
-	if g.open || r.Method != http.MethodPost || r.URL.RawPath != "" || r.URL.Path != signInPath && r.URL.Path != signOutPath || g.c.Site(r) != "" {
+	if g.open || r.Method != http.MethodPost || r.URL.RawPath != "" || r.URL.Path != signInPath &&
+		r.URL.Path != signOutPath || g.c.Site(r) != "" {
 		return false
 	}
 	// A page of another origin must not sign its visitor in as somebody else.
 	if !g.fromOwnPage(r) {
-		g.refuse(w, r, &refusal{status: http.StatusForbidden, reason: "sign-in without origin", detail: "signing in and out is for pages of this server; programs send Authorization or X-API-Key instead"})
+		g.refuse(w, r, &refusal{status: http.StatusForbidden, reason: "sign-in without origin",
+			detail: "signing in and out is for pages of this server; programs send Authorization or X-API-Key instead"})
 		return true
 	}
 	if r.URL.Path == signOutPath {

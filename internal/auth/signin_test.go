@@ -41,10 +41,12 @@ func TestSignIn(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	if w := send("GET", "/files?api_key=oops", ""); w.Code != 401 || !strings.Contains(w.Body.String(), `name="next" value="files"`) || strings.Contains(w.Body.String(), "oops") {
+	if w := send("GET", "/files?api_key=oops", ""); w.Code != 401 ||
+		!strings.Contains(w.Body.String(), `name="next" value="files"`) || strings.Contains(w.Body.String(), "oops") {
 		t.Errorf("got %d %s, want the form with the page to go to", w.Code, w.Body)
 	}
-	for secret, want := range map[string]string{"the-token": "cookie ", "the-key": "cookie ", "the-sandbox-key": "cookie ", "annas-key": "cookie anna"} {
+	for secret, want := range map[string]string{"the-token": "cookie ", "the-key": "cookie ",
+		"the-sandbox-key": "cookie ", "annas-key": "cookie anna"} {
 		w := send("POST", "/sign-in", url.Values{"key": {" " + secret + "\n"}, "next": {"files"}}.Encode())
 		cookie := w.Header().Get("Set-Cookie")
 		if w.Code != 200 || leadsTo(w) != "/files" || !strings.Contains(cookie, "HttpOnly; SameSite=Lax") {
@@ -61,12 +63,14 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s: got %d with the cookie of an ended session, want 401", secret, w.Code)
 		}
 	}
-	for _, next := range []string{"//evil.example/", `/\evil.example`, "///evil.example", "x\r\nSet-Cookie: a=b", `x"><script>alert(1)</script>`, "x; url=//evil.example"} {
+	for _, next := range []string{"//evil.example/", `/\evil.example`, "///evil.example", "x\r\nSet-Cookie: a=b",
+		`x"><script>alert(1)</script>`, "x; url=//evil.example"} {
 		w := send("POST", "/sign-in", url.Values{"key": {"the-key"}, "next": {next}}.Encode())
 		if strings.Contains(w.Body.String(), "<script") {
 			t.Errorf("next %q: got %s, want no markup of it", next, w.Body)
 		}
-		if to := leadsTo(w); !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, `/\`) || strings.ContainsAny(to, "\r\n") {
+		if to := leadsTo(w); !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
+			strings.HasPrefix(to, `/\`) || strings.ContainsAny(to, "\r\n") {
 			t.Errorf("next %q leads to %q, want a page of this server", next, to)
 		}
 	}

@@ -57,16 +57,20 @@ func (g *Guard) strangeUser(r *http.Request) *refusal {
 	}
 	find, ok := r.Context().Value(peerKey{}).(func() (int, error))
 	if !ok {
-		return &refusal{status: http.StatusForbidden, reason: "unknown local user", detail: "the user of this connection cannot be determined. Configure credentials"}
+		return &refusal{status: http.StatusForbidden, reason: "unknown local user",
+			detail: "the user of this connection cannot be determined. Configure credentials"}
 	}
 	uid, err := find()
 	if err != nil {
-		return &refusal{status: http.StatusForbidden, reason: "unknown local user", detail: "without authentication only root and the user that runs this server are admitted, " +
-			"and the user of this connection cannot be determined: " + err.Error() + ". Connect from the same machine and container, use the server's Unix socket, or configure credentials"}
+		return &refusal{status: http.StatusForbidden, reason: "unknown local user",
+			detail: "without authentication only root and the user that runs this server are admitted, " +
+				"and the user of this connection cannot be determined: " + err.Error() +
+				". Connect from the same machine and container, use the server's Unix socket, or configure credentials"}
 	}
 	if slices.Contains(g.c.Users, uid) {
 		return nil
 	}
-	return &refusal{status: http.StatusForbidden, reason: "other local user", detail: fmt.Sprintf("without authentication only root and the user that runs this server are admitted, "+
-		"and this connection belongs to user %d. Configure credentials, or add the user to local_users", uid)}
+	return &refusal{status: http.StatusForbidden, reason: "other local user",
+		detail: fmt.Sprintf("without authentication only root and the user that runs this server are admitted, "+
+			"and this connection belongs to user %d. Configure credentials, or add the user to local_users", uid)}
 }

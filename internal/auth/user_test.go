@@ -58,7 +58,8 @@ func TestOnlySomeLocalUsersAreAdmitted(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		url := "http://" + serveUsers(t, "tcp", at, users, true) + "/v1/bash/exec"
 		for uid, want := range map[int]string{0: "reached\n200", 4242: "reached\n200", 65534: "\n403", 1000: "\n403"} {
-			if got := asUser(t, uid, url); !strings.HasSuffix(got, want) || strings.Contains(got, "403") && !strings.Contains(got, fmt.Sprintf("belongs to user %d", uid)) {
+			if got := asUser(t, uid, url); !strings.HasSuffix(got, want) || strings.Contains(got, "403") &&
+				!strings.Contains(got, fmt.Sprintf("belongs to user %d", uid)) {
 				t.Errorf("%s as user %d: got %q, want %q", at, uid, got, want)
 			}
 		}

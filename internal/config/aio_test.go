@@ -47,8 +47,10 @@ func TestAioDefaults(t *testing.T) {
 	if _, err := Load(&a, Source{Environ: []string{"HOME=/home/x"}, Prefix: "AIO_"}); err != nil {
 		t.Fatal(err)
 	}
-	got := []any{a.Listen, a.DisplayWidth, a.DisplayHeight, a.TicketTTL.Seconds(), a.Home, a.Workspace, a.State, a.Venv, a.BrowserFileDialogs, a.Insecure}
-	want := []any{"127.0.0.1:8080", 1280, 1024, 30.0, "/home/x", "/home/x", "/home/x/.local/state/aio", "/home/x/.local/state/aio/venv", true, false}
+	got := []any{a.Listen, a.DisplayWidth, a.DisplayHeight, a.TicketTTL.Seconds(), a.Home, a.Workspace, a.State,
+		a.Venv, a.BrowserFileDialogs, a.Insecure}
+	want := []any{"127.0.0.1:8080", 1280, 1024, 30.0, "/home/x", "/home/x", "/home/x/.local/state/aio",
+		"/home/x/.local/state/aio/venv", true, false}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -102,7 +104,8 @@ func TestLanguages(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]bool{
 		"de": true, "en-US": true, "zh_Hant_TW": true, "es-419": true, "yue-HK": true, "sl-rozaj-biske": true,
-		"": false, "e": false, "engl": false, "e1": false, "en-": false, "-US": false, "en--US": false, "en-U": false, "en-Überall": false, "en US": false, "en-abcdefghi": false, "@{": false,
+		"": false, "e": false, "engl": false, "e1": false, "en-": false, "-US": false, "en--US": false, "en-U": false,
+		"en-Überall": false, "en US": false, "en-abcdefghi": false, "@{": false,
 	} {
 		if got := isLanguage(tag); got != want {
 			t.Errorf("%q: got %v, want %v", tag, got, want)
@@ -148,11 +151,13 @@ func TestAioAccepts(t *testing.T) {
 		"TZ=UTC", "TZ=Asia/Shanghai", "TZ=:Europe/Berlin", "TZ=EST5EDT", "TZ=UTC0", "TZ=<+03>-3",
 		"HOMEPAGE=https://example.com", "HOMEPAGE=about:blank", "HOMEPAGE=file:///tmp/x.html", "HOMEPAGE=data:text/html,hi",
 		"BROWSER_LANG=zh-CN", "BROWSER_LANG=de-DE,de;q=0.9,en", "CHROME_UI_LANG=pt_BR", "BROWSER_USER_AGENT=Mozilla/5.0 (X11; Linux)",
-		"BROWSER_EXTRA_ARGS=--disable-gpu --disable-features=A,B", "DNS_OVER_HTTPS_TEMPLATES=https://dns.example/dns-query{?dns} https://b.example/",
+		"BROWSER_EXTRA_ARGS=--disable-gpu --disable-features=A,B",
+		"DNS_OVER_HTTPS_TEMPLATES=https://dns.example/dns-query{?dns} https://b.example/",
 		"PROXY_SERVER=proxy:3128", "PROXY_SERVER=http://u:p@proxy:3128", "PROXY_SERVER=socks5://127.0.0.1:1080",
 		"PROXY_EXCLUDE=localhost,*.internal",
 		"WAIT_PORTS=3000,5000", "TICKET_TTL_SECONDS=60", "DISABLE_JUPYTER=1", "DISABLE_BROWSER=yes", "DISABLE_VNC=on", "DISABLE_MCP_BROWSER=true",
-		"PUBLIC_PORT=9000", "PYTHON_VERSION=3.12.7", "PYTHON_VERSION=python3.11", "NODE_CODE_EXEC_VERSION=node22", "NODE_CODE_EXEC_VERSION=v20.1", "BROWSER_URL_BLOCKLIST=[\"a.example\",\"b.example\"]",
+		"PUBLIC_PORT=9000", "PYTHON_VERSION=3.12.7", "PYTHON_VERSION=python3.11", "NODE_CODE_EXEC_VERSION=node22",
+		"NODE_CODE_EXEC_VERSION=v20.1", "BROWSER_URL_BLOCKLIST=[\"a.example\",\"b.example\"]",
 		"BROWSER_DOWNLOAD_DIR=~/in", "LOG_DIR=/var/log/gem",
 		"JWT_PUBLIC_KEY=" + good, "AUTH_TOKEN=s3cret", "AIO_API_KEY=k", "AIO_PUBLIC_HOSTS=a.example,*.b.example,c.example:8080,192.0.2.1",
 		"AIO_ALLOWED_ORIGINS=https://a.example,http://localhost:3000", "AIO_TRUSTED_PROXIES=10.0.0.0/8,192.0.2.1,fd00::/8",
@@ -180,9 +185,11 @@ func TestAioRefusesByName(t *testing.T) {
 		{"AIO_LISTEN=unix:relative", "absolute path"},
 		{"AIO_LISTEN=unix:/" + strings.Repeat("x", 120), "107"},
 		{"AIO_LISTEN_FD=70000", "0 to 1023"},
-		{"PUBLIC_PORT=70000", "0 to 65535"}, {"USER_UID=gem", "a whole number"}, {"PYTHON_VERSION=newest", "3.12"}, {"NODE_CODE_EXEC_VERSION=lts", "node22"},
+		{"PUBLIC_PORT=70000", "0 to 65535"}, {"USER_UID=gem", "a whole number"}, {"PYTHON_VERSION=newest", "3.12"},
+		{"NODE_CODE_EXEC_VERSION=lts", "node22"},
 		{"DISABLE_VNC=maybe", "true or false"}, {"LOG_DIR=logs", "absolute path"}, {"BROWSER_DOWNLOAD_DIR=in", "absolute path"},
-		{"AIO_DOOR=127.0.0.1:61080", "127.0.0.1:61080/word"}, {"AIO_DOOR=0.0.0.0:61080/word", "loopback"}, {"AIO_DOOR=127.0.0.1:61080/word", "unix:/path"},
+		{"AIO_DOOR=127.0.0.1:61080", "127.0.0.1:61080/word"}, {"AIO_DOOR=0.0.0.0:61080/word", "loopback"},
+		{"AIO_DOOR=127.0.0.1:61080/word", "unix:/path"},
 		{"DISPLAY_WIDTH=wide", "320 to 7680"},
 		{"DISPLAY_HEIGHT=10", "240 to 4320"},
 		{"TZ=Mars/Olympus", "Europe/Berlin"},
@@ -225,7 +232,8 @@ func TestAioRefusesByName(t *testing.T) {
 			t.Errorf("%s=%.20s: got no error, want one with %q", name, value, tt.want)
 			continue
 		}
-		if text := err.Error(); !strings.Contains(text, name) || !strings.Contains(text, tt.want) || strings.Contains(text, "hunter2") || strings.Contains(text, "hünter2") {
+		if text := err.Error(); !strings.Contains(text, name) || !strings.Contains(text, tt.want) ||
+			strings.Contains(text, "hunter2") || strings.Contains(text, "hünter2") {
 			t.Errorf("%.40s: got %v, want the variable, %q and no secret", tt.variable, err, tt.want)
 		}
 	}
@@ -253,7 +261,8 @@ func TestRSAPublicKeyForms(t *testing.T) {
 
 func TestAioNeverPrintsSecrets(t *testing.T) {
 	t.Parallel()
-	a := Aio{AuthToken: "hunter2", APIKey: "hunter2", JWTPublicKey: "hunter2", ProxyServer: "http://u:hunter2@p", Codex: map[string]string{"CODEX_KEY": "hunter2"}}
+	a := Aio{AuthToken: "hunter2", APIKey: "hunter2", JWTPublicKey: "hunter2", ProxyServer: "http://u:hunter2@p",
+		Codex: map[string]string{"CODEX_KEY": "hunter2"}}
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "config", a, "pointer", &a)
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "config", a, "pointer", &a)
@@ -325,7 +334,8 @@ func TestPublicPort(t *testing.T) {
 
 func TestListsAsJSON(t *testing.T) {
 	var a Aio
-	_, err := Load(&a, Source{Environ: []string{"HOME=/h", `BROWSER_URL_BLOCKLIST=["a.example/x,y", "b.example"]`, "BROWSER_URL_ALLOWLIST=c.example,d.example", "AIO_PUBLIC_HOSTS=[::1]:80,x.example"}})
+	_, err := Load(&a, Source{Environ: []string{"HOME=/h", `BROWSER_URL_BLOCKLIST=["a.example/x,y", "b.example"]`,
+		"BROWSER_URL_ALLOWLIST=c.example,d.example", "AIO_PUBLIC_HOSTS=[::1]:80,x.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,8 @@ func (a *Aio) resolveDirectories(lookup func(string) (string, bool), fault func(
 	for _, p := range []struct {
 		key  string
 		path *string
-	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"session_logs", &a.SessionLogs}, {"runtime", &a.Runtime}, {"venv", &a.Venv}, {"components", &a.Components}} {
+	}{{"home", &a.Home}, {"workspace", &a.Workspace}, {"state", &a.State}, {"session_logs", &a.SessionLogs},
+		{"runtime", &a.Runtime}, {"venv", &a.Venv}, {"components", &a.Components}} {
 		*p.path = expand(*p.path, a.Home)
 		if !filepath.IsAbs(*p.path) {
 			fault(p.key, "%s is not an absolute path (it must start with / or ~/)", quote(*p.path))
@@ -202,8 +203,10 @@ func checkServer(listen string, hosts, origins, proxies []string, fault func(key
 	}
 	for _, o := range origins {
 		u, err := url.Parse(o)
-		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || strings.Contains(o, "*") {
-			fault("allowed_origins", "%s is not an origin such as https://app.example.com or http://localhost:3000; wildcards are not supported", quote(o))
+		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" ||
+			u.Fragment != "" || strings.Contains(o, "*") {
+			fault("allowed_origins", "%s is not an origin such as https://app.example.com or "+
+				"http://localhost:3000; wildcards are not supported", quote(o))
 		}
 	}
 	if _, err := Prefixes(proxies); err != nil {

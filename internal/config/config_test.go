@@ -69,7 +69,8 @@ func TestLayersOverrideEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := sample{Listen: "file:1", Level: "debug", Workers: 4, Ratio: 1, TTL: 30 * time.Second, Limit: 1 << 20, Hosts: []string{"a", "b"}, Token: "12345"}
+	want := sample{Listen: "file:1", Level: "debug", Workers: 4, Ratio: 1, TTL: 30 * time.Second, Limit: 1 << 20,
+		Hosts: []string{"a", "b"}, Token: "12345"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -107,22 +108,31 @@ func TestValues(t *testing.T) {
 		{name: "duration with unit", flags: map[string][]string{"ttl": {"1m30s"}}, want: base(func(s *sample) { s.TTL = 90 * time.Second })},
 		{name: "binary size", env: []string{"AIO_LIMIT=2 GiB"}, want: base(func(s *sample) { s.Limit = 2 << 30 })},
 		{name: "decimal size", env: []string{"AIO_LIMIT=2MB"}, want: base(func(s *sample) { s.Limit = 2e6 })},
-		{name: "list by comma and newline", env: []string{"AIO_HOSTS=a, b\nc,,"}, want: base(func(s *sample) { s.Hosts = []string{"a", "b", "c"} })},
-		{name: "list by repeated flag", flags: map[string][]string{"hosts": {"a,b", "c"}}, want: base(func(s *sample) { s.Hosts = []string{"a", "b", "c"} })},
-		{name: "items of a file list are not split", file: "hosts:\n - a,b\n - c\n", want: base(func(s *sample) { s.Hosts = []string{"a,b", "c"} })},
-		{name: "words with quotes", env: []string{`AIO_ARGS=--a=1,2 "--b=x y" --c='"' --d=\ z`}, want: base(func(s *sample) { s.Args = []string{"--a=1,2", "--b=x y", `--c="`, "--d= z"} })},
-		{name: "ports by comma or space", env: []string{"AIO_PORTS=80, 443 8080"}, want: base(func(s *sample) { s.Ports = []int{80, 443, 8080} })},
+		{name: "list by comma and newline", env: []string{"AIO_HOSTS=a, b\nc,,"},
+			want: base(func(s *sample) { s.Hosts = []string{"a", "b", "c"} })},
+		{name: "list by repeated flag", flags: map[string][]string{"hosts": {"a,b", "c"}},
+			want: base(func(s *sample) { s.Hosts = []string{"a", "b", "c"} })},
+		{name: "items of a file list are not split", file: "hosts:\n - a,b\n - c\n",
+			want: base(func(s *sample) { s.Hosts = []string{"a,b", "c"} })},
+		{name: "words with quotes", env: []string{`AIO_ARGS=--a=1,2 "--b=x y" --c='"' --d=\ z`},
+			want: base(func(s *sample) { s.Args = []string{"--a=1,2", "--b=x y", `--c="`, "--d= z"} })},
+		{name: "ports by comma or space", env: []string{"AIO_PORTS=80, 443 8080"},
+			want: base(func(s *sample) { s.Ports = []int{80, 443, 8080} })},
 		{name: "ports in the file", file: "ports: [80, 443]", want: base(func(s *sample) { s.Ports = []int{80, 443} })},
 		{name: "one port in the file", file: "ports: 80", want: base(func(s *sample) { s.Ports = []int{80} })},
-		{name: "map as text", env: []string{"AIO_MAP=a.example=80, b=http://x/?q=1"}, want: base(func(s *sample) { s.Map = map[string]string{"a.example": "80", "b": "http://x/?q=1"} })},
+		{name: "map as text", env: []string{"AIO_MAP=a.example=80, b=http://x/?q=1"},
+			want: base(func(s *sample) { s.Map = map[string]string{"a.example": "80", "b": "http://x/?q=1"} })},
 		{name: "map in the file", file: "mapping: {a: 80, b: c}", want: base(func(s *sample) { s.Map = map[string]string{"a": "80", "b": "c"} })},
-		{name: "prefix map", env: []string{"AGENT_KEY=k", "AGENT_URL=u", "AGENTS=x", "AGENT_EMPTY="}, want: base(func(s *sample) { s.Agent = map[string]string{"AGENT_KEY": "k", "AGENT_URL": "u"} })},
+		{name: "prefix map", env: []string{"AGENT_KEY=k", "AGENT_URL=u", "AGENTS=x", "AGENT_EMPTY="},
+			want: base(func(s *sample) { s.Agent = map[string]string{"AGENT_KEY": "k", "AGENT_URL": "u"} })},
 		{name: "first variable wins", env: []string{"LOG_LEVEL=info", "AIO_LOG_LEVEL=debug"}, want: base(func(s *sample) { s.Level = "debug" })},
-		{name: "first of a doubled variable wins", env: []string{"AIO_WORKERS=3", "AIO_WORKERS=4"}, want: base(func(s *sample) { s.Workers = 3 })},
+		{name: "first of a doubled variable wins", env: []string{"AIO_WORKERS=3", "AIO_WORKERS=4"},
+			want: base(func(s *sample) { s.Workers = 3 })},
 		{name: "last of a repeated flag wins", flags: map[string][]string{"workers": {"3", "4"}}, want: base(func(s *sample) { s.Workers = 4 })},
 		{name: "null counts as absent", file: "workers:\nlisten: ~\n", want: base(func(*sample) {})},
 		{name: "empty file", file: "# nothing\n", want: base(func(*sample) {})},
-		{name: "anchors", file: "listen: &x somewhere\ntoken: *x\n", want: base(func(s *sample) { s.Listen, s.Token = "somewhere", "somewhere" })},
+		{name: "anchors", file: "listen: &x somewhere\ntoken: *x\n",
+			want: base(func(s *sample) { s.Listen, s.Token = "somewhere", "somewhere" })},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,7 +162,8 @@ func TestFaults(t *testing.T) {
 		want  []string // parts of the error
 		never string   // must not be in it
 	}{
-		{name: "not a number", env: []string{"AIO_WORKERS=many"}, want: []string{"workers (environment AIO_WORKERS)", `"many"`, "a whole number from 1 to 8"}},
+		{name: "not a number", env: []string{"AIO_WORKERS=many"}, want: []string{"workers (environment AIO_WORKERS)",
+			`"many"`, "a whole number from 1 to 8"}},
 		{name: "too large", flags: map[string][]string{"workers": {"9"}}, want: []string{"workers (flag --workers)", "from 1 to 8"}},
 		{name: "too small in the file", file: "\nworkers: 0\n", want: []string{"config.yaml:2", "from 1 to 8"}},
 		{name: "float not finite", env: []string{"AIO_RATIO=NaN"}, want: []string{"a number from 0 to 1"}},
@@ -182,10 +193,12 @@ func TestFaults(t *testing.T) {
 		{name: "merge key", file: "<<: {workers: 1}", want: []string{"unknown key"}},
 		{name: "secret proxy is not quoted", file: "proxy: [hunter2]", want: []string{"proxy (file"}, never: "hunter2"},
 		{name: "secret map is not quoted", file: "agent: hunter2", want: []string{"agent (file"}, never: "hunter2"},
-		{name: "faulty layer below a good one", env: []string{"AIO_WORKERS=x"}, flags: map[string][]string{"workers": {"2"}}, want: []string{"AIO_WORKERS"}},
+		{name: "faulty layer below a good one", env: []string{"AIO_WORKERS=x"},
+			flags: map[string][]string{"workers": {"2"}}, want: []string{"AIO_WORKERS"}},
 		{
-			name: "all at once", env: []string{"AIO_WORKERS=x", "AIO_NOPE=1"}, file: "ratio: 2\nnothing: 1\n", flags: map[string][]string{"ttl": {"2h"}},
-			want: []string{"5 errors", "workers (", "ratio (", "nothing", "ttl (flag --ttl)", "AIO_NOPE"},
+			name: "all at once", env: []string{"AIO_WORKERS=x", "AIO_NOPE=1"}, file: "ratio: 2\nnothing: 1\n",
+			flags: map[string][]string{"ttl": {"2h"}},
+			want:  []string{"5 errors", "workers (", "ratio (", "nothing", "ttl (flag --ttl)", "AIO_NOPE"},
 		},
 	}
 	for _, tt := range tests {
@@ -250,7 +263,8 @@ func TestFileIsFound(t *testing.T) {
 		t.Errorf("neither: got %q, want none", got)
 	}
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
-	if _, err := Load(&sample{}, Source{File: missing}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Load(&sample{}, Source{File: missing}); err == nil || !strings.Contains(err.Error(), missing) ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing file: got %v, want its path and no such file", err)
 	}
 	large := write(t, "listen: x\n#"+strings.Repeat("x", maxFile))
@@ -264,7 +278,8 @@ func TestFileIsFound(t *testing.T) {
 
 func TestSecretsAreHiddenAndScrubbed(t *testing.T) {
 	t.Parallel()
-	environ := []string{"PATH=/bin", "AIO_TOKEN=hunter2", "AIO_PROXY=http://me:hunter2@proxy:80", "AGENT_KEY=hunter2", "AIO_TOKENS=kept", "AIO_LISTEN=x"}
+	environ := []string{"PATH=/bin", "AIO_TOKEN=hunter2", "AIO_PROXY=http://me:hunter2@proxy:80", "AGENT_KEY=hunter2",
+		"AIO_TOKENS=kept", "AIO_LISTEN=x"}
 	var got sample
 	report, err := Load(&got, Source{Environ: environ})
 	if err != nil {
@@ -368,7 +383,8 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 		var got sample
-		report, err := Load(&got, Source{File: path, Environ: []string{variable}, Prefix: "AIO_", Flags: map[string][]string{"limit": {flag}, "args": {flag}, "ttl": {flag}}})
+		report, err := Load(&got, Source{File: path, Environ: []string{variable}, Prefix: "AIO_",
+			Flags: map[string][]string{"limit": {flag}, "args": {flag}, "ttl": {flag}}})
 		if (report == nil) == (err == nil) {
 			t.Fatalf("got report %v and error %v, want exactly one", report, err)
 		}

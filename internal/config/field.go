@@ -161,7 +161,8 @@ func newField(sf reflect.StructField, tags tag.Tags) Field {
 
 // Exposes reports whether values given for the setting hold a secret.
 func (f Field) Exposes(values []string) bool {
-	return f.Secret && !f.public && len(values) > 0 || f.url && slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, "@") })
+	return f.Secret && !f.public && len(values) > 0 || f.url &&
+		slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, "@") })
 }
 
 func typeOf(t reflect.Type) (Type, bool) {

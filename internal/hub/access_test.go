@@ -42,7 +42,8 @@ func TestEveryDoorIsChecked(t *testing.T) {
 	if s := r.seen("GET", "/sandbox/a/x", "", key...); s.Header.Get("Authorization") != "" {
 		t.Error("the hub's token was passed on")
 	}
-	if s := r.seen("GET", "/sandbox/a/x", "", append(key, "X-Api-Key", "theirs", "Cookie", "cove_session_1=x; mine=1")...); s.Header.Get("X-Api-Key") != "theirs" || s.Header.Get("Cookie") != "mine=1" {
+	if s := r.seen("GET", "/sandbox/a/x", "", append(key, "X-Api-Key", "theirs", "Cookie",
+		"cove_session_1=x; mine=1")...); s.Header.Get("X-Api-Key") != "theirs" || s.Header.Get("Cookie") != "mine=1" {
 		t.Errorf(`got %v, want header X-Api-Key "theirs" and header Cookie "mine=1"`, s.Header)
 	}
 }
@@ -85,7 +86,8 @@ func TestOthersDoNotExist(t *testing.T) {
 		}
 		agent := r.agent(as{"X-Test-Subject", append(who, "", "")[1]})
 		for tool, args := range map[string]object{
-			"getSandbox": {"name": "only-anna"}, "deleteSandbox": {"name": "only-anna"}, "pauseSandbox": {"name": "only-anna"}, "resumeSandbox": {"name": "only-anna"},
+			"getSandbox": {"name": "only-anna"}, "deleteSandbox": {"name": "only-anna"},
+			"pauseSandbox": {"name": "only-anna"}, "resumeSandbox": {"name": "only-anna"},
 			"sandboxExecutor": {"sandbox_name": "only-anna", "tool_name": "say"},
 		} {
 			if res := agent.call(tool, args); !res.IsError || !strings.Contains(said(res), "no sandbox") {

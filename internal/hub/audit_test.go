@@ -87,10 +87,12 @@ func TestEverythingIsRecorded(t *testing.T) {
 	if n := strings.Count(a.Body, "data: "); a.Status != 200 || n != 5 || strings.Contains(a.Body, "hunter") {
 		t.Errorf("got %d with %d lines, want 200 with 5 and no secret: %s", a.Status, n, a.Body)
 	}
-	if a := r.do("GET", "/api/v1/audit?sandbox=a&lines=2", "", key...); strings.Count(a.Body, "data: ") != 2 || !strings.Contains(a.Body, "sandbox_delete") {
+	if a := r.do("GET", "/api/v1/audit?sandbox=a&lines=2", "", key...); strings.Count(a.Body, "data: ") != 2 ||
+		!strings.Contains(a.Body, "sandbox_delete") {
 		t.Errorf("got %s, want the last 2 lines", a.Body)
 	}
-	if a := r.do("GET", "/api/v1/audit?q=SANDBOX_PAUSE", "", key...); strings.Count(a.Body, "data: ") != 1 || !strings.Contains(a.Body, "sandbox_pause") {
+	if a := r.do("GET", "/api/v1/audit?q=SANDBOX_PAUSE", "", key...); strings.Count(a.Body, "data: ") != 1 ||
+		!strings.Contains(a.Body, "sandbox_pause") {
 		t.Errorf("got %s, want the line that contains the text", a.Body)
 	}
 	if a := r.do("GET", "/api/v1/audit?q=404", "", key...); strings.Count(a.Body, "data: ") != 2 {
@@ -118,7 +120,8 @@ func TestEverythingIsRecorded(t *testing.T) {
 		}
 	}
 	cancel()
-	if a := r.do("GET", "/api/v1/audit/verify", "", key...); a.Status != 200 || strings.Contains(a.Body, `"problem"`) || !strings.Contains(a.Body, `"lines":`) {
+	if a := r.do("GET", "/api/v1/audit/verify", "", key...); a.Status != 200 ||
+		strings.Contains(a.Body, `"problem"`) || !strings.Contains(a.Body, `"lines":`) {
 		t.Errorf("got %d %s, want 200 and no problem", a.Status, a.Body)
 	}
 }
@@ -149,7 +152,8 @@ func TestTheClockIsRecorded(t *testing.T) {
 	t.Parallel()
 	l, dir := openAudit(t)
 	r := newRig(t, setup{stores: stores{audit: l, auditDir: dir}})
-	sb, err := r.provider.Create(context.Background(), sandbox.Spec{Name: "short", Lifetime: sandbox.Lifetime{Timeout: time.Millisecond, IdleTimeout: sandbox.Never}})
+	sb, err := r.provider.Create(context.Background(),
+		sandbox.Spec{Name: "short", Lifetime: sandbox.Lifetime{Timeout: time.Millisecond, IdleTimeout: sandbox.Never}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,8 @@ func idle(minutes float64, policy string) lifecycle.CreateIn {
 
 func TestIdlePolicies(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		gone, paused, stopped, never := q.make(idle(10, "delete")), q.make(idle(10, "pause")), q.make(idle(10, "scaledown")), q.make(idle(-1, "delete"))
+		gone, paused, stopped, never := q.make(idle(10, "delete")), q.make(idle(10, "pause")),
+			q.make(idle(10, "scaledown")), q.make(idle(-1, "delete"))
 		for _, sb := range []sandbox.Sandbox{gone, paused, stopped, never} {
 			q.want(0, sb, sandbox.Running)
 		}
@@ -116,7 +117,9 @@ func TestIdlePolicies(t *testing.T) {
 
 func TestMaximumLife(t *testing.T) {
 	inBubble(t, func(q *quiet) {
-		five, forever, more := q.make(lifecycle.CreateIn{Timeout: new(5.0)}), q.make(lifecycle.CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}), q.make(lifecycle.CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
+		five, forever, more := q.make(lifecycle.CreateIn{Timeout: new(5.0)}),
+			q.make(lifecycle.CreateIn{Name: "forever", Timeout: new(-1.0), IdleTimeout: new(-1.0)}),
+			q.make(lifecycle.CreateIn{Name: "more", Timeout: new(5.0), IdleTimeout: new(-1.0)})
 		// Being used is no reason to live longer.
 		b, err := q.fleet.Enter(q.Context(), five, time.Second)
 		if err != nil {
@@ -274,7 +277,10 @@ func TestStreamsLiveForHours(t *testing.T) {
 		proxy, _ := table.Get("sandbox_proxy")
 		server := &http.Server{Handler: proxy.Handler}
 		go server.Serve(lis)
-		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.dial(ctx) }}}
+		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+			_ string) (net.Conn, error) {
+			return lis.dial(ctx)
+		}}}
 		res, err := client.Get("http://hub/sandbox/" + sb.Spec.Name + "/sse")
 		if err != nil {
 			t.Fatal(err)
@@ -314,7 +320,9 @@ func upgraded(t *testing.T, lis *pipes, path string) io.ReadWriteCloser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+strings.Repeat("A", 22)+"==\r\n\r\n")
+	io.WriteString(c, "GET "+path+
+		" HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: "+strings.Repeat("A", 22)+"==\r\n\r\n")
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
@@ -374,7 +382,8 @@ func TestEndOfE2BSandboxes(t *testing.T) {
 				q.Fatal(err)
 			}
 		}
-		usual, short, sleeper, disk := create(e2b.CreateIn{}), create(e2b.CreateIn{Timeout: new(10)}), create(e2b.CreateIn{Timeout: new(10), AutoPause: true}), create(e2b.CreateIn{Timeout: new(10), AutoPause: true, PauseDisk: new(false)})
+		usual, short, sleeper, disk := create(e2b.CreateIn{}), create(e2b.CreateIn{Timeout: new(10)}),
+			create(e2b.CreateIn{Timeout: new(10), AutoPause: true}), create(e2b.CreateIn{Timeout: new(10), AutoPause: true, PauseDisk: new(false)})
 		q.want(9*time.Second, short, sandbox.Running)
 		q.want(2*time.Second, short, "")
 		q.want(0, sleeper, sandbox.Paused)

@@ -41,7 +41,8 @@ func TestDisks(t *testing.T) {
 	must(200, "POST", "/api/v1/sandbox/a/rollback", `{"snapshot":"s"}`, anna...)
 
 	var forks []lifecycle.Object
-	if err := json.Unmarshal(must(200, "POST", "/api/v1/sandbox/a/fork", `{"names":["f"],"count":2}`, anna...).Data, &forks); err != nil || len(forks) != 2 ||
+	if err := json.Unmarshal(must(200, "POST", "/api/v1/sandbox/a/fork", `{"names":["f"],"count":2}`, anna...).Data,
+		&forks); err != nil || len(forks) != 2 ||
 		forks[0].Name != "f" || forks[1].Name == "" || forks[0].Labels["x"] != "1" || forks[0].ID == o.ID || forks[0].Timeout != 30 {
 		t.Errorf("%+v %v", forks, err)
 	}
@@ -64,7 +65,8 @@ func TestDisks(t *testing.T) {
 		t.Errorf(`got %v, want error that contains "cannot export sandboxes"`, a.Body)
 	}
 	agent := r.agent(as{"X-Test-Subject", "anna"})
-	if res := agent.call("forkSandbox", object{"name": "a", "names": []string{"by-agent"}}); res.IsError || !strings.Contains(said(res), "by-agent") {
+	if res := agent.call("forkSandbox", object{"name": "a", "names": []string{"by-agent"}}); res.IsError ||
+		!strings.Contains(said(res), "by-agent") {
 		t.Errorf(`got %v, want no error and reply that contains "by-agent"`, said(res))
 	}
 	if res := agent.call("listSnapshots", object{}); res.IsError || !strings.Contains(said(res), `"s"`) {
@@ -87,7 +89,8 @@ func TestUsage(t *testing.T) {
 	if err := json.Unmarshal(a.Data, &u); err != nil || len(u) != 1 {
 		t.Fatalf("got %v %v, want 1 entry", a.Body, err)
 	}
-	if u[0].User != "anna" || u[0].Sandboxes != 2 || u[0].Memory != "3072Mi" || u[0].CPU != "2000m" || u[0].CPUSeconds != 3 || u[0].MemoryBytes != 84 || u[0].DiskBytes != 0 || u[0].Calls != 1 {
+	if u[0].User != "anna" || u[0].Sandboxes != 2 || u[0].Memory != "3072Mi" || u[0].CPU != "2000m" ||
+		u[0].CPUSeconds != 3 || u[0].MemoryBytes != 84 || u[0].DiskBytes != 0 || u[0].Calls != 1 {
 		t.Errorf("%+v", u[0])
 	}
 	if a := r.do("GET", "/api/v1/usage?user=bert", "", asUser("anna")...); a.Status != 404 {

@@ -69,7 +69,8 @@ func TestNetworkPolicyIsChangedLive(t *testing.T) {
 	}
 	want(200)
 	var n lifecycle.NetworkOut
-	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); json.Unmarshal(a.Data, &n) != nil || n.Mode != "allow" || len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
+	if a := r.do("GET", "/api/v1/sandbox/a/network", ""); json.Unmarshal(a.Data, &n) != nil || n.Mode != "allow" ||
+		len(n.Connections) != 4 || n.Connections[1].Verdict != "denied" || n.Connections[0].Host != "127.0.0.1" {
 		t.Errorf(`got %s, want mode "allow" and 4 connections, the first to 127.0.0.1, the second denied`, a.Body)
 	}
 	// The next hub serves the way out as well, with the rules as they are.
@@ -119,7 +120,8 @@ func TestHubIsKilled(t *testing.T) {
 			t.Errorf(`got %+v, want URI "/x"`, s)
 		}
 	}
-	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != was.ID || !o.CreatedAt.Equal(was.CreatedAt) || !o.ExpiresAt.Equal(*was.ExpiresAt) {
+	if o := r.object(r.do("GET", "/api/v1/sandbox/a", "")); o.ID != was.ID || !o.CreatedAt.Equal(was.CreatedAt) ||
+		!o.ExpiresAt.Equal(*was.ExpiresAt) {
 		t.Errorf("got %+v, want ID, creation time and expiry of %+v", o, was)
 	}
 	if a := r.do("GET", "/api/v1/sandbox", ""); strings.Count(a.Body, `"id"`) != 3 {
@@ -153,7 +155,9 @@ func TestMetrics(t *testing.T) {
 	r.do("POST", "/api/v1/sandbox/a/pause", "")
 	var b strings.Builder
 	m.WriteTo(&b)
-	for _, want := range []string{`cove_creates_total{result="created"} 1`, `cove_creates_total{result="refused"} 1`, `cove_wakes_total{result="woken"} 1`, `cove_sandboxes{state="paused"} 1`, `cove_sandboxes{state="running"} 0`, `cove_create_seconds_count 1`} {
+	for _, want := range []string{`cove_creates_total{result="created"} 1`, `cove_creates_total{result="refused"} 1`,
+		`cove_wakes_total{result="woken"} 1`, `cove_sandboxes{state="paused"} 1`, `cove_sandboxes{state="running"} 0`,
+		`cove_create_seconds_count 1`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s is missing in\n%s", want, b.String())
 		}

@@ -33,17 +33,22 @@ func TestEnvironmentsAreReadAnew(t *testing.T) {
 	refused("py", `no environment "py"; use one of: aio, custom`)
 	refused("py", "is invalid")
 
-	write(`[{"name":"py","image":"","description":"Python","env":{"A":"1"},"cpu_limit":"500m","memory_limit":268435456,"timeout":5,"idle_policy":"pause","network":{"mode":"none"},"unknown":true}]`)
-	if o := r.create(`{"environment":"py"}`); o.Env["A"] != "1" || o.CPULimit != "500m" || o.CPU != "100m" || o.MemoryLimit != "256Mi" || o.Timeout != 5 || o.IdlePolicy != "pause" || o.Network.Mode != "none" {
+	write(`[{"name":"py","image":"","description":"Python","env":{"A":"1"},"cpu_limit":"500m",` +
+		`"memory_limit":268435456,"timeout":5,"idle_policy":"pause","network":{"mode":"none"},"unknown":true}]`)
+	if o := r.create(`{"environment":"py"}`); o.Env["A"] != "1" || o.CPULimit != "500m" || o.CPU != "100m" ||
+		o.MemoryLimit != "256Mi" || o.Timeout != 5 || o.IdlePolicy != "pause" || o.Network.Mode != "none" {
 		t.Errorf("%+v", o)
 	}
 	if state, why := r.hub.State(); state != "ready" || why != "" {
 		t.Errorf(`got %v %v, want state "ready" and no reason`, state, why)
 	}
-	if a := r.do("GET", "/api/v1/environment", ""); !strings.Contains(a.Body, `"description":"Python"`) || !strings.Contains(a.Body, `"name":"custom"`) {
+	if a := r.do("GET", "/api/v1/environment", ""); !strings.Contains(a.Body, `"description":"Python"`) ||
+		!strings.Contains(a.Body, `"name":"custom"`) {
 		t.Errorf(`got %v, want "description":"Python" and "name":"custom" in the body`, a.Body)
 	}
-	for _, bad := range []string{``, `{`, `{"name":"py"}`, `[{"image":"x"}]`, `[{"name":"a"},{"name":"a"}]`, `[{"name":"a","cpu":"x"}]`, `[{"name":"a/b"}]`, `[{"name":"a","idle_policy":"x"}]`, `[{"name":"a","image":"x\ny"}]`, `[{"name":"a","timeout":"soon"}]`, strings.Repeat(" ", 1<<20+1)} {
+	for _, bad := range []string{``, `{`, `{"name":"py"}`, `[{"image":"x"}]`, `[{"name":"a"},{"name":"a"}]`,
+		`[{"name":"a","cpu":"x"}]`, `[{"name":"a/b"}]`, `[{"name":"a","idle_policy":"x"}]`,
+		`[{"name":"a","image":"x\ny"}]`, `[{"name":"a","timeout":"soon"}]`, strings.Repeat(" ", 1<<20+1)} {
 		write(bad)
 		if o := r.create(`{"environment":"py"}`); o.Env["A"] != "1" {
 			t.Errorf(`%q: got %+v, want variable A "1"`, bad[:min(len(bad), 40)], o)

@@ -88,7 +88,8 @@ func TestEventsResume(t *testing.T) {
 	all := r.stream("/api/v1/events", "")
 	r.create(`{"name":"a","env":{"SECRET":"x"}}`)
 	all.want("created", "creating")
-	if e := all.want("changed", "running"); e.Sandbox.Name != "a" || e.Sandbox.Env["SECRET"] != "" || e.Sandbox.URL != r.server.URL+"/sandbox/a/" {
+	if e := all.want("changed", "running"); e.Sandbox.Name != "a" || e.Sandbox.Env["SECRET"] != "" ||
+		e.Sandbox.URL != r.server.URL+"/sandbox/a/" {
 		t.Errorf(`got %+v, want name "a", no variable SECRET and URL %q`, e, r.server.URL+"/sandbox/a/")
 	}
 	one := r.stream("/api/v1/sandbox/a/events", "")
@@ -100,7 +101,10 @@ func TestEventsResume(t *testing.T) {
 	}
 	one.res.Body.Close()
 	// What the hub notes for itself is nobody's business.
-	if _, err := r.provider.Update(t.Context(), r.sandbox("a").ID, func(s *sandbox.Spec) error { note.Set(s, note.Active, "1"); return nil }); err != nil {
+	if _, err := r.provider.Update(t.Context(), r.sandbox("a").ID, func(s *sandbox.Spec) error {
+		note.Set(s, note.Active, "1")
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r.do("POST", "/api/v1/sandbox/a/resume", "")

@@ -38,7 +38,8 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		"/sandbox/%61/sub":                 "/sub",
 	} {
 		// As typed, which no client of ours would send.
-		s := raw(t, host, "PUT "+sent+" HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 4\r\nConnection: close\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Prefix: /evil\r\nX-Real: yes\r\n\r\nbody")
+		s := raw(t, host, "PUT "+sent+" HTTP/1.1\r\nHost: "+host+
+			"\r\nContent-Length: 4\r\nConnection: close\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Prefix: /evil\r\nX-Real: yes\r\n\r\nbody")
 		if s.Method != "PUT" || s.URI != want || s.Body != "body" || s.Host != host || s.Header.Get("X-Real") != "yes" {
 			t.Errorf(`%s: got %+v, want method "PUT", URI %q, body "body", host %q and header X-Real "yes"`, sent, s, want, host)
 		}
@@ -57,7 +58,8 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		}
 	}
 	// A dot segment leads nowhere else: neither out of the sandbox nor past the sign-in.
-	if s := raw(t, host, "GET /sandbox/a/../../api/v1/sandbox HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); s.URI != "/../../api/v1/sandbox" {
+	if s := raw(t, host, "GET /sandbox/a/../../api/v1/sandbox HTTP/1.1\r\nHost: "+host+
+		"\r\nConnection: close\r\n\r\n"); s.URI != "/../../api/v1/sandbox" {
 		t.Errorf(`got %+v, want URI "/../../api/v1/sandbox"`, s)
 	}
 }
@@ -124,7 +126,8 @@ func TestPagesWorkBehindThePrefix(t *testing.T) {
 			t.Errorf("%s %q: %q (%d)", c.header, c.given, got, a.Status)
 		}
 	}
-	if a := r.do("GET", "/sandbox/a/x", "", "X-Request-Id", "mine"); a.Header.Values("X-Request-Id")[0] != "mine" || len(a.Header.Values("X-Request-Id")) != 1 || len(a.Header.Values("X-Content-Type-Options")) != 1 {
+	if a := r.do("GET", "/sandbox/a/x", "", "X-Request-Id", "mine"); a.Header.Values("X-Request-Id")[0] != "mine" ||
+		len(a.Header.Values("X-Request-Id")) != 1 || len(a.Header.Values("X-Content-Type-Options")) != 1 {
 		t.Errorf(`got %v, want the request ID "mine" and the content type options once each`, a.Header)
 	}
 	// Behind a further proxy with a prefix of its own.
@@ -146,7 +149,8 @@ func TestOriginsThatTheHubLetIn(t *testing.T) {
 		t.Errorf("got %v, want no header Origin and no header Sec-Fetch-Site", s.Header)
 	}
 	// A host that reads like a port of the sandbox is not shown to it.
-	if s := r.seen("GET", "/sandbox/a/x", "", "Host", "10-0-0-5.example.com"); s.Host != "localhost" || s.Header.Get("X-Forwarded-Host") != "10-0-0-5.example.com" {
+	if s := r.seen("GET", "/sandbox/a/x", "", "Host", "10-0-0-5.example.com"); s.Host != "localhost" ||
+		s.Header.Get("X-Forwarded-Host") != "10-0-0-5.example.com" {
 		t.Errorf(`got %+v, want host "localhost" and header X-Forwarded-Host "10-0-0-5.example.com"`, s)
 	}
 }
@@ -165,7 +169,9 @@ func TestPortsByHostAndPath(t *testing.T) {
 	}
 	// The project's own server shows its ports itself, asked by path or by header.
 	host := port + "-a.sandbox.example.com"
-	if s := r.seen("GET", "/x//y?z", "", "Host", host); s.URI != "/x//y?z" || s.Header.Get("X-Aio-Proxy-Port") != port || s.Host != host || s.Header.Get("X-Forwarded-Prefix") != "" || s.Header.Get("X-Forwarded-Host") != host {
+	if s := r.seen("GET", "/x//y?z", "", "Host", host); s.URI != "/x//y?z" ||
+		s.Header.Get("X-Aio-Proxy-Port") != port || s.Host != host || s.Header.Get("X-Forwarded-Prefix") != "" ||
+		s.Header.Get("X-Forwarded-Host") != host {
 		t.Errorf("got %+v, "+
 			`want URI "/x//y?z", header X-Aio-Proxy-Port %q, host %q, no header X-Forwarded-Prefix and header X-Forwarded-Host %q`,
 			s, port, host, host)
@@ -177,12 +183,14 @@ func TestPortsByHostAndPath(t *testing.T) {
 		t.Errorf(`got %+v, want URI "/proxy/3000/x" and no header X-Aio-Proxy-Port`, s)
 	}
 	// A page of one port names no other.
-	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", "", "X-Aio-Proxy-Port", "4000"); s.URI != "/proxy/3000/x" || s.Header.Get("X-Aio-Proxy-Port") != "" {
+	if s := r.seen("GET", "/sandbox/a/proxy/3000/x", "", "X-Aio-Proxy-Port", "4000"); s.URI != "/proxy/3000/x" ||
+		s.Header.Get("X-Aio-Proxy-Port") != "" {
 		t.Errorf("got %+v, want no header that names a port", s)
 	}
 	// For any other server the hub leads to the port.
 	r.create(`{"name":"b","environment":"own"}`)
-	if s := r.seen("GET", "/sandbox/b/proxy/"+port+"/x?y", ""); s.URI != "/x?y" || s.Header.Get("X-Forwarded-Prefix") != "/sandbox/b/proxy/"+port || s.Header.Get("X-Aio-Proxy-Port") != "" {
+	if s := r.seen("GET", "/sandbox/b/proxy/"+port+"/x?y", ""); s.URI != "/x?y" ||
+		s.Header.Get("X-Forwarded-Prefix") != "/sandbox/b/proxy/"+port || s.Header.Get("X-Aio-Proxy-Port") != "" {
 		t.Errorf(`got %+v, want URI "/x?y", header X-Forwarded-Prefix %q and no header X-Aio-Proxy-Port`, s, "/sandbox/b/proxy/"+port)
 	}
 	if s := r.seen("POST", "/y", "body", "Host", port+"-b.localhost"); s.URI != "/y" || s.Body != "body" {
@@ -193,11 +201,13 @@ func TestPortsByHostAndPath(t *testing.T) {
 		t.Errorf("got %d %s, want 502", a.Status, a.Body)
 	}
 	// The sandbox's own server has a name, too.
-	if s := r.seen("GET", "/x//y?z", "", "Host", "a.localhost:1234"); s.URI != "/x//y?z" || s.Header.Get("X-Aio-Proxy-Port") != "" || s.Header.Get("X-Forwarded-Prefix") != "" || s.Host != "a.localhost:1234" {
+	if s := r.seen("GET", "/x//y?z", "", "Host", "a.localhost:1234"); s.URI != "/x//y?z" ||
+		s.Header.Get("X-Aio-Proxy-Port") != "" || s.Header.Get("X-Forwarded-Prefix") != "" || s.Host != "a.localhost:1234" {
 		t.Errorf("got %+v, want the request as it was sent, for the server", s)
 	}
 	// No other host below a domain is the hub's own, whatever sandboxes there are.
-	for _, host := range []string{"99999-a.localhost", "x-a.localhost", "03000-a.localhost", "3000-a.deep.localhost", "_.localhost", "-.sandbox.example.com"} {
+	for _, host := range []string{"99999-a.localhost", "x-a.localhost", "03000-a.localhost", "3000-a.deep.localhost",
+		"_.localhost", "-.sandbox.example.com"} {
 		if a := r.do("GET", "/api/v1/sandbox", "", "Host", host); a.Status != 404 {
 			t.Errorf("%s: got %d %s, want 404", host, a.Status, a.Body)
 		}

@@ -26,22 +26,29 @@ import (
 
 // hostileTexts are values of fields, of path segments and of queries.
 var hostileTexts = []string{
-	"", " ", "none", "a", "-", ".", "..", "../../etc/passwd", "/etc/passwd", "a/b", "a\x00b", "\x00", "\xff\xfe", "\n", "a\r\nX: y", "💥", "%00", "%2e%2e%2f",
-	"NaN", "-1", "0", "1e400", "99999999999999999999999", "0x10", "true", "null", "*", "?", "$(id)", "'; --", "imported/none", "imported/../x", "sha256:0",
-	strings.Repeat("x", 10_000), strings.Repeat("a-", 200), "2026-13-45T99:99:99Z", "9223372036854775807", "-9223372036854775808", "1Ei", "99999Ei",
+	"", " ", "none", "a", "-", ".", "..", "../../etc/passwd", "/etc/passwd", "a/b", "a\x00b", "\x00", "\xff\xfe",
+	"\n", "a\r\nX: y", "💥", "%00", "%2e%2e%2f",
+	"NaN", "-1", "0", "1e400", "99999999999999999999999", "0x10", "true", "null", "*", "?", "$(id)", "'; --",
+	"imported/none", "imported/../x", "sha256:0",
+	strings.Repeat("x", 10_000), strings.Repeat("a-", 200), "2026-13-45T99:99:99Z", "9223372036854775807",
+	"-9223372036854775808", "1Ei", "99999Ei",
 }
 
 // hostileJSON are values of fields in a body.
 var hostileJSON = []string{
-	"null", "true", "[]", "{}", "[[]]", `[null]`, `[1]`, `[""]`, `{"":""}`, `{"a":null}`, `{"a":{"b":1}}`, "0", "-1", "1.5", "1e308", "-1e308", "1e-400", "9223372036854775807", "9223372036854775808",
-	"-9223372036854775809", `"\u0000"`, `"\ud800"`, `["a\u0000b"]`, `{"a\u0000b":"c"}`, `{"a":"b\u0000c"}`, `{"A=B":"x"}`, `{"name":"../x","target":"relative"}`,
-	`[{"name":"../x","target":"relative"}]`, `[{"name":"v","target":"/"}]`, `[{"name":"v","target":"/proc"}]`, `[{"name":"v","target":"/a\u0000b"}]`, `{"mode":"none"}`, `{"allow":["\u0000"]}`, `{"allow":["*:99999"]}`,
+	"null", "true", "[]", "{}", "[[]]", `[null]`, `[1]`, `[""]`, `{"":""}`, `{"a":null}`, `{"a":{"b":1}}`, "0", "-1",
+	"1.5", "1e308", "-1e308", "1e-400", "9223372036854775807", "9223372036854775808",
+	"-9223372036854775809", `"\u0000"`, `"\ud800"`, `["a\u0000b"]`, `{"a\u0000b":"c"}`, `{"a":"b\u0000c"}`,
+	`{"A=B":"x"}`, `{"name":"../x","target":"relative"}`,
+	`[{"name":"../x","target":"relative"}]`, `[{"name":"v","target":"/"}]`, `[{"name":"v","target":"/proc"}]`,
+	`[{"name":"v","target":"/a\u0000b"}]`, `{"mode":"none"}`, `{"allow":["\u0000"]}`, `{"allow":["*:99999"]}`,
 	`{"mode":"allow","allow":["[::1"]}`, `[0]`, `[65536]`, `[-1]`, `["` + strings.Repeat("x", 1000) + `"]`,
 }
 
 // hostileBodies are whole bodies.
 var hostileBodies = []string{
-	"", "null", "[]", "true", "1", `""`, "{", "}", "\x00", "\xff", strings.Repeat("[", 5000), `{"a":` + strings.Repeat("[", 5000), `{"name":"x","name":1}`, `{"":1}`,
+	"", "null", "[]", "true", "1", `""`, "{", "}", "\x00", "\xff", strings.Repeat("[", 5000),
+	`{"a":` + strings.Repeat("[", 5000), `{"name":"x","name":1}`, `{"":1}`,
 }
 
 // required gives what an operation needs beside the field that is wrong.
@@ -104,7 +111,8 @@ func (w *walker) try(what, method, path, kind string, body []byte) {
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	res, err := client.Do(req)
 	if err != nil {
 		w.t.Errorf("%s: %s %.200q: %v", what, method, path, err)
@@ -227,7 +235,8 @@ func hostileArchives(t *testing.T) [][]byte {
 	good := dockerArchive(t, layerOf(t, content{name: "f", text: []byte("x")}))
 	lie := func(from, to string) []byte { return bytes.ReplaceAll(good, []byte(from), []byte(to)) }
 	return [][]byte{
-		nil, []byte("junk"), bytes.Repeat([]byte{0}, 10240), good[:len(good)/2], good[:700], lie(`"Config":"config.json"`, `"Config":"../../../../"`), lie(`"0.tar"`, `"none!"`), lie(`"0.tar"`, `"/etc/"`[:7]),
+		nil, []byte("junk"), bytes.Repeat([]byte{0}, 10240), good[:len(good)/2], good[:700],
+		lie(`"Config":"config.json"`, `"Config":"../../../../"`), lie(`"0.tar"`, `"none!"`), lie(`"0.tar"`, `"/etc/"`[:7]),
 		lie(`linux`, `other`), lie(`sha256:`, `sha512:`), lie(`diff_ids`, `diff_idx`), lie(`"type":"layers"`, `"type":12345678`),
 		dockerArchive(t, layerOf(t, content{name: "../../escape", text: []byte("x")})),
 		dockerArchive(t, layerOf(t, content{name: "a", text: []byte("x")}, content{name: "a/b", text: []byte("x")})),
@@ -301,7 +310,8 @@ func TestWrongInputOnThisMachine(t *testing.T) {
 		m.do("POST", "/api/v1/sandbox", `{"name":"a","timeout":-1}`)
 		m.sweep("a")
 	}
-	for _, image := range []string{"debian:12", "127.0.0.1:1/x:1", "localhost:1/x:1", "registry.invalid/x:1", "tar:/etc/passwd", "oci:/etc", "Not A Ref", "x@sha256:0", "[::1]:1/x", "imported.invalid/x"} {
+	for _, image := range []string{"debian:12", "127.0.0.1:1/x:1", "localhost:1/x:1", "registry.invalid/x:1",
+		"tar:/etc/passwd", "oci:/etc", "Not A Ref", "x@sha256:0", "[::1]:1/x", "imported.invalid/x"} {
 		a := m.do("POST", "/api/v1/sandbox", fmt.Sprintf(`{"name":"i","image":%q}`, image))
 		if a.Status < 400 || a.Status == 500 || a.Error == "" {
 			t.Errorf("image %s: got %d %s, want a reason", image, a.Status, a.Body)

@@ -125,8 +125,10 @@ func build(cfg Config, s stores) *Hub {
 		Changed: func(owner string) { h.fleet.RefreshCredentials(owner) },
 	})
 	h.trail = audit.New(audit.Config{
-		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir, Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
-		Creates: append([]string{lifecycle.CreateOp, toolcatalog.Create, agentsandbox.CreateOp}, e2b.Creates...), Separate: toolcatalog.OpName, Proxies: gateway.OpName,
+		Log: s.audit, Dir: s.auditDir, Key: s.auditKey, Requests: s.requests, RequestsDir: s.requestsDir,
+		Life: h.tasks.Context(), Tracer: s.tracer, Metrics: cfg.Metrics, Logger: cfg.Log,
+		Creates:  append([]string{lifecycle.CreateOp, toolcatalog.Create, agentsandbox.CreateOp}, e2b.Creates...),
+		Separate: toolcatalog.OpName, Proxies: gateway.OpName,
 		Discard: func(id string) { h.lifecycle.Discard(h.tasks.Context(), id) },
 	})
 	h.fleet = fleet.New(fleet.Config{
@@ -136,28 +138,34 @@ func build(cfg Config, s stores) *Hub {
 	if s.tenants != nil {
 		s.tokens.Bind(bearers{s.tenants, h.fleet})
 	}
-	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account, Proxy: gateway.OpName, Tools: toolcatalog.OpName, Log: cfg.Log})
+	h.access = access.New(access.Config{Tenants: s.tenants, Sandboxes: h.fleet, Calls: h.account,
+		Proxy: gateway.OpName, Tools: toolcatalog.OpName, Log: cfg.Log})
 	h.gateway = gateway.New(gateway.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens, PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
+		Provider: cfg.Provider, Fleet: h.fleet, WhileValid: h.access.WhileValid, Tokens: s.tokens,
+		PublicPorts: cfg.PublicPorts, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, Sessions: cfg.Sessions,
 		WakeWait: cfg.WakeWait, PageWait: cfg.PageWait, Tracer: s.tracer, Log: cfg.Log,
 	})
 	h.lifecycle = lifecycle.New(lifecycle.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Quota: h.account, Secrets: h.vault, Environments: h.environments, History: h.history,
-		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version, Metrics: cfg.Metrics, Warm: s.warm(),
+		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, Version: cfg.Version,
+		Metrics: cfg.Metrics, Warm: s.warm(),
 	})
 	h.disk = disk.New(disk.Config{
 		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Quota: h.account, Tasks: h.tasks, Scratch: s.scratch, Log: cfg.Log,
 	})
 	h.e2b = e2b.New(e2b.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments, Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Disks: h.disk, Environments: h.environments,
+		Tokens: s.tokens, Domains: cfg.Domains, MaxTimeout: cfg.MaxTimeout,
 	})
 	h.tool = toolcatalog.New(toolcatalog.Config{
-		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools, WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
+		Provider: cfg.Provider, Fleet: h.fleet, Sandboxes: h.lifecycle, Remote: cfg.SandboxTools,
+		WakeWait: cfg.WakeWait, Without: s.missing(), Log: cfg.Log,
 		Buffer: func(ctx context.Context) toolcatalog.Buffer { return h.Buffer(ctx) },
 	})
 	if cfg.Claims.Cluster != nil && s.pool != nil {
 		h.claims = agentsandbox.New(agentsandbox.Config{
-			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider, History: h.history, Tasks: h.tasks,
+			Cluster: cfg.Claims.Cluster, Owners: cfg.Claims.Owners, Sandboxes: h.lifecycle, Provider: cfg.Provider,
+			History: h.history, Tasks: h.tasks,
 			Record: h.trail.Record, Ready: s.pool.Ready, Kick: s.pool.Kick, Most: h.account.Most, Defaults: h.environments.Defaults(), Log: cfg.Log,
 		})
 	}

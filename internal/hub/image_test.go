@@ -112,7 +112,8 @@ func TestImagesCountForTheirOwner(t *testing.T) {
 	r.close()
 	r.open(setup{image: true, stores: stores{scratch: scratch, quota: keeper()}})
 	r.provider.refs = refs
-	want("a sandbox that does not fit after a restart", r.do("POST", "/api/v1/sandbox", `{"name":"a","disk_limit":"9Mi"}`, anna...), 429, "disk")
+	want("a sandbox that does not fit after a restart",
+		r.do("POST", "/api/v1/sandbox", `{"name":"a","disk_limit":"9Mi"}`, anna...), 429, "disk")
 	want("usage after a restart", r.do("GET", "/api/v1/usage", "", anna...), 200, `"disk":"2Mi"`)
 	// Archives are smaller than what is in them.
 	r.provider.grows.Store(6)
@@ -130,7 +131,8 @@ func TestImportedImagesAreTheirOwners(t *testing.T) {
 	t.Parallel()
 	scratch := t.TempDir()
 	r := newRig(t, setup{image: true, stores: stores{scratch: scratch}})
-	if a := r.importImage("mine", 10, asUser("anna")...); a.Status != 200 || !strings.Contains(a.Body, `"imported/mine"`) || !strings.Contains(a.Body, `"size":10`) {
+	if a := r.importImage("mine", 10, asUser("anna")...); a.Status != 200 ||
+		!strings.Contains(a.Body, `"imported/mine"`) || !strings.Contains(a.Body, `"size":10`) {
 		t.Fatalf("got %d %s, want 200", a.Status, a.Body)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {

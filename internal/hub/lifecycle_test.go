@@ -36,7 +36,8 @@ func TestCompatibleReplies(t *testing.T) {
 	}
 	name := strings.Fields(said)[1]
 	if o := r.object(r.do("GET", "/api/v1/sandbox/"+name, "")); o.Name != name || o.Status != "running" || o.Environment != "aio" ||
-		o.Timeout != 60 || o.IdleTimeout != 10 || o.IdlePolicy != "delete" || o.CPU != "100m" || o.Memory != "128Mi" || o.CPULimit != "1000m" || o.MemoryLimit != "1024Mi" {
+		o.Timeout != 60 || o.IdleTimeout != 10 || o.IdlePolicy != "delete" || o.CPU != "100m" ||
+		o.Memory != "128Mi" || o.CPULimit != "1000m" || o.MemoryLimit != "1024Mi" {
 		t.Errorf("%+v", o)
 	}
 	if a := r.do("POST", "/api/v1/sandbox", `{"name":"one"}`); a.Status != 409 || a.Code != "409" || a.Error == "" || a.Data != nil {
@@ -72,8 +73,10 @@ func TestFieldsDoNotLeak(t *testing.T) {
 		})
 		wait.Go(func() {
 			o := r.create(fmt.Sprintf(`{"name":"plain-%d"}`, i))
-			if !reflect.DeepEqual(o.Env, map[string]string{"BASE": "1"}) || !reflect.DeepEqual(o.Labels, map[string]string{"team": "a"}) || !slices.Equal(o.Args, []string{"base"}) ||
-				!slices.Equal(o.Ports, []int{9000}) || o.Workdir != "" || o.Timeout != 60 || o.IdlePolicy != "delete" || o.MemoryLimit != "1024Mi" || o.App != "" {
+			if !reflect.DeepEqual(o.Env, map[string]string{"BASE": "1"}) ||
+				!reflect.DeepEqual(o.Labels, map[string]string{"team": "a"}) || !slices.Equal(o.Args, []string{"base"}) ||
+				!slices.Equal(o.Ports, []int{9000}) || o.Workdir != "" || o.Timeout != 60 ||
+				o.IdlePolicy != "delete" || o.MemoryLimit != "1024Mi" || o.App != "" {
 				t.Errorf("%+v", o)
 			}
 		})
@@ -93,21 +96,26 @@ func TestEveryFieldTakesEffect(t *testing.T) {
 	}
 	got := list[0].Spec
 	want := sandbox.Spec{
-		Name: "a", Environment: "aio", Args: []string{"-v", "two words"}, Env: map[string]string{"K": "v=1"}, Workdir: "/home/gem/x", Ports: []int{3000, 8888},
-		Lifetime:  sandbox.Lifetime{Timeout: 90 * time.Minute, IdleTimeout: 5 * time.Minute, IdlePolicy: sandbox.IdleStop},
-		Resources: sandbox.Resources{CPU: 250, Memory: 64 << 20, CPULimit: 2000, MemoryLimit: 3 << 29, Disk: 2e9, DiskRate: 20 << 20, Bandwidth: 512 << 10},
-		Labels:    map[string]string{"a": "b"}, Network: sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{"*.example.com:443"}}, Isolation: "none",
+		Name: "a", Environment: "aio", Args: []string{"-v", "two words"}, Env: map[string]string{"K": "v=1"},
+		Workdir: "/home/gem/x", Ports: []int{3000, 8888},
+		Lifetime: sandbox.Lifetime{Timeout: 90 * time.Minute, IdleTimeout: 5 * time.Minute, IdlePolicy: sandbox.IdleStop},
+		Resources: sandbox.Resources{CPU: 250, Memory: 64 << 20, CPULimit: 2000, MemoryLimit: 3 << 29, Disk: 2e9,
+			DiskRate: 20 << 20, Bandwidth: 512 << 10},
+		Labels: map[string]string{"a": "b"}, Network: sandbox.Network{Mode: sandbox.NetworkAllow,
+			Allow: []string{"*.example.com:443"}}, Isolation: "none",
 		Annotations: map[string]string{note.Scaledown: "true"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	o := r.object(r.do("GET", "/api/v1/sandbox/a", ""))
-	if o.IdlePolicy != "scaledown" || o.DiskLimit != "1953125Ki" || o.MemoryLimit != "1536Mi" || o.DiskRate != "20Mi" || o.Bandwidth != "512Ki" || o.Endpoints["port-3000"] != r.server.URL+"/sandbox/a/proxy/3000/" ||
+	if o.IdlePolicy != "scaledown" || o.DiskLimit != "1953125Ki" || o.MemoryLimit != "1536Mi" ||
+		o.DiskRate != "20Mi" || o.Bandwidth != "512Ki" || o.Endpoints["port-3000"] != r.server.URL+"/sandbox/a/proxy/3000/" ||
 		o.URL != r.server.URL+"/sandbox/a/" || o.ExpiresAt == nil || !o.ExpiresAt.Equal(o.CreatedAt.Add(90*time.Minute)) || len(o.Stages) == 0 {
 		t.Errorf("%+v", o)
 	}
-	if o := r.create(`{"name":"b","timeout":-1,"idle_timeout":-1,"env":null,"args":null,"image":null,"network":null,"cpu":null}`); o.ExpiresAt != nil || o.Timeout != -1 || o.IdleTimeout != -1 {
+	if o := r.create(`{"name":"b","timeout":-1,"idle_timeout":-1,"env":null,"args":null,"image":null,` +
+		`"network":null,"cpu":null}`); o.ExpiresAt != nil || o.Timeout != -1 || o.IdleTimeout != -1 {
 		t.Errorf("got %+v, want no expiry, timeout -1 and idle timeout -1", o)
 	}
 }
@@ -118,7 +126,8 @@ func TestRatesAreInherited(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var opened []int64
-	r := newRig(t, setup{hub: Config{Defaults: Defaults{Resources: sandbox.Resources{DiskRate: 8 << 20, Bandwidth: 1 << 20}}, changeEgress: func(c *egress.Config) {
+	r := newRig(t, setup{hub: Config{Defaults: Defaults{Resources: sandbox.Resources{DiskRate: 8 << 20,
+		Bandwidth: 1 << 20}}, changeEgress: func(c *egress.Config) {
 		mu.Lock()
 		defer mu.Unlock()
 		opened = append(opened, c.Bandwidth)
@@ -245,7 +254,8 @@ func TestExtend(t *testing.T) {
 	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", ``)); time.Until(*o.ExpiresAt) < 59*time.Minute || o.IdleTimeout != 7 {
 		t.Errorf("got %+v, want expiry in 59 minutes or later and idle timeout 7", o)
 	}
-	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", `{"idle_timeout":-1}`)); time.Until(*o.ExpiresAt) < 59*time.Minute || o.IdleTimeout != -1 {
+	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend",
+		`{"idle_timeout":-1}`)); time.Until(*o.ExpiresAt) < 59*time.Minute || o.IdleTimeout != -1 {
 		t.Errorf("got %+v, want expiry in 59 minutes or later and idle timeout -1", o)
 	}
 	if o := r.object(r.do("POST", "/api/v1/sandbox/a/extend", `{"timeout":-1}`)); o.ExpiresAt != nil || !o.CreatedAt.Equal(was.CreatedAt) {
@@ -362,7 +372,8 @@ func TestObserve(t *testing.T) {
 	if a := r.do("GET", "/api/v1/sandbox/a/logs?max=5", ""); a.Status != 200 || a.Body != "said\n" {
 		t.Errorf(`got %d %q, want status 200 and body "said\n"`, a.Status, a.Body)
 	}
-	if a := r.do("GET", "/api/v1/sandbox/a/stats", ""); !strings.Contains(a.Body, `"cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1`) {
+	if a := r.do("GET", "/api/v1/sandbox/a/stats", ""); !strings.Contains(a.Body,
+		`"cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1`) {
 		t.Errorf(`got %v, want body that contains "cpu_seconds":1.5,"memory_bytes":42,"pids":3,"disk_bytes":-1`, a.Body)
 	}
 	if a := r.do("GET", "/api/v1/hub", ""); !strings.Contains(a.Body, `"provider":"mem"`) {

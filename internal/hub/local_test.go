@@ -57,7 +57,9 @@ func TestOnThisMachine(t *testing.T) {
 	if now := r.object(r.do("GET", "/api/v1/sandbox/a", "")); now.ID != o.ID || now.Status != "running" || !now.ExpiresAt.Equal(*o.ExpiresAt) {
 		t.Errorf("got %+v, want %s running with expiry %v", now, o.ID, o.ExpiresAt)
 	}
-	poll(t, "the egress proxy is open again", func() bool { return strings.Contains(r.do("GET", "/sandbox/a/egress", "").Body, "400 Bad Request") })
+	poll(t, "the egress proxy is open again", func() bool {
+		return strings.Contains(r.do("GET", "/sandbox/a/egress", "").Body, "400 Bad Request")
+	})
 	way()
 	if got := r.do("DELETE", "/api/v1/sandbox/a", ""); got.Status != 200 {
 		t.Errorf("got %d %s, want 200", got.Status, got.Body)

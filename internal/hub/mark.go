@@ -48,8 +48,11 @@ func (s *stores) checkMarks(log *slog.Logger) error {
 		if last.Seq > l.known.Seq || last == l.known {
 			continue
 		}
-		log.Error("an audit log is older than when the hub last ran: lines were removed, or an old copy was put in its place", "log", l.name, "last", last.Seq, "known", l.known.Seq)
-		if err := s.audit.Append(auditlog.Entry{Role: "hub", Op: "audit_replaced", Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq, l.known.Seq, l.known.Hash)}); err != nil {
+		log.Error("an audit log is older than when the hub last ran: lines were removed, or an old copy was put in "+
+			"its place", "log", l.name, "last", last.Seq, "known", l.known.Seq)
+		if err := s.audit.Append(auditlog.Entry{Role: "hub", Op: "audit_replaced",
+			Name: fmt.Sprintf("log of %s: it ends at line %d, and line %d with hash %s was known", l.name, last.Seq,
+				l.known.Seq, l.known.Hash)}); err != nil {
 			return err
 		}
 	}

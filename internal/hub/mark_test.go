@@ -92,7 +92,8 @@ func TestOlderCopyOfTheLogIsNoticed(t *testing.T) {
 	}
 	write(3)
 	// While it runs, a verification knows the last line.
-	r := audit.New(audit.Config{Log: s.audit, Dir: dir, Requests: s.requests, RequestsDir: s.requestsDir, Metrics: metric.New(), Life: t.Context()})
+	r := audit.New(audit.Config{Log: s.audit, Dir: dir, Requests: s.requests, RequestsDir: s.requestsDir,
+		Metrics: metric.New(), Life: t.Context()})
 	if report, err := r.Verify(t.Context(), op.None{}); err != nil || report.Problem != nil {
 		t.Errorf("got %+v, %v, want no problem", report.Problem, err)
 	}

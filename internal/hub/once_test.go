@@ -23,7 +23,8 @@ func worker(entered chan struct{}) func(*guestServer) {
 				return nil, ctx.Err()
 			case strings.Contains(args, "report"):
 				for _, message := range []string{"half done", strings.Repeat("ü", 5000)} {
-					if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1, Total: 2, Message: message}); err != nil {
+					if err := r.Session.NotifyProgress(ctx,
+						&mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: 1, Total: 2, Message: message}); err != nil {
 						return nil, err
 					}
 				}
@@ -100,13 +101,15 @@ func TestExecuteInSandboxes(t *testing.T) {
 	r.create(`{"name":"a"}`)
 	r.create(`{"name":"b"}`)
 	agent := r.agent(as{})
-	res := agent.call("executeInSandboxes", object{"sandbox_names": []string{"a", "gone", "b"}, "tool_name": "bash_exec", "arguments": object{"command": "date"}})
+	res := agent.call("executeInSandboxes", object{"sandbox_names": []string{"a", "gone", "b"},
+		"tool_name": "bash_exec", "arguments": object{"command": "date"}})
 	for _, want := range []string{"2 of 3 succeeded", "== a\na ran bash_exec", "== gone failed\n", "== b\nb ran bash_exec"} {
 		if res.IsError || !strings.Contains(said(res), want) {
 			t.Errorf("got %v %s, want %q in it", res.IsError, said(res), want)
 		}
 	}
-	if res := agent.call("executeInSandboxes", object{"sandbox_names": []string{"gone"}, "tool_name": "bash_exec"}); !res.IsError || !strings.Contains(said(res), "gone") {
+	if res := agent.call("executeInSandboxes", object{"sandbox_names": []string{"gone"},
+		"tool_name": "bash_exec"}); !res.IsError || !strings.Contains(said(res), "gone") {
 		t.Errorf("got %v %s, want an error if none succeeded", res.IsError, said(res))
 	}
 }
@@ -126,7 +129,8 @@ func TestProgressOfASandboxsTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	p := &mcp.CallToolParams{Name: "sandboxExecutor", Arguments: object{"sandbox_name": "a", "tool_name": "bash_exec", "arguments": object{"command": "report"}}}
+	p := &mcp.CallToolParams{Name: "sandboxExecutor", Arguments: object{"sandbox_name": "a", "tool_name": "bash_exec",
+		"arguments": object{"command": "report"}}}
 	p.SetProgressToken("mine")
 	done := make(chan error, 1)
 	go func() { _, err := s.CallTool(t.Context(), p); done <- err }()

@@ -15,7 +15,8 @@ func guarded(t *testing.T, key string) *rig {
 	var r *rig
 	c := auth.Config{APIKey: key, Open: key == ""}
 	c.PublicHosts = []string{"hub.example.com", "*.box.example.com", "box.example.com"}
-	r = newRig(t, setup{auth: &c, hub: Config{Domains: []string{"localhost", "box.example.com"}, PublicHosts: []string{"hub.example.com"}, Sessions: lateSessions{&r}}})
+	r = newRig(t, setup{auth: &c, hub: Config{Domains: []string{"localhost", "box.example.com"},
+		PublicHosts: []string{"hub.example.com"}, Sessions: lateSessions{&r}}})
 	return r
 }
 
@@ -29,7 +30,8 @@ func (s lateSessions) Pass(ctx context.Context, site string) string {
 	return (*s.of).guard.Pass(ctx, site)
 }
 
-var visit = []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none", "Accept", "text/html", "User-Agent", "Mozilla/5.0"}
+var visit = []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none", "Accept",
+	"text/html", "User-Agent", "Mozilla/5.0"}
 
 func with(headers []string, more ...string) []string {
 	return append(headers[:len(headers):len(headers)], more...)
@@ -120,7 +122,8 @@ func TestProgramsKeepThePath(t *testing.T) {
 		for _, headers := range [][]string{nil, {"Accept", "text/html"}, {"Accept", "*/*", "User-Agent", "Mozilla/5.0"}} {
 			for _, method := range []string{"GET", "POST", "DELETE"} {
 				a := r.do(method, "/sandbox/a/v1/x", "", with(headers, "X-API-Key", key)...)
-				if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") || strings.Contains(a.Header.Get("Content-Security-Policy"), "allow-same-origin") {
+				if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") ||
+					strings.Contains(a.Header.Get("Content-Security-Policy"), "allow-same-origin") {
 					t.Errorf("%s %v: got %d %v, want 200 without an origin", method, headers, a.Status, a.Header)
 				}
 			}
@@ -164,12 +167,15 @@ func TestABareAddressGivesPagesWithoutAnOrigin(t *testing.T) {
 			t.Errorf("got %+v, want the request without the pass", s)
 		}
 		a := r.do("GET", port, "", opaque...)
-		if a.Status != 200 || a.Header.Get("Access-Control-Allow-Origin") != "null" || a.Header.Get("Access-Control-Allow-Credentials") != "" || !strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") {
+		if a.Status != 200 || a.Header.Get("Access-Control-Allow-Origin") != "null" ||
+			a.Header.Get("Access-Control-Allow-Credentials") != "" || !strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox ") {
 			t.Errorf("got %d %v, want a page without an origin", a.Status, a.Header)
 		}
 		for _, path := range []string{
-			"/sandbox/a/" + passOf(port) + "/terminal", "/sandbox/a/" + passOf(port) + "/proxy/4000/", "/sandbox/a/" + passOf(port) + "/proxy/3000x/", "/sandbox/a/" + passOf(port) + "/proxy/03000/", "/sandbox/a/" + passOf(port) + "/",
-			"/sandbox/a/" + passOf(server) + "/proxy/3000/", "/sandbox/b/" + passOf(server) + "/terminal", "/sandbox/b/" + passOf(port) + "/proxy/3000/", "/sandbox/3000-a/" + passOf(port) + "/",
+			"/sandbox/a/" + passOf(port) + "/terminal", "/sandbox/a/" + passOf(port) + "/proxy/4000/",
+			"/sandbox/a/" + passOf(port) + "/proxy/3000x/", "/sandbox/a/" + passOf(port) + "/proxy/03000/", "/sandbox/a/" + passOf(port) + "/",
+			"/sandbox/a/" + passOf(server) + "/proxy/3000/", "/sandbox/b/" + passOf(server) + "/terminal",
+			"/sandbox/b/" + passOf(port) + "/proxy/3000/", "/sandbox/3000-a/" + passOf(port) + "/",
 			"/sandbox/a/~" + strings.Repeat("A", 32) + "/terminal",
 		} {
 			if a := r.do("GET", path, "", opaque...); a.Status == 200 {
@@ -180,7 +186,8 @@ func TestABareAddressGivesPagesWithoutAnOrigin(t *testing.T) {
 				t.Errorf("%s, visited: got %d %v, want no other pass", path, a.Status, a.Header)
 			}
 		}
-		for _, path := range []string{"/api/v1/sandbox", "/" + passOf(server) + "/api/v1/sandbox", "/api/v1/sandbox/" + passOf(server), "/sandbox/" + passOf(server) + "/a/terminal"} {
+		for _, path := range []string{"/api/v1/sandbox", "/" + passOf(server) + "/api/v1/sandbox",
+			"/api/v1/sandbox/" + passOf(server), "/sandbox/" + passOf(server) + "/a/terminal"} {
 			if a := r.do("GET", path, "", opaque...); a.Status == 200 {
 				t.Errorf("%s: got %d %s, want a rejection", path, a.Status, a.Body)
 			}
@@ -214,11 +221,13 @@ func TestAPortIsNotOfTheServersOrigin(t *testing.T) {
 	// In a frame: cookies of another host are kept from it, so it gets a pass.
 	framed := []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe", "Sec-Fetch-Site", "same-origin", "Accept", "text/html"}
 	a = r.do("GET", "/proxy/3000/x", "", with(framed, "Host", "a.localhost:99", "Cookie", own)...)
-	if to := a.Header.Get("Location"); a.Status != 303 || !strings.HasPrefix(to, "http://hub.example.com:99/sandbox/a/~") || !strings.HasSuffix(to, "/proxy/3000/x") {
+	if to := a.Header.Get("Location"); a.Status != 303 ||
+		!strings.HasPrefix(to, "http://hub.example.com:99/sandbox/a/~") || !strings.HasSuffix(to, "/proxy/3000/x") {
 		t.Errorf("framed: got %d to %q, want a pass at the hub", a.Status, to)
 	}
 	// A page of the server cannot be framed by others, who could lay it under theirs.
-	if a := r.do("GET", "/x", "", "Host", "a.localhost:99", "Cookie", own); a.Header.Get("Content-Security-Policy") != "frame-ancestors 'self'" {
+	if a := r.do("GET", "/x", "", "Host", "a.localhost:99", "Cookie",
+		own); a.Header.Get("Content-Security-Policy") != "frame-ancestors 'self'" {
 		t.Errorf("got %v, want frame-ancestors", a.Header)
 	}
 	// Without a session a person is sent to the hub, for the same page.
@@ -242,9 +251,11 @@ func TestASiteSpeaksForItself(t *testing.T) {
 		})
 	}})
 	r.create(`{"name":"a"}`)
-	for host, policy := range map[string]string{"a.localhost": "default-src 'self'|frame-ancestors 'self'", "3000-a.localhost": "default-src 'self'"} {
+	for host, policy := range map[string]string{"a.localhost": "default-src 'self'|frame-ancestors 'self'",
+		"3000-a.localhost": "default-src 'self'"} {
 		h := r.do("GET", "/give", "", "Host", host).Header
-		if h.Get("Clear-Site-Data")+h.Get("Strict-Transport-Security") != "" || strings.Join(h["Set-Cookie"], "|") != "k=v; Path=/x" || strings.Join(h["Content-Security-Policy"], "|") != policy {
+		if h.Get("Clear-Site-Data")+h.Get("Strict-Transport-Security") != "" ||
+			strings.Join(h["Set-Cookie"], "|") != "k=v; Path=/x" || strings.Join(h["Content-Security-Policy"], "|") != policy {
 			t.Errorf("%s: got %v, want headers for this host alone, and the policy %s", host, h, policy)
 		}
 	}
@@ -338,7 +349,8 @@ func TestPassesEndWithTheSession(t *testing.T) {
 			t.Errorf("copied URL %s: got %d to %q, want the address without the pass", name, a.Status, a.Header.Get("Location"))
 		}
 	}
-	site := r.do("GET", "/sandbox/a/", "", with(visit, "Cookie", r.cookie("localhost", operator), "Host", "localhost")...).Header.Get("Location")
+	site := r.do("GET", "/sandbox/a/", "", with(visit, "Cookie", r.cookie("localhost", operator), "Host",
+		"localhost")...).Header.Get("Location")
 	if !strings.HasPrefix(site, "http://a.localhost/?ticket=") {
 		t.Errorf("got %q, want the site with a ticket", site)
 	}

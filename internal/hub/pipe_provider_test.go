@@ -131,7 +131,8 @@ func (p *pipeProvider) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-func (p *pipeProvider) turn(ctx context.Context, id string, to sandbox.State, do func(*pipeBox, sandbox.Sandbox), from ...sandbox.State) error {
+func (p *pipeProvider) turn(ctx context.Context, id string, to sandbox.State, do func(*pipeBox, sandbox.Sandbox),
+	from ...sandbox.State) error {
 	row, err := p.table.AcquireIdle(ctx, id)
 	if err != nil {
 		return err

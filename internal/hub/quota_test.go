@@ -105,7 +105,8 @@ func dockerArchive(t *testing.T, layers ...[]byte) []byte {
 		ids, names = append(ids, "sha256:"+digestOf(t, z)), append(names, fmt.Sprintf("%d.tar", i))
 		put(names[i], l)
 	}
-	config, err := json.Marshal(map[string]any{"os": "linux", "architecture": runtime.GOARCH, "config": map[string]any{"Cmd": []string{"/server"}}, "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
+	config, err := json.Marshal(map[string]any{"os": "linux", "architecture": runtime.GOARCH,
+		"config": map[string]any{"Cmd": []string{"/server"}}, "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +265,8 @@ func TestPulledImagesCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, at.Host+"/good:1", dockerArchive(t, layerOf(t, content{name: "server", text: payload}, content{name: "f", size: 20 << 20})))
-	push(t, at.Host+"/large:1", dockerArchive(t, layerOf(t, content{name: "server", text: payload}), layerOf(t, content{name: "f", size: 200 << 20})))
+	push(t, at.Host+"/large:1", dockerArchive(t, layerOf(t, content{name: "server", text: payload}),
+		layerOf(t, content{name: "f", size: 200 << 20})))
 	anna := asUser("anna")
 	create := func(name, image string) reply {
 		return m.do("POST", "/api/v1/sandbox", fmt.Sprintf(`{"name":%q,"image":%q,"disk_limit":"16Mi"}`, name, at.Host+image), anna...)

@@ -218,7 +218,8 @@ func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
 	g.mux.HandleFunc("/ws", websocketEcho)
 	g.mux.HandleFunc("/", g.echo)
 	// A protocol whose sessions the sandbox forgets when it is started anew.
-	g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.tools }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
+	g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.tools },
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	if more != nil {
 		more(g)
 	}
@@ -229,9 +230,10 @@ func newGuest(sb sandbox.Sandbox, more func(*guestServer)) *guestServer {
 func toolServer(sb sandbox.Sandbox) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "guest", Version: "1"}, nil)
 	object := map[string]any{"type": "object"}
-	server.AddTool(&mcp.Tool{Name: "say", Description: "Say it back.", InputSchema: object}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: sb.Spec.Name + " " + string(r.Params.Arguments)}}}, nil
-	})
+	server.AddTool(&mcp.Tool{Name: "say", Description: "Say it back.", InputSchema: object},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: sb.Spec.Name + " " + string(r.Params.Arguments)}}}, nil
+		})
 	server.AddTool(&mcp.Tool{Name: "all", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{
 			Meta: mcp.Meta{"trace": "x"},
@@ -243,7 +245,8 @@ func toolServer(sb sandbox.Sandbox) *mcp.Server {
 		}, nil
 	})
 	server.AddTool(&mcp.Tool{Name: "fail", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "it went wrong"}}, StructuredContent: map[string]any{"errno": 2.0}}, nil
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "it went wrong"}},
+			StructuredContent: map[string]any{"errno": 2.0}}, nil
 	})
 	return server
 }
@@ -320,7 +323,8 @@ func (r *rig) open(s setup) {
 		s.hub.SandboxTools = r.sessions
 	}
 	r.hub = build(s.hub, s.stores)
-	tools := surface.New(surface.Config{Name: "cove", Version: "1", Tools: r.hub.Tools, Visible: r.hub.SeesTool, Fixed: r.hub.LimitTools, Around: r.hub.AroundTool, Log: s.hub.Log})
+	tools := surface.New(surface.Config{Name: "cove", Version: "1", Tools: r.hub.Tools, Visible: r.hub.SeesTool,
+		Fixed: r.hub.LimitTools, Around: r.hub.AroundTool, Log: s.hub.Log})
 	r.hub.Begin(context.Background())
 	c := rest.Config{
 		Table: op.NewTable(r.hub.Ops(), []op.Op{r.hub.ToolsOp(tools)}), Dialect: rest.Hub, Front: r.hub.Front,

@@ -83,7 +83,8 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"", "/token"} {
-		if a := r.do("GET", "/api/v1/secret"+path, "", anna...); strings.Contains(a.Body, "hunter") || path == "" && !strings.Contains(a.Body, "api.example.com") {
+		if a := r.do("GET", "/api/v1/secret"+path, "", anna...); strings.Contains(a.Body, "hunter") || path == "" &&
+			!strings.Contains(a.Body, "api.example.com") {
 			t.Errorf("%s: %s", path, a.Body)
 		}
 	}
@@ -102,7 +103,8 @@ func TestSecrets(t *testing.T) {
 		t.Errorf(`got %+v, want secrets "api cert token", X "1" and no %s`, o, pool.EnvInit)
 	}
 	in := inside.last(t, 1)
-	if in.Env["token"] != "hunter-env" || in.Env["SSL_CERT_FILE"] != "/var/tmp/cove/ca.pem" || len(in.Files) != 2 || string(in.Files[0].Content) != "hunter-file" || in.Files[0].Path != "/home/gem/.cert" ||
+	if in.Env["token"] != "hunter-env" || in.Env["SSL_CERT_FILE"] != "/var/tmp/cove/ca.pem" || len(in.Files) != 2 ||
+		string(in.Files[0].Content) != "hunter-file" || in.Files[0].Path != "/home/gem/.cert" ||
 		!strings.Contains(string(in.Files[1].Content), string(authority.PEM())) {
 		t.Errorf("%+v", in)
 	}
@@ -154,7 +156,8 @@ func TestSecrets(t *testing.T) {
 
 	// What cannot be told is not there.
 	inside.fail = true
-	if a := r.do("POST", "/api/v1/sandbox", `{"name":"c","secrets":["cert"]}`, anna...); a.Status != 503 || strings.Contains(a.Body, "hunter") {
+	if a := r.do("POST", "/api/v1/sandbox", `{"name":"c","secrets":["cert"]}`, anna...); a.Status != 503 ||
+		strings.Contains(a.Body, "hunter") {
 		t.Errorf("got %d %s, want 503", a.Status, a.Body)
 	}
 	list, err := r.provider.List(t.Context(), sandbox.Filter{Name: "c"})
@@ -181,7 +184,9 @@ func TestBrokeredSecretsGoOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	world := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "got "+r.Header.Get("Authorization")) }))
+	world := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "got "+r.Header.Get("Authorization"))
+	}))
 	defer world.Close()
 	var inside told
 	with := setup{more: inside.add, stores: stores{secrets: store, authority: authority}, hub: Config{changeEgress: func(c *egress.Config) {
@@ -197,7 +202,8 @@ func TestBrokeredSecretsGoOut(t *testing.T) {
 	r := newRig(t, with)
 	set := func(value string) {
 		t.Helper()
-		if a := r.do("PUT", "/api/v1/secret/api", `{"value":"`+value+`","mode":"broker","hosts":["api.example.com"],"insecure":true}`); a.Status != 200 {
+		if a := r.do("PUT", "/api/v1/secret/api",
+			`{"value":"`+value+`","mode":"broker","hosts":["api.example.com"],"insecure":true}`); a.Status != 200 {
 			t.Fatalf("got %v, want status 200", a.Body)
 		}
 	}

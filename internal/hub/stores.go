@@ -57,7 +57,8 @@ type stores struct {
 
 // StateFiles are what a hub keeps in its state folder beside the provider's, in the order in
 // which a backup must read them while the hub runs: what says how far a log goes comes before the log.
-var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json", firstKeyFile, "secrets", recordsDir}
+var StateFiles = []string{"audit.marks", "forward", "audit/head", "audit", "requests/head", "requests", "keys.json",
+	firstKeyFile, "secrets", recordsDir}
 
 // recordsDir is the folder of the activity records.
 const recordsDir = "records"
@@ -94,7 +95,8 @@ func openStores(cfg Config) (_ stores, err error) {
 		return s, err
 	}
 	if keys {
-		if s.tenants, err = tenant.Open(tenant.Config{Path: cfg.Tenants.Keys, MaxShare: cfg.Tenants.MaxShare, Limits: cfg.Tenants.Limits, Log: cfg.Log}); err != nil {
+		if s.tenants, err = tenant.Open(tenant.Config{Path: cfg.Tenants.Keys, MaxShare: cfg.Tenants.MaxShare,
+			Limits: cfg.Tenants.Limits, Log: cfg.Log}); err != nil {
 			return s, err
 		}
 	}
@@ -120,7 +122,8 @@ func openStores(cfg Config) (_ stores, err error) {
 	if s.authority, err = authority.Open(filepath.Join(dir, "authority.pem")); err != nil {
 		return s, err
 	}
-	s.tracer = span.New(span.Config{Endpoint: cfg.Traces.Endpoint, Headers: cfg.Traces.Headers, Service: "cove-hub", Version: cfg.Version, Log: cfg.Log})
+	s.tracer = span.New(span.Config{Endpoint: cfg.Traces.Endpoint, Headers: cfg.Traces.Headers, Service: "cove-hub",
+		Version: cfg.Version, Log: cfg.Log})
 	return s, s.openAudit(cfg)
 }
 

@@ -89,5 +89,6 @@ func created(t *testing.T, a reply) (c e2b.Created) {
 // signedURL is what a client makes of a token.
 func signedURL(token, path string) string {
 	sum := sha256.Sum256([]byte(path + ":read:user:" + token))
-	return "/files?" + url.Values{"path": {path}, "username": {"user"}, "signature": {"v1_" + base64.RawStdEncoding.EncodeToString(sum[:])}}.Encode()
+	return "/files?" + url.Values{"path": {path}, "username": {"user"},
+		"signature": {"v1_" + base64.RawStdEncoding.EncodeToString(sum[:])}}.Encode()
 }

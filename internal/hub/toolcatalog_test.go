@@ -38,7 +38,8 @@ func (a as) RoundTrip(r *http.Request) (*http.Response, error) {
 func (r *rig) agent(who as) *agent {
 	r.t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
-	s, err := client.Connect(r.t.Context(), &mcp.StreamableClientTransport{Endpoint: r.server.URL + "/mcp", HTTPClient: &http.Client{Transport: who}}, nil)
+	s, err := client.Connect(r.t.Context(), &mcp.StreamableClientTransport{Endpoint: r.server.URL + "/mcp",
+		HTTPClient: &http.Client{Transport: who}}, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,7 +80,8 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes", "pauseSandbox", "resumeSandbox"} {
+	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes",
+		"pauseSandbox", "resumeSandbox"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("got tools %v, want %s among them", names, want)
 		}
@@ -101,26 +103,32 @@ func TestAgentNeedsOnlyTheAddress(t *testing.T) {
 			Name, Description string
 			InputSchema       any
 		}
-		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\n")+1:]), &tools); err != nil || len(tools) != 3 || tools[2].Name != "say" || tools[2].Description != "Say it back." || tools[2].InputSchema != nil {
+		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\n")+1:]), &tools); err != nil ||
+			len(tools) != 3 || tools[2].Name != "say" || tools[2].Description != "Say it back." || tools[2].InputSchema != nil {
 			t.Errorf("got %s, %v, want a list of three tools at the end", text, err)
 		}
 	}
 	if got := said(a.call("getSandbox", object{"name": name, "schemas": true})); !strings.Contains(got, `"inputSchema"`) {
 		t.Errorf("getSandbox with schemas: got %s, want the arguments of the tools", got)
 	}
-	if got := said(a.call("listSandboxTools", object{"sandbox_name": name, "tool_name": "say"})); !strings.Contains(got, `"inputSchema"`) || strings.Contains(got, `"fail"`) {
+	if got := said(a.call("listSandboxTools",
+		object{"sandbox_name": name, "tool_name": "say"})); !strings.Contains(got, `"inputSchema"`) || strings.Contains(got, `"fail"`) {
 		t.Errorf("listSandboxTools: got %s, want the arguments of say alone", got)
 	}
-	if res := a.call("executeInSandboxes", object{"sandbox_names": []string{name, "nobody"}, "tool_name": "say", "arguments": object{"a": 1}}); res.IsError || !strings.Contains(said(res), "1 of 2 succeeded") || !strings.Contains(said(res), name+` {"a":1}`) || !strings.Contains(said(res), "== nobody failed") {
+	if res := a.call("executeInSandboxes", object{"sandbox_names": []string{name, "nobody"}, "tool_name": "say",
+		"arguments": object{"a": 1}}); res.IsError || !strings.Contains(said(res), "1 of 2 succeeded") ||
+		!strings.Contains(said(res), name+` {"a":1}`) || !strings.Contains(said(res), "== nobody failed") {
 		t.Errorf("executeInSandboxes: got %s, want one success and one failure", said(res))
 	}
-	if res := a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say", "arguments": object{"a": 1}}); said(res) != name+` {"a":1}` {
+	if res := a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say",
+		"arguments": object{"a": 1}}); said(res) != name+` {"a":1}` {
 		t.Errorf("say: got %s, want %s", said(res), name+` {"a":1}`)
 	}
 	if res := a.call("listSandboxes", object{}); !strings.Contains(said(res), name) {
 		t.Errorf("listSandboxes: got %s, want %s among them", said(res), name)
 	}
-	for _, c := range []struct{ tool, want string }{{"pauseSandbox", "is paused"}, {"resumeSandbox", "is running"}, {"deleteSandbox", "deleted successfully"}} {
+	for _, c := range []struct{ tool, want string }{{"pauseSandbox", "is paused"}, {"resumeSandbox", "is running"},
+		{"deleteSandbox", "deleted successfully"}} {
 		if res := a.call(c.tool, object{"name": name}); res.IsError || !strings.Contains(said(res), c.want) {
 			t.Errorf("%s: got %s, want %s", c.tool, said(res), c.want)
 		}
@@ -156,7 +164,8 @@ func TestResultsPassThrough(t *testing.T) {
 	}
 	res := exec("all", nil)
 	b, _ := json.Marshal(res)
-	for _, want := range []string{`{"type":"text","text":"text"}`, `"type":"image","mimeType":"image/png","data":"AQID"`, `"uri":"file:///a"`, `"structuredContent":{"list":["a"],"n":1}`, `"trace":"x"`} {
+	for _, want := range []string{`{"type":"text","text":"text"}`,
+		`"type":"image","mimeType":"image/png","data":"AQID"`, `"uri":"file:///a"`, `"structuredContent":{"list":["a"],"n":1}`, `"trace":"x"`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("got %s, want %s in it", b, want)
 		}
@@ -176,8 +185,10 @@ func TestResultsPassThrough(t *testing.T) {
 		}
 	}
 	// Small scripts call without a handshake.
-	reply := r.do("POST", "/mcp", `{"method":"tools/call","params":{"name":"sandboxExecutor","arguments":{"sandbox_name":"a","tool_name":"say","arguments":{"b":2}}}}`)
-	if reply.Status != 200 || !strings.Contains(reply.Body, `a {\"b\":2}`) || !strings.HasPrefix(reply.Header.Get("Content-Type"), "application/json") {
+	reply := r.do("POST", "/mcp", `{"method":"tools/call","params":{"name":"sandboxExecutor",`+
+		`"arguments":{"sandbox_name":"a","tool_name":"say","arguments":{"b":2}}}}`)
+	if reply.Status != 200 || !strings.Contains(reply.Body, `a {\"b\":2}`) ||
+		!strings.HasPrefix(reply.Header.Get("Content-Type"), "application/json") {
 		t.Errorf("got %d %v %s, want the tool's result as JSON", reply.Status, reply.Header, reply.Body)
 	}
 }
@@ -229,7 +240,8 @@ func TestManyCallsAtOnce(t *testing.T) {
 	for i := range 40 {
 		wait.Go(func() {
 			name := []string{"a", "b"}[i%2]
-			if got := said(a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say", "arguments": object{"i": i}})); got != fmt.Sprintf(`%s {"i":%d}`, name, i) {
+			if got := said(a.call("sandboxExecutor", object{"sandbox_name": name, "tool_name": "say",
+				"arguments": object{"i": i}})); got != fmt.Sprintf(`%s {"i":%d}`, name, i) {
 				t.Errorf("got %s, want %s {\"i\":%d}", got, name, i)
 			}
 		})
@@ -261,14 +273,16 @@ func TestCallEndsWithTheHub(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	r := newRig(t, setup{more: func(g *guestServer) {
 		server := mcp.NewServer(&mcp.Implementation{Name: "guest", Version: "1"}, nil)
-		server.AddTool(&mcp.Tool{Name: "hang", InputSchema: object{"type": "object"}}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			entered <- struct{}{}
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
+		server.AddTool(&mcp.Tool{Name: "hang", InputSchema: object{"type": "object"}},
+			func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				entered <- struct{}{}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
 		g.mux = http.NewServeMux()
 		g.mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
-		g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true}))
+		g.mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+			&mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true}))
 	}})
 	r.create(`{"name":"a"}`)
 	a := r.agent(as{})

@@ -49,7 +49,8 @@ func TestTraces(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(got, "\n")
-	for _, want := range []string{`"sandbox_create"`, `"sandbox_proxy"`, `"sandboxExecutor"`, `"cove.sandbox"`, trace, strings.Split(inside, "-")[2]} {
+	for _, want := range []string{`"sandbox_create"`, `"sandbox_proxy"`, `"sandboxExecutor"`, `"cove.sandbox"`, trace,
+		strings.Split(inside, "-")[2]} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s", want)
 		}

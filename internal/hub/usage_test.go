@@ -106,7 +106,8 @@ func TestNoSlotLeaks(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		all.Go(func() {
-			req, err := http.NewRequestWithContext(ctx, "POST", r.server.URL+"/api/v1/sandbox", strings.NewReader(fmt.Sprintf(`{"name":"never-%d"}`, i)))
+			req, err := http.NewRequestWithContext(ctx, "POST", r.server.URL+"/api/v1/sandbox",
+				strings.NewReader(fmt.Sprintf(`{"name":"never-%d"}`, i)))
 			if err != nil {
 				t.Error(err)
 				return
@@ -178,7 +179,8 @@ func TestConcurrentCallsAreBounded(t *testing.T) {
 		<-inside
 	}
 	for _, path := range []string{"/sandbox/a/x", "/api/v1/sandbox/a"} {
-		if a := r.do("GET", path, "", asUser("anna")...); a.Status != 429 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Body, "concurrent calls exceeded") {
+		if a := r.do("GET", path, "", asUser("anna")...); a.Status != 429 || a.Header.Get("Retry-After") != "1" ||
+			!strings.Contains(a.Body, "concurrent calls exceeded") {
 			t.Errorf(`%s: got %d %v %s, want status 429, header Retry-After "1" and body that contains "concurrent calls exceeded"`,
 				path, a.Status, a.Header, a.Body)
 		}

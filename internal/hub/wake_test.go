@@ -43,12 +43,14 @@ func TestWakingTakesLong(t *testing.T) {
 	r := newRig(t, setup{slow: slow, hub: Config{WakeWait: 50 * time.Millisecond, PageWait: time.Millisecond}})
 	r.create(`{"name":"a"}`)
 	r.do("POST", "/api/v1/sandbox/a/stop", "")
-	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || a.Code != "503" || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Error, "waking up") {
+	if a := r.do("GET", "/sandbox/a/x", ""); a.Status != 503 || a.Code != "503" ||
+		a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Error, "waking up") {
 		t.Errorf(`got %d %v %s, want status 503, code "503", header Retry-After "1" and error that contains "waking up"`,
 			a.Status, a.Header, a.Body)
 	}
 	a := r.do("GET", "/sandbox/a/x", "", "Accept", "text/html,*/*", "Sec-Fetch-Mode", "navigate")
-	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"), "text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
+	if a.Status != 503 || a.Header.Get("Retry-After") != "1" || !strings.Contains(a.Header.Get("Content-Type"),
+		"text/html") || !strings.Contains(a.Body, `http-equiv="refresh"`) || !strings.Contains(a.Body, "waking up") {
 		t.Errorf("got %d %v %s, "+
 			`want status 503, header Retry-After "1", content type "text/html", and 'http-equiv="refresh"' and "waking up" in the body`,
 			a.Status, a.Header, a.Body)

@@ -20,7 +20,8 @@ func CheckForks(specs []Spec) error {
 
 // CreateForks creates a sandbox for each spec: all or, after any error, none, for which remove is called with the IDs of
 // those that were created.
-func CreateForks(ctx context.Context, specs []Spec, create func(context.Context, Spec) (Sandbox, error), remove func(context.Context, string) error) ([]Sandbox, error) {
+func CreateForks(ctx context.Context, specs []Spec, create func(context.Context, Spec) (Sandbox, error),
+	remove func(context.Context, string) error) ([]Sandbox, error) {
 	life, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var work sync.WaitGroup

@@ -156,8 +156,9 @@ func TestFilter(t *testing.T) {
 		f    Filter
 		want bool
 	}{
-		"all":         {Filter{}, true},
-		"everything":  {Filter{Owner: "o", Name: "a", Environment: "aio", States: []State{Paused, Running}, Labels: map[string]string{"a/b": "c", "e": ""}}, true},
+		"all": {Filter{}, true},
+		"everything": {Filter{Owner: "o", Name: "a", Environment: "aio", States: []State{Paused, Running},
+			Labels: map[string]string{"a/b": "c", "e": ""}}, true},
 		"other owner": {Filter{Owner: "p"}, false},
 		"other name":  {Filter{Name: "b"}, false},
 		"other state": {Filter{States: []State{Stopped}}, false},

@@ -11,7 +11,8 @@ func BenchmarkList(b *testing.B) {
 	began := time.Now()
 	for i := range 10000 {
 		sb := Sandbox{ID: NewID(), State: Running, Created: began.Add(time.Duration(i*7919%10000) * time.Second),
-			Spec: Spec{Owner: "ann", Env: map[string]string{"A": "b"}, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}}
+			Spec: Spec{Owner: "ann", Env: map[string]string{"A": "b"}, Labels: map[string]string{"a": "b"},
+				Annotations: map[string]string{"c": "d"}}}
 		sb.Spec.Name = sb.ID
 		if _, err := t.Adopt(sb, i); err != nil {
 			b.Fatal(err)

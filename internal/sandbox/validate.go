@@ -142,7 +142,8 @@ func (s Spec) checkServer() error {
 			return err
 		}
 	}
-	if p := s.Server.ReadyPath; p != "" && (p[0] != '/' || len(p) > maxText || strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r >= 0x7f })) {
+	if p := s.Server.ReadyPath; p != "" &&
+		(p[0] != '/' || len(p) > maxText || strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r >= 0x7f })) {
 		return fmt.Errorf("ready path %.80q: begin with / and use printable ASCII", p)
 	}
 	if t := s.Server.ReadyTimeout; t < 0 || t > time.Hour {

@@ -27,9 +27,12 @@ func New(c Config) *Service { return &Service{c} }
 // Ops returns the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "auth_create_ticket", Route: "POST /tickets", Tag: "auth", SDK: "auth.create_ticket", Style: op.Resource, NoTool: true, Verb: "auth ticket",
-			Doc: "Create a one-time ticket that authenticates a browser: append ?ticket=… to the URL before the ticket expires. The browser then gets a session cookie."}, s.Create),
-		op.New(op.Spec{Name: "auth_check", Access: op.AccessRead, Route: "GET /auth", Tag: "auth", SDK: "auth.authenticate", Style: op.Resource, NoTool: true, ReadOnly: true, Verb: "auth check",
+		op.New(op.Spec{Name: "auth_create_ticket", Route: "POST /tickets", Tag: "auth", SDK: "auth.create_ticket",
+			Style: op.Resource, NoTool: true, Verb: "auth ticket",
+			Doc: "Create a one-time ticket that authenticates a browser: append ?ticket=… to the URL before the " +
+				"ticket expires. The browser then gets a session cookie."}, s.Create),
+		op.New(op.Spec{Name: "auth_check", Access: op.AccessRead, Route: "GET /auth", Tag: "auth",
+			SDK: "auth.authenticate", Style: op.Resource, NoTool: true, ReadOnly: true, Verb: "auth check",
 			Doc: "Show the authenticated identity of the request. A reverse proxy can call this to authorize requests."}, s.Check),
 	}
 }

@@ -49,7 +49,8 @@ func Outside(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	total, _, _ := strings.Cut(string(mem), "\n")
-	return []string{"boot=" + string(boot), "memory=" + total, "secret=" + secret, "socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
+	return []string{"boot=" + string(boot), "memory=" + total, "secret=" + secret,
+		"socket=" + filepath.Join(dir, "control"), "abstract=" + abstract,
 		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(os.Getpid())}
 }
 

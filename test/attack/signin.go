@@ -131,12 +131,14 @@ func (s *SignIn) refused(t testing.TB, prefix string) map[string]string {
 	get("no algorithm", "/v1/sandbox", bearer(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, jwt.MapClaims{"exp": in(time.Hour)}))
 	get("public key as secret", "/v1/sandbox", bearer(t, jwt.SigningMethodHS256, s.public, jwt.MapClaims{"exp": in(time.Hour)}))
 	get("expired", "/v1/sandbox", bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(-time.Hour)}))
-	get("not yet valid", "/v1/sandbox", bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(2 * time.Hour), "nbf": in(time.Hour)}))
+	get("not yet valid", "/v1/sandbox", bearer(t, jwt.SigningMethodRS256, s.private,
+		jwt.MapClaims{"exp": in(2 * time.Hour), "nbf": in(time.Hour)}))
 	get("no expiry", "/v1/sandbox", bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{}))
 	get("other key", "/v1/sandbox", bearer(t, jwt.SigningMethodRS256, other, jwt.MapClaims{"exp": in(time.Hour)}))
 	get("other algorithm", "/v1/sandbox", bearer(t, jwt.SigningMethodRS512, s.private, jwt.MapClaims{"exp": in(time.Hour)}))
 	get("huge header", "/v1/sandbox", "X-Huge: "+strings.Repeat("h", 1<<20)+"\r\n")
-	get("websocket", "/v1/shell/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+	get("websocket", "/v1/shell/ws",
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
 	get("invented ticket", "/v1/sandbox?ticket=tkt_abc", "")
 	get("port header", "/v1/sandbox", "x-aio-proxy-port: 8091\r\n")
 	get("options", "/v1/sandbox", "Access-Control-Request-Method: GET\r\n")
@@ -185,30 +187,49 @@ func (s *SignIn) forged(t testing.TB) map[string]string {
 	}
 	encoded := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	return map[string]string{
-		"token cut": bearerOf(secretToken[1:]), "token longer": bearerOf(secretToken + "x"), "token in capitals": bearerOf(strings.ToUpper(secretToken)), "token quoted": bearerOf(`"` + secretToken + `"`),
-		"token twice": bearerOf(secretToken) + bearerOf(secretToken), "token as basic": "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+secretToken)) + "\r\n",
-		"token without a scheme": "Authorization: " + secretToken + "\r\n", "token as key": "X-API-Key: " + secretToken + "\r\n", "token to a proxy": "Proxy-Authorization: Bearer " + secretToken + "\r\n",
-		"token as cookie": cookie(secretToken), "token as subprotocol": "Sec-WebSocket-Protocol: " + secretToken + "\r\n", "token as access token": "X-Access-Token: " + secretToken + "\r\n",
-		"key cut": "X-API-Key: " + secretKey[1:] + "\r\n", "key longer": "X-API-Key: " + secretKey + "x\r\n", "two halves of the key": "X-API-Key: " + secretKey[:9] + "\r\nX-Api-Key: " + secretKey[9:] + "\r\n",
-		"key as bearer with a space": bearerOf(secretKey + " x"), "key under another name": "X-Auth-Key: " + secretKey + "\r\nApi-Key: " + secretKey + "\r\n", "key folded": "X-API-Key:\r\n " + secretKey[1:] + "\r\n",
+		"token cut": bearerOf(secretToken[1:]), "token longer": bearerOf(secretToken + "x"),
+		"token in capitals": bearerOf(strings.ToUpper(secretToken)), "token quoted": bearerOf(`"` + secretToken + `"`),
+		"token twice": bearerOf(secretToken) + bearerOf(secretToken), "token as basic": "Authorization: Basic " +
+			base64.StdEncoding.EncodeToString([]byte("u:"+secretToken)) + "\r\n",
+		"token without a scheme": "Authorization: " + secretToken + "\r\n", "token as key": "X-API-Key: " +
+			secretToken + "\r\n", "token to a proxy": "Proxy-Authorization: Bearer " + secretToken + "\r\n",
+		"token as cookie": cookie(secretToken), "token as subprotocol": "Sec-WebSocket-Protocol: " + secretToken +
+			"\r\n", "token as access token": "X-Access-Token: " + secretToken + "\r\n",
+		"key cut": "X-API-Key: " + secretKey[1:] + "\r\n", "key longer": "X-API-Key: " + secretKey + "x\r\n",
+		"two halves of the key":      "X-API-Key: " + secretKey[:9] + "\r\nX-Api-Key: " + secretKey[9:] + "\r\n",
+		"key as bearer with a space": bearerOf(secretKey + " x"), "key under another name": "X-Auth-Key: " +
+			secretKey + "\r\nApi-Key: " + secretKey + "\r\n", "key folded": "X-API-Key:\r\n " + secretKey[1:] + "\r\n",
 		"jwt by another key": bearer(t, jwt.SigningMethodRS256, other, valid), "jwt by HMAC": bearer(t, jwt.SigningMethodHS256, s.public, valid),
-		"jwt without an algorithm": bearer(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, valid), "jwt by PS256": bearer(t, jwt.SigningMethodPS256, s.private, valid),
-		"jwt expired": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(-time.Hour), "sub": "me"}), "jwt of nobody": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(time.Hour)}),
-		"jwt without an end": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"sub": "me"}), "jwt of the future": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(2 * time.Hour), "nbf": in(time.Hour), "sub": "me"}),
+		"jwt without an algorithm": bearer(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, valid),
+		"jwt by PS256":             bearer(t, jwt.SigningMethodPS256, s.private, valid),
+		"jwt expired": bearer(t, jwt.SigningMethodRS256, s.private,
+			jwt.MapClaims{"exp": in(-time.Hour), "sub": "me"}), "jwt of nobody": bearer(t, jwt.SigningMethodRS256,
+			s.private, jwt.MapClaims{"exp": in(time.Hour)}),
+		"jwt without an end": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"sub": "me"}),
+		"jwt of the future": bearer(t, jwt.SigningMethodRS256, s.private,
+			jwt.MapClaims{"exp": in(2 * time.Hour), "nbf": in(time.Hour), "sub": "me"}),
 		"jwt without a signature": bearerOf(encoded(`{"alg":"RS256","typ":"JWT"}`) + "." + encoded(`{"sub":"me","exp":99999999999}`) + "."),
-		"session that is empty":   cookie(""), "session that is not ours": cookie(encoded("operator") + "." + encoded(strings.Repeat("x", 32))), "session of zeros": cookie(encoded(string(make([]byte, 10))) + "." + encoded(string(make([]byte, 32)))),
-		"user of a proxy": "X-Forwarded-User: root\r\nRemote-User: root\r\n", "address of a proxy": "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nForwarded: for=127.0.0.1\r\n",
-		"call of a hub": "X-Cove-Internal-Call: {\"Subject\":\"root\",\"Role\":\"admin\"}\r\n", "own page": "Origin: http://127.0.0.1\r\nSec-Fetch-Site: same-origin\r\n",
-		"foreign page": "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n", "page without an origin": "Origin: null\r\nSec-Fetch-Site: cross-site\r\n",
-		"port by header": "X-Aio-Proxy-Port: 49983\r\n", "client of a sandbox": "E2b-Sandbox-Id: sb0000000000000000\r\nX-Access-Token: cova_0\r\n",
-		"another method": "X-HTTP-Method-Override: OPTIONS\r\n", "another path": "X-Original-URL: /healthz\r\nX-Rewrite-URL: /healthz\r\n",
+		"session that is empty":   cookie(""), "session that is not ours": cookie(encoded("operator") + "." +
+			encoded(strings.Repeat("x", 32))), "session of zeros": cookie(encoded(string(make([]byte, 10))) + "." +
+			encoded(string(make([]byte, 32)))),
+		"user of a proxy":        "X-Forwarded-User: root\r\nRemote-User: root\r\n",
+		"address of a proxy":     "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nForwarded: for=127.0.0.1\r\n",
+		"call of a hub":          "X-Cove-Internal-Call: {\"Subject\":\"root\",\"Role\":\"admin\"}\r\n",
+		"own page":               "Origin: http://127.0.0.1\r\nSec-Fetch-Site: same-origin\r\n",
+		"foreign page":           "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\n",
+		"page without an origin": "Origin: null\r\nSec-Fetch-Site: cross-site\r\n",
+		"port by header":         "X-Aio-Proxy-Port: 49983\r\n",
+		"client of a sandbox":    "E2b-Sandbox-Id: sb0000000000000000\r\nX-Access-Token: cova_0\r\n",
+		"another method":         "X-HTTP-Method-Override: OPTIONS\r\n",
+		"another path":           "X-Original-URL: /healthz\r\nX-Rewrite-URL: /healthz\r\n",
 	}
 }
 
 // passes are paths that look as if they carried a session.
 func passes(prefix string) []string {
 	var all []string
-	for _, pass := range []string{"~", "~x", "~" + strings.Repeat("A", 43), "~" + strings.Repeat("A", 86) + "." + strings.Repeat("A", 43), "~..", "~%2e%2e", "~%00", "~" + secretToken, "~" + secretKey} {
+	for _, pass := range []string{"~", "~x", "~" + strings.Repeat("A", 43), "~" + strings.Repeat("A", 86) + "." +
+		strings.Repeat("A", 43), "~..", "~%2e%2e", "~%00", "~" + secretToken, "~" + secretKey} {
 		for _, path := range []string{"/v1/sandbox", "/v1/shell/ws", "/proxy/3000/"} {
 			all = append(all, "GET "+prefix+"/"+pass+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n")
 		}
@@ -272,7 +293,8 @@ func (s *SignIn) Attack(t *testing.T, dial Dial) {
 	t.Helper()
 	s.AttackBelow(t, dial, "")
 	for name, header := range map[string]string{
-		"jwt": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(time.Hour), "sub": "me"}), "token": bearerOf(secretToken), "key": "X-API-Key: " + secretKey + "\r\n",
+		"jwt":   bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"exp": in(time.Hour), "sub": "me"}),
+		"token": bearerOf(secretToken), "key": "X-API-Key: " + secretKey + "\r\n",
 	} {
 		if reply := dial.send(t, "GET /v1/sandbox HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header); Status(t, reply) != 200 {
 			t.Errorf("%s: got %.200q, want status 200", name, reply)

@@ -37,7 +37,8 @@ func testEscape(t *testing.T, e *cluster.Engine, h *hub) {
 	}{
 		{"user", "env -i /run/helper try", nil},
 		// Its own files have no passwords but "!", and the first process is of the same user.
-		{"root by sudo", "sudo -n env -i /run/helper try", []string{"find a password in /etc/shadow", "find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}},
+		{"root by sudo", "sudo -n env -i /run/helper try", []string{"find a password in /etc/shadow",
+			"find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}},
 		{"root of a user namespace", "env -i /run/helper nested", []string{"raise capabilities"}},
 	} {
 		t.Run(who.name, func(t *testing.T) {

@@ -32,7 +32,8 @@ func TestPodman(t *testing.T) {
 	t.Parallel()
 	e := cluster.StartPodman(t)
 	e.ImportSlim(t, "../..")
-	doctor := exec.Command(filepath.Join(programs, "cove"), "doctor", "--provider", "docker", "--docker-host", "unix://"+e.Socket, "--state", t.TempDir())
+	doctor := exec.Command(filepath.Join(programs, "cove"), "doctor", "--provider", "docker", "--docker-host",
+		"unix://"+e.Socket, "--state", t.TempDir())
 	if out, err := doctor.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("engine: Podman Engine ")) {
 		t.Errorf("doctor: got %v: %s, want Podman", err, out)
 	}

@@ -33,7 +33,8 @@ func startHub(t *testing.T, e *cluster.Engine, state string, more ...string) *hu
 func launchHub(t *testing.T, state string, more ...string) *hub {
 	t.Helper()
 	socket := filepath.Join(state, "listen.sock")
-	args := append([]string{"hub", "--default-image", cluster.SlimImage, "--state", state, "--listen", "unix:" + socket, "--log-level", "error"}, more...)
+	args := append([]string{"hub", "--default-image", cluster.SlimImage, "--state", state, "--listen",
+		"unix:" + socket, "--log-level", "error"}, more...)
 	h := &hub{t: t, socket: socket, cmd: exec.Command(filepath.Join(programs, "cove"), args...)}
 	h.cmd.Stderr = os.Stderr
 	if err := h.cmd.Start(); err != nil {
@@ -97,7 +98,8 @@ func testHub(t *testing.T, e *cluster.Engine) {
 		}
 	}
 	// One is taken from the pool and bound late, if it is ready by now; the other is not.
-	must(h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}, Network: &client.Network{Mode: "none"}}))
+	must(h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"},
+		Network: &client.Network{Mode: "none"}}))
 	must(h.Create(t.Context(), client.CreateOptions{Name: "b", MemoryLimit: "256Mi"}))
 	h.wantOutput("a", "echo $GREETING; id -un; sudo -n id -u", "hello\ngem\n0\n")
 	h.wantOutput("a", "curl -s -o /dev/null -w '%{http_code}' http://192.0.2.1/", "403")
@@ -171,7 +173,8 @@ func testKilledHub(t *testing.T, e *cluster.Engine) {
 	}
 	t.Logf("%d of %d were promised, %d are there", n, all, len(list))
 	// The engine may still create containers for other hubs that were killed.
-	label := "label=io.cove.hub=" + strings.TrimSpace(e.Run(t, nil, "inspect", "-f", `{{index .Config.Labels "io.cove.hub"}}`, "cove-"+list[0].ID))
+	label := "label=io.cove.hub=" +
+		strings.TrimSpace(e.Run(t, nil, "inspect", "-f", `{{index .Config.Labels "io.cove.hub"}}`, "cove-"+list[0].ID))
 	count := func() int { return len(strings.Fields(e.Run(t, nil, "ps", "-aq", "--filter", label))) }
 	// What the engine creates late for the first hub is removed by the second.
 	testenv.Poll(t, "the engine has no other containers", func() bool { return count() == len(list) })

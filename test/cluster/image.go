@@ -35,7 +35,8 @@ func collectRecipes(t testing.TB, root string) string {
 	t.Helper()
 	install := t.TempDir()
 	for name, from := range map[string]string{
-		"install.sh": "deploy/install.sh", "packages/slim": "deploy/packages/slim", "packages/full": "deploy/packages/full", "requirements.txt": "internal/app/cove/requirements.txt",
+		"install.sh": "deploy/install.sh", "packages/slim": "deploy/packages/slim",
+		"packages/full": "deploy/packages/full", "requirements.txt": "internal/app/cove/requirements.txt",
 		"recipe/code-server.sh": recipes + "code-server.sh", "recipe/jupyterlab.sh": recipes + "jupyterlab.sh",
 	} {
 		copyFile(t, filepath.Join(root, from), filepath.Join(install, name))
@@ -59,7 +60,8 @@ func (e *Engine) BuildImages(t testing.TB, root, programs string) {
 	full := e.importBase(t, install, "full", slim, testenv.NeedFile(t, filepath.Join(root, ".tools/components")))
 	dir := t.TempDir()
 	for _, name := range []string{
-		"deploy/Dockerfile", "deploy/install.sh", "deploy/entrypoint.sh", "deploy/packages/slim", "deploy/packages/full", "internal/app/cove/requirements.txt",
+		"deploy/Dockerfile", "deploy/install.sh", "deploy/entrypoint.sh", "deploy/packages/slim",
+		"deploy/packages/full", "internal/app/cove/requirements.txt",
 		recipes + "code-server.sh", recipes + "jupyterlab.sh",
 	} {
 		copyFile(t, filepath.Join(root, name), filepath.Join(dir, name))
@@ -67,8 +69,10 @@ func (e *Engine) BuildImages(t testing.TB, root, programs string) {
 	for _, name := range []string{"aio", "aio-markdown", "cove", "cove-container"} {
 		copyFile(t, filepath.Join(programs, name), filepath.Join(dir, "bin", name))
 	}
-	for _, b := range []struct{ target, image, from string }{{"slim", SlimImage, slim.ref}, {"hub", HubImage, slim.ref}, {"full", FullImage, full.ref}} {
-		e.Run(t, nil, "build", "-q", "-f", filepath.Join(dir, "deploy/Dockerfile"), "--target", b.target, "--build-arg", "BASE="+b.from, "--build-arg", "PROGRAMS=prebuilt", "-t", b.image, dir)
+	for _, b := range []struct{ target, image, from string }{{"slim", SlimImage, slim.ref},
+		{"hub", HubImage, slim.ref}, {"full", FullImage, full.ref}} {
+		e.Run(t, nil, "build", "-q", "-f", filepath.Join(dir, "deploy/Dockerfile"), "--target", b.target,
+			"--build-arg", "BASE="+b.from, "--build-arg", "PROGRAMS=prebuilt", "-t", b.image, dir)
 	}
 }
 

@@ -213,7 +213,8 @@ func TestImage(t *testing.T) {
 		run  func(*testing.T, *cluster.Engine)
 	}{
 		{"of the hub", testHubImage}, {"as root", testAsRoot}, {"as another user", testOtherUser}, {"credentials", testCredentials},
-		{"as its users do", testUsers}, {"uid 1000 and a read-only root", testReadOnly}, {"without a profile", testNoProfile}, {"compose", testCompose}, {"Kubernetes", testKubernetes},
+		{"as its users do", testUsers}, {"uid 1000 and a read-only root", testReadOnly},
+		{"without a profile", testNoProfile}, {"compose", testCompose}, {"Kubernetes", testKubernetes},
 		{"hub", testHub}, {"killed hub", testKilledHub},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, e) })
@@ -222,17 +223,20 @@ func TestImage(t *testing.T) {
 
 func testHubImage(t *testing.T, e *cluster.Engine) {
 	for program, want := range map[string]string{"/usr/local/bin/cove": "cove", "/usr/local/lib/cove/aio": "aio"} {
-		if got := e.Run(t, nil, "run", "--rm", "--network", "none", "--entrypoint", program, cluster.HubImage, "version"); !strings.HasPrefix(got, want+" ") {
+		if got := e.Run(t, nil, "run", "--rm", "--network", "none", "--entrypoint", program, cluster.HubImage,
+			"version"); !strings.HasPrefix(got, want+" ") {
 			t.Errorf("%s: got %q, want its version", program, got)
 		}
 	}
 }
 
 func testAsRoot(t *testing.T, e *cluster.Engine) {
-	b := runBox(t, e, cluster.SlimImage, 8081, "--health-interval", "1s", "-e", "WORKSPACE=/data/space", "-e", "TZ=Asia/Singapore", "-e", "RUN_HOOK_INIT=echo hooked >/tmp/hook")
+	b := runBox(t, e, cluster.SlimImage, 8081, "--health-interval", "1s", "-e", "WORKSPACE=/data/space", "-e",
+		"TZ=Asia/Singapore", "-e", "RUN_HOOK_INIT=echo hooked >/tmp/hook")
 	b.wantOutput(map[string]string{
 		"id -un; pwd; date +%Z": "gem\n/data/space\n+08\n", "sudo id -u": "0\n", "cat /tmp/hook": "hooked\n",
-		"python3 -c 'print(6*7)'": "42\n", "git --version | cut -c1-11; rg --version | head -c 7; node -e 'console.log(1)'": "git version\nripgrep1\n",
+		"python3 -c 'print(6*7)'": "42\n",
+		"git --version | cut -c1-11; rg --version | head -c 7; node -e 'console.log(1)'": "git version\nripgrep1\n",
 		"ps -o user= -p 1": "root\n",
 	})
 	b.call("/v1/file/write", map[string]any{"file": "/data/space/a.txt", "content": "hello"})
@@ -291,13 +295,15 @@ func testUsers(t *testing.T, e *cluster.Engine) {
 	if got := e.Run(t, nil, "inspect", "-f", "{{.State.ExitCode}}", b.name); got != "0\n" {
 		t.Errorf("exit status: got %q, want 0: it did not end by itself", got)
 	}
-	if got := e.Run(t, nil, "run", "--rm", "--network", "none", "-v", "image-hooks:/kept", cluster.SlimImage, "cat", "/kept/bye"); got != "bye\n" {
+	if got := e.Run(t, nil, "run", "--rm", "--network", "none", "-v", "image-hooks:/kept", cluster.SlimImage, "cat",
+		"/kept/bye"); got != "bye\n" {
 		t.Errorf("what the hook wrote: got %q, want bye", got)
 	}
 }
 
 func testReadOnly(t *testing.T, e *cluster.Engine) {
-	b := runBox(t, e, cluster.FullImage, 8083, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+	b := runBox(t, e, cluster.FullImage, 8083, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL",
+		"--security-opt", "no-new-privileges",
 		"--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/home/gem:uid=1000,gid=1000,exec")
 	b.wantOutput(map[string]string{"id -u; touch ~/x && echo ok; touch /etc/x 2>&1 | grep -c Read-only": "1000\nok\n1\n"})
 	if own, reason := b.browser(); !own {
@@ -337,7 +343,8 @@ func testCompose(t *testing.T, e *cluster.Engine) {
 			t.Helper()
 			cmd := exec.Command("docker-compose", append([]string{"-f", c.file, "-p", fmt.Sprintf("compose-%d", c.port)}, args...)...)
 			cmd.Dir = c.folder // which the profile's path refers to
-			cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+e.Socket, "SANDBOX_IMAGE="+cluster.FullImage, fmt.Sprintf("HOST_PORT=%d", c.port), "PROJECT_DIR="+t.TempDir())
+			cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+e.Socket, "SANDBOX_IMAGE="+cluster.FullImage,
+				fmt.Sprintf("HOST_PORT=%d", c.port), "PROJECT_DIR="+t.TempDir())
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%s %s: %v: %s", c.file, args[0], err, out)
 			}

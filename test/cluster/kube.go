@@ -141,7 +141,8 @@ func findTools(t testing.TB, only string) string {
 			tools := filepath.Join(dir, ".tools")
 			needed := []string{"bin/kubernetes"}
 			if only == "" {
-				needed = append(needed, "runtimes/containerd", "runtimes/containerd-shim-runc-v2", "runtimes/containerd-shim-runsc-v1", "runtimes/ctr", "runtimes/runc")
+				needed = append(needed, "runtimes/containerd", "runtimes/containerd-shim-runc-v2",
+					"runtimes/containerd-shim-runsc-v1", "runtimes/ctr", "runtimes/runc")
 			}
 			for _, name := range needed {
 				testenv.NeedFile(t, filepath.Join(tools, name))
@@ -211,7 +212,8 @@ func (k *Kubernetes) prepare(t testing.TB, node bool) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(k.Authority)
-	k.http = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots}, ForceAttemptHTTP2: true}}
+	k.http = &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots}, ForceAttemptHTTP2: true}}
 	if node {
 		k.wait(t, "containerd", func() bool { return k.ctr(nil, "version") == nil })
 		k.Load(t, "registry.test/pause:1", map[string]string{"/bin/busybox": "/bin/busybox"}, "/bin/busybox", "sleep", "infinity")
@@ -223,7 +225,8 @@ func (k *Kubernetes) prepare(t testing.TB, node bool) {
 	k.wait(t, "service accounts", func() bool {
 		return k.Do(t.Context(), "GET", "/api/v1/namespaces/default/serviceaccounts/default", nil, nil) == nil
 	})
-	class := map[string]any{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": map[string]any{"name": GVisor}, "handler": "runsc"}
+	class := map[string]any{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+		"metadata": map[string]any{"name": GVisor}, "handler": "runsc"}
 	if err := k.Do(t.Context(), "POST", "/apis/node.k8s.io/v1/runtimeclasses", class, nil); err != nil {
 		t.Fatal(err)
 	}

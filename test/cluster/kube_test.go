@@ -14,7 +14,8 @@ import (
 
 // TestKubernetesEndsWithItsOwner: a cluster whose test is killed leaves nothing but its logs.
 func TestKubernetesEndsWithItsOwner(t *testing.T) {
-	checkEndsWithOwner(t, func() string { return cluster.StartKubernetes(t).Dir }, func(dir string) bool { return len(leftOfKubernetes(dir)) >= 5 }, leftOfKubernetes)
+	checkEndsWithOwner(t, func() string { return cluster.StartKubernetes(t).Dir },
+		func(dir string) bool { return len(leftOfKubernetes(dir)) >= 5 }, leftOfKubernetes)
 }
 
 // leftOfKubernetes lists what a cluster has left, apart from its logs.

@@ -60,21 +60,26 @@ var podMay = []string{
 // act on the Pod's own network, and need capabilities that nobody has there. A socket of the hypervisor leads somewhere only
 // on nodes that are virtual machines with such a device.
 var runcMay = append([]string{
-	"read /proc/pressure/cpu", "ioctl: add a tunnel", "ioctl: ask a driver", "ioctl: add a vlan", "socket netfilter", "socket audit", "socket xfrm", "socket family with high bits",
-	"see the host's boot", "see the host's memory", "see the host's locks", "see the host's vmstat", "see the host's zoneinfo", "see the host's buddyinfo", "see the host's softirqs",
+	"read /proc/pressure/cpu", "ioctl: add a tunnel", "ioctl: ask a driver", "ioctl: add a vlan", "socket netfilter",
+	"socket audit", "socket xfrm", "socket family with high bits",
+	"see the host's boot", "see the host's memory", "see the host's locks", "see the host's vmstat",
+	"see the host's zoneinfo", "see the host's buddyinfo", "see the host's softirqs",
 }, podMay...)
 
-// sudoMay is what sudo needs; rootMay what root may do to the sandbox's own files, which have no passwords but "!", and to its first process.
+// sudoMay is what sudo needs; rootMay what root may do to the sandbox's own files, which have no
+// passwords but "!", and to its first process.
 var (
 	sudoMay = append([]string{"live without no_new_privs"}, runcMay...)
-	rootMay = append([]string{"find a password in /etc/shadow", "find a password in /etc/gshadow", "write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}, sudoMay...)
+	rootMay = append([]string{"find a password in /etc/shadow", "find a password in /etc/gshadow",
+		"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}, sudoMay...)
 )
 
 // gvisorMay is what gVisor's kernel allows in itself: no call of it reaches the host, and its
 // devices are its own. nestedMay is what it allows root of a user namespace.
 var (
 	gvisorMay = append([]string{
-		"make a whiteout", "unshare time", "clone3", "become nicer than others", "lower the oom score", "live without the filter", "read the kernel log",
+		"make a whiteout", "unshare time", "clone3", "become nicer than others", "lower the oom score",
+		"live without the filter", "read the kernel log",
 		"option: read arptables", "option: read ebtables", "option: read ipvs", "option: repair",
 		"open /dev/fuse", "open /dev/net/tun",
 	}, podMay...)
@@ -93,8 +98,10 @@ var podKinds = []podKind{
 		},
 	},
 	{
-		name: "user namespaces", level: "baseline", flags: []string{"--kubernetes-user-namespaces", "--kubernetes-root"}, root: true, create: client.CreateOptions{Name: "userns"},
-		proofs: map[string]string{"read inside outside count </proc/self/uid_map; echo $inside $((outside >= 65536)) $count": "0 1 65536\n", "id -u; sudo -n id -u": "1000\n0\n"},
+		name: "user namespaces", level: "baseline", flags: []string{"--kubernetes-user-namespaces",
+			"--kubernetes-root"}, root: true, create: client.CreateOptions{Name: "userns"},
+		proofs: map[string]string{"read inside outside count </proc/self/uid_map; echo $inside $((outside >= " +
+			"65536)) $count": "0 1 65536\n", "id -u; sudo -n id -u": "1000\n0\n"},
 		who: []escapee{
 			{name: "user", command: "env -i ./helper try", may: sudoMay},
 			{name: "root by sudo", command: "sudo -n env -i ./helper try", may: rootMay},
@@ -102,8 +109,10 @@ var podKinds = []podKind{
 		},
 	},
 	{
-		name: "gVisor", level: "restricted", flags: []string{"--kubernetes-runtime-classes", cluster.GVisor}, create: client.CreateOptions{Name: "gvisor", Isolation: cluster.GVisor},
-		proofs: map[string]string{"dmesg | grep -c 'Starting gVisor'": "1\n", "grep -c " + hostKernel() + " /proc/version": "0\n", "id -u": "1000\n"},
+		name: "gVisor", level: "restricted", flags: []string{"--kubernetes-runtime-classes", cluster.GVisor},
+		create: client.CreateOptions{Name: "gvisor", Isolation: cluster.GVisor},
+		proofs: map[string]string{"dmesg | grep -c 'Starting gVisor'": "1\n", "grep -c " + hostKernel() +
+			" /proc/version": "0\n", "id -u": "1000\n"},
 		who: []escapee{
 			{name: "user", command: "env -i ./helper try", may: gvisorMay},
 			{name: "root of a user namespace", command: "env -i ./helper nested", may: nestedMay},
@@ -131,11 +140,13 @@ func startKubeHub(t *testing.T, k *cluster.Kubernetes, ns, level string, flags .
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(state) })
-	object := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": ns, "labels": map[string]any{"pod-security.kubernetes.io/enforce": level}}}
+	object := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": ns,
+		"labels": map[string]any{"pod-security.kubernetes.io/enforce": level}}}
 	if err := k.Do(t.Context(), http.MethodPost, "/api/v1/namespaces", object, nil); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--provider", "kubernetes", "--kubernetes-config", k.Kubeconfig, "--kubernetes-reach", "pod", "--kubernetes-namespace", ns, "--kubernetes-programs-image", cluster.HubImage, "--tenants"}
+	args := []string{"--provider", "kubernetes", "--kubernetes-config", k.Kubeconfig, "--kubernetes-reach", "pod",
+		"--kubernetes-namespace", ns, "--kubernetes-programs-image", cluster.HubImage, "--tenants"}
 	return &kubeHub{launchHub(t, state, append(args, flags...)...), k, ns}
 }
 
@@ -231,7 +242,9 @@ func (h *kubeHub) testPodDoors(t *testing.T, name, ip string) {
 		attack.NewSignIn(t).AttackBelow(t, func() (net.Conn, error) { return net.Dial("tcp", address) }, "")
 	})
 	t.Run("TLS without a key", func(t *testing.T) {
-		attack.NewSignIn(t).AttackBelow(t, func() (net.Conn, error) { return tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) }, "")
+		attack.NewSignIn(t).AttackBelow(t, func() (net.Conn, error) {
+			return tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		}, "")
 	})
 	t.Run("TLS with another key", func(t *testing.T) {
 		pair, err := tls.X509KeyPair(h.k.Cert, h.k.Key)
@@ -245,7 +258,8 @@ func (h *kubeHub) testPodDoors(t *testing.T, name, ip string) {
 }
 
 // openPorts prints the TCP ports at which others can connect.
-const openPorts = `cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { split($2, a, ":"); if (a[1] !~ /0100007F$/ && a[1] !~ /^0+1000000$/) print a[2] }' | sort -u | while read port; do echo $((0x$port)); done`
+const openPorts = `cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { split($2, a, ":"); if (a[1] !~ ` +
+	`/0100007F$/ && a[1] !~ /^0+1000000$/) print a[2] }' | sort -u | while read port; do echo $((0x$port)); done`
 
 // wantPolicy checks that the NetworkPolicy selects a Pod with these labels, and lets nothing out and only the hub in.
 func (h *kubeHub) wantPolicy(labels map[string]string) {
@@ -258,7 +272,8 @@ func (h *kubeHub) wantPolicy(labels map[string]string) {
 			Egress      []any
 		}
 	}
-	if err := h.k.Do(h.t.Context(), http.MethodGet, "/apis/networking.k8s.io/v1/namespaces/"+h.ns+"/networkpolicies/cove-sandboxes-cove", nil, &got); err != nil {
+	if err := h.k.Do(h.t.Context(), http.MethodGet, "/apis/networking.k8s.io/v1/namespaces/"+h.ns+
+		"/networkpolicies/cove-sandboxes-cove", nil, &got); err != nil {
 		h.t.Fatal(err)
 	}
 	if len(got.Spec.PodSelector.MatchLabels) == 0 {
@@ -270,10 +285,12 @@ func (h *kubeHub) wantPolicy(labels map[string]string) {
 		}
 	}
 	only := []any{map[string]any{
-		"from":  []any{map[string]any{"namespaceSelector": map[string]any{}, "podSelector": map[string]any{"matchLabels": map[string]any{"io.cove.role": "hub"}}}},
+		"from": []any{map[string]any{"namespaceSelector": map[string]any{},
+			"podSelector": map[string]any{"matchLabels": map[string]any{"io.cove.role": "hub"}}}},
 		"ports": []any{map[string]any{"protocol": "TCP", "port": float64(7443)}},
 	}}
-	if !slices.Equal(got.Spec.PolicyTypes, []string{"Ingress", "Egress"}) || len(got.Spec.Egress) != 0 || !reflect.DeepEqual(got.Spec.Ingress, only) {
+	if !slices.Equal(got.Spec.PolicyTypes, []string{"Ingress", "Egress"}) || len(got.Spec.Egress) != 0 ||
+		!reflect.DeepEqual(got.Spec.Ingress, only) {
 		h.t.Errorf("got %+v, want no egress, and ingress from the hub alone", got.Spec)
 	}
 }

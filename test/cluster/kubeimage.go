@@ -53,7 +53,8 @@ func makeImage(t testing.TB, files map[string]string, command []string) (config,
 	first := map[string]string{} // the path of a source
 	for path, source := range files {
 		if at, ok := first[source]; ok { // one program under several names
-			if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Typeflag: tar.TypeLink, Linkname: at, Mode: 0o755}); err != nil {
+			if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Typeflag: tar.TypeLink,
+				Linkname: at, Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -66,7 +67,8 @@ func makeImage(t testing.TB, files map[string]string, command []string) (config,
 		addFile(t, w, path, 0o755, data)
 	}
 	w.Close()
-	config, _ = json.Marshal(map[string]any{"os": "linux", "architecture": runtime.GOARCH, "config": map[string]any{"Entrypoint": command, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
+	config, _ = json.Marshal(map[string]any{"os": "linux", "architecture": runtime.GOARCH,
+		"config": map[string]any{"Entrypoint": command, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(out.Bytes())}}})
 	return config, out.Bytes()
 }
@@ -93,7 +95,8 @@ func (k *Kubernetes) ServeImage(t testing.TB, name string, files map[string]stri
 	part := func(kind string, data []byte) map[string]any {
 		return map[string]any{"mediaType": kind, "digest": digest(data), "size": len(data)}
 	}
-	manifest, _ := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": kind, "config": part("application/vnd.docker.container.image.v1+json", config),
+	manifest, _ := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": kind,
+		"config": part("application/vnd.docker.container.image.v1+json", config),
 		"layers": []any{part("application/vnd.docker.image.rootfs.diff.tar", layer)}})
 	registry, rest, _ := strings.Cut(name, "/")
 	repository, tag, _ := strings.Cut(rest, ":")
@@ -127,7 +130,8 @@ func (k *Kubernetes) ServeImage(t testing.TB, name string, files map[string]stri
 	hosts := filepath.Join(k.Dir, "registry", registry, "hosts.toml")
 	err = os.MkdirAll(filepath.Dir(hosts), 0o755)
 	if err == nil {
-		err = os.WriteFile(hosts, fmt.Appendf(nil, "server = %q\n[host.%[1]q]\ncapabilities = [\"pull\", \"resolve\"]\n", "http://"+l.Addr().String()), 0o644)
+		err = os.WriteFile(hosts, fmt.Appendf(nil,
+			"server = %q\n[host.%[1]q]\ncapabilities = [\"pull\", \"resolve\"]\n", "http://"+l.Addr().String()), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)

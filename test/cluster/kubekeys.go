@@ -41,8 +41,9 @@ func (k *Kubernetes) issueAll(box, service string) error {
 		config, more := json.Marshal(map[string]any{ // which YAML includes
 			"current-context": "it",
 			"contexts":        []any{map[string]any{"name": "it", "context": map[string]any{"cluster": "it", "user": "it"}}},
-			"clusters":        []any{map[string]any{"name": "it", "cluster": map[string]any{"server": k.Server, "certificate-authority-data": i.pem}}},
-			"users":           []any{map[string]any{"name": "it", "user": map[string]any{"client-certificate-data": cert, "client-key-data": key}}},
+			"clusters": []any{map[string]any{"name": "it", "cluster": map[string]any{"server": k.Server,
+				"certificate-authority-data": i.pem}}},
+			"users": []any{map[string]any{"name": "it", "user": map[string]any{"client-certificate-data": cert, "client-key-data": key}}},
 		})
 		err = errors.Join(err, failed, more, i.write(name+".kubeconfig", config))
 		if name == "admin" {

@@ -21,7 +21,8 @@ const (
 	cutDriver     = "folders.csi.cove.test"
 )
 
-// ServeSnapshots starts a CSI driver whose volumes are folders, with the controllers of volumes and of VolumeSnapshots, until the cluster ends.
+// ServeSnapshots starts a CSI driver whose volumes are folders, with the controllers of volumes and
+// of VolumeSnapshots, until the cluster ends.
 func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 	t.Helper()
 	programs := filepath.Join(filepath.Dir(k.runtimes), "csi")
@@ -47,7 +48,9 @@ func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 	}
 	const snapshots = "/apis/snapshot.storage.k8s.io/v1/"
 	k.wait(t, "the API of VolumeSnapshots", func() bool {
-		return errors.Join(k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshots", nil, nil), k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshotcontents", nil, nil), k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshotclasses", nil, nil)) == nil
+		return errors.Join(k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshots", nil, nil),
+			k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshotcontents", nil, nil),
+			k.Do(t.Context(), http.MethodGet, snapshots+"volumesnapshotclasses", nil, nil)) == nil
 	})
 	create := func(path string, object map[string]any) {
 		t.Helper()
@@ -55,13 +58,16 @@ func (k *Kubernetes) ServeSnapshots(t testing.TB) *Driver {
 			t.Fatal(err)
 		}
 	}
-	create("/apis/storage.k8s.io/v1/csidrivers", map[string]any{"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": map[string]any{"name": cutDriver},
+	create("/apis/storage.k8s.io/v1/csidrivers", map[string]any{"apiVersion": "storage.k8s.io/v1",
+		"kind": "CSIDriver", "metadata": map[string]any{"name": cutDriver},
 		"spec": map[string]any{"attachRequired": false, "fsGroupPolicy": "File"}})
 	for name, mode := range map[string]string{CutClass: "Immediate", CutClassLate: "WaitForFirstConsumer"} {
-		create("/apis/storage.k8s.io/v1/storageclasses", map[string]any{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": map[string]any{"name": name},
+		create("/apis/storage.k8s.io/v1/storageclasses", map[string]any{"apiVersion": "storage.k8s.io/v1",
+			"kind": "StorageClass", "metadata": map[string]any{"name": name},
 			"provisioner": cutDriver, "volumeBindingMode": mode})
 	}
-	create(snapshots+"volumesnapshotclasses", map[string]any{"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": map[string]any{"name": SnapshotClass},
+	create(snapshots+"volumesnapshotclasses", map[string]any{"apiVersion": "snapshot.storage.k8s.io/v1",
+		"kind": "VolumeSnapshotClass", "metadata": map[string]any{"name": SnapshotClass},
 		"driver": cutDriver, "deletionPolicy": "Delete"})
 	k.tell(t, "csi "+programs)
 	k.wait(t, "the driver of volumes", func() bool { return k.hasDriver(t) })

@@ -72,7 +72,8 @@ func (k *Kubernetes) followClaims(ctx context.Context) error {
 	if err := k.discardVolumes(ctx, all.Items); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.Server+path+"?watch=true&timeoutSeconds=30&resourceVersion="+all.Metadata.ResourceVersion, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		k.Server+path+"?watch=true&timeoutSeconds=30&resourceVersion="+all.Metadata.ResourceVersion, nil)
 	if err != nil {
 		return err
 	}
@@ -122,8 +123,10 @@ func (k *Kubernetes) provide(ctx context.Context, c claim) error {
 	node := map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node"}}
 	return k.Do(ctx, http.MethodPost, "/api/v1/persistentvolumes", map[string]any{"apiVersion": "v1", "kind": "PersistentVolume",
 		"metadata": map[string]any{"name": name},
-		"spec": map[string]any{"storageClassName": StorageClass, "accessModes": c.Spec.AccessModes, "capacity": c.Spec.Resources["requests"], "persistentVolumeReclaimPolicy": "Retain",
-			"claimRef":     map[string]any{"kind": "PersistentVolumeClaim", "namespace": c.Metadata.Namespace, "name": c.Metadata.Name, "uid": c.Metadata.UID},
+		"spec": map[string]any{"storageClassName": StorageClass, "accessModes": c.Spec.AccessModes,
+			"capacity": c.Spec.Resources["requests"], "persistentVolumeReclaimPolicy": "Retain",
+			"claimRef": map[string]any{"kind": "PersistentVolumeClaim", "namespace": c.Metadata.Namespace,
+				"name": c.Metadata.Name, "uid": c.Metadata.UID},
 			"local":        map[string]any{"path": k.folder(name)},
 			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{node}}}}}}}, nil)
 }

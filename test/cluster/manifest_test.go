@@ -21,7 +21,8 @@ func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	collections := map[string]string{"Deployment": "/apis/apps/v1/namespaces/default/deployments", "Service": "/api/v1/namespaces/default/services"}
+	collections := map[string]string{"Deployment": "/apis/apps/v1/namespaces/default/deployments",
+		"Service": "/api/v1/namespaces/default/services"}
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var object map[string]any
 		if err := d.Decode(&object); errors.Is(err, io.EOF) {
@@ -46,7 +47,8 @@ func testManifest(t *testing.T, k *cluster.Kubernetes) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	var reply struct{ Data struct{ Stdout string } }
 	k.Await(t, "a sandbox answers", func() bool { // the Service knows a Pod later than the Deployment does
-		resp, err := client.Post("http://"+service.Spec.ClusterIP+"/v1/bash/exec", "application/json", bytes.NewBufferString(`{"command":"id -un; sudo id -u"}`))
+		resp, err := client.Post("http://"+service.Spec.ClusterIP+"/v1/bash/exec", "application/json",
+			bytes.NewBufferString(`{"command":"id -un; sudo id -u"}`))
 		if err != nil {
 			return false
 		}

@@ -70,9 +70,10 @@ func (s *Store) Proxy(fault func(*http.Request) int) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	forward := &httputil.ReverseProxy{Transport: &http.Transport{DisableKeepAlives: true}, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) {
-		r.Out.URL.Scheme, r.Out.URL.Host = target.Scheme, target.Host // but not Host, which is signed
-	}}
+	forward := &httputil.ReverseProxy{Transport: &http.Transport{DisableKeepAlives: true},
+		ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = target.Scheme, target.Host // but not Host, which is signed
+		}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code := fault(r); code != 0 {
 			w.Header().Set("Location", s.Endpoint)

@@ -63,7 +63,8 @@ func TestArm64ProgramsServe(t *testing.T) {
 	}
 }
 
-// errFork says that the emulator hangs, not the program that it runs. Up to version 7.2 it copies a process while other threads hold locks of its own,
+// errFork says that the emulator hangs, not the program that it runs. Up to version 7.2 it copies a
+// process while other threads hold locks of its own,
 // which nobody releases in the copy: about one in ten of our servers cannot start a program.
 var errFork = errors.New("the emulator hangs in a process that it has copied")
 
@@ -97,9 +98,10 @@ func serve(t *testing.T, start func(name string, args ...string) *exec.Cmd, home
 			err = fmt.Errorf("%v; aio serve: %v: %s", err, end, &log)
 		}
 	}()
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}
 	testenv.Poll(t, "the server is ready", func() bool {
 		resp, err := client.Get("http://aio/readyz")
 		if err != nil {

@@ -107,6 +107,7 @@ func checkSBOM(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if sbom.Version != "SPDX-2.3" || len(sbom.Packages) < 10 || len(sbom.Files) < 4 {
-		t.Errorf("got version %q, %d packages and %d files, want SPDX-2.3 with dependencies and programs", sbom.Version, len(sbom.Packages), len(sbom.Files))
+		t.Errorf("got version %q, %d packages and %d files, want SPDX-2.3 with dependencies and programs",
+			sbom.Version, len(sbom.Packages), len(sbom.Files))
 	}
 }

@@ -132,7 +132,8 @@ func (h *hub) tenant(t *testing.T, name, role string) string {
 			Key string `json:"e2b_api_key"`
 		} `json:"data"`
 	}
-	if err := json.Unmarshal([]byte(text), &made); status != http.StatusOK || err != nil || !regexp.MustCompile(`^e2b_[0-9a-f]+$`).MatchString(made.Data.Key) {
+	if err := json.Unmarshal([]byte(text), &made); status != http.StatusOK || err != nil ||
+		!regexp.MustCompile(`^e2b_[0-9a-f]+$`).MatchString(made.Data.Key) {
 		t.Fatalf("add a key: got %d %s %v, want one that starts with e2b_ and is hexadecimal", status, text, err)
 	}
 	return made.Data.Key
@@ -184,7 +185,8 @@ func (h *hub) run(t *testing.T, key string, program ...string) {
 func (h *hub) runCLI(t *testing.T, key, release string, old bool) {
 	t.Helper()
 	testenv.Need(t, "node", "python3")
-	story := []string{"sh", "cli.sh", testenv.NeedFile(t, ".venv-1/bin/python"), "node", testenv.NeedFile(t, "node_modules/"+release+"/dist/index.js")}
+	story := []string{"sh", "cli.sh", testenv.NeedFile(t, ".venv-1/bin/python"), "node",
+		testenv.NeedFile(t, "node_modules/"+release+"/dist/index.js")}
 	if old {
 		story = append([]string{"env", "OLD=1"}, story...)
 	}

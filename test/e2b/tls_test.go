@@ -24,13 +24,16 @@ func serveNames(t *testing.T, args ...string) *hub {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tls")
 	// The output is for a shell.
-	out, err := exec.Command("sh", "-c", `eval "$("$0" tls init --dir "$1" 2>/dev/null)" && printf '%s\n' "$E2B_DOMAIN" "$SSL_CERT_FILE" "$NODE_EXTRA_CA_CERTS"`, cove, dir).Output()
+	out, err := exec.Command("sh", "-c",
+		`eval "$("$0" tls init --dir "$1" 2>/dev/null)" && printf '%s\n' "$E2B_DOMAIN" "$SSL_CERT_FILE" `+
+			`"$NODE_EXTRA_CA_CERTS"`, cove, dir).Output()
 	lines := strings.Split(string(out), "\n")
 	ca := filepath.Join(dir, "ca.pem")
 	if err != nil || len(lines) < 3 || lines[0] != "cove.localhost:10000" || lines[1] != ca || lines[2] != ca {
 		t.Fatalf("tls init: got %q and error %v, want the domain and twice %s", lines, err, ca)
 	}
-	h := serve(t, append(args, "--domains", "cove.localhost", "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))...)
+	h := serve(t, append(args, "--domains", "cove.localhost", "--tls-cert", filepath.Join(dir, "cert.pem"),
+		"--tls-key", filepath.Join(dir, "key.pem"))...)
 	if !strings.HasPrefix(h.url, "https://127.0.0.1:") {
 		t.Fatalf("got the address %s, want one with https", h.url)
 	}
@@ -44,7 +47,8 @@ func serveNames(t *testing.T, args ...string) *hub {
 		t.Fatal(err)
 	}
 	domain := strings.Replace(address, "127.0.0.1", "cove.localhost", 1)
-	h.env = []string{"E2B_DOMAIN=" + domain, "SSL_CERT_FILE=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "PYTHONPATH=" + resolve, fmt.Sprintf("NODE_OPTIONS=--require=%q", filepath.Join(resolve, "resolve.cjs"))}
+	h.env = []string{"E2B_DOMAIN=" + domain, "SSL_CERT_FILE=" + ca, "NODE_EXTRA_CA_CERTS=" + ca,
+		"PYTHONPATH=" + resolve, fmt.Sprintf("NODE_OPTIONS=--require=%q", filepath.Join(resolve, "resolve.cjs"))}
 	return h
 }
 
@@ -133,7 +137,8 @@ func TestTLS(t *testing.T) {
 	}
 	// The command line of the hub's own user trusts the socket, and is shown the real address.
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(h.url, "https://"))
-	if out := run("create", "a", "--output", "json"); !strings.Contains(out, "https://cove.localhost:"+port+"/sandbox/a") && !strings.Contains(out, "https://a.cove.localhost:"+port) {
+	if out := run("create", "a", "--output", "json"); !strings.Contains(out, "https://cove.localhost:"+port+
+		"/sandbox/a") && !strings.Contains(out, "https://a.cove.localhost:"+port) {
 		t.Errorf("create: got %s, want an address with https", out)
 	}
 	if out := run("exec", "a", "--", "echo", "inside"); out != "inside\n" {

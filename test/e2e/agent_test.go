@@ -55,7 +55,8 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	for _, tool := range tools.Tools {
 		offered[tool.Name] = true
 	}
-	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes", "pauseSandbox", "resumeSandbox"} {
+	for _, want := range []string{"createSandbox", "getSandbox", "deleteSandbox", "sandboxExecutor", "listSandboxes",
+		"pauseSandbox", "resumeSandbox"} {
 		if !offered[want] {
 			t.Errorf("no tool %s", want)
 		}
@@ -77,7 +78,8 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 		t.Helper()
 		return call("sandboxExecutor", map[string]any{"sandbox_name": name, "tool_name": tool, "arguments": args})
 	}
-	if out := do("code_execute", map[string]any{"language": "python", "code": "import platform; print(sum(range(10)), platform.node())"}); !strings.Contains(out, "45 sb-") {
+	if out := do("code_execute", map[string]any{"language": "python",
+		"code": "import platform; print(sum(range(10)), platform.node())"}); !strings.Contains(out, "45 sb-") {
 		t.Errorf("got %q, want containing \"45 sb-\"", out)
 	}
 	if out := do("shell_exec", map[string]any{"command": "echo $((6*7)) > answer; cat answer"}); !strings.Contains(out, "42") {

@@ -48,13 +48,15 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	elsewhere := filepath.Join(t.TempDir(), "state")
 	for _, size := range []int{len(whole) - 100, len(whole) - 3000, len(whole) / 2, 1000} {
-		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 || !strings.Contains(errs, "damaged or cut off") {
+		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 ||
+			!strings.Contains(errs, "damaged or cut off") {
 			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
 		}
 	}
 	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
 		whole[at] ^= 1
-		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 || !strings.Contains(errs, "damaged or cut off") {
+		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 ||
+			!strings.Contains(errs, "damaged or cut off") {
 			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
 		}
 		whole[at] ^= 1
@@ -80,7 +82,8 @@ func TestBackupAndRestore(t *testing.T) {
 	for _, c := range []check{
 		{"cat stage d/f hard soft", "second\nkept\nkept\nkept"},
 		{"stat -c '%a %h %U' d/f; stat -c '%u:%g' soft; stat -c %F pipe; date -r d +%F", "640 2 gem\n1234:5678\nfifo\n2001-02-03"},
-		{"stat -c %s sparse; du -k sparse | cut -f1 | grep -cE '^[0-9]{1,3}$'; dd if=sparse bs=1 skip=500G count=3 status=none", "1099511627776\n1\nend"},
+		{"stat -c %s sparse; du -k sparse | cut -f1 | grep -cE '^[0-9]{1,3}$'; dd if=sparse bs=1 skip=500G count=3 " +
+			"status=none", "1099511627776\n1\nend"},
 		{"ls /etc/debian_version 2>/dev/null || echo gone", "gone"},
 		{`python3 -c 'import os; print(os.getxattr("d/f", "user.colour=x").decode())'`, "blue"},
 		{"sudo whoami", "root"},

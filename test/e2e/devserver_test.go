@@ -78,10 +78,13 @@ func openMappedName(t *testing.T, s *server) {
 	}))
 	defer service.Close()
 	s.want(t, "POST /v1/browser/page/navigate", `{"url":"about:blank"}`, `"success":true`)
-	s.want(t, "POST /v1/proxy/mappings", `{"source":"https://shop.foreign.example","target":"`+strings.TrimPrefix(service.URL, "http://127.0.0.1:")+`"}`, `"success":true`)
+	s.want(t, "POST /v1/proxy/mappings", `{"source":"https://shop.foreign.example","target":"`+
+		strings.TrimPrefix(service.URL, "http://127.0.0.1:")+`"}`, `"success":true`)
 	s.want(t, "POST /v1/browser/page/navigate", `{"url":"https://shop.foreign.example/a","timeout":60}`, `"title":"shop.foreign.example"`)
-	s.want(t, "POST /v1/browser/page/evaluate", `{"expression":"location.href + ' ' + isSecureContext + ' ' + document.body.innerText"}`, `"https://shop.foreign.example/a true ours"`)
-	if got := s.call(t, "POST /v1/browser/page/navigate", `{"url":"https://other.foreign.example/","timeout":60}`); strings.Contains(got, `"success":true`) {
+	s.want(t, "POST /v1/browser/page/evaluate",
+		`{"expression":"location.href + ' ' + isSecureContext + ' ' + document.body.innerText"}`, `"https://shop.foreign.example/a true ours"`)
+	if got := s.call(t, "POST /v1/browser/page/navigate",
+		`{"url":"https://other.foreign.example/","timeout":60}`); strings.Contains(got, `"success":true`) {
 		t.Errorf("a host that is not mapped: got %s, want an error", got)
 	}
 	s.want(t, "DELETE /v1/proxy/mappings/"+url.PathEscape("https://shop.foreign.example"), "", `"success":true`)
@@ -125,7 +128,8 @@ if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
 			return strings.Contains(s.call(t, "GET /v1/browser/page/console", ""), "[vite] connected.")
 		})
 		g.save(t, "site/src/text.js", `export const text = "`+after+`";`, way.name+": the page has seen the change", func() bool {
-			return strings.Contains(s.call(t, "POST /v1/browser/page/evaluate", `{"expression":"document.querySelector('#app').textContent"}`), after)
+			return strings.Contains(s.call(t, "POST /v1/browser/page/evaluate",
+				`{"expression":"document.querySelector('#app').textContent"}`), after)
 		})
 		if got := s.call(t, "POST /v1/browser/page/evaluate", `{"expression":"window.kept === true"}`); !strings.Contains(got, `"data":true`) {
 			t.Errorf("%s: got %s, want the page not to be loaded anew", way.name, got)
@@ -143,7 +147,8 @@ func openFlask(t *testing.T, s, g *server, port string) {
 	g.write(t, "flask/app.py", app("first"))
 	// A file that it is told about is watched before it is loaded, so no change falls in between. Python takes a cached
 	// file for the same as one of the same size and second.
-	g.begin(t, "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$HOME/dev/python python3 -m flask run --debug --port 5000 --extra-files $HOME/flask/app.py", "flask", 5000)
+	g.begin(t, "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$HOME/dev/python python3 -m flask run --debug --port 5000 "+
+		"--extra-files $HOME/flask/app.py", "flask", 5000)
 	for i, url := range []string{"http://localhost:" + port + "/sandbox/dev/proxy/5000/", "http://5000-dev.localhost:" + port + "/"} {
 		text := fmt.Sprintf("change %d", i)
 		g.write(t, "flask/app.py", app(text))
@@ -171,7 +176,8 @@ func (s *server) save(t *testing.T, name, content, what string, seen func() bool
 // begin starts a command in a folder of the home and waits until it listens on a port.
 func (s *server) begin(t *testing.T, command, dir string, port int) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"id": fmt.Sprintf("port%d", port), "exec_dir": s.Home + "/" + dir, "command": command, "async_mode": true})
+	body, err := json.Marshal(map[string]any{"id": fmt.Sprintf("port%d", port), "exec_dir": s.Home + "/" + dir,
+		"command": command, "async_mode": true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +196,8 @@ func (s *server) shows(t *testing.T, way, text string) {
 		t.Fatal(err)
 	}
 	if got := s.call(t, "POST /v1/browser/page/wait", string(body)); !strings.Contains(got, `"success":true`) {
-		t.Fatalf("%s: got %s and the page %s with console %s, want %q", way, got, s.call(t, "GET /v1/browser/page/html", ""), s.call(t, "GET /v1/browser/page/console", ""), text)
+		t.Fatalf("%s: got %s and the page %s with console %s, want %q", way, got,
+			s.call(t, "GET /v1/browser/page/html", ""), s.call(t, "GET /v1/browser/page/console", ""), text)
 	}
 }
 

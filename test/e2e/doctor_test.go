@@ -46,19 +46,22 @@ echo "no such package" >&2; exit 100
 		}
 		return out.String()
 	}
-	if out := doctor(); !strings.Contains(out, "missing   fast search in files (rg)") || !strings.Contains(out, "missing   state folder") || strings.Contains(out, "fixing") {
+	if out := doctor(); !strings.Contains(out, "missing   fast search in files (rg)") ||
+		!strings.Contains(out, "missing   state folder") || strings.Contains(out, "fixing") {
 		t.Errorf("got %s, want what is missing and no change", out)
 	}
 	out := doctor("--fix")
 	for _, want := range []string{
-		"fixing    chmod 700 " + state + "\n", "ok        state folder", "fixing    apt-get install -y -q --no-install-recommends ffmpeg ripgrep\n", "ok        fast search in files (rg)",
+		"fixing    chmod 700 " + state + "\n", "ok        state folder",
+		"fixing    apt-get install -y -q --no-install-recommends ffmpeg ripgrep\n", "ok        fast search in files (rg)",
 		"failed    apt-get: ", "no such package", "missing   recordings of the desktop (ffmpeg)", "ok        a trial sandbox ran",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("got %s, want %q in it", out, want)
 		}
 	}
-	if calls, err := os.ReadFile(filepath.Join(bin, "calls")); err != nil || !strings.HasPrefix(string(calls), "noninteractive update -q\nnoninteractive install -y") {
+	if calls, err := os.ReadFile(filepath.Join(bin, "calls")); err != nil ||
+		!strings.HasPrefix(string(calls), "noninteractive update -q\nnoninteractive install -y") {
 		t.Errorf("got calls %q and error %v, want an update and an installation", calls, err)
 	}
 	testenv.WriteProgram(t, filepath.Join(bin, "ffmpeg"), []byte("#!/bin/sh\n"))

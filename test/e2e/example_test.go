@@ -17,7 +17,8 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "go", "python3", "jq")
 	pythons := map[string]string{} // by the first words of what needs it
-	for example, at := range map[string]string{"": "../sdk/.venv/bin/python", "frameworks/": "../mcp/.venv-1/bin/python", "frameworks/pydantic": "../mcp/.venv-2/bin/python"} {
+	for example, at := range map[string]string{"": "../sdk/.venv/bin/python",
+		"frameworks/": "../mcp/.venv-1/bin/python", "frameworks/pydantic": "../mcp/.venv-2/bin/python"} {
 		python, err := filepath.Abs(testenv.NeedFile(t, at))
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +36,8 @@ func TestExamples(t *testing.T) {
 	}
 	// The root of a repository whose programs are built, and whose python3 has the public SDK.
 	dir := t.TempDir()
-	for name, at := range map[string]string{"bin": filepath.Dir(cove), "examples": filepath.Join(root, "examples"), "client": filepath.Join(root, "client"), "go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")} {
+	for name, at := range map[string]string{"bin": filepath.Dir(cove), "examples": filepath.Join(root, "examples"),
+		"client": filepath.Join(root, "client"), "go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")} {
 		if err := os.Symlink(at, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

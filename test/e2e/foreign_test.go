@@ -18,7 +18,8 @@ import (
 
 // linked are the operations that a link on a foreign site may open: our own pages, which have no effect before a person acts.
 var linked = []string{
-	"home_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page", "vnc_page", "browser_ui", "codex_page", "opencode_page",
+	"home_page", "docs_page", "guide_page", "activity_page", "files_page", "terminal_page", "notebook_page",
+	"vnc_page", "browser_ui", "codex_page", "opencode_page",
 	"code_server", "jupyter_lab", "e2b_desktop", "share_open", "docs_llms",
 }
 
@@ -146,7 +147,8 @@ func (f foreignSite) checkLink(t *testing.T, target route.Target, site string) {
 		if res.StatusCode < 300 && (!isOwnPolicy(policy) || target.Op != "vnc_page" && !strings.Contains(policy, "frame-ancestors")) {
 			t.Errorf("%s: got the policy %q, want one that allows only our scripts and frames", where, policy)
 		}
-	case slices.Contains([]string{"sandbox_proxy", "preview_proxy", "preview_absproxy"}, target.Op) && res.StatusCode >= 400 && strings.Contains(strings.Join(res.Header.Values("Content-Security-Policy"), "; "), "default-src 'none'"):
+	case slices.Contains([]string{"sandbox_proxy", "preview_proxy", "preview_absproxy"}, target.Op) &&
+		res.StatusCode >= 400 && strings.Contains(strings.Join(res.Header.Values("Content-Security-Policy"), "; "), "default-src 'none'"):
 	default:
 		t.Errorf("%s: got status %d and type %q, want 403", where, res.StatusCode, res.Header.Get("Content-Type"))
 	}
@@ -170,7 +172,8 @@ func isOwnPolicy(policy string) bool {
 			scripts = strings.Join(fields[1:], " ")
 		}
 	}
-	return (strings.Contains(scripts, "'self'") || scripts == "'none'") && !strings.Contains(scripts, "unsafe") && !strings.Contains(scripts, "*") && !strings.Contains(scripts, "data:")
+	return (strings.Contains(scripts, "'self'") || scripts == "'none'") && !strings.Contains(scripts, "unsafe") &&
+		!strings.Contains(scripts, "*") && !strings.Contains(scripts, "data:")
 }
 
 // active are the types that a browser can run scripts of.
@@ -195,7 +198,8 @@ func TestRepliesNeverRunByThemselves(t *testing.T) {
 }
 
 // slow are operations that start a browser or a program on first use, and reply with JSON or pictures.
-var slow = []string{"jupyter_info", "nodejs_info", "sandbox_get_python_packages", "sandbox_get_nodejs_packages", "browser_page_screenshot", "browser_screenshot", "cdp"}
+var slow = []string{"jupyter_info", "nodejs_info", "sandbox_get_python_packages", "sandbox_get_nodejs_packages",
+	"browser_page_screenshot", "browser_screenshot", "cdp"}
 
 func (f foreignSite) checkReply(t *testing.T, target route.Target) {
 	t.Helper()
@@ -208,7 +212,8 @@ func (f foreignSite) checkReply(t *testing.T, target route.Target) {
 	where := target.Op + " " + target.Path
 	own := isOwnPolicy(h.Get("Content-Security-Policy"))
 	confined := strings.Contains(policy, "sandbox") && !strings.Contains(policy, "allow-same-origin")
-	if active.MatchString(kind) && !confined && !(own && (slices.Contains(linked, target.Op) || strings.HasSuffix(target.Op, "_asset") || res.StatusCode >= 400)) {
+	if active.MatchString(kind) && !confined &&
+		!(own && (slices.Contains(linked, target.Op) || strings.HasSuffix(target.Op, "_asset") || res.StatusCode >= 400)) {
 		t.Errorf("%s: got the type %q with the policy %q, want a sandbox or one of our own pages", where, kind, policy)
 	}
 	if h.Get("X-Content-Type-Options") != "nosniff" && (res.StatusCode < 300 || res.StatusCode >= 400) {

@@ -144,7 +144,8 @@ func TestStartHooks(t *testing.T) {
 func TestKillLeavesNoChild(t *testing.T) {
 	t.Parallel()
 	pids := filepath.Join(t.TempDir(), "pids")
-	hook := fmt.Sprintf("echo $$ >> %s; sleep 1000 & echo $! >> %s; setsid bash -c 'echo $$ >> %s; sleep 1001' & nohup sleep 1002 >/dev/null 2>&1 & echo $! >> %s; wait", pids, pids, pids, pids)
+	hook := fmt.Sprintf("echo $$ >> %s; sleep 1000 & echo $! >> %s; setsid bash -c 'echo $$ >> %s; sleep 1001' & "+
+		"nohup sleep 1002 >/dev/null 2>&1 & echo $! >> %s; wait", pids, pids, pids, pids)
 	s := serve(t, "RUN_HOOK_INIT="+hook)
 	var list []string
 	testenv.Poll(t, "four children", func() bool {

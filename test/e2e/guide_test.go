@@ -85,8 +85,11 @@ func newReader(t *testing.T, blocks []guide.Block) *reader {
 		t.Fatal(err)
 	}
 	s, h := serve(t, "AIO_VENV="+venv), serveHub(t)
-	r := &reader{dir: t.TempDir(), address: strings.NewReplacer("localhost:8080", s.addr(), "localhost:10000", h.addr(), "127.0.0.1:10000", h.addr(), "8765", fmt.Sprint(testenv.FreePort(t)), "8766", fmt.Sprint(testenv.FreePort(t))), python: map[string]*session{}}
-	r.env = append(environment(r.dir, h.env), "AIO_API_URL="+s.URL, "COVE_STATE="+h.State, "E2B_API_URL="+h.URL, "E2B_SANDBOX_URL="+h.URL, "E2B_API_KEY=e2b_"+strings.Repeat("0", 40), "PYTHONDONTWRITEBYTECODE=1")
+	r := &reader{dir: t.TempDir(), address: strings.NewReplacer("localhost:8080", s.addr(), "localhost:10000",
+		h.addr(), "127.0.0.1:10000", h.addr(), "8765", fmt.Sprint(testenv.FreePort(t)), "8766",
+		fmt.Sprint(testenv.FreePort(t))), python: map[string]*session{}}
+	r.env = append(environment(r.dir, h.env), "AIO_API_URL="+s.URL, "COVE_STATE="+h.State, "E2B_API_URL="+h.URL,
+		"E2B_SANDBOX_URL="+h.URL, "E2B_API_KEY=e2b_"+strings.Repeat("0", 40), "PYTHONDONTWRITEBYTECODE=1")
 	r.env[0] = "PATH=" + filepath.Dir(cove) + ":" + os.Getenv("PATH")
 	for name, at := range map[string]string{"": "../sdk/.venv/bin/python", "e2b": "../e2b/.venv-1/bin/python"} {
 		r.python[name] = r.begin(t, testenv.NeedFile(t, at), "guide/run.py")
@@ -203,7 +206,8 @@ func (r *reader) run(ctx context.Context, b guide.Block) (string, error) {
 }
 
 // imports of the blocks in Go, by the name that uses them.
-var imports = map[string]string{"bytes": "bytes", "io": "io", "os": "os", "strings": "strings", "time": "time", "sync": "sync", "json": "encoding/json"}
+var imports = map[string]string{"bytes": "bytes", "io": "io", "os": "os", "strings": "strings", "time": "time",
+	"sync": "sync", "json": "encoding/json"}
 
 // build compiles the blocks in Go: whole programs, and bodies of functions that have a context, a
 // hub and a sandbox, as the first whole program makes them.
@@ -236,8 +240,12 @@ func (r *reader) build(t *testing.T, blocks []guide.Block) {
 		}
 	}
 	at := func(address string) string { return "http://" + r.address.Replace(address) }
-	writeFile(t, r.goMain+"/parts.go", "package main\n"+used+")\nfunc run(ctx context.Context, hub *client.Client, box *client.Guest) error {\nswitch os.Args[1] {\n"+bodies.String()+"}\nreturn nil\n}\n"+
-		fmt.Sprintf("func main() {\nhub, err := client.New(client.Config{URL: %q})\nif err != nil { log.Fatal(err) }\nbox, err := client.NewGuest(client.Config{URL: %q})\nif err != nil { log.Fatal(err) }\n", at("localhost:10000"), at("localhost:8080"))+
+	writeFile(t, r.goMain+"/parts.go", "package main\n"+used+
+		")\nfunc run(ctx context.Context, hub *client.Client, box *client.Guest) error {\nswitch os.Args[1] {\n"+
+		bodies.String()+"}\nreturn nil\n}\n"+
+		fmt.Sprintf("func main() {\nhub, err := client.New(client.Config{URL: %q})\nif err != nil { log.Fatal(err) "+
+			"}\nbox, err := client.NewGuest(client.Config{URL: %q})\nif err != nil { log.Fatal(err) }\n",
+			at("localhost:10000"), at("localhost:8080"))+
 		"if err := run(context.Background(), hub, box); err != nil { log.Fatal(err) }\nfmt.Print()\n}\n")
 	done := make(chan struct{})
 	r.built = sync.OnceValue(func() error { <-done; return r.failed })

@@ -35,7 +35,9 @@ func TestHeavyPrograms(t *testing.T) {
 		t.Errorf("got %q, want reply containing \"104857600\"", reply)
 	}
 	// A Node program with many objects.
-	if reply := post("a", "/v1/nodejs/execute", `{"code":"const rows = Array.from({length: 500000}, (_, i) => ({i, text: 'row ' + i})); console.log(rows.reduce((n, r) => n + r.text.length, 0))"}`); !strings.Contains(reply, "4888890") {
+	if reply := post("a", "/v1/nodejs/execute",
+		`{"code":"const rows = Array.from({length: 500000}, (_, i) => ({i, text: 'row ' + i})); `+
+			`console.log(rows.reduce((n, r) => n + r.text.length, 0))"}`); !strings.Contains(reply, "4888890") {
 		t.Errorf("got %q, want reply containing \"4888890\"", reply)
 	}
 

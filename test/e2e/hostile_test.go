@@ -100,21 +100,25 @@ func compose(r *rand.Rand) string {
 		return string(b)
 	}
 	word := func() string {
-		return pick("v1", "sandbox", "hooks", "shell", "exec", "..", ".", "", "%2e%2e", "%00", "..;", "%2f", "mcp", "openapi.json", "proxy", "8080", "tickets", "é", strings.Repeat("a", r.IntN(3000)), fmt.Sprint(r.Int64()))
+		return pick("v1", "sandbox", "hooks", "shell", "exec", "..", ".", "", "%2e%2e", "%00", "..;", "%2f", "mcp",
+			"openapi.json", "proxy", "8080", "tickets", "é", strings.Repeat("a", r.IntN(3000)), fmt.Sprint(r.Int64()))
 	}
 	path := ""
 	for range 1 + r.IntN(6) {
 		path += "/" + word()
 	}
 	if r.IntN(3) == 0 {
-		path = pick("/v1/sandbox", "/v1/sandbox/hooks", "/v1/sandbox/hooks/x", "/mcp", "/tickets", "/auth", "/v1/openapi.json", "/llms.txt", "/metrics", "/v1/docs", "*", "http://evil/v1/sandbox", "//v1/sandbox")
+		path = pick("/v1/sandbox", "/v1/sandbox/hooks", "/v1/sandbox/hooks/x", "/mcp", "/tickets", "/auth",
+			"/v1/openapi.json", "/llms.txt", "/metrics", "/v1/docs", "*", "http://evil/v1/sandbox", "//v1/sandbox")
 	}
 	if r.IntN(3) == 0 {
 		path += "?" + pick("x=.js", "ticket="+word(), "event=%ff", "stream=true", "a=b&&=;=%", "token=abc")
 	}
-	method := pick("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "get", "BREW", "G\x00T", strings.Repeat("M", 100))
+	method := pick("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "get", "BREW",
+		"G\x00T", strings.Repeat("M", 100))
 	body := pick("", "{}", "[]", "null", `{"name":"x","command":"true"}`, `{"name":1}`, `{"name":"`+strings.Repeat("n", 5000)+`"}`,
-		strings.Repeat("[", 5000), `{"method":"tools/call","params":{"name":"sandbox_list_hooks","arguments":{"event":5}}}`, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, `{"method":7}`, junk(500))
+		strings.Repeat("[", 5000), `{"method":"tools/call","params":{"name":"sandbox_list_hooks",`+
+			`"arguments":{"event":5}}}`, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, `{"method":7}`, junk(500))
 	var h strings.Builder
 	fmt.Fprintf(&h, "%s %s %s\r\n", method, path, pick("HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "SPDY/3"))
 	fmt.Fprintf(&h, "Host: %s\r\n", pick("127.0.0.1", "localhost", "8091-x", "evil.example", "", "a b", "[::1]:80"))
@@ -124,10 +128,14 @@ func compose(r *rand.Rand) string {
 	}
 	fmt.Fprintf(&h, "Content-Length: %s\r\n", length)
 	for range r.IntN(5) {
-		h.WriteString(pick("Content-Type: application/json", "Content-Type: multipart/form-data; boundary=x", "Content-Type: "+strings.Repeat("x", r.IntN(2000)),
-			"Authorization: Bearer x.y.z", "Authorization: Basic AAA", "Cookie: a=b; c", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-			"Origin: http://evil.example", "X-Forwarded-Prefix: /../..//%00", "X-Forwarded-Host: a,b", "X-Forwarded-Proto: javascript", "X-Request-Id: "+strings.Repeat("i", r.IntN(200)),
-			"Transfer-Encoding: chunked", "Expect: 100-continue", "Range: bytes=9-1", "Accept-Encoding: gzip;q=x", "Last-Event-ID: \xff", "Mcp-Session-Id: nope", "X-Junk: "+strings.ReplaceAll(junk(50), "\n", "")) + "\r\n")
+		h.WriteString(pick("Content-Type: application/json", "Content-Type: multipart/form-data; boundary=x",
+			"Content-Type: "+strings.Repeat("x", r.IntN(2000)),
+			"Authorization: Bearer x.y.z", "Authorization: Basic AAA", "Cookie: a=b; c", "Upgrade: websocket",
+			"Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+			"Origin: http://evil.example", "X-Forwarded-Prefix: /../..//%00", "X-Forwarded-Host: a,b",
+			"X-Forwarded-Proto: javascript", "X-Request-Id: "+strings.Repeat("i", r.IntN(200)),
+			"Transfer-Encoding: chunked", "Expect: 100-continue", "Range: bytes=9-1", "Accept-Encoding: gzip;q=x",
+			"Last-Event-ID: \xff", "Mcp-Session-Id: nope", "X-Junk: "+strings.ReplaceAll(junk(50), "\n", "")) + "\r\n")
 	}
 	h.WriteString("Connection: close\r\n\r\n")
 	return h.String() + body

@@ -132,10 +132,12 @@ func TestHubByHand(t *testing.T) {
 	if out := h.must(t, "create", "a"); out != "a\n" {
 		t.Errorf("got %q, want \"a\\n\"", out)
 	}
-	if out, errs, code := h.cove(t, "from here", "exec", "a", "--", "cat; echo; echo aside >&2; exit 7"); out != "from here\n" || errs != "aside\n" || code != 7 {
+	if out, errs, code := h.cove(t, "from here", "exec", "a", "--",
+		"cat; echo; echo aside >&2; exit 7"); out != "from here\n" || errs != "aside\n" || code != 7 {
 		t.Errorf("%q %q %d, want %q, errs %q, code 7", out, errs, code, "from here\n", "aside\n")
 	}
-	if out := h.must(t, "exec", "a", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c", `echo "$COLOUR $PWD $1"`, "x", "two words"); out != "blue /tmp two words\n" {
+	if out := h.must(t, "exec", "a", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c", `echo "$COLOUR $PWD $1"`,
+		"x", "two words"); out != "blue /tmp two words\n" {
 		t.Errorf("%q, want %q", out, "blue /tmp two words\n")
 	}
 
@@ -165,7 +167,8 @@ func TestHubByHand(t *testing.T) {
 		json.Unmarshal([]byte(h.must(t, "get", "a")), &o)
 		return o.Status
 	}
-	for _, turn := range []struct{ verb, after string }{{"pause", "paused"}, {"resume", "running"}, {"pause", "paused"}, {"stop", "stopped"}, {"start", "running"}, {"stop", "stopped"}} {
+	for _, turn := range []struct{ verb, after string }{{"pause", "paused"}, {"resume", "running"},
+		{"pause", "paused"}, {"stop", "stopped"}, {"start", "running"}, {"stop", "stopped"}} {
 		h.must(t, turn.verb, "a")
 		if got := status(); got != turn.after {
 			t.Errorf("after %s it is %s, want %v", turn.verb, got, turn.after)
@@ -223,7 +226,9 @@ func TestHubStartsServersAlone(t *testing.T) {
 		t.Errorf("%q, want %q", out, "GOMAXPROCS=3\n4\n")
 	}
 	// Its helper program is installed beside it.
-	if out := h.must(t, "exec", "a", `printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" -H 'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`); !strings.Contains(out, `# T\n\na **c**\n`) {
+	if out := h.must(t, "exec", "a",
+		`printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" -H `+
+			`'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`); !strings.Contains(out, `# T\n\na **c**\n`) {
 		t.Errorf("got %q, want containing %q", out, `# T\n\na **c**\n`)
 	}
 }
@@ -265,7 +270,8 @@ func TestHubIsKilled(t *testing.T) {
 	h.must(t, "create", "a", "--timeout", "90")
 	h.must(t, "create", "b")
 	h.must(t, "pause", "b")
-	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > next; mv next beat; sleep 0.1; done' >/dev/null 2>&1 & until [ -e beat ]; do sleep 0.1; done")
+	h.must(t, "exec", "a", "nohup sh -c 'while :; do date +%s%N > next; mv next beat; sleep 0.1; done' >/dev/null "+
+		"2>&1 & until [ -e beat ]; do sleep 0.1; done")
 	before := h.must(t, "get", "a")
 
 	other := exec.Command(cove, "hub", "--listen", "127.0.0.1:0", "--state", h.State)
@@ -304,7 +310,8 @@ func TestHubSignIn(t *testing.T) {
 		t.Fatalf("an open hub for everybody: %v %s, want an error, containing \"COVE_API_KEY\"", err, out)
 	}
 	h := serveHub(t, "--api-key", "secret-of-the-test")
-	for _, door := range []string{"GET /", "GET /api/v1/sandbox", "POST /api/v1/sandbox", "GET /sandbox/a/v1/sandbox", "POST /mcp", "GET /v1/docs", "GET /metrics", "GET /readyz", "GET /nowhere", "GET /sandbox/a/v1/shell/ws"} {
+	for _, door := range []string{"GET /", "GET /api/v1/sandbox", "POST /api/v1/sandbox", "GET /sandbox/a/v1/sandbox",
+		"POST /mcp", "GET /v1/docs", "GET /metrics", "GET /readyz", "GET /nowhere", "GET /sandbox/a/v1/shell/ws"} {
 		method, path, _ := strings.Cut(door, " ")
 		req, _ := http.NewRequest(method, h.URL+path, nil)
 		res, err := http.DefaultClient.Do(req)
@@ -420,7 +427,8 @@ func TestHundredAtOnce(t *testing.T) {
 				return
 			}
 			var out bytes.Buffer
-			if _, err := c.Guest(name).Exec(t.Context(), "echo $((6*7)) in $(hostname) && echo mine > note", client.ExecOptions{Stdout: &out}); err != nil || out.String() != "42 in "+name+"\n" {
+			if _, err := c.Guest(name).Exec(t.Context(), "echo $((6*7)) in $(hostname) && echo mine > note",
+				client.ExecOptions{Stdout: &out}); err != nil || out.String() != "42 in "+name+"\n" {
 				errs <- fmt.Errorf("%s: got %q and error %v, want \"42 in %s\\n\"", name, out.String(), err, name)
 			}
 		})

@@ -15,10 +15,12 @@ import (
 func TestIdleStopAndWake(t *testing.T) {
 	t.Parallel()
 	h := serveHub(t)
-	if status, body := h.post(t, "/api/v1/sandbox", `{"name":"alpha","idle_timeout":0.02,"idle_policy":"stop","workdir":"/home/gem/project"}`); status != 200 {
+	if status, body := h.post(t, "/api/v1/sandbox",
+		`{"name":"alpha","idle_timeout":0.02,"idle_policy":"stop","workdir":"/home/gem/project"}`); status != 200 {
 		t.Fatalf("create: got %d %s, want 200", status, body)
 	}
-	h.verify(t, "alpha", check{"echo kept > note; sudo sh -c 'echo too > /etc/note'; (sleep 1000 >/dev/null 2>&1 &) ; until pgrep -x sleep >/dev/null; do :; done; pgrep -xc sleep", "1"})
+	h.verify(t, "alpha", check{"echo kept > note; sudo sh -c 'echo too > /etc/note'; (sleep 1000 >/dev/null 2>&1 " +
+		"&) ; until pgrep -x sleep >/dev/null; do :; done; pgrep -xc sleep", "1"})
 	testenv.Poll(t, "the idle sandbox is stopped", func() bool {
 		var o struct {
 			Status string `json:"status"`

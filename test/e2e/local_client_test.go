@@ -37,7 +37,8 @@ func TestClientsDoNotCallAnotherUsersServer(t *testing.T) {
 		} {
 			call := func(users string) string {
 				cmd := exec.CommandContext(t.Context(), client.program, client.args...)
-				cmd.Env = environment(t.TempDir(), []string{client.url + "=" + url, "AIO_TOKEN=secret", "COVE_TOKEN=secret", client.users + "=" + users})
+				cmd.Env = environment(t.TempDir(), []string{client.url + "=" + url, "AIO_TOKEN=secret",
+					"COVE_TOKEN=secret", client.users + "=" + users})
 				out, _ := cmd.CombinedOutput() // it fails in any case: there is no server
 				return string(out)
 			}

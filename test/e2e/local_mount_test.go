@@ -38,13 +38,15 @@ func checkMountsOf(t *testing.T, h *hub, tier string) {
 
 func checkMounts(t *testing.T, what string, h *hub, name string) {
 	t.Helper()
-	out := h.must(t, "exec", name, "--", "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/1/mountinfo 2>/dev/null; true")
+	out := h.must(t, "exec", name, "--",
+		"cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/1/mountinfo 2>/dev/null; true")
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	venv, _ := filepath.EvalSymlinks("../../.venv")
-	secrets := []string{h.State, filepath.Base(filepath.Dir(h.State)), filepath.Dir(aio), filepath.Base(filepath.Dir(aio)), repository, "/root"}
+	secrets := []string{h.State, filepath.Base(filepath.Dir(h.State)), filepath.Dir(aio),
+		filepath.Base(filepath.Dir(aio)), repository, "/root"}
 	if venv != "" {
 		secrets = append(secrets, venv, filepath.Dir(venv)+"/")
 	}

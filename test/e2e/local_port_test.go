@@ -247,7 +247,8 @@ func listeners(t *testing.T, pid int, dir string) (list []listener) {
 					continue
 				}
 				seen[ns+inode] = true
-				l := listener{network: strings.TrimSuffix(table, "6"), address: address, program: strings.TrimSpace(string(name)), pid: p, foreign: ns != own}
+				l := listener{network: strings.TrimSuffix(table, "6"), address: address,
+					program: strings.TrimSpace(string(name)), pid: p, foreign: ns != own}
 				if l.network == "unix" && !strings.HasPrefix(address, "@") && l.foreign {
 					l.foreign, l.address = false, fmt.Sprintf("/proc/%d/root%s", p, address) // files are not of the network
 				}

@@ -30,13 +30,15 @@ func TestNobodyTakesTheServersPlace(t *testing.T) {
 	rootless.must(t, "create", "a")
 	rootless.must(t, "cp", program, "a:/tmp/takeover")
 	for _, victim := range []string{"aio", "1"} {
-		checkAttempts(t, "without root, against "+victim, rootless.must(t, "exec", "a", "--", "chmod 755 /tmp/takeover; /tmp/takeover "+victim), false)
+		checkAttempts(t, "without root, against "+victim,
+			rootless.must(t, "exec", "a", "--", "chmod 755 /tmp/takeover; /tmp/takeover "+victim), false)
 	}
 	// So it is for the hubs themselves.
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	checkAttempts(t, "the hub without root", as(t, rootless.cmd.SysProcAttr.Credential.Uid, program, fmt.Sprint(rootless.cmd.Process.Pid)), false)
+	checkAttempts(t, "the hub without root", as(t, rootless.cmd.SysProcAttr.Credential.Uid, program,
+		fmt.Sprint(rootless.cmd.Process.Pid)), false)
 	checkAttempts(t, "the hub", as(t, 0, "setpriv", "--bounding-set", "-all", program, fmt.Sprint(h.cmd.Process.Pid)), false)
 }
 
@@ -89,7 +91,8 @@ func TestTheServerOfAMachineCannotBeTraced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {"--user", "1000"}} {
-		cmd := exec.Command(aio, append([]string{"serve", "--listen", "127.0.0.1:0", "--outlet", "127.0.0.1:0", "--log-level", "error"}, args...)...)
+		cmd := exec.Command(aio, append([]string{"serve", "--listen", "127.0.0.1:0", "--outlet", "127.0.0.1:0",
+			"--log-level", "error"}, args...)...)
 		if args == nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
 		}

@@ -39,7 +39,8 @@ func TestOtherLocalUsersAreNotAdmitted(t *testing.T) {
 	h.must(t, "create", "a")
 	exec := `{"command":"id"}`
 	for _, url := range []string{
-		h.URL + "/api/v1/sandbox", h.URL + "/sandbox/a/v1/bash/exec", h.URL + "/mcp", "http://localhost:" + h.addr()[strings.LastIndex(h.addr(), ":")+1:] + "/api/v1/sandbox",
+		h.URL + "/api/v1/sandbox", h.URL + "/sandbox/a/v1/bash/exec", h.URL + "/mcp",
+		"http://localhost:" + h.addr()[strings.LastIndex(h.addr(), ":")+1:] + "/api/v1/sandbox",
 		s.URL + "/v1/bash/exec", s.URL + "/v1/sandbox", s.URL + "/v1/shell/ws", s.URL + "/proxy/1/",
 	} {
 		out := as(t, nobody, "curl", "-s", "-d", exec, "-H", "Content-Type: application/json", "-w", "%{http_code}", url)
@@ -102,13 +103,15 @@ func TestCredentialsCannotBeReadFromTheServer(t *testing.T) {
 	const token, apiKey, flag = "token-nobody-may-read", "key-nobody-may-read", "password-nobody-may-read"
 	env := []string{"AUTH_TOKEN=" + token, "AIO_API_KEY=" + apiKey, "SHELL_NOTE=kept"}
 	start := func(args []string, uid uint32) *server {
-		cmd := exec.Command(aio, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "error", "--proxy-server", "http://u:" + flag + "@127.0.0.1:1"}, args...)...)
+		cmd := exec.Command(aio, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "error",
+			"--proxy-server", "http://u:" + flag + "@127.0.0.1:1"}, args...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		s := launchCommand(t, cmd, home, env)
 		t.Cleanup(func() { s.stop(t) })
 		return s
 	}
-	for name, s := range map[string]*server{"as root": start(nil, 0), "as a user": start(nil, 1000), "with a parent": start([]string{"--user", "1000"}, 0)} {
+	for name, s := range map[string]*server{"as root": start(nil, 0), "as a user": start(nil, 1000),
+		"with a parent": start([]string{"--user", "1000"}, 0)} {
 		run := func(command string) string {
 			body, err := json.Marshal(map[string]string{"command": command})
 			if err != nil {
@@ -131,7 +134,8 @@ func TestCredentialsCannotBeReadFromTheServer(t *testing.T) {
 			return out
 		}
 		pid := s.cmd.Process.Pid
-		out := run(fmt.Sprintf("for p in %[1]d $(pgrep -P %[1]d) $PPID; do cat /proc/$p/environ /proc/$p/cmdline; done 2>&1 | tr '\\0' '\\n'; echo done", pid))
+		out := run(fmt.Sprintf("for p in %[1]d $(pgrep -P %[1]d) $PPID; do cat /proc/$p/environ /proc/$p/cmdline; "+
+			"done 2>&1 | tr '\\0' '\\n'; echo done", pid))
 		if strings.Contains(out, "nobody-may-read") || !strings.Contains(out, "done") {
 			t.Errorf("%s: got %s, want no credential", name, out)
 		}
@@ -157,7 +161,8 @@ func TestThePreviewPassesNoCredentials(t *testing.T) {
 	s := serve(t, "AUTH_TOKEN="+token, "AIO_API_KEY="+apiKey)
 	for _, headers := range []string{
 		"Authorization: Bearer " + token, "X-API-Key: " + apiKey, "Authorization: Bearer " + apiKey + "\r\nX-API-Key: " + apiKey,
-		"Authorization: Bearer " + token + "\r\nX-API-Key: " + token, "Authorization: Bearer " + token + "\r\nProxy-Authorization: Bearer " + token, "Authorization: Bearer " + token + "\r\nCookie: cove_session_abc=" + token,
+		"Authorization: Bearer " + token + "\r\nX-API-Key: " + token, "Authorization: Bearer " + token +
+			"\r\nProxy-Authorization: Bearer " + token, "Authorization: Bearer " + token + "\r\nCookie: cove_session_abc=" + token,
 	} {
 		for _, path := range []string{"/proxy/" + port + "/x", "/absproxy/" + port + "/x", "/proxy/" + port + "/?token=" + token + "&a=1"} {
 			reply := raw(t, s.addr(), "GET "+path+" HTTP/1.1\r\nHost: "+s.addr()+"\r\n"+headers+"\r\nConnection: close\r\n\r\n")

@@ -104,7 +104,8 @@ func TestCanceledCallsEnd(t *testing.T) {
 					mark := fmt.Sprint(770000000 + os.Getpid()%1000*1000 + int(marks.Add(1)))
 					p := &mcp.CallToolParams{Name: e.tool, Arguments: e.args(mark)}
 					if way == "hub" {
-						p = &mcp.CallToolParams{Name: "sandboxExecutor", Arguments: map[string]any{"sandbox_name": "a", "tool_name": e.tool, "arguments": e.args(mark)}}
+						p = &mcp.CallToolParams{Name: "sandboxExecutor",
+							Arguments: map[string]any{"sandbox_name": "a", "tool_name": e.tool, "arguments": e.args(mark)}}
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					done := make(chan error, 1)
@@ -151,13 +152,15 @@ func TestCutConnectionResumes(t *testing.T) {
 		}
 		return res
 	}
-	res := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	res := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
+		`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	session := res.Header.Get("Mcp-Session-Id")
 	read(t, res)
 	read(t, post(session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 	file := filepath.Join(t.TempDir(), "count")
 	gate := file + ".gate"
-	args, _ := json.Marshal(map[string]any{"command": fmt.Sprintf("echo ran >> %s; until [ -e %s ]; do sleep 0.05; done; wc -l < %s", file, gate, file)})
+	args, _ := json.Marshal(map[string]any{"command": fmt.Sprintf("echo ran >> %s; until [ -e %s ]; do sleep 0.05; "+
+		"done; wc -l < %s", file, gate, file)})
 	res = post(session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash_exec","arguments":`+string(args)+`}}`)
 	if res.StatusCode != 200 {
 		b, _ := io.ReadAll(res.Body)
@@ -180,7 +183,8 @@ func TestCutConnectionResumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for k, v := range map[string]string{"Accept": "text/event-stream", "Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25", "Last-Event-ID": last} {
+	for k, v := range map[string]string{"Accept": "text/event-stream", "Mcp-Session-Id": session,
+		"Mcp-Protocol-Version": "2025-11-25", "Last-Event-ID": last} {
 		req.Header.Set(k, v)
 	}
 	// Until the server notices the cut, the stream is still taken.
@@ -253,8 +257,10 @@ func TestLargeResultsStaySmall(t *testing.T) {
 			t.Errorf("%s: got the payload %d times in %s, want once", x.tool, n, b)
 		}
 	}
-	r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "code_execute", Arguments: map[string]any{"language": "python", "code": "from IPython.display import Image\nimport struct,zlib\n" +
-		"def png(n):\n c=lambda k,d: struct.pack('>I',len(d))+k+d+struct.pack('>I',zlib.crc32(k+d))\n import os\n return b'\\x89PNG\\r\\n\\x1a\\n'+c(b'IHDR',struct.pack('>IIBBBBB',n,n,8,2,0,0,0))+c(b'IDAT',zlib.compress(b''.join(b'\\0'+os.urandom(3*n) for _ in range(n))))+c(b'IEND',b'')\nImage(png(900))"}})
+	r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "code_execute",
+		Arguments: map[string]any{"language": "python", "code": "from IPython.display import Image\nimport struct,zlib\n" +
+			"def png(n):\n c=lambda k,d: struct.pack('>I',len(d))+k+d+struct.pack('>I',zlib.crc32(k+d))\n import os\n " +
+			"return b'\\x89PNG\\r\\n\\x1a\\n'+c(b'IHDR',struct.pack('>IIBBBBB',n,n,8,2,0,0,0))+c(b'IDAT',zlib.compress(b''.join(b'\\0'+os.urandom(3*n) for _ in range(n))))+c(b'IEND',b'')\nImage(png(900))"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +274,8 @@ func TestLargeResultsStaySmall(t *testing.T) {
 func TestThousandSessions(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	open := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	open := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+		`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	ids := map[string]bool{}
 	for range 1000 {
 		req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/mcp", strings.NewReader(open))
@@ -294,7 +301,8 @@ func TestThousandSessions(t *testing.T) {
 		}
 		res.Body.Close()
 	}
-	if status, body := s.post(t, "/mcp", `{"method":"tools/call","params":{"name":"bash_exec","arguments":{"command":"echo alive"}}}`); status != 200 || !strings.Contains(body, `"text":"alive`) {
+	if status, body := s.post(t, "/mcp",
+		`{"method":"tools/call","params":{"name":"bash_exec","arguments":{"command":"echo alive"}}}`); status != 200 || !strings.Contains(body, `"text":"alive`) {
 		t.Errorf("got %d %s, want a working server", status, body)
 	}
 }

@@ -32,7 +32,8 @@ func checkPackageManagers(t *testing.T, h *hub) {
 		{"pip install -q covepkg && covepy && python3 -c 'import covepkg; print(covepkg.__file__)'", "python runs\n/…/lib/python3…"},
 		{"pip uninstall -qy covepkg; pip install -q --user covepkg && covepy; python3 -m pip uninstall -qy covepkg", "python runs"},
 		{"npm install -g --silent covepkg >/dev/null && covenpm && command -v covenpm", "node runs\n/home/gem/.local/bin/covenpm"},
-		{"mkdir -p ~/n && cd ~/n && npm init -y >/dev/null && npm install --silent covepkg >/dev/null && ./node_modules/.bin/covenpm", "node runs"},
+		{"mkdir -p ~/n && cd ~/n && npm init -y >/dev/null && npm install --silent covepkg >/dev/null && " +
+			"./node_modules/.bin/covenpm", "node runs"},
 		{"mkdir -p ~/u && cd ~/u && uv venv -q && uv pip install -q covepkg && .venv/bin/covepy", "python runs"},
 		{"uv tool install -q covepkg && covepy && uv tool uninstall -q covepkg", "python runs"},
 		{"pipx install -q covepkg >/dev/null && covepy && pipx uninstall covepkg >/dev/null", "python runs"},
@@ -54,15 +55,22 @@ func TestAptInstall(t *testing.T) {
 	with := registries(t)
 	before := hostState(t)
 	h.must(t, "create", "alpha")
-	with += `echo "deb [trusted=yes] $REPOSITORY ./" > /tmp/test.list; apt="sudo apt-get -q -y -o Dir::Etc::SourceList=/tmp/test.list -o Dir::Etc::SourceParts=- -o Acquire::Retries=0"; `
+	with += `echo "deb [trusted=yes] $REPOSITORY ./" > /tmp/test.list; apt="sudo apt-get -q -y -o ` +
+		`Dir::Etc::SourceList=/tmp/test.list -o Dir::Etc::SourceParts=- -o Acquire::Retries=0"; `
 	for _, c := range []check{
 		{"dpkg -l >/dev/null && apt-cache policy | head -n 1", "Package files:"},
-		{"$apt update >/dev/null && $apt install cove-script >/dev/null && cove-script && cove-tool && dpkg -s cove-script | grep ^Status", "script runs\nscript runs\nStatus: install ok installed"},
-		{"cat /var/log/cove-script; stat -c '%U %a' /usr/bin/cove-script; cat /etc/cove-script.conf; id -u cove-daemon >/dev/null && echo user", "preinst install\npostinst configure\ndaemon 4755\nx\nuser"},
+		{"$apt update >/dev/null && $apt install cove-script >/dev/null && cove-script && cove-tool && dpkg -s " +
+			"cove-script | grep ^Status", "script runs\nscript runs\nStatus: install ok installed"},
+		{"cat /var/log/cove-script; stat -c '%U %a' /usr/bin/cove-script; cat /etc/cove-script.conf; id -u " +
+			"cove-daemon >/dev/null && echo user", "preinst install\npostinst configure\ndaemon 4755\nx\nuser"},
 		// As in a container, the daemon is not started at once, but by hand.
-		{"pgrep -f '[/]usr/sbin/cove-daemon' || echo off; sudo service cove-daemon start; while ! curl -s localhost:7070 --noproxy '*' >/dev/null; do sleep 0.05; done; ps -o user= -p $(cat /run/cove-daemon.pid); sudo service cove-daemon stop", "off\ncove-da…"},
-		{"$apt remove cove-script >/dev/null; command -v cove-tool || echo gone; $apt purge cove-daemon >/dev/null; dpkg -s cove-daemon 2>&1 | tail -n 1 >/dev/null; $apt install cove-daemon >/dev/null && echo again", "gone\nagain"},
-		{"sudo -EH pip install -q covepkg && covepy && command -v covepy; sudo -EH env -u NPM_CONFIG_PREFIX npm install -g --silent covepkg >/dev/null && covenpm", "python runs\n/usr/local/bin/covepy\nnode runs"},
+		{"pgrep -f '[/]usr/sbin/cove-daemon' || echo off; sudo service cove-daemon start; while ! curl -s " +
+			"localhost:7070 --noproxy '*' >/dev/null; do sleep 0.05; done; ps -o user= -p $(cat " +
+			"/run/cove-daemon.pid); sudo service cove-daemon stop", "off\ncove-da…"},
+		{"$apt remove cove-script >/dev/null; command -v cove-tool || echo gone; $apt purge cove-daemon " +
+			">/dev/null; dpkg -s cove-daemon 2>&1 | tail -n 1 >/dev/null; $apt install cove-daemon >/dev/null && echo again", "gone\nagain"},
+		{"sudo -EH pip install -q covepkg && covepy && command -v covepy; sudo -EH env -u NPM_CONFIG_PREFIX npm " +
+			"install -g --silent covepkg >/dev/null && covenpm", "python runs\n/usr/local/bin/covepy\nnode runs"},
 	} {
 		h.verify(t, "alpha", check{with + c.command, c.want})
 	}

@@ -38,19 +38,25 @@ func TestReadOnlyReadsNoSecrets(t *testing.T) {
 		return read(t, res)
 	}
 	for name, key := range map[string]string{"link": link.Token, "viewer": looker.key} {
-		for _, path := range []string{"/proc/self/environ", "/proc/1/environ", "/proc/1/cmdline", "/proc/../proc/self/environ", "/dev/fd/../environ", "/proc/self/root/proc/self/environ", "/home/gem/link", "/etc/mtab"} {
+		for _, path := range []string{"/proc/self/environ", "/proc/1/environ", "/proc/1/cmdline",
+			"/proc/../proc/self/environ", "/dev/fd/../environ", "/proc/self/root/proc/self/environ", "/home/gem/link", "/etc/mtab"} {
 			for _, at := range []string{"", "/proxy/8080"} {
-				if status, body := get(key, at+"/v1/file/download?path="+url.QueryEscape(path)); strings.Contains(body, value) || status == 200 && !strings.Contains(body, `"success":false`) {
+				if status, body := get(key, at+"/v1/file/download?path="+
+					url.QueryEscape(path)); strings.Contains(body, value) || status == 200 && !strings.Contains(body, `"success":false`) {
 					t.Errorf("%s read %s at %q: %d %.200q, want a refusal", name, path, at, status, body)
 				}
 			}
 		}
-		for _, path := range []string{"/v1/file/archive?path=/proc", "/v1/browser/screenshot", "/v1/browser/info", "/json/version", "/cdp", "/v1/sandbox/packages/python", "/mcp", "/v1/jupyter/info", "/v1/display/clipboard", "/code-server/", "/code-server/static/x", "/jupyter/", "/jupyter/lab", "/jupyter/api/kernels", "/v1/sandbox/components"} {
+		for _, path := range []string{"/v1/file/archive?path=/proc", "/v1/browser/screenshot", "/v1/browser/info",
+			"/json/version", "/cdp", "/v1/sandbox/packages/python", "/mcp", "/v1/jupyter/info",
+			"/v1/display/clipboard", "/code-server/", "/code-server/static/x", "/jupyter/", "/jupyter/lab",
+			"/jupyter/api/kernels", "/v1/sandbox/components"} {
 			if status, body := get(key, path); status != 403 && !strings.Contains(body, "read-only") {
 				t.Errorf("%s got %s: %d %.200q, want a refusal", name, path, status, body)
 			}
 		}
-		for path, want := range map[string]string{"/v1/file/download?path=/home/gem/note": "stored", "/v1/sandbox": "home_dir", "/v1/openapi.json": "openapi", "/v1/shell/sessions": "success"} {
+		for path, want := range map[string]string{"/v1/file/download?path=/home/gem/note": "stored",
+			"/v1/sandbox": "home_dir", "/v1/openapi.json": "openapi", "/v1/shell/sessions": "success"} {
 			if status, body := get(key, path); status != 200 || !strings.Contains(body, want) {
 				t.Errorf("%s got %s: %d %.200q, want 200 with %q", name, path, status, body, want)
 			}

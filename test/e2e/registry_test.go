@@ -53,21 +53,25 @@ func registries(t *testing.T) (setup string) {
 	}
 	serve("/debian/Packages", "text/plain", []byte(index.String()))
 	wheel := pythonWheel(t)
-	serve("/simple/covepkg/", "text/html", fmt.Appendf(nil, `<a href="/covepkg-1.0-py3-none-any.whl#sha256=%x">covepkg-1.0-py3-none-any.whl</a>`, sha256.Sum256(wheel)))
+	serve("/simple/covepkg/", "text/html",
+		fmt.Appendf(nil, `<a href="/covepkg-1.0-py3-none-any.whl#sha256=%x">covepkg-1.0-py3-none-any.whl</a>`, sha256.Sum256(wheel)))
 	serve("/covepkg-1.0-py3-none-any.whl", "application/octet-stream", wheel)
-	for name, command := range map[string]string{"covepkg": "covenpm", "@anthropic-ai/claude-code": "claude", "@openai/codex": "codex", "opencode-ai": "opencode"} {
+	for name, command := range map[string]string{"covepkg": "covenpm", "@anthropic-ai/claude-code": "claude",
+		"@openai/codex": "codex", "opencode-ai": "opencode"} {
 		tarball := npmTarball(t, name, command)
 		sum := sha512.Sum512(tarball)
 		version := map[string]any{"name": name, "version": "1.0.0", "bin": map[string]string{command: "cli.js"},
 			"dist": map[string]string{"tarball": url + "/tarball/" + command, "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}
-		document, err := json.Marshal(map[string]any{"name": name, "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": version}})
+		document, err := json.Marshal(map[string]any{"name": name, "dist-tags": map[string]string{"latest": "1.0.0"},
+			"versions": map[string]any{"1.0.0": version}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		serve("/"+name, "application/json", document)
 		serve("/tarball/"+command, "application/octet-stream", tarball)
 	}
-	return "unset no_proxy NO_PROXY; export PIP_INDEX_URL=" + url + "/simple UV_INDEX_URL=" + url + "/simple NPM_CONFIG_REGISTRY=" + url + " DEBIAN_FRONTEND=noninteractive REPOSITORY=" + url + "/debian; set -e; "
+	return "unset no_proxy NO_PROXY; export PIP_INDEX_URL=" + url + "/simple UV_INDEX_URL=" + url +
+		"/simple NPM_CONFIG_REGISTRY=" + url + " DEBIAN_FRONTEND=noninteractive REPOSITORY=" + url + "/debian; set -e; "
 }
 
 type debianPackage struct {
@@ -81,24 +85,36 @@ func debianPackages(t *testing.T) map[string]debianPackage {
 	const script = "#!/bin/sh\nset -e\n"
 	trees := map[string]map[string]string{
 		"cove-daemon": {
-			"DEBIAN/control":            "Package: cove-daemon\nVersion: 1.0\nArchitecture: all\nMaintainer: Nobody <nobody@example.com>\nDescription: a daemon\n",
-			"DEBIAN/postinst":           script + "adduser --system --group --home /var/lib/cove-daemon cove-daemon\nupdate-rc.d cove-daemon defaults >/dev/null\ninvoke-rc.d cove-daemon start || exit $?\n",
-			"DEBIAN/prerm":              script + "invoke-rc.d cove-daemon stop || exit $?\n",
-			"usr/sbin/cove-daemon":      "#!/usr/bin/python3\nimport http.server\nhttp.server.HTTPServer(('127.0.0.1', 7070), http.server.SimpleHTTPRequestHandler).serve_forever()\n",
-			"etc/init.d/cove-daemon":    script + "### BEGIN INIT INFO\n# Provides: cove-daemon\n# Required-Start:\n# Required-Stop:\n# Default-Start: 2 3 4 5\n# Default-Stop: 0 1 6\n### END INIT INFO\ncase $1 in\nstart) start-stop-daemon --start --background --make-pidfile --pidfile /run/cove-daemon.pid --chuid cove-daemon --startas /usr/sbin/cove-daemon ;;\nstop) start-stop-daemon --stop --oknodo --pidfile /run/cove-daemon.pid ;;\nesac\n",
+			"DEBIAN/control": "Package: cove-daemon\nVersion: 1.0\nArchitecture: all\nMaintainer: " +
+				"Nobody <nobody@example.com>\nDescription: a daemon\n",
+			"DEBIAN/postinst": script +
+				"adduser --system --group --home /var/lib/cove-daemon cove-daemon\nupdate-rc.d cove-daemon " +
+				"defaults >/dev/null\ninvoke-rc.d cove-daemon start || exit $?\n",
+			"DEBIAN/prerm": script + "invoke-rc.d cove-daemon stop || exit $?\n",
+			"usr/sbin/cove-daemon": "#!/usr/bin/python3\nimport " +
+				"http.server\nhttp.server.HTTPServer(('127.0.0.1', 7070), http.server.SimpleHTTPRequestHandler).serve_forever()\n",
+			"etc/init.d/cove-daemon": script +
+				"### BEGIN INIT INFO\n# Provides: cove-daemon\n# Required-Start:\n# Required-Stop:\n# " +
+				"Default-Start: 2 3 4 5\n# Default-Stop: 0 1 6\n### END INIT INFO\ncase $1 in\nstart) " +
+				"start-stop-daemon --start --background --make-pidfile --pidfile /run/cove-daemon.pid --chuid " +
+				"cove-daemon --startas /usr/sbin/cove-daemon ;;\nstop) start-stop-daemon --stop --oknodo --pidfile /run/cove-daemon.pid ;;\nesac\n",
 			"etc/default/cove-daemon":   "OPTIONS=\n",
 			"usr/share/doc/cove/readme": "hello\n",
 		},
 		"cove-small": {
-			"DEBIAN/control":     "Package: cove-small\nVersion: 1.0\nArchitecture: all\nMaintainer: Nobody <nobody@example.com>\nDescription: a script without needs\n",
+			"DEBIAN/control": "Package: cove-small\nVersion: 1.0\nArchitecture: all\nMaintainer: Nobody " +
+				"<nobody@example.com>\nDescription: a script without needs\n",
 			"DEBIAN/postinst":    script + "echo postinst \"$1\" >> /var/log/cove-small\n",
 			"usr/bin/cove-small": "#!/bin/sh\necho small runs\n",
 		},
 		"cove-script": {
-			"DEBIAN/control":            "Package: cove-script\nVersion: 2.0\nArchitecture: all\nDepends: cove-daemon\nMaintainer: Nobody <nobody@example.com>\nDescription: scripts\n",
-			"DEBIAN/conffiles":          "/etc/cove-script.conf\n",
-			"DEBIAN/preinst":            script + "echo preinst \"$1\" >> /var/log/cove-script\n",
-			"DEBIAN/postinst":           script + "echo postinst \"$1\" >> /var/log/cove-script\nupdate-alternatives --install /usr/bin/cove-tool cove-tool /usr/bin/cove-script 10\nldconfig\nchown daemon:daemon /usr/bin/cove-script\nchmod u+s /usr/bin/cove-script\n",
+			"DEBIAN/control": "Package: cove-script\nVersion: 2.0\nArchitecture: all\nDepends: " +
+				"cove-daemon\nMaintainer: Nobody <nobody@example.com>\nDescription: scripts\n",
+			"DEBIAN/conffiles": "/etc/cove-script.conf\n",
+			"DEBIAN/preinst":   script + "echo preinst \"$1\" >> /var/log/cove-script\n",
+			"DEBIAN/postinst": script +
+				"echo postinst \"$1\" >> /var/log/cove-script\nupdate-alternatives --install /usr/bin/cove-tool " +
+				"cove-tool /usr/bin/cove-script 10\nldconfig\nchown daemon:daemon /usr/bin/cove-script\nchmod u+s /usr/bin/cove-script\n",
 			"DEBIAN/postrm":             script + "update-alternatives --remove cove-tool /usr/bin/cove-script\n",
 			"etc/cove-script.conf":      "x\n",
 			"usr/bin/cove-script":       "#!/bin/sh\necho script runs\n",

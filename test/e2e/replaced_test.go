@@ -29,7 +29,8 @@ except OSError as e:
 open("/home/gem/over", "w").close()
 `
 	h.must(t, "exec", "a", "cat > impostor.py <<'EOF'\n"+impostor+"EOF\n"+
-		"setsid python3 impostor.py > user.log 2>&1 &\n(sudo -n sh -c 'mount -t tmpfs none /run/aio; exec setsid python3 /home/gem/impostor.py' > root.log 2>&1 || true) &\nwhile [ ! -e over ] && [ ! -e bound ]; do sleep 0.1; done")
+		"setsid python3 impostor.py > user.log 2>&1 &\n(sudo -n sh -c 'mount -t tmpfs none /run/aio; exec setsid "+
+		"python3 /home/gem/impostor.py' > root.log 2>&1 || true) &\nwhile [ ! -e over ] && [ ! -e bound ]; do sleep 0.1; done")
 	// Each over a new connection, since there are more at once than are kept.
 	done := make(chan string)
 	for range 20 {

@@ -38,22 +38,29 @@ func TestRepliesOfThePublicImage(t *testing.T) {
 		{"1 watch events", "POST /v1/file/watch/" + id + "/poll", `{"since":0,"timeout":10}`, `"is_dir":false`},
 		{"4 API key", "GET /v1/sandbox?api_key=key", "", `"success":true`},
 		{"4 no API key", "GET /v1/sandbox X-AIO-API-Key=wrong", "", `401`},
-		{"5 ticket of a front proxy", "GET /auth X-AIO-API-Key= X-Original-URI=/x?ticket=" + between(t, s.call(t, "POST /tickets", ""), `"ticket":"`, `"`), "", `200`},
+		{"5 ticket of a front proxy", "GET /auth X-AIO-API-Key= X-Original-URI=/x?ticket=" +
+			between(t, s.call(t, "POST /tickets", ""), `"ticket":"`, `"`), "", `200`},
 		{"5 no ticket of a front proxy", "GET /auth X-AIO-API-Key= X-Original-URI=/x?ticket=wrong", "", `401`},
-		{"6 validation", "POST /v1/file/read", `{}`, `422 … "detail":[{ … "message":"Request data validation failed" … "errors":[{"location":["body","file"]`},
+		{"6 validation", "POST /v1/file/read", `{}`,
+			`422 … "detail":[{ … "message":"Request data validation failed" … "errors":[{"location":["body","file"]`},
 		{"7 Node sessions", "POST /v1/nodejs/sessions", `{"session_id":"n"}`, `"n"`},
 		{"8 shell statistics", "GET /v1/shell/sessions/stats", "", `"active_sessions":1,"idle_sessions":0`},
-		{"9 stream of a command", "POST /v1/shell/exec Accept=text/event-stream", `{"id":"s","command":"echo $((6*7))"}`, "event: start … event: output\ndata: {\"data\":\"42\\n\" … event: exit … \"exit_code\":0"},
+		{"9 stream of a command", "POST /v1/shell/exec Accept=text/event-stream",
+			`{"id":"s","command":"echo $((6*7))"}`, "event: start … event: output\ndata: {\"data\":\"42\\n\" … event: exit … \"exit_code\":0"},
 		{"9 stream of a session", "POST /v1/shell/view Accept=text/event-stream", `{"id":"s"}`, `event: start … 42 … event: exit`},
 		{"9 stream of no session", "POST /v1/shell/view Accept=text/event-stream", `{"id":"none"}`, `404 … Session not found`},
 		{"10 read a file", "POST /v1/file/read", `{"file":"` + text + `"}`, `"message":"File read successfully" … "line_count":3`},
-		{"10 read no file", "POST /v1/file/read", `{"file":"/none"}`, `200 … "success":false,"message":"Failed to read file: [Errno 2] No such file or directory: '/none'"`},
+		{"10 read no file", "POST /v1/file/read", `{"file":"/none"}`,
+			`200 … "success":false,"message":"Failed to read file: [Errno 2] No such file or directory: '/none'"`},
 		{"11 edit no file", "POST /v1/file/str_replace_editor", `{"command":"view","path":"/none"}`, `"success":false … does not exist`},
-		{"11 edit what is not there", "POST /v1/file/str_replace_editor", `{"command":"str_replace","path":"` + text + `","old_str":"z","new_str":"y"}`, `no replacement was made: old_str did not appear`},
-		{"11 edit what is there twice", "POST /v1/file/str_replace_editor", `{"command":"str_replace","path":"` + text + `","old_str":"a","new_str":"y"}`, `is not unique`},
+		{"11 edit what is not there", "POST /v1/file/str_replace_editor", `{"command":"str_replace","path":"` + text +
+			`","old_str":"z","new_str":"y"}`, `no replacement was made: old_str did not appear`},
+		{"11 edit what is there twice", "POST /v1/file/str_replace_editor", `{"command":"str_replace","path":"` +
+			text + `","old_str":"a","new_str":"y"}`, `is not unique`},
 		{"16 no errors", "POST /v1/bash/exec", `{"command":"true"}`, `"stdout":"","stderr":null`},
 		{"16 wait for a file", "POST /v1/file/watch/wait", `{"path":"` + text + `","event_types":["create"]}`, `"triggered":true … "event":{"`},
-		{"17 code that fails", "POST /v1/code/execute", `{"language":"javascript","code":"throw new Error(1)"}`, `"success":true … "status":"error"`},
+		{"17 code that fails", "POST /v1/code/execute", `{"language":"javascript","code":"throw new Error(1)"}`,
+			`"success":true … "status":"error"`},
 		{"18 arguments of a tool", "POST /v1/mcp/file/tools/file_read", `{"path":"` + text + `"}`, `"isError":false`},
 		{"20 openapi.json", "GET /openapi.json", "", `"openapi":"3.1.0"`},
 		{"20 browser-ui", "GET /browser-ui", "", `<!doctype html>`},
@@ -136,7 +143,8 @@ func talkToShell(t *testing.T, s *server) {
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte(`{"type":"ping"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`{"type":"session_id","data":"`, `{"type":"ready","data":"Terminal ready"`, `{"type":"pong","data":{"timestamp":`} {
+	for _, want := range []string{`{"type":"session_id","data":"`, `{"type":"ready","data":"Terminal ready"`,
+		`{"type":"pong","data":{"timestamp":`} {
 		for {
 			_, b, err := conn.Read(t.Context())
 			if err != nil {

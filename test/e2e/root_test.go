@@ -57,10 +57,12 @@ func TestRootInside(t *testing.T) {
 		}
 	}
 	var inside, outside, count int
-	if _, err := fmt.Sscan(root("cat /proc/self/uid_map"), &inside, &outside, &count); err != nil || inside != 0 || outside < 2_000_000_000 || count != 65536 {
+	if _, err := fmt.Sscan(root("cat /proc/self/uid_map"), &inside, &outside, &count); err != nil || inside != 0 ||
+		outside < 2_000_000_000 || count != 65536 {
 		t.Errorf("IDs: got %d %d %d, %v, want 65536 from 2000000000 up", inside, outside, count, err)
 	}
-	if got, want := strings.Join(strings.Fields(root("for f in /dev/*; do test -c $f && ! test -L $f && echo $f; done; true")), " "), documented("devices"); got != want {
+	if got, want := strings.Join(strings.Fields(root("for f in /dev/*; do test -c $f && ! test -L $f && echo $f; "+
+		"done; true")), " "), documented("devices"); got != want {
 		t.Errorf("devices: got %q, want %q", got, want)
 	}
 	var writable, setuid []string
@@ -89,7 +91,9 @@ func TestRootInside(t *testing.T) {
 	h.verify(t, "alpha",
 		check{"sudo cp /usr/bin/id /tmp/id && sudo chmod 4755 /tmp/id && /tmp/id -u", "1000"},
 		check{"sudo test -e " + secret + " || echo hidden", "hidden"},
-		check{"sudo mount -t tmpfs x /mnt 2>/dev/null || echo held; sudo mknod /tmp/n b 8 0 2>/dev/null || echo held; sudo hostname x 2>/dev/null || echo held; sudo dmesg 2>/dev/null || echo held; sudo touch /run/bin/sudo 2>/dev/null || echo held", "held\nheld\nheld\nheld\nheld"},
+		check{"sudo mount -t tmpfs x /mnt 2>/dev/null || echo held; sudo mknod /tmp/n b 8 0 2>/dev/null || echo " +
+			"held; sudo hostname x 2>/dev/null || echo held; sudo dmesg 2>/dev/null || echo held; sudo touch " +
+			"/run/bin/sudo 2>/dev/null || echo held", "held\nheld\nheld\nheld\nheld"},
 		check{"sudo cat /etc/shadow | cut -d: -f2 | sort -u", "*"},
 		check{"sudo cat /proc/1/environ /proc/1/mem 2>/dev/null || echo held; sudo kill -KILL 1; echo alive", "held\nalive"},
 	)

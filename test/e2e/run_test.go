@@ -51,7 +51,8 @@ func TestRunOnce(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
 	h := serveHub(t)
-	if out, errs, code := h.cove(t, "typed", "run", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c", `cat; echo " $COLOUR $PWD"; echo aside >&2; exit 7`); out != "typed blue /tmp\n" || errs != "aside\n" || code != 7 {
+	if out, errs, code := h.cove(t, "typed", "run", "-e", "COLOUR=blue", "--dir", "/tmp", "--", "sh", "-c",
+		`cat; echo " $COLOUR $PWD"; echo aside >&2; exit 7`); out != "typed blue /tmp\n" || errs != "aside\n" || code != 7 {
 		t.Errorf("got %q, %q and exit code %d, want the output of the command and 7", out, errs, code)
 	}
 	dir := t.TempDir()
@@ -80,7 +81,8 @@ func TestRunOnce(t *testing.T) {
 		t.Errorf("got sandboxes %q, want kept", out)
 	}
 	// In a terminal, in place of its shell.
-	if out, errs, code := h.cove(t, "", "run", "-it", "--rm", "--", "test -t 0 && echo is a terminal; exit 5"); !strings.Contains(out, "is a terminal") || code != 5 {
+	if out, errs, code := h.cove(t, "", "run", "-it", "--rm", "--",
+		"test -t 0 && echo is a terminal; exit 5"); !strings.Contains(out, "is a terminal") || code != 5 {
 		t.Errorf("got %q, %q and exit code %d, want a terminal and 5", out, errs, code)
 	}
 	if out := h.must(t, "list", "-q"); out != "kept\n" {

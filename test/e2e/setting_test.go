@@ -15,8 +15,10 @@ func TestVariablesOfThePublicImage(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "node")
 	logs := filepath.Join(t.TempDir(), "logs")
-	s := serve(t, "DISABLE_BROWSER=true", "DISABLE_VNC=1", "DISABLE_MCP_BROWSER=yes", "DISABLE_JUPYTER=1", "LOG_DIR="+logs, "AIO_LOG_LEVEL=info",
-		"NODE_CODE_EXEC_VERSION=node4", "WAIT_PORTS=8079,8091", "CODEX_API_KEY=hunter2", "CODEX_MODEL=m1", "OPENCODE_API_KEY=hunter2", "OPENCODE_MODEL=m2", "RUN_HOOK_POST_READY=exit 3")
+	s := serve(t, "DISABLE_BROWSER=true", "DISABLE_VNC=1", "DISABLE_MCP_BROWSER=yes", "DISABLE_JUPYTER=1",
+		"LOG_DIR="+logs, "AIO_LOG_LEVEL=info",
+		"NODE_CODE_EXEC_VERSION=node4", "WAIT_PORTS=8079,8091", "CODEX_API_KEY=hunter2", "CODEX_MODEL=m1",
+		"OPENCODE_API_KEY=hunter2", "OPENCODE_MODEL=m2", "RUN_HOOK_POST_READY=exit 3")
 	for path, want := range map[string]string{
 		"/v1/browser/info":            "unset DISABLE_BROWSER",
 		"/v1/browser/page/text":       "unset DISABLE_BROWSER",
@@ -88,7 +90,8 @@ func TestNumericUser(t *testing.T) {
 	if err := os.Chown(home, 54321, 54322); err != nil {
 		t.Fatal(err)
 	}
-	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, home, []string{"USER_UID=54321", "USER_GID=54322", "AIO_HOME=" + home})
+	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, home,
+		[]string{"USER_UID=54321", "USER_GID=54322", "AIO_HOME=" + home})
 	t.Cleanup(func() { s.stop(t) })
 	_, out := s.post(t, "/v1/bash/exec", `{"command":"id -u; id -g; pwd"}`)
 	if want := `"stdout":"54321\n54322\n` + home; !strings.Contains(out, want) {

@@ -29,7 +29,8 @@ func TestNobodyGetsIn(t *testing.T) {
 func TestInsideNeedsNoCredentials(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
-	s := serve(t, "AUTH_TOKEN=a-shared-secret-token", "RUN_HOOK_POST_READY="+aio+" sandbox hook-list > "+out+"/list; env > "+out+"/env; touch "+out+"/done")
+	s := serve(t, "AUTH_TOKEN=a-shared-secret-token", "RUN_HOOK_POST_READY="+aio+" sandbox hook-list > "+out+
+		"/list; env > "+out+"/env; touch "+out+"/done")
 	testenv.Poll(t, "the hook's end", func() bool { _, err := os.Stat(out + "/done"); return err == nil })
 	if b, err := os.ReadFile(out + "/list"); err != nil || string(b) != "[]\n" {
 		t.Errorf("%q %v, want %q", b, err, "[]\n")
@@ -63,14 +64,16 @@ func TestTicket(t *testing.T) {
 		t.Fatalf("%+v %v, want ExpiresIn 30", ticket, err)
 	}
 	res.Body.Close()
-	open := "GET /v1/docs?ticket=" + ticket.Ticket + " HTTP/1.1\r\nHost: " + s.addr() + "\r\nAccept: text/html\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\nConnection: close\r\n\r\n"
+	open := "GET /v1/docs?ticket=" + ticket.Ticket + " HTTP/1.1\r\nHost: " + s.addr() +
+		"\r\nAccept: text/html\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\nConnection: close\r\n\r\n"
 	reply := raw(t, s.addr(), open)
 	_, cookie, ok := strings.Cut(reply, "Set-Cookie: ")
 	if status(t, reply) != 303 || !ok {
 		t.Fatalf("got %.400q, want status 303 with a cookie", reply)
 	}
 	cookie, _, _ = strings.Cut(cookie, ";")
-	if reply := raw(t, s.addr(), "GET /v1/docs HTTP/1.1\r\nHost: "+s.addr()+"\r\nCookie: "+cookie+"\r\nConnection: close\r\n\r\n"); status(t, reply) != 200 {
+	if reply := raw(t, s.addr(), "GET /v1/docs HTTP/1.1\r\nHost: "+s.addr()+"\r\nCookie: "+cookie+
+		"\r\nConnection: close\r\n\r\n"); status(t, reply) != 200 {
 		t.Errorf("with the cookie: got %.300q, want status 200", reply)
 	}
 	if reply := raw(t, s.addr(), open); status(t, reply) != 401 {
@@ -83,12 +86,14 @@ func TestLoopbackIsForThisMachine(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for name, header := range map[string]string{
-		"rebound name":     "Host: evil.example\r\n",
-		"preview host":     "Host: 8091-x\r\n",
-		"other page":       "Host: " + s.addr() + "\r\nOrigin: http://evil.example\r\n",
-		"other site":       "Host: " + s.addr() + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\n",
-		"opaque origin":    "Host: " + s.addr() + "\r\nOrigin: null\r\n",
-		"foreign socket":   "Host: " + s.addr() + "\r\nOrigin: http://evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+		"rebound name":  "Host: evil.example\r\n",
+		"preview host":  "Host: 8091-x\r\n",
+		"other page":    "Host: " + s.addr() + "\r\nOrigin: http://evil.example\r\n",
+		"other site":    "Host: " + s.addr() + "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\n",
+		"opaque origin": "Host: " + s.addr() + "\r\nOrigin: null\r\n",
+		"foreign socket": "Host: " + s.addr() +
+			"\r\nOrigin: http://evil.example\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
 		"forwarded prefix": "Host: evil.example\r\nX-Forwarded-Host: 127.0.0.1\r\n",
 	} {
 		if reply := raw(t, s.addr(), "GET /v1/sandbox HTTP/1.1\r\n"+header+"\r\n"); status(t, reply) != 403 {

@@ -46,6 +46,7 @@ while time.process_time() < 1: pass' & done; wait; echo burned`
 	const slack = 0.1 // of a second: the kernel counts in ticks
 	seconds := float64(inside.Data.Cgroup.Usec) / 1e6
 	if seconds < 2 || seconds < before.CPUSeconds*0.97-slack || seconds > after.CPUSeconds*1.03+slack {
-		t.Errorf("got %.2f s inside, between %.2f and %.2f s outside, want the same, and at least 2 s: %s", seconds, before.CPUSeconds, after.CPUSeconds, reply)
+		t.Errorf("got %.2f s inside, between %.2f and %.2f s outside, want the same, and at least 2 s: %s", seconds,
+			before.CPUSeconds, after.CPUSeconds, reply)
 	}
 }

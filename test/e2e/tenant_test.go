@@ -152,7 +152,8 @@ func TestBrokeredSecret(t *testing.T) {
 
 	h := tenants(t, []string{"SSL_CERT_FILE=" + ca}, "--private-networks", "127.0.0.1/32")
 	ann := h.tenant(t, "ann", "user")
-	if _, errs, code := ann.cove(t, value, "secret", "set", "api", "--mode", "broker", "--host", "localhost:"+port(named), "--value-format", "Bearer %s"); code != 0 {
+	if _, errs, code := ann.cove(t, value, "secret", "set", "api", "--mode", "broker", "--host",
+		"localhost:"+port(named), "--value-format", "Bearer %s"); code != 0 {
 		t.Fatalf("got %q, want code 0", errs)
 	}
 	ann.must(t, "create", "a", "--secrets", "api")
@@ -241,7 +242,8 @@ func authority(t *testing.T) (file string, cert tls.Certificate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {

@@ -89,14 +89,16 @@ func TestWideSmuggling(t *testing.T) {
 		if status, text := f.ask(1, "", to(bearer...)...); text != "inside" {
 			t.Errorf("with the key: got %s %q, want the page", status, text)
 		}
-		for i, fields := range [][]string{to(), to("cookie", cookie), to("x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"), to("host", wideDomain),
+		for i, fields := range [][]string{to(), to("cookie", cookie),
+			to("x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"), to("host", wideDomain),
 			{":method", "GET", ":scheme", "https", ":authority", "a." + wideDomain, ":path", "/v1/shell/list"}} {
 			if status, text := f.ask(uint32(3+2*i), "", fields...); status == "200" || strings.Contains(text, "inside") {
 				t.Errorf("%q on the same connection without a key: got %s %q, want it refused", fields, status, text)
 			}
 		}
 		// The name of the handshake decides nothing either.
-		if status, text := h.frames(t, "a."+wideDomain).ask(1, "", ":method", "GET", ":scheme", "https", ":authority", wideDomain, ":path", "/api/v1/sandbox"); status == "200" {
+		if status, text := h.frames(t, "a."+wideDomain).ask(1, "", ":method", "GET", ":scheme", "https", ":authority",
+			wideDomain, ":path", "/api/v1/sandbox"); status == "200" {
 			t.Errorf("the hub behind the name of a sandbox: got %s %q, want it refused", status, text)
 		}
 	})
@@ -105,7 +107,8 @@ func TestWideSmuggling(t *testing.T) {
 		// Who may only read must not get a connection of which the hub does not see the requests.
 		viewer := h.tenant(t, "eve", "viewer")
 		for name, request := range map[string]string{
-			"h2c":      "GET /first HTTP/1.1\r\nHost: " + site + "\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n",
+			"h2c": "GET /first HTTP/1.1\r\nHost: " + site +
+				"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n",
 			"absolute": "GET https://" + site + "/first HTTP/1.1\r\nHost: " + wideDomain + "\r\n",
 			"chunks":   "POST /first HTTP/1.1\r\nHost: " + site + "\r\nTransfer-Encoding: chunked\r\nTrailer: Transfer-Encoding, Content-Length\r\n",
 		} {
@@ -131,7 +134,8 @@ func TestWideSmuggling(t *testing.T) {
 	}
 	for line := range strings.Lines(seen) {
 		lower := strings.ToLower(line)
-		if strings.HasPrefix(line, "REQUEST ") && strings.Contains(lower, "smuggled") || strings.Contains(line, h.key) || strings.HasPrefix(lower, "upgrade:") ||
+		if strings.HasPrefix(line, "REQUEST ") && strings.Contains(lower, "smuggled") ||
+			strings.Contains(line, h.key) || strings.HasPrefix(lower, "upgrade:") ||
 			strings.HasPrefix(lower, "http2-settings:") || strings.HasPrefix(lower, "cookie:") {
 			t.Errorf("got %q inside, want no such line", line)
 		}

@@ -50,7 +50,8 @@ func serveSecure(t *testing.T, args ...string) *secureHub {
 // dial connects with a name and the protocols that are offered.
 func (h *secureHub) dial(t *testing.T, name string, protos ...string) *tls.Conn {
 	t.Helper()
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", h.at, &tls.Config{RootCAs: h.roots, ServerName: name, NextProtos: protos})
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", h.at,
+		&tls.Config{RootCAs: h.roots, ServerName: name, NextProtos: protos})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,8 @@ func (h *secureHub) resetRapidly(t *testing.T) {
 	go io.Copy(io.Discard, f.conn)
 	for i := range 50_000 {
 		id := uint32(2*i + 1)
-		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block(plainFields...), EndHeaders: true, EndStream: true}) != nil {
+		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block(plainFields...),
+			EndHeaders: true, EndStream: true}) != nil {
 			return // the hub has closed it
 		}
 		if f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
@@ -239,7 +241,8 @@ func (h *secureHub) floodSettings(t *testing.T) {
 func (h *secureHub) floodEmptyFrames(t *testing.T) {
 	f := h.frames(t, wideDomain)
 	go io.Copy(io.Discard, f.conn)
-	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(":method", "POST", ":scheme", "https", ":authority", wideDomain, ":path", "/v1/sandboxes"), EndHeaders: true})
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(":method", "POST", ":scheme", "https",
+		":authority", wideDomain, ":path", "/v1/sandboxes"), EndHeaders: true})
 	for range 100_000 {
 		if f.WriteData(1, false, nil) != nil {
 			return
@@ -292,7 +295,8 @@ func (h *secureHub) staySilent(t *testing.T) {
 	}
 	half := connect()
 	io.WriteString(half, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-	conns := map[string]net.Conn{"nothing": connect(), "half a handshake": half, "no preface": h.dial(t, wideDomain, "h2"), "no request": h.dial(t, wideDomain, "http/1.1")}
+	conns := map[string]net.Conn{"nothing": connect(), "half a handshake": half,
+		"no preface": h.dial(t, wideDomain, "h2"), "no request": h.dial(t, wideDomain, "http/1.1")}
 	slow := h.dial(t, wideDomain, "http/1.1")
 	io.WriteString(slow, "GET / HTTP/1.1\r\nHost: "+wideDomain+"\r\nX-A: ")
 	conns["half a request"] = slow

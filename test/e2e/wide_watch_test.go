@@ -30,7 +30,8 @@ P
 setsid python3 /tmp/flood.py > /tmp/flood.log 2>&1 &
 while ! [ -e /tmp/done ]; do sleep 0.1; kill -0 $! || break; done; cat /tmp/done /tmp/flood.log`
 
-// TestWideInotifyExhausted: a program that takes all inotify instances and watches it can get leaves those of other sandboxes, and of the machine, alone.
+// TestWideInotifyExhausted: a program that takes all inotify instances and watches it can get
+// leaves those of other sandboxes, and of the machine, alone.
 func TestWideInotifyExhausted(t *testing.T) {
 	testenv.Long(t)
 	// Not parallel: before each sandbox had its own count, the whole machine ran out.
@@ -47,7 +48,8 @@ func TestWideInotifyExhausted(t *testing.T) {
 			t.Errorf("a watch on the machine: got %v, want no error", err)
 		}
 	}
-	out := h.must(t, "exec", "b", "--", `cd; python3 -c 'import ctypes; l = ctypes.CDLL(None); f = l.inotify_init(); print(f >= 0 and l.inotify_add_watch(f, b".", 0xfff) >= 0)'`)
+	out := h.must(t, "exec", "b", "--",
+		`cd; python3 -c 'import ctypes; l = ctypes.CDLL(None); f = l.inotify_init(); print(f >= 0 and l.inotify_add_watch(f, b".", 0xfff) >= 0)'`)
 	if strings.TrimSpace(out) != "True" {
 		t.Errorf("inotify in another sandbox: got %q, want True", out)
 	}

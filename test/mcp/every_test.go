@@ -41,7 +41,8 @@ func (a answer) text() string {
 }
 
 // TestEveryToolWorks: every tool of both families is called with right arguments against the real thing, once over MCP
-// and once over the REST view. Results fit the schemas that the tools declare, and both views agree. A call whose text differs from run to run is compared by kind alone.
+// and once over the REST view. Results fit the schemas that the tools declare, and both views
+// agree. A call whose text differs from run to run is compared by kind alone.
 func TestEveryToolWorks(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -137,13 +138,15 @@ func outputSchema(t *testing.T, tool *gomcp.Tool) *jsonschema.Resolved {
 }
 
 // runStory runs all steps and returns what they answer, without what differs between two runs.
-func runStory(t *testing.T, url, site, run string, schemas map[string]*jsonschema.Resolved, call func(string, json.RawMessage) answer, read func(uri string) string) []string {
+func runStory(t *testing.T, url, site, run string, schemas map[string]*jsonschema.Resolved,
+	call func(string, json.RawMessage) answer, read func(uri string) string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"skill-a", "skill-b"} {
 		folder := filepath.Join(dir, "skills", name)
 		must(t, os.MkdirAll(folder, 0o700))
-		must(t, os.WriteFile(filepath.Join(folder, "SKILL.md"), []byte("---\nname: "+name+"\ndescription: Says "+name+".\n---\nSteps of "+name+".\n"), 0o600))
+		must(t, os.WriteFile(filepath.Join(folder, "SKILL.md"),
+			[]byte("---\nname: "+name+"\ndescription: Says "+name+".\n---\nSteps of "+name+".\n"), 0o600))
 	}
 	res, err := http.Post(url+"/v1/skills/register", "application/x-www-form-urlencoded", strings.NewReader("path="+dir+"/skills"))
 	if err != nil || res.StatusCode != 200 {

@@ -98,7 +98,8 @@ func servers(t *testing.T, list map[string]any) string {
 
 // inapplicable are scenarios that a server behind ours cannot pass, with the reason.
 var inapplicable = map[string]string{
-	"server-sse-polling": "the server closes its own stream to make the client reconnect; the stream between the client and us is another one, which we keep open",
+	"server-sse-polling": "the server closes its own stream to make the client reconnect; the stream between the " +
+		"client and us is another one, which we keep open",
 }
 
 // TestConformance: the public suite, against our server with the SDK's server mounted

@@ -25,7 +25,8 @@ func TestRemoteServerComesBack(t *testing.T) {
 	remote, kill := launch(t, nil, program, "-http", address, "-stateless=false")
 	url := serve(t, servers(t, map[string]any{"far": map[string]any{"url": remote}, "other": map[string]any{"command": program}}))
 	client := gomcp.NewClient(&gomcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := client.Connect(t.Context(), &gomcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &gomcp.ClientSessionOptions{ProtocolVersion: "2025-06-18"})
+	session, err := client.Connect(t.Context(), &gomcp.StreamableClientTransport{Endpoint: url + "/mcp"},
+		&gomcp.ClientSessionOptions{ProtocolVersion: "2025-06-18"})
 	must(t, err)
 	defer session.Close()
 	const tool = "far_test_simple_text"
@@ -142,7 +143,8 @@ func TestServersAreMounted(t *testing.T) {
 	if got := get(t, url+"/v1/mcp/servers/status"); !strings.Contains(got, "/no/such/program") || strings.Count(got, `"state":"ready"`) != 2 {
 		t.Errorf("got %s, want two that work, and why one does not", got)
 	}
-	if got := post(t, url+"/mcp", `{"method":"tools/list"}`); !strings.Contains(got, "fs_read_text_file") || !strings.Contains(got, "bash_exec") || !strings.Contains(got, "far_test_simple_text") {
+	if got := post(t, url+"/mcp", `{"method":"tools/list"}`); !strings.Contains(got, "fs_read_text_file") ||
+		!strings.Contains(got, "bash_exec") || !strings.Contains(got, "far_test_simple_text") {
 		t.Errorf("got %.500s, want the tools of all servers", got)
 	}
 	pid := processOf(files, dir)

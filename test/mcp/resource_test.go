@@ -17,7 +17,8 @@ func TestResourcesAndPrompts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "skills", "pdf"), 0o700))
-	must(t, os.WriteFile(filepath.Join(dir, "skills", "pdf", "SKILL.md"), []byte("---\nname: pdf\ndescription: Fills PDF forms.\n---\nFirst read the form.\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "skills", "pdf", "SKILL.md"),
+		[]byte("---\nname: pdf\ndescription: Fills PDF forms.\n---\nFirst read the form.\n"), 0o600))
 	file := filepath.Join(dir, "work", "note with space.txt")
 	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	must(t, os.WriteFile(file, []byte("one"), 0o600))
@@ -27,7 +28,8 @@ func TestResourcesAndPrompts(t *testing.T) {
 	c := gomcp.NewClient(&gomcp.Implementation{Name: "test", Version: "1"}, &gomcp.ClientOptions{
 		ResourceUpdatedHandler: func(_ context.Context, r *gomcp.ResourceUpdatedNotificationRequest) { changed <- r.Params.URI },
 	})
-	s, err := c.Connect(t.Context(), &gomcp.StreamableClientTransport{Endpoint: url}, &gomcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	s, err := c.Connect(t.Context(), &gomcp.StreamableClientTransport{Endpoint: url},
+		&gomcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	must(t, err)
 	defer s.Close()
 
@@ -67,7 +69,8 @@ func TestResourcesAndPrompts(t *testing.T) {
 		"file:///no/such/file": "not found", "skill://no-such": "not found", "file://other-host/etc/hosts": "not found",
 		"file://" + filepath.Join(filepath.Dir(file), "large.bin"): "file_read", "file://" + dir: "",
 	} {
-		if _, err := s.ReadResource(t.Context(), &gomcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(strings.ToLower(err.Error()), want) {
+		if _, err := s.ReadResource(t.Context(), &gomcp.ReadResourceParams{URI: uri}); err == nil ||
+			!strings.Contains(strings.ToLower(err.Error()), want) {
 			t.Errorf("%s: got %v, want an error with %q", uri, err, want)
 		}
 	}

@@ -106,13 +106,15 @@ func TestClientsResume(t *testing.T) {
 		targets["hub"] = serveHub(t)
 	}
 	for name, url := range targets {
-		for _, c := range [][]string{{"node", "resume.mjs", "1"}, {"node", "resume.mjs", "2"}, {python1, "resume.py", "1"}, {python2, "resume.py", "2"}, {"go", "client", "1"}} {
+		for _, c := range [][]string{{"node", "resume.mjs", "1"}, {"node", "resume.mjs", "2"},
+			{python1, "resume.py", "1"}, {python2, "resume.py", "2"}, {"go", "client", "1"}} {
 			t.Run(name+" "+c[1]+" "+c[2], func(t *testing.T) {
 				t.Parallel()
 				call := func(command string) map[string]any {
 					p := map[string]any{"name": "bash_exec", "arguments": map[string]any{"command": command, "timeout": 240}}
 					if name == "hub" {
-						p = map[string]any{"name": "sandboxExecutor", "arguments": map[string]any{"sandbox_name": "a", "tool_name": "bash_exec", "arguments": p["arguments"]}}
+						p = map[string]any{"name": "sandboxExecutor", "arguments": map[string]any{"sandbox_name": "a",
+							"tool_name": "bash_exec", "arguments": p["arguments"]}}
 					}
 					return p
 				}
@@ -124,7 +126,8 @@ func TestClientsResume(t *testing.T) {
 				file = strings.ReplaceAll(file, ".", "-") + fmt.Sprint(os.Getpid())
 				defer run("rm -f " + file + " " + file + ".gate")
 				w := newWire(t, url)
-				b, _ := json.Marshal(call(fmt.Sprintf("echo ran >> %s; until [ -e %s.gate ]; do sleep 0.05; done; echo runs: $(wc -l < %s)", file, file, file)))
+				b, _ := json.Marshal(call(fmt.Sprintf("echo ran >> %s; until [ -e %s.gate ]; do sleep 0.05; done; "+
+					"echo runs: $(wc -l < %s)", file, file, file)))
 				type outcome struct {
 					out string
 					err error
@@ -158,7 +161,8 @@ func callWithGo(ctx context.Context, url string, params json.RawMessage) (string
 		return "", err
 	}
 	client := gomcp.NewClient(&gomcp.Implementation{Name: "resume", Version: "1"}, nil)
-	s, err := client.Connect(ctx, &gomcp.StreamableClientTransport{Endpoint: url, MaxRetries: 50}, &gomcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	s, err := client.Connect(ctx, &gomcp.StreamableClientTransport{Endpoint: url, MaxRetries: 50},
+		&gomcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +178,8 @@ func callWithGo(ctx context.Context, url string, params json.RawMessage) (string
 // serveHub starts a hub with the sandbox a, which is deleted at the end.
 func serveHub(t *testing.T) string {
 	t.Helper()
-	hub := start(t, nil, cove, "hub", "--listen", "127.0.0.1:0", "--state", filepath.Join(t.TempDir(), "state"), "--aio", aio, "--log-level", "warn")
+	hub := start(t, nil, cove, "hub", "--listen", "127.0.0.1:0", "--state", filepath.Join(t.TempDir(), "state"),
+		"--aio", aio, "--log-level", "warn")
 	res, err := http.Post(hub+"/api/v1/sandbox", "application/json", strings.NewReader(`{"name":"a"}`))
 	if err != nil || res.StatusCode != 200 {
 		t.Fatalf("create: got %v %v, want 200", res, err)

@@ -17,12 +17,14 @@ func TestStdio(t *testing.T) {
 		call                   gomcp.CallToolParams
 		want                   string
 	}{
-		{aio, "AIO_API_URL", serve(t), gomcp.CallToolParams{Name: "bash_exec", Arguments: map[string]any{"command": "echo from $((40 + 2))"}}, "from 42"},
+		{aio, "AIO_API_URL", serve(t), gomcp.CallToolParams{Name: "bash_exec",
+			Arguments: map[string]any{"command": "echo from $((40 + 2))"}}, "from 42"},
 		{cove, "COVE_URL", serveHub(t), gomcp.CallToolParams{Name: "listSandboxes"}, `"a"`},
 	} {
 		cmd := exec.Command(c.program, "mcp", "stdio", "--tools", c.call.Name)
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), c.variable + "=" + c.url}
-		s, err := gomcp.NewClient(&gomcp.Implementation{Name: "desktop", Version: "1"}, nil).Connect(t.Context(), &gomcp.CommandTransport{Command: cmd}, nil)
+		s, err := gomcp.NewClient(&gomcp.Implementation{Name: "desktop", Version: "1"}, nil).Connect(t.Context(),
+			&gomcp.CommandTransport{Command: cmd}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", cmd, err)
 		}

@@ -1,6 +1,8 @@
 package mcp
 
-// step is a call of a tool, or with an address of a resource, whose content must have the wanted text, and which must be listed. In its arguments <W> is a folder, <N> the name of the run, <S> a web site.
+// step is a call of a tool, or with an address of a resource, whose content must have the wanted
+// text, and which must be listed. In its arguments <W> is a folder, <N> the name of the run, <S> a
+// web site.
 type step struct {
 	tool, args, want string
 	keep             map[string]string // names for later arguments, each with where it is in the text
@@ -13,7 +15,8 @@ var story = []step{
 	// Commands.
 	{tool: "bash_create_session", args: `{"session_id":"b<N>","exec_dir":"<W>"}`, want: "b"},
 	{tool: "bash_exec", args: `{"command":"echo out; echo err >&2; exit 3","cwd":"<W>"}`, want: "out\n[stderr]\nerr\n[exit code 3]"},
-	{tool: "bash_exec", args: `{"command":"cat","async_mode":true}`, want: "still running", keep: map[string]string{"<bash>": `session_id "([^"]+)"`, "<cmd>": `command_id "([^"]+)"`}, varies: true},
+	{tool: "bash_exec", args: `{"command":"cat","async_mode":true}`, want: "still running",
+		keep: map[string]string{"<bash>": `session_id "([^"]+)"`, "<cmd>": `command_id "([^"]+)"`}, varies: true},
 	{tool: "bash_write", args: `{"session_id":"<bash>","command_id":"<cmd>","input":"typed\n"}`, varies: true},
 	{tool: "bash_output", args: `{"session_id":"<bash>","command_id":"<cmd>","wait":true}`, want: "typed"},
 	{tool: "bash_kill", args: `{"session_id":"<bash>","command_id":"<cmd>"}`, varies: true},
@@ -21,7 +24,8 @@ var story = []step{
 	{tool: "bash_close_session", args: `{"session_id":"b<N>"}`},
 	{tool: "terminal_session", args: `{"session_id":"t<N>","exec_dir":"<W>"}`, want: "t"},
 	{tool: "terminal_execute", args: `{"session_id":"t<N>","command":"x=7; pwd"}`, want: "exit code 0"},
-	{tool: "terminal_execute", args: `{"session_id":"t<N>","command":"read y; echo got $x $y","async_mode":true}`, want: "still running", varies: true},
+	{tool: "terminal_execute", args: `{"session_id":"t<N>","command":"read y; echo got $x $y","async_mode":true}`,
+		want: "still running", varies: true},
 	{tool: "shell_write", args: `{"session_id":"t<N>","input":"yes","press_enter":true}`, varies: true},
 	{tool: "shell_wait", args: `{"id":"t<N>","max_wait_seconds":30}`, varies: true},
 	{tool: "shell_view", args: `{"session_id":"t<N>"}`, want: "got 7 yes"},
@@ -64,7 +68,9 @@ var story = []step{
 	{tool: "file_delete", args: `{"path":"<W>/g/u.txt"}`},
 	{tool: "sandbox_file_operations", args: `{"action":"grep","path":"<W>/f","pattern":"deux"}`, want: "deux", varies: true},
 	{tool: "watch_create", args: `{"path":"<W>/f","debounce":50}`, keep: map[string]string{"<watch>": `"watcher_id":"([^"]+)"`}, varies: true},
-	{tool: "bash_exec", args: `{"command":"for i in $(seq 200); do sleep 0.2; echo $i > w.txt; done","exec_dir":"<W>/f","async_mode":true}`, keep: map[string]string{"<bash>": `session_id "([^"]+)"`, "<cmd>": `command_id "([^"]+)"`}, varies: true},
+	{tool: "bash_exec", args: `{"command":"for i in $(seq 200); do sleep 0.2; echo $i > w.txt; ` +
+		`done","exec_dir":"<W>/f","async_mode":true}`, keep: map[string]string{"<bash>": `session_id "([^"]+)"`,
+		"<cmd>": `command_id "([^"]+)"`}, varies: true},
 	{tool: "watch_wait", args: `{"path":"<W>/f/w.txt","timeout":60}`, varies: true},
 	{tool: "watch_poll", args: `{"watcher_id":"<watch>","timeout":30}`, want: "w.txt", varies: true},
 	{tool: "bash_kill", args: `{"session_id":"<bash>","command_id":"<cmd>","signal":"SIGKILL"}`, varies: true},
@@ -139,7 +145,8 @@ var story = []step{
 	{tool: "browser_navigate", args: `{"url":"<S>/other"}`, want: "<a>Form</a>"},
 	{tool: "sandbox_browser_navigate", args: `{"url":"<S>/form"}`, want: "<button>Go</button>"},
 	{tool: "browser_get_clickable_elements", args: `{}`, want: "[0]<a>Other page</a>"},
-	{tool: "sandbox_browser_get_clickable_elements", args: `{}`, want: "<button>Go</button>", keep: map[string]string{"<go>": `\[(\d+)\]<button>Go`}},
+	{tool: "sandbox_browser_get_clickable_elements", args: `{}`, want: "<button>Go</button>",
+		keep: map[string]string{"<go>": `\[(\d+)\]<button>Go`}},
 	{tool: "browser_click", args: `{"index":<go>}`, want: "Clicked"},
 	{tool: "browser_get_text", args: `{}`, want: "clicked"},
 	{tool: "sandbox_browser_element_click", args: `{"selector":"#go"}`, want: "Clicked #go"},
@@ -212,7 +219,8 @@ var story = []step{
 	{tool: "browser_navigate", args: `{"url":"<S>/form"}`, want: "Navigated"},
 	{tool: "browser_click", args: `{"selector":"#file"}`, want: "Clicked", varies: true},
 	{tool: "browser_wait", args: `{"type":"download","save_path":"<W>/report.csv"}`, want: "report.csv", varies: true},
-	{tool: "browser_get_download_list", args: `{}`, want: "report", keep: map[string]string{"<download>": `"resourceUri":"(download://[^"]+)"[^{]*$`}, varies: true},
+	{tool: "browser_get_download_list", args: `{}`, want: "report",
+		keep: map[string]string{"<download>": `"resourceUri":"(download://[^"]+)"[^{]*$`}, varies: true},
 	{resource: "<download>", want: "a,b\n1,2\n"},
 	{tool: "sandbox_browser_get_download_list", args: `{}`, want: "completed", varies: true},
 	{tool: "browser_cookies_set", args: `{"cookies":[{"name":"k","value":"v1","url":"<S>"}]}`, want: "1"},
@@ -233,7 +241,9 @@ var story = []step{
 	{tool: "browser_contexts", args: `{}`, varies: true},
 	{tool: "browser_context_delete", args: `{"id":"<context>"}`, varies: true},
 	{tool: "browser_dialog_policy", args: `{"action":"dismiss"}`, varies: true},
-	{tool: "browser_permission_policy", args: `{"permissions":["geolocation"],"setting":"granted","geolocation":{"latitude":52.5,"longitude":13.4}}`, want: "granted", varies: true},
+	{tool: "browser_permission_policy",
+		args: `{"permissions":["geolocation"],"setting":"granted","geolocation":{"latitude":52.5,"longitude":13.4}}`,
+		want: "granted", varies: true},
 	{tool: "browser_permissions", args: `{}`, want: "geolocation"},
 	{tool: "browser_dialogs", args: `{}`, varies: true},
 	{tool: "browser_captcha_detect", args: `{}`, want: "false"},

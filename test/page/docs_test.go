@@ -14,5 +14,6 @@ func TestDocs(t *testing.T) {
 	testenv.Need(t, "Xtigervnc", "openbox", "curl")
 	venv := testenv.NeedFile(t, "../../.venv")
 	address := serve(t, "AIO_VENV="+venv)
-	runStory(t, "docs.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "PYTHON="+filepath.Join(venv, "bin", "python"))...)
+	runStory(t, "docs.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address),
+		"PYTHON="+filepath.Join(venv, "bin", "python"))...)
 }

@@ -45,7 +45,8 @@ func TestHome(t *testing.T) {
 	testenv.Need(t, "Xtigervnc", "openbox")
 	address := serve(t)
 	through, control := cuttable(t, address)
-	runStory(t, "home.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through, "CUT_CONTROL="+control)...)
+	runStory(t, "home.mjs", append(guarded(t), "URL="+address, "PREFIX_URL="+prefixed(t, address), "CUT_URL="+through,
+		"CUT_CONTROL="+control)...)
 }
 
 // TestDashboard: the hub's dashboard, as an administrator and as a tenant.

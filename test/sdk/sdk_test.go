@@ -38,13 +38,15 @@ func TestPublicPythonSDK(t *testing.T) {
 	}
 	t.Run("sandbox", func(t *testing.T) {
 		t.Parallel()
-		url := start(t, []string{"SANDBOX_API_KEY=key"}, aio, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, venv...)...)
+		url := start(t, []string{"SANDBOX_API_KEY=key"}, aio,
+			append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, venv...)...)
 		tell(t, python, url, "key", "sync")
 	})
 	t.Run("hub", func(t *testing.T) {
 		t.Parallel()
 		testenv.NeedRoot(t)
-		hub := start(t, nil, cove, append([]string{"hub", "--listen", "127.0.0.1:0", "--state", filepath.Join(t.TempDir(), "state"), "--aio", aio, "--log-level", "warn"}, venv...)...)
+		hub := start(t, nil, cove, append([]string{"hub", "--listen", "127.0.0.1:0", "--state",
+			filepath.Join(t.TempDir(), "state"), "--aio", aio, "--log-level", "warn"}, venv...)...)
 		call(t, http.MethodPost, hub+"/api/v1/sandbox", `{"name":"a"}`)
 		t.Cleanup(func() { call(t, http.MethodDelete, hub+"/api/v1/sandbox/a", "") }) // sandboxes outlive their hub
 		tell(t, python, hub+"/sandbox/a", "", "async")

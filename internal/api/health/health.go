@@ -40,11 +40,14 @@ func New(c Config) *Service { return &Service{c} }
 // Ops returns the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "health_live", Content: op.ContentAPI, Route: "GET /healthz", Tag: "health", Public: true, NoTool: true, ReadOnly: true, Produces: "text/plain",
+		op.New(op.Spec{Name: "health_live", Content: op.ContentAPI, Route: "GET /healthz", Tag: "health",
+			Public: true, NoTool: true, ReadOnly: true, Produces: "text/plain",
 			Doc: "Check that the server answers. Returns OK."}, s.Live),
-		op.New(op.Spec{Name: "health_ready", Access: op.AccessRead, Route: "GET /readyz", Tag: "health", Style: op.Resource, NoTool: true, ReadOnly: true,
+		op.New(op.Spec{Name: "health_ready", Access: op.AccessRead, Route: "GET /readyz", Tag: "health",
+			Style: op.Resource, NoTool: true, ReadOnly: true,
 			Doc: "Check that the server is ready, with the state of each component. The status is 503 while it is not."}, s.Ready),
-		op.New(op.Spec{Name: "health_metrics", Content: op.ContentAPI, Route: "GET /metrics", Tag: "health", NoTool: true, ReadOnly: true, Produces: "text/plain",
+		op.New(op.Spec{Name: "health_metrics", Content: op.ContentAPI, Route: "GET /metrics", Tag: "health",
+			NoTool: true, ReadOnly: true, Produces: "text/plain",
 			Doc: "Return metrics in the Prometheus text format."}, s.Read),
 	}
 }

@@ -58,7 +58,8 @@ func input(body string, values map[string][]string) Input {
 
 func bound(t *testing.T, body string, values map[string][]string) (everything, Faults) {
 	t.Helper()
-	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."}, func(_ context.Context, in everything) (None, error) { return None{}, nil })
+	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."},
+		func(_ context.Context, in everything) (None, error) { return None{}, nil })
 	if values == nil {
 		values = map[string][]string{"path.id": {"1"}}
 	}
@@ -88,7 +89,8 @@ func TestEverySourceAndKind(t *testing.T) {
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	want := everything{ID: "a b", Page: 12, Tags: []string{"x", "y"}, Text: "héllo", Maybe: new(""), Limit: 0, Ratio: 0.25, On: false, Kind: "b", Clicks: 3,
+	want := everything{ID: "a b", Page: 12, Tags: []string{"x", "y"}, Text: "héllo", Maybe: new(""), Limit: 0,
+		Ratio: 0.25, On: false, Kind: "b", Clicks: 3,
 		Inner: &inner{Name: "in", Count: 7}, List: []inner{{"ab", 5}, {"cd", 7}}, Env: map[string]string{"A": "1"},
 		Anything: map[string]any{"n": json.Number("12345678901234567890")}, Raw: json.RawMessage(`[1,{"a":null}]`), Data: []byte("hi"),
 		Slug: "abc", Screen: size{3, 4}, Both: "by alias", Port: 8080}
@@ -115,8 +117,9 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	want := map[string]string{
 		"query.page": "greater_than_equal", "body.text": "string_too_long", "body.maybe": "string_type", "body.limit": "less_than_equal",
 		"body.ratio": "less_than", "body.on": "bool_parsing", "body.kind": "literal_error", "body.clicks": "literal_error",
-		"body.inner.name": "missing", "body.inner.count": "int_parsing", "body.list.0.name": "string_too_short", "body.list.1": "model_attributes_type",
-		"body.env.A": "string_type", "body.data": "bytes_invalid_encoding", "body.slug": "string_pattern_mismatch", "body.screen": "value_error",
+		"body.inner.name": "missing", "body.inner.count": "int_parsing", "body.list.0.name": "string_too_short",
+		"body.list.1": "model_attributes_type",
+		"body.env.A":  "string_type", "body.data": "bytes_invalid_encoding", "body.slug": "string_pattern_mismatch", "body.screen": "value_error",
 		"body.port": "int_parsing_size",
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -208,7 +211,8 @@ func TestUnion(t *testing.T) {
 }
 
 func TestFlatTakesEverySource(t *testing.T) {
-	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."}, func(_ context.Context, in everything) (string, error) { return in.ID + in.Text, nil })
+	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."},
+		func(_ context.Context, in everything) (string, error) { return in.ID + in.Text, nil })
 	in, err := o.Bind(Input{Flat: true, JSON: []byte(`{"id":"7","text":"t","page":2}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -293,8 +297,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"text":"a","limit":1e400,"port":-1,"ratio":"NaN","data":"="}`))
 	f.Add([]byte(`{"action_type":"MOVE"}`))
 	f.Add([]byte("{\"text\":\"\xff\"}"))
-	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."}, func(_ context.Context, in everything) (everything, error) { return in, nil })
-	u := New(Spec{Name: "act", Route: "POST /act", Tag: "x", Doc: "Act."}, func(_ context.Context, in action) (None, error) { return None{}, nil })
+	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."},
+		func(_ context.Context, in everything) (everything, error) { return in, nil })
+	u := New(Spec{Name: "act", Route: "POST /act", Tag: "x", Doc: "Act."},
+		func(_ context.Context, in action) (None, error) { return None{}, nil })
 	f.Fuzz(func(t *testing.T, body []byte) {
 		in, err := o.Bind(input(string(body), map[string][]string{"path.id": {"1"}}))
 		if err == nil {

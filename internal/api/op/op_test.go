@@ -26,7 +26,8 @@ func TestPublic(t *testing.T) {
 
 func TestTableRefusesDuplicates(t *testing.T) {
 	of := func(name, route, verb string, also ...string) Op {
-		return New(Spec{Name: name, Route: route, Also: also, Verb: verb, Tag: "x", Doc: "X."}, func(context.Context, None) (None, error) { return None{}, nil })
+		return New(Spec{Name: name, Route: route, Also: also, Verb: verb, Tag: "x", Doc: "X."},
+			func(context.Context, None) (None, error) { return None{}, nil })
 	}
 	if err := NewTable([]Op{of("a", "GET /a", ""), of("b", "POST /a", "", "GET /b")}).Check(); err != nil {
 		t.Errorf("different operations: got %v, want no error", err)
@@ -43,7 +44,8 @@ func TestTableRefusesDuplicates(t *testing.T) {
 }
 
 func TestHTTPStatus(t *testing.T) {
-	for code, want := range map[Code]int{Invalid: 400, Unauthenticated: 401, Denied: 403, NotFound: 404, Conflict: 409, TooLarge: 413, Exhausted: 429, Canceled: 499, Internal: 500, Unavailable: 503, "": 500} {
+	for code, want := range map[Code]int{Invalid: 400, Unauthenticated: 401, Denied: 403, NotFound: 404,
+		Conflict: 409, TooLarge: 413, Exhausted: 429, Canceled: 499, Internal: 500, Unavailable: 503, "": 500} {
 		if got := code.HTTPStatus(); got != want {
 			t.Errorf("%q: got %d, want %d", code, got, want)
 		}
@@ -51,8 +53,10 @@ func TestHTTPStatus(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
-	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."}, func(context.Context, everything) (None, error) { return None{}, nil })
-	want := map[string]string{"id": "string", "page": "int", "ratio": "number", "on": "bool", "list": "list", "inner": "json", "screen": "size", "env": "key=value", "data": "base64"}
+	o := New(Spec{Name: "x", Route: "POST /x/{id}", Tag: "x", Doc: "X."},
+		func(context.Context, everything) (None, error) { return None{}, nil })
+	want := map[string]string{"id": "string", "page": "int", "ratio": "number", "on": "bool", "list": "list",
+		"inner": "json", "screen": "size", "env": "key=value", "data": "base64"}
 	for _, f := range o.In().Fields {
 		if w, ok := want[f.Name]; ok && f.Type.Label() != w {
 			t.Errorf("%s: got %s, want %s", f.Name, f.Type.Label(), w)

@@ -83,12 +83,14 @@ func ReadOutline(b []byte) (*Table, error) {
 		in := &Type{Kind: Object}
 		for _, f := range e.Fields {
 			in.Fields = append(in.Fields, &Field{
-				Name: f.Name, Source: f.Source, Doc: f.Doc, Required: f.Required, Arg: f.Arg, Short: f.Short, Default: f.Default, Enum: f.Enum, Type: f.Type.compile(),
+				Name: f.Name, Source: f.Source, Doc: f.Doc, Required: f.Required, Arg: f.Arg, Short: f.Short,
+				Default: f.Default, Enum: f.Enum, Type: f.Type.compile(),
 			})
 		}
 		o := Op{
-			Spec: Spec{Name: e.Name, Route: e.Route, Doc: e.Doc, Verb: e.Verb, Columns: e.Columns, Wide: e.Wide, Style: e.Style, Produces: e.Produces},
-			In:   func() *Type { return in }, Binary: e.Binary,
+			Spec: Spec{Name: e.Name, Route: e.Route, Doc: e.Doc, Verb: e.Verb, Columns: e.Columns, Wide: e.Wide,
+				Style: e.Style, Produces: e.Produces},
+			In: func() *Type { return in }, Binary: e.Binary,
 		}
 		if e.Unary {
 			o.Out = func() *Type { return &Type{} }

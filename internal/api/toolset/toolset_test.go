@@ -37,8 +37,9 @@ func spec(name string) op.Spec {
 func tool(t *testing.T) toolset.Tool {
 	t.Helper()
 	set := toolset.NewSet([]toolset.Tool{{
-		Op:   op.New(spec("run"), func(_ context.Context, in runIn) (runIn, error) { return in, nil }),
-		Args: []toolset.Arg{{Field: "first", Count: toolset.FirstLine}, {Field: "last", Count: toolset.LastLine}, {Field: "press_enter", Preset: true}},
+		Op: op.New(spec("run"), func(_ context.Context, in runIn) (runIn, error) { return in, nil }),
+		Args: []toolset.Arg{{Field: "first", Count: toolset.FirstLine}, {Field: "last", Count: toolset.LastLine},
+			{Field: "press_enter", Preset: true}},
 	}})
 	got, ok := set.Get("run")
 	if !ok {
@@ -134,8 +135,10 @@ func TestStructuredResults(t *testing.T) {
 		many[i] = item{"name", strings.Repeat("x", 100)}
 	}
 	for name, x := range map[string]toolset.Tool{
-		"an object": returning(item{"a", "b"}), "a list": returning([]item{{"a", "b"}}), "an empty list": returning([]item{}), "a number": returning(7),
-		"an optional object": returning(&item{"a", "b"}), "none": returning((*item)(nil)), "a long list": returning(many), "a long text in it": returning(item{"a", strings.Repeat("ü", 200_000)}),
+		"an object": returning(item{"a", "b"}), "a list": returning([]item{{"a", "b"}}),
+		"an empty list": returning([]item{}), "a number": returning(7),
+		"an optional object": returning(&item{"a", "b"}), "none": returning((*item)(nil)),
+		"a long list": returning(many), "a long text in it": returning(item{"a", strings.Repeat("ü", 200_000)}),
 	} {
 		schema := x.Output()
 		if schema == nil {
@@ -177,7 +180,8 @@ func TestLongResults(t *testing.T) {
 		return "/results/" + name, n, err
 	}
 	r, err := returning(long).Call(toolset.WithStore(t.Context(), store), nil)
-	if err != nil || !strings.HasPrefix(r.Text, "begin") || !strings.HasSuffix(r.Text, "end") || utf8.RuneCountInString(r.Text) > toolset.Limit || !strings.Contains(r.Text, "/results/give.txt") {
+	if err != nil || !strings.HasPrefix(r.Text, "begin") || !strings.HasSuffix(r.Text, "end") ||
+		utf8.RuneCountInString(r.Text) > toolset.Limit || !strings.Contains(r.Text, "/results/give.txt") {
 		t.Errorf("got %d characters, %v: %.100s, want both ends and the file", utf8.RuneCountInString(r.Text), err, r.Text)
 	}
 	if stored["give.txt"] != len(long) || len(r.Files) != 1 || r.Files[0].URI() != "file:///results/give.txt" {
@@ -213,9 +217,10 @@ func picture(t *testing.T, size int) []byte {
 func TestImages(t *testing.T) {
 	t.Parallel()
 	blob := func(kind string, data []byte) toolset.Tool {
-		o := op.New(op.Spec{Name: "give", Content: op.ContentAPI, Route: "GET /give", Tag: "x", Doc: "Give."}, func(context.Context, op.None) (*op.Blob, error) {
-			return &op.Blob{Type: kind, Body: io.NopCloser(bytes.NewReader(data))}, nil
-		})
+		o := op.New(op.Spec{Name: "give", Content: op.ContentAPI, Route: "GET /give", Tag: "x", Doc: "Give."},
+			func(context.Context, op.None) (*op.Blob, error) {
+				return &op.Blob{Type: kind, Body: io.NopCloser(bytes.NewReader(data))}, nil
+			})
 		return toolset.FromOp(o)
 	}
 	r, err := blob("image/png", picture(t, 420)).Call(t.Context(), nil)
@@ -230,7 +235,8 @@ func TestImages(t *testing.T) {
 		return "/results/" + name, n, err
 	}
 	ctx := toolset.WithStore(t.Context(), store)
-	for kind, data := range map[string][]byte{"application/zip": make([]byte, 1<<20), "image/svg+xml": make([]byte, 1<<20), "text/plain": {0xff, 0xfe}} {
+	for kind, data := range map[string][]byte{"application/zip": make([]byte, 1<<20),
+		"image/svg+xml": make([]byte, 1<<20), "text/plain": {0xff, 0xfe}} {
 		if r, err := blob(kind, data).Call(ctx, nil); err != nil || len(r.Files) != 1 || !strings.Contains(r.Text, "/results/") {
 			t.Errorf("%s: got %+v, %v, want a file", kind, r.Files, err)
 		}

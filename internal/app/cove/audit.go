@@ -26,7 +26,8 @@ func addAudit(root *cobra.Command, v *verbs, std host.Streams) {
 	var keyFile string
 	var check hub.AuditCheck
 	cmd := &cobra.Command{Use: "verify", Short: "Verify the audit log", Args: cli.Arguments(0, 0),
-		Long: "Verify the audit log of a running hub, or with --dir the one in a directory, and name the first line that was changed, removed, moved or cut off.\nThe exit code is 1 if there is one."}
+		Long: "Verify the audit log of a running hub, or with --dir the one in a directory, and name the first " +
+			"line that was changed, removed, moved or cut off.\nThe exit code is 1 if there is one."}
 	cmd.Flags().StringVar(&check.Dir, "dir", "", "Directory of the log, usually audit in the hub's state directory")
 	cmd.Flags().StringVar(&keyFile, "key-file", "", "File with the key that the log was written with")
 	cmd.Flags().Uint64Var(&check.Known.Seq, "known-seq", 0, "Sequence number of a line stored elsewhere that must exist")

@@ -39,12 +39,15 @@ func withSettings(cmd *cobra.Command, f func(ctx context.Context, cfg config.Cov
 
 func (v *verbs) backup(version string) *cobra.Command {
 	return withSettings(&cobra.Command{Use: "backup FILE", Short: "Back up the state of the hub on this machine", Args: cli.Arguments(1, 1),
-		Long: "Write the state of the hub on this machine to a file; - is standard output. The hub may be running. The backup holds sandboxes, snapshots, volumes, images, keys, secrets " +
-			"and the audit log, so keep it as safe as the hub itself. Memory is not part of it: a restored sandbox is stopped, and the next request starts it.",
+		Long: "Write the state of the hub on this machine to a file; - is standard output. The hub may be running. " +
+			"The backup holds sandboxes, snapshots, volumes, images, keys, secrets " +
+			"and the audit log, so keep it as safe as the hub itself. Memory is not part of it: a restored sandbox " +
+			"is stopped, and the next request starts it.",
 		Example: "  cove backup cove.backup\n  cove backup - | age -r KEY > cove.backup.age"},
 		func(ctx context.Context, cfg config.Cove, args []string) error {
 			v.warnOfOutside(cfg)
-			b := local.BackupConfig{Dir: cfg.State, Version: version, Files: hub.StateFiles, Warn: func(what string) { fmt.Fprintln(v.std.Err, "warning:", what) }}
+			b := local.BackupConfig{Dir: cfg.State, Version: version, Files: hub.StateFiles,
+				Warn: func(what string) { fmt.Fprintln(v.std.Err, "warning:", what) }}
 			if args[0] == "-" {
 				if host.IsTerminal(v.std.Out) {
 					return &cli.Error{Code: cli.ExitUsage, Msg: "a backup is not text; redirect standard output or name a file"}
@@ -64,12 +67,15 @@ func (v *verbs) backup(version string) *cobra.Command {
 // warnOfOutside tells what belongs to a hub and is not in its state folder.
 func (v *verbs) warnOfOutside(cfg config.Cove) {
 	if cfg.Provider == "docker" {
-		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in the Docker engine; the backup holds keys, secrets and the audit log alone")
+		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in "+
+			"the Docker engine; the backup holds keys, secrets and the audit log alone")
 	}
 	if cfg.Provider == "kubernetes" {
-		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster, and its snapshots in their store; the backup holds keys, secrets and the audit log alone")
+		fmt.Fprintln(v.std.Err, "warning: sandboxes and volumes of the Kubernetes provider are in the cluster, and "+
+			"its snapshots in their store; the backup holds keys, secrets and the audit log alone")
 	}
-	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments, "key of the audit log": cfg.AuditKeyFile} {
+	for what, file := range map[string]string{"keys file": cfg.Keys, "environments file": cfg.Environments,
+		"key of the audit log": cfg.AuditKeyFile} {
 		if file != "" && filepath.Dir(file) != filepath.Clean(cfg.State) {
 			fmt.Fprintf(v.std.Err, "warning: the %s %q is not in the state folder; back it up, too\n", what, file)
 		}
@@ -77,8 +83,10 @@ func (v *verbs) warnOfOutside(cfg config.Cove) {
 }
 
 func (v *verbs) restore() *cobra.Command {
-	return withSettings(&cobra.Command{Use: "restore FILE", Short: "Restore a backup as the state of the hub on this machine", Args: cli.Arguments(1, 1),
-		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or missing, and no hub may use it. If the backup is invalid or damaged, " +
+	return withSettings(&cobra.Command{Use: "restore FILE",
+		Short: "Restore a backup as the state of the hub on this machine", Args: cli.Arguments(1, 1),
+		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or " +
+			"missing, and no hub may use it. If the backup is invalid or damaged, " +
 			"nothing is restored. Then start the hub. Sandboxes whose time has run out meanwhile are deleted by it as usual.",
 		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},
 		func(ctx context.Context, cfg config.Cove, args []string) error {

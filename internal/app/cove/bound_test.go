@@ -27,12 +27,14 @@ func standard(t *testing.T) config.Cove {
 func TestTenantsHaveLimits(t *testing.T) {
 	t.Parallel()
 	l := tenantLimits(standard(t))
-	if l.Sandboxes <= 0 || l.CPU <= 0 || l.Memory <= 0 || l.Disk <= 0 || l.CreateRate <= 0 || l.Burst <= 0 || l.Calls <= 0 || l.RequestMemory <= 0 {
+	if l.Sandboxes <= 0 || l.CPU <= 0 || l.Memory <= 0 || l.Disk <= 0 || l.CreateRate <= 0 || l.Burst <= 0 ||
+		l.Calls <= 0 || l.RequestMemory <= 0 {
 		t.Errorf("got %+v, want every limit set", l)
 	}
 	r := newRig(t, func(c *config.Cove) {
 		s := standard(t)
-		c.TenantSandboxes, c.TenantMemory, c.TenantDisk, c.TenantCPU, c.TenantRate, c.TenantBurst = 3, s.TenantMemory, s.TenantDisk, s.TenantCPU, 60, 5
+		c.TenantSandboxes, c.TenantMemory, c.TenantDisk, c.TenantCPU, c.TenantRate, c.TenantBurst = 3, s.TenantMemory,
+			s.TenantDisk, s.TenantCPU, 60, 5
 	})
 	user, _ := r.key("acme", "user")
 	for body, want := range map[string]string{
@@ -58,8 +60,10 @@ func TestMachineBoundsASandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.key("acme", "user") // which reads the admin's
-	for body, want := range map[string]int{`{"name":"a","memory_limit":"1000Gi"}`: 400, `{"name":"b","memory":"1000Gi"}`: 400, `{"name":"c","memory_limit":"2Gi"}`: 200} {
-		if a := r.do(r.admin, "POST", "/api/v1/sandbox", body); a.status != want || want == 400 && !strings.Contains(a.body, "this machine has 65536Mi") {
+	for body, want := range map[string]int{`{"name":"a","memory_limit":"1000Gi"}`: 400,
+		`{"name":"b","memory":"1000Gi"}`: 400, `{"name":"c","memory_limit":"2Gi"}`: 200} {
+		if a := r.do(r.admin, "POST", "/api/v1/sandbox", body); a.status != want || want == 400 &&
+			!strings.Contains(a.body, "this machine has 65536Mi") {
 			t.Errorf("%s: got %d %s, want %d", body, a.status, a.body, want)
 		}
 	}
@@ -88,7 +92,8 @@ func TestUnfinishedRequestsTakeLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{\"name\":\"", path, user, length)
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n{\"name\":\"", path, user, length)
 		sending.Go(func() { // until the server has had enough, or all but the end is there
 			for range length/len(junk) - 1 {
 				if _, err := c.Write(junk); err != nil {

@@ -29,8 +29,10 @@ import (
 const defaultURL = "http://127.0.0.1:10000"
 
 // signInHelp says where keys come from and how the command line takes them.
-const signInHelp = `sign in with "cove login URL", or set COVE_API_KEY to a key. The hub's operator finds the first key in admin.key in the hub's state directory ` +
-	`(/var/lib/cove for root, ~/.local/state/cove for others) and creates more with "cove key add NAME". On the hub's machine, the user that runs the hub needs no key`
+const signInHelp = `sign in with "cove login URL", or set COVE_API_KEY to a key. The hub's operator finds the ` +
+	`first key in admin.key in the hub's state directory ` +
+	`(/var/lib/cove for root, ~/.local/state/cove for others) and creates more with "cove key add NAME". On the ` +
+	`hub's machine, the user that runs the hub needs no key`
 
 // hubContext is a hub that somebody signed in to.
 type hubContext struct {
@@ -206,7 +208,8 @@ func (t *target) loginVerb(v *verbs) *cobra.Command {
 	var name, key string
 	var token bool
 	cmd := &cobra.Command{Use: "login [URL]", Short: "Sign in to a hub and remember it", Args: cli.Arguments(0, 1),
-		Long: "Sign in to a hub and remember it as a context, which all verbs use from then on. The key is asked for, or read from standard input if that is no terminal. " +
+		Long: "Sign in to a hub and remember it as a context, which all verbs use from then on. The key is asked " +
+			"for, or read from standard input if that is no terminal. " +
 			"It is stored in a file that only you can read. The hub is asked first whether the key is valid.",
 		Example: "  cove login https://cove.example.com\n  cove login https://cove.example.com --context work < key.txt"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -291,8 +294,10 @@ func readSecret(std host.Streams, file, prompt string) (string, error) {
 }
 
 func (t *target) logoutVerb() *cobra.Command {
-	return &cobra.Command{Use: "logout [CONTEXT]", Short: "Forget a hub and its key", Args: cli.Arguments(0, 1), ValidArgsFunction: t.completeContexts,
-		Long: "Forget a hub and its key: the current context, or the one that is named. The key stays valid; an admin revokes it with cove key revoke.",
+	return &cobra.Command{Use: "logout [CONTEXT]", Short: "Forget a hub and its key", Args: cli.Arguments(0, 1),
+		ValidArgsFunction: t.completeContexts,
+		Long: "Forget a hub and its key: the current context, or the one that is named. The key stays valid; an " +
+			"admin revokes it with cove key revoke.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
 			if err != nil {
@@ -337,7 +342,8 @@ func (t *target) listVerb(std host.Streams) *cobra.Command {
 }
 
 func (t *target) useVerb(std host.Streams) *cobra.Command {
-	return &cobra.Command{Use: "use CONTEXT", Short: "Make a context the current one", Args: cli.Arguments(1, 1), ValidArgsFunction: t.completeContexts,
+	return &cobra.Command{Use: "use CONTEXT", Short: "Make a context the current one", Args: cli.Arguments(1, 1),
+		ValidArgsFunction: t.completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
 			if err != nil {
@@ -357,7 +363,8 @@ func (t *target) useVerb(std host.Streams) *cobra.Command {
 }
 
 func (t *target) removeVerb() *cobra.Command {
-	return &cobra.Command{Use: "rm CONTEXT", Short: "Forget a context and its key", Args: cli.Arguments(1, 1), ValidArgsFunction: t.completeContexts,
+	return &cobra.Command{Use: "rm CONTEXT", Short: "Forget a context and its key", Args: cli.Arguments(1, 1),
+		ValidArgsFunction: t.completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {
 			saved, err := t.file.read()
 			if err != nil {

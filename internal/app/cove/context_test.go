@@ -116,7 +116,8 @@ func TestLoginIsRemembered(t *testing.T) {
 	if out, code := p.runs("cove_wrong\n", "login", r.server.URL); code != cli.ExitAuth || !strings.Contains(out, "sign in to") {
 		t.Errorf("a wrong key: got exit code %d and %s, want %d", code, out, cli.ExitAuth)
 	}
-	if out := p.must(key+"\n", "login", r.server.URL+"/", "--context", "work"); !strings.Contains(out, `"work"`) || strings.Contains(out, key) {
+	if out := p.must(key+"\n", "login", r.server.URL+"/", "--context", "work"); !strings.Contains(out, `"work"`) ||
+		strings.Contains(out, key) {
 		t.Errorf("got %q, want the context's name and no key", out)
 	}
 	p.must(otherKey, "login", other.server.URL)
@@ -209,7 +210,8 @@ func TestShortOutput(t *testing.T) {
 	p.must("", "create", "b")
 	p.must("", "new", "c")
 	out := p.must("", "ls")
-	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "NAME  STATUS") || !strings.HasPrefix(lines[1], "a     running") {
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 4 ||
+		!strings.HasPrefix(lines[0], "NAME  STATUS") || !strings.HasPrefix(lines[1], "a     running") {
 		t.Errorf("ls: got %q, want a head and three lines", out)
 	}
 	if out := p.must("", "list", "-o", "json"); !strings.HasPrefix(out, "[") {

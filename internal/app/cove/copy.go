@@ -17,7 +17,8 @@ import (
 )
 
 func (v *verbs) copy() *cobra.Command {
-	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it", Args: cli.Arguments(2, 2), ValidArgsFunction: v.completeCopy,
+	return &cobra.Command{Use: "cp SOURCE TARGET", Short: "Copy files and folders into a sandbox or out of it",
+		Args: cli.Arguments(2, 2), ValidArgsFunction: v.completeCopy,
 		Long: "Copy a file or a folder into a sandbox or out of it. NAME:PATH is a path in a sandbox; - is standard input or output.\n" +
 			"Into a sandbox, the content of a folder goes into the target folder, which is created if needed.\n" +
 			"Out of a sandbox, a file or folder gets the last name of PATH in an existing target folder; otherwise it becomes TARGET. " +

@@ -43,8 +43,9 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 		}
 		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
 	}
-	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err, Person: func() bool { return host.IsTerminal(std.Out) },
-		Short: true, Presets: presets, Complete: v.complete})
+	cli.Add(root, cli.Config{Table: table, Client: to, Stdin: std.In, Stdout: std.Out, Stderr: std.Err,
+		Person: func() bool { return host.IsTerminal(std.Out) },
+		Short:  true, Presets: presets, Complete: v.complete})
 	v.extend(root)
 	root.AddCommand(v.run(), v.exec(), v.shell(), v.copy(), v.forward(), v.open(), v.up(), v.down())
 	addContexts(root, v, t)

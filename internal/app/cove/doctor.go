@@ -40,8 +40,10 @@ type Finding struct {
 
 // doctorOp shows the findings about the hub's machine, which administrators need not sign in to.
 func (h *Hub) doctorOp() op.Op {
-	return op.New(op.Spec{Name: "hub_doctor", Route: "GET /api/v1/hub/doctor", Tag: "hub", Verb: "examine", Access: op.AccessAdmin, ReadOnly: true, Columns: []string{"ok", "what", "fix"},
-		Doc: "Show what cove doctor finds on the hub's machine: what sandboxes can do there, and how to get what is missing. Starts nothing."}, h.Doctor)
+	return op.New(op.Spec{Name: "hub_doctor", Route: "GET /api/v1/hub/doctor", Tag: "hub", Verb: "examine",
+		Access: op.AccessAdmin, ReadOnly: true, Columns: []string{"ok", "what", "fix"},
+		Doc: "Show what cove doctor finds on the hub's machine: what sandboxes can do there, and how to get what " +
+			"is missing. Starts nothing."}, h.Doctor)
 }
 
 // Doctor examines the hub's machine.
@@ -61,10 +63,15 @@ func (h *Hub) Doctor(ctx context.Context, _ op.None) ([]Finding, error) {
 
 func (v *verbs) doctor() *cobra.Command {
 	var fix bool
-	cmd := &cobra.Command{Use: "doctor", Short: "Check what this machine, or a cluster, can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
-		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can be done without a decision of yours: it installs packages, " +
-			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the Python environment. It prints each step first. " +
-			"With --provider kubernetes, it checks the cluster instead: whether its API server answers, your rights, Pod Security, user namespaces, RuntimeClasses and the snapshot store. It changes nothing there, except for one small object that it writes into the store and deletes."}
+	cmd := &cobra.Command{Use: "doctor",
+		Short: "Check what this machine, or a cluster, can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),
+		Long: "Check what this machine can do for sandboxes, and how to get what is missing. --fix does what can " +
+			"be done without a decision of yours: it installs packages, " +
+			"loads kernel modules, enables user namespaces, closes the state folder to others and builds the " +
+			"Python environment. It prints each step first. " +
+			"With --provider kubernetes, it checks the cluster instead: whether its API server answers, your " +
+			"rights, Pod Security, user namespaces, RuntimeClasses and the snapshot store. It changes nothing " +
+			"there, except for one small object that it writes into the store and deletes."}
 	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")
 	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, _ []string) error {
 		environ := config.Environ()
@@ -126,7 +133,8 @@ func examine(ctx context.Context, cfg config.Cove, environ []string, provider fu
 		add(false, err.Error(), "run make build, or set --aio")
 	} else {
 		add(true, "sandbox server: "+aio, "")
-		add(host.IsFile(markdownReader(aio)), "web pages as Markdown ("+filepath.Base(markdownReader(aio))+")", "it must be in the folder of aio: run make build")
+		add(host.IsFile(markdownReader(aio)), "web pages as Markdown ("+filepath.Base(markdownReader(aio))+")",
+			"it must be in the folder of aio: run make build")
 		usable = provider(add)
 	}
 	programs := proc.New(proc.Config{Env: environ})
@@ -142,7 +150,8 @@ func examine(ctx context.Context, cfg config.Cove, environ []string, provider fu
 		{"git", "git", "git"},
 	} {
 		_, ok := programs.Look(strings.Fields(p.programs)...)
-		list = append(list, finding{ok, fmt.Sprintf("%s (%s)", p.brings, strings.Fields(p.programs)[0]), "not available in sandboxes without an image: apt-get install " + p.pkg, repair{pkg: p.pkg}})
+		list = append(list, finding{ok, fmt.Sprintf("%s (%s)", p.brings, strings.Fields(p.programs)[0]),
+			"not available in sandboxes without an image: apt-get install " + p.pkg, repair{pkg: p.pkg}})
 	}
 	ok, what, fix := venvFinding(cfg)
 	list = append(list, finding{ok, what, fix, repair{venv: !ok}})
@@ -167,7 +176,8 @@ func tryProvider(ctx context.Context, cfg config.Cove, add adder) bool {
 	cfg.State = dir
 	p, err := openProvider(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
-		add(false, err.Error(), "user namespaces and overlays are required: Linux 5.12 or later, kernel.unprivileged_userns_clone=1, and in a container --privileged or --security-opt seccomp=unconfined")
+		add(false, err.Error(), "user namespaces and overlays are required: Linux 5.12 or later, "+
+			"kernel.unprivileged_userns_clone=1, and in a container --privileged or --security-opt seccomp=unconfined")
 		return false
 	}
 	defer p.Close()
@@ -182,11 +192,13 @@ func addAbilities(a sandbox.Abilities, add adder) {
 		add(true, "isolation "+tier, "")
 	}
 	if !slices.Contains(a.Isolation, "gvisor") {
-		add(false, "isolation gvisor: a kernel of its own for each sandbox, in user space", "run as root, install runsc (scripts/deps gvisor builds it), and set --runsc if it is not in /usr/local/bin")
+		add(false, "isolation gvisor: a kernel of its own for each sandbox, in user space",
+			"run as root, install runsc (scripts/deps gvisor builds it), and set --runsc if it is not in /usr/local/bin")
 	}
 	add(len(a.Limits) > 0, "limits: "+strings.Join(a.Limits, ", "), "")
 	add(a.Pause, "pause and resume", "requires a cgroup with a freezer")
-	add(a.PauseToDisk, "pause to disk, of sandboxes with isolation gvisor", "requires root and runsc; other sandboxes are paused in memory, or stopped, which keeps their disk only")
+	add(a.PauseToDisk, "pause to disk, of sandboxes with isolation gvisor",
+		"requires root and runsc; other sandboxes are paused in memory, or stopped, which keeps their disk only")
 	for _, m := range a.Missing {
 		add(false, m, "")
 	}

@@ -19,7 +19,10 @@ func TestDoctorOfTheHub(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.must(admin, "GET", "/api/v1/hub/doctor", "").body), &reply); err != nil {
 		t.Fatal(err)
 	}
-	_, want := examine(t.Context(), r.cfg, config.Environ(), func(add adder) bool { addAbilities(r.hub.provider.Abilities(), add); return true })
+	_, want := examine(t.Context(), r.cfg, config.Environ(), func(add adder) bool {
+		addAbilities(r.hub.provider.Abilities(), add)
+		return true
+	})
 	if len(reply.Data) != len(want) || len(want) < 10 {
 		t.Fatalf("got %d findings, want the %d of the command line", len(reply.Data), len(want))
 	}

@@ -28,8 +28,10 @@ func (v *verbs) addLocal(*cobra.Command, string, *target) {}
 func browse(context.Context, string) error { return nil }
 
 func hubCommand(string, host.Streams) *cobra.Command {
-	return &cobra.Command{Use: "hub", Short: "Serve sandboxes (on Linux)", DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
-		return &cli.Error{Code: cli.ExitUsage, Msg: "a hub runs on Linux, not on " + runtime.GOOS + "; run it in a Linux virtual machine or container " +
-			"(docker run, or WSL on Windows), or sign in to a hub elsewhere with \"cove login URL\""}
-	}}
+	return &cobra.Command{Use: "hub", Short: "Serve sandboxes (on Linux)", DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return &cli.Error{Code: cli.ExitUsage, Msg: "a hub runs on Linux, not on " + runtime.GOOS +
+				"; run it in a Linux virtual machine or container " +
+				"(docker run, or WSL on Windows), or sign in to a hub elsewhere with \"cove login URL\""}
+		}}
 }

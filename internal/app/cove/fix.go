@@ -34,12 +34,15 @@ func examineKernel() (list []finding) {
 	if err != nil {
 		return nil
 	}
-	for _, m := range []struct{ name, brings string }{{"overlay", "disks of sandboxes"}, {"btrfs", "snapshots and forks in milliseconds, enforced disk limits"}} {
+	for _, m := range []struct{ name, brings string }{{"overlay", "disks of sandboxes"},
+		{"btrfs", "snapshots and forks in milliseconds, enforced disk limits"}} {
 		ok := strings.Contains(string(known), "\t"+m.name+"\n")
-		list = append(list, finding{ok, fmt.Sprintf("%s (the kernel's %s)", m.brings, m.name), "load the kernel module: modprobe " + m.name, repair{module: m.name}})
+		list = append(list, finding{ok, fmt.Sprintf("%s (the kernel's %s)", m.brings, m.name),
+			"load the kernel module: modprobe " + m.name, repair{module: m.name}})
 	}
 	if b, err := os.ReadFile("/proc/sys/" + userNamespaces); err == nil && strings.TrimSpace(string(b)) == "0" {
-		list = append(list, finding{false, "user namespaces", "they are disabled: sysctl user.max_user_namespaces=65536", repair{sysctl: userNamespaces + "=65536"}})
+		list = append(list, finding{false, "user namespaces",
+			"they are disabled: sysctl user.max_user_namespaces=65536", repair{sysctl: userNamespaces + "=65536"}})
 	}
 	return list
 }
@@ -79,7 +82,8 @@ func (v *verbs) fix(ctx context.Context, cfg *config.Cove, environ []string, lis
 			command("modprobe", r.module)
 		case r.sysctl != "":
 			name, value, _ := strings.Cut(r.sysctl, "=")
-			step("sysctl "+strings.ReplaceAll(name, "/", ".")+"="+value, func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0o644) })
+			step("sysctl "+strings.ReplaceAll(name, "/", ".")+"="+value,
+				func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0o644) })
 		case r.closed != "":
 			step("chmod 700 "+r.closed, func() error { return os.Chmod(r.closed, 0o700) })
 		}

@@ -19,7 +19,8 @@ import (
 
 func (v *verbs) forward() *cobra.Command {
 	var address string
-	cmd := &cobra.Command{Use: "port-forward NAME [LOCAL:]PORT…", Short: "Make ports of a sandbox reachable on this machine", Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
+	cmd := &cobra.Command{Use: "port-forward NAME [LOCAL:]PORT…",
+		Short: "Make ports of a sandbox reachable on this machine", Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
 		Long: "Make TCP ports of a sandbox reachable on this machine, until interrupted. Any protocol works. " +
 			"The local port is the same unless another is given; 0 picks a free one.",
 		Example: "  cove port-forward a 3000\n  cove port-forward a 15432:5432 8080:80",

@@ -60,7 +60,8 @@ type Hub struct {
 // New builds the hub on a provider, which it closes with itself. Without a
 // provider there is only the table.
 func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.Logger) (*Hub, error) {
-	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New(), sessions: mcp.NewSessions(mcp.SessionsConfig{Name: "cove", Version: version})}
+	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New(),
+		sessions: mcp.NewSessions(mcp.SessionsConfig{Name: "cove", Version: version})}
 	sign, err := signIn(cfg, log)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,8 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 	}
 	h.guard = auth.New(sign)
 	h.tools = mcp.New(mcp.Config{
-		Name: "cove", Version: version, Instructions: hub.ToolInstructions, Tools: h.hub.Tools, Visible: h.hub.SeesTool, Fixed: h.hub.LimitTools, Around: h.hub.AroundTool,
+		Name: "cove", Version: version, Instructions: hub.ToolInstructions, Tools: h.hub.Tools,
+		Visible: h.hub.SeesTool, Fixed: h.hub.LimitTools, Around: h.hub.AroundTool,
 		MaxBody: int64(cfg.ToolLimit), MaxSessions: cfg.MCPTotal, MaxOwnSessions: cfg.MCPSessions, Log: log,
 	})
 	components := []health.Component{{Name: "hub", Needed: true, State: h.hub.State}}
@@ -96,7 +98,8 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 		[]op.Op{h.hub.ToolsOp(h.tools), h.doctorOp()},
 		// A viewer may use a browser; metrics are about all tenants.
 		access(ticket.New(ticket.Config{Issuer: h.guard}).Ops(), "auth_create_ticket", op.AccessRead),
-		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components, Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
+		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components,
+			Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),
 		rest.Home("hub", "The dashboard of the hub.", web.Files),
 		rest.Page("guide", "/guide", "How to use Cove, with examples.", web.Files),
@@ -111,12 +114,16 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 	return hub.Config{
 		State: cfg.State, Environments: cfg.Environments,
 		Defaults: hub.Defaults{
-			Environment: cfg.DefaultEnvironment, Image: cfg.DefaultImage, Timeout: cfg.Timeout, IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy),
+			Environment: cfg.DefaultEnvironment, Image: cfg.DefaultImage, Timeout: cfg.Timeout,
+			IdleTimeout: cfg.IdleTimeout, IdlePolicy: sandbox.IdlePolicy(cfg.IdlePolicy),
 			Resources: resources(cfg), Network: sandbox.Network{Mode: sandbox.NetworkMode(cfg.Network)}, Pool: cfg.Pool,
 		},
-		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains, PublicHosts: cfg.PublicHosts, PublicPorts: cfg.PublicPorts, Private: private,
-		Tenants: hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)}, KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
-		Audit:  hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward, ForwardHeaders: splitPairs(cfg.AuditForwardHeaders)},
+		MaxTimeout: cfg.MaxTimeout, MaxIdleTimeout: cfg.MaxIdleTimeout, Domains: cfg.Domains,
+		PublicHosts: cfg.PublicHosts, PublicPorts: cfg.PublicPorts, Private: private,
+		Tenants:      hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)},
+		KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
+		Audit: hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward,
+			ForwardHeaders: splitPairs(cfg.AuditForwardHeaders)},
 		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
 	}, err
 }
@@ -124,7 +131,8 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 // tenantLimits are the limits of tenants for which the keys file sets none.
 // resources are those of a sandbox that asks for nothing else.
 func resources(cfg config.Cove) sandbox.Resources {
-	return sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit), DiskRate: int64(cfg.DiskRate), Bandwidth: int64(cfg.Bandwidth)}
+	return sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit),
+		DiskRate: int64(cfg.DiskRate), Bandwidth: int64(cfg.Bandwidth)}
 }
 
 func tenantLimits(cfg config.Cove) hub.Limits {
@@ -182,7 +190,8 @@ func signIn(cfg config.Cove, log *slog.Logger) (auth.Config, error) {
 	// Clients and the hub read the same variables. A tenant's key must not become
 	// the operator's, with all rights and no expiry.
 	if hub.IsKey(cfg.APIKey) || hub.IsKey(cfg.AuthToken) {
-		return auth.Config{}, errors.New("COVE_API_KEY or COVE_TOKEN holds a tenant's key, which is for clients; unset it where the hub is started")
+		return auth.Config{}, errors.New("COVE_API_KEY or COVE_TOKEN holds a tenant's key, which is for clients; " +
+			"unset it where the hub is started")
 	}
 	trusted, err := config.Prefixes(cfg.TrustedProxies)
 	if err != nil {
@@ -239,10 +248,12 @@ func (h *Hub) Handlers() (outside, inside http.Handler) {
 	calls := h.metrics.Counter("cove_requests_total", "Requests by operation and status.", "op", "status")
 	took := h.metrics.Histogram("cove_request_seconds", "Time of requests by operation.", "op")
 	all := rest.New(rest.Config{
-		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit), BodyTimeout: bodyTimeout, Guard: h.guard.Wrap, Linked: h.guard.Linked,
+		Table: h.Table, Dialect: rest.Hub, Front: h.hub.Front, Log: h.log, MaxBody: int64(h.cfg.BodyLimit),
+		BodyTimeout: bodyTimeout, Guard: h.guard.Wrap, Linked: h.guard.Linked,
 		Base:   func(r *http.Request) *url.URL { return auth.Base(r, h.trusted) },
 		Buffer: func(ctx context.Context) rest.Buffer { return h.hub.Buffer(ctx) },
-		Caller: h.hub.Caller, Admit: h.hub.Admit, HidePath: auth.HidePass, Served: func(s rest.Served) { h.hub.Served(hub.Visit(withoutPass(s))) },
+		Caller: h.hub.Caller, Admit: h.hub.Admit, HidePath: auth.HidePass,
+		Served: func(s rest.Served) { h.hub.Served(hub.Visit(withoutPass(s))) },
 		Observe: func(name string, status int, d time.Duration) {
 			if name == "" {
 				name = "none"
@@ -305,7 +316,8 @@ func openProvider(ctx context.Context, cfg config.Cove, log *slog.Logger) (sandb
 		Dir: cfg.State, Init: findInit(), Sudo: host.Beside("cove-init"), Command: []string{aioInside, "serve"},
 		DoorEnv:    "AIO_DOOR",
 		CommandEnv: map[string]string{"GOMAXPROCS": "1", "AIO_ALONE": "true", "AIO_LISTEN_FD": strconv.Itoa(isolate.ListenFD)},
-		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true", "AIO_LOOPBACK": "127.0.0.1:8080"},
+		Binds:      []local.Bind{{Source: aio, Target: aioInside}}, Env: map[string]string{"AIO_LOG_LEVEL": "warn",
+			"AIO_CONTAINED": "true", "AIO_LOOPBACK": "127.0.0.1:8080"},
 		Defaults:   resources(cfg),
 		Runsc:      findRunsc(cfg.Runsc),
 		VolumeSize: int64(cfg.VolumeLimit),

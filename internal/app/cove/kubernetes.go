@@ -64,13 +64,16 @@ func claimOwners(pairs []string) (map[string]string, error) {
 func kubernetesConfig(cfg config.Cove) (kubernetes.Config, error) {
 	c := kubernetes.Config{
 		Dir: filepath.Join(cfg.State, "kubernetes"), Name: cfg.KubeName, Reach: cfg.KubeReach, Programs: cfg.KubePrograms,
-		Command: []string{aioInside, "serve"}, Env: map[string]string{"AIO_LOG_LEVEL": "warn", "AIO_CONTAINED": "true", "AIO_LOOPBACK": "127.0.0.1:8080"},
+		Command: []string{aioInside, "serve"}, Env: map[string]string{"AIO_LOG_LEVEL": "warn",
+			"AIO_CONTAINED": "true", "AIO_LOOPBACK": "127.0.0.1:8080"},
 		Image: cmp.Or(cfg.DefaultImage, Image), PullSecrets: cfg.KubePullSecrets,
 		Defaults:     sandbox.Resources{MemoryLimit: int64(cfg.MemoryLimit), Disk: int64(cfg.DiskLimit)},
 		RuntimeClass: cfg.KubeRuntimeClass, RuntimeClasses: cfg.KubeRuntimeClasses, UserNamespaces: cfg.KubeUserNamespaces,
 		Root: cfg.KubeRoot, Seccomp: cfg.KubeSeccomp, Persistent: cfg.KubeDisk == "persistent", StorageClass: cfg.KubeStorageClass,
 		SharedVolumes: cfg.KubeSharedVolumes, VolumeSize: int64(cfg.VolumeLimit), ScheduleTimeout: cfg.KubeScheduleTimeout,
-		SnapshotClass: cfg.KubeSnapClass, Snapshots: kubernetes.Store{Endpoint: cfg.KubeSnapEndpoint, Bucket: cfg.KubeSnapBucket, Prefix: cfg.KubeSnapPrefix, Region: cfg.KubeSnapRegion, AccessKey: cfg.KubeSnapAccessKey, SecretKey: cfg.KubeSnapSecretKey},
+		SnapshotClass: cfg.KubeSnapClass, Snapshots: kubernetes.Store{Endpoint: cfg.KubeSnapEndpoint,
+			Bucket: cfg.KubeSnapBucket, Prefix: cfg.KubeSnapPrefix, Region: cfg.KubeSnapRegion,
+			AccessKey: cfg.KubeSnapAccessKey, SecretKey: cfg.KubeSnapSecretKey},
 	}
 	var err error
 	switch {

@@ -58,7 +58,8 @@ func TestKubernetesManifest(t *testing.T) {
 	if _, err := config.Load(&cfg, config.Source{Environ: env}); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Provider != "kubernetes" || cfg.KubeNamespace != "cove-sandboxes" || cfg.Listen != "0.0.0.0:10000" || !cfg.Tenants || cfg.State != "/var/lib/cove" || cfg.KubePrograms == "" || cfg.DefaultImage == "" || len(env) != 8 {
+	if cfg.Provider != "kubernetes" || cfg.KubeNamespace != "cove-sandboxes" || cfg.Listen != "0.0.0.0:10000" ||
+		!cfg.Tenants || cfg.State != "/var/lib/cove" || cfg.KubePrograms == "" || cfg.DefaultImage == "" || len(env) != 8 {
 		t.Errorf("got %+v from %q, want the provider, its name, namespace, images, folder, address and tenants", cfg, env)
 	}
 }
@@ -67,7 +68,8 @@ func TestKubernetesManifest(t *testing.T) {
 func TestKubernetesConfig(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")
-	text := "current-context: a\ncontexts:\n- {name: a, context: {cluster: a, user: a, namespace: boxes}}\nclusters:\n- {name: a, cluster: {server: 'https://api'}}\nusers:\n- {name: a, user: {token: x}}\n"
+	text := "current-context: a\ncontexts:\n- {name: a, context: {cluster: a, user: a, namespace: " +
+		"boxes}}\nclusters:\n- {name: a, cluster: {server: 'https://api'}}\nusers:\n- {name: a, user: {token: x}}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func TestKubernetesConfig(t *testing.T) {
 	if err != nil || c.Reach != kubernetes.ReachAPI || c.Namespace != "boxes" || !c.Persistent || c.Access.Token != "x" {
 		t.Errorf("with a kubeconfig: got %+v, %v", c, err)
 	}
-	if c, err = load("KUBECONFIG="+file, "COVE_KUBERNETES_REACH=pod", "COVE_KUBERNETES_NAMESPACE=other"); err != nil || c.Reach != kubernetes.ReachPod || c.Namespace != "other" {
+	if c, err = load("KUBECONFIG="+file, "COVE_KUBERNETES_REACH=pod",
+		"COVE_KUBERNETES_NAMESPACE=other"); err != nil || c.Reach != kubernetes.ReachPod || c.Namespace != "other" {
 		t.Errorf("with settings: got %+v, %v", c, err)
 	}
 	if _, err := load(); err == nil || !strings.Contains(err.Error(), "kubernetes_config") {
@@ -105,7 +108,8 @@ func TestClaimOwners(t *testing.T) {
 			t.Errorf("%q: got %q, want an error", bad, got)
 		}
 	}
-	if _, err := claimsOf(config.Cove{KubeClaims: []string{"agents"}}, &mem.Provider{}); err == nil || !strings.Contains(err.Error(), "set provider to kubernetes") {
+	if _, err := claimsOf(config.Cove{KubeClaims: []string{"agents"}}, &mem.Provider{}); err == nil ||
+		!strings.Contains(err.Error(), "set provider to kubernetes") {
 		t.Errorf("got %v, want that the provider has no claims", err)
 	}
 }

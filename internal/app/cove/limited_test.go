@@ -31,7 +31,8 @@ func TestKeyWithFewTools(t *testing.T) {
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
 	for _, query := range []string{"", "?tools=all"} {
-		s, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: a.server.URL + "/mcp" + query, HTTPClient: &http.Client{Transport: bearer(key)}}, nil)
+		s, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: a.server.URL + "/mcp" + query,
+			HTTPClient: &http.Client{Transport: bearer(key)}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,11 +44,13 @@ func TestKeyWithFewTools(t *testing.T) {
 				t.Errorf("%s: got %s in the list, want only what the key is limited to", query, tool.Name)
 			}
 		}
-		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandboxExecutor", Arguments: map[string]any{"sandbox_name": sb.Spec.Name, "tool_name": "say"}})
+		r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandboxExecutor",
+			Arguments: map[string]any{"sandbox_name": sb.Spec.Name, "tool_name": "say"}})
 		if err != nil || r.IsError {
 			t.Errorf("got %+v, %v, want a result of the tool that the key has", r, err)
 		}
-		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "deleteSandbox", Arguments: map[string]any{"name": sb.Spec.Name}}); err == nil || !strings.Contains(err.Error(), "your key does not have the tool") {
+		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "deleteSandbox",
+			Arguments: map[string]any{"name": sb.Spec.Name}}); err == nil || !strings.Contains(err.Error(), "your key does not have the tool") {
 			t.Errorf("got %v, want the tool refused", err)
 		}
 		s.Close()
@@ -76,7 +79,8 @@ func TestKeyWithFewTools(t *testing.T) {
 		t.Errorf("the sandbox: got %v, want it untouched", err)
 	}
 	for _, tools := range []string{`["a b"]`, `[""]`, `["` + strings.Repeat("x", 300) + `"]`} {
-		if got := a.do(a.admin, "POST", "/api/v1/key", `{"tenant":"acme","tools":`+tools+`}`); got.status != http.StatusBadRequest && got.status != http.StatusUnprocessableEntity {
+		if got := a.do(a.admin, "POST", "/api/v1/key", `{"tenant":"acme","tools":`+tools+
+			`}`); got.status != http.StatusBadRequest && got.status != http.StatusUnprocessableEntity {
 			t.Errorf("tools %s: got %d %s, want it refused", tools, got.status, got.body)
 		}
 	}

@@ -49,7 +49,8 @@ type request struct {
 // may see or use it, any other for every key, or every key that may change something.
 var pinned = map[string]kind{
 	"health_live": public,
-	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs, "audit_verify": governs, "health_metrics": governs, "hub_doctor": governs,
+	"key_add":     governs, "key_list": governs, "key_revoke": governs, "audit_tail": governs,
+	"audit_verify": governs, "health_metrics": governs, "hub_doctor": governs,
 }
 
 // special are requests that do not follow from the Spec.
@@ -81,7 +82,8 @@ func requestFor(t *testing.T, o op.Op) request {
 	// E2B's clients address sandboxes by another path.
 	path = strings.Replace(path, ofClient+"{id}", ofClient+"{name}", 1)
 	r := request{kind: want, method: method, path: path}
-	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient), o.RequiredAccess(httptest.NewRequest(method, "/", nil)) != op.AccessRead
+	onSandbox, changes := strings.HasPrefix(path, ofSandbox) || strings.Contains(path, ofClient),
+		o.RequiredAccess(httptest.NewRequest(method, "/", nil)) != op.AccessRead
 	switch {
 	case isPinned:
 	case onSandbox && changes:
@@ -253,7 +255,8 @@ func newArena(t *testing.T) *arena {
 		return a.do(expired, "GET", "/sandbox/"+elsewhere.ID+"/", "").status == http.StatusUnauthorized
 	})
 	a.callers = []caller{
-		{name: "nobody"}, {name: "other", secret: other}, {name: "viewer", secret: viewer}, {name: "user", secret: user}, {name: "admin", secret: admin}, {name: "revoked", secret: revoked},
+		{name: "nobody"}, {name: "other", secret: other}, {name: "viewer", secret: viewer},
+		{name: "user", secret: user}, {name: "admin", secret: admin}, {name: "revoked", secret: revoked},
 		{name: "share", sign: func(sb sandbox.Sandbox) string { return link(sb, `{}`) }},
 		{name: "looking share", sign: func(sb sandbox.Sandbox) string { return link(sb, `{"read_only":true}`) }},
 		{name: "share of another", sign: func(sandbox.Sandbox) string { return link(elsewhere, `{}`) }},
@@ -443,7 +446,8 @@ func TestNothingOfOthersShows(t *testing.T) {
 		if r := a.do(secret["viewer"], "GET", path, ""); r.status != 200 || !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID) {
 			t.Errorf("%s: %s", path, r.body)
 		}
-		if r := a.do(secret["admin"], "GET", path+"?user=*", ""); r.status != 200 || !strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID) {
+		if r := a.do(secret["admin"], "GET", path+"?user=*", ""); r.status != 200 ||
+			!strings.Contains(r.body, "box") && !strings.Contains(r.body, sb.ID) {
 			t.Errorf("%s: %s", path, r.body)
 		}
 	}
@@ -468,13 +472,15 @@ func TestSharesOfAPort(t *testing.T) {
 	if got := a.do(token, "GET", at+"/proxy/3000/x", ""); got.status != 200 || got.body != "inside "+sb.ID+" port 3000" {
 		t.Errorf("got %d %s, want 200", got.status, got.body)
 	}
-	for _, path := range []string{"", "/", "/v1/shell/exec", "/proxy/3001/", "/proxy/30000/", "/proxy/3000%2f..%2f..%2fv1/x", "/proxy", "//proxy/3000/", "/x/../proxy/3000/"} {
+	for _, path := range []string{"", "/", "/v1/shell/exec", "/proxy/3001/", "/proxy/30000/",
+		"/proxy/3000%2f..%2f..%2fv1/x", "/proxy", "//proxy/3000/", "/x/../proxy/3000/"} {
 		if got := a.do(token, "GET", at+path, ""); got.status != 404 {
 			t.Errorf("%s: got %d %s, want 404", path, got.status, got.body)
 		}
 	}
 	// Dots below it are the port's own affair.
-	if got := a.do(token, "GET", at+"/proxy/3000/../../v1/x", "", "X-Aio-Proxy-Port", "22"); got.status != 200 || got.body != "inside "+sb.ID+" port 3000" {
+	if got := a.do(token, "GET", at+"/proxy/3000/../../v1/x", "", "X-Aio-Proxy-Port", "22"); got.status != 200 ||
+		got.body != "inside "+sb.ID+" port 3000" {
 		t.Errorf("got %d %s, want 200", got.status, got.body)
 	}
 	if got := a.do(token, "GET", "/x", "", "Host", "3001-"+sb.ID+".localhost"); got.status != 404 {
@@ -577,7 +583,8 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	token, share := a.share(lender, sb.ID, `{}`)
 	dial := func(key, name string) *websocket.Conn {
 		t.Helper()
-		c, _, err := websocket.Dial(t.Context(), a.server.URL+"/sandbox/"+name+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + key}}})
+		c, _, err := websocket.Dial(t.Context(), a.server.URL+"/sandbox/"+name+"/ws",
+			&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + key}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,11 +107,13 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 		}
 	}
 	for name := range labels {
-		if name = strings.TrimSuffix(name, "_bucket"); strings.HasPrefix(name, "cove_") && !shown[name] && !strings.HasSuffix(name, "_sum") && !strings.HasSuffix(name, "_count") {
+		if name = strings.TrimSuffix(name, "_bucket"); strings.HasPrefix(name, "cove_") && !shown[name] &&
+			!strings.HasSuffix(name, "_sum") && !strings.HasSuffix(name, "_count") {
 			t.Errorf("got metric %s on no panel, want every metric shown", name)
 		}
 	}
-	for _, want := range []string{`cove_creates_total{result="created"}`, `cove_sandboxes{state="failed"}`, `cove_quota_refusals_total{limit="sandboxes"}`, `cove_wakes_total{result="`} {
+	for _, want := range []string{`cove_creates_total{result="created"}`, `cove_sandboxes{state="failed"}`,
+		`cove_quota_refusals_total{limit="sandboxes"}`, `cove_wakes_total{result="`} {
 		if !strings.Contains(exported, want) {
 			t.Errorf("got %s, want %s, which the rules rely on", exported, want)
 		}

@@ -33,7 +33,8 @@ func TestOutlineHasAllVerbs(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for _, o := range outline.All() {
-		if w, _ := whole.Get(o.Name); o.Summary() != w.Summary() || o.Binary != w.Binary || o.Style != w.Style || (o.Out == nil) != (w.Out == nil) || (o.Stream == nil) != (w.Stream == nil) {
+		if w, _ := whole.Get(o.Name); o.Summary() != w.Summary() || o.Binary != w.Binary || o.Style != w.Style ||
+			(o.Out == nil) != (w.Out == nil) || (o.Stream == nil) != (w.Stream == nil) {
 			t.Errorf("%s: got %+v, want %+v", o.Name, o.Spec, w.Spec)
 		}
 	}

@@ -90,5 +90,6 @@ func (p *lineLog) Write(b []byte) (int, error) {
 // venvFinding says in doctor whether sandboxes have Python packages.
 func venvFinding(cfg config.Cove) (ok bool, what, fix string) {
 	ok = cfg.Venv != "" && host.IsFile(filepath.Join(cfg.Venv, "bin", "python"))
-	return ok, "Python packages (" + cfg.Venv + ")", "run make deps, or start the hub with --venv " + config.AutoVenv + ", which builds an environment once"
+	return ok, "Python packages (" + cfg.Venv + ")", "run make deps, or start the hub with --venv " +
+		config.AutoVenv + ", which builds an environment once"
 }

@@ -38,10 +38,12 @@ func TestVenvIsBuiltOnce(t *testing.T) {
 	if err != nil || built.Venv != venv {
 		t.Fatalf("build: got %q, %v, want %s", built.Venv, err, venv)
 	}
-	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c", "import sys; print(sys.prefix)").Output(); err != nil || strings.TrimSpace(string(out)) != venv {
+	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c", "import sys; print(sys.prefix)").
+		Output(); err != nil || strings.TrimSpace(string(out)) != venv {
 		t.Errorf("its Python: got %s, %v, want the prefix %s", out, err, venv)
 	}
-	if !strings.Contains(log.String(), "Requirement already satisfied: pip") || !strings.Contains(log.String(), "the Python environment is ready") {
+	if !strings.Contains(log.String(), "Requirement already satisfied: pip") ||
+		!strings.Contains(log.String(), "the Python environment is ready") {
 		t.Errorf("progress: got %s, want the steps of pip and the end", log.String())
 	}
 	// The next start finds it, and builds none.

@@ -25,7 +25,8 @@ func TestRecordOutlivesItsSandbox(t *testing.T) {
 	r.box("other", "theirs")
 	r.must(other, "DELETE", "/api/v1/sandbox/theirs", "")
 
-	if b := r.must(user, "GET", "/api/v1/record", "").body; strings.Count(b, `"id"`) != 1 || !strings.Contains(b, `"id":"`+sb.ID+`","name":"short","user":"acme"`) || !strings.Contains(b, `"entries":1`) {
+	if b := r.must(user, "GET", "/api/v1/record", "").body; strings.Count(b, `"id"`) != 1 ||
+		!strings.Contains(b, `"id":"`+sb.ID+`","name":"short","user":"acme"`) || !strings.Contains(b, `"entries":1`) {
 		t.Errorf("got %s, want the record of the deleted sandbox alone", b)
 	}
 	want := `{"id":1,"time":"t1","op":"bash_exec","input":"<script>of ` + sb.ID + `</script>"}` + "\n"

@@ -37,9 +37,12 @@ const (
 )
 
 func (v *verbs) bugReport(version string, t *target) *cobra.Command {
-	cmd := &cobra.Command{Use: "bug-report [FILE]", Short: "Collect what is needed to find a fault, without secrets", Args: cli.Arguments(0, 1),
-		Long: "Write versions, settings, the findings of doctor, the state of the hub, its metrics, the end of its log and the sizes of its files to an archive of text files. " +
-			"Keys, tokens, passwords and secret settings are replaced by [hidden]; contents of sandboxes and secrets are not read. Read it before you pass it on: names of sandboxes and addresses are in it."}
+	cmd := &cobra.Command{Use: "bug-report [FILE]", Short: "Collect what is needed to find a fault, without secrets",
+		Args: cli.Arguments(0, 1),
+		Long: "Write versions, settings, the findings of doctor, the state of the hub, its metrics, the end of its " +
+			"log and the sizes of its files to an archive of text files. " +
+			"Keys, tokens, passwords and secret settings are replaced by [hidden]; contents of sandboxes and " +
+			"secrets are not read. Read it before you pass it on: names of sandboxes and addresses are in it."}
 	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, args []string) error {
 		file := "cove-bug-report-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
 		if len(args) > 0 {
@@ -129,14 +132,16 @@ func printSettings(w io.Writer, cmd *cobra.Command) error {
 }
 
 func (r *bundle) describeMachine(w *bytes.Buffer) error {
-	for _, file := range []string{"/proc/version", "/etc/os-release", "/proc/loadavg", "/proc/meminfo", "/proc/self/cgroup", "/proc/filesystems", "/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"} {
+	for _, file := range []string{"/proc/version", "/etc/os-release", "/proc/loadavg", "/proc/meminfo",
+		"/proc/self/cgroup", "/proc/filesystems", "/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			b = []byte("not available: " + err.Error())
 		}
 		fmt.Fprintf(w, "== %s\n%s\n", file, bytes.TrimSpace(b))
 	}
-	for _, words := range [][]string{{"df", "-h", r.cfg.State}, {"df", "-i", r.cfg.State}, {"nproc"}, {"systemctl", "status", "cove", "--no-pager", "-n", "0"}} {
+	for _, words := range [][]string{{"df", "-h", r.cfg.State}, {"df", "-i", r.cfg.State}, {"nproc"},
+		{"systemctl", "status", "cove", "--no-pager", "-n", "0"}} {
 		fmt.Fprintf(w, "== %s\n", strings.Join(words, " "))
 		r.run(w, words...)
 	}
@@ -206,7 +211,8 @@ func (r *bundle) copyLog(w *bytes.Buffer) error {
 
 // addHub adds what the running hub says about itself.
 func (r *bundle) addHub(v *verbs) {
-	for _, f := range []struct{ name, path string }{{"hub.json", "/api/v1/hub"}, {"ready.json", "/readyz"}, {"sandboxes.json", "/api/v1/sandbox"}, {"metrics.txt", ""}} {
+	for _, f := range []struct{ name, path string }{{"hub.json", "/api/v1/hub"}, {"ready.json", "/readyz"},
+		{"sandboxes.json", "/api/v1/sandbox"}, {"metrics.txt", ""}} {
 		r.add(f.name, func(w *bytes.Buffer) error {
 			c, err := v.dial()
 			if err != nil {
@@ -237,7 +243,8 @@ var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|credential|auth|
 // newScrubber knows the secrets of this machine's hub and its command line.
 func newScrubber(cfg config.Cove, environ []string, t *target) *scrubber {
 	s := &scrubber{}
-	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.where.Key, t.where.Token}, cfg.OTLPHeaders, cfg.AuditForwardHeaders) {
+	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.where.Key, t.where.Token},
+		cfg.OTLPHeaders, cfg.AuditForwardHeaders) {
 		_, after, _ := strings.Cut(value, "=")
 		s.know(value, after)
 	}

@@ -28,10 +28,14 @@ func TestBugReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
-	secrets := []string{admin, user, share, strings.TrimSpace(string(first)), jwt, "vaulted-value", "otlp-pass", "plain-token", "hunter2hunter", "proxy-password", "registry-pw", "cookie-value", "ticket-value", "YWxhZGRpbg==", "MIIEvQIBADANBg"}
+	secrets := []string{admin, user, share, strings.TrimSpace(string(first)), jwt, "vaulted-value", "otlp-pass",
+		"plain-token", "hunter2hunter", "proxy-password", "registry-pw", "cookie-value", "ticket-value", "YWxhZGRpbg==", "MIIEvQIBADANBg"}
 	log := "level=INFO msg=request path=/api/v1/sandbox status=200 subject=acme\n" +
-		"key " + user + " and " + admin + "\nlink https://h/share?token=" + share + "&x=1\nAuthorization: Bearer " + jwt + "\nauthorization: Basic YWxhZGRpbg==\n" +
-		`{"api_key":"plain-token","password": "hunter2hunter"}` + "\nupstream=http://ann:proxy-password@proxy:3128\nREGISTRY_PASSWORD=registry-pw\nCookie: cookie-value\nGET /?ticket=ticket-value HTTP/1.1\n" +
+		"key " + user + " and " + admin + "\nlink https://h/share?token=" + share + "&x=1\nAuthorization: Bearer " +
+		jwt + "\nauthorization: Basic YWxhZGRpbg==\n" +
+		`{"api_key":"plain-token","password": "hunter2hunter"}` +
+		"\nupstream=http://ann:proxy-password@proxy:3128\nREGISTRY_PASSWORD=registry-pw\nCookie: cookie-value\nGET " +
+		"/?ticket=ticket-value HTTP/1.1\n" +
 		"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----\nlevel=ERROR msg=\"the last line\"\n"
 	logFile := filepath.Join(t.TempDir(), "cove.log")
 	if err := os.WriteFile(logFile, []byte(log), 0o600); err != nil {
@@ -43,7 +47,8 @@ func TestBugReport(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	out := filepath.Join(t.TempDir(), "report.tar.gz")
 	var said bytes.Buffer
-	cmd, err := Command("1.2.3", []string{"bug-report", out, "--state", r.cfg.State, "--log-file", logFile, "--aio", "/nowhere", "--hub-url", r.server.URL}, host.Streams{In: strings.NewReader(""), Out: &said, Err: &said})
+	cmd, err := Command("1.2.3", []string{"bug-report", out, "--state", r.cfg.State, "--log-file", logFile, "--aio",
+		"/nowhere", "--hub-url", r.server.URL}, host.Streams{In: strings.NewReader(""), Out: &said, Err: &said})
 	if err == nil {
 		err = cmd.ExecuteContext(t.Context())
 	}
@@ -61,7 +66,8 @@ func TestBugReport(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"version.txt": "1.2.3", "machine.txt": "MemTotal", "doctor.txt": "missing", "settings.txt": "memory_limit", "state.txt": "keys.json", "log.txt": "the last line", "hub.json": `"provider"`,
+		"version.txt": "1.2.3", "machine.txt": "MemTotal", "doctor.txt": "missing", "settings.txt": "memory_limit",
+		"state.txt": "keys.json", "log.txt": "the last line", "hub.json": `"provider"`,
 		"ready.json": `"hub"`, "metrics.txt": "cove_sandboxes", "sandboxes.json": "[",
 	} {
 		if !strings.Contains(files["cove-bug-report/"+name], want) {
@@ -80,11 +86,13 @@ func TestBugReport(t *testing.T) {
 func TestBugReportWithoutAHub(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	bin := t.TempDir()
-	testenv.WriteProgram(t, filepath.Join(bin, "journalctl"), []byte("#!/bin/sh\necho a line of the journal of $2; echo key=cove_aaaaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbb\n"))
+	testenv.WriteProgram(t, filepath.Join(bin, "journalctl"),
+		[]byte("#!/bin/sh\necho a line of the journal of $2; echo key=cove_aaaaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbb\n"))
 	t.Setenv("PATH", bin)
 	out := filepath.Join(t.TempDir(), "report.tar.gz")
 	var said bytes.Buffer
-	cmd, err := Command("1.2.3", []string{"bug-report", out, "--state", filepath.Join(t.TempDir(), "none"), "--aio", "/nowhere", "--hub-url", "http://127.0.0.1:1"}, host.Streams{In: strings.NewReader(""), Out: &said, Err: &said})
+	cmd, err := Command("1.2.3", []string{"bug-report", out, "--state", filepath.Join(t.TempDir(), "none"), "--aio",
+		"/nowhere", "--hub-url", "http://127.0.0.1:1"}, host.Streams{In: strings.NewReader(""), Out: &said, Err: &said})
 	if err == nil {
 		err = cmd.ExecuteContext(t.Context())
 	}

@@ -79,10 +79,12 @@ func (i inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func runInside(sb sandbox.Sandbox, _ *mem.Disk, _ func(int)) (mem.Guest, error) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "guest", Version: "1"}, nil)
-	server.AddTool(&mcp.Tool{Name: "say", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "said"}}}, nil
-	})
-	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true})
+	server.AddTool(&mcp.Tool{Name: "say", InputSchema: map[string]any{"type": "object"}},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "said"}}}, nil
+		})
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true, DisableLocalhostProtection: true})
 	return inside{sb.ID, h}, nil
 }
 
@@ -129,7 +131,8 @@ func (r *rig) open() {
 		r.t.Fatal(err)
 	}
 	r.provider = p
-	if r.hub, err = New(r.cfg, able{p}, "0", slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))); err != nil {
+	if r.hub, err = New(r.cfg, able{p}, "0",
+		slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))); err != nil {
 		r.t.Fatal(err)
 	}
 	outside, _ := r.hub.Handlers()
@@ -182,7 +185,8 @@ func (r *rig) must(key, method, path, body string) reply {
 // box makes a sandbox behind the hub's back.
 func (r *rig) box(owner, name string) sandbox.Sandbox {
 	r.t.Helper()
-	sb, err := r.provider.Create(r.t.Context(), sandbox.Spec{Owner: owner, Name: name, Lifetime: sandbox.Lifetime{Timeout: time.Hour, IdleTimeout: time.Hour, IdlePolicy: sandbox.IdleDelete}})
+	sb, err := r.provider.Create(r.t.Context(), sandbox.Spec{Owner: owner, Name: name,
+		Lifetime: sandbox.Lifetime{Timeout: time.Hour, IdleTimeout: time.Hour, IdlePolicy: sandbox.IdleDelete}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 // interpreters run scripts by the end of their names. Others are run as programs.
-var interpreters = map[string]string{".py": "python3", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node --experimental-strip-types", ".sh": "bash", ".rb": "ruby", ".pl": "perl"}
+var interpreters = map[string]string{".py": "python3", ".js": "node", ".mjs": "node", ".cjs": "node",
+	".ts": "node --experimental-strip-types", ".sh": "bash", ".rb": "ruby", ".pl": "perl"}
 
 // runOptions are the flags of run.
 type runOptions struct {
@@ -31,11 +32,15 @@ type runOptions struct {
 
 func (v *verbs) run() *cobra.Command {
 	var o runOptions
-	cmd := &cobra.Command{Use: "run [flags] [--] COMMAND [ARG…] | SCRIPT [ARG…]", Short: "Create a sandbox, run a command or script in it, and clean up", Args: cli.Arguments(1, -1),
-		Long: "Create a sandbox, run a command in it, stream its output, and exit with its code. The sandbox is deleted afterwards, unless it has a --name or --keep is given; --rm deletes it always.\n" +
-			"A file of this machine as the first argument, before any --, is copied into the sandbox and run there by the interpreter for its name: " +
+	cmd := &cobra.Command{Use: "run [flags] [--] COMMAND [ARG…] | SCRIPT [ARG…]",
+		Short: "Create a sandbox, run a command or script in it, and clean up", Args: cli.Arguments(1, -1),
+		Long: "Create a sandbox, run a command in it, stream its output, and exit with its code. The sandbox is " +
+			"deleted afterwards, unless it has a --name or --keep is given; --rm deletes it always.\n" +
+			"A file of this machine as the first argument, before any --, is copied into the sandbox and run there " +
+			"by the interpreter for its name: " +
 			"Python, JavaScript, TypeScript, shell, Ruby or Perl, or as a program.",
-		Example: "  cove run -- uname -a\n  cove run --image debian:12 -it -- bash\n  cove run analyse.py data.csv\n  cove run --name work -- git clone https://example.com/repo.git"}
+		Example: "  cove run -- uname -a\n  cove run --image debian:12 -it -- bash\n  cove run analyse.py " +
+			"data.csv\n  cove run --name work -- git clone https://example.com/repo.git"}
 	cmd.RunE = v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 		script := ""
 		if cmd.ArgsLenAtDash() < 0 {

@@ -32,8 +32,10 @@ func addSecret(root *cobra.Command, v *verbs) {
 		Insecure bool     `json:"insecure,omitempty"`
 	}{}
 	cmd := &cobra.Command{Use: "set NAME", Short: "Store a secret, or replace it", Args: cli.Arguments(1, 1),
-		Long:    "Store a secret, or replace it. The value is read from standard input, without the line break at its end. It can never be read back.",
-		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host api.github.com < token.txt\n  cove create a --secrets github",
+		Long: "Store a secret, or replace it. The value is read from standard input, without the line break at " +
+			"its end. It can never be read back.",
+		Example: "  cove secret set token < token.txt\n  cove secret set github --mode broker --host " +
+			"api.github.com < token.txt\n  cove create a --secrets github",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			b, err := io.ReadAll(io.LimitReader(v.std.In, maxSecret))
 			if err != nil {

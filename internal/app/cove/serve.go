@@ -59,7 +59,8 @@ func browse(ctx context.Context, page string) error {
 
 func hubCommand(version string, std host.Streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "Serve sandboxes", Args: cli.Arguments(0, 0),
-		Long: "Serve sandboxes. Settings come from defaults, then a file, then the environment, then flags; cove config shows each with its origin."}
+		Long: "Serve sandboxes. Settings come from defaults, then a file, then the environment, then flags; cove " +
+			"config shows each with its origin."}
 	flags := host.Flags(cmd, "cove", config.Fields(&config.Cove{}))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var cfg config.Cove
@@ -168,7 +169,8 @@ func tryProgram(ctx context.Context, environ []string) error {
 }
 
 // serveHub serves until it is stopped or handed over; then fd is the listening socket.
-func serveHub(ctx context.Context, cfg config.Cove, environ []string, version string, std host.Streams, log *slog.Logger) (fd int, err error) {
+func serveHub(ctx context.Context, cfg config.Cove, environ []string, version string, std host.Streams,
+	log *slog.Logger) (fd int, err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := checkSettings(cfg); err != nil {

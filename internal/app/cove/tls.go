@@ -18,8 +18,10 @@ func addTLS(root *cobra.Command, configDir string, std host.Streams) {
 	noun := cli.Noun(root, "tls")
 	noun.Short = "Certificates for a hub that serves HTTPS"
 	cmd := &cobra.Command{Use: "init", Short: "Create a certificate for a hub on this machine", Args: cli.Arguments(0, 0),
-		Long: "Create a certificate authority and a certificate for a domain and all names below it, in a new folder that only you can read. Nothing is overwritten. " +
-			"The authority's key is not kept, so nobody can use it for other names. Standard output has the variables for E2B's clients, to be evaluated by a shell.",
+		Long: "Create a certificate authority and a certificate for a domain and all names below it, in a new " +
+			"folder that only you can read. Nothing is overwritten. " +
+			"The authority's key is not kept, so nobody can use it for other names. Standard output has the " +
+			"variables for E2B's clients, to be evaluated by a shell.",
 		Example: "  eval \"$(cove tls init)\"\n  cove tls init --domain sandbox.example.com --dir ./tls",
 		RunE: func(*cobra.Command, []string) error {
 			if dir == "" {

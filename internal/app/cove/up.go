@@ -126,8 +126,10 @@ func nameOf(folder string) string {
 
 func (p *project) options() client.CreateOptions {
 	o := client.CreateOptions{
-		Name: p.Name, Environment: p.Environment, Image: p.Image, Snapshot: p.Snapshot, Env: p.Env, Secrets: p.Secrets, Ports: p.Ports, Workdir: p.Workdir,
-		CPULimit: p.CPULimit, MemoryLimit: p.MemoryLimit, DiskLimit: p.DiskLimit, Timeout: p.Timeout, IdleTimeout: p.IdleTimeout, IdlePolicy: p.IdlePolicy, Labels: p.Labels,
+		Name: p.Name, Environment: p.Environment, Image: p.Image, Snapshot: p.Snapshot, Env: p.Env,
+		Secrets: p.Secrets, Ports: p.Ports, Workdir: p.Workdir,
+		CPULimit: p.CPULimit, MemoryLimit: p.MemoryLimit, DiskLimit: p.DiskLimit, Timeout: p.Timeout,
+		IdleTimeout: p.IdleTimeout, IdlePolicy: p.IdlePolicy, Labels: p.Labels,
 	}
 	if p.Network != nil {
 		o.Network = &client.Network{Mode: p.Network.Mode, Allow: p.Network.Allow}
@@ -139,9 +141,11 @@ func (v *verbs) up() *cobra.Command {
 	var file string
 	var again bool
 	cmd := &cobra.Command{Use: "up", Short: "Create or update the sandbox that cove.yaml describes", Args: cli.Arguments(0, 0),
-		Long: "Create the sandbox that cove.yaml describes, or start it if it exists; copy its files; run its init commands unless they have succeeded before; and print where its ports are. " +
+		Long: "Create the sandbox that cove.yaml describes, or start it if it exists; copy its files; run its init " +
+			"commands unless they have succeeded before; and print where its ports are. " +
 			"Keep the file in the project. --recreate starts from nothing, which other changes of the file than files and init need.",
-		Example: "  name: shop\n  environment: aio\n  env: {STAGE: dev}\n  files: {app: ./src, app/.env: {content: \"DEBUG=1\"}}\n  secrets: [github]\n  ports: [3000]\n  init: pip install -r app/requirements.txt",
+		Example: "  name: shop\n  environment: aio\n  env: {STAGE: dev}\n  files: {app: ./src, app/.env: {content: " +
+			"\"DEBUG=1\"}}\n  secrets: [github]\n  ports: [3000]\n  init: pip install -r app/requirements.txt",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			p, err := readProject(file)
 			if err != nil {
@@ -246,7 +250,8 @@ func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error 
 			return err
 		}
 		if result.ExitCode != 0 {
-			return &cli.Error{Code: cli.ExitFailed, Msg: fmt.Sprintf("init command %q failed with exit code %d; mend it and run cove up again", line, result.ExitCode)}
+			return &cli.Error{Code: cli.ExitFailed,
+				Msg: fmt.Sprintf("init command %q failed with exit code %d; mend it and run cove up again", line, result.ExitCode)}
 		}
 	}
 	_, _, err := g.Upload(ctx, initMark, "init", strings.NewReader(mark))

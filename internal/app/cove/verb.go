@@ -73,8 +73,10 @@ func withExitCode(err error) error {
 func (v *verbs) exec() *cobra.Command {
 	var o client.ExecOptions
 	var env []string
-	cmd := &cobra.Command{Use: "exec NAME [flags] -- COMMAND [ARG…]", Short: "Run a command in a sandbox", Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
-		Long: "Run a command in a sandbox. Output is streamed, standard input is forwarded unless it is a terminal, and the exit code is the command's.\nA single argument is a line for bash; several are a program and its arguments.",
+	cmd := &cobra.Command{Use: "exec NAME [flags] -- COMMAND [ARG…]", Short: "Run a command in a sandbox",
+		Args: cli.Arguments(2, -1), ValidArgsFunction: v.completeName,
+		Long: "Run a command in a sandbox. Output is streamed, standard input is forwarded unless it is a " +
+			"terminal, and the exit code is the command's.\nA single argument is a line for bash; several are a program and its arguments.",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			var err error
 			if o.Env, err = parsePairs("env", env); err != nil {
@@ -109,7 +111,8 @@ func quote(words []string) string {
 
 func (v *verbs) shell() *cobra.Command {
 	var session string
-	cmd := &cobra.Command{Use: "shell NAME", Short: "Open a terminal in a sandbox", Aliases: []string{"ssh"}, Args: cli.Arguments(1, 1), ValidArgsFunction: v.completeName,
+	cmd := &cobra.Command{Use: "shell NAME", Short: "Open a terminal in a sandbox", Aliases: []string{"ssh"},
+		Args: cli.Arguments(1, 1), ValidArgsFunction: v.completeName,
 		Long: "Open a terminal in a sandbox. The exit code is the shell's. --session joins an open session, including one that an agent uses.",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			return v.attach(cmd.Context(), c.Guest(args[0]), client.ShellOptions{Session: session, In: v.std.In, Out: v.std.Out})
@@ -121,7 +124,8 @@ func (v *verbs) shell() *cobra.Command {
 func (v *verbs) open() *cobra.Command {
 	var port int
 	var page string
-	cmd := &cobra.Command{Use: "open NAME", Short: "Open a page of a sandbox in the browser", Args: cli.Arguments(1, 1), ValidArgsFunction: v.completeName,
+	cmd := &cobra.Command{Use: "open NAME", Short: "Open a page of a sandbox in the browser",
+		Args: cli.Arguments(1, 1), ValidArgsFunction: v.completeName,
 		Long: "Print the URL of a page of a sandbox, with a one-time ticket, and open it in the browser of this machine if there is one.",
 		RunE: v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			sb, err := c.Get(cmd.Context(), args[0])

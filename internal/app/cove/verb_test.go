@@ -60,7 +60,8 @@ func TestVerbs(t *testing.T) {
 		{"", "", "audit verify --dir " + dir, 0, `"lines"`},
 		{"", "", "audit verify --dir " + r.cfg.State + "/nowhere", cli.ExitFailed, "nowhere"},
 	} {
-		if out, code := run(c.key, c.stdin, strings.Fields(c.line)...); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "hunter") {
+		if out, code := run(c.key, c.stdin, strings.Fields(c.line)...); code != c.code ||
+			!strings.Contains(out, c.want) || strings.Contains(out, "hunter") {
 			t.Errorf(`cove %s: got %d %s, want exit code %d, %q and no "hunter" in it`, c.line, code, out, c.code, c.want)
 		}
 	}
@@ -74,7 +75,8 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := t.TempDir()
-	for name, data := range map[string][]byte{filepath.Base(files[0]): bytes.Replace(b, []byte(`"op":"sandbox_fork"`), []byte(`"op":"sandbox_look"`), 1), "head": nil} {
+	for name, data := range map[string][]byte{filepath.Base(files[0]): bytes.Replace(b, []byte(`"op":"sandbox_fork"`),
+		[]byte(`"op":"sandbox_look"`), 1), "head": nil} {
 		if name == "head" {
 			if data, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)

@@ -48,7 +48,8 @@ func TestReadersNeverWake(t *testing.T) {
 	port, _ := r.share(user, sb.ID, `{"read_only":true,"port":3000}`)
 	r.must(user, "POST", "/api/v1/sandbox/asleep/pause", "")
 	for _, c := range []struct{ who, path string }{
-		{viewer, "/sandbox/asleep/v1/sandbox"}, {viewer, "/sandbox/asleep/proxy/3000/"}, {link, "/sandbox/" + sb.ID + "/v1/sandbox"}, {port, "/sandbox/" + sb.ID + "/proxy/3000/"},
+		{viewer, "/sandbox/asleep/v1/sandbox"}, {viewer, "/sandbox/asleep/proxy/3000/"},
+		{link, "/sandbox/" + sb.ID + "/v1/sandbox"}, {port, "/sandbox/" + sb.ID + "/proxy/3000/"},
 	} {
 		if a := r.do(c.who, "GET", c.path, ""); a.status != http.StatusConflict || !strings.Contains(a.body, "read-only") {
 			t.Errorf("%s: got %d %s, want 409 that says read-only", c.path, a.status, a.body)
@@ -90,7 +91,8 @@ func TestSandboxLearnsItsCaller(t *testing.T) {
 	if a := r.do(user, "GET", "/sandbox/told/caller", "", forged...); a.body != "key="+id+"&subject=acme" {
 		t.Errorf("got %q, want the tenant and its key", a.body)
 	}
-	if a := r.do(link, "GET", "/sandbox/"+sb.ID+"/caller", "", forged...); !strings.HasPrefix(a.body, "key=") || !strings.Contains(a.body, "&subject=link+") {
+	if a := r.do(link, "GET", "/sandbox/"+sb.ID+"/caller", "", forged...); !strings.HasPrefix(a.body, "key=") ||
+		!strings.Contains(a.body, "&subject=link+") {
 		t.Errorf("got %q, want the link", a.body)
 	}
 	if a := r.do(user, "GET", "/caller", "", append(forged, "Host", "3000-told.localhost")...); a.status != http.StatusOK || a.body != "" {

@@ -77,7 +77,8 @@ func (c *crowd) enter(conn net.Conn, peer netip.Prefix) bool {
 		return true
 	}
 	if c.refused++; time.Since(c.logged) > crowdLog {
-		c.log.Warn("connections refused: too many are open", "peer", peer, "of_peer", c.peers[peer], "open", len(c.conns), "limit", c.limit, "refused", c.refused)
+		c.log.Warn("connections refused: too many are open", "peer", peer, "of_peer", c.peers[peer], "open",
+			len(c.conns), "limit", c.limit, "refused", c.refused)
 		c.logged, c.refused = time.Now(), 0
 	}
 	return false

@@ -37,7 +37,8 @@ func TestSecretFlagsAreWarnedOf(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	WarnOfSecretFlags(log, config.Fields(&config.Aio{}), map[string][]string{"auth-token": {"hunter2"}, "listen": {":1"}})
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "flag=--auth-token variable=AUTH_TOKEN") || strings.Contains(got, "hunter2") {
+	if got := out.String(); strings.Count(got, "\n") != 1 ||
+		!strings.Contains(got, "flag=--auth-token variable=AUTH_TOKEN") || strings.Contains(got, "hunter2") {
 		t.Errorf("got %q, want one warning that names --auth-token and AUTH_TOKEN, without the secret", got)
 	}
 }

@@ -68,7 +68,8 @@ func (h *handover) wrap(next http.Handler) http.Handler {
 }
 
 func isStream(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") && r.Method == http.MethodGet || strings.Contains(r.URL.RawQuery, "stream=true")
+	return r.Header.Get("Upgrade") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") &&
+		r.Method == http.MethodGet || strings.Contains(r.URL.RawQuery, "stream=true")
 }
 
 // note learns what connections do.

@@ -26,7 +26,8 @@ var commit string
 
 // ReadBuild returns the build of this program. version is the one that the build has set.
 func ReadBuild(version string) Build {
-	b := Build{Version: version, Commit: cmp.Or(commit, "unknown"), Time: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := Build{Version: version, Commit: cmp.Or(commit, "unknown"), Time: "unknown", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -56,7 +57,8 @@ func Version(program, version string, std Streams) *cobra.Command {
 		if output == "json" {
 			return json.NewEncoder(std.Out).Encode(b)
 		}
-		_, err := fmt.Fprintf(std.Out, "%s %s\ncommit    %s\ndate      %s\ngo        %s\nplatform  %s\n", program, b.Version, b.Commit, b.Time, b.Go, b.Platform)
+		_, err := fmt.Fprintf(std.Out, "%s %s\ncommit    %s\ndate      %s\ngo        %s\nplatform  %s\n", program,
+			b.Version, b.Commit, b.Time, b.Go, b.Platform)
 		return err
 	}
 	return cmd

@@ -15,7 +15,8 @@ import (
 // Policies of content that is not a page of ours.
 const (
 	// Opaque lets a page run, but without the origin of the host that serves it.
-	Opaque = "sandbox allow-scripts allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals allow-downloads allow-pointer-lock allow-presentation"
+	Opaque = "sandbox allow-scripts allow-forms allow-popups allow-popups-to-escape-sandbox allow-modals " +
+		"allow-downloads allow-pointer-lock allow-presentation"
 	// Inert shows a document without origin and scripts.
 	Inert = "sandbox"
 	// Data is for replies that are never documents.

@@ -61,7 +61,8 @@ func pair(t *testing.T, listen, dial string) (server, client net.Conn) {
 
 func TestOwnConnections(t *testing.T) {
 	t.Parallel()
-	for _, at := range [][2]string{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"}, {":0", "::1"}, {"127.3.2.1:0", "127.3.2.1"}} {
+	for _, at := range [][2]string{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"},
+		{":0", "::1"}, {"127.3.2.1:0", "127.3.2.1"}} {
 		server, _ := pair(t, at[0], at[1])
 		if uid, err := User(server); uid != os.Getuid() || err != nil {
 			t.Errorf("%v: got user %d and error %v, want %d", at, uid, err, os.Getuid())
@@ -283,14 +284,17 @@ func TestUnixSocketsHaveNoSuchPeer(t *testing.T) {
 
 func TestForgedReplies(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string][]byte{"empty": nil, "short": make([]byte, 19), "cut": request(at("127.0.0.1:1"), at("127.0.0.1:2"))[:60], "zeros": make([]byte, 200)} {
+	for name, b := range map[string][]byte{"empty": nil, "short": make([]byte, 19),
+		"cut": request(at("127.0.0.1:1"), at("127.0.0.1:2"))[:60], "zeros": make([]byte, 200)} {
 		if uid, err := parse(b, false); err == nil {
 			t.Errorf("%s: got user %d, want an error", name, uid)
 		}
 	}
-	table := "header\n 0: " + cell(at("127.0.0.1:8080"), false) + " " + cell(at("127.0.0.1:9"), false) + " 01 00000000:00000000 00:00000000 00000000 %USER 0 77 1\n"
+	table := "header\n 0: " + cell(at("127.0.0.1:8080"), false) + " " + cell(at("127.0.0.1:9"), false) +
+		" 01 00000000:00000000 00:00000000 00000000 %USER 0 77 1\n"
 	for user, want := range map[string]int{"65534": 65534, "0": 0, "-1": -1, "x": -1, "99999999999": -1} {
-		uid, err := scan(strings.NewReader(strings.ReplaceAll(table, "%USER", user)), func(f []string) bool { return f[1] == cell(at("127.0.0.1:8080"), false) })
+		uid, err := scan(strings.NewReader(strings.ReplaceAll(table, "%USER", user)),
+			func(f []string) bool { return f[1] == cell(at("127.0.0.1:8080"), false) })
 		if (err == nil) != (want >= 0) || err == nil && uid != want {
 			t.Errorf("user %q: got %s and error %v, want %d", user, strconv.Itoa(uid), err, want)
 		}

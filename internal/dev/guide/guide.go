@@ -27,7 +27,8 @@ type Part struct {
 // Parts is the order of the guide. The reference is made of pages that stand beside the guide.
 var Parts = []Part{
 	{"Begin", []string{"guide/start.md", "guide/ways.md", "guide/many.md", "guide/interfaces.md"}},
-	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md", "guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/skills.md", "guide/disks.md"}},
+	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md",
+		"guide/desktop.md", "guide/mcp.md", "guide/ports.md", "guide/skills.md", "guide/disks.md"}},
 	{"Operate", []string{"guide/deploy.md", "operation.md", "security.md", "guide/limits.md"}},
 	{"Coming from", []string{"guide/compare.md", "guide/from-aio.md", "e2b.md", "guide/from-agent-sandbox.md"}},
 	{"Reference", []string{"mcp.md", "pages.md", "settings.md", "settings-hub.md", "errors.md"}},
@@ -265,7 +266,8 @@ func (c *chapter) write(w *bytes.Buffer) error {
 		open = isCode
 		if isCode {
 			b := blockOf(block, c)
-			fmt.Fprintf(w, "<figure class=\"block\"><figcaption>%s</figcaption><pre tabindex=\"0\"><code>%s</code></pre></figure>\n", b.Title(), html.EscapeString(b.Code))
+			fmt.Fprintf(w, "<figure class=\"block\"><figcaption>%s</figcaption><pre "+
+				"tabindex=\"0\"><code>%s</code></pre></figure>\n", b.Title(), html.EscapeString(b.Code))
 			continue
 		}
 		if err := markdown.Renderer().Render(w, c.source, n); err != nil {

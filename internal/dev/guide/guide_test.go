@@ -21,13 +21,16 @@ func docs(text string) fstest.MapFS {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	page, err := Render(docs("# First & best\n\n<script>alert(1)</script>\n\n## Part\n\nSee [ways](ways.md#the-agent), [why](../decision.md), [code](../../deploy) and [it](https://example.com).\n\n```bash\ncurl '<b>'\n```\n\n```python\nx\n```\n\n| a |\n|:-:|\n| <img src=x onerror=alert(1)> |\n"))
+	page, err := Render(docs("# First & best\n\n<script>alert(1)</script>\n\n## Part\n\nSee " +
+		"[ways](ways.md#the-agent), [why](../decision.md), [code](../../deploy) and " +
+		"[it](https://example.com).\n\n```bash\ncurl '<b>'\n```\n\n```python\nx\n```\n\n| a |\n|:-:|\n| <img src=x onerror=alert(1)> |\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := string(page)
 	for _, want := range []string{
-		`<h2 id="start-title">First &amp; best</h2>`, `<li><a href="#start">First &amp; best</a>`, `<li><a href="#start-part">Part</a></li>`, `<h3 id="start-part">Part</h3>`,
+		`<h2 id="start-title">First &amp; best</h2>`, `<li><a href="#start">First &amp; best</a>`,
+		`<li><a href="#start-part">Part</a></li>`, `<h3 id="start-part">Part</h3>`,
 		`See <a href="#ways-the-agent">ways</a>, why, code and <a href="https://example.com"`,
 		`<figcaption>curl</figcaption><pre tabindex="0"><code>curl &#39;&lt;b&gt;&#39;`, `<figcaption>Python</figcaption>`,
 	} {
@@ -68,11 +71,13 @@ func TestRenderRefuses(t *testing.T) {
 
 func TestBlocks(t *testing.T) {
 	t.Parallel()
-	list, err := Blocks(docs("# A\n\n```bash skip: needs a terminal\nvi\n```\n\n- in a list\n\n  ```python with: e2b\n  x  # prints: 1\n  ```\n"))
+	list, err := Blocks(docs("# A\n\n```bash skip: needs a terminal\nvi\n```\n\n- in a list\n\n  ```python with: " +
+		"e2b\n  x  # prints: 1\n  ```\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2 || list[0].Skip != "needs a terminal" || list[0].Code != "vi\n" || list[0].String() != "guide/start.md:4" || list[1].With != "e2b" || strings.Join(list[1].Wants(), " ") != "1" {
+	if len(list) != 2 || list[0].Skip != "needs a terminal" || list[0].Code != "vi\n" ||
+		list[0].String() != "guide/start.md:4" || list[1].With != "e2b" || strings.Join(list[1].Wants(), " ") != "1" {
 		t.Errorf("got %+v, want one that is skipped and one with e2b that prints 1", list)
 	}
 	if _, err := Blocks(docs("# A\n\n    code\n")); err == nil || !strings.Contains(err.Error(), "indented code") {

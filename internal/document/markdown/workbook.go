@@ -139,7 +139,8 @@ type sheetReader struct {
 func (r *sheetReader) read(name string) (workbook.Sheet, error) {
 	sheet := workbook.Sheet{Name: name}
 	rows, err := r.file.Rows(name)
-	for _, bad := range []error{excelize.ErrSheetNameLength, excelize.ErrSheetNameInvalid, excelize.ErrSheetNameSingleQuote, excelize.ErrSheetNameBlank} {
+	for _, bad := range []error{excelize.ErrSheetNameLength, excelize.ErrSheetNameInvalid,
+		excelize.ErrSheetNameSingleQuote, excelize.ErrSheetNameBlank} {
 		if errors.Is(err, bad) {
 			sheet.Problem = bad.Error() + "; rename the sheet"
 			return sheet, nil

@@ -33,13 +33,15 @@ func TestLimits(t *testing.T) {
 		"entities":   {`<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><a>&a;</a>`, "entity"},
 		"cut short":  {"<a><b>", "EOF"},
 	} {
-		if err := Scan(t.Context(), strings.NewReader(c.xml), func(xml.Token) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := Scan(t.Context(), strings.NewReader(c.xml), func(xml.Token) error { return nil }); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Scan(ctx, strings.NewReader("<a>"+strings.Repeat("<b/>", 2000)), func(xml.Token) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := Scan(ctx, strings.NewReader("<a>"+strings.Repeat("<b/>", 2000)),
+		func(xml.Token) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	broken := io.MultiReader(strings.NewReader("<a>"), &failing{})

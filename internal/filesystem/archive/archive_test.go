@@ -189,7 +189,8 @@ func TestNothingLeavesTheDestination(t *testing.T) {
 		{"link out, then through it", []item{sym("l", "../outside"), {name: "l/evil", body: "x"}}, false},
 		{"absolute link, then through it", []item{sym("l", "/tmp"), {name: "l/evil-archive-test", body: "x"}}, false},
 		{"link to a link", []item{sym("a", "."), sym("a/b", ".."), {name: "b/evil", body: "x"}}, false},
-		{"link behind a link", []item{{name: "d/", kind: tar.TypeDir}, sym("d/e", ".."), sym("d/e/c", "../../outside"), {name: "c/evil", body: "x"}}, false},
+		{"link behind a link", []item{{name: "d/", kind: tar.TypeDir}, sym("d/e", ".."),
+			sym("d/e/c", "../../outside"), {name: "c/evil", body: "x"}}, false},
 		{"link that was there", []item{{name: "old/evil", body: "x"}}, true},
 		{"file over a link that was there", []item{{name: "oldfile", body: "x"}}, false},
 	} {
@@ -232,7 +233,8 @@ func TestNothingLeavesTheDestination(t *testing.T) {
 func TestHardLinkStaysInside(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"../outside", "/etc/passwd"} {
-		_, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, item{name: "h", link: target, kind: tar.TypeLink})), Options{Dest: t.TempDir(), Limits: roomy})
+		_, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, item{name: "h", link: target, kind: tar.TypeLink})),
+			Options{Dest: t.TempDir(), Limits: roomy})
 		if !errors.Is(err, ErrEscape) {
 			t.Errorf("%s: got %v, want ErrEscape", target, err)
 		}
@@ -269,7 +271,8 @@ func TestLimits(t *testing.T) {
 func TestUnpackRules(t *testing.T) {
 	t.Parallel()
 	dest := t.TempDir()
-	packed := tarOf(t, item{name: "top/a", body: "new"}, item{name: "top/dev", kind: tar.TypeChar}, item{name: "top/abs", link: "/etc", kind: tar.TypeSymlink})
+	packed := tarOf(t, item{name: "top/a", body: "new"}, item{name: "top/dev", kind: tar.TypeChar},
+		item{name: "top/abs", link: "/etc", kind: tar.TypeSymlink})
 	o := Options{Dest: dest, Limits: roomy, Strip: 1}
 	rep, err := Unpack(t.Context(), bytes.NewReader(packed), o)
 	if err != nil || rep.Files != 1 || len(rep.Skipped) != 2 {
@@ -285,7 +288,8 @@ func TestUnpackRules(t *testing.T) {
 	if _, err := Unpack(t.Context(), bytes.NewReader(packed), o); err != nil {
 		t.Errorf("overwrite: got %v, want no error", err)
 	}
-	for name, b := range map[string][]byte{"text": []byte("hello"), "empty": nil, "cut": packed[:len(packed)/2], "cut zip": zipOf(t, item{name: "a", body: "x"})[:40],
+	for name, b := range map[string][]byte{"text": []byte("hello"), "empty": nil, "cut": packed[:len(packed)/2],
+		"cut zip":        zipOf(t, item{name: "a", body: "x"})[:40],
 		"gzip of no tar": gzipOf(t, strings.Repeat("hello ", 200))} {
 		if _, err := Unpack(t.Context(), bytes.NewReader(b), Options{Dest: t.TempDir(), Limits: roomy}); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v, want malformed", name, err)
@@ -317,7 +321,8 @@ func FuzzUnpack(f *testing.F) {
 		base := t.TempDir()
 		dest := filepath.Join(base, "dest")
 		must(t, os.Mkdir(dest, 0o755))
-		_, _ = Unpack(t.Context(), bytes.NewReader(b), Options{Dest: dest, Limits: Limits{Entries: 20, Bytes: 1 << 20, Packed: 1 << 20}, Overwrite: true})
+		_, _ = Unpack(t.Context(), bytes.NewReader(b),
+			Options{Dest: dest, Limits: Limits{Entries: 20, Bytes: 1 << 20, Packed: 1 << 20}, Overwrite: true})
 		if names, _ := os.ReadDir(base); len(names) != 1 {
 			t.Errorf("beside the destination: got %v, want 1 name", names)
 		}

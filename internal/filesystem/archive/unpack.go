@@ -103,7 +103,8 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrChecksum), errors.Is(err, zip.ErrAlgorithm),
-		errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, zstd.ErrMagicMismatch),
+		errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, zstd.ErrMagicMismatch),
 		errors.As(err, &corrupt):
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	case escapes(err):

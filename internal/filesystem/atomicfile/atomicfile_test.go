@@ -107,7 +107,8 @@ func TestReplaceRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, unix.Mkfifo(dir+"/fifo", 0o644))
-	for path, want := range map[string]error{dir: syscall.EISDIR, dir + "/fifo": syscall.ENXIO, dir + "/none/f": fs.ErrNotExist, "/dev/null": syscall.ENXIO} {
+	for path, want := range map[string]error{dir: syscall.EISDIR, dir + "/fifo": syscall.ENXIO,
+		dir + "/none/f": fs.ErrNotExist, "/dev/null": syscall.ENXIO} {
 		if err := Replace(path, Options{}, text("x")); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
@@ -120,7 +121,8 @@ func TestFollow(t *testing.T) {
 	must(t, err)
 	must(t, os.MkdirAll(dir+"/real/deep", 0o755))
 	must(t, os.WriteFile(dir+"/real/deep/f", nil, 0o644))
-	for link, to := range map[string]string{"abs": dir + "/real/deep/f", "d": "real/deep", "real/deep/up": "../new", "dangling": "nowhere/f", "loop": "loop", "l1": "l2", "l2": "d/f"} {
+	for link, to := range map[string]string{"abs": dir + "/real/deep/f", "d": "real/deep", "real/deep/up": "../new",
+		"dangling": "nowhere/f", "loop": "loop", "l1": "l2", "l2": "d/f"} {
 		must(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	for path, want := range map[string]string{

@@ -116,7 +116,8 @@ func TestSetPath(t *testing.T) {
 
 // FuzzLocation: a server cannot send a caller to another host under the disguise of its own.
 func FuzzLocation(f *testing.F) {
-	for _, s := range []string{"/x", "//x", "http://server//x/", "http://server/./x", "http://server?x", "http://hub.example#/", "\\\\x", "http:x"} {
+	for _, s := range []string{"/x", "//x", "http://server//x/", "http://server/./x", "http://server?x",
+		"http://hub.example#/", "\\\\x", "http:x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, v string) {

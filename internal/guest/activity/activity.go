@@ -74,13 +74,20 @@ func (s *Service) Record(o op.Op) op.Op { return s.record.Op(o) }
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	list := op.New(op.Spec{Name: "sandbox_activity", Access: op.AccessRead, Route: "GET /v1/sandbox/activity", Tag: "sandbox", Style: op.Resource, ReadOnly: true,
-		Doc: "Show what runs and what happened in the sandbox: whether commands or code are running, including those that no client waits for, and the latest entries of the activity record that match the filters. With stream=true new entries follow as events named entry."}, s.Ask)
+	list := op.New(op.Spec{Name: "sandbox_activity", Access: op.AccessRead, Route: "GET /v1/sandbox/activity",
+		Tag: "sandbox", Style: op.Resource, ReadOnly: true,
+		Doc: "Show what runs and what happened in the sandbox: whether commands or code are running, including " +
+			"those that no client waits for, and the latest entries of the activity record that match the filters. " +
+			"With stream=true new entries follow as events named entry."}, s.Ask)
 	return []op.Op{
 		op.WithStream[AskIn, Entry](list, s.Follow),
-		op.New(op.Spec{Name: "sandbox_activity_export", Content: op.ContentForeign, Route: "GET /v1/sandbox/activity/export", Tag: "sandbox", Verb: "sandbox activity-export", ReadOnly: true, NoTool: true, Produces: "text/html",
+		op.New(op.Spec{Name: "sandbox_activity_export", Content: op.ContentForeign,
+			Route: "GET /v1/sandbox/activity/export", Tag: "sandbox", Verb: "sandbox activity-export", ReadOnly: true,
+			NoTool: true, Produces: "text/html",
 			Doc: "Download the activity record as one self-contained HTML file."}, s.Export),
-		op.New(op.Spec{Name: "sandbox_activity_picture", Content: op.ContentForeign, Route: "GET /v1/sandbox/activity/{id}/picture", Tag: "sandbox", Verb: "sandbox activity-picture", ReadOnly: true, NoTool: true, Style: op.Resource, Produces: "image/jpeg",
+		op.New(op.Spec{Name: "sandbox_activity_picture", Content: op.ContentForeign,
+			Route: "GET /v1/sandbox/activity/{id}/picture", Tag: "sandbox", Verb: "sandbox activity-picture",
+			ReadOnly: true, NoTool: true, Style: op.Resource, Produces: "image/jpeg",
 			Doc: "Return the picture of the screen that was taken after an entry of the activity record."}, s.Picture),
 	}
 }

@@ -97,7 +97,8 @@ func TestRealCommand(t *testing.T) {
 	session := "s"
 	fifo := dir + "/go"
 	command := "mkfifo " + fifo + "; read x < " + fifo
-	if _, err := shells.Exec(t.Context(), bash.ExecIn{Command: command, SessionID: &session, AsyncMode: true, MaxOutputLength: 1000}); err != nil {
+	if _, err := shells.Exec(t.Context(), bash.ExecIn{Command: command, SessionID: &session, AsyncMode: true,
+		MaxOutputLength: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	if a := ask(); !a.Busy || a.Running != 1 || a.By["bash"] != 1 {

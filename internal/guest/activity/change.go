@@ -41,7 +41,8 @@ type version struct {
 }
 
 // writers are the operations whose files are compared.
-var writers = map[string]bool{"file_write": true, "file_replace": true, "file_str_replace_editor": true, "file_upload": true, "file_delete": true}
+var writers = map[string]bool{"file_write": true, "file_replace": true, "file_str_replace_editor": true,
+	"file_upload": true, "file_delete": true}
 
 // before returns the file that a call is about to change, nil if there is none.
 func (c changes) before(name string, in any) *version {

@@ -63,7 +63,8 @@ func (s *Service) exportEntry(b *bytes.Buffer, e Entry) {
 	if e.Error != "" {
 		class = ` class="bad"`
 	}
-	fmt.Fprintf(b, "<details><summary%s><time>%s</time> <b>%s</b> %.1f ms %s</summary>", class, e.Time.Format(time.RFC3339), html.EscapeString(e.Op), e.Took, html.EscapeString(strings.TrimSpace(e.Caller+" "+e.Via)))
+	fmt.Fprintf(b, "<details><summary%s><time>%s</time> <b>%s</b> %.1f ms %s</summary>", class,
+		e.Time.Format(time.RFC3339), html.EscapeString(e.Op), e.Took, html.EscapeString(strings.TrimSpace(e.Caller+" "+e.Via)))
 	texts := []string{e.Input, e.Output, e.Error}
 	if e.Change != nil {
 		texts = append(texts, e.Change.Path, e.Change.Diff)

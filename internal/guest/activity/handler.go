@@ -19,7 +19,8 @@ const e2bTag = "e2b"
 const maxSeen = 16 << 10
 
 // quietPaths are the ends of paths that clients ask for all the time.
-var quietPaths = []string{"/health", "/metrics", "/envs", "/Stat", "/ListDir", "/List", "/GetWatcherEvents", "/CreateWatcher", "/RemoveWatcher", "/WatchDir"}
+var quietPaths = []string{"/health", "/metrics", "/envs", "/Stat", "/ListDir", "/List", "/GetWatcherEvents",
+	"/CreateWatcher", "/RemoveWatcher", "/WatchDir"}
 
 // handler returns the handler of an operation so that its requests are recorded.
 func (r *Record) handler(op string, next http.Handler) http.Handler {

@@ -51,7 +51,8 @@ func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) erro
 		return op.Errorf(op.Unavailable, "the sandbox keeps no activity record; start the server with the setting activity")
 	}
 	if op.CallOf(ctx).Reader {
-		return op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include its activity record; ask for a key with the role user, or a link with write access")
+		return op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include its activity "+
+			"record; ask for a key with the role user, or a link with write access")
 	}
 	if last, err := strconv.ParseInt(op.CallOf(ctx).LastEventID, 10, 64); err == nil {
 		in.After = max(in.After, last)

@@ -75,9 +75,10 @@ type Record struct {
 
 func newRecord(cfg Config) *Record {
 	r := &Record{
-		store: newStore(cfg.State, cfg.Log), screen: cfg.Screen, log: cfg.Log, files: changes{pathname.Base{Home: cfg.Home, Workspace: cfg.Workspace}},
-		work: newTree(cfg.Workspace, filepath.Join(cfg.State, "activity"), cfg.Log),
-		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}), listen: map[chan Entry]bool{},
+		store: newStore(cfg.State, cfg.Log), screen: cfg.Screen, log: cfg.Log,
+		files: changes{pathname.Base{Home: cfg.Home, Workspace: cfg.Workspace}},
+		work:  newTree(cfg.Workspace, filepath.Join(cfg.State, "activity"), cfg.Log),
+		wake:  make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}), listen: map[chan Entry]bool{},
 	}
 	for _, s := range append(secretsOf(cfg.Env), cfg.Secrets...) {
 		if len(s) >= minSecret {
@@ -91,7 +92,8 @@ func newRecord(cfg Config) *Record {
 // an agent does.
 var quiet = map[string]bool{
 	"sandbox_activity": true, "sandbox_activity_export": true, "sandbox_activity_picture": true, "sandbox_glance": true,
-	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true, "observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
+	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true,
+	"observe_status": true, "vnc_socket": true, "sandbox_tunnel": true,
 	"watch_poll": true, "watch_create": true, "watch_stop": true, "watch_list": true, "watch_events": true,
 	"file_stat": true, "file_list": true, "file_preview": true,
 	"shell_list_sessions": true, "shell_get_session_stats": true, "bash_sessions": true, "jupyter_list_sessions": true,

@@ -38,7 +38,8 @@ func sayOp() op.Op {
 }
 
 func clickOp() op.Op {
-	return op.New(op.Spec{Name: "browser_click", Route: "POST /click", Tag: "browser", Doc: "Click."}, func(context.Context, op.None) (op.None, error) { return op.None{}, nil })
+	return op.New(op.Spec{Name: "browser_click", Route: "POST /click", Tag: "browser", Doc: "Click."},
+		func(context.Context, op.None) (op.None, error) { return op.None{}, nil })
 }
 
 func open(t *testing.T, dir string, env ...string) *activity.Service {
@@ -82,10 +83,12 @@ func TestRecord(t *testing.T) {
 	call(t, s, clickOp(), &op.None{})
 	call(t, s, sayOp(), &sayIn{Command: strings.Repeat("x", 1<<20)})
 	all := ask(t, s, activity.AskIn{})
-	if len(all) != 4 || all[0].Caller != "anna" || all[0].Via != "mcp" || !strings.Contains(all[0].Output, "did") || all[1].Error != "it failed" || !all[2].Picture || len(all[3].Input) > 16<<10 {
+	if len(all) != 4 || all[0].Caller != "anna" || all[0].Via != "mcp" || !strings.Contains(all[0].Output, "did") ||
+		all[1].Error != "it failed" || !all[2].Picture || len(all[3].Input) > 16<<10 {
 		t.Fatalf("got %+v, want the four calls", all)
 	}
-	for name, in := range map[string]activity.AskIn{"failed": {Failed: true}, "kind": {Kind: "browser"}, "op": {Op: "browser_click"}, "search": {Search: "IT FAILED"}, "after": {After: 3}, "limit": {Limit: 1}} {
+	for name, in := range map[string]activity.AskIn{"failed": {Failed: true}, "kind": {Kind: "browser"},
+		"op": {Op: "browser_click"}, "search": {Search: "IT FAILED"}, "after": {After: 3}, "limit": {Limit: 1}} {
 		if got := ask(t, s, in); len(got) != 1 {
 			t.Errorf("%s: got %d entries, want 1", name, len(got))
 		}
@@ -110,7 +113,8 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, _ := io.ReadAll(b.Body)
-	if text := string(page); strings.Contains(text, "<script>") || !strings.Contains(text, "attack()") || !strings.Contains(text, "data:image/jpeg;base64,") {
+	if text := string(page); strings.Contains(text, "<script>") || !strings.Contains(text, "attack()") ||
+		!strings.Contains(text, "data:image/jpeg;base64,") {
 		t.Errorf("got %s, want everything as text, with the picture", text)
 	}
 	next := open(t, dir) // as if the first server had been killed
@@ -125,17 +129,21 @@ func TestSecretsAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, "DEPLOY_TOKEN=of-programs-1", "PWD=/home/anna", "LANG=C.UTF-8")
-	call(t, s, sayOp(), &sayIn{Command: "ls", Password: "hunter2", Env: map[string]string{"API_TOKEN": "hunter2", "OPENAI_KEY": "hunter2", "LANG": "kept"}})
+	call(t, s, sayOp(), &sayIn{Command: "ls", Password: "hunter2", Env: map[string]string{"API_TOKEN": "hunter2",
+		"OPENAI_KEY": "hunter2", "LANG": "kept"}})
 	for _, command := range []string{
-		`curl -H "Authorization: Bearer hunter2.abc" x`, "curl -u a https://anna:hunter2@example.test/", `export DB_PASSWORD="hunter2"; ls`, "export MY_API_KEY=hunter2",
-		"mysql --password hunter2", `{"access_token": "hunter2", "x": 1}`, "echo server-token-1", "echo of-programs-1 in /home/anna", "Cookie: session=hunter2", "sk-hunter2hunter2hunter2", "ghp_hunter2hunter2hunter2hunter2",
+		`curl -H "Authorization: Bearer hunter2.abc" x`, "curl -u a https://anna:hunter2@example.test/",
+		`export DB_PASSWORD="hunter2"; ls`, "export MY_API_KEY=hunter2",
+		"mysql --password hunter2", `{"access_token": "hunter2", "x": 1}`, "echo server-token-1",
+		"echo of-programs-1 in /home/anna", "Cookie: session=hunter2", "sk-hunter2hunter2hunter2", "ghp_hunter2hunter2hunter2hunter2",
 		"-----BEGIN RSA PRIVATE KEY-----\nhunter2\nhunter2\n-----END RSA PRIVATE KEY-----", `curl -d '{"client_secret":"hunter2"}'`,
 	} {
 		call(t, s, sayOp(), &sayIn{Command: command})
 	}
-	call(t, s, op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."}, func(_ context.Context, in writeIn) (op.None, error) {
-		return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
-	}), &writeIn{File: ".env", Content: "A=1\nSECRET_TOKEN=hunter2\n"})
+	call(t, s, op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."},
+		func(_ context.Context, in writeIn) (op.None, error) {
+			return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
+		}), &writeIn{File: ".env", Content: "A=1\nSECRET_TOKEN=hunter2\n"})
 	list := ask(t, s, activity.AskIn{})
 	if len(list) != 15 || list[14].Change == nil || !strings.Contains(list[14].Change.Diff, "SECRET_TOKEN=[removed]") {
 		t.Fatalf("got %d entries, the last of them %+v, want 15 and a change", len(list), list[len(list)-1])
@@ -151,7 +159,8 @@ func TestSecretsAreNotRecorded(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(list[0].Input, "kept") || !strings.Contains(list[3].Input, "; ls") || !strings.Contains(list[8].Input, "in /home/anna") {
+	if !strings.Contains(list[0].Input, "kept") || !strings.Contains(list[3].Input, "; ls") ||
+		!strings.Contains(list[8].Input, "in /home/anna") {
 		t.Errorf("got %s, %s and %s, want what is not secret", list[0].Input, list[3].Input, list[8].Input)
 	}
 }
@@ -166,12 +175,13 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
-	write := op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."}, func(_ context.Context, in writeIn) (op.None, error) {
-		if in.Content == "" {
-			return op.None{}, os.Remove(dir + "/" + in.File)
-		}
-		return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
-	})
+	write := op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."},
+		func(_ context.Context, in writeIn) (op.None, error) {
+			if in.Content == "" {
+				return op.None{}, os.Remove(dir + "/" + in.File)
+			}
+			return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
+		})
 	steps := []struct {
 		name, file, content string
 		want                *activity.Change
@@ -179,11 +189,14 @@ func TestChanges(t *testing.T) {
 		{"new", "a", "1\n2\n", &activity.Change{Diff: "@@ -0,0 +1,2 @@\n+1\n+2\n", Content: "1\n2\n"}},
 		{"same", "a", "1\n2\n", nil},
 		{"line", "a", "1\nzwei\n", &activity.Change{Diff: "@@ -1,2 +1,2 @@\n 1\n-2\n+zwei\n", Content: "1\nzwei\n"}},
-		{"no newline", "a", "1\nzwei", &activity.Change{Diff: "@@ -1,2 +1,2 @@\n 1\n-zwei\n+zwei\n\\ No newline at end of file\n", Content: "1\nzwei"}},
+		{"no newline", "a", "1\nzwei",
+			&activity.Change{Diff: "@@ -1,2 +1,2 @@\n 1\n-zwei\n+zwei\n\\ No newline at end of file\n", Content: "1\nzwei"}},
 		{"binary", "a", "\x00\xff", &activity.Change{}},
 		{"deleted", "a", "", &activity.Change{Deleted: true}},
-		{"context", "b", "1\n2\n3\n4\n5\n6\n7\n8\n", &activity.Change{Diff: "@@ -0,0 +1,8 @@\n+1\n+2\n+3\n+4\n+5\n+6\n+7\n+8\n", Content: "1\n2\n3\n4\n5\n6\n7\n8\n"}},
-		{"inserted", "b", "1\n2\n3\n4\nnew\n5\n6\n7\n8\n", &activity.Change{Diff: "@@ -2,6 +2,7 @@\n 2\n 3\n 4\n+new\n 5\n 6\n 7\n", Content: "1\n2\n3\n4\nnew\n5\n6\n7\n8\n"}},
+		{"context", "b", "1\n2\n3\n4\n5\n6\n7\n8\n",
+			&activity.Change{Diff: "@@ -0,0 +1,8 @@\n+1\n+2\n+3\n+4\n+5\n+6\n+7\n+8\n", Content: "1\n2\n3\n4\n5\n6\n7\n8\n"}},
+		{"inserted", "b", "1\n2\n3\n4\nnew\n5\n6\n7\n8\n",
+			&activity.Change{Diff: "@@ -2,6 +2,7 @@\n 2\n 3\n 4\n+new\n 5\n 6\n 7\n", Content: "1\n2\n3\n4\nnew\n5\n6\n7\n8\n"}},
 		{"gone", "b", "", &activity.Change{Deleted: true, Diff: "@@ -1,9 +0,0 @@\n-1\n-2\n-3\n-4\n-new\n-5\n-6\n-7\n-8\n"}},
 		{"hostile name", "<b>\n\"", "x\n", &activity.Change{Diff: "@@ -0,0 +1,1 @@\n+x\n", Content: "x\n"}},
 	}
@@ -202,7 +215,8 @@ func TestChanges(t *testing.T) {
 	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call(t, s, op.New(op.Spec{Name: "file_delete", Route: "POST /delete", Tag: "file", Doc: "Delete."}, func(context.Context, writeIn) (op.None, error) { return op.None{}, nil }), &writeIn{File: "pipe"})
+	call(t, s, op.New(op.Spec{Name: "file_delete", Route: "POST /delete", Tag: "file", Doc: "Delete."},
+		func(context.Context, writeIn) (op.None, error) { return op.None{}, nil }), &writeIn{File: "pipe"})
 	call(t, s, write, &writeIn{"big", strings.Repeat("x", 1<<20)})
 	if got := ask(t, s, activity.AskIn{Limit: 1}); got[0].Change == nil || got[0].Change.Content != "" {
 		t.Errorf("got %+v, want a change without content", got[0].Change)

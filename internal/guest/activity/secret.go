@@ -14,7 +14,8 @@ const (
 
 // hints are parts of texts that may hold a secret. Most texts have none, and are not searched
 // further.
-var hints = []string{"pass", "pwd", "secret", "token", "key", "auth", "bearer", "cookie", "credential", "://", "sk-", "ghp_", "gho_", "github_pat_", "xox", "akia", "eyj"}
+var hints = []string{"pass", "pwd", "secret", "token", "key", "auth", "bearer", "cookie", "credential", "://", "sk-",
+	"ghp_", "gho_", "github_pat_", "xox", "akia", "eyj"}
 
 // patterns find secrets in commands, output and files. The first group is kept.
 var patterns = sync.OnceValue(func() []*regexp.Regexp {
@@ -25,7 +26,8 @@ var patterns = sync.OnceValue(func() []*regexp.Regexp {
 		regexp.MustCompile(`(?i)((?:set-cookie|cookie|authorization)\s*:\s*)[^\r\n"'\\]+`),
 		regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:password|passwd|pwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[a-z0-9_.-]*\\?["']?\s*[=:]\s*\\?["']?)[^\s"'\\,;&}]+`),
 		regexp.MustCompile(`(?i)(--?(?:password|passwd|secret|token|api[_-]?key)[ =]\\?["']?)[^\s"'\\,;&}]+`),
-		regexp.MustCompile(`()\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{12,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*)`),
+		regexp.MustCompile(`()\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,` +
+			`}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{12,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*)`),
 	}
 })
 

@@ -24,7 +24,8 @@ import (
 
 // doOp is a command that does something.
 func doOp(do func() error) op.Op {
-	return op.New(op.Spec{Name: "bash_exec", Route: "POST /do", Tag: "bash", Doc: "Do."}, func(context.Context, sayIn) (sayOut, error) { return sayOut{"done"}, do() })
+	return op.New(op.Spec{Name: "bash_exec", Route: "POST /do", Tag: "bash", Doc: "Do."},
+		func(context.Context, sayIn) (sayOut, error) { return sayOut{"done"}, do() })
 }
 
 func write(path, text string) func() error {
@@ -45,16 +46,18 @@ func TestCommandsChangeFiles(t *testing.T) {
 		}
 	}
 	s := open(t, dir)
-	upload := op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."}, func(_ context.Context, in writeIn) (op.None, error) {
-		return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
-	})
+	upload := op.New(op.Spec{Name: "file_write", Route: "POST /write", Tag: "file", Doc: "Write."},
+		func(_ context.Context, in writeIn) (op.None, error) {
+			return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
+		})
 	steps := []struct {
 		name string
 		do   func() error
 		want []activity.Change
 	}{
 		{"nothing", func() error { return nil }, nil},
-		{"changed", write(dir+"/old", "1\nzwei\n"), []activity.Change{{Path: "old", Diff: "@@ -1,2 +1,2 @@\n 1\n-2\n+zwei\n", Content: "1\nzwei\n"}}},
+		{"changed", write(dir+"/old", "1\nzwei\n"),
+			[]activity.Change{{Path: "old", Diff: "@@ -1,2 +1,2 @@\n 1\n-2\n+zwei\n", Content: "1\nzwei\n"}}},
 		{"the same", write(dir+"/old", "1\nzwei\n"), nil},
 		{"new", write(dir+"/new", "n\n"), []activity.Change{{Path: "new", Diff: "@@ -0,0 +1,1 @@\n+n\n", Content: "n\n"}}},
 		{"below", write(dir+"/sub/deep/x", "y\n"), []activity.Change{{Path: "sub/deep/x", Diff: "@@ -1,1 +1,1 @@\n-x\n+y\n", Content: "y\n"}}},
@@ -62,9 +65,12 @@ func TestCommandsChangeFiles(t *testing.T) {
 			return errors.Join(os.MkdirAll(dir+"/made/here", 0o700), write(dir+"/made/here/f", "f\n")())
 		},
 			[]activity.Change{{Path: "made/here/f", Diff: "@@ -0,0 +1,1 @@\n+f\n", Content: "f\n"}}},
-		{"in it, later", write(dir+"/made/here/f", "g\n"), []activity.Change{{Path: "made/here/f", Diff: "@@ -1,1 +1,1 @@\n-f\n+g\n", Content: "g\n"}}},
-		{"folder moved away", func() error { return os.Rename(dir+"/made", dir+"/.made") }, []activity.Change{{Path: "made/here/f", Diff: "@@ -1,1 +0,0 @@\n-g\n", Deleted: true}}},
-		{"deleted", func() error { return os.Remove(dir + "/new") }, []activity.Change{{Path: "new", Diff: "@@ -1,1 +0,0 @@\n-n\n", Deleted: true}}},
+		{"in it, later", write(dir+"/made/here/f", "g\n"),
+			[]activity.Change{{Path: "made/here/f", Diff: "@@ -1,1 +1,1 @@\n-f\n+g\n", Content: "g\n"}}},
+		{"folder moved away", func() error { return os.Rename(dir+"/made", dir+"/.made") },
+			[]activity.Change{{Path: "made/here/f", Diff: "@@ -1,1 +0,0 @@\n-g\n", Deleted: true}}},
+		{"deleted", func() error { return os.Remove(dir + "/new") },
+			[]activity.Change{{Path: "new", Diff: "@@ -1,1 +0,0 @@\n-n\n", Deleted: true}}},
 		{"moved over", func() error {
 			return errors.Join(write(dir+"/.tmp", "moved\n")(), os.Rename(dir+"/.tmp", dir+"/old"))
 		}, []activity.Change{{Path: "old", Diff: "@@ -1,2 +1,1 @@\n-1\n-zwei\n+moved\n", Content: "moved\n"}}},
@@ -72,7 +78,8 @@ func TestCommandsChangeFiles(t *testing.T) {
 		{"binary and large", func() error {
 			return errors.Join(write(dir+"/big", strings.Repeat("x", 100<<10))(), write(dir+"/raw", "\x00\xff")())
 		}, []activity.Change{{Path: "big"}, {Path: "raw"}}},
-		{"a secret", write(dir+"/env", "password=hunter22\n"), []activity.Change{{Path: "env", Diff: "@@ -0,0 +1,1 @@\n+password=[removed]\n", Content: "password=[removed]\n"}}},
+		{"a secret", write(dir+"/env", "password=hunter22\n"),
+			[]activity.Change{{Path: "env", Diff: "@@ -0,0 +1,1 @@\n+password=[removed]\n", Content: "password=[removed]\n"}}},
 	}
 	for _, step := range steps {
 		call(t, s, doOp(step.do), &sayIn{Command: step.name})
@@ -100,7 +107,8 @@ func TestCommandsChangeFiles(t *testing.T) {
 func TestHostileWorkspace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := errors.Join(syscall.Mkfifo(dir+"/pipe", 0o600), os.Symlink("/etc/passwd", dir+"/link"), os.Symlink(dir, dir+"/round"), os.Symlink("/", dir+"/root")); err != nil {
+	if err := errors.Join(syscall.Mkfifo(dir+"/pipe", 0o600), os.Symlink("/etc/passwd", dir+"/link"),
+		os.Symlink(dir, dir+"/round"), os.Symlink("/", dir+"/root")); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, dir)
@@ -146,7 +154,8 @@ func TestE2BRequests(t *testing.T) {
 	s := open(t, dir)
 	handler := s.Record(daemon.Ops()[0]).Handler
 	send := func(method, path, kind, body string) string {
-		r := httptest.NewRequestWithContext(op.WithCall(t.Context(), &op.Call{Via: "rest", Subject: "anna", KeyID: "k1"}), method, envd.Path+path, strings.NewReader(body))
+		r := httptest.NewRequestWithContext(op.WithCall(t.Context(), &op.Call{Via: "rest", Subject: "anna",
+			KeyID: "k1"}), method, envd.Path+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", kind)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
@@ -154,7 +163,8 @@ func TestE2BRequests(t *testing.T) {
 	}
 	start := func(command string) string {
 		body := fmt.Sprintf(`{"process":{"cmd":"/bin/bash","args":["-l","-c",%q],"envs":{"API_KEY":"hunter22"}}}`, command)
-		return send(http.MethodPost, "/process.Process/Start", "application/connect+json", string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))))+body)
+		return send(http.MethodPost, "/process.Process/Start", "application/connect+json",
+			string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))))+body)
 	}
 	if reply := start("echo hello; echo x > made; exit 3"); !strings.Contains(reply, "aGVsbG8K") {
 		t.Fatalf("got %q, want the output as without a record", reply)

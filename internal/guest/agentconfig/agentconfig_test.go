@@ -42,18 +42,22 @@ func files(t *testing.T, home string, env map[string]string) map[string]string {
 
 func TestFiles(t *testing.T) {
 	provider := func(base, key string) string {
-		return "\n[model_providers.sandbox]\nname = \"sandbox\"\nbase_url = \"" + base + "\"\nenv_key = \"" + key + "\"\nwire_api = \"responses\"\n"
+		return "\n[model_providers.sandbox]\nname = \"sandbox\"\nbase_url = \"" + base + "\"\nenv_key = \"" + key +
+			"\"\nwire_api = \"responses\"\n"
 	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want map[string]string
 	}{
 		"no key, nothing written": {map[string]string{"CODEX_MODEL": "m", "OPENCODE_MODEL": "m"}, map[string]string{}},
-		"codex": {map[string]string{"CODEX_API_KEY": "secret", "ARK_API_KEY": "x", "OPENAI_API_KEY": "y", "CODEX_MODEL": "m\"1", "CODEX_BASE_URL": "http://llm.example/v1"},
-			map[string]string{".codex/config.toml": "model = \"m\\\"1\"\nmodel_provider = \"sandbox\"\n" + provider("http://llm.example/v1", "CODEX_API_KEY")}},
+		"codex": {map[string]string{"CODEX_API_KEY": "secret", "ARK_API_KEY": "x", "OPENAI_API_KEY": "y",
+			"CODEX_MODEL": "m\"1", "CODEX_BASE_URL": "http://llm.example/v1"},
+			map[string]string{".codex/config.toml": "model = \"m\\\"1\"\nmodel_provider = \"sandbox\"\n" +
+				provider("http://llm.example/v1", "CODEX_API_KEY")}},
 		"codex with the key of a provider": {map[string]string{"ARK_API_KEY": "x", "OPENAI_API_KEY": "y"},
 			map[string]string{".codex/config.toml": "model_provider = \"sandbox\"\n" + provider(arkURL, "ARK_API_KEY")}},
-		"codex as given": {map[string]string{"CODEX_API_KEY": "secret", "CODEX_CONFIG_TOML": "model = 'mine'\n", "CODEX_MODEL_CATALOG_JSON": `{"models":[]}`},
+		"codex as given": {map[string]string{"CODEX_API_KEY": "secret", "CODEX_CONFIG_TOML": "model = 'mine'\n",
+			"CODEX_MODEL_CATALOG_JSON": `{"models":[]}`},
 			map[string]string{".codex/config.toml": "model = 'mine'\n", ".codex/model_catalog.json": `{"models":[]}`}},
 		"opencode as given": {map[string]string{"OPENCODE_JSON": `{"model":"a/b"}`, "OPENCODE_API_KEY": "k", "OPENCODE_MODEL": "m"},
 			map[string]string{".config/opencode/config.json": `{"model":"a/b"}`}},
@@ -73,7 +77,8 @@ func TestOpenCodeProviders(t *testing.T) {
 		{"own", "http://llm.example", "my-package", "own", "http://llm.example", "my-package"},
 	} {
 		text := files(t, t.TempDir(), map[string]string{
-			"OPENCODE_API_KEY": "hunter2", "OPENCODE_MODEL": "m", "OPENCODE_PROVIDER": c.provider, "OPENCODE_BASE_URL": c.base, "OPENCODE_PROVIDER_NPM": c.npm,
+			"OPENCODE_API_KEY": "hunter2", "OPENCODE_MODEL": "m", "OPENCODE_PROVIDER": c.provider,
+			"OPENCODE_BASE_URL": c.base, "OPENCODE_PROVIDER_NPM": c.npm,
 		})[".config/opencode/config.json"]
 		var got struct {
 			Model    string
@@ -86,7 +91,8 @@ func TestOpenCodeProviders(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		p := got.Provider[c.wantProvider]
-		if got.Model != c.wantProvider+"/m" || p.NPM != c.wantNPM || p.Options.BaseURL != c.wantBase || p.Options.APIKey != "{env:OPENCODE_API_KEY}" || strings.Contains(text, "hunter2") {
+		if got.Model != c.wantProvider+"/m" || p.NPM != c.wantNPM || p.Options.BaseURL != c.wantBase ||
+			p.Options.APIKey != "{env:OPENCODE_API_KEY}" || strings.Contains(text, "hunter2") {
 			t.Errorf("provider %q: got %s, want %s at %s with %s, and no key", c.provider, text, c.wantProvider, c.wantBase, c.wantNPM)
 		}
 	}
@@ -117,18 +123,24 @@ func TestInvalidVariables(t *testing.T) {
 		"CODEX_MODEL_CATALOG_JSON is not valid JSON":         {"CODEX_MODEL_CATALOG_JSON": "hunter2"},
 		"OPENCODE_JSON is not a JSON object; correct it, or": {"OPENCODE_JSON": "[\"hunter2\"]"},
 	} {
-		if _, err := Plan(Config{Home: "/h", State: "/s", Env: env}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := Plan(Config{Home: "/h", State: "/s", Env: env}); err == nil ||
+			!strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v, want %q without the value", err, name)
 		}
 	}
 }
 
 var tomlCases = []string{
-	"", "# only a comment", "a = 1", "a=1\nb = 'x' # c\n", "a.b.\"c d\" = \"\"\n[a.e]\nf = [1, 2,\n 3, # c\n]\n", "[x]\n[x.y]\n[[z]]\na=1\n[[z]]\na=2\n",
-	"t = 2024-01-02T03:04:05Z\nd = 2024-01-02\nc = 07:32:00\ns = 2024-01-02 03:04:05.5+01:00", "n = [0x1F, 0o7, 0b1, -1_000, 3.14e-2, +inf, nan, true]",
-	"p = { x = 1, y.z = \"\\u00e9\" }\ne = {}", "m = \"\"\"\nline \\\n  more \"quoted\" \"\"\"\"\"", "l = '''\nraw \\ '' text'''", "'' = 1\n\"\" . a = 2", "[ a . b ]\nc=1",
-	"a = ", "a", "= 1", "a = 1 b = 2", "a = hunter2", "a = \"x", "a = \"\\q\"", "[a", "[[a]", "a = [1 2]", "a = [1", "a = {x = 1", "a = {x = 1,}", "a = 1\na = 2", "[a]\n[a]\n", "a = 1\na.b = 2",
-	"a = 01", "a = 1__0", "a = .5", "a = 5.", "a = True", "a = 'x\ny'", "a = \"\x01\"", "# \x00", "a = '''x", "[a]\n[[a]]", "a b = 1", "a..b = 1", "[]", "[a]x = 1",
+	"", "# only a comment", "a = 1", "a=1\nb = 'x' # c\n", "a.b.\"c d\" = \"\"\n[a.e]\nf = [1, 2,\n 3, # c\n]\n",
+	"[x]\n[x.y]\n[[z]]\na=1\n[[z]]\na=2\n",
+	"t = 2024-01-02T03:04:05Z\nd = 2024-01-02\nc = 07:32:00\ns = 2024-01-02 03:04:05.5+01:00",
+	"n = [0x1F, 0o7, 0b1, -1_000, 3.14e-2, +inf, nan, true]",
+	"p = { x = 1, y.z = \"\\u00e9\" }\ne = {}", "m = \"\"\"\nline \\\n  more \"quoted\" \"\"\"\"\"",
+	"l = '''\nraw \\ '' text'''", "'' = 1\n\"\" . a = 2", "[ a . b ]\nc=1",
+	"a = ", "a", "= 1", "a = 1 b = 2", "a = hunter2", "a = \"x", "a = \"\\q\"", "[a", "[[a]", "a = [1 2]", "a = [1",
+	"a = {x = 1", "a = {x = 1,}", "a = 1\na = 2", "[a]\n[a]\n", "a = 1\na.b = 2",
+	"a = 01", "a = 1__0", "a = .5", "a = 5.", "a = True", "a = 'x\ny'", "a = \"\x01\"", "# \x00", "a = '''x",
+	"[a]\n[[a]]", "a b = 1", "a..b = 1", "[]", "[a]x = 1",
 }
 
 // TestTOML compares with a parser of others: that of Python.

@@ -88,21 +88,28 @@ func New(c Config) *Service {
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	exec := op.New(op.Spec{Name: "bash_exec", Route: "POST /v1/bash/exec", Tag: "bash", SDK: "bash.exec",
-		Doc: "Run a command in a new bash process. The reply comes when the command exits, or earlier with async_mode or timeout; a command that is still running continues, and bash_output reads the rest. " +
-			"With stream=true the output is sent as events as it is written: start, stdout, stderr, then exit, or timeout if the command continues."}, s.Exec)
+		Doc: "Run a command in a new bash process. The reply comes when the command exits, or earlier with " +
+			"async_mode or timeout; a command that is still running continues, and bash_output reads the rest. " +
+			"With stream=true the output is sent as events as it is written: start, stdout, stderr, then exit, or " +
+			"timeout if the command continues."}, s.Exec)
 	return []op.Op{
 		op.WithStream[ExecIn, ExecEvent](exec, s.ExecStream),
 		op.New(op.Spec{Name: "bash_output", Route: "POST /v1/bash/output", Tag: "bash", SDK: "bash.output", ReadOnly: true,
-			Doc: "Read the output of a command from byte offsets. Pass the offsets of one reply to the next call, and no byte is lost or repeated; with wait the reply comes when there is new output."}, s.Output),
+			Doc: "Read the output of a command from byte offsets. Pass the offsets of one reply to the next call, " +
+				"and no byte is lost or repeated; with wait the reply comes when there is new output."}, s.Output),
 		op.New(op.Spec{Name: "bash_write", Route: "POST /v1/bash/write", Tag: "bash", SDK: "bash.write",
-			Doc: "Write to the standard input of a running command. The text is sent unchanged, so a line needs its own newline. With eof the input is closed afterwards."}, s.Write),
+			Doc: "Write to the standard input of a running command. The text is sent unchanged, so a line needs " +
+				"its own newline. With eof the input is closed afterwards."}, s.Write),
 		op.New(op.Spec{Name: "bash_kill", Route: "POST /v1/bash/kill", Tag: "bash", SDK: "bash.kill", Destructive: true,
 			Doc: "Send a signal to a command and to everything it started in its process group."}, s.Kill),
-		op.New(op.Spec{Name: "bash_sessions", Access: op.AccessRead, Route: "GET /v1/bash/sessions", Tag: "bash", SDK: "bash.sessions", ReadOnly: true,
+		op.New(op.Spec{Name: "bash_sessions", Access: op.AccessRead, Route: "GET /v1/bash/sessions", Tag: "bash",
+			SDK: "bash.sessions", ReadOnly: true,
 			Doc: "List the sessions, oldest first."}, s.Sessions),
 		op.New(op.Spec{Name: "bash_create_session", Route: "POST /v1/bash/sessions/create", Tag: "bash", SDK: "bash.create_session",
-			Doc: "Create a session that keeps a working directory and environment between commands. An existing session is returned with the given directory and snapshot applied."}, s.CreateSession),
-		op.New(op.Spec{Name: "bash_close_session", Route: "POST /v1/bash/sessions/{session_id}/close", Tag: "bash", SDK: "bash.close_session", Destructive: true,
+			Doc: "Create a session that keeps a working directory and environment between commands. An existing " +
+				"session is returned with the given directory and snapshot applied."}, s.CreateSession),
+		op.New(op.Spec{Name: "bash_close_session", Route: "POST /v1/bash/sessions/{session_id}/close", Tag: "bash",
+			SDK: "bash.close_session", Destructive: true,
 			Doc: "Close a session: discard its output and kill the commands that still run in it."}, s.CloseSession),
 	}
 }

@@ -200,12 +200,14 @@ func TestSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := SessionInfo{SessionID: "one", Status: "ready", WorkingDir: s.Home + "/sub", CreatedAt: created.CreatedAt, LastUsedAt: created.CreatedAt}
+	want := SessionInfo{SessionID: "one", Status: "ready", WorkingDir: s.Home + "/sub", CreatedAt: created.CreatedAt,
+		LastUsedAt: created.CreatedAt}
 	if d := cmp.Diff(want, created); d != "" || created.CreatedAt.IsZero() {
 		t.Error(d)
 	}
 	// cd is the command's own; exec_dir is the session's from then on.
-	for _, c := range []struct{ in, want string }{{"cd /; pwd", "/"}, {"pwd", s.Home + "/sub"}, {"export X=1; echo ${X-none}", "1"}, {"echo ${X-none}", "none"}} {
+	for _, c := range []struct{ in, want string }{{"cd /; pwd", "/"}, {"pwd", s.Home + "/sub"},
+		{"export X=1; echo ${X-none}", "1"}, {"echo ${X-none}", "none"}} {
 		if got := run(t, s, ExecIn{Command: c.in, SessionID: new("one")}); strings.TrimSpace(*got.Stdout) != c.want || got.SessionID != "one" {
 			t.Errorf(`%s: got %q, want stdout %q and session ID "one"`, c.in, *got.Stdout, c.want)
 		}
@@ -218,7 +220,8 @@ func TestSessions(t *testing.T) {
 		t.Errorf("got %+v %v, want a session ID and working directory %q", auto, err, s.Home)
 	}
 	all, err := s.Sessions(t.Context(), op.None{})
-	if err != nil || len(all) != 2 || all[0].SessionID != "one" || *all[0].CurrentCommand != "pwd; sleep 1000" || all[0].CommandCount != 6 || all[1].CurrentCommand != nil {
+	if err != nil || len(all) != 2 || all[0].SessionID != "one" || *all[0].CurrentCommand != "pwd; sleep 1000" ||
+		all[0].CommandCount != 6 || all[1].CurrentCommand != nil {
 		t.Errorf("got %+v %v, "+
 			`want 2 entries, first session ID "one", first current command "pwd; sleep 1000", first command count 6 and no second current command`,
 			all, err)
@@ -394,9 +397,11 @@ echo noise`)
 	}{
 		{"missing", new("/no/such"), op.NotFound, "no such file"},
 		{"folder", &s.Home, op.Invalid, "not a regular file"},
-		{"exits", file("exits", "echo why; exit 3"), op.Invalid, "exited (code 3) before its environment could be read; it must not call exit. Its output: why"},
+		{"exits", file("exits", "echo why; exit 3"), op.Invalid,
+			"exited (code 3) before its environment could be read; it must not call exit. Its output: why"},
 		{"fails with -e", file("fails", "set -e\nls /no/such/thing\n"), op.Invalid, "No such file"},
-		{"too large", file("large", "export A=$(printf '%0100000d' 1) B=$A; for i in {1..30}; do eval \"f$i() { : $(printf '%0100000d' 1); }\"; done"), op.TooLarge, "make it smaller"},
+		{"too large", file("large", "export A=$(printf '%0100000d' 1) B=$A; for i in {1..30}; do eval \"f$i() { : "+
+			"$(printf '%0100000d' 1); }\"; done"), op.TooLarge, "make it smaller"},
 		{"zero byte", new("a\x00b"), op.Invalid, "snapshot_path"},
 	} {
 		_, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("bad"), SnapshotPath: c.path})
@@ -406,7 +411,8 @@ echo noise`)
 	defer cancel()
 	_, err = s.CreateSession(ctx, CreateSessionIn{SessionID: new("bad"), SnapshotPath: file("hangs", "sleep 1000")})
 	wantError(t, err, op.Canceled, "no session was created")
-	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("half"), SnapshotPath: file("half", "export A=1\nsyntax(\n")}); err != nil {
+	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("half"),
+		SnapshotPath: file("half", "export A=1\nsyntax(\n")}); err != nil {
 		t.Error(err)
 	}
 	if got := run(t, s, ExecIn{Command: "echo $A", SessionID: new("half")}); *got.Stdout != "1\n" {

@@ -89,7 +89,8 @@ func (s *Service) await(ctx context.Context, c *command, timeout *float64) error
 			c.stop()
 			return op.Errorf(op.Canceled, "the call was canceled, and its command was terminated")
 		}
-		return op.Errorf(op.Canceled, "the request was canceled; command %s of session %s is still running, and bash_output reads its output", c.id, c.session.ID)
+		return op.Errorf(op.Canceled, "the request was canceled; command %s of session %s is still running, and "+
+			"bash_output reads its output", c.id, c.session.ID)
 	}
 	return nil
 }
@@ -109,7 +110,8 @@ func (c *command) result(ctx context.Context, limit int) ExecResult {
 	case cut || cutErr:
 		op.Hint(ctx, "Some output was omitted; bash_output with command_id %s and offset 0 returns all that is kept", c.id)
 	case !final:
-		op.Hint(ctx, "The command is still running; continue with bash_output, command_id %s, offset %d and stderr_offset %d", c.id, next, nextErr)
+		op.Hint(ctx, "The command is still running; continue with bash_output, command_id %s, offset %d and "+
+			"stderr_offset %d", c.id, next, nextErr)
 	}
 	r := ExecResult{
 		SessionID: c.session.ID, CommandID: c.id, Command: c.text, Status: i.Status, ExitCode: i.ExitCode,
@@ -201,7 +203,8 @@ func (s *Service) makeRoom(ss *Session) error {
 			return nil
 		}
 	}
-	return op.Errorf(op.Exhausted, "%d commands are running in session %q, the maximum; wait for some, kill some, or use another session", ss.Calls(), ss.ID)
+	return op.Errorf(op.Exhausted,
+		"%d commands are running in session %q, the maximum; wait for some, kill some, or use another session", ss.Calls(), ss.ID)
 }
 
 // withdraw takes back a command that could not be started, and the session that

@@ -38,7 +38,8 @@ func TestExec(t *testing.T) {
 		{name: "leading dash", in: ExecIn{Command: "-x; echo $#"}, out: "0\n", errs: "bash: line 1: -x: command not found\n"},
 		{name: "comment", in: ExecIn{Command: "# nothing\necho a # b"}, out: "a\n"},
 		{name: "here document", in: ExecIn{Command: "cat <<'E'\n$x\n  y\nE\n"}, out: "$x\n  y\n"},
-		{name: "syntax error", in: ExecIn{Command: "echo 'a"}, errs: "bash: -c: line 1: unexpected EOF while looking for matching `''\n", code: 2},
+		{name: "syntax error", in: ExecIn{Command: "echo 'a"},
+			errs: "bash: -c: line 1: unexpected EOF while looking for matching `''\n", code: 2},
 		{name: "not found", in: ExecIn{Command: "no-such-program"}, errs: "bash: line 1: no-such-program: command not found\n", code: 127},
 		{name: "set -e", in: ExecIn{Command: "set -e; false; echo no"}, code: 1},
 		{name: "exec", in: ExecIn{Command: "exec printf '%s' \"$0\""}, out: "bash"},
@@ -54,19 +55,28 @@ func TestExec(t *testing.T) {
 		{name: "directory", in: ExecIn{Command: "pwd", ExecDir: new(s.Home + "/sub")}, out: s.Home + "/sub\n"},
 		{name: "relative directory", in: ExecIn{Command: "pwd", ExecDir: new("sub")}, out: s.Home + "/sub\n"},
 		{name: "home directory", in: ExecIn{Command: "pwd", ExecDir: new("~/sub")}, out: s.Home + "/sub\n"},
-		{name: "environment", in: ExecIn{Command: `echo "$A|$LANG|${HOME-none}"`, Env: map[string]*string{"A": new("x y"), "LANG": new("C"), "HOME": nil}}, out: "x y|C|none\n"},
-		{name: "path of its own", in: ExecIn{Command: `echo $PATH; type -t ls`, Env: map[string]*string{"PATH": new("/nowhere")}}, out: "/nowhere\n", code: 1},
+		{name: "environment", in: ExecIn{Command: `echo "$A|$LANG|${HOME-none}"`,
+			Env: map[string]*string{"A": new("x y"), "LANG": new("C"), "HOME": nil}}, out: "x y|C|none\n"},
+		{name: "path of its own", in: ExecIn{Command: `echo $PATH; type -t ls`,
+			Env: map[string]*string{"PATH": new("/nowhere")}}, out: "/nowhere\n", code: 1},
 		{name: "own group", in: ExecIn{Command: "[ $$ = $(cut -d' ' -f5 /proc/self/stat) ] && echo own"}, out: "own\n"},
-		{name: "long command", in: ExecIn{Command: "echo begin; : '" + long + "'; [ -e /proc/$$/fd/3 ] || echo closed; echo $0 $#; exit 5"}, out: "begin\nclosed\nbash 0\n", code: 5},
+		{name: "long command", in: ExecIn{Command: "echo begin; : '" + long +
+			"'; [ -e /proc/$$/fd/3 ] || echo closed; echo $0 $#; exit 5"}, out: "begin\nclosed\nbash 0\n", code: 5},
 		{name: "pipe status", in: ExecIn{Command: "yes | head -n1; echo ${PIPESTATUS[*]}"}, out: "y\n141 0\n"},
-		{name: "middle left out", in: ExecIn{Command: "printf 'é%.0s' {1..30}", MaxOutputLength: 5}, out: "ééé\n[... 50 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+		{name: "middle left out", in: ExecIn{Command: "printf 'é%.0s' {1..30}", MaxOutputLength: 5},
+			out: "ééé\n[... 50 bytes left out; bash_output has them from offset 6 on ...]\néé"},
 		{name: "just fits", in: ExecIn{Command: "printf 'é%.0s' {1..5}", MaxOutputLength: 5}, out: "ééééé"},
-		{name: "one too many", in: ExecIn{Command: "printf 'é%.0s' {1..6}", MaxOutputLength: 5}, out: "ééé\n[... 2 bytes left out; bash_output has them from offset 6 on ...]\néé"},
-		{name: "cut within limit", in: ExecIn{Command: "printf '%s' {a..z}; printf 1234 >&2", MaxOutputLength: 4}, out: "ab\n[... 22 bytes left out; bash_output has them from offset 2 on ...]\nyz", errs: "1234"},
+		{name: "one too many", in: ExecIn{Command: "printf 'é%.0s' {1..6}", MaxOutputLength: 5},
+			out: "ééé\n[... 2 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+		{name: "cut within limit", in: ExecIn{Command: "printf '%s' {a..z}; printf 1234 >&2", MaxOutputLength: 4},
+			out: "ab\n[... 22 bytes left out; bash_output has them from offset 2 on ...]\nyz", errs: "1234"},
 		{name: "no limit", in: ExecIn{Command: "printf '%060000d' 1", MaxOutputLength: -1}, out: fmt.Sprintf("%060000d", 1)},
 		{name: "hard timeout", in: ExecIn{Command: "echo a; sleep 1000; echo b", HardTimeout: new(0.2)}, out: "a\n", code: 143, status: timedOut},
-		{name: "hard timeout of those who will not", in: ExecIn{Command: "trap '' TERM; echo a; sleep 1000; echo b; sleep 1000", HardTimeout: new(0.2)}, out: "a\n", code: 137, status: timedOut},
-		{name: "hard timeout, clean end", in: ExecIn{Command: "trap 'exit 7' TERM; sleep 1000 & wait", HardTimeout: new(0.2)}, code: 7, status: timedOut},
+		{name: "hard timeout of those who will not",
+			in:  ExecIn{Command: "trap '' TERM; echo a; sleep 1000; echo b; sleep 1000", HardTimeout: new(0.2)},
+			out: "a\n", code: 137, status: timedOut},
+		{name: "hard timeout, clean end", in: ExecIn{Command: "trap 'exit 7' TERM; sleep 1000 & wait",
+			HardTimeout: new(0.2)}, code: 7, status: timedOut},
 		{name: "within both timeouts", in: ExecIn{Command: "echo a", Timeout: new(30.), HardTimeout: new(30.)}, out: "a\n"},
 		{name: "zero is no hard timeout", in: ExecIn{Command: "echo a", HardTimeout: new(0.)}, out: "a\n"},
 		{name: "background process", in: ExecIn{Command: "sleep 1000 & echo started"}, out: "started\n"},
@@ -88,7 +98,8 @@ func TestExec(t *testing.T) {
 			if got.SessionID == "" || got.CommandID == "" {
 				t.Errorf("ids %q %q, want a session ID and a command ID", got.SessionID, got.CommandID)
 			}
-			rest := output(t, s, OutputIn{SessionID: got.SessionID, Offset: got.Offset, StderrOffset: got.StderrOffset, Wait: true, WaitTimeout: 1000})
+			rest := output(t, s, OutputIn{SessionID: got.SessionID, Offset: got.Offset,
+				StderrOffset: got.StderrOffset, Wait: true, WaitTimeout: 1000})
 			if rest.Stdout+rest.Stderr != "" || rest.More {
 				t.Errorf("there is more behind the offsets: %+v, want no output and no more", rest)
 			}
@@ -155,7 +166,8 @@ func TestManyAtOnce(t *testing.T) {
 				in.SessionID = new("shared")
 			}
 			got := run(t, s, in)
-			if *got.Stdout != fmt.Sprintf("out %d\n", i) || op.Value(got.Stderr) != fmt.Sprintf("err %d\n", i) || *got.ExitCode != i || got.Status != completed {
+			if *got.Stdout != fmt.Sprintf("out %d\n", i) || op.Value(got.Stderr) != fmt.Sprintf("err %d\n", i) ||
+				*got.ExitCode != i || got.Status != completed {
 				t.Errorf("%d: got %q %q %d, want stdout %q, stderr %q, exit code %d and status %q",
 					i, *got.Stdout, op.Value(got.Stderr), *got.ExitCode, fmt.Sprintf("out %d\n", i), fmt.Sprintf("err %d\n", i), i, completed)
 			}
@@ -240,7 +252,8 @@ func TestStream(t *testing.T) {
 			}
 		}
 	})
-	if d := cmp.Diff([]string{"start", "stdout", "stdout", "stdout", "exit"}, kinds); d != "" || out != "é1\né2\né3\n" || *last.ExitCode != 3 || last.Status != completed || *last.Offset != 12 {
+	if d := cmp.Diff([]string{"start", "stdout", "stdout", "stdout", "exit"}, kinds); d != "" ||
+		out != "é1\né2\né3\n" || *last.ExitCode != 3 || last.Status != completed || *last.Offset != 12 {
 		t.Errorf("got %s\n%q %+v, want no difference, \"é1\\né2\\né3\\n\", exit code 3, status %q and offset 12", d, out, last, completed)
 	}
 	kinds, _, errs, last := stream(ExecIn{Command: "echo no >&2; sleep 1000", HardTimeout: new(0.2)}, nil)

@@ -87,7 +87,8 @@ func await(t testing.TB, s *Service, session, id string, limit int) OutputResult
 	var all OutputResult
 	var out, errs strings.Builder
 	for {
-		all = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: all.Offset, StderrOffset: all.StderrOffset, Wait: true, WaitTimeout: 30, Limit: &limit})
+		all = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: all.Offset,
+			StderrOffset: all.StderrOffset, Wait: true, WaitTimeout: 30, Limit: &limit})
 		out.WriteString(all.Stdout)
 		errs.WriteString(all.Stderr)
 		if all.Command.ExitCode != nil && !all.More {
@@ -105,7 +106,8 @@ func waitForOutput(t testing.TB, s *Service, session, id, text string) string {
 		if time.Now().After(deadline) {
 			t.Fatalf("got stdout %q after 30 seconds, want %q in it", got, text)
 		}
-		at = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: at.Offset, StderrOffset: at.StderrOffset, Wait: true, WaitTimeout: 5})
+		at = output(t, s, OutputIn{SessionID: session, CommandID: &id, Offset: at.Offset,
+			StderrOffset: at.StderrOffset, Wait: true, WaitTimeout: 5})
 		got += at.Stdout
 		if at.Command.ExitCode != nil && !strings.Contains(got, text) {
 			t.Fatalf("the command ended with stdout %q and stderr %q, want %q in stdout", got, at.Stderr, text)

@@ -108,7 +108,8 @@ func (c *command) checkOffsets(offset, stderrOffset int64) error {
 		sp          *spool
 	}{{"stdout", "offset", offset, c.out}, {"stderr", "stderr_offset", stderrOffset, c.err}} {
 		if _, total := stream.sp.extent(); stream.from > total {
-			return op.Errorf(op.Invalid, "%s %d is past the end of %s (%d bytes) of command %s; each command starts at 0, so use the offsets of its last reply",
+			return op.Errorf(op.Invalid, "%s %d is past the end of %s (%d bytes) of command %s; each command "+
+				"starts at 0, so use the offsets of its last reply",
 				stream.field, stream.from, stream.name, total, c.id)
 		}
 	}
@@ -129,7 +130,8 @@ func (c *command) output(offset, stderrOffset int64, limit int) OutputResult {
 func (out *OutputResult) addHint(ctx context.Context) {
 	switch {
 	case out.Dropped+out.StderrDropped > 0:
-		op.Hint(ctx, "%d bytes of stdout and %d bytes of stderr at the requested offsets are no longer kept; the command wrote more than the limit", out.Dropped, out.StderrDropped)
+		op.Hint(ctx, "%d bytes of stdout and %d bytes of stderr at the requested offsets are no longer kept; the "+
+			"command wrote more than the limit", out.Dropped, out.StderrDropped)
 	case out.More:
 		op.Hint(ctx, "There is more output: continue with offset %d and stderr_offset %d", out.Offset, out.StderrOffset)
 	}

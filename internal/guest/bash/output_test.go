@@ -104,7 +104,8 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					text, next, dropped := sp.read(at, 4+r.IntN(300), final)
 					raw := whole[at:next]
 					if dropped != 0 || clean(raw) != text || valid && unfinished(raw) != 0 {
-						t.Errorf("seed %d: read %q for %q, dropped %d, want %q, none dropped and no unfinished character", seed, text, raw, dropped, clean(raw))
+						t.Errorf("seed %d: read %q for %q, dropped %d, want %q, none dropped and no unfinished "+
+							"character", seed, text, raw, dropped, clean(raw))
 						return
 					}
 					got.WriteString(text)
@@ -273,7 +274,8 @@ func TestLargeOutput(t *testing.T) {
 	var peak uint64
 	last := OutputResult{}
 	for n := 0; ; n++ {
-		last = output(t, s, OutputIn{SessionID: "big", CommandID: &id, Offset: last.Offset, StderrOffset: last.StderrOffset, Wait: true, WaitTimeout: 30, Limit: &limit})
+		last = output(t, s, OutputIn{SessionID: "big", CommandID: &id, Offset: last.Offset,
+			StderrOffset: last.StderrOffset, Wait: true, WaitTimeout: 30, Limit: &limit})
 		io.WriteString(hash, last.Stdout)
 		if n%16 == 0 {
 			var m runtime.MemStats
@@ -350,7 +352,8 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("got %+v, want no output, status %q and exit code 0", out, completed)
 	}
 	short := background(t, s, "p", "sleep 1000")
-	if out := output(t, s, OutputIn{SessionID: "p", Wait: true, WaitTimeout: 0.01}); out.Command.CommandID != short || out.Command.Status != running {
+	if out := output(t, s, OutputIn{SessionID: "p", Wait: true, WaitTimeout: 0.01}); out.Command.CommandID != short ||
+		out.Command.Status != running {
 		t.Errorf("got %+v, want command ID %q and status %q", out, short, running)
 	}
 }

@@ -69,7 +69,8 @@ func (ss *Session) command(id string) (*command, error) {
 			return c, nil
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "no command %q in session %q: it belongs to another session, or was discarded after its end to make room; run it again", id, ss.ID)
+	return nil, op.Errorf(op.NotFound,
+		"no command %q in session %q: it belongs to another session, or was discarded after its end to make room; run it again", id, ss.ID)
 }
 
 // session finds one by id and marks it as used. The lock is held.

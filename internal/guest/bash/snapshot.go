@@ -73,22 +73,26 @@ func (s *Service) takeSnapshot(ctx context.Context, path, dir string) (*snapshot
 	}
 	limited, cancel := context.WithTimeout(ctx, snapshotTime)
 	defer cancel()
-	cmd := proc.Command{Path: shell, Argv0: "bash", Args: []string{"-c", snapshotScript, env, path}, Dir: dir, Grace: grace, Limit: snapshotSize}
+	cmd := proc.Command{Path: shell, Argv0: "bash", Args: []string{"-c", snapshotScript, env, path}, Dir: dir,
+		Grace: grace, Limit: snapshotSize}
 	res, err := s.Runner.Run(limited, cmd)
 	said := clean(firstRunes(strings.TrimSpace(string(res.Stderr)), 2000))
 	switch {
 	case ctx.Err() != nil:
 		return nil, op.Errorf(op.Canceled, "take snapshot: canceled; no session was created")
 	case limited.Err() != nil:
-		return nil, op.Errorf(op.Invalid, "snapshot %q timed out after %v; it must not wait for anything. Its output: %s", path, snapshotTime, said)
+		return nil, op.Errorf(op.Invalid,
+			"snapshot %q timed out after %v; it must not wait for anything. Its output: %s", path, snapshotTime, said)
 	case err != nil:
 		return nil, startError(cmd, err)
 	case res.DroppedStdout > 0:
-		return nil, op.Errorf(op.TooLarge, "snapshot %q defines more than %d bytes of environment and functions; make it smaller", path, snapshotSize)
+		return nil, op.Errorf(op.TooLarge,
+			"snapshot %q defines more than %d bytes of environment and functions; make it smaller", path, snapshotSize)
 	}
 	shot, err := parseSnapshot(string(res.Stdout))
 	if err != nil {
-		return nil, op.Errorf(op.Invalid, "snapshot %q exited (code %d) before its environment could be read; it must not call exit. Its output: %s", path, res.Exit.Code, said)
+		return nil, op.Errorf(op.Invalid,
+			"snapshot %q exited (code %d) before its environment could be read; it must not call exit. Its output: %s", path, res.Exit.Code, said)
 	}
 	if said != "" {
 		op.Hint(ctx, "Output of the snapshot: %s", said)

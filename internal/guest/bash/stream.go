@@ -49,7 +49,8 @@ func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event)
 			return err
 		}
 		offset, stderrOffset = out.Offset, out.StderrOffset
-		last := ExecEvent{SessionID: c.session.ID, CommandID: c.id, Status: out.Command.Status, ExitCode: out.Command.ExitCode, Offset: &out.Offset, StderrOffset: &out.StderrOffset}
+		last := ExecEvent{SessionID: c.session.ID, CommandID: c.id, Status: out.Command.Status,
+			ExitCode: out.Command.ExitCode, Offset: &out.Offset, StderrOffset: &out.StderrOffset}
 		switch {
 		case out.Command.ExitCode != nil && (!out.More || c.hasSent(offset, stderrOffset)):
 			return send(op.Event{Name: "exit", Data: last})

@@ -84,8 +84,10 @@ func TestEverythingAtOnce(t *testing.T) {
 					continue
 				}
 				ran.Add(1)
-				if out.Status == completed && op.Value(out.Stderr) != "e\n" || strings.Trim(*out.Stdout, "0") != "7" && out.Status == completed && n <= 3000 {
-					t.Errorf(`got %s with stdout %.100q and stderr %q, want zeros around a 7 and "e\n" if it completed`, out.Status, *out.Stdout, op.Value(out.Stderr))
+				if out.Status == completed && op.Value(out.Stderr) != "e\n" ||
+					strings.Trim(*out.Stdout, "0") != "7" && out.Status == completed && n <= 3000 {
+					t.Errorf(`got %s with stdout %.100q and stderr %q, want zeros around a 7 and "e\n" if it `+
+						`completed`, out.Status, *out.Stdout, op.Value(out.Stderr))
 				}
 				got, err := s.Output(t.Context(), OutputIn{SessionID: out.SessionID, CommandID: &out.CommandID, Wait: true, WaitTimeout: 0.02})
 				if err == nil && got.Offset < got.Dropped {

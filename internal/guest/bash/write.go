@@ -52,7 +52,9 @@ func (s *Service) Write(ctx context.Context, in WriteIn) (WriteResult, error) {
 	case status != running:
 		return out, op.Errorf(op.Conflict, "command %s has exited (%s); it takes no more input", c.id, status)
 	case pipe == nil:
-		return out, op.Errorf(op.Conflict, "command %s has an empty standard input, because it was started without session_id, async_mode or timeout; start it with one of them", c.id)
+		return out, op.Errorf(op.Conflict,
+			"command %s has an empty standard input, because it was started without session_id, async_mode or "+
+				"timeout; start it with one of them", c.id)
 	}
 	out.Written, err = pipe.write(ctx, in.Input, in.EOF)
 	out.Closed = in.EOF && err == nil

@@ -66,7 +66,8 @@ func New(cfg Config) *Service { return &Service{cfg: cfg, done: cfg.Bound} }
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "sandbox_init", Route: "POST /v1/sandbox/init", Tag: "sandbox", Style: op.Resource, NoTool: true, NoVerb: true, NoDoc: true,
+		op.New(op.Spec{Name: "sandbox_init", Route: "POST /v1/sandbox/init", Tag: "sandbox", Style: op.Resource,
+			NoTool: true, NoVerb: true, NoDoc: true,
 			Doc: "Set the environment, files and working directory of a waiting sandbox. The hub calls it once, before anything runs."}, s.Init),
 	}
 }
@@ -145,7 +146,8 @@ func checkEnv(in InitIn) error {
 	size := 0
 	for k, v := range in.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
-			return op.Errorf(op.Invalid, "invalid variable %.60q: the name must not be empty or contain =, and neither name nor value may contain a zero byte", k)
+			return op.Errorf(op.Invalid, "invalid variable %.60q: the name must not be empty or contain =, and "+
+				"neither name nor value may contain a zero byte", k)
 		}
 		if len(k)+len(v)+2 > maxPair {
 			return op.Errorf(op.Invalid, "variable %.60q exceeds %d bytes; use a file instead", k, maxPair)

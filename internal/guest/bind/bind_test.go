@@ -65,7 +65,8 @@ func TestInit(t *testing.T) {
 	if err != nil || !out.Ready {
 		t.Fatalf("got %+v, %v, want it ready", out, err)
 	}
-	if diff := cmp.Diff(bind.Settings{Env: map[string]string{"A": "b"}, Unset: []string{"C"}, Workdir: filepath.Join(home, "work")}, told); diff != "" {
+	if diff := cmp.Diff(bind.Settings{Env: map[string]string{"A": "b"}, Unset: []string{"C"},
+		Workdir: filepath.Join(home, "work")}, told); diff != "" {
 		t.Error(diff)
 	}
 	for name, want := range map[string]fs.FileMode{"old": 0o600, "a/b/c": 0o755, "work": fs.ModeDir | 0o755} {

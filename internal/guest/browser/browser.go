@@ -115,13 +115,18 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "browser_info", Route: "GET /v1/browser/info", Tag: "browser", SDK: "browser.get_info", ReadOnly: true,
-			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the page to watch it, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
+			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the " +
+				"page to watch it, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
 		op.New(op.Spec{Name: "browser_restart", Route: "POST /v1/browser/restart", Tag: "browser", SDK: "browser.restart", Destructive: true,
-			Doc: "Restart the browser: soft restores the open tabs, hard starts with one new tab. Cookies and logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings stay as they are."}, s.Restart),
-		op.New(op.Spec{Name: "browser_proxy_pac", Content: op.ContentAPI, Route: "GET /v1/browser/proxy.pac", Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
+			Doc: "Restart the browser: soft restores the open tabs, hard starts with one new tab. Cookies and " +
+				"logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings stay as they are."}, s.Restart),
+		op.New(op.Spec{Name: "browser_proxy_pac", Content: op.ContentAPI, Route: "GET /v1/browser/proxy.pac",
+			Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
 			Doc: "Return the proxy auto-configuration (PAC) script of the browser."}, s.PAC),
-		op.Handle(op.Spec{Name: "cdp", Content: op.ContentAPI, Route: "/cdp/{path...}", Also: []string{"/cdp", "/json", "/json/{path...}"}, Tag: "browser",
-			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and its WebSockets."}, http.HandlerFunc(s.serveCDP)),
+		op.Handle(op.Spec{Name: "cdp", Content: op.ContentAPI, Route: "/cdp/{path...}",
+			Also: []string{"/cdp", "/json", "/json/{path...}"}, Tag: "browser",
+			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and its " +
+				"WebSockets."}, http.HandlerFunc(s.serveCDP)),
 		op.Handle(op.Spec{Name: "devtools", Content: op.ContentSite, Route: "/devtools/{path...}", Tag: "browser",
 			Doc: "The WebSockets of the DevTools protocol, and the browser's own DevTools page."}, http.HandlerFunc(s.serveCDP)),
 	}

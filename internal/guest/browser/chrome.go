@@ -136,7 +136,8 @@ func (s *Service) sandboxOffReason() string {
 
 // launch starts the process and connects to it. The profile is prepared while the display starts.
 func (s *Service) launch(ctx context.Context, set settings, tabs bool) (*chrome, error) {
-	c := &chrome{s: s, began: time.Now(), tabs: tabs, painted: make(chan struct{}), Lifetime: proc.NewLifetime(), cancel: func() {}, release: func() {}}
+	c := &chrome{s: s, began: time.Now(), tabs: tabs, painted: make(chan struct{}), Lifetime: proc.NewLifetime(),
+		cancel: func() {}, release: func() {}}
 	if err := c.start(ctx, set); err != nil {
 		c.Stop()
 		return nil, err

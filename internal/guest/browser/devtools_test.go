@@ -75,7 +75,8 @@ func testInfo(t *testing.T, r *room) {
 	host = strings.TrimPrefix(hub, "http://")
 	d = getJSON[reply](t, hub+"/v1/browser/info").Data
 	if !strings.HasPrefix(d.CDP, "wss://"+host+"/cdp/devtools/browser/") || d.VNC != "https://"+host+"/vnc/index.html?autoconnect=true" {
-		t.Errorf("behind a prefix and TLS: %+v, want CDP beginning with %q, VNC %q", d, "wss://"+host+"/cdp/devtools/browser/", "https://"+host+"/vnc/index.html?autoconnect=true")
+		t.Errorf("behind a prefix and TLS: %+v, want CDP beginning with %q, VNC %q", d,
+			"wss://"+host+"/cdp/devtools/browser/", "https://"+host+"/vnc/index.html?autoconnect=true")
 	}
 	if state, why := r.State(); state != "ready" {
 		t.Errorf("state %s: %s, want state \"ready\"", state, why)
@@ -106,7 +107,8 @@ func testDiscovery(t *testing.T, r *room) {
 			}
 		}
 		for path, want := range map[string]string{
-			"/json": "/devtools/page/", "/json/": "/devtools/page/", "/json/list": "/devtools/page/", "/cdp/json": "/cdp/devtools/page/", "/cdp/json/list": "/cdp/devtools/page/",
+			"/json": "/devtools/page/", "/json/": "/devtools/page/", "/json/list": "/devtools/page/",
+			"/cdp/json": "/cdp/devtools/page/", "/cdp/json/list": "/cdp/devtools/page/",
 		} {
 			list := getJSON[[]entry](t, base+path)
 			found := false
@@ -120,12 +122,14 @@ func testDiscovery(t *testing.T, r *room) {
 			}
 		}
 	}
-	for _, query := range []string{"ws=evil.example/x", "ws=evil.example", "wss=evil.example:1/x", "ws=a&ws=b", "remoteBase=https://evil.example/"} {
+	for _, query := range []string{"ws=evil.example/x", "ws=evil.example", "wss=evil.example:1/x", "ws=a&ws=b",
+		"remoteBase=https://evil.example/"} {
 		if status, _, _ := get(t, "GET", r.url+"/devtools/inspector.html?"+query); status != 403 {
 			t.Errorf("DevTools page with %s: got status %d, want 403", query, status)
 		}
 	}
-	if status, h, body := get(t, "GET", r.url+"/devtools/inspector.html"); status != 200 || !strings.Contains(h.Get("Content-Type"), "html") || !strings.Contains(body, "DevTools") {
+	if status, h, body := get(t, "GET", r.url+"/devtools/inspector.html"); status != 200 ||
+		!strings.Contains(h.Get("Content-Type"), "html") || !strings.Contains(body, "DevTools") {
 		t.Errorf("DevTools' own page: %d %v, want status 200, Content-Type containing \"html\", containing \"DevTools\"", status, h)
 	}
 	if status, _, body := get(t, "GET", r.url+"/json/protocol"); status != 200 || !strings.Contains(body, `"domain": "Page"`) {
@@ -198,7 +202,8 @@ func testSockets(t *testing.T, r *room) {
 		version := getJSON[entry](t, base+"/cdp/json/version")
 		root := strings.Replace(base, "http", "ws", 1)
 		stale := version.Socket[:strings.LastIndexByte(version.Socket, '/')] + "/00000000-0000-0000-0000-000000000000"
-		for _, address := range []string{version.Socket, getJSON[entry](t, base+"/json/version").Socket, stale, root + "/cdp", root + "/devtools/browser"} {
+		for _, address := range []string{version.Socket, getJSON[entry](t, base+"/json/version").Socket, stale,
+			root + "/cdp", root + "/devtools/browser"} {
 			c := dial(t, address)
 			p := r.open(t, c, files.URL+"/hello")
 			if title := eval[string](t, p, `document.title`); title != "/hello" {

@@ -62,7 +62,8 @@ func TestRestart(t *testing.T) {
 	c = r.connect(t)
 	testenv.Poll(t, "only the homepage is open", func() bool { return slices.Equal(pages(t, c), []string{files.URL + "/home"}) })
 	p := r.open(t, c, files.URL+"/login")
-	if lang, cookie := eval[string](t, p, `navigator.language`), eval[string](t, p, `document.cookie`); lang != "de-DE" || cookie != "who=me" || out.Locale != "de-DE" {
+	if lang, cookie := eval[string](t, p, `navigator.language`),
+		eval[string](t, p, `document.cookie`); lang != "de-DE" || cookie != "who=me" || out.Locale != "de-DE" {
 		t.Errorf("hard: language %q, cookie %q, %+v, want lang \"de-DE\", cookie \"who=me\", Locale \"de-DE\"", lang, cookie, out)
 	}
 	if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft", Locale: new("not a language")}); err == nil {
@@ -230,7 +231,8 @@ func TestScreenshotWithoutBrowser(t *testing.T) {
 	_, err := r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
 	must(t, err)
 	call := &op.Call{}
-	_, err = r.display.Act(op.WithCall(testContext(t), call), display.ActionIn{OneOf: op.OneOf{Value: &display.MoveTo{Kind: "MOVE_TO", X: 5, Y: 5}}})
+	_, err = r.display.Act(op.WithCall(testContext(t), call),
+		display.ActionIn{OneOf: op.OneOf{Value: &display.MoveTo{Kind: "MOVE_TO", X: 5, Y: 5}}})
 	if err != nil || !strings.Contains(call.Hint, "no browser") {
 		t.Errorf("%v, hint %q, want Hint containing \"no browser\"", err, call.Hint)
 	}
@@ -311,7 +313,9 @@ exit 133
 `), 0o755))
 	r := newRoom(t, func(c *browser.Config) { c.Program = script })
 	info, _ := r.info(t)
-	if _, why := r.State(); info.Sandbox || !strings.Contains(info.Reason, "No usable sandbox") || !strings.Contains(why, "No usable sandbox") {
-		t.Errorf("info %+v, readiness %q, want Sandbox false, Reason containing \"No usable sandbox\", why containing \"No usable sandbox\"", info, why)
+	if _, why := r.State(); info.Sandbox || !strings.Contains(info.Reason, "No usable sandbox") ||
+		!strings.Contains(why, "No usable sandbox") {
+		t.Errorf("info %+v, readiness %q, want Sandbox false, Reason containing \"No usable sandbox\", why "+
+			"containing \"No usable sandbox\"", info, why)
 	}
 }

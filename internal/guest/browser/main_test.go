@@ -130,7 +130,8 @@ func (r *room) open(t testing.TB, c *cdp.Client, address string) tab {
 	must(t, err)
 	testenv.Poll(t, address+" has loaded", func() bool {
 		var loaded bool
-		return c.Evaluate(testContext(t), s, fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, address), &loaded) == nil && loaded
+		return c.Evaluate(testContext(t), s, fmt.Sprintf(`location.href === %q && document.readyState === "complete"`,
+			address), &loaded) == nil && loaded
 	})
 	return tab{c, id, s}
 }

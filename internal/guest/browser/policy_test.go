@@ -67,7 +67,8 @@ func testRules(t *testing.T, r *room, keeper string) {
 	c := r.connect(t)
 	bad, good := at("bad-"+keeper, "/x"), at("good.bad-"+keeper, "/x")
 	for address, open := range map[string]bool{
-		good: true, at("some", "/public"): true, "chrome://version/": true, "about:blank": true, at("some", "/away?to="+url.QueryEscape(good)): true,
+		good: true, at("some", "/public"): true, "chrome://version/": true, "about:blank": true,
+		at("some", "/away?to="+url.QueryEscape(good)): true,
 		bad: false, at("deep.bad-"+keeper, "/"): false, at("some", "/private/x"): false, "file:///etc/passwd": false, "chrome://settings/": false,
 		at("some", "/away?to="+url.QueryEscape(bad)): false,
 	} {
@@ -81,9 +82,11 @@ func testRules(t *testing.T, r *room, keeper string) {
 	must(t, c.Call(testContext(t), p.session, "Page.navigate", map[string]any{"url": frame}, nil))
 	testenv.Poll(t, "the page with a frame has loaded", func() bool {
 		var loaded bool
-		return c.Evaluate(testContext(t), p.session, fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, frame), &loaded) == nil && loaded
+		return c.Evaluate(testContext(t), p.session,
+			fmt.Sprintf(`location.href === %q && document.readyState === "complete"`, frame), &loaded) == nil && loaded
 	})
-	if text := eval[string](t, p, `(() => { try { return document.querySelector("iframe").contentDocument?.title ?? "closed" } catch (e) { return "closed" } })()`); text == "/x" {
+	if text := eval[string](t, p, `(() => { try { return document.querySelector("iframe").contentDocument?.title `+
+		`?? "closed" } catch (e) { return "closed" } })()`); text == "/x" {
 		t.Error("a frame shows what is blocked")
 	}
 	eval[any](t, p, fmt.Sprintf(`window.open(%q), null`, bad))
@@ -206,7 +209,8 @@ func testRulesAreKept(t *testing.T, r *room, keeper, bad string) {
 	if opens(t, r.connect(t), bad) {
 		t.Error("the rules were forgotten")
 	}
-	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{}, Dialogs: browser.Dialogs{Sent: true}})
+	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{},
+		Dialogs: browser.Dialogs{Sent: true}})
 	must(t, err)
 	if out.Enforced != "" || !opens(t, r.connect(t), bad) {
 		t.Errorf("after the rules were dropped: %+v, want Enforced \"\" and %s to open", out, bad)
@@ -220,7 +224,8 @@ func TestRulesAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	for _, bad := range []string{"", "*.example.com", "a b"} {
-		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil || !strings.Contains(err.Error(), "invalid rule") {
+		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil ||
+			!strings.Contains(err.Error(), "invalid rule") {
 			t.Errorf("%q: %v, want an error containing \"invalid rule\"", bad, err)
 		}
 	}
@@ -244,13 +249,17 @@ func TestProxyIsUsed(t *testing.T) {
 		fmt.Fprint(w, "<title>through the proxy</title>")
 	}))
 	t.Cleanup(proxy.Close)
-	local := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) { direct.Add(1); fmt.Fprint(w, "<title>direct</title>") }})
+	local := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
+		direct.Add(1)
+		fmt.Fprint(w, "<title>direct</title>")
+	}})
 	r := newRoom(t, func(c *browser.Config) {
 		c.Proxy = browser.Proxy{Server: proxy.URL, Exclude: []string{"*.excluded.example"}}
 		c.UserAgent = "Mozilla/5.0 test"
 	})
 	c := r.connect(t)
-	if title := eval[string](t, r.open(t, c, "http://outside.example/"), `document.title`); title != "through the proxy" || proxied.Load() == 0 {
+	if title := eval[string](t, r.open(t, c, "http://outside.example/"),
+		`document.title`); title != "through the proxy" || proxied.Load() == 0 {
 		t.Errorf(`outside: %q, want "through the proxy" and a request to the proxy`, title)
 	}
 	if title := eval[string](t, r.open(t, c, local.URL+"/"), `document.title`); title != "direct" || direct.Load() == 0 {
@@ -260,7 +269,9 @@ func TestProxyIsUsed(t *testing.T) {
 		t.Errorf("user agent %q, want UserAgent \"Mozilla/5.0 test\"", info.UserAgent)
 	}
 	status, h, body := get(t, "GET", r.url+"/v1/browser/proxy.pac")
-	if status != 200 || h.Get("Content-Type") != "application/x-ns-proxy-autoconfig" || !strings.Contains(body, "FindProxyForURL") || !strings.Contains(body, strings.TrimPrefix(proxy.URL, "http://")) {
-		t.Errorf("the script: %d %v %s, want status 200, Content-Type \"application/x-ns-proxy-autoconfig\", containing \"FindProxyForURL\", containing %q", status, h, body, strings.TrimPrefix(proxy.URL, "http://"))
+	if status != 200 || h.Get("Content-Type") != "application/x-ns-proxy-autoconfig" ||
+		!strings.Contains(body, "FindProxyForURL") || !strings.Contains(body, strings.TrimPrefix(proxy.URL, "http://")) {
+		t.Errorf("the script: %d %v %s, want status 200, Content-Type \"application/x-ns-proxy-autoconfig\", "+
+			"containing \"FindProxyForURL\", containing %q", status, h, body, strings.TrimPrefix(proxy.URL, "http://"))
 	}
 }

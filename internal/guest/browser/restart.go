@@ -96,10 +96,12 @@ func (s *Service) Restart(ctx context.Context, in RestartIn) (Restarted, error) 
 		return Restarted{}, err
 	}
 	release()
-	out := Restarted{Mode: in.Mode, Block: set.Block, Allow: set.Allow, Dialogs: s.fileDialogs(set), Locale: s.languages(set), Enforced: c.enforcedBy}
+	out := Restarted{Mode: in.Mode, Block: set.Block, Allow: set.Allow, Dialogs: s.fileDialogs(set),
+		Locale: s.languages(set), Enforced: c.enforcedBy}
 	op.Say(ctx, "Browser restarted")
 	if out.Enforced == byDevtools {
-		op.Hint(ctx, "The policy folder %s is not writable, so this server enforces the rules over the DevTools protocol while it runs.", s.policyFolder())
+		op.Hint(ctx, "The policy folder %s is not writable, so this server enforces the rules over the DevTools "+
+			"protocol while it runs.", s.policyFolder())
 	}
 	return out, nil
 }

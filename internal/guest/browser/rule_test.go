@@ -19,7 +19,8 @@ func TestRules(t *testing.T) {
 		{"example.com:8080", "", "http://example.com/", "http://example.com:8080/"},
 		{"example.com:80", "", "https://example.com/", "http://example.com/"},
 		{"example.com/private", "", "http://example.com/ http://example.com/public", "http://example.com/private http://example.com/private/x"},
-		{"example.com/watch?v=1", "", "http://example.com/watch?v=2 http://example.com/watch", "http://example.com/watch?v=1 http://example.com/watch?x=y&v=1"},
+		{"example.com/watch?v=1", "", "http://example.com/watch?v=2 http://example.com/watch",
+			"http://example.com/watch?v=1 http://example.com/watch?x=y&v=1"},
 		{"example.com/watch?v=a*", "", "http://example.com/watch?v=b", "http://example.com/watch?v=abc"},
 		{"*", "", "about:blank data:text/html,x blob:http://x/1", "http://example.com/ chrome://settings/ file:///etc/passwd ftp://x/"},
 		{"*", "example.com", "http://example.com/ https://www.example.com/x", "http://example.org/"},
@@ -47,7 +48,8 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "a b", "*.example.com", "http://exa*mple.com", "example.com:0", "example.com:http", "ex ample", strings.Repeat("x", 3000), "user@example.com", "ht tp://x"} {
+	for _, bad := range []string{"", "a b", "*.example.com", "http://exa*mple.com", "example.com:0",
+		"example.com:http", "ex ample", strings.Repeat("x", 3000), "user@example.com", "ht tp://x"} {
 		if r, err := parseRule(bad); err == nil {
 			t.Errorf("%q is taken as %+v, want an error", bad, r)
 		}

@@ -37,7 +37,8 @@ func TestSwitches(t *testing.T) {
 				t.Errorf("features: %s, want a containing \"Translate\", a containing \"Mine\"", a)
 			}
 		case strings.Contains(a, "elsewhere") || strings.HasPrefix(a, "--remote-debugging-port") ||
-			strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" || strings.Contains(a, "secret") || a == "--restore-last-session":
+			strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" ||
+			strings.Contains(a, "secret") || a == "--restore-last-session":
 			t.Errorf("%s should not be there", a)
 		}
 	}
@@ -45,7 +46,8 @@ func TestSwitches(t *testing.T) {
 		t.Errorf("%d lists of features, want features 1", features)
 	}
 	args = s.switches(settings{Locale: "fr-FR"}, true)
-	if !slices.Contains(args, "--restore-last-session") || slices.Contains(args, "http://home/") || !slices.Contains(args, "--lang=fr-FR") || !slices.Contains(args, "--accept-lang=fr-FR") {
+	if !slices.Contains(args, "--restore-last-session") || slices.Contains(args, "http://home/") ||
+		!slices.Contains(args, "--lang=fr-FR") || !slices.Contains(args, "--accept-lang=fr-FR") {
 		t.Errorf("with the old tabs: %q, want --restore-last-session and fr-FR, and no homepage", args)
 	}
 	if env := s.environ(settings{Locale: "fr-FR"}); !slices.Contains(env, "LANGUAGE=fr_FR:fr") {

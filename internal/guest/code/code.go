@@ -40,7 +40,8 @@ const maxTimeout = 300
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	execute := op.New(op.Spec{Name: "code_execute", Route: "POST /v1/code/execute", Tag: "code", SDK: "code.execute_code",
-		Doc: "Run Python or JavaScript. With session_id or stateful, variables are kept between calls. The value of the last expression is among the outputs. " +
+		Doc: "Run Python or JavaScript. With session_id or stateful, variables are kept between calls. The value " +
+			"of the last expression is among the outputs. " +
 			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
@@ -91,8 +92,9 @@ type Output struct{ kernel.Output }
 func (Output) SchemaOp() *jsonschema.Schema {
 	return &jsonschema.Schema{
 		Type: "object", AdditionalProperties: &jsonschema.Schema{}, Required: []string{"output_type"},
-		Description: "An output in notebook format: stream (name, text), execute_result and display_data (data by media type, metadata), error (ename, evalue, traceback)",
-		Properties:  map[string]*jsonschema.Schema{"output_type": {Type: "string"}},
+		Description: "An output in notebook format: stream (name, text), execute_result and display_data (data by " +
+			"media type, metadata), error (ename, evalue, traceback)",
+		Properties: map[string]*jsonschema.Schema{"output_type": {Type: "string"}},
 	}
 }
 

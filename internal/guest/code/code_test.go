@@ -88,12 +88,19 @@ func TestBothLanguages(t *testing.T) {
 		{"nothing", "x = 1", "const x = 1", `{"exit_code":0,"outputs":[],"status":"ok","stderr":"","stdout":""}`},
 		{"kept", "x", "x", `{"exit_code":0,"outputs":[` + value("1") + `],"status":"ok","stderr":"","stdout":""}`},
 		{"text", "'t'", "'t'", `{"exit_code":0,"outputs":[` + value("'t'") + `],"status":"ok","stderr":"","stdout":""}`},
-		{"print", "print('a')", "console.log('a')", `{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"a\n"}],"status":"ok","stderr":"","stdout":"a\n"}`},
-		{"print and value", "print('a'); 2", "console.log('a'); 2", `{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"a\n"},` + value("2") + `],"status":"ok","stderr":"","stdout":"a\n"}`},
-		{"stderr", "import sys; print('e', file=sys.stderr)", "console.error('e')", `{"exit_code":0,"outputs":[{"name":"stderr","output_type":"stream","text":"e\n"}],"status":"ok","stderr":"e\n","stdout":""}`},
-		{"error", "raise TypeError('t')", "throw new TypeError('t')", `{"exit_code":1,"outputs":[{"ename":"TypeError","evalue":"t","output_type":"error"}],"status":"error","stderr":"","stdout":""}`},
-		{"await", "import asyncio\nawait asyncio.sleep(0, 3)", "await Promise.resolve(3)", `{"exit_code":0,"outputs":[` + value("3") + `],"status":"ok","stderr":"","stdout":""}`},
-		{"unicode", "print('漢🎉')", "console.log('漢🎉')", `{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"漢🎉\n"}],"status":"ok","stderr":"","stdout":"漢🎉\n"}`},
+		{"print", "print('a')", "console.log('a')",
+			`{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"a\n"}],"status":"ok","stderr":"","stdout":"a\n"}`},
+		{"print and value", "print('a'); 2", "console.log('a'); 2",
+			`{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"a\n"},` + value("2") +
+				`],"status":"ok","stderr":"","stdout":"a\n"}`},
+		{"stderr", "import sys; print('e', file=sys.stderr)", "console.error('e')",
+			`{"exit_code":0,"outputs":[{"name":"stderr","output_type":"stream","text":"e\n"}],"status":"ok","stderr":"e\n","stdout":""}`},
+		{"error", "raise TypeError('t')", "throw new TypeError('t')",
+			`{"exit_code":1,"outputs":[{"ename":"TypeError","evalue":"t","output_type":"error"}],"status":"error","stderr":"","stdout":""}`},
+		{"await", "import asyncio\nawait asyncio.sleep(0, 3)", "await Promise.resolve(3)",
+			`{"exit_code":0,"outputs":[` + value("3") + `],"status":"ok","stderr":"","stdout":""}`},
+		{"unicode", "print('漢🎉')", "console.log('漢🎉')",
+			`{"exit_code":0,"outputs":[{"name":"stdout","output_type":"stream","text":"漢🎉\n"}],"status":"ok","stderr":"","stdout":"漢🎉\n"}`},
 		{"last of two", "1\n2", "1\n2", `{"exit_code":0,"outputs":[` + value("2") + `],"status":"ok","stderr":"","stdout":""}`},
 	} {
 		for language, code := range map[string]string{"python": c.python, "javascript": c.javascript} {
@@ -128,7 +135,8 @@ func TestSessionsAndTimeouts(t *testing.T) {
 			t.Fatalf(`%s: got %v, %+v, want a session ID, status "error" and exit code 1`, language, err, first)
 		}
 		call := &op.Call{}
-		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Language: language, Code: "kept = 5\n" + loop, SessionID: first.SessionID, Timeout: new(1)})
+		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Language: language, Code: "kept = 5\n" + loop,
+			SessionID: first.SessionID, Timeout: new(1)})
 		if err != nil || out.Status != "timeout" || *out.ExitCode != 124 || !strings.Contains(call.Message, "variables are kept") {
 			t.Errorf(`%s: got %q, %v, %+v, want status "timeout", exit code 124 and message that contains "variables are kept"`,
 				language, call.Message, err, out)
@@ -143,9 +151,11 @@ func TestSessionsAndTimeouts(t *testing.T) {
 			events = append(events, e.Name+string(b))
 			return err
 		})
-		if err != nil || len(events) != 2 || !strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) || !strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
+		if err != nil || len(events) != 2 ||
+			!strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) || !strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
 			t.Errorf("%s: got %v, %q, "+
-				`want 2 events, first event that starts with 'output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}' and second event that starts with %q`,
+				`want 2 events, first event that starts with `+
+				`'output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}' and second event that starts with %q`,
 				language, err, events, `result{"result":{"language":"`+language)
 		}
 	}
@@ -167,14 +177,16 @@ func TestInfo(t *testing.T) {
 		t.Fatalf("got %v, %+v, want 2 languages", err, i)
 	}
 	for _, l := range i.Languages {
-		if l.RuntimeVersion == nil || !strings.Contains(*l.RuntimeVersion, ".") || l.DefaultTimeout != 30 || l.MaxTimeout != 300 || l.Details["max_sessions"] != 16 {
+		if l.RuntimeVersion == nil || !strings.Contains(*l.RuntimeVersion, ".") || l.DefaultTimeout != 30 ||
+			l.MaxTimeout != 300 || l.Details["max_sessions"] != 16 {
 			t.Errorf(`got %+v, want runtime version that contains ".", default timeout 30, max timeout 300 and max_sessions 16`, l)
 		}
 	}
 	bare := proc.New(proc.Config{Env: []string{"PATH=" + t.TempDir()}})
 	defer bare.Close()
 	s.Node = node.New(node.Config{Runner: bare})
-	if i, err = s.Info(t.Context(), op.None{}); err != nil || i.Languages[1].RuntimeVersion != nil || !strings.Contains(i.Languages[1].Description, "apt-get install nodejs") {
+	if i, err = s.Info(t.Context(), op.None{}); err != nil || i.Languages[1].RuntimeVersion != nil ||
+		!strings.Contains(i.Languages[1].Description, "apt-get install nodejs") {
 		t.Errorf(`got %v, %+v, want no second runtime version and second description that contains "apt-get install nodejs"`, err, i)
 	}
 	if len(r.Living()) > 0 {

@@ -64,15 +64,18 @@ func New(c Config) *Service {
 	c.MaxText = cmp.Or(c.MaxText, 8<<20)
 	c.Timeout = cmp.Or(c.Timeout, 2*time.Minute)
 	c.MaxJobs = cmp.Or(c.MaxJobs, 4)
-	return &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace}, docs: document.Reader{Runner: c.Runner, Helper: document.Helper{Runner: c.Runner, Program: c.Markdown}},
+	return &Service{cfg: c, base: pathname.Base{Home: c.Home, Workspace: c.Workspace},
+		docs: document.Reader{Runner: c.Runner, Helper: document.Helper{Runner: c.Runner, Program: c.Markdown}},
 		jobs: make(chan struct{}, c.MaxJobs), web: newFetcher(c)}
 }
 
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "util_convert_to_markdown", Route: "POST /v1/util/convert_to_markdown", Tag: "util", SDK: "util.convert_to_markdown", Verb: "util convert", ReadOnly: true, MaxBody: 96 << 20,
-			Doc: "Convert a document to Markdown. Accepts http, https, file and data URIs of HTML, PDF, Word, PowerPoint, Excel, CSV, JSON, notebooks, images (metadata only) and text."}, s.Convert),
+		op.New(op.Spec{Name: "util_convert_to_markdown", Route: "POST /v1/util/convert_to_markdown", Tag: "util",
+			SDK: "util.convert_to_markdown", Verb: "util convert", ReadOnly: true, MaxBody: 96 << 20,
+			Doc: "Convert a document to Markdown. Accepts http, https, file and data URIs of HTML, PDF, Word, " +
+				"PowerPoint, Excel, CSV, JSON, notebooks, images (metadata only) and text."}, s.Convert),
 	}
 }
 

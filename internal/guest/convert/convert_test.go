@@ -134,7 +134,8 @@ func documents(t testing.TB) string {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	office := func(to, from string) []string {
-		return []string{"soffice", "-env:UserInstallation=file://" + dir + "/" + to, "--headless", "--convert-to", to, "--outdir", dir, dir + "/" + from}
+		return []string{"soffice", "-env:UserInstallation=file://" + dir + "/" + to, "--headless", "--convert-to", to,
+			"--outdir", dir, dir + "/" + from}
 	}
 	for _, args := range [][]string{
 		{"pandoc", dir + "/report.md", "-o", dir + "/report.docx"},
@@ -223,7 +224,8 @@ func TestDataURIs(t *testing.T) {
 		want []string
 	}{
 		{"data:,Hello%2C%20World", []string{"Hello, World"}},
-		{"data:text/html,<h1>Hi</h1><p>a <b>b</b></p><table><tr><th>x</th></tr><tr><td>1</td></tr></table>", []string{"# Hi", "a **b**", "| x |"}},
+		{"data:text/html,<h1>Hi</h1><p>a <b>b</b></p><table><tr><th>x</th></tr><tr><td>1</td></tr></table>",
+			[]string{"# Hi", "a **b**", "| x |"}},
 		{"data:text/html;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte("<p>größe</p>")), []string{"größe"}},
 		{"data:text/html;charset=iso-8859-1,<p>gr%F6%DFe</p>", []string{"größe"}},
 		{"data:text/csv,a,b%0A1,2", []string{"| a | b |", "| 1 | 2 |"}},
@@ -234,7 +236,8 @@ func TestDataURIs(t *testing.T) {
 	} {
 		has(t, convert(t, s, c.uri), c.want...)
 	}
-	for _, bad := range []string{"data:nocomma", "data:;base64,***", "data:text/plain,%zz", "data:not a type,x", "data:application/octet-stream;base64,AAAB", "data:text/plain,a%00b"} {
+	for _, bad := range []string{"data:nocomma", "data:;base64,***", "data:text/plain,%zz", "data:not a type,x",
+		"data:application/octet-stream;base64,AAAB", "data:text/plain,a%00b"} {
 		refused(t, s, bad, op.Invalid, "")
 	}
 }
@@ -245,7 +248,8 @@ func TestFiles(t *testing.T) {
 	must(t, os.WriteFile(s.cfg.Workspace+"/a b.md", []byte("# As it is\n"), 0o644))
 	must(t, os.WriteFile(s.cfg.Home+"/t.txt", []byte(strings.Repeat("é", 100)), 0o644))
 	must(t, os.WriteFile(s.cfg.Workspace+"/big.txt", make([]byte, 2000), 0o644))
-	for _, uri := range []string{"file://" + s.cfg.Workspace + "/a%20b.md", "file://localhost" + s.cfg.Workspace + "/a%20b.md", s.cfg.Workspace + "/a b.md", "a b.md", " a b.md\n"} {
+	for _, uri := range []string{"file://" + s.cfg.Workspace + "/a%20b.md", "file://localhost" + s.cfg.Workspace +
+		"/a%20b.md", s.cfg.Workspace + "/a b.md", "a b.md", " a b.md\n"} {
 		has(t, convert(t, s, uri), "# As it is\n")
 	}
 	if text := convert(t, s, "~/t.txt"); !strings.HasSuffix(text, "é\n\n[cut here]\n") || len(text) > 70 {
@@ -294,14 +298,18 @@ func page(t testing.TB, media, body string) *httptest.Server {
 func TestWeb(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxBytes = 4 << 20 })
-	srv := page(t, "text/html; charset=utf-8", `<html><head><title>The page</title></head><body><nav>menu</nav><p>Text with <a href="/link">a link</a>.</p><script>evil()</script></body></html>`)
+	srv := page(t, "text/html; charset=utf-8",
+		`<html><head><title>The page</title></head><body><nav>menu</nav><p>Text with <a href="/link">a `+
+			`link</a>.</p><script>evil()</script></body></html>`)
 	text := convert(t, s, srv.URL+"/some/page")
 	has(t, text, "# The page\n", "Text with [a link]("+srv.URL+"/link).")
 	if strings.Contains(text, "evil") {
 		t.Errorf(`got %s, want no "evil" in it`, text)
 	}
 	sentence := "<p>" + strings.Repeat("This is a long sentence of an article, with commas, that somebody wrote. ", 12) + "</p>"
-	article := page(t, "text/html", "<html><head><title>Story - Site</title></head><body><div class='sidebar'><ul><li><a href='/x'>unrelated teaser</a></li></ul></div><article><h1>Story</h1>"+strings.Repeat(sentence, 6)+"</article><footer>imprint</footer></body></html>")
+	article := page(t, "text/html",
+		"<html><head><title>Story - Site</title></head><body><div class='sidebar'><ul><li><a href='/x'>unrelated "+
+			"teaser</a></li></ul></div><article><h1>Story</h1>"+strings.Repeat(sentence, 6)+"</article><footer>imprint</footer></body></html>")
 	text = convert(t, s, article.URL)
 	has(t, text, "This is a long sentence")
 	if strings.Contains(text, "unrelated teaser") {
@@ -344,7 +352,8 @@ func TestInternalsAreDenied(t *testing.T) {
 				t.Errorf("%s %s: no failure, want an error", name, uri)
 			}
 		}
-		refused(t, s, open.URL+"/to?u="+url.QueryEscape(uri), map[bool]op.Code{true: op.Denied, false: op.Unavailable}[!strings.HasPrefix(host, "2") && host != "127.1"], "")
+		refused(t, s, open.URL+"/to?u="+url.QueryEscape(uri),
+			map[bool]op.Code{true: op.Denied, false: op.Unavailable}[!strings.HasPrefix(host, "2") && host != "127.1"], "")
 	}
 	if reached.Load() > 0 {
 		t.Error("it was reached")

@@ -29,7 +29,8 @@ var mediaKinds = map[string]string{
 // extensions maps file extensions to kinds.
 var extensions = map[string]string{
 	".html": ".html", ".htm": ".html", ".xhtml": ".html", ".md": ".md", ".markdown": ".md", ".pdf": ".pdf", ".docx": ".docx", ".pptx": ".pptx",
-	".xlsx": ".xlsx", ".xlsm": ".xlsx", ".xls": ".xls", ".epub": ".epub", ".csv": ".csv", ".tsv": ".tsv", ".json": ".json", ".ipynb": ".ipynb", ".xml": ".xml",
+	".xlsx": ".xlsx", ".xlsm": ".xlsx", ".xls": ".xls", ".epub": ".epub", ".csv": ".csv", ".tsv": ".tsv",
+	".json": ".json", ".ipynb": ".ipynb", ".xml": ".xml",
 	".png": ".png", ".jpg": ".jpg", ".jpeg": ".jpg", ".gif": ".gif", ".webp": ".webp", ".bmp": ".bmp", ".tif": ".tiff", ".tiff": ".tiff",
 }
 

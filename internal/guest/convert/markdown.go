@@ -34,7 +34,8 @@ func (s *Service) markdown(ctx context.Context, src *source) (string, error) {
 	case ".csv", ".tsv", ".ipynb", ".png", ".jpg", ".gif", ".webp", ".bmp", ".tiff":
 		return s.read(ctx, src, kind)
 	}
-	return "", op.Errorf(op.Invalid, "%s has an unsupported format; supported are HTML, PDF, DOCX, PPTX, XLSX, CSV, JSON, notebooks, images and text", src.title())
+	return "", op.Errorf(op.Invalid,
+		"%s has an unsupported format; supported are HTML, PDF, DOCX, PPTX, XLSX, CSV, JSON, notebooks, images and text", src.title())
 }
 
 func (s *source) title() string {
@@ -141,6 +142,7 @@ func (s *Service) runHelper(ctx context.Context, src *source, args ...string) (s
 	}
 	defer f.Close()
 	// One byte more than is returned shows that the text was cut.
-	out, err := s.docs.Helper.Run(ctx, "convert "+src.title(), document.Job{Args: append([]string{"-type", src.full}, args...), Stdin: f, MaxOutput: s.cfg.MaxText + 1})
+	out, err := s.docs.Helper.Run(ctx, "convert "+src.title(),
+		document.Job{Args: append([]string{"-type", src.full}, args...), Stdin: f, MaxOutput: s.cfg.MaxText + 1})
 	return strings.ToValidUTF8(string(out), ""), err
 }

@@ -106,7 +106,8 @@ func (s *stage) try(t *testing.T, body string) *op.Call {
 		t.Fatalf("%s: %v", body, err)
 	}
 	if !strings.Contains(body, `"`+out.Action+`"`) || out.Status != "success" || out.Data.Action != out.Action || !out.Success {
-		t.Fatalf("%s is answered with %+v, want containing %q, Status \"success\", Action %v, Success true", body, out, `"`+out.Action+`"`, out.Action)
+		t.Fatalf("%s is answered with %+v, want containing %q, Status \"success\", Action %v, Success true", body,
+			out, `"`+out.Action+`"`, out.Action)
 	}
 	return call
 }
@@ -285,7 +286,8 @@ func testClicks(t *testing.T, s *stage) {
 
 func testHeld(t *testing.T, s *stage) {
 	x, y := s.at(t, "pad")
-	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"MOUSE_DOWN"}`, `{"action_type":"MOVE_REL","x_offset":40,"y_offset":0}`)
+	s.do(t, fmt.Sprintf(`{"action_type":"MOVE_TO","x":%d,"y":%d}`, x, y), `{"action_type":"MOUSE_DOWN"}`,
+		`{"action_type":"MOVE_REL","x_offset":40,"y_offset":0}`)
 	s.take(t, "mousedown")
 	s.do(t, `{"action_type":"MOVE_REL","x_offset":0,"y_offset":5}`)
 	s.await(t, "a move with the button down", func(e event) bool {
@@ -294,7 +296,8 @@ func testHeld(t *testing.T, s *stage) {
 	s.do(t, `{"action_type":"MOUSE_UP"}`)
 	s.take(t, "mouseup")
 	s.do(t, `{"action_type":"KEY_DOWN","key":"shift"}`, `{"action_type":"KEY_DOWN","key":"ctrl"}`,
-		fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"KEY_UP","key":"ctrl"}`, `{"action_type":"KEY_UP","key":"shift"}`)
+		fmt.Sprintf(`{"action_type":"CLICK","x":%d,"y":%d}`, x, y), `{"action_type":"KEY_UP","key":"ctrl"}`,
+		`{"action_type":"KEY_UP","key":"shift"}`)
 	if e := last(s.take(t, "click")); !e.Shift || !e.Ctrl || e.Alt || e.Meta {
 		t.Errorf("click with shift and ctrl: %+v, want Shift true, Ctrl true, Alt false, Meta false", e)
 	}
@@ -414,7 +417,8 @@ func testShortcuts(t *testing.T, s *stage) {
 	})
 	_, err := s.SetClipboard(testContext(t), display.SetClipboardIn{Text: greeting})
 	must(t, err)
-	s.do(t, `{"action_type":"HOTKEY","keys":["CTRL","A"]}`, `{"action_type":"PRESS","key":"delete"}`, `{"action_type":"HOTKEY","keys":["ctrl","v"]}`)
+	s.do(t, `{"action_type":"HOTKEY","keys":["CTRL","A"]}`, `{"action_type":"PRESS","key":"delete"}`,
+		`{"action_type":"HOTKEY","keys":["ctrl","v"]}`)
 	s.awaitText(t, greeting)
 }
 

@@ -89,7 +89,8 @@ func (s *Service) Configure(ctx context.Context, in ConfigureIn) (Configured, er
 	}
 	want := *in.Resolution
 	if min(want.Width, want.Height) < minSide || want.Width > maxWidth || want.Height > maxHeight {
-		return Configured{}, op.Errorf(op.Invalid, "display size %dx%d is out of range; choose from %dx%d to %dx%d", want.Width, want.Height, minSide, minSide, maxWidth, maxHeight)
+		return Configured{}, op.Errorf(op.Invalid, "display size %dx%d is out of range; choose from %dx%d to %dx%d",
+			want.Width, want.Height, minSide, minSide, maxWidth, maxHeight)
 	}
 	if err := s.record.checkFits(want); err != nil {
 		return Configured{}, err

@@ -96,7 +96,8 @@ func (c *control) act() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holder != nil {
-		return op.Errorf(op.Conflict, "a person has taken over the mouse and keyboard; wait until they hand them back: GET /v1/display/control tells")
+		return op.Errorf(op.Conflict, "a person has taken over the mouse and keyboard; wait until they hand them "+
+			"back: GET /v1/display/control tells")
 	}
 	now := time.Now()
 	begins := now.Sub(c.agent) > agentTime

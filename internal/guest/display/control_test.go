@@ -30,8 +30,10 @@ func TestTakeOver(t *testing.T) {
 			})
 		}()
 		ran := 0
-		act := s.Gate(op.New(op.Spec{Name: "act", Route: "POST /act", Tag: "t", Doc: "Act."}, func(context.Context, op.None) (op.None, error) { ran++; return op.None{}, nil }))
-		look := s.Gate(op.New(op.Spec{Name: "look", Route: "POST /look", Tag: "t", Doc: "Look.", ReadOnly: true}, func(context.Context, op.None) (op.None, error) { ran++; return op.None{}, nil }))
+		act := s.Gate(op.New(op.Spec{Name: "act", Route: "POST /act", Tag: "t", Doc: "Act."},
+			func(context.Context, op.None) (op.None, error) { ran++; return op.None{}, nil }))
+		look := s.Gate(op.New(op.Spec{Name: "look", Route: "POST /look", Tag: "t", Doc: "Look.", ReadOnly: true},
+			func(context.Context, op.None) (op.None, error) { ran++; return op.None{}, nil }))
 		expect := func(holder string) {
 			t.Helper()
 			synctest.Wait()

@@ -85,26 +85,34 @@ func New(c Config) *Service {
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	held := op.New(op.Spec{Name: "display_control", Access: op.AccessRead, Route: "GET /v1/display/control", Tag: "display", Verb: "gui control", ReadOnly: true, NoTool: true,
-		Doc: "Show who uses the mouse and keyboard of the display: an agent, a person who has taken over, or nobody. As a stream, it reports each change."}, s.Control)
+	held := op.New(op.Spec{Name: "display_control", Access: op.AccessRead, Route: "GET /v1/display/control",
+		Tag: "display", Verb: "gui control", ReadOnly: true, NoTool: true,
+		Doc: "Show who uses the mouse and keyboard of the display: an agent, a person who has taken over, or " +
+			"nobody. As a stream, it reports each change."}, s.Control)
 	list := []op.Op{
 		op.WithStream[op.None, Control](held, s.WatchControl),
-		op.New(op.Spec{Name: "browser_screenshot", Content: op.ContentAPI, Route: "GET /v1/browser/screenshot", Tag: "browser", SDK: "browser.screenshot", Verb: "gui screenshot", ReadOnly: true, Produces: "image/png, image/jpeg",
+		op.New(op.Spec{Name: "browser_screenshot", Content: op.ContentAPI, Route: "GET /v1/browser/screenshot",
+			Tag: "browser", SDK: "browser.screenshot", Verb: "gui screenshot", ReadOnly: true, Produces: "image/png, image/jpeg",
 			Headers: []string{"x-screen-width", "x-screen-height", "x-image-width", "x-image-height"},
 			Doc:     "Take a screenshot of the whole display, including the pointer. The response headers contain its size."}, s.Screenshot),
-		op.New(op.Spec{Name: "browser_actions", Route: "POST /v1/browser/actions", Tag: "browser", SDK: "browser.execute_action", Verb: "gui action", Style: op.Own,
-			Doc: "Send mouse or keyboard input to the display: one of 16 action types. Returns when the display has accepted the input. Positions are pixels of the screenshot; key names follow pyautogui."}, s.Act),
+		op.New(op.Spec{Name: "browser_actions", Route: "POST /v1/browser/actions", Tag: "browser",
+			SDK: "browser.execute_action", Verb: "gui action", Style: op.Own,
+			Doc: "Send mouse or keyboard input to the display: one of 16 action types. Returns when the display " +
+				"has accepted the input. Positions are pixels of the screenshot; key names follow pyautogui."}, s.Act),
 		op.New(op.Spec{Name: "browser_config", Route: "POST /v1/browser/config", Tag: "browser", SDK: "browser.set_config",
 			Doc: "Change the size of the display. Running programs continue; maximized windows adapt to the new size."}, s.Configure),
 		op.New(op.Spec{Name: "display_record", Route: "POST /v1/display/record", Tag: "display", SDK: "display.record", Verb: "gui record",
-			Doc: "Record the display as an MP4 video: start, stop, or show the status. Only one recording runs at a time. The file is playable at any time, even if the sandbox is killed."}, s.Record),
+			Doc: "Record the display as an MP4 video: start, stop, or show the status. Only one recording runs at " +
+				"a time. The file is playable at any time, even if the sandbox is killed."}, s.Record),
 		op.New(op.Spec{Name: "clipboard_get", Route: "GET /v1/display/clipboard", Tag: "display", Verb: "gui clipboard-get", ReadOnly: true,
 			Doc: "Read the text on the display's clipboard. It is empty if nothing was copied, or something other than text."}, s.GetClipboard),
 		op.New(op.Spec{Name: "clipboard_set", Route: "POST /v1/display/clipboard", Tag: "display", Verb: "gui clipboard-set",
 			Doc: "Put text on the display's clipboard, which all programs and viewers share. Empty text clears it."}, s.SetClipboard),
 		op.Duplex(op.Spec{Name: "vnc_socket", Route: "GET /websockify", Tag: "display", Protocols: []string{"binary"},
-			Doc: "The display's VNC protocol over a WebSocket, for noVNC. With view_only, input from this viewer is ignored; with take_over, input from everybody else is."}, s.View),
-		op.Handle(op.Spec{Name: "vnc_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /vnc/{file...}", Also: []string{"GET /vnc"}, Tag: "display",
+			Doc: "The display's VNC protocol over a WebSocket, for noVNC. With view_only, input from this viewer " +
+				"is ignored; with take_over, input from everybody else is."}, s.View),
+		op.Handle(op.Spec{Name: "vnc_page", Access: op.AccessRead, Content: op.ContentPage,
+			Route: "GET /vnc/{file...}", Also: []string{"GET /vnc"}, Tag: "display",
 			Doc: "A page to watch and control the display."}, s.page()),
 	}
 	for i := range list {

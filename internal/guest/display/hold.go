@@ -71,7 +71,8 @@ func toOpError(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, x11.ErrLost) {
-		return op.Errorf(op.Unavailable, "the display crashed during this call; the next call starts a new one: take a screenshot to see its state")
+		return op.Errorf(op.Unavailable,
+			"the display crashed during this call; the next call starts a new one: take a screenshot to see its state")
 	}
 	return op.Errorf(op.Unavailable, "%w", err)
 }

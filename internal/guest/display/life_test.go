@@ -71,7 +71,8 @@ func TestSizeIsKeptByTheNextDisplay(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ctx := testContext(t)
-	for _, want := range []string{`{"resolution":{"width":801,"height":603}}`, `{"resolution":"801X603"}`, `{"resolution":{"width":801.0,"height":"603"}}`, `{}`, `{"resolution":null}`} {
+	for _, want := range []string{`{"resolution":{"width":801,"height":603}}`, `{"resolution":"801X603"}`,
+		`{"resolution":{"width":801.0,"height":"603"}}`, `{}`, `{"resolution":null}`} {
 		o, _ := op.NewTable(d.Ops()).Get("browser_config")
 		in, err := o.Bind(op.Input{JSON: []byte(want)})
 		must(t, err)
@@ -94,7 +95,8 @@ func TestSizeIsKeptByTheNextDisplay(t *testing.T) {
 		}
 	}
 	o, _ := op.NewTable(d.Ops()).Get("browser_config")
-	for _, bad := range []string{`{"resolution":"big"}`, `{"resolution":{"width":1}}`, `{"resolution":{"width":0,"height":5}}`, `{"resolution":7}`} {
+	for _, bad := range []string{`{"resolution":"big"}`, `{"resolution":{"width":1}}`,
+		`{"resolution":{"width":0,"height":5}}`, `{"resolution":7}`} {
 		if _, err := o.Bind(op.Input{JSON: []byte(bad)}); err == nil {
 			t.Errorf("%s is taken, want an error", bad)
 		}
@@ -118,7 +120,8 @@ func TestKilledPartsAreReplaced(t *testing.T) {
 	must(t, syscall.Kill(d.pidOf(t, "Xtigervnc"), syscall.SIGKILL))
 	for _, want := range []string{"ended by SIGKILL", ""} {
 		call := &op.Call{}
-		if _, err := d.GetClipboard(op.WithCall(ctx, call), op.None{}); err != nil || !strings.Contains(call.Hint, want) || want == "" && call.Hint != "" {
+		if _, err := d.GetClipboard(op.WithCall(ctx, call), op.None{}); err != nil ||
+			!strings.Contains(call.Hint, want) || want == "" && call.Hint != "" {
 			t.Errorf("after the display's death: %v, hint %q, want %q", err, call.Hint, want)
 		}
 	}
@@ -222,7 +225,8 @@ func TestOverHTTP(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	for _, c := range []struct{ query, media, format string }{
 		{"", "image/png", "png"}, {"?format=png&quality=5", "image/png", "png"},
-		{"?format=jpg", "image/jpeg", "jpeg"}, {"?format=jpeg&quality=0", "image/jpeg", "jpeg"}, {"?format=jpeg&quality=100", "image/jpeg", "jpeg"},
+		{"?format=jpg", "image/jpeg", "jpeg"}, {"?format=jpeg&quality=0", "image/jpeg", "jpeg"},
+		{"?format=jpeg&quality=100", "image/jpeg", "jpeg"},
 	} {
 		resp, err := http.Get(server.URL + "/v1/browser/screenshot" + c.query)
 		must(t, err)
@@ -249,7 +253,8 @@ func TestOverHTTP(t *testing.T) {
 	b, err := io.ReadAll(resp.Body)
 	must(t, err)
 	resp.Body.Close()
-	const want = `{"success":true,"message":"Operation successful","hint":null,"data":{"status":"success","action_performed":"MOVE_TO"},"status":"success","action_performed":"MOVE_TO"}`
+	const want = `{"success":true,"message":"Operation ` +
+		`successful","hint":null,"data":{"status":"success","action_performed":"MOVE_TO"},"status":"success","action_performed":"MOVE_TO"}`
 	if strings.TrimSpace(string(b)) != want {
 		t.Errorf("got %s, want %s", b, want)
 	}

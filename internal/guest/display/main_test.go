@@ -37,7 +37,8 @@ func newDesk(t testing.TB, change ...func(*display.Config)) *desk {
 		Env:   []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"},
 		Guard: []string{"/proc/self/exe", "guard"},
 	})
-	c := display.Config{Runner: d.runner, State: dir, Home: dir, Workspace: dir, Width: 1024, Height: 768, Recordings: filepath.Join(dir, "recordings"), Pages: os.DirFS("../../../web")}
+	c := display.Config{Runner: d.runner, State: dir, Home: dir, Workspace: dir, Width: 1024, Height: 768,
+		Recordings: filepath.Join(dir, "recordings"), Pages: os.DirFS("../../../web")}
 	for _, f := range change {
 		f(&c)
 	}

@@ -141,7 +141,8 @@ func (t *recording) hasEnded() bool {
 // checkFits rejects a display size smaller than the recorded area: the recorder would fail.
 func (r *recorder) checkFits(size Resolution) error {
 	if t := r.running(); t != nil && (size.Width < t.area.X || size.Height < t.area.Y) {
-		return op.Errorf(op.Conflict, "a %dx%d recording is running and the display cannot become smaller; stop the recording first", t.area.X, t.area.Y)
+		return op.Errorf(op.Conflict, "a %dx%d recording is running and the display cannot become smaller; stop "+
+			"the recording first", t.area.X, t.area.Y)
 	}
 	return nil
 }
@@ -222,7 +223,8 @@ func (s *Service) videoPath(given *string) (string, error) {
 		return "", op.Errorf(op.Invalid, "invalid save_path: %w", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return "", op.Errorf(op.Invalid, "save_path %q is not a regular file; choose a path such as %q", path, filepath.Join(path, "recording.mp4"))
+		return "", op.Errorf(op.Invalid, "save_path %q is not a regular file; choose a path such as %q", path,
+			filepath.Join(path, "recording.mp4"))
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", op.Errorf(op.Denied, "cannot create the folder for the video: %w", err)

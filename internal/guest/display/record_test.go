@@ -45,7 +45,9 @@ type film struct {
 
 func probe(t testing.TB, path string) film {
 	t.Helper()
-	out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=codec_name,width,height,nb_read_frames:format=duration:packet=pts_time,duration_time", "-select_streams", "v", "-of", "json", path).Output()
+	out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries",
+		"stream=codec_name,width,height,nb_read_frames:format=duration:packet=pts_time,duration_time",
+		"-select_streams", "v", "-of", "json", path).Output()
 	if err != nil {
 		t.Fatalf("ffprobe %s: %v", path, err)
 	}
@@ -88,7 +90,9 @@ func TestRecording(t *testing.T) {
 	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !strings.Contains(e.Msg, path) || !strings.Contains(e.Msg, "stop it first") {
 		t.Errorf(`a second recording: %v, want an error with code conflict that contains %q and "stop it first"`, err, path)
 	}
-	if _, err := d.Configure(testContext(t), display.ConfigureIn{Resolution: &display.Resolution{Width: 640, Height: 480}}); err == nil || !strings.Contains(err.Error(), "stop the recording") {
+	if _, err := d.Configure(testContext(t),
+		display.ConfigureIn{Resolution: &display.Resolution{Width: 640, Height: 480}}); err == nil ||
+		!strings.Contains(err.Error(), "stop the recording") {
 		t.Errorf("a smaller display while it is recorded: %v, want an error containing \"stop the recording\"", err)
 	}
 	testenv.Poll(t, "two seconds are recorded", func() bool {

@@ -54,7 +54,8 @@ func (s *Service) Delete(ctx context.Context, in DeleteIn) (DeleteOut, error) {
 		err = os.Remove(path)
 	}
 	if errors.Is(err, syscall.ENOTEMPTY) {
-		return DeleteOut{}, pyerr.New("delete", path, pyerr.Spec{Kind: pyerr.Target, Errno: syscall.ENOTEMPTY}, "delete %s: the folder is not empty; set recursive to delete its content too", path)
+		return DeleteOut{}, pyerr.New("delete", path, pyerr.Spec{Kind: pyerr.Target, Errno: syscall.ENOTEMPTY},
+			"delete %s: the folder is not empty; set recursive to delete its content too", path)
 	}
 	if err != nil {
 		return DeleteOut{}, pyerr.From("delete", failedPath(path, err), err)
@@ -66,7 +67,8 @@ func (s *Service) Delete(ctx context.Context, in DeleteIn) (DeleteOut, error) {
 func (s *Service) refuseProtected(operation, path string) error {
 	for _, root := range []string{"/", s.cfg.Home, s.cfg.Workspace} {
 		if root != "" && path == filepath.Clean(root) {
-			return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Denied}, "%s %s: denied, the sandbox needs this folder; name its content instead", operation, path)
+			return pyerr.New(operation, path, pyerr.Spec{Kind: pyerr.Denied},
+				"%s %s: denied, the sandbox needs this folder; name its content instead", operation, path)
 		}
 	}
 	return nil

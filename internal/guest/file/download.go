@@ -34,7 +34,8 @@ func (s *Service) Download(ctx context.Context, in DownloadIn) (*op.Blob, error)
 	f, err := openRegular(path)
 	if err != nil {
 		if errors.Is(err, syscall.EISDIR) {
-			return nil, pyerr.New("download", path, pyerr.Spec{Kind: pyerr.Target, Errno: syscall.EISDIR}, "download %s: is a folder; use GET /v1/file/archive to download it", path)
+			return nil, pyerr.New("download", path, pyerr.Spec{Kind: pyerr.Target, Errno: syscall.EISDIR},
+				"download %s: is a folder; use GET /v1/file/archive to download it", path)
 		}
 		return nil, pyerr.From("download", path, err)
 	}
@@ -58,7 +59,8 @@ func isStored(f *os.File) bool {
 		return false
 	}
 	switch at.Type {
-	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.NSFS_MAGIC:
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.CGROUP_SUPER_MAGIC,
+		unix.CGROUP2_SUPER_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.NSFS_MAGIC:
 		return false
 	}
 	return true

@@ -148,7 +148,8 @@ func TestEditorInsert(t *testing.T) {
 func TestEditorView(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	s.put(map[string]string{"f": "one\ntwo\nthree\n", "dir/sub/deep/x": "", "dir/sub/y": "", "dir/.hidden": "", "empty": "", "t.csv": "a,b\n1,2\n"})
+	s.put(map[string]string{"f": "one\ntwo\nthree\n", "dir/sub/deep/x": "", "dir/sub/y": "", "dir/.hidden": "",
+		"empty": "", "t.csv": "a,b\n1,2\n"})
 	if out := mustEdit(s, "view", "f", nil); !strings.HasSuffix(out.Output, "\n     1\tone\n     2\ttwo\n     3\tthree\n") {
 		t.Errorf(`got %q, want output that ends with "\n     1\tone\n     2\ttwo\n     3\tthree\n"`, out.Output)
 	}
@@ -173,11 +174,13 @@ func TestEditorView(t *testing.T) {
 	if out := mustEdit(s, "view", "t.csv", nil); !strings.Contains(out.Output, "     2\t1,2\n") {
 		t.Errorf(`as text: got %q, want output that contains "     2\t1,2\n"`, out.Output)
 	}
-	if out := mustEdit(s, "view", "t.csv", args{"row_range": []int{2, 2}, "enable_metadata": true}); !strings.Contains(out.Output, "| a | b |\n") || out.Metadata["row_count"] != 2 {
+	if out := mustEdit(s, "view", "t.csv",
+		args{"row_range": []int{2, 2}, "enable_metadata": true}); !strings.Contains(out.Output, "| a | b |\n") || out.Metadata["row_count"] != 2 {
 		t.Errorf(`as a table: got %q %v, want output that contains "| a | b |\n" and row_count 2`, out.Output, out.Metadata)
 	}
 	s.put(map[string]string{"long": strings.Repeat(strings.Repeat("x", 99)+"\n", 20_000)})
-	if out := mustEdit(s, "view", "long", nil); len(out.Output) > 2*maxView || !strings.Contains(out.Output[len(out.Output)-100:], "use view_range") {
+	if out := mustEdit(s, "view", "long", nil); len(out.Output) > 2*maxView ||
+		!strings.Contains(out.Output[len(out.Output)-100:], "use view_range") {
 		t.Errorf(`got %d bytes, want at most %d bytes and output that contains "use view_range"`, len(out.Output), 2*maxView)
 	}
 }

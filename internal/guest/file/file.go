@@ -89,28 +89,41 @@ func (s *Service) Ops() []op.Op {
 
 func (s *Service) contentOps() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "file_read", Route: "POST /v1/file/read", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.read_file", ReadOnly: true,
-			Doc: "Read a text file or a range of its lines. Lines are numbered from 0 and end_line is exclusive; negative numbers count from the end."}, s.Read),
-		op.New(op.Spec{Name: "file_write", Route: "POST /v1/file/write", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.write_file", Destructive: true, MaxBody: maxBody,
-			Doc: "Write or append to a file. Parent folders are created. The write is atomic and keeps the mode and owner of an existing file."}, s.Write),
-		op.New(op.Spec{Name: "file_replace", Route: "POST /v1/file/replace", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.replace_in_file", Destructive: true, MaxBody: maxBody,
+		op.New(op.Spec{Name: "file_read", Route: "POST /v1/file/read", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.read_file", ReadOnly: true,
+			Doc: "Read a text file or a range of its lines. Lines are numbered from 0 and end_line is exclusive; " +
+				"negative numbers count from the end."}, s.Read),
+		op.New(op.Spec{Name: "file_write", Route: "POST /v1/file/write", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.write_file", Destructive: true, MaxBody: maxBody,
+			Doc: "Write or append to a file. Parent folders are created. The write is atomic and keeps the mode " +
+				"and owner of an existing file."}, s.Write),
+		op.New(op.Spec{Name: "file_replace", Route: "POST /v1/file/replace", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.replace_in_file", Destructive: true, MaxBody: maxBody,
 			Doc: "Replace every occurrence of a string in a file. Returns the number of replacements."}, s.Replace),
-		op.New(op.Spec{Name: "file_search", Route: "POST /v1/file/search", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.search_in_file", ReadOnly: true,
+		op.New(op.Spec{Name: "file_search", Route: "POST /v1/file/search", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.search_in_file", ReadOnly: true,
 			Doc: "Find the lines of one file that match a Python-style regular expression. Lines are numbered from 0, as in read."}, s.Search),
-		op.New(op.Spec{Name: "file_str_replace_editor", Route: "POST /v1/file/str_replace_editor", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.str_replace_editor", Verb: "file edit", Destructive: true, MaxBody: maxBody,
-			Doc: "View and edit a file by command: view, create, str_replace, insert, undo_edit. Lines are numbered from 1. Edits can be undone one by one, even after a restart. PDF, Office files, notebooks and images have ranges of their own."}, s.Edit),
+		op.New(op.Spec{Name: "file_str_replace_editor", Route: "POST /v1/file/str_replace_editor", Tag: "file",
+			Failure: pyerr.Failure{}, SDK: "file.str_replace_editor", Verb: "file edit", Destructive: true, MaxBody: maxBody,
+			Doc: "View and edit a file by command: view, create, str_replace, insert, undo_edit. Lines are " +
+				"numbered from 1. Edits can be undone one by one, even after a restart. PDF, Office files, " +
+				"notebooks and images have ranges of their own."}, s.Edit),
 	}
 }
 
 func (s *Service) treeOps() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "file_find", Route: "POST /v1/file/find", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.find_files", ReadOnly: true,
+		op.New(op.Spec{Name: "file_find", Route: "POST /v1/file/find", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.find_files", ReadOnly: true,
 			Doc: "Find files below a folder by a simple glob. Use ** to match any depth."}, s.Find),
-		op.New(op.Spec{Name: "file_grep", Route: "POST /v1/file/grep", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.grep_files", ReadOnly: true,
+		op.New(op.Spec{Name: "file_grep", Route: "POST /v1/file/grep", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.grep_files", ReadOnly: true,
 			Doc: "Search file contents with ripgrep. Skips binary and hidden files by default; .gitignore is respected only on request."}, s.Grep),
-		op.New(op.Spec{Name: "file_glob", Route: "POST /v1/file/glob", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.glob_files", ReadOnly: true,
+		op.New(op.Spec{Name: "file_glob", Route: "POST /v1/file/glob", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.glob_files", ReadOnly: true,
 			Doc: "Find files by a glob with ** and braces, sorted, with size and modification time."}, s.Glob),
-		op.New(op.Spec{Name: "file_list", Route: "POST /v1/file/list", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.list_path", ReadOnly: true,
+		op.New(op.Spec{Name: "file_list", Route: "POST /v1/file/list", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.list_path", ReadOnly: true,
 			Doc: "List a folder, or a tree up to a depth, with sizes and counts."}, s.List),
 		op.New(op.Spec{Name: "file_stat", Route: "POST /v1/file/stat", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true,
 			Doc: "Show the type, size, mode, owner and times of a path, and the target of a link."}, s.Stat),
@@ -129,16 +142,23 @@ func (s *Service) treeOps() []op.Op {
 
 func (s *Service) transferOps() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "file_upload", Route: "POST /v1/file/upload", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.upload_file", Destructive: true, MaxBody: -1,
+		op.New(op.Spec{Name: "file_upload", Route: "POST /v1/file/upload", Tag: "file", Failure: pyerr.Failure{},
+			SDK: "file.upload_file", Destructive: true, MaxBody: -1,
 			Doc: "Upload a file. It is streamed to disk and appears only when it is complete."}, s.Upload),
-		op.New(op.Spec{Name: "file_download", Access: op.AccessRead, Content: op.ContentForeign, Route: "GET /v1/file/download", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.download_file", ReadOnly: true, Style: op.Resource, Statuses: []int{http.StatusConflict},
+		op.New(op.Spec{Name: "file_download", Access: op.AccessRead, Content: op.ContentForeign,
+			Route: "GET /v1/file/download", Tag: "file", Failure: pyerr.Failure{}, SDK: "file.download_file",
+			ReadOnly: true, Style: op.Resource, Statuses: []int{http.StatusConflict},
 			Doc: "Download a file. The response is streamed and supports ranges and ETags."}, s.Download),
-		op.New(op.Spec{Name: "file_preview", Content: op.ContentForeign, Framed: true, Route: "GET /v1/file/preview", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true, NoTool: true, Style: op.Resource, Produces: "text/html, image/jpeg",
-			Doc: "Show an HTML file, or a page of a PDF as a picture, in a browser. Nothing of it runs: scripts are blocked and nothing else is loaded."}, s.Preview),
-		op.New(op.Spec{Name: "file_archive", Content: op.ContentForeign, Route: "GET /v1/file/archive", Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true, Style: op.Resource,
+		op.New(op.Spec{Name: "file_preview", Content: op.ContentForeign, Framed: true, Route: "GET /v1/file/preview",
+			Tag: "file", Failure: pyerr.Failure{}, ReadOnly: true, NoTool: true, Style: op.Resource, Produces: "text/html, image/jpeg",
+			Doc: "Show an HTML file, or a page of a PDF as a picture, in a browser. Nothing of it runs: scripts " +
+				"are blocked and nothing else is loaded."}, s.Preview),
+		op.New(op.Spec{Name: "file_archive", Content: op.ContentForeign, Route: "GET /v1/file/archive", Tag: "file",
+			Failure: pyerr.Failure{}, ReadOnly: true, Style: op.Resource,
 			Doc: "Download a folder as an archive, packed while it is sent. Sockets, FIFOs and devices are skipped."}, s.Archive),
 		op.New(op.Spec{Name: "file_unpack", Route: "POST /v1/file/unpack", Tag: "file", Failure: pyerr.Failure{}, Destructive: true, MaxBody: -1,
-			Doc: "Upload an archive and unpack it into a folder. Accepts tar, tar.gz, tar.bz2, tar.zst and zip. Nothing is ever written outside the folder."}, s.Unpack),
+			Doc: "Upload an archive and unpack it into a folder. Accepts tar, tar.gz, tar.bz2, tar.zst and zip. " +
+				"Nothing is ever written outside the folder."}, s.Unpack),
 	}
 }
 

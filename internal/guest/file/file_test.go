@@ -47,7 +47,8 @@ func newSandbox(t testing.TB, change ...func(*Config)) *sandbox {
 	t.Helper()
 	base := t.TempDir()
 	runner := proc.New(proc.Config{})
-	c := Config{Home: base + "/home", Workspace: base + "/work", State: base + "/state", Runner: runner, Viewer: document.Reader{Runner: runner}}
+	c := Config{Home: base + "/home", Workspace: base + "/work", State: base + "/state", Runner: runner,
+		Viewer: document.Reader{Runner: runner}}
 	for _, f := range change {
 		f(&c)
 	}
@@ -151,12 +152,21 @@ func TestInputs(t *testing.T) {
 	t.Parallel()
 	ops := byName(New(Config{}))
 	for name, bodies := range map[string][]string{
-		"file_read":               {`{"file":"a"}`, `{"file":"a","start_line":null,"end_line":null,"sudo":null}`, `{"file":"a","start_line":-3,"end_line":5,"sudo":true}`},
-		"file_write":              {`{"file":"a","content":""}`, `{"file":"a","content":"","encoding":null,"append":null,"leading_newline":null,"trailing_newline":null,"sudo":null}`},
-		"file_grep":               {`{"path":"a","pattern":""}`, `{"path":"a","pattern":"","include":null,"exclude":null,"case_insensitive":null,"fixed_strings":null,"context_before":null,"context_after":null,"max_results":null,"max_file_size":null,"multiline":null,"offset":null,"type":null,"recursive":null}`},
-		"file_glob":               {`{"path":"a","pattern":"","exclude":null,"include_hidden":null,"files_only":null,"include_metadata":null,"max_results":null,"sort_by":null,"sort_desc":null}`},
-		"file_list":               {`{"path":"a","recursive":null,"show_hidden":null,"file_types":null,"max_depth":null,"include_size":null,"include_permissions":null,"sort_by":null,"sort_desc":null}`},
-		"file_str_replace_editor": {`{"command":"view","path":"a","file_text":null,"old_str":null,"new_str":null,"insert_line":null,"view_range":null,"replace_mode":null,"page_range":null,"sheet_name":null,"row_range":null,"slide_range":null,"enable_metadata":null}`},
+		"file_read": {`{"file":"a"}`, `{"file":"a","start_line":null,"end_line":null,"sudo":null}`,
+			`{"file":"a","start_line":-3,"end_line":5,"sudo":true}`},
+		"file_write": {`{"file":"a","content":""}`,
+			`{"file":"a","content":"","encoding":null,"append":null,"leading_newline":null,"trailing_newline":null,"sudo":null}`},
+		"file_grep": {`{"path":"a","pattern":""}`,
+			`{"path":"a","pattern":"","include":null,"exclude":null,"case_insensitive":null,"fixed_strings":null,` +
+				`"context_before":null,"context_after":null,"max_results":null,"max_file_size":null,` +
+				`"multiline":null,"offset":null,"type":null,"recursive":null}`},
+		"file_glob": {`{"path":"a","pattern":"","exclude":null,"include_hidden":null,` +
+			`"files_only":null,"include_metadata":null,"max_results":null,"sort_by":null,"sort_desc":null}`},
+		"file_list": {`{"path":"a","recursive":null,"show_hidden":null,"file_types":null,` +
+			`"max_depth":null,"include_size":null,"include_permissions":null,"sort_by":null,"sort_desc":null}`},
+		"file_str_replace_editor": {`{"command":"view","path":"a","file_text":null,"old_str":null,"new_str":null,` +
+			`"insert_line":null,"view_range":null,"replace_mode":null,"page_range":null,"sheet_name":null,` +
+			`"row_range":null,"slide_range":null,"enable_metadata":null}`},
 	} {
 		for _, body := range bodies {
 			if _, err := ops[name].Bind(op.Input{JSON: []byte(body)}); err != nil {
@@ -198,7 +208,8 @@ func TestStrangeFiles(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: s.dir + "/socket"}))
-	for link, to := range map[string]string{"loop": "loop", "a": "b", "b": "a", "gone": "nowhere/f", "tolink": "plain", "tozero": "/dev/zero", "tofifo": "fifo"} {
+	for link, to := range map[string]string{"loop": "loop", "a": "b", "b": "a", "gone": "nowhere/f",
+		"tolink": "plain", "tozero": "/dev/zero", "tofifo": "fifo"} {
 		must(t, os.Symlink(to, s.dir+"/"+link))
 	}
 	deep := strings.Repeat("d/", 600)
@@ -247,7 +258,8 @@ func TestStrangeFiles(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"sp ace", "line\nbreak", "tab\t", "quote'\"", "größe 你好 🎈", "-rf", "*", `back\slash`, strings.Repeat("n", 255), strings.Repeat("é", 127), "%2e%2e", deep + "f"} {
+	for _, name := range []string{"sp ace", "line\nbreak", "tab\t", "quote'\"", "größe 你好 🎈", "-rf", "*",
+		`back\slash`, strings.Repeat("n", 255), strings.Repeat("é", 127), "%2e%2e", deep + "f"} {
 		t.Run(fmt.Sprintf("good name %.20q", name), func(t *testing.T) {
 			want[WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
 			want[ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
@@ -266,7 +278,8 @@ func TestProcFiles(t *testing.T) {
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
 		t.Errorf(`got %q, want content that contains "\nPid:"`, out.Content)
 	}
-	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0, "end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
+	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0,
+		"end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
 		t.Errorf(`got %q, want content that starts with "Name:", without "\n"`, out.Content)
 	}
 	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {

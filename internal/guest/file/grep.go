@@ -73,7 +73,8 @@ func (s *Service) Grep(ctx context.Context, in GrepIn) (GrepOut, error) {
 	}
 	size, ok := parseSize(in.MaxFileSize)
 	if !ok {
-		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target}, "grep %s: invalid max_file_size %q; send a number with K, M or G, such as 10M", path, in.MaxFileSize)
+		return GrepOut{}, pyerr.New("grep", path, pyerr.Spec{Kind: pyerr.Target},
+			"grep %s: invalid max_file_size %q; send a number with K, M or G, such as 10M", path, in.MaxFileSize)
 	}
 	if size > maxGrepFile {
 		size = maxGrepFile

@@ -20,13 +20,15 @@ func (s *Service) insert(ctx context.Context, path string, in EditIn) (out EditO
 		}
 		changed, ok := insertLines(old, *in.InsertLine, *in.NewStr)
 		if !ok {
-			return refuse("insert", path, "insert_line %d is out of range: the file has lines 1 to %d, and 0 is the beginning", *in.InsertLine, countLines(old))
+			return refuse("insert", path, "insert_line %d is out of range: the file has lines 1 to %d, and 0 is "+
+				"the beginning", *in.InsertLine, countLines(old))
 		}
 		if err := s.change(target, []byte(old), true, changed); err != nil {
 			return err
 		}
 		out = EditOut{PrevExist: true, OldContent: echo(old), NewContent: echo(changed)}
-		out.Output = fmt.Sprintf("%s was edited. The lines around the change are now:\n%s", path, excerpt(changed, *in.InsertLine, countLines(*in.NewStr)))
+		out.Output = fmt.Sprintf("%s was edited. The lines around the change are now:\n%s", path,
+			excerpt(changed, *in.InsertLine, countLines(*in.NewStr)))
 		return nil
 	})
 	return out, err

@@ -157,7 +157,8 @@ func describe(root, rel string, d fs.DirEntry) (l listed, ok bool) {
 }
 
 func (l listed) info(in ListIn) Info {
-	i := Info{Name: pathname.Show(l.name), Path: pathname.Show(l.path), IsDirectory: l.dir, IsSymlink: l.link, ModifiedTime: new(stamp(l.modified))}
+	i := Info{Name: pathname.Show(l.name), Path: pathname.Show(l.path), IsDirectory: l.dir, IsSymlink: l.link,
+		ModifiedTime: new(stamp(l.modified))}
 	if !l.dir {
 		if in.IncludeSize {
 			i.Size = &l.size

@@ -84,10 +84,12 @@ func (s *Service) resolvePair(operation, source, destination string) (from, to s
 // explainPair says which of the two paths an error is about.
 func explainPair(operation, from, to string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return pyerr.New(operation, to, pyerr.Spec{Kind: pyerr.Exists, Errno: syscall.EEXIST}, "%s %s: %s exists; set overwrite to replace a file, or end the destination with a slash to use it as a folder", operation, from, to)
+		return pyerr.New(operation, to, pyerr.Spec{Kind: pyerr.Exists, Errno: syscall.EEXIST},
+			"%s %s: %s exists; set overwrite to replace a file, or end the destination with a slash to use it as a folder", operation, from, to)
 	}
 	if errors.Is(err, syscall.ENOTEMPTY) {
-		return pyerr.New(operation, to, pyerr.Spec{Kind: pyerr.Exists, Errno: syscall.ENOTEMPTY}, "%s %s: the folder %s is not empty; delete it first", operation, from, to)
+		return pyerr.New(operation, to, pyerr.Spec{Kind: pyerr.Exists, Errno: syscall.ENOTEMPTY},
+			"%s %s: the folder %s is not empty; delete it first", operation, from, to)
 	}
 	return pyerr.From(operation, from, fmt.Errorf("to %s: %w", to, err))
 }

@@ -116,7 +116,8 @@ func TestSudo(t *testing.T) {
 			must(t, os.Chmod(path, 0o640))
 			must(t, os.Chown(path, 1234, 4321))
 			want[WriteOut](s, "file_write", args{"file": path, "content": "three\n", "append": true, "sudo": true})
-			if out := want[ReplaceOut](s, "file_replace", args{"file": path, "old_str": "two", "new_str": "2", "sudo": true}); out.ReplacedCount != 1 {
+			if out := want[ReplaceOut](s, "file_replace", args{"file": path, "old_str": "two", "new_str": "2",
+				"sudo": true}); out.ReplacedCount != 1 {
 				t.Errorf("got %+v, want replaced count 1", out)
 			}
 			info, err := os.Stat(path)
@@ -128,11 +129,13 @@ func TestSudo(t *testing.T) {
 				t.Errorf(`got %q, want content "one\n2\nthree\n"`, out.Content)
 			}
 			for lines, wanted := range map[[2]int]string{{1, 2}: "2", {-1, 99}: "three", {0, -1}: "one\n2"} {
-				if out := want[ReadOut](s, "file_read", args{"file": path, "start_line": lines[0], "end_line": lines[1], "sudo": true}); out.Content != wanted {
+				if out := want[ReadOut](s, "file_read", args{"file": path, "start_line": lines[0],
+					"end_line": lines[1], "sudo": true}); out.Content != wanted {
 					t.Errorf("%v: got %q, want content %q", lines, out.Content, wanted)
 				}
 			}
-			if out := want[SearchOut](s, "file_search", args{"file": path, "regex": "^t", "sudo": true}); len(out.Matches) != 1 || out.LineNumbers[0] != 2 {
+			if out := want[SearchOut](s, "file_search",
+				args{"file": path, "regex": "^t", "sudo": true}); len(out.Matches) != 1 || out.LineNumbers[0] != 2 {
 				t.Errorf("got %+v, want 1 match and first line number 2", out)
 			}
 			_, err = do[ReadOut](s, "file_read", args{"file": s.dir + "/none", "sudo": true})

@@ -44,7 +44,8 @@ func (s *Service) Preview(ctx context.Context, in PreviewIn) (*op.Blob, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &op.Blob{Type: "image/jpeg", Size: int64(len(picture)), Body: io.NopCloser(bytes.NewReader(picture)), Header: map[string]string{"X-Page-Count": strconv.Itoa(pages)}}, nil
+		return &op.Blob{Type: "image/jpeg", Size: int64(len(picture)), Body: io.NopCloser(bytes.NewReader(picture)),
+			Header: map[string]string{"X-Page-Count": strconv.Itoa(pages)}}, nil
 	case ".html", ".htm", ".xhtml":
 		text, err := io.ReadAll(io.LimitReader(f, maxPreview+1))
 		if err != nil {
@@ -53,9 +54,10 @@ func (s *Service) Preview(ctx context.Context, in PreviewIn) (*op.Blob, error) {
 		if len(text) > maxPreview {
 			return nil, refuse("preview", path, "larger than 8 MiB; download it instead")
 		}
-		return &op.Blob{Type: "text/html; charset=utf-8", Size: int64(len(text)), Body: io.NopCloser(bytes.NewReader(text)), Header: map[string]string{
-			"Content-Security-Policy": previewPolicy, "Referrer-Policy": "no-referrer",
-		}}, nil
+		return &op.Blob{Type: "text/html; charset=utf-8", Size: int64(len(text)),
+			Body: io.NopCloser(bytes.NewReader(text)), Header: map[string]string{
+				"Content-Security-Policy": previewPolicy, "Referrer-Policy": "no-referrer",
+			}}, nil
 	}
 	return nil, refuse("preview", path, "only HTML and PDF files have a preview; download it instead")
 }

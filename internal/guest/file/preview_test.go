@@ -41,15 +41,18 @@ func TestPreviewRunsNothing(t *testing.T) {
 	if err != nil || text != "<script>attack()</script>" || b.Name != "" {
 		t.Fatalf("got %q %v, want the file as it is, shown inline", text, err)
 	}
-	if policy := b.Header["Content-Security-Policy"]; !strings.HasPrefix(policy, "sandbox; default-src 'none';") || strings.Contains(policy, "allow-") || strings.Contains(policy, "script-src") {
+	if policy := b.Header["Content-Security-Policy"]; !strings.HasPrefix(policy, "sandbox; default-src 'none';") ||
+		strings.Contains(policy, "allow-") || strings.Contains(policy, "script-src") {
 		t.Errorf("got policy %q, want one without scripts, origin and other hosts", policy)
 	}
-	pdf := put("a.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 30 20]>>endobj\ntrailer<</Root 1 0 R>>")
+	pdf := put("a.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 "+
+		"R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 30 20]>>endobj\ntrailer<</Root 1 0 R>>")
 	b, text, err = show(PreviewIn{Path: pdf})
 	if err != nil || b.Type != "image/jpeg" || !strings.HasPrefix(text, "\xff\xd8") || b.Header["X-Page-Count"] != "1" {
 		t.Errorf("got %+v %v, want a picture of one of 1 pages", b, err)
 	}
-	for _, in := range []PreviewIn{{Path: pdf, Page: 2}, {Path: put("b.pdf", "no PDF")}, {Path: put("a.exe", "x")}, {Path: dir}, {Path: filepath.Join(dir, "none.html")}, {Path: put("big.html", strings.Repeat("x", maxPreview+1))}} {
+	for _, in := range []PreviewIn{{Path: pdf, Page: 2}, {Path: put("b.pdf", "no PDF")}, {Path: put("a.exe", "x")},
+		{Path: dir}, {Path: filepath.Join(dir, "none.html")}, {Path: put("big.html", strings.Repeat("x", maxPreview+1))}} {
 		if _, _, err := show(in); err == nil {
 			t.Errorf("%s page %d: got no error, want one", in.Path, in.Page)
 		} else if _, ok := op.AsError(err); !ok {

@@ -97,7 +97,8 @@ func TestReadIsBounded(t *testing.T) {
 	}
 	_, err = do[ReplaceOut](s, "file_replace", args{"file": "huge", "old_str": "a", "new_str": "b"})
 	fails(t, err, pyerr.IO, "OSError")
-	if out := want[EditOut](s, "file_str_replace_editor", args{"command": "view", "path": "huge", "view_range": []int{1, 2}}); !strings.Contains(out.Output, "     2\tsecond\n") {
+	if out := want[EditOut](s, "file_str_replace_editor", args{"command": "view", "path": "huge",
+		"view_range": []int{1, 2}}); !strings.Contains(out.Output, "     2\tsecond\n") {
 		t.Errorf(`got %q, want output that contains "     2\tsecond\n"`, out.Output)
 	}
 }

@@ -29,7 +29,8 @@ func (s *Service) Replace(ctx context.Context, in ReplaceIn) (ReplaceOut, error)
 		return ReplaceOut{}, err
 	}
 	if in.OldStr == "" {
-		return ReplaceOut{}, pyerr.New("replace", path, pyerr.Spec{Kind: pyerr.Target}, "replace %s: old_str is empty; send the text to replace", path)
+		return ReplaceOut{}, pyerr.New("replace", path, pyerr.Spec{Kind: pyerr.Target},
+			"replace %s: old_str is empty; send the text to replace", path)
 	}
 	count := 0
 	err = s.withLock(ctx, path, func(target string) error {

@@ -43,7 +43,8 @@ func (s *Service) Search(ctx context.Context, in SearchIn) (SearchOut, error) {
 	}
 	re, err := compile(in.Regex)
 	if err != nil {
-		return SearchOut{}, pyerr.New("search", path, pyerr.Spec{Kind: pyerr.Target, Class: "re.error"}, "search %s: invalid regular expression: %w", path, err)
+		return SearchOut{}, pyerr.New("search", path, pyerr.Spec{Kind: pyerr.Target, Class: "re.error"},
+			"search %s: invalid regular expression: %w", path, err)
 	}
 	src, err := s.open(ctx, "search", path, in.Sudo)
 	if err != nil {

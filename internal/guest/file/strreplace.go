@@ -37,7 +37,8 @@ func (s *Service) strReplace(ctx context.Context, path string, in EditIn) (out E
 		}
 		first := strings.Count(old[:at[0]], "\n")
 		out = EditOut{PrevExist: true, OldContent: echo(old), NewContent: echo(changed)}
-		out.Output = fmt.Sprintf("%s was edited (%s). The lines around the first change are now:\n%s", path, times(len(at)), excerpt(changed, first, strings.Count(put, "\n")+1))
+		out.Output = fmt.Sprintf("%s was edited (%s). The lines around the first change are now:\n%s", path,
+			times(len(at)), excerpt(changed, first, strings.Count(put, "\n")+1))
 		return nil
 	})
 	return out, err
@@ -76,7 +77,8 @@ func occurrences(path, content, find, mode string) ([]int, error) {
 	}
 	switch {
 	case len(at) == 0:
-		return nil, refuse("str_replace", path, "no replacement was made: old_str did not appear in the file%s; view the file and copy the text exactly", nearMiss(content, find))
+		return nil, refuse("str_replace", path,
+			"no replacement was made: old_str did not appear in the file%s; view the file and copy the text exactly", nearMiss(content, find))
 	case mode == "ALL":
 		return at, nil
 	case mode == "FIRST":
@@ -84,7 +86,9 @@ func occurrences(path, content, find, mode string) ([]int, error) {
 	case mode == "LAST":
 		return at[len(at)-1:], nil
 	case len(at) > 1:
-		return nil, refuse("str_replace", path, "old_str is not unique: it occurs %d times, on lines %s; add context to make it unique, or set replace_mode to ALL, FIRST or LAST", len(at), lineList(content, at))
+		return nil, refuse("str_replace", path,
+			"old_str is not unique: it occurs %d times, on lines %s; add context to make it unique, or set "+
+				"replace_mode to ALL, FIRST or LAST", len(at), lineList(content, at))
 	}
 	return at, nil
 }

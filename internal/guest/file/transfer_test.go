@@ -183,7 +183,8 @@ func TestArchiveAndUnpack(t *testing.T) {
 		if b.Name != "pro."+format || b.Size != -1 || b.Header["X-Archive-Entries"] != "4" {
 			t.Errorf(`got %+v, want name %q, size -1 and X-Archive-Entries "4"`, b, "pro."+format)
 		}
-		out, err := s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Overwrite: true, Strip: 1})
+		out, err := s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)},
+			Path: new("to/here"), Overwrite: true, Strip: 1})
 		if err != nil || out.Files != 2 || out.Format != format || s.get("to/here/sub/größe.txt") != strings.Repeat("two", 50_000) {
 			t.Errorf("got %+v %v, want 2 files, format %q and the packed content", out, err, format)
 		}

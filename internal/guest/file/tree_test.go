@@ -49,7 +49,8 @@ func TestGlobAndFind(t *testing.T) {
 		{args{"pattern": "*.{py,txt}"}, []string{"a.py", "b.txt"}},
 		{args{"pattern": "src/*.py"}, []string{"src/main.py"}},
 		{args{"pattern": "src/*", "files_only": false}, []string{"src/data.json", "src/main.py", "src/up", "src/util"}},
-		{args{"pattern": "**/*", "exclude": []string{"node_modules", "*.json", "src/util"}}, []string{"README.md", "a.py", "b.txt", "src/main.py"}},
+		{args{"pattern": "**/*", "exclude": []string{"node_modules", "*.json", "src/util"}},
+			[]string{"README.md", "a.py", "b.txt", "src/main.py"}},
 		{args{"pattern": "src/**/*.py", "exclude": []string{"src/util/*"}}, []string{"src/main.py"}},
 		{args{"pattern": "**/*.py", "sort_desc": true}, []string{"src/util/deep.py", "src/main.py", "a.py"}},
 		{args{"pattern": "**/*.py", "sort_by": "name"}, []string{"a.py", "src/util/deep.py", "src/main.py"}},
@@ -70,10 +71,12 @@ func TestGlobAndFind(t *testing.T) {
 		}
 	}
 	out := want[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "**/*", "max_results": 2})
-	if len(out.Files) != 2 || !out.Truncated || out.TotalCount != 7 || out.Files[0].Name != "README.md" || *out.Files[0].Size != 7 || out.Files[0].ModifiedTime == nil {
+	if len(out.Files) != 2 || !out.Truncated || out.TotalCount != 7 || out.Files[0].Name != "README.md" ||
+		*out.Files[0].Size != 7 || out.Files[0].ModifiedTime == nil {
 		t.Errorf("%+v", out)
 	}
-	if out := want[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "a.py", "include_metadata": false}); out.Files[0].Size != nil || out.Files[0].ModifiedTime != nil {
+	if out := want[GlobOut](s, "file_glob", args{"path": s.dir, "pattern": "a.py",
+		"include_metadata": false}); out.Files[0].Size != nil || out.Files[0].ModifiedTime != nil {
 		t.Errorf("got %+v, want no first size and no first modified time", out)
 	}
 	found := want[FindOut](s, "file_find", args{"path": s.dir, "glob": "src*"})
@@ -104,8 +107,10 @@ func TestList(t *testing.T) {
 		{args{"sort_desc": true, "show_hidden": false}, []string{"src", "node_modules", "b.txt", "a.py", "README.md"}},
 		{args{"sort_by": "modified", "show_hidden": false, "file_types": []string{"txt", "py"}, "sort_desc": false}, nil},
 		{args{"sort_by": "type", "show_hidden": false}, []string{"node_modules", "src", "README.md", "a.py", "b.txt"}},
-		{args{"recursive": true, "show_hidden": false, "sort_by": "path", "file_types": []string{"py"}}, []string{"a.py", "node_modules", "node_modules/m", "src", "src/main.py", "src/util", "src/util/deep.py"}},
-		{args{"recursive": true, "max_depth": 2, "show_hidden": false, "sort_by": "path", "file_types": []string{"py"}}, []string{"a.py", "node_modules", "node_modules/m", "src", "src/main.py", "src/util"}},
+		{args{"recursive": true, "show_hidden": false, "sort_by": "path", "file_types": []string{"py"}},
+			[]string{"a.py", "node_modules", "node_modules/m", "src", "src/main.py", "src/util", "src/util/deep.py"}},
+		{args{"recursive": true, "max_depth": 2, "show_hidden": false, "sort_by": "path",
+			"file_types": []string{"py"}}, []string{"a.py", "node_modules", "node_modules/m", "src", "src/main.py", "src/util"}},
 	} {
 		c.in["path"] = "."
 		out := want[ListOut](s, "file_list", c.in)
@@ -150,7 +155,8 @@ func TestGrepOperation(t *testing.T) {
 		t.Errorf("got %+v, want match count 2, files matched 2, no files searched and not truncated", out)
 	}
 	m := out.Matches[1]
-	if m.File != s.dir+"/src/main.py" || m.LineNumber != 1 || m.LineContent != "def main():" || m.Line != m.LineContent || !cmp.Equal(m.ContextAfter, []string{"    pass"}) || m.ContextBefore == nil {
+	if m.File != s.dir+"/src/main.py" || m.LineNumber != 1 || m.LineContent != "def main():" ||
+		m.Line != m.LineContent || !cmp.Equal(m.ContextAfter, []string{"    pass"}) || m.ContextBefore == nil {
 		t.Errorf("%+v", m)
 	}
 	for _, in := range []args{{"pattern": "("}, {"pattern": "x", "max_file_size": "big"}, {"pattern": "x", "type": "nonsense"}} {
@@ -187,7 +193,8 @@ func TestLargeTree(t *testing.T) {
 	s := newSandbox(t, func(c *Config) { c.SearchTime = 2 * time.Minute })
 
 	list := want[ListOut](s, "file_list", args{"path": dir, "recursive": true, "sort_by": "path"})
-	if list.TotalCount != folders*each+folders+1 || len(list.Files) != maxList || !list.Truncated || list.Files[1].Path != dir+"/d000/f0000.txt" {
+	if list.TotalCount != folders*each+folders+1 || len(list.Files) != maxList || !list.Truncated ||
+		list.Files[1].Path != dir+"/d000/f0000.txt" {
 		t.Errorf("list: total %d, %d shown", list.TotalCount, len(list.Files))
 	}
 	glob := want[GlobOut](s, "file_glob", args{"path": dir, "pattern": "**/*9.txt", "max_results": 10, "sort_desc": true})
@@ -200,7 +207,8 @@ func TestLargeTree(t *testing.T) {
 		t.Errorf("grep: got %+v, want match count 1, not truncated and first file %q", rare, dir+"/d150/needle.txt")
 	}
 	common := want[GrepOut](s, "file_grep", args{"path": dir, "pattern": "hay", "max_results": 10, "offset": 1995})
-	if common.MatchCount != 10 || !common.Truncated || common.Matches[0].File != dir+"/d001/f0995.txt" || common.Matches[9].File != dir+"/d002/f0004.txt" {
+	if common.MatchCount != 10 || !common.Truncated || common.Matches[0].File != dir+"/d001/f0995.txt" ||
+		common.Matches[9].File != dir+"/d002/f0004.txt" {
 		t.Errorf("grep: %+v", common)
 	}
 	page := want[FindOut](s, "file_find", args{"path": dir, "glob": "**/f0000.txt"})

@@ -44,7 +44,8 @@ func (s *Service) Unpack(ctx context.Context, in UnpackIn) (UnpackOut, error) {
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return UnpackOut{}, pyerr.From("unpack", path, err)
 	}
-	rep, err := archive.Unpack(ctx, uploadReader{ctx, in.File}, archive.Options{Dest: path, Spool: s.spoolDir(path), Limits: s.cfg.Unpack, Overwrite: in.Overwrite, Strip: in.Strip})
+	rep, err := archive.Unpack(ctx, uploadReader{ctx, in.File}, archive.Options{Dest: path, Spool: s.spoolDir(path),
+		Limits: s.cfg.Unpack, Overwrite: in.Overwrite, Strip: in.Strip})
 	out := UnpackOut{path, rep.Format, rep.Files, rep.Folders, rep.Links, rep.Bytes, rep.Skipped}
 	if err == nil {
 		return out, nil

@@ -197,12 +197,13 @@ func TestFullDisk(t *testing.T) {
 		op string
 		in args
 	}{
-		"write":       {"file_write", args{"file": path, "content": big}},
-		"write new":   {"file_write", args{"file": dir + "/new", "content": big}},
-		"append":      {"file_write", args{"file": path, "content": big, "append": true}},
-		"replace":     {"file_replace", args{"file": path, "old_str": "old", "new_str": strings.Repeat("new", 100)}},
-		"create":      {"file_str_replace_editor", args{"command": "create", "path": path, "file_text": big}},
-		"str_replace": {"file_str_replace_editor", args{"command": "str_replace", "path": path, "old_str": "old", "new_str": big, "replace_mode": "FIRST"}},
+		"write":     {"file_write", args{"file": path, "content": big}},
+		"write new": {"file_write", args{"file": dir + "/new", "content": big}},
+		"append":    {"file_write", args{"file": path, "content": big, "append": true}},
+		"replace":   {"file_replace", args{"file": path, "old_str": "old", "new_str": strings.Repeat("new", 100)}},
+		"create":    {"file_str_replace_editor", args{"command": "create", "path": path, "file_text": big}},
+		"str_replace": {"file_str_replace_editor", args{"command": "str_replace", "path": path, "old_str": "old",
+			"new_str": big, "replace_mode": "FIRST"}},
 	} {
 		var err error
 		switch in.op {
@@ -237,7 +238,8 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	must(t, os.WriteFile(dir+"/f", []byte("x"), 0o644))
 	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	s := newSandbox(t)
-	for _, in := range []args{{"file": dir + "/f", "content": "y"}, {"file": dir + "/f", "content": "y", "append": true}, {"file": dir + "/new/g", "content": "y"}} {
+	for _, in := range []args{{"file": dir + "/f", "content": "y"},
+		{"file": dir + "/f", "content": "y", "append": true}, {"file": dir + "/new/g", "content": "y"}} {
 		_, err := do[WriteOut](s, "file_write", in)
 		fails(t, err, pyerr.ReadOnly, "OSError")
 	}
@@ -249,7 +251,8 @@ func TestReplaceInFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	s.put(map[string]string{"f": "a.b.c\xff", "same": "x"})
-	if out := want[ReplaceOut](s, "file_replace", args{"file": "f", "old_str": ".", "new_str": "::"}); out.ReplacedCount != 2 || s.get("f") != "a::b::c\xff" {
+	if out := want[ReplaceOut](s, "file_replace",
+		args{"file": "f", "old_str": ".", "new_str": "::"}); out.ReplacedCount != 2 || s.get("f") != "a::b::c\xff" {
 		t.Errorf(`got %+v %q, want replaced count 2 and file f with "a::b::c\xff"`, out, s.get("f"))
 	}
 	before, err := os.Stat(s.dir + "/same")

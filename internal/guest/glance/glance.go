@@ -28,7 +28,8 @@ func New(cfg Config) *Service { return &Service{cfg} }
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "sandbox_glance", Route: "GET /v1/sandbox/glance", Tag: "sandbox", Verb: "sandbox glance", ReadOnly: true, NoTool: true,
+		op.New(op.Spec{Name: "sandbox_glance", Route: "GET /v1/sandbox/glance", Tag: "sandbox",
+			Verb: "sandbox glance", ReadOnly: true, NoTool: true,
 			Doc: "Show what the sandbox is doing, as a small picture of its display or the end of its latest terminal. Starts nothing."}, s.Look),
 	}
 }

@@ -121,11 +121,15 @@ func checkCommand(h Hook) error {
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "sandbox_register_hook", Route: "POST /v1/sandbox/hooks", Tag: "sandbox", SDK: "sandbox.register_hook", Verb: "sandbox hook-add",
-			Doc: "Register a command that runs when the sandbox stops. Hooks run in order of priority, lowest first; hooks of equal priority run concurrently. An existing hook of the same name is replaced."}, s.Register),
-		op.New(op.Spec{Name: "sandbox_list_hooks", Route: "GET /v1/sandbox/hooks", Tag: "sandbox", SDK: "sandbox.list_hooks", ReadOnly: true, Verb: "sandbox hook-list",
+		op.New(op.Spec{Name: "sandbox_register_hook", Route: "POST /v1/sandbox/hooks", Tag: "sandbox",
+			SDK: "sandbox.register_hook", Verb: "sandbox hook-add",
+			Doc: "Register a command that runs when the sandbox stops. Hooks run in order of priority, lowest " +
+				"first; hooks of equal priority run concurrently. An existing hook of the same name is replaced."}, s.Register),
+		op.New(op.Spec{Name: "sandbox_list_hooks", Route: "GET /v1/sandbox/hooks", Tag: "sandbox",
+			SDK: "sandbox.list_hooks", ReadOnly: true, Verb: "sandbox hook-list",
 			Doc: "List the hooks of an event in the order in which they run."}, s.List),
-		op.New(op.Spec{Name: "sandbox_remove_hook", Route: "DELETE /v1/sandbox/hooks/{name}", Tag: "sandbox", SDK: "sandbox.remove_hook", Destructive: true, Verb: "sandbox hook-remove",
+		op.New(op.Spec{Name: "sandbox_remove_hook", Route: "DELETE /v1/sandbox/hooks/{name}", Tag: "sandbox",
+			SDK: "sandbox.remove_hook", Destructive: true, Verb: "sandbox hook-remove",
 			Doc: "Remove a hook by name."}, s.Remove),
 	}
 }

@@ -29,7 +29,8 @@ func newService(t *testing.T, c Config) *Service {
 
 func register(t *testing.T, s *Service, name, command string, priority int, timeout float64) {
 	t.Helper()
-	if _, err := s.Register(t.Context(), RegisterIn{Name: name, Event: "shutdown", Command: command, Priority: priority, Timeout: timeout}); err != nil {
+	if _, err := s.Register(t.Context(), RegisterIn{Name: name, Event: "shutdown", Command: command,
+		Priority: priority, Timeout: timeout}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,7 +59,8 @@ func TestRegisterListRemove(t *testing.T) {
 	call := &op.Call{}
 	ctx := op.WithCall(t.Context(), call)
 	register(t, s, "x", "true", 100, 10)
-	if _, err := s.Register(ctx, RegisterIn{Name: "x", Event: "shutdown", Command: "false", Timeout: 1}); err != nil || call.Message != "Hook x replaced" {
+	if _, err := s.Register(ctx, RegisterIn{Name: "x", Event: "shutdown", Command: "false",
+		Timeout: 1}); err != nil || call.Message != "Hook x replaced" {
 		t.Errorf("%q %v, want Message \"Hook x replaced\"", call.Message, err)
 	}
 	list, err := s.List(ctx, ListIn{Event: "shutdown"})

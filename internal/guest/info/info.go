@@ -39,11 +39,14 @@ func New(c Config) *Service { return &Service{Config: c, versions: map[string]ve
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "sandbox_get_context", Access: op.AccessRead, Route: "GET /v1/sandbox", Tag: "sandbox", SDK: "sandbox.get_context", Style: op.Own, ReadOnly: true, Verb: "sandbox info",
+		op.New(op.Spec{Name: "sandbox_get_context", Access: op.AccessRead, Route: "GET /v1/sandbox", Tag: "sandbox",
+			SDK: "sandbox.get_context", Style: op.Own, ReadOnly: true, Verb: "sandbox info",
 			Doc: "Describe the sandbox: system, user, folders, listening ports, runtimes and tools, as text and as structured data."}, s.Context),
-		op.New(op.Spec{Name: "sandbox_get_python_packages", Route: "GET /v1/sandbox/packages/python", Tag: "sandbox", SDK: "sandbox.get_python_packages", ReadOnly: true, Verb: "sandbox packages-python",
+		op.New(op.Spec{Name: "sandbox_get_python_packages", Route: "GET /v1/sandbox/packages/python", Tag: "sandbox",
+			SDK: "sandbox.get_python_packages", ReadOnly: true, Verb: "sandbox packages-python",
 			Doc: "List the installed Python packages with their versions."}, s.Python),
-		op.New(op.Spec{Name: "sandbox_get_nodejs_packages", Route: "GET /v1/sandbox/packages/nodejs", Tag: "sandbox", SDK: "sandbox.get_nodejs_packages", ReadOnly: true, Verb: "sandbox packages-nodejs",
+		op.New(op.Spec{Name: "sandbox_get_nodejs_packages", Route: "GET /v1/sandbox/packages/nodejs", Tag: "sandbox",
+			SDK: "sandbox.get_nodejs_packages", ReadOnly: true, Verb: "sandbox packages-nodejs",
 			Doc: "List the globally installed Node.js packages with their versions."}, s.Node),
 	}
 }

@@ -107,7 +107,8 @@ func TestPackages(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	for in, want := range map[string]string{"0.1.0": "v0.1.0.0", "v1.2.3": "v1.2.3.0", "1.2.3-4-gabc": "v1.2.3.4", "1.2": "v1.2.0.0", "": "v0.0.0.0", "abc": "v0.0.0.0"} {
+	for in, want := range map[string]string{"0.1.0": "v0.1.0.0", "v1.2.3": "v1.2.3.0", "1.2.3-4-gabc": "v1.2.3.4",
+		"1.2": "v1.2.0.0", "": "v0.0.0.0", "abc": "v0.0.0.0"} {
 		if got := Version(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}

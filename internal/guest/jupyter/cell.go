@@ -12,7 +12,8 @@ import (
 )
 
 // runInSession runs a cell in a session, which it creates if it does not exist.
-func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, limit time.Duration,
+	emit func(kernel.Output) error) (outcome, error) {
 	ss, made, err := s.enter(ctx, op.Value(in.SessionID), op.Value(in.KernelName), dir)
 	if err != nil {
 		return outcome{}, err
@@ -24,7 +25,8 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, li
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other cells for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+		return outcome{}, op.Errorf(op.Conflict,
+			"session %q was busy with other cells for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
 	}
 	k, err := s.ensureKernel(ctx, ss)
 	if err != nil {

@@ -46,7 +46,8 @@ var cells = []struct{ name, code, want string }{
 	{"capture magic", "%%capture c\nprint('hidden')", ""},
 	{"captured", "c.stdout", "= 'hidden\\n'"},
 	{"program in order", "import os\nprint('a'); os.system('echo b'); print('c')", "stdout a⏎b⏎c⏎"},
-	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: nobody can type while the code runs; put the value into the code instead"},
+	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: nobody can type while " +
+		"the code runs; put the value into the code instead"},
 	{"html", "from IPython.display import *\nHTML('<b>x</b>')", "= <IPython.core.display.HTML object> +text/html"},
 	{"latex", "display(Latex('$x$'))", "show <IPython.core.display.Latex object> +text/latex"},
 	{"markdown", "display(Markdown('# x'))", "show <IPython.core.display.Markdown object> +text/markdown"},
@@ -115,7 +116,8 @@ func TestOutputsHaveAllFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{"output_type":"stream","name":"stdout","text":"a\n","data":null,"metadata":null,"execution_count":null,"ename":null,"evalue":null,"traceback":null}]`
+	want := `[{"output_type":"stream","name":"stdout","text":"a\n","data":null,"metadata":null,` +
+		`"execution_count":null,"ename":null,"evalue":null,"traceback":null}]`
 	if string(b) != want || out.SessionID != nil || *out.ExecutionCount != 1 {
 		t.Errorf("got %s\n%+v, want %q, no session ID and execution count 1", b, out, want)
 	}

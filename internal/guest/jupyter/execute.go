@@ -93,7 +93,8 @@ func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit
 }
 
 // runOnce runs a cell in a kernel that is used for nothing else.
-func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit time.Duration,
+	emit func(kernel.Output) error) (outcome, error) {
 	spec, err := s.kernelSpec(ctx, op.Value(in.KernelName))
 	if err != nil {
 		return outcome{}, err
@@ -103,7 +104,8 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit t
 	select {
 	case s.turns <- struct{}{}:
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Exhausted, "%d cells without a session are running, the maximum, and none ended in time; try again later, or use a session", cap(s.turns))
+		return outcome{}, op.Errorf(op.Exhausted,
+			"%d cells without a session are running, the maximum, and none ended in time; try again later, or use a session", cap(s.turns))
 	}
 	if dir == "" {
 		dir = s.Workspace
@@ -239,7 +241,8 @@ func (s *Service) startKernel(ctx context.Context, spec kernel.Spec, dir string)
 // changeDir changes the working directory of a kernel.
 func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 	if k.Info().Language != "python" {
-		return op.Errorf(op.Invalid, "the working directory of a %s kernel can only be chosen when its session is created; use another session_id", k.Info().Language)
+		return op.Errorf(op.Invalid, "the working directory of a %s kernel can only be chosen when its session is "+
+			"created; use another session_id", k.Info().Language)
 	}
 	text, err := json.Marshal(dir) // a string literal in Python, too
 	if err != nil {
@@ -258,7 +261,8 @@ func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 }
 
 // runCell runs code in a kernel. It fails only if nobody is left to get the result.
-func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration, emit func(kernel.Output) error) (outcome, error) {
+func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration,
+	emit func(kernel.Output) error) (outcome, error) {
 	var all []kernel.Output
 	o := outcome{status: cell.OK}
 	run, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
@@ -293,7 +297,8 @@ func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, li
 		if stuck {
 			o.fate = "The kernel stopped responding and was killed"
 		}
-		all = append(all, kernel.Output{Type: kernel.Error, EName: "DeadKernelError", EValue: err.Error(), Traceback: []string{"DeadKernelError: " + err.Error()}})
+		all = append(all, kernel.Output{Type: kernel.Error, EName: "DeadKernelError", EValue: err.Error(),
+			Traceback: []string{"DeadKernelError: " + err.Error()}})
 	default:
 		return o, op.Errorf(op.Canceled, "the request was canceled, so the cell was interrupted")
 	}

@@ -113,7 +113,8 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	const tag = "jupyter"
 	execute := op.New(op.Spec{Name: "jupyter_execute", Route: "POST /v1/jupyter/execute", Tag: tag, SDK: "jupyter.execute_code",
-		Doc: "Run a cell in a Jupyter kernel: Python, or the one in kernel_name. With session_id the kernel and its variables are kept, and the session is created if it does not exist; otherwise the kernel is used only for this call. " +
+		Doc: "Run a cell in a Jupyter kernel: Python, or the one in kernel_name. With session_id the kernel and " +
+			"its variables are kept, and the session is created if it does not exist; otherwise the kernel is used only for this call. " +
 			"Magics, shell lines, top-level await and rich output work as in a notebook. " +
 			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
@@ -122,12 +123,15 @@ func (s *Service) Ops() []op.Op {
 			Doc: "List the installed kernels, and show the number of sessions and the limits."}, s.Info),
 		op.New(op.Spec{Name: "jupyter_list_sessions", Route: "GET /v1/jupyter/sessions", Tag: tag, SDK: "jupyter.list_sessions", ReadOnly: true,
 			Doc: "List the sessions by ID."}, s.ListSessions),
-		op.New(op.Spec{Name: "jupyter_delete_sessions", Route: "DELETE /v1/jupyter/sessions", Tag: tag, SDK: "jupyter.delete_sessions", Destructive: true,
+		op.New(op.Spec{Name: "jupyter_delete_sessions", Route: "DELETE /v1/jupyter/sessions", Tag: tag,
+			SDK: "jupyter.delete_sessions", Destructive: true,
 			Doc: "Delete all sessions and their variables, even while cells run in them."}, s.DeleteSessions),
-		op.New(op.Spec{Name: "jupyter_delete_session", Route: "DELETE /v1/jupyter/sessions/{session_id}", Tag: tag, SDK: "jupyter.delete_session", Destructive: true,
+		op.New(op.Spec{Name: "jupyter_delete_session", Route: "DELETE /v1/jupyter/sessions/{session_id}", Tag: tag,
+			SDK: "jupyter.delete_session", Destructive: true,
 			Doc: "Delete a session and its variables, even while a cell runs in it."}, s.DeleteSession),
 		op.New(op.Spec{Name: "jupyter_create_session", Route: "POST /v1/jupyter/sessions/create", Tag: tag, SDK: "jupyter.create_session",
-			Doc: "Create a session: a kernel that keeps variables between calls. An existing session is returned unchanged, with a new kernel if its own has exited."}, s.CreateSession),
+			Doc: "Create a session: a kernel that keeps variables between calls. An existing session is returned " +
+				"unchanged, with a new kernel if its own has exited."}, s.CreateSession),
 	}
 }
 

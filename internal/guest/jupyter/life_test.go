@@ -28,9 +28,11 @@ func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
 	} {
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: &id, Timeout: 1})
-		if err != nil || out.Status != "timeout" || !strings.HasPrefix(summarize(out.Outputs), "stdout before⏎") || !strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept") {
+		if err != nil || out.Status != "timeout" || !strings.HasPrefix(summarize(out.Outputs), "stdout before⏎") ||
+			!strings.Contains(call.Message, "longer than 1 second and was interrupted; the kernel and its variables are kept") {
 			t.Fatalf("%s: got %q, %v, %s, "+
-				`want status "timeout", outputs that start with "stdout before⏎" and message that contains "longer than 1 second and was interrupted; the kernel and its variables are kept"`,
+				`want status "timeout", outputs that start with "stdout before⏎" and message that contains "longer `+
+				`than 1 second and was interrupted; the kernel and its variables are kept"`,
 				code, call.Message, err, summarize(out.Outputs))
 		}
 	}
@@ -42,8 +44,10 @@ func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
 func timeoutOfWhatIgnoresInterrupts(t *testing.T, s *Service, id string) {
 	runIn(t, s, id, "lost = 1\nimport signal, time")
 	call := &op.Call{}
-	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('before', flush=True)\ntime.sleep(100)", SessionID: &id, Timeout: 1})
-	if err != nil || out.Status != "timeout" || summarize(out.Outputs) != "stdout before⏎" || !strings.Contains(call.Message, "variables are lost") {
+	out, err := s.Execute(op.WithCall(t.Context(), call),
+		ExecuteIn{Code: "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('before', flush=True)\ntime.sleep(100)", SessionID: &id, Timeout: 1})
+	if err != nil || out.Status != "timeout" || summarize(out.Outputs) != "stdout before⏎" ||
+		!strings.Contains(call.Message, "variables are lost") {
 		t.Fatalf(`got %q, %v, %+v, want status "timeout", outputs "stdout before⏎" and message that contains "variables are lost"`,
 			call.Message, err, out)
 	}
@@ -62,7 +66,8 @@ func TestDeath(t *testing.T) {
 		runIn(t, s, "s", "x = 1")
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 60})
-		if err != nil || summarize(out.Outputs) != c.want || (out.Status == "error") != (c.want != "") || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
+		if err != nil || summarize(out.Outputs) != c.want || (out.Status == "error") != (c.want != "") ||
+			!strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
 			t.Errorf(`%s: got %q, %v, %+v %s, want outputs %q, an error if there are any, and a message that contains %q and "variables are lost"`,
 				c.code, call.Message, err, out, summarize(out.Outputs), c.want, c.says)
 		}
@@ -97,7 +102,8 @@ func startCell(t testing.TB, ctx context.Context, s *Service, session, code stri
 	first, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		failure = s.ExecuteStream(ctx, ExecuteIn{Code: "import os, time; print(os.getpid(), flush=True)\n" + code, SessionID: &session, Timeout: 100}, func(e op.Event) error {
+		failure = s.ExecuteStream(ctx, ExecuteIn{Code: "import os, time; print(os.getpid(), flush=True)\n" + code,
+			SessionID: &session, Timeout: 100}, func(e op.Event) error {
 			switch ev := e.Data.(ExecuteEvent); {
 			case ev.Result != nil:
 				out = *ev.Result
@@ -305,7 +311,8 @@ func TestManyCallsWithoutASessionAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 3 {
 		all.Go(func() {
-			if out := execute(t, s, ExecuteIn{Code: fmt.Sprintf("x = globals().get('x', %d); x", i)}); summarize(out.Outputs) != fmt.Sprintf("= %d", i) {
+			if out := execute(t, s, ExecuteIn{Code: fmt.Sprintf("x = globals().get('x', %d); x",
+				i)}); summarize(out.Outputs) != fmt.Sprintf("= %d", i) {
 				t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= %d", i))
 			}
 		})
@@ -387,7 +394,8 @@ func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
 			return nil
 		}
 		events = append(events, ev.Output.Type)
-		if ev.Output.Type == "display_data" && (*ev.Output.Transient)["display_id"] != "d" || ev.Output.Type == "clear_output" && !*ev.Output.Wait {
+		if ev.Output.Type == "display_data" && (*ev.Output.Transient)["display_id"] != "d" ||
+			ev.Output.Type == "clear_output" && !*ev.Output.Wait {
 			t.Errorf(`got %+v, want the display id "d", and wait of clear_output`, ev.Output)
 		}
 		return os.WriteFile(mark, nil, 0o600)

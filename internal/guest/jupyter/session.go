@@ -76,7 +76,8 @@ func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *Session,
 	case err != nil:
 		return nil, false, err
 	case name != "" && ss.spec.Name != spec.Name:
-		return nil, false, op.Errorf(op.Conflict, "session %q has the kernel %s, not %s; omit kernel_name, or use another session_id", id, ss.spec.Name, spec.Name)
+		return nil, false, op.Errorf(op.Conflict,
+			"session %q has the kernel %s, not %s; omit kernel_name, or use another session_id", id, ss.spec.Name, spec.Name)
 	}
 	ss.Enter()
 	s.runtime.Used = true

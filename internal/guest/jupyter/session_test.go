@@ -24,7 +24,8 @@ func installOther(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	b, err := json.Marshal(map[string]any{
-		"argv": []string{filepath.Join(c.Venv, "bin/python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"}, "display_name": "Other", "language": "python",
+		"argv":         []string{filepath.Join(c.Venv, "bin/python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"},
+		"display_name": "Other", "language": "python",
 		"env": map[string]string{"KERNEL": "other"},
 	})
 	if err != nil {
@@ -44,7 +45,8 @@ func TestSessionLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, err := s.Info(ctx, op.None{})
-	if err != nil || i.DefaultKernel != "python3" || !slices.Contains(i.AvailableKernels, "other") || i.SessionTimeoutSeconds != 90 || i.MaxSessions != 3 || i.ActiveSessions != 0 {
+	if err != nil || i.DefaultKernel != "python3" || !slices.Contains(i.AvailableKernels, "other") ||
+		i.SessionTimeoutSeconds != 90 || i.MaxSessions != 3 || i.ActiveSessions != 0 {
 		t.Errorf("got %v, %+v, "+
 			`want default kernel "python3", an available kernel "other", session timeout 90 s, max sessions 3 and active sessions 0`,
 			err, i)
@@ -63,14 +65,18 @@ func TestSessionLife(t *testing.T) {
 	if err != nil || again.Message != "The session already exists" {
 		t.Errorf(`got %v, %+v, want message "The session already exists"`, err, again)
 	}
-	if out := execute(t, s, ExecuteIn{Code: "(x, os.getcwd())", SessionID: new("s"), Cwd: new("~")}); summarize(out.Outputs) != fmt.Sprintf("= (5, '%s')", s.Home) {
+	if out := execute(t, s, ExecuteIn{Code: "(x, os.getcwd())", SessionID: new("s"),
+		Cwd: new("~")}); summarize(out.Outputs) != fmt.Sprintf("= (5, '%s')", s.Home) {
 		t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= (5, '%s')", s.Home))
 	}
-	if out := execute(t, s, ExecuteIn{Code: "import os; os.environ['KERNEL'], os.getcwd()", SessionID: new("o"), KernelName: new("other"), Cwd: &sub}); summarize(out.Outputs) != fmt.Sprintf("= ('other', '%s')", sub) || out.KernelName != "other" {
+	if out := execute(t, s, ExecuteIn{Code: "import os; os.environ['KERNEL'], os.getcwd()", SessionID: new("o"),
+		KernelName: new("other"), Cwd: &sub}); summarize(out.Outputs) != fmt.Sprintf("= ('other', '%s')", sub) || out.KernelName != "other" {
 		t.Errorf(`got %+v %s, want outputs %q and kernel name "other"`, out, summarize(out.Outputs), fmt.Sprintf("= ('other', '%s')", sub))
 	}
 	list, err := s.ListSessions(ctx, op.None{})
-	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].KernelName != "python3" || list.Sessions["o"].KernelName != "other" || list.Sessions["s"].State != "idle" || time.Since(time.UnixMicro(int64(list.Sessions["s"].LastUsed*1e6))) > time.Minute {
+	if err != nil || len(list.Sessions) != 2 || list.Sessions["s"].KernelName != "python3" ||
+		list.Sessions["o"].KernelName != "other" || list.Sessions["s"].State != "idle" ||
+		time.Since(time.UnixMicro(int64(list.Sessions["s"].LastUsed*1e6))) > time.Minute {
 		t.Errorf(`got %v, %+v, want "s" with python3, idle and used within the last %v, and "o" with other`,
 			err, list, time.Minute)
 	}
@@ -217,7 +223,8 @@ func TestOtherClientsShareTheKernel(t *testing.T) {
 	if !k.SharedUse().IsZero() {
 		t.Errorf("used by others at %v, before anybody came", k.SharedUse())
 	}
-	res, err := s.Runner.Run(t.Context(), proc.Command{Path: filepath.Join(s.Venv, "bin", "python"), Args: []string{"-c", client, k.ConnectionFile()}})
+	res, err := s.Runner.Run(t.Context(), proc.Command{Path: filepath.Join(s.Venv, "bin", "python"),
+		Args: []string{"-c", client, k.ConnectionFile()}})
 	if err != nil || !strings.Contains(string(res.Stdout), "sum 42") || !strings.Contains(string(res.Stdout), "ok") {
 		t.Fatalf("the other client: %v, %s %s", err, res.Stdout, res.Stderr)
 	}

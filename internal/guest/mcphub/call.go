@@ -194,10 +194,13 @@ func (Content) SchemaOp() *jsonschema.Schema {
 	annotations := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{
 		"audience": orNull(&jsonschema.Schema{Type: "array", Items: text()}), "priority": orNull(&jsonschema.Schema{Type: "number"}),
 	}}
-	return &jsonschema.Schema{Type: "object", Required: []string{"type"}, AdditionalProperties: &jsonschema.Schema{}, Properties: map[string]*jsonschema.Schema{
-		"type": text(), "text": text(), "data": text(), "mimeType": orNull(text()), "uri": text(), "name": text(), "title": orNull(text()), "description": orNull(text()),
-		"size": orNull(&jsonschema.Schema{Type: "integer"}), "resource": resource, "annotations": orNull(annotations), "icons": icons(), "_meta": orNull(&jsonschema.Schema{Type: "object"}),
-	}}
+	return &jsonschema.Schema{Type: "object", Required: []string{"type"}, AdditionalProperties: &jsonschema.Schema{},
+		Properties: map[string]*jsonschema.Schema{
+			"type": text(), "text": text(), "data": text(), "mimeType": orNull(text()), "uri": text(), "name": text(),
+			"title": orNull(text()), "description": orNull(text()),
+			"size": orNull(&jsonschema.Schema{Type: "integer"}), "resource": resource, "annotations": orNull(annotations),
+			"icons": icons(), "_meta": orNull(&jsonschema.Schema{Type: "object"}),
+		}}
 }
 
 // Tool is a tool as the protocol describes it.
@@ -234,7 +237,8 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 }
 
 func icons() *jsonschema.Schema {
-	icon := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"src": text(), "mimeType": orNull(text()), "sizes": orNull(&jsonschema.Schema{Type: "array", Items: text()})}}
+	icon := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"src": text(),
+		"mimeType": orNull(text()), "sizes": orNull(&jsonschema.Schema{Type: "array", Items: text()})}}
 	return orNull(&jsonschema.Schema{Type: "array", Items: icon})
 }
 

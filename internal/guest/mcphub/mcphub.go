@@ -106,17 +106,22 @@ func (s *Service) Close() error { return nil }
 // Ops lists the operations. None is a tool: tools are what they are about.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "mcp_list", Route: "GET /v1/mcp/servers", Tag: "mcp", SDK: "mcp.list_mcp_servers", ReadOnly: true, NoTool: true, Verb: "mcp list",
+		op.New(op.Spec{Name: "mcp_list", Route: "GET /v1/mcp/servers", Tag: "mcp", SDK: "mcp.list_mcp_servers",
+			ReadOnly: true, NoTool: true, Verb: "mcp list",
 			Doc: "List the names of the MCP servers of this sandbox."}, s.List),
 		op.New(op.Spec{Name: "mcp_status", Route: "GET /v1/mcp/servers/status", Tag: "mcp", ReadOnly: true, NoTool: true, Verb: "mcp status",
 			Doc: "Show the state of the servers that were added, and why one does not work."}, s.Show),
 		op.New(op.Spec{Name: "mcp_add", Route: "POST /v1/mcp/servers", Tag: "mcp", NoTool: true, Verb: "mcp add",
-			Doc: "Add an MCP server, or replace one: a program that speaks over standard input and output, or an address. Its tools are then offered with those of the sandbox."}, s.Add),
-		op.New(op.Spec{Name: "mcp_remove", Route: "DELETE /v1/mcp/servers/{name}", Tag: "mcp", NoTool: true, Destructive: true, Verb: "mcp remove",
+			Doc: "Add an MCP server, or replace one: a program that speaks over standard input and output, or an " +
+				"address. Its tools are then offered with those of the sandbox."}, s.Add),
+		op.New(op.Spec{Name: "mcp_remove", Route: "DELETE /v1/mcp/servers/{name}", Tag: "mcp", NoTool: true,
+			Destructive: true, Verb: "mcp remove",
 			Doc: "Remove an MCP server that was added, and end its process."}, s.Remove),
-		op.New(op.Spec{Name: "mcp_tools", Route: "GET /v1/mcp/{server_name}/tools", Tag: "mcp", SDK: "mcp.list_mcp_tools", ReadOnly: true, NoTool: true, Verb: "mcp tools",
+		op.New(op.Spec{Name: "mcp_tools", Route: "GET /v1/mcp/{server_name}/tools", Tag: "mcp",
+			SDK: "mcp.list_mcp_tools", ReadOnly: true, NoTool: true, Verb: "mcp tools",
 			Doc: "List the tools of an MCP server. The server all has those of all servers."}, s.Tools),
-		op.New(op.Spec{Name: "mcp_execute", Route: "POST /v1/mcp/{server_name}/tools/{tool_name}", Tag: "mcp", SDK: "mcp.execute_mcp_tool", NoTool: true, Verb: "mcp execute",
+		op.New(op.Spec{Name: "mcp_execute", Route: "POST /v1/mcp/{server_name}/tools/{tool_name}", Tag: "mcp",
+			SDK: "mcp.execute_mcp_tool", NoTool: true, Verb: "mcp execute",
 			Doc: "Call a tool of an MCP server. The body is the arguments, the reply the result: content, structuredContent, isError."}, s.Execute),
 	}
 }

@@ -47,7 +47,8 @@ func (h *hub) Tools(_ context.Context, server string) ([]any, error) {
 }
 
 func (h *hub) Call(_ context.Context, server, tool string, args json.RawMessage) (any, error) {
-	return map[string]any{"content": []any{map[string]any{"type": "text", "text": server + " " + tool + " " + string(args)}}, "isError": true}, nil
+	return map[string]any{"content": []any{map[string]any{"type": "text", "text": server + " " + tool + " " +
+		string(args)}}, "isError": true}, nil
 }
 
 func newService(t *testing.T, c Config) (*Service, *hub) {
@@ -158,7 +159,8 @@ func TestRESTView(t *testing.T) {
 	for _, server := range []string{"a", "file", "all"} {
 		out, err := s.Execute(t.Context(), ExecuteIn{Server: server, Tool: "t", Args: json.RawMessage(`{"k":1}`)})
 		b, _ := json.Marshal(out)
-		if err != nil || string(b) != fmt.Sprintf(`{"_meta":null,"content":[{"text":"%s t {\"k\":1}","type":"text"}],"structuredContent":null,"isError":true}`, server) {
+		if err != nil || string(b) != fmt.Sprintf(`{"_meta":null,"content":[{"text":"%s t `+
+			`{\"k\":1}","type":"text"}],"structuredContent":null,"isError":true}`, server) {
 			t.Errorf("got %s, %v, want the result", b, err)
 		}
 		list, err := s.Tools(t.Context(), ToolsIn{server})
@@ -166,7 +168,8 @@ func TestRESTView(t *testing.T) {
 			t.Errorf("got %s, %v, want the tool", b, err)
 		}
 	}
-	if _, err := s.Execute(t.Context(), ExecuteIn{Server: "nobody", Tool: "t"}); err == nil || !strings.Contains(err.Error(), "no MCP server") {
+	if _, err := s.Execute(t.Context(), ExecuteIn{Server: "nobody", Tool: "t"}); err == nil ||
+		!strings.Contains(err.Error(), "no MCP server") {
 		t.Errorf("got %v, want it refused", err)
 	}
 }
@@ -179,7 +182,10 @@ func TestProcess(t *testing.T) {
 	defer runner.Close()
 	dir := t.TempDir()
 	s, h := newService(t, Config{Runner: runner, Workspace: dir})
-	_, err := s.Add(t.Context(), AddIn{Name: "p", Server: Server{Command: "sh", Args: []string{"-c", `head -c 100000 /dev/zero >&2; echo "$PWD $MINE"; sleep 1000 & read line; echo "got $line"; wait`}, Env: map[string]string{"MINE": "yes"}}})
+	_, err := s.Add(t.Context(), AddIn{Name: "p",
+		Server: Server{Command: "sh", Args: []string{"-c",
+			`head -c 100000 /dev/zero >&2; echo "$PWD $MINE"; sleep 1000 & read line; echo "got $line"; wait`},
+			Env: map[string]string{"MINE": "yes"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func (s *Service) starter(name string, v Server) Starter {
 			inWrite.Close()
 			return nil, nil, nil, err
 		}
-		c := proc.Command{Path: v.Command, Args: v.Args, Dir: v.Cwd, Stdin: inRead, Stdout: outWrite, Stderr: &lineLog{log: s.Log, server: name}, Grace: grace}
+		c := proc.Command{Path: v.Command, Args: v.Args, Dir: v.Cwd, Stdin: inRead, Stdout: outWrite,
+			Stderr: &lineLog{log: s.Log, server: name}, Grace: grace}
 		if c.Dir == "" {
 			c.Dir = s.Workspace
 		}

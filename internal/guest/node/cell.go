@@ -12,7 +12,8 @@ import (
 )
 
 // runInSession runs code in a session, which it creates if it does not exist.
-func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration, emit func(output) error) (outcome, error) {
+func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, files map[string]string,
+	limit time.Duration, emit func(output) error) (outcome, error) {
 	s.mu.Lock()
 	ss, made, err := s.open(op.Value(in.SessionID), op.Value(in.Version), maxIdle)
 	if err != nil {
@@ -29,7 +30,8 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, fi
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Conflict, "session %q was busy with other code for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+		return outcome{}, op.Errorf(op.Conflict,
+			"session %q was busy with other code for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
 	}
 	s.mu.Lock()
 	ss.move(dir)
@@ -165,13 +167,15 @@ func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e ending, how
 		return op.Errorf(op.Canceled, "the request was canceled, so the code was interrupted")
 	case how == unresponsive:
 		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code ran longer than %s and ignored the interrupt, so the session's process was killed. Its variables are lost, and the next call starts a new one", cell.Seconds(limit))
+		op.Say(ctx, "The code ran longer than %s and ignored the interrupt, so the session's process was killed. "+
+			"Its variables are lost, and the next call starts a new one", cell.Seconds(limit))
 	case e.Status == interrupted:
 		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
 		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", cell.Seconds(limit))
 	case e.Status == waiting:
 		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code was still waiting for something after %s. The session and its variables are kept, and what the code started continues in the background", cell.Seconds(limit))
+		op.Say(ctx, "The code was still waiting for something after %s. The session and its variables are kept, "+
+			"and what the code started continues in the background", cell.Seconds(limit))
 	case e.Status == cell.Failed:
 		o.status, o.exit = cell.Failed, 1
 	}

@@ -44,14 +44,16 @@ var cells = []struct{ name, code, want string }{
 	{"private fields", "class P { #n = 3; get n() { return this.#n } }\nnew P().n", "= 3"},
 	{"console", "console.log('a', 1, { b: [] })", "stdout a 1 { b: [] }⏎"},
 	{"console formats", "console.log('%s is %d', 'n', 4)", "stdout n is 4⏎"},
-	{"both streams in order", "console.log('a'); console.error('b'); console.warn('c'); console.info('d'); 5", "stdout a⏎\nstderr b⏎c⏎\nstdout d⏎\n= 5"},
+	{"both streams in order", "console.log('a'); console.error('b'); console.warn('c'); console.info('d'); 5",
+		"stdout a⏎\nstderr b⏎c⏎\nstdout d⏎\n= 5"},
 	{"console group", "console.group('g'); console.log('in'); console.groupEnd(); console.log('out')", "stdout g⏎  in⏎out⏎"},
 	{"console table", "console.table([{ a: 1 }])", "stdout ┌─────────┬───┐⏎│ (index) │ a │⏎├─────────┼───┤⏎│ 0       │ 1 │⏎└─────────┴───┘⏎"},
 	{"console assert", "console.assert(false, 'wrong')", "stderr Assertion failed: wrong⏎"},
 	{"write", "process.stdout.write('no newline')", "stdout no newline\n= true"},
 	{"write bytes", "process.stdout.write(Buffer.from([0x61, 0xff, 0x62])), void 0", "stdout a\ufffdb"},
 	{"half letters", "for (const b of Buffer.from('ä€🎉')) process.stdout.write(Buffer.from([b]))\nvoid 0", "stdout ä€🎉"},
-	{"piped", "await new Promise(r => require('stream').Readable.from(['a', 'b']).on('end', r).pipe(process.stdout)); console.log('c')", "stdout abc⏎"},
+	{"piped", "await new Promise(r => require('stream').Readable.from(['a', 'b']).on('end', " +
+		"r).pipe(process.stdout)); console.log('c')", "stdout abc⏎"},
 	{"unicode", "console.log('äöü € 漢字 🎉'); '漢'", "stdout äöü € 漢字 🎉⏎\n= '漢'"},
 	{"await", "await new Promise(r => setTimeout(r, 5, 'late'))", "= 'late'"},
 	{"await declares", "const w = await Promise.resolve(7)", ""},
@@ -75,13 +77,18 @@ var cells = []struct{ name, code, want string }{
 	{"strict", "'use strict'; undeclared = 1", "error ReferenceError: undeclared is not defined"},
 	{"caught", "try { nope } catch (e) { console.log(e.stack) }", "stdout ReferenceError: nope is not defined⏎    at CELL:1:7⏎"},
 	{"shown error", "console.log(new Error('e'))", "stdout Error: e⏎    at CELL:1:13⏎"},
-	{"error of a module", "try { require('fs').readFileSync('/none') } catch (e) { console.log(e instanceof Error, e.code) }", "stdout true ENOENT⏎"},
+	{"error of a module", "try { require('fs').readFileSync('/none') } catch (e) { console.log(e instanceof Error, " +
+		"e.code) }", "stdout true ENOENT⏎"},
 	{"array of a module", "require('fs').readdirSync('/') instanceof Array", "= true"},
 	{"nobody handles", "Promise.reject(new Error('alone')); 6", "error Error: alone\n= 6"},
-	{"thrown in a timer", "setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, 30)); 'on'", "error Error: late\n= 'on'"},
-	{"emitted error", "process.nextTick(() => new (require('events'))().emit('error', new Error('emitted'))); await null; 1", "error Error: emitted\n= 1"},
-	{"own handler", "process.once('uncaughtException', e => console.log('mine', e.message)); setTimeout(() => { throw new Error('x') }, 1); await new Promise(r => setTimeout(r, 30))", "stdout mine x⏎"},
-	{"builtins", "[typeof fetch, typeof Buffer, typeof structuredClone, typeof path.join]", "= [ 'function', 'function', 'function', 'function' ]"},
+	{"thrown in a timer", "setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, " +
+		"30)); 'on'", "error Error: late\n= 'on'"},
+	{"emitted error", "process.nextTick(() => new (require('events'))().emit('error', new Error('emitted'))); " +
+		"await null; 1", "error Error: emitted\n= 1"},
+	{"own handler", "process.once('uncaughtException', e => console.log('mine', e.message)); setTimeout(() => { " +
+		"throw new Error('x') }, 1); await new Promise(r => setTimeout(r, 30))", "stdout mine x⏎"},
+	{"builtins", "[typeof fetch, typeof Buffer, typeof structuredClone, typeof path.join]",
+		"= [ 'function', 'function', 'function', 'function' ]"},
 	{"require", "const os = require('os'); typeof os.cpus", "= 'function'"},
 	{"require a file", "require('./lib/mod').double(4)", "= 8"},
 	{"require JSON", "require('./data.json')", "= { n: 5 }"},
@@ -91,27 +98,35 @@ var cells = []struct{ name, code, want string }{
 	{"import() of what is missing", "await import('./none.mjs').catch(e => e.code)", "= 'ERR_MODULE_NOT_FOUND'"},
 	{"import() of a package", "(await import('pkg')).default", "= 'a package'"},
 	{"import default", "import d from './mod.mjs'; d", "= 'default'"},
-	{"import names", "import { named, named as other, default as def } from './mod.mjs'\n[named, other, def]", "= [ 'named', 'named', 'default' ]"},
-	{"import both", "import d, { named } from \"./mod.mjs\"; import * as all from './mod.mjs'\n[d, named, Object.keys(all)]", "= [ 'default', 'named', [ 'default', 'named' ] ]"},
+	{"import names", "import { named, named as other, default as def } from './mod.mjs'\n[named, other, def]",
+		"= [ 'named', 'named', 'default' ]"},
+	{"import both", "import d, { named } from \"./mod.mjs\"; import * as all from './mod.mjs'\n[d, named, " +
+		"Object.keys(all)]", "= [ 'default', 'named', [ 'default', 'named' ] ]"},
 	{"import over lines", "import {\n  named,\n} from './mod.mjs'\nthrow new Error(named)", "error Error: named"},
 	{"import for its effect", "import './mod.mjs'", ""},
 	{"import builtin", "import fs, { existsSync } from 'node:fs'; existsSync('/') && fs.existsSync('/')", "= true"},
 	{"import JSON", "import data from './data.json' with { type: 'json' }\ndata.n", "= 5"},
 	{"import.meta", "import.meta.dirname === process.cwd()", "= true"},
-	{"import as text", "const t = 'import(1)'; `import(${2}) ${`import '${3}'`}` + t + /import(4)/.source", "= \"import(2) import '3'import(1)import(4)\""},
+	{"import as text", "const t = 'import(1)'; `import(${2}) ${`import '${3}'`}` + t + /import(4)/.source",
+		"= \"import(2) import '3'import(1)import(4)\""},
 	{"import as a name", "const imports = { import: 5, imported: 6 }; imports.import", "= 5"},
 	{"import in a comment", "/* import 'x' */ 5 // import('y')", "= 5"},
 	{"divisions", "const half = n => n / 2; import('./mod.mjs'); half(8) / 2 / 1", "= 2"},
 	{"regular expressions", "if (true) /'/.test('a'); [/[/'\"]/.test('\"'), (await import('./mod.mjs')).named]", "= [ true, 'named' ]"},
-	{"child's output in order", "console.log('a'); require('child_process').execSync('echo b', { stdio: 'inherit' }); console.log('c')", "stdout a⏎b⏎c⏎"},
+	{"child's output in order", "console.log('a'); require('child_process').execSync('echo b', { stdio: 'inherit' " +
+		"}); console.log('c')", "stdout a⏎b⏎c⏎"},
 	{"child's output captured", "require('child_process').execSync('echo out').toString()", "= 'out\\n'"},
-	{"child", "await new Promise(r => require('child_process').spawn('sh', ['-c', 'echo child'], { stdio: 'inherit' }).on('close', r))", "stdout child⏎\n= 0"},
+	{"child", "await new Promise(r => require('child_process').spawn('sh', ['-c', 'echo child'], { stdio: " +
+		"'inherit' }).on('close', r))", "stdout child⏎\n= 0"},
 	{"forked child", "await new Promise(r => require('child_process').fork('./lib/child.js').on('message', r))", "= { hello: 'child' }"},
-	{"thread", "await new Promise(r => new (require('worker_threads').Worker)('console.log(\"in thread\")', { eval: true }).on('exit', r))", "stdout in thread⏎\n= 0"},
+	{"thread", "await new Promise(r => new (require('worker_threads').Worker)('console.log(\"in thread\")', { " +
+		"eval: true }).on('exit', r))", "stdout in thread⏎\n= 0"},
 	{"descriptor", "require('fs').writeSync(1, 'raw\\n'); console.log('cooked')", "stdout raw⏎cooked⏎"},
-	{"timer outlives the cell", "globalThis.ticks = 0; globalThis.go = false; { const timer = setInterval(() => { if (!go) return; clearInterval(timer); ticks++; console.log('tick') }, 5) } ticks", "= 0"},
+	{"timer outlives the cell", "globalThis.ticks = 0; globalThis.go = false; { const timer = setInterval(() => { " +
+		"if (!go) return; clearInterval(timer); ticks++; console.log('tick') }, 5) } ticks", "= 0"},
 	{"its output is the next cell's", "go = true; while (!ticks) await new Promise(r => setTimeout(r, 5)); ticks", "stdout tick⏎\n= 1"},
-	{"own stack format", "const keep = Error.prepareStackTrace; Error.prepareStackTrace = (e, s) => s.length > 0; const ok = new Error().stack; Error.prepareStackTrace = keep; ok", "= true"},
+	{"own stack format", "const keep = Error.prepareStackTrace; Error.prepareStackTrace = (e, s) => s.length > 0; " +
+		"const ok = new Error().stack; Error.prepareStackTrace = keep; ok", "= true"},
 	{"inspected", "({ [Symbol.for('nodejs.util.inspect.custom')]: () => 'mine' })", "= mine"},
 	{"inspection fails", "({ [Symbol.for('nodejs.util.inspect.custom')]() { throw new Error('no') } })", "error Error: no"},
 	{"underscore is mine", "_ = 5; 6", "= 6"},
@@ -153,11 +168,13 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s:\n%s", c.name, diff)
 		}
 		bad := strings.HasPrefix(got, "error ") || strings.Contains(got, "\nerror ")
-		if (out.Status == "error") != bad || (out.ExitCode == 1) != bad || *out.ExecutionCount != i+1 || out.Code != c.code || *out.SessionID != "s" {
+		if (out.Status == "error") != bad || (out.ExitCode == 1) != bad || *out.ExecutionCount != i+1 ||
+			out.Code != c.code || *out.SessionID != "s" {
 			t.Errorf(`%s: got %+v, want an error with exit code 1: %v, execution count %d, code %q and session "s"`,
 				c.name, out, bad, i+1, c.code)
 		}
-		if strings.Contains(out.Stderr, "cove:") || strings.Contains(out.Stderr, "node:inspector") || strings.Contains(out.Stderr, "imp\u00f8rt") {
+		if strings.Contains(out.Stderr, "cove:") || strings.Contains(out.Stderr, "node:inspector") ||
+			strings.Contains(out.Stderr, "imp\u00f8rt") {
 			t.Errorf("%s: got the stack shows our frames: %s, "+
 				`want stderr without "cove:", "node:inspector" and "impørt"`,
 				c.name, out.Stderr)
@@ -200,24 +217,34 @@ func TestCallsOfTheirOwn(t *testing.T) {
 		"main":              {ExecuteIn{Code: "if (require.main === module) console.log('main', process.argv.length)"}, "stdout main 1⏎", 0},
 		"waits for timers":  {ExecuteIn{Code: "setTimeout(() => console.log('late'), 20); 'first'"}, "= 'first'\nstdout late⏎", 0},
 		"waits for promise": {ExecuteIn{Code: "(async () => { await new Promise(r => setTimeout(r, 20)); return 'done' })()"}, "= 'done'", 0},
-		"error":             {ExecuteIn{Code: "setTimeout(() => console.log('never'), 20); console.log('a'); throw new Error('e')"}, "stdout a⏎\nerror Error: e", 1},
-		"handled error":     {ExecuteIn{Code: "process.on('uncaughtException', e => console.log('handled', e.message)); throw new Error('e')"}, "stdout handled e⏎", 0},
-		"late error":        {ExecuteIn{Code: "setTimeout(() => { throw new Error('e') }, 1); void 0"}, "error Error: e", 1},
-		"exit":              {ExecuteIn{Code: "console.log('a'); process.exit(3)"}, "stdout a⏎", 3},
-		"exit code":         {ExecuteIn{Code: "process.exitCode = 4; 'v'"}, "= 'v'", 4},
-		"exit handler":      {ExecuteIn{Code: "process.on('exit', c => console.log('bye', c)); 1"}, "= 1\nstdout bye 0⏎", 0},
-		"never settles":     {ExecuteIn{Code: "await new Promise(() => {})"}, "error Error: the code awaits a promise that nothing is left to settle", 13},
-		"pending value":     {ExecuteIn{Code: "new Promise(() => {})"}, "= Promise { <pending> }", 0},
-		"killed":            {ExecuteIn{Code: "process.kill(process.pid, 'SIGKILL'); await new Promise(r => setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", 137},
-		"aborted":           {ExecuteIn{Code: "process.kill(process.pid, 'SIGSEGV'); await new Promise(r => setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGSEGV", 139},
-		"stdin":             {ExecuteIn{Code: "for await (const l of require('readline').createInterface(process.stdin)) console.log('got', l)", Stdin: new("a\nb\n")}, "stdout got a⏎got b⏎", 0},
-		"stdin descriptor":  {ExecuteIn{Code: "require('fs').readFileSync(0, 'utf8')", Stdin: new("ä")}, "= 'ä'", 0},
-		"no stdin":          {ExecuteIn{Code: "require('fs').readFileSync(0, 'utf8')"}, "= ''", 0},
-		"files":             {ExecuteIn{Code: "import { b } from './b.mjs'\n[require('./lib/a').a, b, require('fs').readFileSync('c.txt', 'utf8'), require('pkg')]", Files: &map[string]string{"lib/a.js": "exports.a = 1", "b.mjs": "export const b = 2", "c.txt": "3"}}, "= [ 1, 2, '3', 'a package' ]", 0},
-		"files and cwd":     {ExecuteIn{Code: "[require('./a').a, require('fs').existsSync('data.json'), __dirname !== process.cwd()]", Files: &map[string]string{"a.js": "exports.a = 1"}, Cwd: new(".")}, "= [ 1, true, true ]", 0},
-		"cwd":               {ExecuteIn{Code: "path.basename(process.cwd()) + require('./mod').double(1)", Cwd: new("lib")}, "= 'lib2'", 0},
-		"fork":              {ExecuteIn{Code: "require('child_process').fork('./lib/child.js').on('message', m => console.log(m)); void 0"}, "stdout { hello: 'child' }⏎", 0},
-		"null everywhere":   {ExecuteIn{Code: "1", SessionID: new("")}, "= 1", 0},
+		"error": {ExecuteIn{Code: "setTimeout(() => console.log('never'), 20); console.log('a'); throw " +
+			"new Error('e')"}, "stdout a⏎\nerror Error: e", 1},
+		"handled error": {ExecuteIn{Code: "process.on('uncaughtException', e => console.log('handled', " +
+			"e.message)); throw new Error('e')"}, "stdout handled e⏎", 0},
+		"late error":   {ExecuteIn{Code: "setTimeout(() => { throw new Error('e') }, 1); void 0"}, "error Error: e", 1},
+		"exit":         {ExecuteIn{Code: "console.log('a'); process.exit(3)"}, "stdout a⏎", 3},
+		"exit code":    {ExecuteIn{Code: "process.exitCode = 4; 'v'"}, "= 'v'", 4},
+		"exit handler": {ExecuteIn{Code: "process.on('exit', c => console.log('bye', c)); 1"}, "= 1\nstdout bye 0⏎", 0},
+		"never settles": {ExecuteIn{Code: "await new Promise(() => {})"},
+			"error Error: the code awaits a promise that nothing is left to settle", 13},
+		"pending value": {ExecuteIn{Code: "new Promise(() => {})"}, "= Promise { <pending> }", 0},
+		"killed": {ExecuteIn{Code: "process.kill(process.pid, 'SIGKILL'); await new Promise(r => " +
+			"setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", 137},
+		"aborted": {ExecuteIn{Code: "process.kill(process.pid, 'SIGSEGV'); await new Promise(r => " +
+			"setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGSEGV", 139},
+		"stdin": {ExecuteIn{Code: "for await (const l of " +
+			"require('readline').createInterface(process.stdin)) console.log('got', l)", Stdin: new("a\nb\n")}, "stdout got a⏎got b⏎", 0},
+		"stdin descriptor": {ExecuteIn{Code: "require('fs').readFileSync(0, 'utf8')", Stdin: new("ä")}, "= 'ä'", 0},
+		"no stdin":         {ExecuteIn{Code: "require('fs').readFileSync(0, 'utf8')"}, "= ''", 0},
+		"files": {ExecuteIn{Code: "import { b } from './b.mjs'\n[require('./lib/a').a, b, " +
+			"require('fs').readFileSync('c.txt', 'utf8'), require('pkg')]",
+			Files: &map[string]string{"lib/a.js": "exports.a = 1", "b.mjs": "export const b = 2", "c.txt": "3"}}, "= [ 1, 2, '3', 'a package' ]", 0},
+		"files and cwd": {ExecuteIn{Code: "[require('./a').a, require('fs').existsSync('data.json'), __dirname " +
+			"!== process.cwd()]", Files: &map[string]string{"a.js": "exports.a = 1"}, Cwd: new(".")}, "= [ 1, true, true ]", 0},
+		"cwd": {ExecuteIn{Code: "path.basename(process.cwd()) + require('./mod').double(1)", Cwd: new("lib")}, "= 'lib2'", 0},
+		"fork": {ExecuteIn{Code: "require('child_process').fork('./lib/child.js').on('message', m => " +
+			"console.log(m)); void 0"}, "stdout { hello: 'child' }⏎", 0},
+		"null everywhere": {ExecuteIn{Code: "1", SessionID: new("")}, "= 1", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

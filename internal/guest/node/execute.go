@@ -111,14 +111,16 @@ func (s *Service) execute(ctx context.Context, in ExecuteIn, emit func(output) e
 }
 
 // runOnce runs code in a new process.
-func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration, emit func(output) error) (outcome, error) {
+func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files map[string]string, limit time.Duration,
+	emit func(output) error) (outcome, error) {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
 	case s.turns <- struct{}{}:
 		defer func() { <-s.turns }()
 	case <-wait.Done():
-		return outcome{}, op.Errorf(op.Exhausted, "%d calls without a session are running, the maximum, and none ended in time; try again later", cap(s.turns))
+		return outcome{}, op.Errorf(op.Exhausted,
+			"%d calls without a session are running, the maximum, and none ended in time; try again later", cap(s.turns))
 	}
 	base := ""
 	if len(files) > 0 {

@@ -45,7 +45,8 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 			runIn(t, s, "s", "const kept = 1; let n = 0")
 			call := &op.Call{}
 			out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: code, SessionID: new("s"), Timeout: 1})
-			if err != nil || out.Status != "timeout" || out.ExitCode != 124 || !strings.Contains(call.Message, "session and its variables are kept") {
+			if err != nil || out.Status != "timeout" || out.ExitCode != 124 ||
+				!strings.Contains(call.Message, "session and its variables are kept") {
 				t.Fatalf(`got %q, %v, %+v, want status "timeout", exit code 124 and message that contains "session and its variables are kept"`,
 					call.Message, err, out)
 			}
@@ -120,7 +121,8 @@ func TestTimeoutOfACallOfItsOwn(t *testing.T) {
 	s := newService(t)
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: "console.log('a'); while (true) {}", Timeout: 1})
-	if err != nil || out.Status != "timeout" || out.ExitCode != 124 || out.Stdout != "a\n" || !strings.Contains(call.Message, "longer than 1 second") {
+	if err != nil || out.Status != "timeout" || out.ExitCode != 124 || out.Stdout != "a\n" ||
+		!strings.Contains(call.Message, "longer than 1 second") {
 		t.Errorf(`got %q, %v, %+v, want status "timeout", exit code 124, stdout "a\n" and message that contains "longer than 1 second"`,
 			call.Message, err, out)
 	}
@@ -137,14 +139,17 @@ func TestDeathInASession(t *testing.T) {
 		{"console.log('a'); process.exit(0)", "stdout a⏎", "ok", 0, "exited with code 0"},
 		{"console.log('a'); process.exit(7)", "stdout a⏎", "error", 7, "exited with code 7"},
 		{"setTimeout(() => process.exit(2), 5); await new Promise(() => {})", "", "error", 2, "exited with code 2"},
-		{"process.kill(process.pid, 'SIGKILL'); while (true) {}", "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", "error", 137, "SIGKILL"},
+		{"process.kill(process.pid, 'SIGKILL'); while (true) {}",
+			"error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", "error", 137, "SIGKILL"},
 		{"process.abort()", "error ProcessDied: the process was killed by SIGABRT", "error", 134, "SIGABRT"},
 	} {
 		runIn(t, s, "s", "var x = 1")
 		call := &op.Call{}
 		out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{Code: c.code, SessionID: new("s"), Timeout: 30})
-		if err != nil || summarize(out.Outputs) != c.want && c.exit != 134 || out.Status != c.status || out.ExitCode != c.exit || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
-			t.Errorf(`%s: got %q, %v, %+v, want output %q, status %s, exit code %d, a message with %q and "variables are lost"`, c.code, call.Message, err, out, c.want, c.status, c.exit, c.says)
+		if err != nil || summarize(out.Outputs) != c.want && c.exit != 134 || out.Status != c.status ||
+			out.ExitCode != c.exit || !strings.Contains(call.Message, c.says) || !strings.Contains(call.Message, "variables are lost") {
+			t.Errorf(`%s: got %q, %v, %+v, want output %q, status %s, exit code %d, a message with %q and `+
+				`"variables are lost"`, c.code, call.Message, err, out, c.want, c.status, c.exit, c.says)
 		}
 		if out := runIn(t, s, "s", "typeof x"); summarize(out.Outputs) != "= 'undefined'" {
 			t.Errorf(`after %s: %+v, want outputs "= 'undefined'"`, c.code, out)
@@ -155,7 +160,8 @@ func TestDeathInASession(t *testing.T) {
 func TestDeathBetweenCells(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	pid, err := strconv.Atoi(strings.TrimPrefix(summarize(runIn(t, s, "s", "process.on('SIGUSR2', () => { console.log('last words'); process.exit(5) }); process.pid").Outputs), "= "))
+	pid, err := strconv.Atoi(strings.TrimPrefix(summarize(runIn(t, s, "s", "process.on('SIGUSR2', () => { "+
+		"console.log('last words'); process.exit(5) }); process.pid").Outputs), "= "))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +187,8 @@ func startCell(t testing.TB, ctx context.Context, s *Service, session, code stri
 	first, done := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		failure = s.ExecuteStream(ctx, ExecuteIn{Code: "console.log(process.pid);" + code, SessionID: &session, Timeout: 60}, func(e op.Event) error {
+		failure = s.ExecuteStream(ctx, ExecuteIn{Code: "console.log(process.pid);" + code, SessionID: &session,
+			Timeout: 60}, func(e op.Event) error {
 			switch ev := e.Data.(ExecuteEvent); {
 			case ev.Result != nil:
 				out = *ev.Result
@@ -291,7 +298,8 @@ func TestCallerGoesAway(t *testing.T) {
 	wantError(t, err, op.Canceled, "was interrupted")
 	gone := errors.New("client gone")
 	calls := 0
-	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
+	err = s.ExecuteStream(t.Context(),
+		ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
 		func(op.Event) error { calls++; return gone })
 	if err == nil || calls > 2 {
 		t.Errorf("got %v after %d calls, want an error after at most 2 calls", err, calls)
@@ -357,9 +365,11 @@ func TestMuchOutputIsBounded(t *testing.T) {
 		"short ones": "for (let i = 0; i < 20_000; i++) { console.log('xxxxx'); console.error('x') }",
 	} {
 		for _, session := range []string{"", "s"} {
-			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'", SessionID: &session, Timeout: 120})
+			out := execute(t, s, ExecuteIn{Code: "console.log('first');" + code + "\nconsole.log('last'); 'value'",
+				SessionID: &session, Timeout: 120})
 			got := out.Stdout
-			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") || !strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
+			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") ||
+				!strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
 				t.Errorf("%s: got %s, %d bytes: %.30q … %q, "+
 					`want status "ok", at most %d bytes, from "first\n" to "last\n" and "bytes of output left out" in it`,
 					name, out.Status, len(got), got, got[max(0, len(got)-30):], limit+1000)

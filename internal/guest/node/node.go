@@ -88,22 +88,28 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	const tag = "nodejs"
 	execute := op.New(op.Spec{Name: "nodejs_execute", Route: "POST /v1/nodejs/execute", Tag: tag, SDK: "nodejs.execute_code",
-		Doc: "Run JavaScript in Node.js. Without a session the code runs in a new process; with session_id or stateful it runs in a process that keeps variables, where const, let and class may be redeclared. " +
-			"Top-level await, require, import and import() work in both; the value of the last expression is among the outputs, awaited if it is a promise. " +
+		Doc: "Run JavaScript in Node.js. Without a session the code runs in a new process; with session_id or " +
+			"stateful it runs in a process that keeps variables, where const, let and class may be redeclared. " +
+			"Top-level await, require, import and import() work in both; the value of the last expression is among " +
+			"the outputs, awaited if it is a promise. " +
 			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "nodejs_info", Route: "GET /v1/nodejs/info", Tag: tag, SDK: "nodejs.get_info", ReadOnly: true,
 			Doc: "List the installed versions of Node.js and the packages that code can require."}, s.Info),
 		op.New(op.Spec{Name: "nodejs_create_session", Route: "POST /v1/nodejs/sessions", Tag: tag, SDK: "nodejs.create_session",
-			Doc: "Create a session: a Node.js process that keeps variables between calls. An existing session is returned unchanged."}, s.CreateSession),
+			Doc: "Create a session: a Node.js process that keeps variables between calls. An existing session is " +
+				"returned unchanged."}, s.CreateSession),
 		op.New(op.Spec{Name: "nodejs_list_sessions", Route: "GET /v1/nodejs/sessions", Tag: tag, SDK: "nodejs.list_sessions", ReadOnly: true,
 			Doc: "List the sessions by ID."}, s.ListSessions),
-		op.New(op.Spec{Name: "nodejs_get_session", Route: "GET /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.get_session", ReadOnly: true,
+		op.New(op.Spec{Name: "nodejs_get_session", Route: "GET /v1/nodejs/sessions/{session_id}", Tag: tag,
+			SDK: "nodejs.get_session", ReadOnly: true,
 			Doc: "Show one session."}, s.GetSession),
 		op.New(op.Spec{Name: "nodejs_update_session", Route: "PATCH /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.update_session",
-			Doc: "Change the working directory or the idle timeout of a session. A new directory takes effect with the next call."}, s.UpdateSession),
-		op.New(op.Spec{Name: "nodejs_delete_session", Route: "DELETE /v1/nodejs/sessions/{session_id}", Tag: tag, SDK: "nodejs.delete_session", Destructive: true,
+			Doc: "Change the working directory or the idle timeout of a session. A new directory takes effect with " +
+				"the next call."}, s.UpdateSession),
+		op.New(op.Spec{Name: "nodejs_delete_session", Route: "DELETE /v1/nodejs/sessions/{session_id}", Tag: tag,
+			SDK: "nodejs.delete_session", Destructive: true,
 			Doc: "Delete a session and its variables, even while code runs in it."}, s.DeleteSession),
 	}
 }

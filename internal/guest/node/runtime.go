@@ -113,7 +113,8 @@ func (s *Service) programs(ctx context.Context) []program {
 func (s *Service) preferVersion(found []program) []program {
 	best := -1
 	for i, p := range found {
-		if s.Version != "" && (s.Version == "latest" || matches(p.version, s.Version)) && (best < 0 || compare(p.version, found[best].version) > 0) {
+		if s.Version != "" && (s.Version == "latest" || matches(p.version, s.Version)) &&
+			(best < 0 || compare(p.version, found[best].version) > 0) {
 			best = i
 		}
 	}
@@ -267,9 +268,10 @@ type Info struct {
 func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	i := Info{
 		SupportedLanguages: []string{"javascript"},
-		Description:        "JavaScript in Node.js: a process for each call, or sessions that keep variables, with top-level await, require and import.",
-		RuntimeDirectory:   &s.Workspace,
-		RuntimePackages:    packages(filepath.Join(s.Workspace, "node_modules")),
+		Description: "JavaScript in Node.js: a process for each call, or sessions that keep variables, with " +
+			"top-level await, require and import.",
+		RuntimeDirectory: &s.Workspace,
+		RuntimePackages:  packages(filepath.Join(s.Workspace, "node_modules")),
 	}
 	all := s.programs(ctx)
 	if len(all) == 0 {

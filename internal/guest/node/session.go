@@ -52,7 +52,8 @@ func milliseconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
 func (ss *Session) info() SessionInfo {
 	i := SessionInfo{
 		SessionID: ss.ID, Cwd: ss.dir, CreatedAt: milliseconds(ss.Created), LastUsed: milliseconds(ss.LastUsed()),
-		MaxIdleTime: int(math.Ceil(ss.Idle().Seconds() * 1000)), AgeSeconds: int(time.Since(ss.LastUsed()) / time.Second), State: Idle, Version: ss.version,
+		MaxIdleTime: int(math.Ceil(ss.Idle().Seconds() * 1000)),
+		AgeSeconds:  int(time.Since(ss.LastUsed()) / time.Second), State: Idle, Version: ss.version,
 		Alive: ss.p != nil && !ss.p.hasExited(),
 	}
 	if ss.Calls() > 0 {
@@ -86,7 +87,9 @@ func (s *Service) open(id, version string, idle time.Duration) (ss *Session, cre
 	case created:
 		s.sessions.SetIdle(ss, s.capIdle(idle))
 	case !ss.hasVersion(version):
-		return nil, false, op.Errorf(op.Conflict, "session %q runs Node.js %s, not %s; omit version, or use another session_id", id, cmp.Or(ss.version, ss.wanted, "of the default version"), version)
+		return nil, false, op.Errorf(op.Conflict,
+			"session %q runs Node.js %s, not %s; omit version, or use another session_id", id,
+			cmp.Or(ss.version, ss.wanted, "of the default version"), version)
 	}
 	return ss, created, nil
 }

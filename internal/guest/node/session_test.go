@@ -24,7 +24,8 @@ func TestSessionLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s"), Cwd: new("sub"), MaxIdleTime: 600})
-	if err != nil || !made.Created || made.SessionID != "s" || made.Session.Cwd != sub || made.Session.State != Idle || made.Session.MaxIdleTime != 600_000 || made.Session.Version == "" {
+	if err != nil || !made.Created || made.SessionID != "s" || made.Session.Cwd != sub ||
+		made.Session.State != Idle || made.Session.MaxIdleTime != 600_000 || made.Session.Version == "" {
 		t.Fatalf(`got %v, %+v, %+v, want created, session ID "s", working directory %q, state %q, idle time 600000 and a version`,
 			err, made, made.Session, sub, Idle)
 	}
@@ -47,7 +48,8 @@ func TestSessionLife(t *testing.T) {
 	if got, err := s.GetSession(ctx, SessionIn{SessionID: "s"}); err != nil || got.Session.Cwd != sub {
 		t.Errorf("got %v, %+v, want working directory %q", err, got, sub)
 	}
-	if out := execute(t, s, ExecuteIn{Code: "[x, __dirname]", SessionID: new("s"), Cwd: &s.Workspace}); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", s.Workspace) {
+	if out := execute(t, s, ExecuteIn{Code: "[x, __dirname]", SessionID: new("s"),
+		Cwd: &s.Workspace}); summarize(out.Outputs) != fmt.Sprintf("= [ 5, '%s' ]", s.Workspace) {
 		t.Errorf("got %+v, want outputs %q", out, fmt.Sprintf("= [ 5, '%s' ]", s.Workspace))
 	}
 	named := execute(t, s, ExecuteIn{Code: "1", Stateful: true})
@@ -151,7 +153,10 @@ func TestBadInput(t *testing.T) {
 		wantError(t, call(SessionIn{SessionID: "none"}), op.NotFound, "no Node.js session")
 	}
 	runIn(t, s, "s", "1")
-	wantError(t, func() error { _, err := s.GetSession(ctx, SessionIn{SessionID: "s", Version: new("4")}); return err }(), op.NotFound, "no Node.js session")
+	wantError(t, func() error {
+		_, err := s.GetSession(ctx, SessionIn{SessionID: "s", Version: new("4")})
+		return err
+	}(), op.NotFound, "no Node.js session")
 	_, err := s.Execute(ctx, ExecuteIn{Code: "1", SessionID: new("s"), Version: new("4")})
 	wantError(t, err, op.Conflict, "omit version")
 	_, err = s.CreateSession(ctx, CreateSessionIn{Cwd: new("none")})
@@ -192,7 +197,8 @@ func install(t testing.TB, home, version string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo v%s; exit; fi\nexport FAKE=%s\nexec %s \"$@\"\n", version, version, realNode(t))
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo v%s; exit; fi\nexport FAKE=%s\nexec "+
+		"%s \"$@\"\n", version, version, realNode(t))
 	testenv.WriteProgram(t, filepath.Join(dir, "node"), []byte(script))
 }
 
@@ -214,10 +220,13 @@ func TestVersions(t *testing.T) {
 		install(t, s.Home, v)
 	}
 	i, err := s.Info(t.Context(), op.None{})
-	if err != nil || len(i.AvailableVersions) != 4 || strings.Join(i.AvailableVersions[1:], " ") != "9.10.0 9.1.0 8.0.0" || *i.CurrentVersion != i.NodeVersion || i.AvailableVersions[0] != i.NodeVersion {
+	if err != nil || len(i.AvailableVersions) != 4 ||
+		strings.Join(i.AvailableVersions[1:], " ") != "9.10.0 9.1.0 8.0.0" || *i.CurrentVersion != i.NodeVersion ||
+		i.AvailableVersions[0] != i.NodeVersion {
 		t.Fatalf("got %v, %+v, want versions %s, 9.10.0, 9.1.0 and 8.0.0, the first as current", err, i, i.NodeVersion)
 	}
-	for asked, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'", "": "undefined", "default": "undefined", i.NodeVersion: "undefined"} {
+	for asked, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'",
+		"": "undefined", "default": "undefined", i.NodeVersion: "undefined"} {
 		code := "process.env.FAKE + ' ' + require('child_process').execSync('which node').toString().includes('.nvm')"
 		want = strings.Trim(want, "'") + map[bool]string{true: " true", false: " false"}[want != "undefined"]
 		for _, session := range []string{"", "s" + asked} {

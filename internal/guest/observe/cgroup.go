@@ -49,7 +49,8 @@ func findGroup(proc string) group {
 		root, at := fields[3], fields[4]
 		switch kind[0] {
 		case "cgroup2":
-			if dir := below(at, root, names[""]); g.unified == "" && exists(filepath.Join(dir, "cpu.stat")) && (exists(filepath.Join(dir, "memory.current")) || dir != at) {
+			if dir := below(at, root, names[""]); g.unified == "" && exists(filepath.Join(dir, "cpu.stat")) &&
+				(exists(filepath.Join(dir, "memory.current")) || dir != at) {
 				g.unified = dir
 			}
 		case "cgroup":

@@ -74,21 +74,27 @@ func (e *events) cross(name string, value float64) bool {
 func (s *Service) detect(before, now *Sample) {
 	a, b := before.Cgroup, now.Cgroup
 	if n := growth(a.OOMKill, b.OOMKill); n > 0 {
-		s.events.add(now.Time, "oom_kill", fmt.Sprintf("%d processes were killed because the sandbox ran out of memory; use less or raise the limit", n),
+		s.events.add(now.Time, "oom_kill",
+			fmt.Sprintf("%d processes were killed because the sandbox ran out of memory; use less or raise the limit", n),
 			map[string]any{"count": n, "mem_max_bytes": b.MemoryMax})
 	}
 	if n, periods := growth(a.Throttled, b.Throttled), growth(a.Periods, b.Periods); n > 0 && float64(n) >= throttledShare*float64(periods) {
-		s.events.add(now.Time, "cpu_throttled", fmt.Sprintf("the sandbox reached its CPU limit in %d of %d periods", n, periods), map[string]any{"throttled": n, "periods": periods})
+		s.events.add(now.Time, "cpu_throttled", fmt.Sprintf("the sandbox reached its CPU limit in %d of %d periods",
+			n, periods), map[string]any{"throttled": n, "periods": periods})
 	}
 	if p := b.MemoryPercent; p != nil && s.events.cross("memory", *p) {
-		s.events.add(now.Time, "memory_high", fmt.Sprintf("memory is %.0f %% full", *p), map[string]any{"usage_pct": *p, "mem_current_bytes": b.Memory, "mem_max_bytes": b.MemoryMax})
+		s.events.add(now.Time, "memory_high", fmt.Sprintf("memory is %.0f %% full", *p),
+			map[string]any{"usage_pct": *p, "mem_current_bytes": b.Memory, "mem_max_bytes": b.MemoryMax})
 	}
 	for _, d := range now.Disk {
 		if s.events.cross("disk "+d.Path, d.Percent) {
-			s.events.add(now.Time, "disk_high", fmt.Sprintf("the disk at %s is %.0f %% full", d.Path, d.Percent), map[string]any{"path": d.Path, "usage_pct": d.Percent, "free_bytes": d.Free})
+			s.events.add(now.Time, "disk_high", fmt.Sprintf("the disk at %s is %.0f %% full", d.Path, d.Percent),
+				map[string]any{"path": d.Path, "usage_pct": d.Percent, "free_bytes": d.Free})
 		}
 		if d.InodePercent != nil && s.events.cross("inodes "+d.Path, *d.InodePercent) {
-			s.events.add(now.Time, "inodes_high", fmt.Sprintf("%.0f %% of the files that the disk at %s can hold exist", *d.InodePercent, d.Path), map[string]any{"path": d.Path, "inode_usage_pct": *d.InodePercent})
+			s.events.add(now.Time, "inodes_high",
+				fmt.Sprintf("%.0f %% of the files that the disk at %s can hold exist", *d.InodePercent, d.Path),
+				map[string]any{"path": d.Path, "inode_usage_pct": *d.InodePercent})
 		}
 	}
 	for _, c := range s.cfg.Components {
@@ -96,7 +102,8 @@ func (s *Service) detect(before, now *Sample) {
 		if failed := state == "failed"; failed != s.failed[c.Name] {
 			s.failed[c.Name] = failed
 			if failed {
-				s.events.add(now.Time, "component_failed", fmt.Sprintf("%s failed: %s", c.Name, why), map[string]any{"component": c.Name, "reason": why})
+				s.events.add(now.Time, "component_failed", fmt.Sprintf("%s failed: %s", c.Name, why),
+					map[string]any{"component": c.Name, "reason": why})
 			}
 		}
 	}

@@ -74,21 +74,32 @@ func New(c Config) *Service {
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "observe_status", Access: op.AccessRead, Route: "GET /v1/sandbox/observe/status", Tag: "sandbox", SDK: "sandbox.observe_status", ReadOnly: true, Verb: "observe status",
+		op.New(op.Spec{Name: "observe_status", Access: op.AccessRead, Route: "GET /v1/sandbox/observe/status",
+			Tag: "sandbox", SDK: "sandbox.observe_status", ReadOnly: true, Verb: "observe status",
 			Doc: "Show whether an observation session runs."}, s.Status),
-		op.New(op.Spec{Name: "observe_live", Route: "GET /v1/sandbox/observe/live", Tag: "sandbox", SDK: "sandbox.observe_live", ReadOnly: true, Verb: "observe live",
-			Doc: "Measure the sandbox now: CPU, memory, disks, the largest and busiest processes, and recent events. Percentages of CPU are of one core."}, s.Live),
-		op.New(op.Spec{Name: "observe_start", Route: "POST /v1/sandbox/observe/start", Tag: "sandbox", SDK: "sandbox.observe_start", Verb: "observe start",
+		op.New(op.Spec{Name: "observe_live", Route: "GET /v1/sandbox/observe/live", Tag: "sandbox",
+			SDK: "sandbox.observe_live", ReadOnly: true, Verb: "observe live",
+			Doc: "Measure the sandbox now: CPU, memory, disks, the largest and busiest processes, and recent " +
+				"events. Percentages of CPU are of one core."}, s.Live),
+		op.New(op.Spec{Name: "observe_start", Route: "POST /v1/sandbox/observe/start", Tag: "sandbox",
+			SDK: "sandbox.observe_start", Verb: "observe start",
 			Doc: "Start a session that samples to disk: capture for a detailed look, guardrail to watch for trouble at little cost."}, s.Start),
-		op.New(op.Spec{Name: "observe_stop", Route: "POST /v1/sandbox/observe/stop", Tag: "sandbox", SDK: "sandbox.observe_stop", Verb: "observe stop",
+		op.New(op.Spec{Name: "observe_stop", Route: "POST /v1/sandbox/observe/stop", Tag: "sandbox",
+			SDK: "sandbox.observe_stop", Verb: "observe stop",
 			Doc: "Stop the session and export its report."}, s.Stop),
-		op.New(op.Spec{Name: "observe_export", Route: "POST /v1/sandbox/observe/export", Tag: "sandbox", SDK: "sandbox.observe_export", Verb: "observe export",
-			Doc: "Export a report of the running or the last session, or of this moment if there was none: a tar.gz with JSON lines and an HTML page with plots."}, s.Export),
-		op.New(op.Spec{Name: "observe_reports", Route: "GET /v1/sandbox/observe/reports", Tag: "sandbox", SDK: "sandbox.observe_reports", ReadOnly: true, Verb: "observe reports",
+		op.New(op.Spec{Name: "observe_export", Route: "POST /v1/sandbox/observe/export", Tag: "sandbox",
+			SDK: "sandbox.observe_export", Verb: "observe export",
+			Doc: "Export a report of the running or the last session, or of this moment if there was none: a " +
+				"tar.gz with JSON lines and an HTML page with plots."}, s.Export),
+		op.New(op.Spec{Name: "observe_reports", Route: "GET /v1/sandbox/observe/reports", Tag: "sandbox",
+			SDK: "sandbox.observe_reports", ReadOnly: true, Verb: "observe reports",
 			Doc: "List the reports, newest first."}, s.Reports),
-		op.New(op.Spec{Name: "observe_report_download", Content: op.ContentForeign, Route: "GET /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox", SDK: "sandbox.observe_report_download", ReadOnly: true, NoTool: true, Verb: "observe download",
+		op.New(op.Spec{Name: "observe_report_download", Content: op.ContentForeign,
+			Route: "GET /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox",
+			SDK: "sandbox.observe_report_download", ReadOnly: true, NoTool: true, Verb: "observe download",
 			Produces: "application/gzip", Doc: "Download a report."}, s.Download),
-		op.New(op.Spec{Name: "observe_report_delete", Route: "DELETE /v1/sandbox/observe/reports/{report_id}", Tag: "sandbox", SDK: "sandbox.observe_report_delete", Destructive: true, Verb: "observe delete",
+		op.New(op.Spec{Name: "observe_report_delete", Route: "DELETE /v1/sandbox/observe/reports/{report_id}",
+			Tag: "sandbox", SDK: "sandbox.observe_report_delete", Destructive: true, Verb: "observe delete",
 			Doc: "Delete a report."}, s.Delete),
 	}
 }

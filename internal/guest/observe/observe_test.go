@@ -119,10 +119,12 @@ func TestLiveAgreesWithProcAndPS(t *testing.T) {
 	if !near(float64(got.RSS), rss*1024) || got.RSS < 64<<20 {
 		t.Errorf("memory: got %d bytes, want %.0f as ps says", got.RSS, rss*1024)
 	}
-	if strconv.Itoa(*got.Threads) != f[1] || strconv.Itoa(*got.PPID) != f[2] || got.User != f[3] || got.Comm != f[4] || *got.FDs < 3 || *got.State == "" {
+	if strconv.Itoa(*got.Threads) != f[1] || strconv.Itoa(*got.PPID) != f[2] || got.User != f[3] ||
+		got.Comm != f[4] || *got.FDs < 3 || *got.State == "" {
 		t.Errorf("got %+v, want what ps says: %q", got, f)
 	}
-	if len(live.TopCPU) == 0 || live.Cgroup.CPUPercent == nil || *live.Cgroup.CPUPercent <= 0 || live.Cgroup.CPUUsec <= 0 || live.Cgroup.Memory <= 0 {
+	if len(live.TopCPU) == 0 || live.Cgroup.CPUPercent == nil || *live.Cgroup.CPUPercent <= 0 ||
+		live.Cgroup.CPUUsec <= 0 || live.Cgroup.Memory <= 0 {
 		t.Errorf("got %+v, want the use of the whole sandbox", live.Cgroup)
 	}
 	var st syscall.Statfs_t
@@ -186,8 +188,9 @@ func TestControlGroups(t *testing.T) {
 	v1 := map[string]string{
 		"cpu/app/cpu.stat": "nr_periods 10\nnr_throttled 4\nthrottled_time 700000\n", "acct/app/cpuacct.usage": "5000000000\n",
 		"mem/app/memory.usage_in_bytes": "1000\n", "mem/app/memory.limit_in_bytes": "4000\n", "mem/app/memory.failcnt": "2\n",
-		"mem/app/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n", "mem/app/memory.stat": "total_rss 600\ntotal_cache 300\ntotal_shmem 50\n",
-		"uni/cgroup.procs": "1\n",
+		"mem/app/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"mem/app/memory.stat":        "total_rss 600\ntotal_cache 300\ntotal_shmem 50\n",
+		"uni/cgroup.procs":           "1\n",
 	}
 	for name, c := range map[string]struct {
 		cgroup, mounts string
@@ -196,7 +199,8 @@ func TestControlGroups(t *testing.T) {
 	}{
 		"v2": {"0::/app\n", "1 2 0:1 / ROOT/cg rw - cgroup2 cgroup2 rw\n", v2, "cgroup v2"},
 		"v1, and v2 without controllers": {"4:memory:/app\n2:cpuacct:/app\n1:cpu:/app\n0::/app\n",
-			"1 2 0:1 / ROOT/cpu rw - cgroup cgroup rw,cpu\n1 2 0:2 / ROOT/acct rw - cgroup cgroup rw,cpuacct\n1 2 0:3 / ROOT/mem rw - cgroup cgroup rw,memory\n1 2 0:4 / ROOT/uni rw - cgroup2 cgroup2 rw\n", v1, "cgroup v1"},
+			"1 2 0:1 / ROOT/cpu rw - cgroup cgroup rw,cpu\n1 2 0:2 / ROOT/acct rw - cgroup cgroup rw,cpuacct\n1 2 " +
+				"0:3 / ROOT/mem rw - cgroup cgroup rw,memory\n1 2 0:4 / ROOT/uni rw - cgroup2 cgroup2 rw\n", v1, "cgroup v1"},
 		"a container's view": {"0::/docker/1\n", "1 2 0:1 /docker/1 ROOT/cg/app rw - cgroup2 cgroup2 rw\n", v2, "cgroup v2"},
 	} {
 		root := fake(t, c.cgroup, c.mounts, c.files)
@@ -204,7 +208,8 @@ func TestControlGroups(t *testing.T) {
 		got, _ := s.Usage()
 		b, _ := json.Marshal(got)
 		if got.Source != c.source || got.CPUUsec != 5_000_000 || got.Memory != 1000 || *got.MemoryMax != 4000 || *got.MemoryPercent != 25 ||
-			*got.Periods != 10 || *got.Throttled != 4 || *got.ThrottledUsec != 700 || *got.OOM != 2 || *got.OOMKill != 1 || *got.Anon != 600 || *got.File != 300 || *got.Shmem != 50 {
+			*got.Periods != 10 || *got.Throttled != 4 || *got.ThrottledUsec != 700 || *got.OOM != 2 ||
+			*got.OOMKill != 1 || *got.Anon != 600 || *got.File != 300 || *got.Shmem != 50 {
 			t.Errorf("%s: got %s, want the figures of %s", name, b, c.source)
 		}
 	}
@@ -213,11 +218,14 @@ func TestControlGroups(t *testing.T) {
 func TestEventsAreFoundOnce(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{
-		"cg/cpu.stat": "usage_usec 1\nnr_periods 10\nnr_throttled 0\n", "cg/memory.current": "1000\n", "cg/memory.max": "4000\n", "cg/memory.events": "oom_kill 3\n",
+		"cg/cpu.stat": "usage_usec 1\nnr_periods 10\nnr_throttled 0\n", "cg/memory.current": "1000\n",
+		"cg/memory.max": "4000\n", "cg/memory.events": "oom_kill 3\n",
 	}
 	root := fake(t, "0::/\n", "1 2 0:1 / ROOT/cg rw - cgroup2 cgroup2 rw\n", files)
 	state := "stopped"
-	s := newService(t, Config{Proc: filepath.Join(root, "proc"), Components: []Component{{"browser", func() (string, string) { return state, "it crashed" }}}})
+	s := newService(t, Config{Proc: filepath.Join(root, "proc"), Components: []Component{{"browser", func() (string, string) {
+		return state, "it crashed"
+	}}}})
 	s.Begin()
 	set := func(name, body string) {
 		if err := os.WriteFile(filepath.Join(root, "cg", name), []byte(body), 0o644); err != nil {
@@ -252,7 +260,8 @@ func TestSession(t *testing.T) {
 	s := newService(t, Config{Disks: []string{"/"}})
 	start := StartIn{Mode: capture, Interval: new(0.1), Key: new("once"), Disk: true}
 	first, err := s.Start(t.Context(), start)
-	if err != nil || first.Mode != capture || first.EndsAt == nil || first.EndsAt.Sub(first.StartedAt) != 5*time.Minute || first.Interval != 0.1 {
+	if err != nil || first.Mode != capture || first.EndsAt == nil ||
+		first.EndsAt.Sub(first.StartedAt) != 5*time.Minute || first.Interval != 0.1 {
 		t.Fatalf("got %+v and error %v, want a session of five minutes", first, err)
 	}
 	again, err := s.Start(t.Context(), start)
@@ -413,8 +422,10 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newService(t, Config{})
 	for name, in := range map[string]StartIn{
-		"no duration": {Mode: capture, Duration: new(0)}, "negative": {Mode: capture, Duration: new(-1)}, "too long": {Mode: capture, Duration: new(1 << 40)},
-		"too often": {Mode: capture, Interval: new(0.0)}, "not a number": {Mode: capture, Interval: new(math.NaN())}, "too seldom": {Mode: capture, Interval: new(1e9)},
+		"no duration": {Mode: capture, Duration: new(0)}, "negative": {Mode: capture, Duration: new(-1)},
+		"too long":  {Mode: capture, Duration: new(1 << 40)},
+		"too often": {Mode: capture, Interval: new(0.0)}, "not a number": {Mode: capture, Interval: new(math.NaN())},
+		"too seldom": {Mode: capture, Interval: new(1e9)},
 	} {
 		if _, err := s.Start(t.Context(), in); err == nil {
 			t.Errorf("%s: got no error, want one", name)

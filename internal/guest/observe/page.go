@@ -24,9 +24,11 @@ func page(rep Report, samples []Sample, happened []Event) []byte {
 	var b strings.Builder
 	first, last := samples[0], samples[len(samples)-1]
 	title := "Observation report " + rep.ReportID
-	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>%s</title><style>%s</style></head><body>\n<h1>%s</h1>\n",
+	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "+
+		"content=\"width=device-width\"><title>%s</title><style>%s</style></head><body>\n<h1>%s</h1>\n",
 		html.EscapeString(title), pageStyle, html.EscapeString(title))
-	fmt.Fprintf(&b, "<p>%d samples from %s to %s. Reason: %s.</p>\n", len(samples), first.Time.Format(time.RFC3339), last.Time.Format(time.RFC3339), html.EscapeString(rep.Reason))
+	fmt.Fprintf(&b, "<p>%d samples from %s to %s. Reason: %s.</p>\n", len(samples), first.Time.Format(time.RFC3339),
+		last.Time.Format(time.RFC3339), html.EscapeString(rep.Reason))
 	plot(&b, "CPU (percent of one core)", samples, func(s *Sample) (float64, bool) { return deref(s.Cgroup.CPUPercent) })
 	plot(&b, "Memory (MiB)", samples, func(s *Sample) (float64, bool) { return float64(s.Cgroup.Memory) / (1 << 20), true })
 	for i, d := range last.Disk {
@@ -43,7 +45,8 @@ func page(rep Report, samples []Sample, happened []Event) []byte {
 	} else {
 		b.WriteString("<table><tr><th>Time</th><th>Type</th><th>Message</th></tr>\n")
 		for _, e := range happened {
-			fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td></tr>\n", e.Time.Format(time.RFC3339), html.EscapeString(e.Type), html.EscapeString(e.Message))
+			fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td></tr>\n", e.Time.Format(time.RFC3339),
+				html.EscapeString(e.Type), html.EscapeString(e.Message))
 		}
 		b.WriteString("</table>\n")
 	}
@@ -63,13 +66,15 @@ func processTable(b *strings.Builder, list []Process) {
 	if len(list) == 0 {
 		return
 	}
-	b.WriteString("<h2>Processes in the last sample</h2>\n<table><tr><th class=\"n\">PID</th><th>User</th><th>Name</th><th class=\"n\">Memory (MiB)</th><th class=\"n\">CPU (%)</th></tr>\n")
+	b.WriteString("<h2>Processes in the last sample</h2>\n<table><tr><th " +
+		"class=\"n\">PID</th><th>User</th><th>Name</th><th class=\"n\">Memory (MiB)</th><th class=\"n\">CPU (%)</th></tr>\n")
 	for _, p := range list {
 		cpu := ""
 		if v, ok := deref(p.CPUPercent); ok {
 			cpu = fmt.Sprintf("%.1f", v)
 		}
-		fmt.Fprintf(b, "<tr><td class=\"n\">%d</td><td>%s</td><td>%s</td><td class=\"n\">%.1f</td><td class=\"n\">%s</td></tr>\n", p.PID, html.EscapeString(p.User), html.EscapeString(p.Comm), p.RSSMiB, cpu)
+		fmt.Fprintf(b, "<tr><td class=\"n\">%d</td><td>%s</td><td>%s</td><td class=\"n\">%.1f</td><td "+
+			"class=\"n\">%s</td></tr>\n", p.PID, html.EscapeString(p.User), html.EscapeString(p.Comm), p.RSSMiB, cpu)
 	}
 	b.WriteString("</table>\n")
 }
@@ -95,7 +100,8 @@ func plot(b *strings.Builder, title string, samples []Sample, value func(*Sample
 	if top == 0 {
 		top = 1
 	}
-	fmt.Fprintf(b, "<h2>%s</h2>\n<svg viewBox=\"0 0 %d %d\" role=\"img\"><polyline points=\"", html.EscapeString(title), plotWidth, plotHeight+20)
+	fmt.Fprintf(b, "<h2>%s</h2>\n<svg viewBox=\"0 0 %d %d\" role=\"img\"><polyline points=\"",
+		html.EscapeString(title), plotWidth, plotHeight+20)
 	for _, p := range points {
 		fmt.Fprintf(b, "%.1f,%.1f ", p.x*plotWidth, 10+(1-p.y/top)*plotHeight)
 	}

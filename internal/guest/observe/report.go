@@ -97,7 +97,8 @@ func (s *Service) makeReport(n *session, reason string) (Report, error) {
 		}
 	}
 	rep.Path = filepath.Join(s.reportDir(), rep.ReportID+reportSuffix)
-	err := atomicfile.Replace(rep.Path, atomicfile.Options{Perm: 0o600}, func(f *os.File) error { return writeReport(f, rep, samples, happened) })
+	err := atomicfile.Replace(rep.Path, atomicfile.Options{Perm: 0o600},
+		func(f *os.File) error { return writeReport(f, rep, samples, happened) })
 	if err != nil {
 		return Report{}, err
 	}
@@ -181,7 +182,8 @@ func writeReport(w io.Writer, rep Report, samples []Sample, happened []Event) er
 	for _, f := range []struct {
 		name string
 		body []byte
-	}{{"report.json", about}, {samplesFile, jsonLines(samples)}, {eventsFile, jsonLines(happened)}, {"report.html", page(rep, samples, happened)}} {
+	}{{"report.json", about}, {samplesFile, jsonLines(samples)}, {eventsFile, jsonLines(happened)},
+		{"report.html", page(rep, samples, happened)}} {
 		if err := add(f.name, f.body); err != nil {
 			return err
 		}

@@ -87,7 +87,8 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 	if in.Interval != nil {
 		interval = time.Duration(*in.Interval * float64(time.Second))
 		if !(*in.Interval >= minInterval.Seconds() && *in.Interval <= maxInterval.Seconds()) {
-			return Started{}, op.Errorf(op.Invalid, "interval_seconds is %v; use %v to %v", *in.Interval, minInterval.Seconds(), maxInterval.Seconds())
+			return Started{}, op.Errorf(op.Invalid, "interval_seconds is %v; use %v to %v", *in.Interval,
+				minInterval.Seconds(), maxInterval.Seconds())
 		}
 	}
 	s.mu.Lock()

@@ -14,20 +14,33 @@ import (
 
 func (s *Service) actionOps() []op.Op {
 	return []op.Op{
-		op.New(spec("browser_click", "POST /v1/browser/page/click", "click", "click", "Click an element, or a point of the page. Waits until the element is visible, stable, enabled, in view and not covered, and for a navigation that the click begins."), s.Click),
-		op.New(spec("browser_fill", "POST /v1/browser/page/fill", "fill", "fill", "Replace the text or value of an input, textarea or editable element."), s.Fill),
-		op.New(spec("browser_type", "POST /v1/browser/page/type", "type_text", "type", "Type text key by key into the focused element, or into the given one."), s.Type),
-		op.New(spec("browser_press_key", "POST /v1/browser/page/press_key", "press_key", "press-key", "Press a key, or a combination such as Control+A."), s.PressKey),
-		op.New(spec("browser_hot_key", "POST /v1/browser/page/hot_key", "hot_key", "hot-key", "Press several keys together, such as Control and a."), s.HotKey),
-		op.New(spec("browser_hover", "POST /v1/browser/page/hover", "hover", "hover", "Move the mouse over an element or a point of the page."), s.Hover),
-		op.New(spec("browser_select", "POST /v1/browser/page/select_option", "select_option", "select-option", "Select options of a <select> by value, label or index."), s.SelectOption),
+		op.New(spec("browser_click", "POST /v1/browser/page/click", "click", "click",
+			"Click an element, or a point of the page. Waits until the element is visible, stable, enabled, in "+
+				"view and not covered, and for a navigation that the click begins."), s.Click),
+		op.New(spec("browser_fill", "POST /v1/browser/page/fill", "fill", "fill",
+			"Replace the text or value of an input, textarea or editable element."), s.Fill),
+		op.New(spec("browser_type", "POST /v1/browser/page/type", "type_text", "type",
+			"Type text key by key into the focused element, or into the given one."), s.Type),
+		op.New(spec("browser_press_key", "POST /v1/browser/page/press_key", "press_key", "press-key",
+			"Press a key, or a combination such as Control+A."), s.PressKey),
+		op.New(spec("browser_hot_key", "POST /v1/browser/page/hot_key", "hot_key", "hot-key",
+			"Press several keys together, such as Control and a."), s.HotKey),
+		op.New(spec("browser_hover", "POST /v1/browser/page/hover", "hover", "hover",
+			"Move the mouse over an element or a point of the page."), s.Hover),
+		op.New(spec("browser_select", "POST /v1/browser/page/select_option", "select_option", "select-option",
+			"Select options of a <select> by value, label or index."), s.SelectOption),
 		op.New(spec("browser_check", "POST /v1/browser/page/check", "check", "check", "Check a checkbox, radio button or switch."), s.Check),
 		op.New(spec("browser_uncheck", "POST /v1/browser/page/uncheck", "uncheck", "uncheck", "Uncheck a checkbox or switch."), s.Uncheck),
-		op.New(spec("browser_upload_file", "POST /v1/browser/page/upload_file", "upload_file", "upload-file", "Choose files of the sandbox for a file input, or for the file dialog that an element opens."), s.UploadFile),
-		op.New(spec("browser_fill_form", "POST /v1/browser/page/fill_form", "fill_form", "fill-form", "Fill several fields in order; stops at the first that fails."), s.FillForm),
-		op.New(spec("browser_scroll", "POST /v1/browser/page/scroll", "scroll", "scroll", "Turn the mouse wheel over the page or an element."), s.Scroll),
-		op.New(spec("browser_scroll_to", "POST /v1/browser/page/scroll_to", "scroll_to", "scroll-to", "Scroll the page to a position."), s.ScrollTo),
-		op.New(spec("browser_scroll_to_element", "POST /v1/browser/page/scroll_to_element", "scroll_to_element", "scroll-to-element", "Scroll an element into view."), s.ScrollToElement),
+		op.New(spec("browser_upload_file", "POST /v1/browser/page/upload_file", "upload_file", "upload-file",
+			"Choose files of the sandbox for a file input, or for the file dialog that an element opens."), s.UploadFile),
+		op.New(spec("browser_fill_form", "POST /v1/browser/page/fill_form", "fill_form", "fill-form",
+			"Fill several fields in order; stops at the first that fails."), s.FillForm),
+		op.New(spec("browser_scroll", "POST /v1/browser/page/scroll", "scroll", "scroll",
+			"Turn the mouse wheel over the page or an element."), s.Scroll),
+		op.New(spec("browser_scroll_to", "POST /v1/browser/page/scroll_to", "scroll_to", "scroll-to",
+			"Scroll the page to a position."), s.ScrollTo),
+		op.New(spec("browser_scroll_to_element", "POST /v1/browser/page/scroll_to_element", "scroll_to_element",
+			"scroll-to-element", "Scroll an element into view."), s.ScrollToElement),
 		op.New(spec("browser_drag", "POST /v1/browser/page/drag", "drag", "drag", "Drag one element onto another."), s.Drag),
 	}
 }
@@ -130,7 +143,8 @@ func (s *Service) Fill(ctx context.Context, in FillIn) (*Clicked, error) {
 }
 
 // onElement runs an action on an element.
-func (s *Service) onElement(ctx context.Context, w Where, p Pick, act func(context.Context, *tab.Tab, locate.Target) (locate.Element, error)) (*Clicked, error) {
+func (s *Service) onElement(ctx context.Context, w Where, p Pick,
+	act func(context.Context, *tab.Tab, locate.Target) (locate.Element, error)) (*Clicked, error) {
 	if p.Index == nil && (p.Selector == nil || strings.TrimSpace(*p.Selector) == "") {
 		return nil, errNoElement
 	}

@@ -14,11 +14,17 @@ import (
 
 func (s *Service) stateOps() []op.Op {
 	return []op.Op{
-		op.New(reading(columns(spec("browser_cookies", "GET /v1/browser/cookies", "get_cookies", "cookies", "List the cookies, of all sites or of given URLs, also those that scripts cannot see."), "name", "value", "domain", "path", "expires")), s.Cookies),
-		op.New(spec("browser_cookies_set", "POST /v1/browser/cookies", "set_cookies", "cookies-set", "Set cookies. Each has name and value, and url, or domain and path."), s.SetCookies),
-		op.New(destroying(spec("browser_cookies_clear", "DELETE /v1/browser/cookies", "clear_cookies", "cookies-clear", "Delete all cookies.")), s.ClearCookies),
-		op.New(spec("browser_state_save", "POST /v1/browser/state/save", "save_state", "state-save", "Save cookies, local and session storage and IndexedDB of all sites to a file that Playwright can read, too."), s.SaveState),
-		op.New(spec("browser_state_load", "POST /v1/browser/state/load", "load_state", "state-load", "Load cookies and storage from a file that was saved before, or by Playwright."), s.LoadState),
+		op.New(reading(columns(spec("browser_cookies", "GET /v1/browser/cookies", "get_cookies", "cookies",
+			"List the cookies, of all sites or of given URLs, also those that scripts cannot see."), "name", "value",
+			"domain", "path", "expires")), s.Cookies),
+		op.New(spec("browser_cookies_set", "POST /v1/browser/cookies", "set_cookies", "cookies-set",
+			"Set cookies. Each has name and value, and url, or domain and path."), s.SetCookies),
+		op.New(destroying(spec("browser_cookies_clear", "DELETE /v1/browser/cookies", "clear_cookies",
+			"cookies-clear", "Delete all cookies.")), s.ClearCookies),
+		op.New(spec("browser_state_save", "POST /v1/browser/state/save", "save_state", "state-save",
+			"Save cookies, local and session storage and IndexedDB of all sites to a file that Playwright can read, too."), s.SaveState),
+		op.New(spec("browser_state_load", "POST /v1/browser/state/load", "load_state", "state-load",
+			"Load cookies and storage from a file that was saved before, or by Playwright."), s.LoadState),
 	}
 }
 

@@ -36,7 +36,8 @@ func (s *Service) FillForm(ctx context.Context, in FillFormIn) (*Filled, error) 
 	})
 	if err != nil {
 		if e, ok := op.AsError(err); ok {
-			return nil, &op.Error{Code: e.Code, Msg: fmt.Sprintf("filled %d of %d fields, then failed: %s", out.Filled, len(in.Items), err), Data: out, Err: e}
+			return nil, &op.Error{Code: e.Code, Msg: fmt.Sprintf("filled %d of %d fields, then failed: %s",
+				out.Filled, len(in.Items), err), Data: out, Err: e}
 		}
 		return nil, err
 	}

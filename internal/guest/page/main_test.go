@@ -48,7 +48,8 @@ func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 		Runner: runner, State: r.dir, Home: r.dir, Workspace: r.dir, Width: 1024, Height: 768,
 		Browser: func(ctx context.Context) (<-chan struct{}, func(), error) { return r.browser.Hold(ctx) },
 	})
-	c := browser.Config{Runner: runner, Display: desktop, Home: r.dir, State: r.dir, FileDialogs: true, ExtraArgs: []string{"--js-flags=--max-old-space-size=128"}}
+	c := browser.Config{Runner: runner, Display: desktop, Home: r.dir, State: r.dir, FileDialogs: true,
+		ExtraArgs: []string{"--js-flags=--max-old-space-size=128"}}
 	for _, f := range change {
 		f(&c)
 	}
@@ -87,7 +88,8 @@ func serveSite(w http.ResponseWriter, r *http.Request) {
 	case "/login":
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "s1", HttpOnly: true, Path: "/", MaxAge: 3600})
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, `<script>localStorage.token = "t1"; sessionStorage.tab = "x1"; indexedDB.open("db", 2).onupgradeneeded = (e) => e.target.result.createObjectStore("o", {keyPath: "id"}).put({id: 1, at: new Date(5)})</script>`)
+		fmt.Fprint(w, `<script>localStorage.token = "t1"; sessionStorage.tab = "x1"; indexedDB.open("db", `+
+			`2).onupgradeneeded = (e) => e.target.result.createObjectStore("o", {keyPath: "id"}).put({id: 1, at: new Date(5)})</script>`)
 	case "/report.csv":
 		w.Header().Set("Content-Disposition", `attachment; filename="report.csv"`)
 		fmt.Fprint(w, "a,b\n1,2\n")

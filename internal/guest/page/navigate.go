@@ -14,11 +14,16 @@ import (
 
 func (s *Service) navigationOps() []op.Op {
 	return []op.Op{
-		op.New(spec("browser_navigate", "POST /v1/browser/page/navigate", "navigate", "navigate", "Open a URL in the tab and wait until it has loaded. Returns the URL after redirects, the title and the HTTP status."), s.Navigate),
+		op.New(spec("browser_navigate", "POST /v1/browser/page/navigate", "navigate", "navigate",
+			"Open a URL in the tab and wait until it has loaded. Returns the URL after redirects, the title and the HTTP status."), s.Navigate),
 		op.New(spec("browser_go_back", "POST /v1/browser/page/back", "go_back", "back", "Go back in the history of the tab."), s.Back),
-		op.New(spec("browser_go_forward", "POST /v1/browser/page/forward", "go_forward", "forward", "Go forward in the history of the tab."), s.Forward),
-		op.New(spec("browser_reload", "POST /v1/browser/page/reload", "reload", "reload", "Reload the page. Also revives a page that has crashed or hangs."), s.Reload),
-		op.New(spec("browser_wait", "POST /v1/browser/page/wait", "wait", "wait", "Wait for something: an element's state, a load state, a URL, a quiet network, a download, a function's true value, a request, a response, or just a time."), s.Wait),
+		op.New(spec("browser_go_forward", "POST /v1/browser/page/forward", "go_forward", "forward",
+			"Go forward in the history of the tab."), s.Forward),
+		op.New(spec("browser_reload", "POST /v1/browser/page/reload", "reload", "reload",
+			"Reload the page. Also revives a page that has crashed or hangs."), s.Reload),
+		op.New(spec("browser_wait", "POST /v1/browser/page/wait", "wait", "wait",
+			"Wait for something: an element's state, a load state, a URL, a quiet network, a download, a "+
+				"function's true value, a request, a response, or just a time."), s.Wait),
 	}
 }
 
@@ -39,7 +44,8 @@ type Location struct {
 
 // loadStates maps the names that callers use to those of the browser.
 var loadStates = map[string]string{
-	"": tab.Load, "load": tab.Load, "domcontentloaded": tab.DOMContentLoaded, "networkidle": tab.NetworkIdle, "network_idle": tab.NetworkIdle, "commit": tab.Commit,
+	"": tab.Load, "load": tab.Load, "domcontentloaded": tab.DOMContentLoaded, "networkidle": tab.NetworkIdle,
+	"network_idle": tab.NetworkIdle, "commit": tab.Commit,
 }
 
 // navigationTime is how long a navigation may take unless told otherwise.
@@ -67,7 +73,8 @@ func (s *Service) Navigate(ctx context.Context, in NavigateIn) (Location, error)
 func completeURL(address string) (string, error) {
 	address = strings.TrimSpace(address)
 	u, err := url.Parse(address)
-	if err == nil && u.Scheme != "" && (u.Host != "" || u.Opaque != "" || u.Scheme == "file" || u.Scheme == "about" || u.Scheme == "data") && !strings.Contains(u.Scheme, ".") && u.Scheme != "localhost" {
+	if err == nil && u.Scheme != "" && (u.Host != "" || u.Opaque != "" || u.Scheme == "file" || u.Scheme == "about" ||
+		u.Scheme == "data") && !strings.Contains(u.Scheme, ".") && u.Scheme != "localhost" {
 		if u.Scheme == "javascript" {
 			return "", op.Errorf(op.Invalid, "javascript: URLs cannot be opened; use evaluate")
 		}
@@ -91,7 +98,8 @@ func completeURL(address string) (string, error) {
 func (s *Service) explainNavigation(ctx context.Context, t *tab.Tab, address, until string, err error) error {
 	if failed, ok := errors.AsType[*tab.NavigationError](err); ok {
 		if failed.Download {
-			return op.Errorf(op.Conflict, "%q is a download, not a page; it is being saved to %s: wait for it with type download", address, s.cfg.Browser.Downloads())
+			return op.Errorf(op.Conflict, "%q is a download, not a page; it is being saved to %s: wait for it with "+
+				"type download", address, s.cfg.Browser.Downloads())
 		}
 		return op.Errorf(op.Unavailable, "cannot open %q: %s", address, reason(failed.Text))
 	}
@@ -104,7 +112,8 @@ func (s *Service) explainNavigation(ctx context.Context, t *tab.Tab, address, un
 		t.Stop(fresh)
 		return op.Errorf(op.Unavailable, "timed out: %q did not respond in time; check the address, or raise timeout", address)
 	}
-	return op.Errorf(op.Unavailable, "timed out: %q is shown, but did not reach the state %q; use it as it is, or wait for %q only", address, until, "commit")
+	return op.Errorf(op.Unavailable,
+		"timed out: %q is shown, but did not reach the state %q; use it as it is, or wait for %q only", address, until, "commit")
 }
 
 // reasons explains the browser's network errors.

@@ -17,13 +17,23 @@ import (
 
 func (s *Service) networkOps() []op.Op {
 	return []op.Op{
-		op.New(spec("browser_network_headers", "POST /v1/browser/network/headers", "set_extra_headers", "network-headers", "Set headers that every later request sends. Replaces the earlier set; an empty one clears it."), s.SetHeaders),
-		op.New(spec("browser_network_scoped_headers", "POST /v1/browser/network/scoped_headers", "set_scoped_headers", "network-scoped-headers", "Set headers that later requests to one origin send. Replaces the earlier set of the origin; an empty one clears it."), s.SetScopedHeaders),
-		op.New(spec("browser_network_credentials", "POST /v1/browser/network/credentials", "set_credentials", "network-credentials", "Set the user name and password for sites that ask for them (HTTP authentication). Without them such a site is not signed in to."), s.SetCredentials),
-		op.New(spec("browser_network_route", "POST /v1/browser/network/route", "add_route", "network-route", "Answer or abort the requests whose URL matches a pattern. Of several, the latest counts."), s.AddRoute),
-		op.New(spec("browser_network_route_remove", "DELETE /v1/browser/network/route", "remove_route", "network-route-remove", "Remove the routes with a pattern."), s.RemoveRoute),
-		op.New(reading(columns(spec("browser_network_requests", "GET /v1/browser/network/requests", "get_requests", "network-requests", "List the requests of the tab, oldest first."), "method", "status", "resource_type", "size", "duration_ms", "url")), s.Requests),
-		op.New(spec("browser_network_har", "POST /v1/browser/network/export_har", "export_har", "network-export-har", "Write the requests of the tab to a HAR 1.2 file."), s.ExportHAR),
+		op.New(spec("browser_network_headers", "POST /v1/browser/network/headers", "set_extra_headers",
+			"network-headers", "Set headers that every later request sends. Replaces the earlier set; an empty one clears it."), s.SetHeaders),
+		op.New(spec("browser_network_scoped_headers", "POST /v1/browser/network/scoped_headers", "set_scoped_headers",
+			"network-scoped-headers", "Set headers that later requests to one origin send. Replaces the earlier "+
+				"set of the origin; an empty one clears it."), s.SetScopedHeaders),
+		op.New(spec("browser_network_credentials", "POST /v1/browser/network/credentials", "set_credentials",
+			"network-credentials", "Set the user name and password for sites that ask for them (HTTP "+
+				"authentication). Without them such a site is not signed in to."), s.SetCredentials),
+		op.New(spec("browser_network_route", "POST /v1/browser/network/route", "add_route", "network-route",
+			"Answer or abort the requests whose URL matches a pattern. Of several, the latest counts."), s.AddRoute),
+		op.New(spec("browser_network_route_remove", "DELETE /v1/browser/network/route", "remove_route",
+			"network-route-remove", "Remove the routes with a pattern."), s.RemoveRoute),
+		op.New(reading(columns(spec("browser_network_requests", "GET /v1/browser/network/requests", "get_requests",
+			"network-requests", "List the requests of the tab, oldest first."), "method", "status", "resource_type",
+			"size", "duration_ms", "url")), s.Requests),
+		op.New(spec("browser_network_har", "POST /v1/browser/network/export_har", "export_har", "network-export-har",
+			"Write the requests of the tab to a HAR 1.2 file."), s.ExportHAR),
 	}
 }
 

@@ -52,7 +52,8 @@ func testHeaders(t *testing.T, r *room) {
 func testRoutes(t *testing.T, r *room) {
 	r.show(t, "routes")
 	const ask = "fetch('/api').then(async r => r.status + ' ' + await r.text(), e => 'failed')"
-	_, err := r.AddRoute(ctx(t), page.RouteIn{Pattern: "**/api", Response: &page.RouteResponse{Status: 201, Body: "made up", ContentType: "text/plain"}})
+	_, err := r.AddRoute(ctx(t), page.RouteIn{Pattern: "**/api", Response: &page.RouteResponse{Status: 201,
+		Body: "made up", ContentType: "text/plain"}})
 	must(t, err)
 	wantEqual(t, "answer", r.eval(t, ask), `"201 made up"`)
 	_, err = r.AddRoute(ctx(t), page.RouteIn{Pattern: "/a.i$/", Abort: true})
@@ -68,7 +69,8 @@ func testRoutes(t *testing.T, r *room) {
 	list, err := r.Requests(ctx(t), page.RequestsIn{Filter: new("/api"), Limit: 100})
 	must(t, err)
 	last := list[len(list)-1]
-	if len(list) < 3 || last.Method != "GET" || last.Status != 200 || last.Type != "fetch" || last.MIME != "application/json" || list[len(list)-2].Error == "" {
+	if len(list) < 3 || last.Method != "GET" || last.Status != 200 || last.Type != "fetch" ||
+		last.MIME != "application/json" || list[len(list)-2].Error == "" {
 		t.Errorf("requests %+v, want an answer, a failure and an answer", list)
 	}
 	one, err := r.Requests(ctx(t), page.RequestsIn{BodyOf: &last.ID, Limit: 1})
@@ -122,7 +124,8 @@ func testHAR(t *testing.T, r *room) {
 		check("timings", entry["timings"])
 		if request["method"] == "POST" {
 			sent = true
-			if request["postData"].(map[string]any)["text"] != "sent" || content["text"] != `{"real":true}` || len(request["queryString"].([]any)) != 1 {
+			if request["postData"].(map[string]any)["text"] != "sent" || content["text"] != `{"real":true}` ||
+				len(request["queryString"].([]any)) != 1 {
 				t.Errorf("entry %v, want the sent and received bodies and the query", entry)
 			}
 		}
@@ -132,7 +135,8 @@ func testHAR(t *testing.T, r *room) {
 
 func testCookies(t *testing.T, r *room) {
 	_, err := r.SetCookies(ctx(t), page.SetCookiesIn{Cookies: []map[string]any{
-		{"name": "a", "value": "1", "url": r.site, "httpOnly": true, "sameSite": "Strict"}, {"name": "b", "value": "2", "domain": "example.com", "path": "/x", "expires": float64(4102444800)},
+		{"name": "a", "value": "1", "url": r.site, "httpOnly": true, "sameSite": "Strict"},
+		{"name": "b", "value": "2", "domain": "example.com", "path": "/x", "expires": float64(4102444800)},
 	}})
 	must(t, err)
 	all, err := r.Cookies(ctx(t), page.CookiesIn{})
@@ -214,7 +218,8 @@ func testPopups(t *testing.T, r *room) {
 
 func testMemory(t *testing.T, r *room) {
 	r.show(t, "<p>hungry")
-	_, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: "const all = []; for (;;) all.push(new Array(1e6).fill(1.5).map(String))", Where: within(120)})
+	_, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: "const all = []; for (;;) all.push(new " +
+		"Array(1e6).fill(1.5).map(String))", Where: within(120)})
 	wantError(t, err, "crashed")
 	_, err = r.Text(ctx(t), page.Here{})
 	wantError(t, err, "crashed", "reload")
@@ -225,7 +230,8 @@ func testMemory(t *testing.T, r *room) {
 
 func testFailures(t *testing.T, r *room) {
 	closed := r.site[:strings.LastIndexByte(r.site, ':')] + ":9"
-	for address, want := range map[string]string{closed: "cannot open", "https" + strings.TrimPrefix(r.site, "http") + "/": "TLS", "nothing.invalid": "does not exist", "http://": "is not a URL", "javascript:1": "use evaluate"} {
+	for address, want := range map[string]string{closed: "cannot open", "https" + strings.TrimPrefix(r.site, "http") +
+		"/": "TLS", "nothing.invalid": "does not exist", "http://": "is not a URL", "javascript:1": "use evaluate"} {
 		_, err := r.Navigate(ctx(t), page.NavigateIn{URL: address, WaitUntil: "load"})
 		wantError(t, err, want)
 	}
@@ -240,7 +246,8 @@ func testFailures(t *testing.T, r *room) {
 
 func testState(t *testing.T, r *room) {
 	r.visit(t, "/login")
-	_, err := r.Wait(ctx(t), page.WaitIn{Type: "function", Expression: new("indexedDB.databases().then(l => l.length === 1 && l[0].version === 2)"), Timeout: 60})
+	_, err := r.Wait(ctx(t), page.WaitIn{Type: "function",
+		Expression: new("indexedDB.databases().then(l => l.length === 1 && l[0].version === 2)"), Timeout: 60})
 	must(t, err)
 	path := filepath.Join(r.dir, "state.json")
 	r.show(t, "elsewhere") // the same origin; then one that is not open
@@ -265,7 +272,8 @@ func testState(t *testing.T, r *room) {
 	r.visit(t, "/echo")
 	wantEqual(t, "cookies after loading", r.eval(t, "document.body.innerText"), `"||session=s1"`)
 	wantEqual(t, "local storage after loading", r.eval(t, "localStorage.token"), `"t1"`)
-	const read = "new Promise(done => { const q = indexedDB.open('db'); q.onsuccess = () => { const all = q.result.transaction('o').objectStore('o').getAll(); all.onsuccess = () => done(all.result[0].at.getTime()) } })"
+	const read = "new Promise(done => { const q = indexedDB.open('db'); q.onsuccess = () => { const all = " +
+		"q.result.transaction('o').objectStore('o').getAll(); all.onsuccess = () => done(all.result[0].at.getTime()) } })"
 	wantEqual(t, "IndexedDB after loading", r.eval(t, read), "5")
 	_, err = r.LoadState(ctx(t), page.StateIn{Path: filepath.Join(r.dir, "none.json")})
 	wantError(t, err, "no such file")
@@ -296,7 +304,8 @@ func testRestoredTabs(t *testing.T, r *room) {
 		wantEqual(t, "text of a restored tab", text, "restored")
 		_, err = r.Wait(ctx(t), page.WaitIn{Type: "load", Timeout: 60, Tab: &restored.Index})
 		must(t, err)
-		out, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: "fetch('/echo').then(async r => (await r.text()).split('|')[0])", Where: where})
+		out, err := r.Evaluate(ctx(t),
+			page.EvaluateIn{Expression: "fetch('/echo').then(async r => (await r.text()).split('|')[0])", Where: where})
 		must(t, err)
 		wantEqual(t, "header sent by a restored tab", string(out.Data.(json.RawMessage)), `"kept"`)
 	}
@@ -311,7 +320,8 @@ func testRestoredTabs(t *testing.T, r *room) {
 func testBrowserDies(t *testing.T, r *room) {
 	r.show(t, "survivor")
 	address := r.eval(t, "location.href")
-	_, err := r.AddRoute(ctx(t), page.RouteIn{Pattern: "**/api", Response: &page.RouteResponse{Status: 200, Body: "kept", ContentType: "text/plain"}})
+	_, err := r.AddRoute(ctx(t), page.RouteIn{Pattern: "**/api", Response: &page.RouteResponse{Status: 200,
+		Body: "kept", ContentType: "text/plain"}})
 	must(t, err)
 	_, err = r.SetPermissions(ctx(t), page.PermissionsIn{Permissions: []string{"geolocation"}, Setting: "granted", Origin: r.site})
 	must(t, err)

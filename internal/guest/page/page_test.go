@@ -28,7 +28,8 @@ func TestPages(t *testing.T) {
 		{"reading", testReading}, {"evaluate", testEvaluate}, {"snapshot", testSnapshot}, {"misses", testMisses}, {"index", testIndex},
 		{"tabs", testTabs}, {"two tabs at once", testTwoTabs}, {"dialogs", testDialogs}, {"downloads", testDownloads}, {"pdf", testPDF},
 		{"screenshots", testScreenshots}, {"record", testRecord}, {"captcha", testCaptcha}, {"forms", testForms}, {"waits", testWaits},
-		{"credentials", testCredentials}, {"headers", testHeaders}, {"routes", testRoutes}, {"har", testHAR}, {"cookies", testCookies}, {"contexts", testContexts}, {"permissions", testPermissions},
+		{"credentials", testCredentials}, {"headers", testHeaders}, {"routes", testRoutes}, {"har", testHAR},
+		{"cookies", testCookies}, {"contexts", testContexts}, {"permissions", testPermissions},
 		{"endless loop", testEndlessLoop}, {"never loads", testNeverLoads}, {"popups", testPopups}, {"failures", testFailures},
 		{"state", testState}, {"browser dies", testBrowserDies},
 	} {
@@ -65,7 +66,8 @@ func testReading(t *testing.T, r *room) {
 	}
 	md, err := r.Markdown(ctx(t), page.Here{})
 	must(t, err)
-	for _, w := range []string{"Some **bold** text", "```go\nif x {\n\ty()\n}\n```", "- one\n  - inner", "| K | V |\n| --- | --- |\n| a | 1 |", "[Next](" + r.site + "/next)"} {
+	for _, w := range []string{"Some **bold** text", "```go\nif x {\n\ty()\n}\n```", "- one\n  - inner",
+		"| K | V |\n| --- | --- |\n| a | 1 |", "[Next](" + r.site + "/next)"} {
 		if !strings.Contains(md.Markdown, w) {
 			t.Errorf("markdown %q, want %q in it", md.Markdown, w)
 		}
@@ -87,7 +89,8 @@ func testReading(t *testing.T, r *room) {
 	r.eval(t, "1") // the exception has been thrown by now
 	console, err := r.Console(ctx(t), page.ConsoleIn{Clear: true})
 	must(t, err)
-	if len(console) != 2 || console[0].Type != "warning" || console[0].Text != "careful {a: 1}" || console[1].Source != "exception" || !strings.Contains(console[1].Text, "thrown") {
+	if len(console) != 2 || console[0].Type != "warning" || console[0].Text != "careful {a: 1}" ||
+		console[1].Source != "exception" || !strings.Contains(console[1].Text, "thrown") {
 		t.Errorf("console %+v, want a warning and an exception", console)
 	}
 	console, err = r.Console(ctx(t), page.ConsoleIn{})
@@ -98,23 +101,30 @@ func testReading(t *testing.T, r *room) {
 func testEvaluate(t *testing.T, r *room) {
 	r.show(t, `<button id="b">Go</button>`)
 	for _, c := range []struct{ script, want string }{
-		{"1 + 1", "2"}, {"let a = 1; a + 2", "3"}, {"const a = 5; a", "5"}, {"() => document.title", `"page"`}, {"async () => { await null; return [1] }", "[1]"}, {"function() { return 1 }", "1"},
-		{"return 7", "7"}, {"await Promise.resolve(8)", "8"}, {"new Promise(r => setTimeout(() => r(9), 10))", "9"}, {"const x = await Promise.resolve(3); return x", "3"}, {"{a: 1}", `{"a":1}`}, {"undefined", "null"}, {"null", "null"},
-		{"12n", `"12"`}, {"NaN", `"NaN"`}, {"new Date(0)", `"1970-01-01T00:00:00.000Z"`}, {"document.getElementById('b')", `"<button id=\"b\">Go</button>"`}, {"const o = {}; o.self = o; o", `{"self":"[Circular]"}`},
-		{"new Map([['k', new Set([1])]])", `{"k":[1]}`}, {"window", `"[Window]"`}, {"[undefined, () => 1, Symbol('s')]", `[null,"[Function]","Symbol(s)"]`}, {"document.querySelectorAll('button').length", "1"},
+		{"1 + 1", "2"}, {"let a = 1; a + 2", "3"}, {"const a = 5; a", "5"}, {"() => document.title", `"page"`},
+		{"async () => { await null; return [1] }", "[1]"}, {"function() { return 1 }", "1"},
+		{"return 7", "7"}, {"await Promise.resolve(8)", "8"}, {"new Promise(r => setTimeout(() => r(9), 10))", "9"},
+		{"const x = await Promise.resolve(3); return x", "3"}, {"{a: 1}", `{"a":1}`}, {"undefined", "null"}, {"null", "null"},
+		{"12n", `"12"`}, {"NaN", `"NaN"`}, {"new Date(0)", `"1970-01-01T00:00:00.000Z"`},
+		{"document.getElementById('b')", `"<button id=\"b\">Go</button>"`}, {"const o = {}; o.self = o; o", `{"self":"[Circular]"}`},
+		{"new Map([['k', new Set([1])]])", `{"k":[1]}`}, {"window", `"[Window]"`},
+		{"[undefined, () => 1, Symbol('s')]", `[null,"[Function]","Symbol(s)"]`}, {"document.querySelectorAll('button').length", "1"},
 	} {
 		if got := r.eval(t, c.script); got != c.want {
 			t.Errorf("evaluate %s: %s, want %s", c.script, got, c.want)
 		}
 	}
-	for script, want := range map[string]string{"throw new Error('own')": "Error: own", "nothing.here": "ReferenceError", "a b": "SyntaxError", "Promise.reject(new Error('later'))": "later", "throw 'text'": "text"} {
+	for script, want := range map[string]string{"throw new Error('own')": "Error: own",
+		"nothing.here": "ReferenceError", "a b": "SyntaxError", "Promise.reject(new Error('later'))": "later", "throw 'text'": "text"} {
 		_, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: script})
 		wantError(t, err, want)
 	}
 }
 
 func testSnapshot(t *testing.T, r *room) {
-	r.show(t, `<h1>Shop</h1><label>Name <input id="n"></label><button onclick="document.title = 'bought'">Buy</button><iframe src="`+strings.Replace(r.site, "127.0.0.1", "localhost", 1)+`/html?body=`+escape("<button>Framed</button>")+`"></iframe>`)
+	r.show(t, `<h1>Shop</h1><label>Name <input id="n"></label><button onclick="document.title = `+
+		`'bought'">Buy</button><iframe src="`+strings.Replace(r.site, "127.0.0.1", "localhost", 1)+`/html?body=`+
+		escape("<button>Framed</button>")+`"></iframe>`)
 	s, err := r.Snapshot(ctx(t), page.SnapshotIn{})
 	must(t, err)
 	if !strings.Contains(s.Snapshot, `textbox "Name" @e`) || !strings.Contains(s.Snapshot, ` button "Framed" @f1e1`) {
@@ -144,7 +154,8 @@ func testMisses(t *testing.T, r *room) {
 	in.Where = within(0.5)
 	_, err = r.Click(ctx(t), in)
 	wantError(t, err, `no element matches selector "#missing"`, `button "Save"`)
-	for selector, want := range map[string]string{"##": "not a valid CSS selector", "xpath=//[": "not a valid XPath", "a >> ": "empty part", "role=": "has no role", " ": "Name what to click"} {
+	for selector, want := range map[string]string{"##": "not a valid CSS selector", "xpath=//[": "not a valid XPath",
+		"a >> ": "empty part", "role=": "has no role", " ": "Name what to click"} {
 		_, err := r.Click(ctx(t), click(selector))
 		if selector == " " {
 			continue
@@ -163,7 +174,8 @@ func testCovered(t *testing.T, r *room) {
 		{`<button id="b" disabled>Go</button>`, "not enabled"},
 		{`<button id="b" style="visibility:hidden">Go</button>`, "not visible"},
 		// There and back takes 21 frames: in two of them, one after the other, it is at the same place.
-		{`<style>@keyframes m { to { transform: translateX(300px) } } #b { animation: m 175ms infinite alternate linear }</style><button id="b">Go</button>`, "not stable"},
+		{`<style>@keyframes m { to { transform: translateX(300px) } } #b { animation: m 175ms infinite alternate ` +
+			`linear }</style><button id="b">Go</button>`, "not stable"},
 	} {
 		r.show(t, c.body+`<script>clicks = 0; addEventListener("click", () => clicks++)</script>`)
 		in := click("#b")
@@ -176,7 +188,8 @@ func testCovered(t *testing.T, r *room) {
 
 // testLostHover takes away what the mouse has opened, as a window does that opens above the page: the mouse still rests there.
 func testLostHover(t *testing.T, r *room) {
-	r.show(t, `<div id="h" onmousemove="m.style.display = 'block'">Menu<div id="m" style="display:none"><button id="b" onclick="document.title = 'chosen'">Go</button></div></div>`)
+	r.show(t, `<div id="h" onmousemove="m.style.display = 'block'">Menu<div id="m" style="display:none"><button `+
+		`id="b" onclick="document.title = 'chosen'">Go</button></div></div>`)
 	_, err := r.Hover(ctx(t), page.HoverIn{Pick: pick("#h")})
 	must(t, err)
 	r.eval(t, "m.style.display = 'none'; 1")
@@ -184,7 +197,8 @@ func testLostHover(t *testing.T, r *room) {
 	must(t, err)
 	wantEqual(t, "title", r.eval(t, "document.title"), `"chosen"`)
 	// The mouse came to rest over what it had opened: it has to open it again first.
-	r.show(t, `<div id="h" onmousemove="m.style.display = 'block'">Menu<div id="m" style="display:none;padding-top:60px"><button id="b" onclick="document.title = 'chosen'">Go</button></div></div>`)
+	r.show(t, `<div id="h" onmousemove="m.style.display = 'block'">Menu<div id="m" `+
+		`style="display:none;padding-top:60px"><button id="b" onclick="document.title = 'chosen'">Go</button></div></div>`)
 	for range 2 {
 		_, err = r.Hover(ctx(t), page.HoverIn{Pick: pick("#h")})
 		must(t, err)
@@ -204,10 +218,12 @@ func testLostHover(t *testing.T, r *room) {
 }
 
 func testIndex(t *testing.T, r *room) {
-	r.show(t, `<a href="#x">Link</a><button onclick="document.title = 'pressed'">Press</button><input type="hidden"><button style="display:none">Hidden</button><input type="checkbox" checked>`)
+	r.show(t, `<a href="#x">Link</a><button onclick="document.title = 'pressed'">Press</button><input `+
+		`type="hidden"><button style="display:none">Hidden</button><input type="checkbox" checked>`)
 	list, err := r.Elements(ctx(t), page.Here{})
 	must(t, err)
-	if len(list) != 3 || list[1].Tag != "button" || list[1].Role != "button" || list[1].Index != 1 || list[1].Box.Width == 0 || !list[1].Enabled || list[2].Checked == nil || !*list[2].Checked {
+	if len(list) != 3 || list[1].Tag != "button" || list[1].Role != "button" || list[1].Index != 1 ||
+		list[1].Box.Width == 0 || !list[1].Enabled || list[2].Checked == nil || !*list[2].Checked {
 		t.Fatalf("elements %+v, want link, button and checked box", list)
 	}
 	one := 1
@@ -267,7 +283,8 @@ func testTwoTabs(t *testing.T, r *room) {
 	for i := range 2 {
 		both.Go(func() {
 			for n := range 5 {
-				in := page.NavigateIn{URL: r.site + `/html?body=` + escape(fmt.Sprintf(`<input id=i><button onclick="document.title = i.value">%d</button>`, n)), WaitUntil: "load", Tab: &i}
+				in := page.NavigateIn{URL: r.site + `/html?body=` +
+					escape(fmt.Sprintf(`<input id=i><button onclick="document.title = i.value">%d</button>`, n)), WaitUntil: "load", Tab: &i}
 				_, err := r.Navigate(ctx(t), in)
 				if err == nil {
 					_, err = r.Fill(ctx(t), page.FillIn{Pick: pick("#i"), Text: fmt.Sprint(i, n), Where: page.Where{Tab: &i}})
@@ -357,7 +374,9 @@ func testScreenshots(t *testing.T, r *room) {
 	r.show(t, `<div id="d" style="width:50px;height:40px;background:red">x</div><button>Go</button><div style="height:3000px"></div>`)
 	sizes := map[string]int{}
 	for name, in := range map[string]page.ScreenshotIn{
-		"view": {Format: "png"}, "page": {Format: "png", FullPage: true}, "element": {Format: "png", Selector: new("#d")}, "numbered": {Format: "jpeg", Highlight: true}, "masked": {Format: "jpg", Mask: []string{"#d"}},
+		"view": {Format: "png"}, "page": {Format: "png", FullPage: true},
+		"element": {Format: "png", Selector: new("#d")}, "numbered": {Format: "jpeg", Highlight: true},
+		"masked": {Format: "jpg", Mask: []string{"#d"}},
 	} {
 		blob, err := r.Screenshot(ctx(t), in)
 		must(t, err)
@@ -399,7 +418,8 @@ func testRecord(t *testing.T, r *room) {
 
 func testCaptcha(t *testing.T, r *room) {
 	for kind, body := range map[string]string{
-		"recaptcha": `<div class="g-recaptcha" data-sitekey="k1" style="width:300px;height:70px">x</div><textarea name="g-recaptcha-response"></textarea>`, "hcaptcha": `<div class="h-captcha" style="width:300px;height:70px">x</div>`,
+		"recaptcha": `<div class="g-recaptcha" data-sitekey="k1" style="width:300px;height:70px">x</div><textarea ` +
+			`name="g-recaptcha-response"></textarea>`, "hcaptcha": `<div class="h-captcha" style="width:300px;height:70px">x</div>`,
 		"turnstile": `<div class="cf-turnstile" style="width:300px;height:70px">x</div>`, "image": `<img alt="captcha" width="100" height="40">`,
 	} {
 		r.show(t, body)
@@ -424,14 +444,17 @@ func testCaptcha(t *testing.T, r *room) {
 }
 
 func testForms(t *testing.T, r *room) {
-	r.show(t, `<input id="n"><select id="s"><option value="1">One<option value="2">Two</select><input type="checkbox" id="c"><input type="date" id="d">`)
+	r.show(t, `<input id="n"><select id="s"><option value="1">One<option value="2">Two</select><input `+
+		`type="checkbox" id="c"><input type="date" id="d">`)
 	out, err := r.FillForm(ctx(t), page.FillFormIn{Items: []map[string]any{
-		{"selector": "#n", "text": "Ann"}, {"selector": "#s", "value": "Two"}, {"selector": "#c", "checked": true}, {"selector": "#d", "value": "2026-02-28"},
+		{"selector": "#n", "text": "Ann"}, {"selector": "#s", "value": "Two"}, {"selector": "#c", "checked": true},
+		{"selector": "#d", "value": "2026-02-28"},
 	}})
 	must(t, err)
 	wantEqual(t, "filled", out.Filled, 4)
 	wantEqual(t, "values", r.eval(t, "[n.value, s.value, c.checked, d.value].join()"), `"Ann,2,true,2026-02-28"`)
-	_, err = r.FillForm(ctx(t), page.FillFormIn{Where: within(1), Items: []map[string]any{{"selector": "#n", "text": "Bob"}, {"selector": "#none", "text": "x"}}})
+	_, err = r.FillForm(ctx(t), page.FillFormIn{Where: within(1),
+		Items: []map[string]any{{"selector": "#n", "text": "Bob"}, {"selector": "#none", "text": "x"}}})
 	wantError(t, err, "filled 1 of 2", "#none")
 	_, err = r.Fill(ctx(t), page.FillIn{Pick: pick("#d"), Text: "tomorrow"})
 	wantError(t, err, "does not accept", "YYYY-MM-DD")
@@ -440,9 +463,12 @@ func testForms(t *testing.T, r *room) {
 }
 
 func testWaits(t *testing.T, r *room) {
-	r.show(t, `<div id="a">x</div><script>setTimeout(() => a.remove(), 200); setTimeout(() => { location.hash = 'there'; fetch('/api') }, 300)</script>`)
+	r.show(t, `<div id="a">x</div><script>setTimeout(() => a.remove(), 200); setTimeout(() => { location.hash = `+
+		`'there'; fetch('/api') }, 300)</script>`)
 	for _, in := range []page.WaitIn{
-		{Type: "selector", Selector: new("#a"), State: new("detached"), Timeout: 60}, {Type: "url", URL: new("**#there"), Timeout: 60}, {Type: "network_idle", Timeout: 60}, {Type: "load", Timeout: 60}, {Type: "timeout", Timeout: 0.01},
+		{Type: "selector", Selector: new("#a"), State: new("detached"), Timeout: 60},
+		{Type: "url", URL: new("**#there"), Timeout: 60}, {Type: "network_idle", Timeout: 60},
+		{Type: "load", Timeout: 60}, {Type: "timeout", Timeout: 0.01},
 	} {
 		if _, err := r.Wait(ctx(t), in); err != nil {
 			t.Errorf("wait for %s: %v, want it to come", in.Type, err)

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	askPosition = `new Promise(done => navigator.geolocation.getCurrentPosition(p => done(p.coords.latitude + "," + p.coords.longitude), e => done("error " + e.code)))`
-	askState    = `navigator.permissions.query({name: "geolocation"}).then(s => s.state)`
+	askPosition = `new Promise(done => navigator.geolocation.getCurrentPosition(p => done(p.coords.latitude + "," ` +
+		`+ p.coords.longitude), e => done("error " + e.code)))`
+	askState = `navigator.permissions.query({name: "geolocation"}).then(s => s.state)`
 )
 
 // testPermissions: no page waits for a permission: it is denied, unless an operation has set something else.
@@ -25,7 +26,8 @@ func testPermissions(t *testing.T, r *room) {
 		must(t, err)
 		return list
 	}
-	list := set(page.PermissionsIn{Permissions: []string{"geolocation", "notifications", "clipboard-read"}, Setting: "granted", Geolocation: &page.Geolocation{Latitude: 52.5, Longitude: 13.4, Accuracy: 5}})
+	list := set(page.PermissionsIn{Permissions: []string{"geolocation", "notifications", "clipboard-read"},
+		Setting: "granted", Geolocation: &page.Geolocation{Latitude: 52.5, Longitude: 13.4, Accuracy: 5}})
 	found := 0
 	for _, p := range list {
 		if p.Setting == "granted" && p.Origin == "" {

@@ -15,18 +15,34 @@ import (
 
 func (s *Service) readingOps() []op.Op {
 	return []op.Op{
-		op.New(reading(withBlob(spec("browser_page_screenshot", "GET /v1/browser/page/screenshot", "page_screenshot", "screenshot", "Take a picture of the page: what is in view, the whole page, or one element. Elements can be numbered or masked."))), s.Screenshot),
-		op.New(spec("browser_page_record", "POST /v1/browser/page/record", "page_record", "record", "Record the page as a video (MP4, or WebM by the file name): once for a duration, or started and stopped."), s.Record),
-		op.New(reading(spec("browser_get_html", "GET /v1/browser/page/html", "get_html", "html", "Return the HTML of the page as it is now.")), s.HTML),
-		op.New(reading(spec("browser_get_text", "GET /v1/browser/page/text", "get_text", "text", "Return the text of the page as a person sees it, with its frames. A PDF is returned as text, too.")), s.Text),
-		op.New(reading(spec("browser_get_markdown", "GET /v1/browser/page/markdown", "get_markdown", "markdown", "Return the readable content of the page as Markdown.")), s.Markdown),
-		op.New(reading(columns(spec("browser_get_clickable_elements", "GET /v1/browser/page/elements", "get_interactive_elements", "elements", "List the interactive elements of the page, also in frames and shadow roots, with the index that click and fill accept."), "index", "role", "name", "text", "selector")), s.Elements),
+		op.New(reading(withBlob(spec("browser_page_screenshot", "GET /v1/browser/page/screenshot", "page_screenshot",
+			"screenshot", "Take a picture of the page: what is in view, the whole page, or one element. Elements "+
+				"can be numbered or masked."))), s.Screenshot),
+		op.New(spec("browser_page_record", "POST /v1/browser/page/record", "page_record", "record",
+			"Record the page as a video (MP4, or WebM by the file name): once for a duration, or started and stopped."), s.Record),
+		op.New(reading(spec("browser_get_html", "GET /v1/browser/page/html", "get_html", "html",
+			"Return the HTML of the page as it is now.")), s.HTML),
+		op.New(reading(spec("browser_get_text", "GET /v1/browser/page/text", "get_text", "text",
+			"Return the text of the page as a person sees it, with its frames. A PDF is returned as text, too.")), s.Text),
+		op.New(reading(spec("browser_get_markdown", "GET /v1/browser/page/markdown", "get_markdown", "markdown",
+			"Return the readable content of the page as Markdown.")), s.Markdown),
+		op.New(reading(columns(spec("browser_get_clickable_elements", "GET /v1/browser/page/elements",
+			"get_interactive_elements", "elements",
+			"List the interactive elements of the page, also in frames and shadow roots, with the index that click "+
+				"and fill accept."), "index", "role", "name", "text", "selector")), s.Elements),
 		op.New(reading(spec("browser_read_links", "GET /v1/browser/page/links", "read_links", "links", "List the links of the page.")), s.Links),
-		op.New(reading(spec("browser_snapshot", "GET /v1/browser/page/snapshot", "snapshot", "snapshot", "Return the page as a compact accessibility tree. References such as @e5 can be used as selectors. With diff, only what has changed since the last snapshot.")), s.Snapshot),
-		op.New(reading(spec("browser_console", "GET /v1/browser/page/console", "get_console_logs", "console", "Return the console of the page, oldest entry first, with uncaught exceptions and messages of the browser.")), s.Console),
-		op.New(spec("browser_console_export", "POST /v1/browser/page/console/export", "export_console_logs", "console-export", "Write the console of the page to a JSON file."), s.ExportConsole),
-		op.New(evaluated(spec("browser_evaluate", "POST /v1/browser/page/evaluate", "evaluate", "evaluate", "Run JavaScript in the page and return its value: an expression, statements, a function (which is called), or a promise (which is awaited).")), s.Evaluate),
-		op.New(reading(spec("browser_find_text", "POST /v1/browser/page/find_text", "find_text", "find-text", "Find a text in the page, in any case, and where it is.")), s.FindText),
+		op.New(reading(spec("browser_snapshot", "GET /v1/browser/page/snapshot", "snapshot", "snapshot",
+			"Return the page as a compact accessibility tree. References such as @e5 can be used as selectors. "+
+				"With diff, only what has changed since the last snapshot.")), s.Snapshot),
+		op.New(reading(spec("browser_console", "GET /v1/browser/page/console", "get_console_logs", "console",
+			"Return the console of the page, oldest entry first, with uncaught exceptions and messages of the browser.")), s.Console),
+		op.New(spec("browser_console_export", "POST /v1/browser/page/console/export", "export_console_logs",
+			"console-export", "Write the console of the page to a JSON file."), s.ExportConsole),
+		op.New(evaluated(spec("browser_evaluate", "POST /v1/browser/page/evaluate", "evaluate", "evaluate",
+			"Run JavaScript in the page and return its value: an expression, statements, a function (which is "+
+				"called), or a promise (which is awaited).")), s.Evaluate),
+		op.New(reading(spec("browser_find_text", "POST /v1/browser/page/find_text", "find_text", "find-text",
+			"Find a text in the page, in any case, and where it is.")), s.FindText),
 	}
 }
 
@@ -50,7 +66,8 @@ func (s *Service) HTML(ctx context.Context, in HTMLIn) (string, error) {
 	err := s.visit(ctx, in.where(), func(ctx context.Context, t *tab.Tab) error {
 		script := "document.documentElement ? document.documentElement.innerHTML : ''"
 		if in.Outer {
-			script = "(document.doctype ? new XMLSerializer().serializeToString(document.doctype) + '\\n' : '') + (document.documentElement ? document.documentElement.outerHTML : '')"
+			script = "(document.doctype ? new XMLSerializer().serializeToString(document.doctype) + '\\n' : '') + " +
+				"(document.documentElement ? document.documentElement.outerHTML : '')"
 		}
 		return retryGone(ctx, func() error { return locate.Evaluate(ctx, t, script, &out) })
 	})

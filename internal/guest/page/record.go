@@ -133,7 +133,8 @@ func (s *Service) film(ctx context.Context, in RecordIn, r *film.Film) error {
 	if err != nil {
 		return fail(err)
 	}
-	err = t.Call(ctx, "Page.startScreencast", map[string]any{"format": "jpeg", "quality": in.Quality, "maxWidth": 1920, "maxHeight": 1920}, nil)
+	err = t.Call(ctx, "Page.startScreencast", map[string]any{"format": "jpeg", "quality": in.Quality,
+		"maxWidth": 1920, "maxHeight": 1920}, nil)
 	if err != nil {
 		return fail(err)
 	}

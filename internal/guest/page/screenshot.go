@@ -111,7 +111,8 @@ func elementClip(ctx context.Context, t *tab.Tab, selector string) (clip, error)
 	if box.Width < 1 || box.Height < 1 {
 		return clip{}, op.Errorf(op.Invalid, "%s is not visible: it has no size", el.What)
 	}
-	return clip{locate.Box{X: at.X + box.X*at.SX + scroll[0], Y: at.Y + box.Y*at.SY + scroll[1], Width: box.Width * at.SX, Height: box.Height * at.SY}, 1}, nil
+	return clip{locate.Box{X: at.X + box.X*at.SX + scroll[0], Y: at.Y + box.Y*at.SY + scroll[1],
+		Width: box.Width * at.SX, Height: box.Height * at.SY}, 1}, nil
 }
 
 func pageClip(ctx context.Context, t *tab.Tab) (clip, error) {

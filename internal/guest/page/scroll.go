@@ -71,7 +71,8 @@ func (s *Service) scrolled(ctx context.Context, w Where, act func(context.Contex
 		if err := act(ctx, t); err != nil {
 			return err
 		}
-		return locate.Evaluate(ctx, t, "({x: scrollX, y: scrollY, at_end: scrollY + innerHeight >= document.documentElement.scrollHeight - 1})", out)
+		return locate.Evaluate(ctx, t,
+			"({x: scrollX, y: scrollY, at_end: scrollY + innerHeight >= document.documentElement.scrollHeight - 1})", out)
 	})
 	if err != nil {
 		return nil, err
@@ -88,7 +89,8 @@ type DragIn struct {
 
 // Drag drags an element onto another.
 func (s *Service) Drag(ctx context.Context, in DragIn) (*Clicked, error) {
-	return s.onElement(ctx, in.Where, Pick{Selector: &in.Selector}, func(ctx context.Context, t *tab.Tab, from locate.Target) (locate.Element, error) {
-		return locate.Element{}, locate.Drag(ctx, t, from, locate.Target{Selector: in.To})
-	})
+	return s.onElement(ctx, in.Where, Pick{Selector: &in.Selector},
+		func(ctx context.Context, t *tab.Tab, from locate.Target) (locate.Element, error) {
+			return locate.Element{}, locate.Drag(ctx, t, from, locate.Target{Selector: in.To})
+		})
 }

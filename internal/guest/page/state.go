@@ -146,7 +146,8 @@ func inSameContext(b *tab.Browser, t *tab.Tab, id string) bool {
 const statePath = "/.aio-storage"
 
 // visitOrigins shows a blank page of each origin in a tab of its own and runs fn there.
-func (s *Service) visitOrigins(ctx context.Context, b *tab.Browser, id string, origins []string, fn func(t *tab.Tab, origin string) error) error {
+func (s *Service) visitOrigins(ctx context.Context, b *tab.Browser, id string, origins []string,
+	fn func(t *tab.Tab, origin string) error) error {
 	if len(origins) == 0 {
 		return nil
 	}
@@ -265,5 +266,7 @@ func (s *Service) writeOrigins(ctx context.Context, b *tab.Browser, id string, o
 	if err != nil {
 		return err
 	}
-	return b.AddScript(ctx, "(() => { try { const items = ("+string(items)+")[location.origin]; if (items && !sessionStorage.length) for (const i of items) sessionStorage.setItem(i.name, i.value); } catch { /* no storage here */ } })()")
+	return b.AddScript(ctx, "(() => { try { const items = ("+string(items)+
+		")[location.origin]; if (items && !sessionStorage.length) for (const i of items) "+
+		"sessionStorage.setItem(i.name, i.value); } catch { /* no storage here */ } })()")
 }

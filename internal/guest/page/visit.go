@@ -166,7 +166,8 @@ func (s *Service) visit(ctx context.Context, w Where, fn func(ctx context.Contex
 }
 
 // visitFor is visit with a default time; revive allows a page that has crashed.
-func (s *Service) visitFor(ctx context.Context, w Where, limit time.Duration, revive bool, fn func(ctx context.Context, t *tab.Tab) error) error {
+func (s *Service) visitFor(ctx context.Context, w Where, limit time.Duration, revive bool,
+	fn func(ctx context.Context, t *tab.Tab) error) error {
 	if w.Timeout != nil {
 		limit = seconds(*w.Timeout)
 	}
@@ -231,7 +232,8 @@ func (s *Service) explain(ctx, bounded context.Context, t *tab.Tab, limit time.D
 	}
 	late := bounded.Err() != nil
 	if late && s.free(ctx, t) {
-		return op.Errorf(op.Unavailable, "timed out after %v: the page does not respond, so its script was interrupted; try again, reload the page or close the tab", limit)
+		return op.Errorf(op.Unavailable,
+			"timed out after %v: the page does not respond, so its script was interrupted; try again, reload the page or close the tab", limit)
 	}
 	if missing, ok := errors.AsType[*locate.NotFoundError](err); ok {
 		return op.Errorf(op.NotFound, "no element matches %s within %v; %s", missing.Target, limit, s.whatIsThere(ctx, t))

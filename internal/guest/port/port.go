@@ -47,10 +47,13 @@ func New(c Config) *Service {
 
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
-	list := op.New(op.Spec{Name: "sandbox_list_ports", Route: "GET /v1/sandbox/ports", Tag: "sandbox", ReadOnly: true, Verb: "sandbox ports", Columns: []string{"port", "address", "pid", "process", "preview"},
-		Doc: "List the ports that programs in the sandbox listen on, with process and command. As a stream, it then reports each port that opens or closes."}, s.List)
+	list := op.New(op.Spec{Name: "sandbox_list_ports", Route: "GET /v1/sandbox/ports", Tag: "sandbox", ReadOnly: true,
+		Verb: "sandbox ports", Columns: []string{"port", "address", "pid", "process", "preview"},
+		Doc: "List the ports that programs in the sandbox listen on, with process and command. As a stream, it " +
+			"then reports each port that opens or closes."}, s.List)
 	tunnel := op.Duplex(op.Spec{Name: "sandbox_tunnel", Route: "GET /v1/sandbox/ports/{port}/tunnel", Tag: "sandbox",
-		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages are the bytes of the connection, in both directions; the text message \"end\" ends one direction."}, s.Tunnel)
+		Doc: "Connect to a TCP port in the sandbox over a WebSocket. Binary messages are the bytes of the " +
+			"connection, in both directions; the text message \"end\" ends one direction."}, s.Tunnel)
 	return []op.Op{op.WithStream[op.None, Change](list, s.Watch), tunnel}
 }
 

@@ -138,7 +138,9 @@ func (s *Service) openPorts() string {
 func (s *Service) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	t := r.Context().Value(forwardingKey{}).(*forwarding)
 	if _, ok := errors.AsType[*dialError](err); ok && r.Context().Err() == nil {
-		refuse(w, r, http.StatusBadGateway, fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service and let it listen on 127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
+		refuse(w, r, http.StatusBadGateway,
+			fmt.Sprintf("nothing answers on port %d in the sandbox, so the port is not open; start the service and "+
+				"let it listen on 127.0.0.1, ::1 or all addresses", t.port)+s.openPorts())
 		return
 	}
 	if r.Context().Err() != nil {

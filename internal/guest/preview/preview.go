@@ -85,9 +85,12 @@ func New(cfg Config) *Service {
 // header and host name.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Content: op.ContentSite, Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
-			Doc: "Forward to the service on a port of the sandbox, without the prefix. The header X-Aio-Proxy-Port and host names of the form {port}-{anything} do the same with the whole path."}, s),
-		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Content: op.ContentSite, Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
+		op.Handle(op.Spec{Name: "preview_proxy", Access: op.AccessSafe, Content: op.ContentSite,
+			Route: "/proxy/{port}/{path...}", Also: []string{"/proxy/{port}"}, Tag: "preview",
+			Doc: "Forward to the service on a port of the sandbox, without the prefix. The header X-Aio-Proxy-Port " +
+				"and host names of the form {port}-{anything} do the same with the whole path."}, s),
+		op.Handle(op.Spec{Name: "preview_absproxy", Access: op.AccessSafe, Content: op.ContentSite,
+			Route: "/absproxy/{port}/{path...}", Also: []string{"/absproxy/{port}"}, Tag: "preview",
 			Doc: "Forward to the service on a port of the sandbox with the whole path, for pages built for this prefix."}, s),
 	}
 }

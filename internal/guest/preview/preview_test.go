@@ -40,7 +40,9 @@ func newRig(t *testing.T, cfg preview.Config, sign auth.Config) *rig {
 	table := op.NewTable(svc.Ops(), []op.Op{own})
 	sign.Open = true
 	guard := auth.New(sign)
-	handler := rest.New(rest.Config{Table: table, Guard: guard.Wrap, Front: svc.Front, Base: func(r *http.Request) *url.URL { return auth.Base(r, nil) }})
+	handler := rest.New(rest.Config{Table: table, Guard: guard.Wrap, Front: svc.Front, Base: func(r *http.Request) *url.URL {
+		return auth.Base(r, nil)
+	}})
 	server := httptest.NewServer(handler)
 	r := &rig{t: t, svc: svc, server: server, client: &http.Client{
 		Transport:     &http.Transport{DisableCompression: true},
@@ -139,8 +141,10 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 			{"header before path", "/proxy/1/x", []string{"X-AIO-Proxy-Port", port}, "/proxy/1/x", ""},
 			{"host", "/v1/own", []string{"Host", port + "-any.localhost"}, "/v1/own", ""},
 			{"header before host", "/x", []string{"Host", "1-any.localhost", "X-Aio-Proxy-Port", port}, "/x", ""},
-			{"behind a prefix", "/proxy/" + port + "/x", []string{"X-Forwarded-Prefix", "/sandbox/a", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "hub.example"}, "/x", "/sandbox/a/proxy/" + port},
-			{"kept behind a prefix", "/absproxy/" + port + "/x", []string{"X-Forwarded-Prefix", "/sandbox/a"}, "/absproxy/" + port + "/x", "/sandbox/a"},
+			{"behind a prefix", "/proxy/" + port + "/x", []string{"X-Forwarded-Prefix", "/sandbox/a",
+				"X-Forwarded-Proto", "https", "X-Forwarded-Host", "hub.example"}, "/x", "/sandbox/a/proxy/" + port},
+			{"kept behind a prefix", "/absproxy/" + port + "/x", []string{"X-Forwarded-Prefix", "/sandbox/a"},
+				"/absproxy/" + port + "/x", "/sandbox/a"},
 		} {
 			t.Run(c.name+" "+address, func(t *testing.T) {
 				res, body := r.do("POST", c.path, "data", c.header...)
@@ -169,7 +173,8 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 		t.Errorf(`the sandbox itself is not reached: got %d %s, want status 200 and body that contains "own"`, res.StatusCode, body)
 	}
 	own := r.server.Listener.Addr().(*net.TCPAddr).Port
-	if res, body := r.do("GET", "/v1/own", "", "Host", fmt.Sprintf("%d-any.localhost", own)); res.StatusCode != 200 || !strings.Contains(body, "own") {
+	if res, body := r.do("GET", "/v1/own", "", "Host", fmt.Sprintf("%d-any.localhost", own)); res.StatusCode != 200 ||
+		!strings.Contains(body, "own") {
 		t.Errorf(`the name with its own port is not the sandbox's: got %d %s, want status 200 and body that contains "own"`,
 			res.StatusCode, body)
 	}
@@ -178,7 +183,8 @@ func TestEveryWayLeadsToThePort(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	closed := service(t, "127.0.0.1:0", nil)
-	r := newRig(t, preview.Config{Deny: func(port int) bool { return port == closed }, Open: func() []int { return []int{5173, 3000, 3000} }}, auth.Config{})
+	r := newRig(t, preview.Config{Deny: func(port int) bool { return port == closed },
+		Open: func() []int { return []int{5173, 3000, 3000} }}, auth.Config{})
 	free := freePort(t)
 	own := strconv.Itoa(r.server.Listener.Addr().(*net.TCPAddr).Port)
 	for _, c := range []struct {
@@ -253,7 +259,8 @@ func TestCredentialsOfTheSandboxStayOutside(t *testing.T) {
 	res, body := r.do("GET", "/proxy/"+port+"/?a=1", "", "Authorization", "Bearer shared-token", "X-API-Key", "the-api-key",
 		"Cookie", "mine=1; cove_session_0123456789ab=secret-session; other=2")
 	s := parse(t, body)
-	if res.StatusCode != 200 || strings.Contains(body, "shared-token") || strings.Contains(body, "the-api-key") || strings.Contains(body, "secret-session") {
+	if res.StatusCode != 200 || strings.Contains(body, "shared-token") || strings.Contains(body, "the-api-key") ||
+		strings.Contains(body, "secret-session") {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 	if s.Header.Get("Cookie") != "mine=1; other=2" || s.URI != "/?a=1" {
@@ -335,7 +342,8 @@ func TestAnswersFitWhereTheCallerIs(t *testing.T) {
 		if sw := res.Header.Get("Service-Worker-Allowed"); c.header == nil && sw != strings.TrimSuffix(c.path, "/")+"/" {
 			t.Errorf("%s: got scope %s for service workers, want %s/", c.path, sw, strings.TrimSuffix(c.path, "/"))
 		}
-		if _, guessed := res.Header["Content-Type"]; guessed || res.Header.Get("X-Content-Type-Options") != "" || len(res.Header["X-Request-Id"]) != 1 || res.Header.Get("X-Request-Id") == "theirs" {
+		if _, guessed := res.Header["Content-Type"]; guessed || res.Header.Get("X-Content-Type-Options") != "" ||
+			len(res.Header["X-Request-Id"]) != 1 || res.Header.Get("X-Request-Id") == "theirs" {
 			t.Errorf("headers %v", res.Header)
 		}
 		if c.path != "/" && res.Header.Get("Strict-Transport-Security") != "" {
@@ -375,7 +383,8 @@ func TestBarePrefixLeadsToTheFolder(t *testing.T) {
 }
 
 func FuzzFind(f *testing.F) {
-	for _, s := range []string{"/proxy/3000/x", "/absproxy/1/", "/proxy/", "/proxy/%33/", "/proxy/99999/", "//proxy/1/", "/proxy/1//../..%2f"} {
+	for _, s := range []string{"/proxy/3000/x", "/absproxy/1/", "/proxy/", "/proxy/%33/", "/proxy/99999/",
+		"//proxy/1/", "/proxy/1//../..%2f"} {
 		f.Add(s, "", "localhost")
 		f.Add("/", s, "3000-x")
 	}

@@ -19,7 +19,8 @@ import (
 func rewrite(r *httputil.ProxyRequest) {
 	t := r.In.Context().Value(forwardingKey{}).(*forwarding)
 	out := r.Out
-	out.URL = &url.URL{Scheme: "http", Host: net.JoinHostPort("localhost", strconv.Itoa(t.port)), RawQuery: r.In.URL.RawQuery, ForceQuery: r.In.URL.ForceQuery}
+	out.URL = &url.URL{Scheme: "http", Host: net.JoinHostPort("localhost", strconv.Itoa(t.port)),
+		RawQuery: r.In.URL.RawQuery, ForceQuery: r.In.URL.ForceQuery}
 	subpath.SetPath(out.URL, t.path)
 	out.Host = r.In.Host
 	h := out.Header

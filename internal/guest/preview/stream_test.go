@@ -148,7 +148,8 @@ func TestWebSockets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			c, _, err := websocket.Dial(ctx, r.server.URL+dial.path, &websocket.DialOptions{HTTPHeader: dial.header, HTTPClient: r.client, Subprotocols: []string{"p"}})
+			c, _, err := websocket.Dial(ctx, r.server.URL+dial.path, &websocket.DialOptions{HTTPHeader: dial.header,
+				HTTPClient: r.client, Subprotocols: []string{"p"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -282,7 +283,8 @@ func TestServiceThatSpeaksNoHTTP(t *testing.T) {
 	defer func() { l.Close(); <-done }()
 	r := newRig(t, preview.Config{}, auth.Config{})
 	port := l.Addr().(*net.TCPAddr).Port
-	if res, body := r.do("GET", fmt.Sprintf("/proxy/%d/", port), ""); res.StatusCode != 502 || !strings.Contains(body, fmt.Sprintf("the service on port %d", port)) {
+	if res, body := r.do("GET", fmt.Sprintf("/proxy/%d/", port), ""); res.StatusCode != 502 ||
+		!strings.Contains(body, fmt.Sprintf("the service on port %d", port)) {
 		t.Errorf("got %d %s, want status 502 and body that contains %q", res.StatusCode, body, fmt.Sprintf("the service on port %d", port))
 	}
 }

@@ -73,7 +73,8 @@ func newTransport() *transport {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	onlyReads := (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) && (r.Body == nil || r.Body == http.NoBody)
+	onlyReads := (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) &&
+		(r.Body == nil || r.Body == http.NoBody)
 	if !onlyReads || r.Header.Get("Upgrade") != "" || r.Header.Get("Expect") != "" {
 		return t.general.RoundTrip(r)
 	}

@@ -81,9 +81,12 @@ func New(c Config) *Service {
 	first, err := newRules(c)
 	s.rules.Store(first)
 	s.fault = err
-	s.plain = &http.Transport{Proxy: s.plainProxy, DialContext: s.dialPlain, MaxIdleConns: 32, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHeader, DisableCompression: true}
-	s.real = &http.Transport{DialContext: s.dialReal, MaxIdleConns: 16, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHeader, DisableCompression: true, ForceAttemptHTTP2: false, TLSHandshakeTimeout: dialTimeout}
-	s.local = &http.Transport{DialContext: s.dialLocal, MaxIdleConns: 32, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHeader, DisableCompression: true}
+	s.plain = &http.Transport{Proxy: s.plainProxy, DialContext: s.dialPlain, MaxIdleConns: 32,
+		IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHeader, DisableCompression: true}
+	s.real = &http.Transport{DialContext: s.dialReal, MaxIdleConns: 16, IdleConnTimeout: idleTime,
+		MaxResponseHeaderBytes: maxHeader, DisableCompression: true, ForceAttemptHTTP2: false, TLSHandshakeTimeout: dialTimeout}
+	s.local = &http.Transport{DialContext: s.dialLocal, MaxIdleConns: 32, IdleConnTimeout: idleTime,
+		MaxResponseHeaderBytes: maxHeader, DisableCompression: true}
 	return s
 }
 
@@ -93,27 +96,38 @@ func (s *Service) CheckConfig() error { return s.fault }
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "proxy_list_mappings", Route: "GET /v1/proxy/mappings", Tag: "proxy", SDK: "proxy.list_mappings", ReadOnly: true, Verb: "proxy mappings",
+		op.New(op.Spec{Name: "proxy_list_mappings", Route: "GET /v1/proxy/mappings", Tag: "proxy",
+			SDK: "proxy.list_mappings", ReadOnly: true, Verb: "proxy mappings",
 			Doc: "List the mappings of foreign hosts to services in the sandbox."}, s.ListMappings),
 		op.New(op.Spec{Name: "proxy_add_mapping", Route: "POST /v1/proxy/mappings", Tag: "proxy", SDK: "proxy.add_mapping", Verb: "proxy map",
-			Doc: "Answer requests for a foreign host from a service in the sandbox. An existing mapping of the same source is replaced. HTTPS works too: programs inside trust the sandbox's own authority."}, s.AddMapping),
-		op.New(op.Spec{Name: "proxy_remove_mapping", Route: "DELETE /v1/proxy/mappings/{source...}", Tag: "proxy", SDK: "proxy.remove_mapping", Verb: "proxy unmap",
+			Doc: "Answer requests for a foreign host from a service in the sandbox. An existing mapping of the " +
+				"same source is replaced. HTTPS works too: programs inside trust the sandbox's own authority."}, s.AddMapping),
+		op.New(op.Spec{Name: "proxy_remove_mapping", Route: "DELETE /v1/proxy/mappings/{source...}", Tag: "proxy",
+			SDK: "proxy.remove_mapping", Verb: "proxy unmap",
 			Doc: "Remove a mapping by its source, URL-encoded."}, s.RemoveMapping),
-		op.New(op.Spec{Name: "proxy_list_excludes", Route: "GET /v1/proxy/excludes", Tag: "proxy", SDK: "proxy.list_excludes", ReadOnly: true, Verb: "proxy excludes",
+		op.New(op.Spec{Name: "proxy_list_excludes", Route: "GET /v1/proxy/excludes", Tag: "proxy",
+			SDK: "proxy.list_excludes", ReadOnly: true, Verb: "proxy excludes",
 			Doc: "List the hosts that bypass the upstream proxy."}, s.ListExcludes),
 		op.New(op.Spec{Name: "proxy_add_exclude", Route: "POST /v1/proxy/excludes", Tag: "proxy", SDK: "proxy.add_exclude", Verb: "proxy exclude",
-			Doc: "Let a host bypass the upstream proxy: a name with its subdomains, *.name, .name, an address or a network such as 10.0.0.0/8."}, s.AddExclude),
-		op.New(op.Spec{Name: "proxy_remove_exclude", Route: "DELETE /v1/proxy/excludes", Tag: "proxy", SDK: "proxy.remove_exclude", Verb: "proxy include",
+			Doc: "Let a host bypass the upstream proxy: a name with its subdomains, *.name, .name, an address or a " +
+				"network such as 10.0.0.0/8."}, s.AddExclude),
+		op.New(op.Spec{Name: "proxy_remove_exclude", Route: "DELETE /v1/proxy/excludes", Tag: "proxy",
+			SDK: "proxy.remove_exclude", Verb: "proxy include",
 			Doc: "Remove a pattern from the hosts that bypass the upstream proxy."}, s.RemoveExclude),
-		op.New(op.Spec{Name: "proxy_diagnose", Route: "GET /v1/proxy/diagnose", Tag: "proxy", SDK: "proxy.diagnose", ReadOnly: true, Verb: "proxy diagnose",
+		op.New(op.Spec{Name: "proxy_diagnose", Route: "GET /v1/proxy/diagnose", Tag: "proxy", SDK: "proxy.diagnose",
+			ReadOnly: true, Verb: "proxy diagnose",
 			Doc: "Explain the route of a URL: which rule applies, where it leads, and whether that is reachable."}, s.Diagnose),
-		op.New(op.Spec{Name: "proxy_health", Route: "GET /v1/proxy/health", Tag: "proxy", SDK: "proxy.health", ReadOnly: true, Verb: "proxy health",
+		op.New(op.Spec{Name: "proxy_health", Route: "GET /v1/proxy/health", Tag: "proxy", SDK: "proxy.health",
+			ReadOnly: true, Verb: "proxy health",
 			Doc: "Check the outbound proxy."}, s.Health),
-		op.New(op.Spec{Name: "proxy_get_upstream", Route: "GET /v1/proxy/upstream", Tag: "proxy", SDK: "proxy.get_upstream", ReadOnly: true, Verb: "proxy upstream",
+		op.New(op.Spec{Name: "proxy_get_upstream", Route: "GET /v1/proxy/upstream", Tag: "proxy",
+			SDK: "proxy.get_upstream", ReadOnly: true, Verb: "proxy upstream",
 			Doc: "Show the upstream proxy. Its password is masked."}, s.GetUpstream),
-		op.New(op.Spec{Name: "proxy_set_upstream", Route: "PUT /v1/proxy/upstream", Tag: "proxy", SDK: "proxy.set_upstream", Verb: "proxy set-upstream",
+		op.New(op.Spec{Name: "proxy_set_upstream", Route: "PUT /v1/proxy/upstream", Tag: "proxy",
+			SDK: "proxy.set_upstream", Verb: "proxy set-upstream",
 			Doc: "Send traffic through an upstream proxy from now on; nothing need be restarted."}, s.SetUpstream),
-		op.New(op.Spec{Name: "proxy_remove_upstream", Route: "DELETE /v1/proxy/upstream", Tag: "proxy", SDK: "proxy.remove_upstream", Verb: "proxy remove-upstream",
+		op.New(op.Spec{Name: "proxy_remove_upstream", Route: "DELETE /v1/proxy/upstream", Tag: "proxy",
+			SDK: "proxy.remove_upstream", Verb: "proxy remove-upstream",
 			Doc: "Stop using an upstream proxy."}, s.RemoveUpstream),
 		op.New(op.Spec{Name: "proxy_log", Route: "GET /v1/proxy/log", Tag: "proxy", ReadOnly: true, Verb: "proxy log",
 			Doc: "List recent requests through the proxy with their routes, oldest first."}, s.Log),

@@ -78,7 +78,8 @@ func (r *rig) client(t *testing.T, trust ...[]byte) *http.Client {
 	}
 	transport := &http.Transport{Proxy: http.ProxyURL(via), TLSClientConfig: &tls.Config{RootCAs: pool}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 func (r *rig) authority(t *testing.T) []byte {
@@ -131,7 +132,8 @@ func TestMappings(t *testing.T) {
 	b, _ := service(t, "b")
 	c := r.client(t, r.authority(t))
 	m := r.mustMap(t, "https://api.example.com/v1", fmt.Sprintf("%d/base", a))
-	if m.SourceHost != "api.example.com" || m.SourcePath != "/v1" || strconv.Itoa(m.InternalPort) != strings.TrimPrefix(r.port.Address(), "127.0.0.1:") {
+	if m.SourceHost != "api.example.com" || m.SourcePath != "/v1" ||
+		strconv.Itoa(m.InternalPort) != strings.TrimPrefix(r.port.Address(), "127.0.0.1:") {
 		t.Errorf("got %+v, want host, path and port of the mapping", m)
 	}
 	r.mustMap(t, "*.example.com", fmt.Sprintf("127.0.0.1:%d", b))
@@ -238,7 +240,8 @@ func TestUnmappedTrafficIsUntouched(t *testing.T) {
 	its := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: outside.Certificate().Raw})
 	r.mustMap(t, "mapped.example.com", "1")
 	// The client trusts only the server itself: what it gets is the server's own certificate.
-	if status, body := get(t, r.client(t, its), outside.URL); status != 200 || !strings.HasPrefix(body, "outside 127.0.0.1") || !strings.HasSuffix(body, "fwd=") {
+	if status, body := get(t, r.client(t, its), outside.URL); status != 200 ||
+		!strings.HasPrefix(body, "outside 127.0.0.1") || !strings.HasSuffix(body, "fwd=") {
 		t.Errorf("https: got %d %q, want the server itself", status, body)
 	}
 	_, plain := service(t, "plain")
@@ -391,7 +394,8 @@ func TestCredentialCommand(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		if _, err := r.SetUpstream(t.Context(), UpstreamIn{Server: address, AuthCmd: &command}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := r.SetUpstream(t.Context(), UpstreamIn{Server: address, AuthCmd: &command}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", command, err, want)
 		}
 	}
@@ -473,13 +477,15 @@ func TestOwnListenersAreRefused(t *testing.T) {
 	r := newRig(t, Config{Deny: func(port int) bool { return port == reserved }})
 	p := strconv.Itoa(reserved)
 	for _, target := range []string{p, "127.0.0.1:" + p, "localhost:" + p, "[::1]:" + p, "::1:" + p, "http://127.0.0.1:" + p, p + "/v1",
-		"127.1:3000", "0177.0.0.1:3000", "2130706433:3000", "0x7f000001:3000", "0:3000", "0.0.0.0:3000", "[::]:3000", "[::ffff:127.0.0.1]:3000", "169.254.169.254:80",
+		"127.1:3000", "0177.0.0.1:3000", "2130706433:3000", "0x7f000001:3000", "0:3000", "0.0.0.0:3000", "[::]:3000",
+		"[::ffff:127.0.0.1]:3000", "169.254.169.254:80",
 		"example.com:80", "0" + p, "+" + p, "https://127.0.0.1:3000", "", "3000?x", "/x", "unix:/x", "3000/a b", "localtest.me:3000"} {
 		if m, err := r.AddMapping(t.Context(), MappingIn{"x.example", target}); err == nil {
 			t.Errorf("target %q: got %+v, want it refused", target, m)
 		}
 	}
-	for _, source := range []string{"localhost", "x.localhost", "127.0.0.1", "[::1]", "0.0.0.0", "", "http://", "ftp://x", "a b", "x.example?q", "a..b", "x:0", "x:99999", "user@x", "*.*.*.*.*.x"} {
+	for _, source := range []string{"localhost", "x.localhost", "127.0.0.1", "[::1]", "0.0.0.0", "", "http://",
+		"ftp://x", "a b", "x.example?q", "a..b", "x:0", "x:99999", "user@x", "*.*.*.*.*.x"} {
 		if m, err := r.AddMapping(t.Context(), MappingIn{source, "3000"}); err == nil {
 			t.Errorf("source %q: got %+v, want it refused", source, m)
 		}
@@ -492,7 +498,8 @@ func TestOwnListenersAreRefused(t *testing.T) {
 			}
 		}
 	}
-	hosts := []string{"127.0.0.1", "localhost", "127.0.0.2", "127.1", "0177.0.0.1", "2130706433", "0x7f000001", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "LOCALHOST.", "x.localhost"}
+	hosts := []string{"127.0.0.1", "localhost", "127.0.0.2", "127.1", "0177.0.0.1", "2130706433", "0x7f000001",
+		"0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "LOCALHOST.", "x.localhost"}
 	if own != "" {
 		hosts = append(hosts, own)
 	}
@@ -559,7 +566,8 @@ func TestHostOfAnotherTunnelIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprint(c, "CONNECT one.example:80 HTTP/1.1\r\nHost: one.example:80\r\n\r\nGET / HTTP/1.1\r\nHost: two.example\r\nConnection: close\r\n\r\n")
+	fmt.Fprint(c, "CONNECT one.example:80 HTTP/1.1\r\nHost: one.example:80\r\n\r\nGET / HTTP/1.1\r\nHost: "+
+		"two.example\r\nConnection: close\r\n\r\n")
 	all, _ := io.ReadAll(c)
 	if !strings.Contains(string(all), "421 Misdirected Request") {
 		t.Errorf("got %q, want 421", all)
@@ -580,10 +588,12 @@ func TestDiagnoseAndHealth(t *testing.T) {
 		}
 		return d
 	}
-	if d := diagnose("https://api.example.com/x"); d.Route != "mapping" || d.Mapping == nil || !d.Reachable || *d.Target != address || d.Error != nil {
+	if d := diagnose("https://api.example.com/x"); d.Route != "mapping" || d.Mapping == nil || !d.Reachable ||
+		*d.Target != address || d.Error != nil {
 		t.Errorf("got %+v, want the mapping, reachable", d)
 	}
-	if d := diagnose("dead.example.com"); d.Route != "mapping" || d.Reachable || d.Error == nil || !strings.Contains(*d.Error, "nothing answers on port 1") {
+	if d := diagnose("dead.example.com"); d.Route != "mapping" || d.Reachable || d.Error == nil ||
+		!strings.Contains(*d.Error, "nothing answers on port 1") {
 		t.Errorf("got %+v, want the mapping, and why it is not reachable", d)
 	}
 	if d := diagnose("http://" + address); d.Route != "direct" || !d.Reachable || d.Mapping != nil {
@@ -610,7 +620,8 @@ func TestDiagnoseAndHealth(t *testing.T) {
 
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"https://a.example=3000, b.example=127.0.0.1:4000/x", "https://a.example=3000;b.example=127.0.0.1:4000/x\n", `{"https://a.example": 3000, "b.example": "127.0.0.1:4000/x"}`} {
+	for _, text := range []string{"https://a.example=3000, b.example=127.0.0.1:4000/x",
+		"https://a.example=3000;b.example=127.0.0.1:4000/x\n", `{"https://a.example": 3000, "b.example": "127.0.0.1:4000/x"}`} {
 		s := New(Config{Map: text, Exclude: []string{"*.x", ".y", "10.0.0.0/8"}, Include: []string{"z"}, Upstream: "socks5://p:1"})
 		list, _ := s.ListMappings(t.Context(), op.None{})
 		var sources []string
@@ -623,7 +634,8 @@ func TestConfiguration(t *testing.T) {
 		}
 		s.Close()
 	}
-	for _, c := range []Config{{Map: "a.example"}, {Map: "a.example=host:1"}, {Map: "{"}, {Exclude: []string{"a/b"}}, {Upstream: "ftp://x"}, {Upstream: "http://"}} {
+	for _, c := range []Config{{Map: "a.example"}, {Map: "a.example=host:1"}, {Map: "{"}, {Exclude: []string{"a/b"}},
+		{Upstream: "ftp://x"}, {Upstream: "http://"}} {
 		s := New(c)
 		if err := s.CheckConfig(); err == nil {
 			t.Errorf("%+v: got no error, want one", c)
@@ -639,8 +651,10 @@ func TestPatterns(t *testing.T) {
 		want          bool
 	}{
 		{"a.example", "a.example", true}, {"a.example", "x.a.example", true}, {"a.example", "ba.example", false},
-		{"*.a.example", "x.a.example", true}, {"*.a.example", "a.example", false}, {".a.example", "a.example", true}, {".a.example", "x.y.a.example", true},
-		{"10.0.0.0/8", "10.1.2.3", true}, {"10.0.0.0/8", "11.1.2.3", false}, {"10.0.0.0/8", "10.example", false}, {"2001:db8::/32", "2001:db8::1", true}, {"*", "anything", true},
+		{"*.a.example", "x.a.example", true}, {"*.a.example", "a.example", false}, {".a.example", "a.example", true},
+		{".a.example", "x.y.a.example", true},
+		{"10.0.0.0/8", "10.1.2.3", true}, {"10.0.0.0/8", "11.1.2.3", false}, {"10.0.0.0/8", "10.example", false},
+		{"2001:db8::/32", "2001:db8::1", true}, {"*", "anything", true},
 	} {
 		p, err := parsePattern(c.pattern)
 		if err != nil || p.matches(c.host) != c.want {
@@ -657,7 +671,8 @@ func FuzzMapping(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.toPort < 1 || m.toPort > 65535 || m.toPort == 8080 || m.toHost != "127.0.0.1" && m.toHost != "::1" || m.host == "" || !strings.HasPrefix(m.path, "/") {
+		if m.toPort < 1 || m.toPort > 65535 || m.toPort == 8080 || m.toHost != "127.0.0.1" && m.toHost != "::1" ||
+			m.host == "" || !strings.HasPrefix(m.path, "/") {
 			t.Errorf("%q to %q: got %+v, want a local target", source, target, m)
 		}
 	})

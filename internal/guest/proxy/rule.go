@@ -107,7 +107,8 @@ func (r rules) withMapping(m mapping) *rules {
 	slices.SortStableFunc(r.mappings, func(a, b mapping) int {
 		return cmp.Or(
 			cmp.Compare(strings.Count(a.host, "*"), strings.Count(b.host, "*")), cmp.Compare(len(b.host), len(a.host)),
-			cmp.Compare(min(b.port, 1), min(a.port, 1)), cmp.Compare(len(b.path), len(a.path)), cmp.Compare(min(len(b.scheme), 1), min(len(a.scheme), 1)))
+			cmp.Compare(min(b.port, 1), min(a.port, 1)), cmp.Compare(len(b.path), len(a.path)),
+			cmp.Compare(min(len(b.scheme), 1), min(len(a.scheme), 1)))
 	})
 	return &r
 }
@@ -163,7 +164,8 @@ func (m *mapping) parseSource(text string) error {
 	}
 	m.host = strings.ToLower(strings.TrimSuffix(host, "."))
 	switch {
-	case m.host == "" || len(m.host) > 253 || strings.Trim(m.host, "abcdefghijklmnopqrstuvwxyz0123456789-_.*") != "" || strings.Contains(m.host, ".."):
+	case m.host == "" || len(m.host) > 253 ||
+		strings.Trim(m.host, "abcdefghijklmnopqrstuvwxyz0123456789-_.*") != "" || strings.Contains(m.host, ".."):
 		return errors.New("use a host such as api.example.com or *.example.com")
 	case m.host == "localhost" || strings.HasSuffix(m.host, ".localhost"):
 		return errors.New("programs reach this machine without the proxy; map a foreign host")

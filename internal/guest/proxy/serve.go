@@ -81,7 +81,8 @@ func (c *client) CloseWrite() error {
 func (s *Service) startServers() {
 	quiet := func() *http.Server {
 		return &http.Server{
-			BaseContext: func(net.Listener) context.Context { return s.life }, ReadHeaderTimeout: helloTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+			BaseContext: func(net.Listener) context.Context { return s.life }, ReadHeaderTimeout: helloTimeout,
+			IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 			ErrorLog: newLogger(s.cfg.Log),
 		}
 	}
@@ -337,7 +338,8 @@ func cleanHost(text string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	switch {
-	case name == "" || len(name) > 253 || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("/\\@?#[]:%\"<>", c) }):
+	case name == "" || len(name) > 253 ||
+		strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("/\\@?#[]:%\"<>", c) }):
 		return text, &refusedError{fmt.Sprintf("invalid host %.80q", text)}
 	case strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x"):
 		return text, &refusedError{fmt.Sprintf("host %.80q ends in a number but is not an address; write addresses in full", text)}

@@ -17,7 +17,8 @@ import (
 )
 
 // bundleVariables name a file with everybody whom a program trusts.
-var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
+var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
+	"AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 
 // bundles is where machines keep the authorities that they trust.
 var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}

@@ -77,7 +77,8 @@ func (u *upstream) credentials(ctx context.Context, runner *proc.Runner) (user, 
 		return "", "", fmt.Errorf("run the command that prints the credentials: %w", err)
 	}
 	if res.Exit.Code != 0 {
-		return "", "", fmt.Errorf("the command that prints the credentials failed with exit code %d: %s", res.Exit.Code, proc.LastLine(res.Stderr))
+		return "", "", fmt.Errorf("the command that prints the credentials failed with exit code %d: %s",
+			res.Exit.Code, proc.LastLine(res.Stderr))
 	}
 	user, password, ok := strings.Cut(strings.TrimSpace(string(res.Stdout)), ":")
 	if !ok || strings.ContainsAny(user+password, "\r\n") {

@@ -84,10 +84,13 @@ func TestPrograms(t *testing.T) {
 		{"password", "", "read -rsp 'Password: ' x; echo; echo ${#x}", []step{{"Password: ", "hunter2", true}}, "Password: \n7", 0},
 		{"cat", "cat", "cat", []step{{"", "one", true}, {"one\none", "two", true}, {"two\ntwo", "\x04", false}}, "one\none\ntwo\ntwo", 0},
 		{"cat, interrupted", "cat", "cat; echo not reached", []step{{"", "one", true}, {"one\none", "\x03", false}}, "one\none\n^C", 130},
-		{"nested shell", "", "bash --norc", []step{{"bash-", "PS1='in> '; x=5", true}, {"\nin> ", "echo $((x+1))", true}, {"\n6", "exit 4", true}}, "", 4},
-		{"shell in place of the shell's child", "", "env PS1='in> ' bash --norc --noediting", []step{{"in> ", "exit 6", true}}, "in> exit 6\nexit", 6},
+		{"nested shell", "", "bash --norc", []step{{"bash-", "PS1='in> '; x=5", true},
+			{"\nin> ", "echo $((x+1))", true}, {"\n6", "exit 4", true}}, "", 4},
+		{"shell in place of the shell's child", "", "env PS1='in> ' bash --norc --noediting",
+			[]step{{"in> ", "exit 6", true}}, "in> exit 6\nexit", 6},
 		{"python", "python3", "python3 -q", []step{{">>> ", "print(6*7)", true}, {"42", "exit(5)", true}}, "", 5},
-		{"getpass", "python3", "python3 -c 'import getpass; print(len(getpass.getpass()))'", []step{{"Password: ", "1234", true}}, "Password: \n4", 0},
+		{"getpass", "python3", "python3 -c 'import getpass; print(len(getpass.getpass()))'",
+			[]step{{"Password: ", "1234", true}}, "Password: \n4", 0},
 		{"vim", "vim", "vim -u NONE -i NONE new.txt", []step{{"~\n~", "ihello from vim\x1b", false}, {"hello from vim", ":wq", true}}, "", 0},
 		{"less", "less", "seq 500 | less", []step{{"49\n:", "G", false}, {"500\n(END)", "q", false}}, "", 0},
 		{"top", "top", "top -d 1", []step{{"PID", "q", false}}, "", 0},
@@ -193,7 +196,8 @@ func TestKillInBackground(t *testing.T) {
 	s := newService(t)
 	for _, c := range []struct{ name, run string }{
 		{"program", "python3 -c 'import os, signal; os.tcsetpgrp(0, os.getppid()); print(\"go\", flush=True); signal.pause()'"},
-		{"deaf program", "python3 -c 'import os, signal; signal.signal(15, signal.SIG_IGN); os.tcsetpgrp(0, os.getppid()); print(\"go\", flush=True)\nwhile True: signal.pause()'"},
+		{"deaf program", "python3 -c 'import os, signal; signal.signal(15, signal.SIG_IGN); os.tcsetpgrp(0, " +
+			"os.getppid()); print(\"go\", flush=True)\nwhile True: signal.pause()'"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +233,8 @@ func TestBusy(t *testing.T) {
 	wantError(t, err, op.Conflict, "no command is running")
 	wantOutput(t, s, "a", "echo third", "third")
 	v := view(t, s, "a")
-	if len(v.Console) != 2 || v.Console[0] != (Record{">", "read x; echo got $x", "it\ngot it"}) || v.Console[1] != (Record{">", "echo third", "third"}) {
+	if len(v.Console) != 2 || v.Console[0] != (Record{">", "read x; echo got $x", "it\ngot it"}) ||
+		v.Console[1] != (Record{">", "echo third", "third"}) {
 		t.Errorf("got %+v, want 2 records, first record %+v and second record %+v",
 			v.Console, Record{">", "read x; echo got $x", "it\ngot it"}, Record{">", "echo third", "third"})
 	}

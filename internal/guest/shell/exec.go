@@ -106,8 +106,10 @@ func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, err
 	case strings.IndexByte(in.Command, 0) >= 0:
 		return nil, l, op.Errorf(op.Invalid, "the command contains a zero byte; remove it")
 	case len(in.Command) > maxCommand:
-		return nil, l, op.Errorf(op.TooLarge, "the command is too long (%d bytes; the limit is %d); write it to a file and run that", len(in.Command), maxCommand)
-	case in.Timeout != nil && *in.Timeout < 0, in.HardTimeout != nil && *in.HardTimeout < 0, in.NoChangeTimeout != nil && *in.NoChangeTimeout < 0:
+		return nil, l, op.Errorf(op.TooLarge,
+			"the command is too long (%d bytes; the limit is %d); write it to a file and run that", len(in.Command), maxCommand)
+	case in.Timeout != nil && *in.Timeout < 0, in.HardTimeout != nil && *in.HardTimeout < 0,
+		in.NoChangeTimeout != nil && *in.NoChangeTimeout < 0:
 		return nil, l, op.Errorf(op.Invalid, "a timeout must not be negative")
 	}
 	if in.Timeout != nil {
@@ -213,7 +215,8 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 	r.Console = []Record{{PS1: c.ps1, Command: c.text, Output: output}}
 	switch {
 	case status == running, status == noChange:
-		op.Hint(ctx, "The command is still running: shell_view shows its output, shell_wait waits for it, shell_write types into it, shell_kill ends it")
+		op.Hint(ctx, "The command is still running: shell_view shows its output, shell_wait waits for it, "+
+			"shell_write types into it, shell_kill ends it")
 	case status == terminated && t.ss.terminal != t:
 		op.Hint(ctx, "The command ended the shell with exit code %d; the next command in session %s starts a new one", *c.exit, t.ss.ID)
 	}

@@ -50,7 +50,8 @@ func TestNoChangeTimeout(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	// Output that goes on for longer than the limit is a change each time.
-	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 45); do echo $i; sleep 0.1; done; sleep 300", NoChangeTimeout: new(4), Truncate: true})
+	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 45); do echo $i; sleep 0.1; done; sleep 300",
+		NoChangeTimeout: new(4), Truncate: true})
 	if out.Status != noChange || *out.Output != numbers(45) || out.ExitCode != nil {
 		t.Errorf("got %+v %q, want status %q, output %q and no exit code", out, *out.Output, noChange, numbers(45))
 	}
@@ -84,10 +85,11 @@ func TestHardTimeout(t *testing.T) {
 		run   string
 		async bool
 	}{
-		"program":      {"sh -c 'sleep 300 & echo $!; sleep 300'; echo not reached", false},
-		"deaf":         {`sh -c 'trap "" TERM INT; sleep 300 & echo $!; while :; do sleep 1; done'`, false},
-		"deaf child":   {`sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'`, false},
-		"slow shell":   {`trap : INT; sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'; end=$((${EPOCHREALTIME/./} + 300000)); while ((${EPOCHREALTIME/./} < end)); do :; done; false`, false},
+		"program":    {"sh -c 'sleep 300 & echo $!; sleep 300'; echo not reached", false},
+		"deaf":       {`sh -c 'trap "" TERM INT; sleep 300 & echo $!; while :; do sleep 1; done'`, false},
+		"deaf child": {`sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'`, false},
+		"slow shell": {`trap : INT; sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'; ` +
+			`end=$((${EPOCHREALTIME/./} + 300000)); while ((${EPOCHREALTIME/./} < end)); do :; done; false`, false},
 		"loop":         {"for i in 1 2 3; do sh -c 'echo $$; exec sleep 300'; done", false},
 		"in a shell":   {"echo 999999999; while :; do :; done", false},
 		"nobody waits": {"sh -c 'echo $$; exec sleep 300'", true},
@@ -144,7 +146,8 @@ func TestTruncate(t *testing.T) {
 	const lines = 20_000
 	command := fmt.Sprintf("seq -f 'line %%06.0f' %d", lines) // 12 characters each
 	out := run(t, s, "a", command)
-	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters are left out here \.\.\.\]\n(.*line 020000)$`).FindStringSubmatch(*out.Output)
+	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters are left out here ` +
+		`\.\.\.\]\n(.*line 020000)$`).FindStringSubmatch(*out.Output)
 	if m == nil {
 		t.Fatalf("no head, note and tail: %q … %q, want head, note and tail", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
 	}
@@ -184,7 +187,8 @@ func TestHundredMegabytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := exec(t, s, ExecIn{ID: &name, Command: command})
-			if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") || len(*out.Output) > keptOutput+keptOutput/8 || len(*out.Output) < keptOutput/2 {
+			if out.Status != completed || !strings.HasSuffix(*out.Output, "\nend") ||
+				len(*out.Output) > keptOutput+keptOutput/8 || len(*out.Output) < keptOutput/2 {
 				t.Errorf(`got %s, %d bytes, ends with %q, want status %q, output that ends with "\nend", at most %d bytes and at least %d bytes`,
 					out.Status, len(*out.Output), (*out.Output)[max(0, len(*out.Output)-20):], completed, keptOutput+keptOutput/8, keptOutput/2)
 			}
@@ -232,7 +236,8 @@ func TestDirectory(t *testing.T) {
 	pwd(ExecIn{ID: new("new"), ExecDir: &link}, real)
 	pwd(ExecIn{ID: new("new, logical"), ExecDir: &link, PreserveSymlinks: true}, link)
 	pwd(ExecIn{ID: new("new, missing"), ExecDir: new("/nosuch")}, s.Workspace)
-	if _, call := execCall(t, s, ExecIn{ID: new("a"), Command: "true", ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, `"/nosuch" does not exist`) {
+	if _, call := execCall(t, s, ExecIn{ID: new("a"), Command: "true",
+		ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, `"/nosuch" does not exist`) {
 		t.Errorf(`hint %q, want hint that contains "/nosuch" does not exist`, call.Hint)
 	}
 	for dir, says := range map[string]string{"/nosuch": "does not exist", s.Workspace + "/file": "not a directory", "/x\x00y": "zero byte"} {

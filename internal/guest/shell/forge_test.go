@@ -17,12 +17,14 @@ func TestForgery(t *testing.T) {
 		t.Fatalf("the key %q is short or stays, want at least 20 bytes of key and output other than %q", key, key)
 	}
 	for name, c := range map[string]struct{ run, want string }{
-		"an old key":  {fmt.Sprintf(`printf '\e]5379;%%s\a' 'L;%[1]s' 'R;%[1]s' 'S;%[1]s' 'E;%[1]s;9' 'P;%[1]s;9;x;/' 'B;%[1]s;9;0' '2;%[1]s'; echo after`, key), "after"},
+		"an old key": {fmt.Sprintf(`printf '\e]5379;%%s\a' 'L;%[1]s' 'R;%[1]s' 'S;%[1]s' 'E;%[1]s;9' `+
+			`'P;%[1]s;9;x;/' 'B;%[1]s;9;0' '2;%[1]s'; echo after`, key), "after"},
 		"no key":      {`printf '\e]5379;%s\a' L R S 'E;;9' 'P;;9;;/' 'B;;9;0' 2 '' ';;;;'; echo after`, "after"},
 		"a guess":     {`for i in $(seq 2000); do printf '\e]5379;E;%s;9\a' $i$i$i; done; echo after`, "after"},
 		"the prompts": {`x="${PS1@P}${PS2@P}${PS0@P}"; printf %s "$x"; echo after`, "> > after"},
 		"our keys":    {`printf '\e[7001~\e[7002~\e[7003~'; echo after`, "after"},
-		"a child":     {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i __cove; tr "\0" "\n" </proc/$PPID/environ | grep -i __cove; echo after'`, "after"},
+		"a child": {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i __cove; tr "\0" "\n" ` +
+			`</proc/$PPID/environ | grep -i __cove; echo after'`, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, s, "a", c.run)

@@ -98,7 +98,8 @@ func TestScan(t *testing.T) {
 // are taken out, and that every other byte comes through.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
-		"plain", "\x1b]5379;E;good;0\a", "a\x1b]5379;P;good;0;next;/dir\ab", "\x1b]5379;E;bad\a", "\x1b[6n\x1b[1m", "\x1b]0;x\x1b\\", "\x1bP$qm\x1b\x1b]\x18",
+		"plain", "\x1b]5379;E;good;0\a", "a\x1b]5379;P;good;0;next;/dir\ab", "\x1b]5379;E;bad\a", "\x1b[6n\x1b[1m",
+		"\x1b]0;x\x1b\\", "\x1bP$qm\x1b\x1b]\x18",
 		"\x1b\x1b]5379;\x1b]5379;L;good\a", "\x1b]11;?\a", "\xe4\xb8\x1b[",
 	} {
 		f.Add([]byte(seed), 1)
@@ -151,7 +152,8 @@ func TestRing(t *testing.T) {
 	if at := long.entry(); at%3 != 0 {
 		t.Errorf("starts within a character: %d, want at%%3 0", at)
 	}
-	for in, want := range map[string]int{"": 0, "a": 1, "ä": 2, "a\xc3": 1, "a\xe4\xb8": 1, "\xf0\x9f\x98": 0, "a\xff": 2, "\x80\x80\x80\x80\x80": 5} {
+	for in, want := range map[string]int{"": 0, "a": 1, "ä": 2, "a\xc3": 1, "a\xe4\xb8": 1, "\xf0\x9f\x98": 0,
+		"a\xff": 2, "\x80\x80\x80\x80\x80": 5} {
 		if got := completePrefix([]byte(in)); got != want {
 			t.Errorf("whole(%q) = %d, want %d", in, got, want)
 		}

@@ -31,7 +31,8 @@ func TestSessions(t *testing.T) {
 	ctx := t.Context()
 	first := exec(t, s, ExecIn{Command: "cd /usr; echo a"}) // no id: a new one
 	second := exec(t, s, ExecIn{Command: "pwd"})
-	if first.SessionID == second.SessionID || *second.Output != s.Workspace || !regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID) {
+	if first.SessionID == second.SessionID || *second.Output != s.Workspace ||
+		!regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`).MatchString(first.SessionID) {
 		t.Errorf("got %q %q %q, want two UUIDs and output %q", first.SessionID, second.SessionID, *second.Output, s.Workspace)
 	}
 	created, err := s.CreateSession(ctx, CreateSessionIn{ID: "named", ExecDir: new("/usr/bin")})
@@ -45,7 +46,8 @@ func TestSessions(t *testing.T) {
 		t.Errorf(`got %+v %v %q, want %+v and message "Session named exists already"`, again, err, call.Message, Created{"named", "/"})
 	}
 	call = &op.Call{}
-	if lost, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ExecDir: new("/nosuch")}); err != nil || lost.WorkingDir != s.Workspace || !strings.Contains(call.Hint, "does not exist") {
+	if lost, err := s.CreateSession(op.WithCall(ctx, call), CreateSessionIn{ExecDir: new("/nosuch")}); err != nil ||
+		lost.WorkingDir != s.Workspace || !strings.Contains(call.Hint, "does not exist") {
 		t.Errorf(`got %+v %v %q, want working directory %q and hint that contains "does not exist"`, lost, err, call.Hint, s.Workspace)
 	}
 
@@ -56,7 +58,8 @@ func TestSessions(t *testing.T) {
 	}
 	list := listSessions(t, s)
 	i := list["named"]
-	if len(list) != 4 || i.Status != "active" || *i.CurrentCommand != "sleep 300" || i.WorkingDir != "/" || i.CreatedAt.IsZero() || i.LastUsedAt.Before(i.CreatedAt) {
+	if len(list) != 4 || i.Status != "active" || *i.CurrentCommand != "sleep 300" || i.WorkingDir != "/" ||
+		i.CreatedAt.IsZero() || i.LastUsedAt.Before(i.CreatedAt) {
 		t.Errorf(`got %+v, want 4 sessions, and one that runs "sleep 300" in "/", created and then used`, list)
 	}
 	if i := list[first.SessionID]; i.Status != "idle" || i.CurrentCommand != nil || i.WorkingDir != "/usr" {
@@ -264,7 +267,8 @@ func TestTerminalURL(t *testing.T) {
 	if err != nil || u != "https://box.example/p/terminal?session_id=my+shell" {
 		t.Errorf(`got %s %v, want "https://box.example/p/terminal?session_id=my+shell"`, u, err)
 	}
-	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil || !regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
+	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil ||
+		!regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
 		t.Errorf("got %s %v, want an address that ends with /terminal?session_id= and a UUID", u, err)
 	}
 	_, err = s.TerminalURL(ctx, TerminalURLIn{SessionID: new("a/b")})

@@ -68,35 +68,52 @@ func New(c Config) *Service {
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.WithStream[ExecIn, StreamEvent](op.New(op.Spec{Name: "shell_exec", Route: "POST /v1/shell/exec", Tag: "shell", SDK: "shell.exec_command",
-			Doc: "Run a command in a terminal session and return its output. The session keeps its working directory, variables and jobs. Without id, or if there is no such session, a new one is created. " +
+		op.WithStream[ExecIn, StreamEvent](op.New(op.Spec{Name: "shell_exec", Route: "POST /v1/shell/exec",
+			Tag: "shell", SDK: "shell.exec_command",
+			Doc: "Run a command in a terminal session and return its output. The session keeps its working " +
+				"directory, variables and jobs. Without id, or if there is no such session, a new one is created. " +
 				"After timeout or no_change_timeout the command continues; use shell_view, shell_wait, shell_write and shell_kill on it. " +
-				"With Accept: text/event-stream the events are start, output, and at the end exit, or timeout if the command continues."}, s.Exec), s.ExecStream),
-		op.WithStream[ViewIn, StreamEvent](op.New(op.Spec{Name: "shell_view", Missing404: true, Route: "POST /v1/shell/view", Tag: "shell", SDK: "shell.view", ReadOnly: true,
-			Doc: "Show the output of the running or last command of a session, or the screen of a full-screen program, and the records of earlier commands. " +
-				"With Accept: text/event-stream the output of the running command follows until it ends, in the events of shell_exec."}, s.View), s.ViewStream),
-		op.New(op.Spec{Name: "shell_wait", Missing404: true, Route: "POST /v1/shell/wait", Tag: "shell", SDK: "shell.wait_for_process", ReadOnly: true,
+				"With Accept: text/event-stream the events are start, output, and at the end exit, or timeout if " +
+				"the command continues."}, s.Exec), s.ExecStream),
+		op.WithStream[ViewIn, StreamEvent](op.New(op.Spec{Name: "shell_view", Missing404: true,
+			Route: "POST /v1/shell/view", Tag: "shell", SDK: "shell.view", ReadOnly: true,
+			Doc: "Show the output of the running or last command of a session, or the screen of a full-screen " +
+				"program, and the records of earlier commands. " +
+				"With Accept: text/event-stream the output of the running command follows until it ends, in the " +
+				"events of shell_exec."}, s.View), s.ViewStream),
+		op.New(op.Spec{Name: "shell_wait", Missing404: true, Route: "POST /v1/shell/wait", Tag: "shell",
+			SDK: "shell.wait_for_process", ReadOnly: true,
 			Doc: "Wait until the running command of a session ends, for a limited time."}, s.Wait),
 		op.New(op.Spec{Name: "shell_write", Missing404: true, Route: "POST /v1/shell/write", Tag: "shell", SDK: "shell.write_to_process",
-			Doc: "Type text into the running command of a session, with or without Enter. Control characters are keys: \\u0003 is Ctrl-C."}, s.Write),
-		op.New(op.Spec{Name: "shell_kill", Missing404: true, Route: "POST /v1/shell/kill", Tag: "shell", SDK: "shell.kill_process", Destructive: true,
+			Doc: "Type text into the running command of a session, with or without Enter. Control characters are " +
+				"keys: \\u0003 is Ctrl-C."}, s.Write),
+		op.New(op.Spec{Name: "shell_kill", Missing404: true, Route: "POST /v1/shell/kill", Tag: "shell",
+			SDK: "shell.kill_process", Destructive: true,
 			Doc: "Terminate the running command of a session and keep the session."}, s.Kill),
 		op.New(op.Spec{Name: "shell_create_session", Route: "POST /v1/shell/sessions/create", Tag: "shell", SDK: "shell.create_session",
 			Doc: "Create a session, or return the existing one."}, s.CreateSession),
-		op.New(op.Spec{Name: "shell_update_session", Missing404: true, Route: "POST /v1/shell/sessions/update", Tag: "shell", SDK: "shell.update_session",
+		op.New(op.Spec{Name: "shell_update_session", Missing404: true, Route: "POST /v1/shell/sessions/update",
+			Tag: "shell", SDK: "shell.update_session",
 			Doc: "Change the settings of a session."}, s.UpdateSession),
-		op.New(op.Spec{Name: "shell_get_terminal_url", Route: "GET /v1/shell/terminal-url", Tag: "shell", SDK: "shell.get_terminal_url", ReadOnly: true,
-			Doc: "Get the URL of the web terminal for a session. The session is created when the page is opened or a command names it."}, s.TerminalURL),
-		op.New(op.Spec{Name: "shell_get_session_stats", Access: op.AccessRead, Route: "GET /v1/shell/sessions/stats", Tag: "shell", SDK: "shell.get_session_stats", ReadOnly: true,
+		op.New(op.Spec{Name: "shell_get_terminal_url", Route: "GET /v1/shell/terminal-url", Tag: "shell",
+			SDK: "shell.get_terminal_url", ReadOnly: true,
+			Doc: "Get the URL of the web terminal for a session. The session is created when the page is opened or " +
+				"a command names it."}, s.TerminalURL),
+		op.New(op.Spec{Name: "shell_get_session_stats", Access: op.AccessRead, Route: "GET /v1/shell/sessions/stats",
+			Tag: "shell", SDK: "shell.get_session_stats", ReadOnly: true,
 			Doc: "Show how many sessions there are, and the limits."}, s.Stats),
-		op.New(op.Spec{Name: "shell_list_sessions", Access: op.AccessRead, Route: "GET /v1/shell/sessions", Tag: "shell", SDK: "shell.list_sessions", ReadOnly: true,
+		op.New(op.Spec{Name: "shell_list_sessions", Access: op.AccessRead, Route: "GET /v1/shell/sessions",
+			Tag: "shell", SDK: "shell.list_sessions", ReadOnly: true,
 			Doc: "List the live sessions by ID."}, s.List),
-		op.New(op.Spec{Name: "shell_cleanup_all_sessions", Route: "DELETE /v1/shell/sessions", Tag: "shell", SDK: "shell.cleanup_all_sessions", Destructive: true,
+		op.New(op.Spec{Name: "shell_cleanup_all_sessions", Route: "DELETE /v1/shell/sessions", Tag: "shell",
+			SDK: "shell.cleanup_all_sessions", Destructive: true,
 			Doc: "End all sessions and everything that runs in them."}, s.CleanupAll),
-		op.New(op.Spec{Name: "shell_cleanup_session", Missing404: true, Route: "DELETE /v1/shell/sessions/{session_id}", Tag: "shell", SDK: "shell.cleanup_session", Destructive: true,
+		op.New(op.Spec{Name: "shell_cleanup_session", Missing404: true,
+			Route: "DELETE /v1/shell/sessions/{session_id}", Tag: "shell", SDK: "shell.cleanup_session", Destructive: true,
 			Doc: "End a session and everything that runs in it."}, s.Cleanup),
 		op.Duplex(op.Spec{Name: "shell_ws", Route: "GET /v1/shell/ws", Tag: "shell",
-			Doc: "Attach to a session's terminal. The server sends session_id, ready, output (starting with recent output), ping and, when the shell has ended, exit with its code; " +
+			Doc: "Attach to a session's terminal. The server sends session_id, ready, output (starting with recent " +
+				"output), ping and, when the shell has ended, exit with its code; " +
 				"the client sends input, resize (cols, rows), ping and pong. Without session_id a new session is created."}, s.Attach),
 	}
 }

@@ -31,7 +31,8 @@ func (r *streamed) add(e op.Event) error {
 func (r *streamed) want(t *testing.T, names, text, status string) {
 	t.Helper()
 	if got := strings.Join(r.names, " "); got != names || strings.TrimRight(string(r.text), "\n") != text || r.last.Status != status {
-		t.Errorf("got events %s, text %q, status %s; want %s, %q, %s", got, clip(string(r.text), 300), r.last.Status, names, clip(text, 300), status)
+		t.Errorf("got events %s, text %q, status %s; want %s, %q, %s", got, clip(string(r.text), 300), r.last.Status,
+			names, clip(text, 300), status)
 	}
 }
 
@@ -54,7 +55,8 @@ func TestExecStreamsItsOutput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id := "a"
-	r := stream(t, s, ExecIn{ID: &id, Command: "echo one; read x; echo got $x; exit_code() { return 3; }; exit_code", Truncate: true}, func(e op.Event) {
+	r := stream(t, s, ExecIn{ID: &id, Command: "echo one; read x; echo got $x; exit_code() { return 3; }; exit_code",
+		Truncate: true}, func(e op.Event) {
 		if e.Name == "output" && strings.Contains(e.Data.(StreamEvent).Data, "one") {
 			write(t, s, id, "two", true) // only what was sent before the end can be answered
 		}
@@ -63,7 +65,8 @@ func TestExecStreamsItsOutput(t *testing.T) {
 	if r.last.ExitCode == nil || *r.last.ExitCode != 3 || r.last.SessionID != id {
 		t.Errorf("got exit %v in session %q, want 3 in %q", r.last.ExitCode, r.last.SessionID, id)
 	}
-	stream(t, s, ExecIn{ID: &id, Command: "printf 'wait 1%%'; sleep 0.1; printf '\\rall ok!\\n'; printf 'ö%.0s' {1..5}"}).want(t, "start output exit", "all ok!\nööööö", completed)
+	stream(t, s, ExecIn{ID: &id, Command: "printf 'wait 1%%'; sleep 0.1; printf '\\rall ok!\\n'; printf " +
+		"'ö%.0s' {1..5}"}).want(t, "start output exit", "all ok!\nööööö", completed)
 	stream(t, s, ExecIn{ID: &id, Command: "true"}).want(t, "start exit", "", completed)
 	big := strings.TrimSuffix(strings.Repeat("0123456789\n", 20_000), "\n")
 	stream(t, s, ExecIn{ID: &id, Command: "yes 0123456789 | head -n 20000", Truncate: true}).want(t, "start output exit", big, completed)

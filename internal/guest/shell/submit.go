@@ -68,7 +68,8 @@ func (t *terminal) claim(c *command) error {
 	defer t.ss.mu.Unlock()
 	t.resolveDoubt()
 	if other := t.current; other != nil {
-		return op.Errorf(op.Conflict, "session %q is busy: %q is still running; wait for it (shell_wait), type into it (shell_write), end it (shell_kill), or use another session", t.ss.ID, clip(other.text, 200))
+		return op.Errorf(op.Conflict, "session %q is busy: %q is still running; wait for it (shell_wait), type "+
+			"into it (shell_write), end it (shell_kill), or use another session", t.ss.ID, clip(other.text, 200))
 	}
 	t.current = c
 	c.ps1 = t.ps1
@@ -125,7 +126,9 @@ func (t *terminal) submitError(ctx context.Context, err error) error {
 	if _, ok := op.AsError(err); ok {
 		return err
 	}
-	return op.Errorf(op.Unavailable, "the shell of session %q did not show its prompt within %v; look with shell_view, or end it with shell_kill or DELETE /v1/shell/sessions/{id}", t.ss.ID, takeLimit)
+	return op.Errorf(op.Unavailable,
+		"the shell of session %q did not show its prompt within %v; look with shell_view, or end it with "+
+			"shell_kill or DELETE /v1/shell/sessions/{id}", t.ss.ID, takeLimit)
 }
 
 // waitForPrompt waits until the shell is at its prompt.

@@ -252,7 +252,8 @@ func (t *terminal) typeKeys(keys string, patience time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return op.Errorf(op.Unavailable, "the program does not read its input: it took %d of %d bytes; wait until it does, or end it", n, len(keys))
+		return op.Errorf(op.Unavailable,
+			"the program does not read its input: it took %d of %d bytes; wait until it does, or end it", n, len(keys))
 	}
 	return errEnded
 }
@@ -289,7 +290,8 @@ func (t *terminal) interrupt(patience time.Duration) error {
 // resize sets the terminal's size.
 func (t *terminal) resize(cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > vt.MaxCols || rows > vt.MaxRows {
-		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d: use 1 to %[1]d columns and 1 to %[2]d rows", vt.MaxCols, vt.MaxRows, cols, rows)
+		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d: use 1 to %[1]d columns and 1 to "+
+			"%[2]d rows", vt.MaxCols, vt.MaxRows, cols, rows)
 	}
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()

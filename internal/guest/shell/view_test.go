@@ -216,7 +216,8 @@ func TestTalk(t *testing.T) {
 	}
 	testenv.Poll(t, "the record", func() bool {
 		v := view(t, s, id)
-		return len(v.Console) == 4 && v.Console[0] == (Record{">", "echo $((6*7))-answer", "42-answer"}) && v.Console[3] == (Record{">", "echo back at the prompt", "back at the prompt"})
+		return len(v.Console) == 4 && v.Console[0] == (Record{">", "echo $((6*7))-answer", "42-answer"}) &&
+			v.Console[3] == (Record{">", "echo back at the prompt", "back at the prompt"})
 	})
 }
 
@@ -298,7 +299,8 @@ func TestTypedMeanwhile(t *testing.T) {
 	done := make(chan struct{})
 	var typing sync.WaitGroup
 	typing.Go(func() {
-		for _, keys := range []string{"echo half", "\r", "for i in 1\r", "do :\r", "done\r", "\x03", "echo x\recho y\r", "\x03\x03", "cat <<E\r", "\x03", "x"} {
+		for _, keys := range []string{"echo half", "\r", "for i in 1\r", "do :\r", "done\r", "\x03",
+			"echo x\recho y\r", "\x03\x03", "cat <<E\r", "\x03", "x"} {
 			b, _ := json.Marshal(keys)
 			p.send(`{"type":"input","data":` + string(b) + `}`)
 		}
@@ -357,7 +359,8 @@ func TestUTF8IsNeverCut(t *testing.T) {
 	p := connect(t, s, "a")
 	p.waitFor("> ")
 	// A character at a time, its bytes apart.
-	p.typeLine(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; done; echo; printf '\xff|\xe4'; echo end`)
+	p.typeLine(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; ` +
+		`done; echo; printf '\xff|\xe4'; echo end`)
 	p.waitFor("\ufffdend\r\n")
 	p.typeLine("yes 'a世😀é' | head -n 30000; printf 'fini%s\n' shed")
 	p.waitFor("finished\r\n")
@@ -372,7 +375,8 @@ func TestUTF8IsNeverCut(t *testing.T) {
 			}
 		}
 	}
-	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") || strings.Count(all, "a世😀é\r\n") != 30000 {
+	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") ||
+		strings.Count(all, "a世😀é\r\n") != 30000 {
 		t.Errorf(`got %d replaced, %d lines, want 2 replaced, %q in it and "a世😀é\r\n" 30000 times`,
 			replaced, strings.Count(all, "a世😀é\r\n"), strings.Repeat("😀世", 5)+"\r\n")
 	}

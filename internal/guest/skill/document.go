@@ -109,7 +109,8 @@ func parseDocument(b []byte) (document, error) {
 func parseFront(b []byte) (map[string]any, error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(b, &node); err != nil {
-		return nil, fmt.Errorf("the front matter is not valid YAML (its first line is line 2 of the file): %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("the front matter is not valid YAML (its first line is line 2 of the file): %s",
+			strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(node.Content) == 0 {
 		return map[string]any{}, nil

@@ -41,7 +41,8 @@ func (s *Service) installers(dir string) (list [][]string) {
 		pip := []string{python, "-m", "pip", "install", "--disable-pip-version-check", "-r", "requirements.txt"}
 		if s.cfg.Venv == "" || !isFile(python) {
 			// Distributions protect the system's Python; the user's own packages are beside it.
-			pip = []string{"python3", "-m", "pip", "install", "--disable-pip-version-check", "--user", "--break-system-packages", "-r", "requirements.txt"}
+			pip = []string{"python3", "-m", "pip", "install", "--disable-pip-version-check", "--user",
+				"--break-system-packages", "-r", "requirements.txt"}
 		}
 		list = append(list, pip)
 	}

@@ -64,7 +64,8 @@ func hint(ctx context.Context, found []Metadata, faults []error) {
 	for _, m := range found {
 		for _, c := range m.Commands {
 			if !c.Success {
-				lines = append(lines, fmt.Sprintf("dependencies of %s are not installed: %s failed; its output is in dependency_commands", m.Name, strings.Join(c.Command, " ")))
+				lines = append(lines, fmt.Sprintf("dependencies of %s are not installed: %s failed; its output is "+
+					"in dependency_commands", m.Name, strings.Join(c.Command, " ")))
 			}
 		}
 	}

@@ -68,9 +68,12 @@ func New(c Config) *Service {
 // Ops lists the operations of the service.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "skills_register", Route: "POST /v1/skills/register", Tag: "skills", SDK: "skills.register_skills", MaxBody: -1, NoTool: true,
-			Doc: "Register skills and install their dependencies. Send path alone for a folder with a SKILL.md or a folder of such folders, or a zip as file, which is unpacked to path, or to a folder called name below it."}, s.Register),
-		op.New(op.Spec{Name: "skills_list", Access: op.AccessRead, Route: "GET /v1/skills/metadatas", Tag: "skills", SDK: "skills.list_metadata", ReadOnly: true,
+		op.New(op.Spec{Name: "skills_register", Route: "POST /v1/skills/register", Tag: "skills",
+			SDK: "skills.register_skills", MaxBody: -1, NoTool: true,
+			Doc: "Register skills and install their dependencies. Send path alone for a folder with a SKILL.md or " +
+				"a folder of such folders, or a zip as file, which is unpacked to path, or to a folder called name below it."}, s.Register),
+		op.New(op.Spec{Name: "skills_list", Access: op.AccessRead, Route: "GET /v1/skills/metadatas", Tag: "skills",
+			SDK: "skills.list_metadata", ReadOnly: true,
 			Doc: "List the registered skills with their front matter."}, s.List),
 		op.New(op.Spec{Name: "skills_content", Route: "GET /v1/skills/{name}/content", Tag: "skills", SDK: "skills.get_content", ReadOnly: true,
 			Doc: "Return the instructions of a skill: its SKILL.md without the front matter."}, s.Content),

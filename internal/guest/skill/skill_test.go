@@ -165,7 +165,8 @@ func TestFaultsAreClear(t *testing.T) {
 		"name is empty":   {"---\nname: ''\n---\n", "invalid skill name"},
 		"name of control": {"---\nname: \"a\\nb\"\n---\n", "invalid skill name"},
 		"name too long":   {"---\nname: " + strings.Repeat("x", 200) + "\n---\n", "invalid skill name"},
-		"billion laughs": {"---\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
+		"billion laughs": {"---\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c " +
+			"[*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n---\n", "front matter"},
 	} {
 		dir := write(t, t.TempDir(), "SKILL.md", c.text)
@@ -175,7 +176,8 @@ func TestFaultsAreClear(t *testing.T) {
 		}
 	}
 	empty := t.TempDir()
-	for name, in := range map[string]RegisterIn{"nothing": {}, "no skill": {Path: &empty}, "no folder": {Path: new("/does/not/exist")}, "a file": {Path: new("/etc/passwd")}} {
+	for name, in := range map[string]RegisterIn{"nothing": {}, "no skill": {Path: &empty},
+		"no folder": {Path: new("/does/not/exist")}, "a file": {Path: new("/etc/passwd")}} {
 		if _, err := s.Register(t.Context(), in); err == nil {
 			t.Errorf("%s: got no error, want one", name)
 		} else if _, ok := op.AsError(err); !ok {
@@ -191,11 +193,13 @@ func TestZip(t *testing.T) {
 	t.Parallel()
 	s := newService(t, Config{})
 	dest := filepath.Join(t.TempDir(), "skills")
-	out, err := s.Register(t.Context(), RegisterIn{File: packZip(t, "SKILL.md", published, "scripts/fill.py", "x"), Path: &dest, Name: new("forms")})
+	out, err := s.Register(t.Context(), RegisterIn{File: packZip(t, "SKILL.md", published, "scripts/fill.py", "x"),
+		Path: &dest, Name: new("forms")})
 	if err != nil || out.Count != 1 || out.Registered[0].Path != filepath.Join(dest, "forms") {
 		t.Fatalf("got %+v and error %v, want the skill in %s/forms", out, err, dest)
 	}
-	out, err = s.Register(t.Context(), RegisterIn{File: packZip(t, "a/SKILL.md", "---\nname: a\n---\n", "b/SKILL.md", "---\nname: b\n---\n"), Path: &dest})
+	out, err = s.Register(t.Context(), RegisterIn{File: packZip(t, "a/SKILL.md", "---\nname: a\n---\n", "b/SKILL.md",
+		"---\nname: b\n---\n"), Path: &dest})
 	if d := cmp.Diff([]string{"a", "b", "pdf-forms"}, names(s.All())); err != nil || d != "" {
 		t.Errorf("two in one: got error %v, %+v and %s, want all three registered", err, out, d)
 	}
@@ -245,7 +249,8 @@ func TestDependenciesAreInstalledAndReported(t *testing.T) {
 	testenv.Need(t, "python3", "npm")
 	s := newService(t, Config{})
 	dir := write(t, t.TempDir(),
-		"good/SKILL.md", "---\nname: good\n---\n", "good/package.json", `{"name":"good","version":"1.0.0","dependencies":{"local-thing":"file:./thing"}}`,
+		"good/SKILL.md", "---\nname: good\n---\n", "good/package.json",
+		`{"name":"good","version":"1.0.0","dependencies":{"local-thing":"file:./thing"}}`,
 		"good/thing/package.json", `{"name":"local-thing","version":"1.0.0"}`,
 		"bad/SKILL.md", "---\nname: bad\n---\n", "bad/requirements.txt", "./does-not-exist\n")
 	ctx := op.WithCall(t.Context(), &op.Call{})

@@ -48,36 +48,58 @@ func (b box) pageTools() []pageTool {
 		all = append(all, pageTool{o, title, core, older})
 	}
 	if b.has(routeDisplay) {
-		add(op.New(read(spec("browser_gui_screenshot", "Take a picture of the whole display, with everything on it. Positions in it are those of browser_actions. For the page alone use browser_screenshot.")), b.displayPicture), "See the screen", true)
+		add(op.New(read(spec("browser_gui_screenshot", "Take a picture of the whole display, with everything on "+
+			"it. Positions in it are those of browser_actions. For the page alone use browser_screenshot.")),
+			b.displayPicture), "See the screen", true)
 	}
 	if !b.has(routeNavigate, routeElements) {
 		return all
 	}
-	add(op.New(spec("browser_navigate", `Open a web page and list what can be clicked on it, each with an index. Example: {"url": "https://example.com"}`), b.navigate), "Open a page", true, "sandbox_browser_navigate")
-	add(op.New(read(spec("browser_get_clickable_elements", "List again what can be clicked or filled on the page, each with an index.")), b.elements), "List elements", true, "sandbox_browser_get_clickable_elements")
-	add(op.New(spec("browser_click", "Click an element, named by its index in the last list or by a selector."), b.click), "Click", true, "sandbox_browser_element_click", "sandbox_browser_click")
-	add(op.New(spec("browser_type", `Type text into an element, in place of what is in it, or into the focused one. Example: {"index": 3, "text": "cats", "submit": true}`), b.typeText), "Type", true, "sandbox_browser_type")
-	add(op.New(spec("browser_form_input_fill", "Fill a form field. Newer: browser_type."), b.fill), "Fill a field", false, "sandbox_browser_form_input_fill")
-	add(op.New(spec("browser_select", "Choose an option of a list, by its value."), b.choose), "Choose an option", false, "sandbox_browser_element_select", "sandbox_browser_select")
-	add(op.New(spec("browser_hover", "Move the pointer onto an element."), b.hover), "Hover", false, "sandbox_browser_element_hover", "sandbox_browser_hover")
-	add(op.New(spec("browser_press_key", "Press a key on the page, such as Enter, Escape or PageDown."), b.pressKey), "Press a key", true, "sandbox_browser_press_key")
-	add(op.New(spec("browser_scroll", "Scroll the page by pixels; negative is up. Without amount, to the end."), b.scroll), "Scroll", true, "sandbox_browser_scroll")
-	add(op.New(spec("browser_evaluate", "Run JavaScript on the page and return its value."), b.evaluate), "Run a script on the page", true, "sandbox_browser_evaluate")
-	add(op.New(spec("browser_go_back", "Go back to the previous page."), b.step("POST /v1/browser/page/back", "Went back")), "Back", false, "sandbox_browser_go_back")
-	add(op.New(spec("browser_go_forward", "Go forward to the next page."), b.step("POST /v1/browser/page/forward", "Went forward")), "Forward", false, "sandbox_browser_go_forward")
+	add(op.New(spec("browser_navigate", `Open a web page and list what can be clicked on it, each with an index. `+
+		`Example: {"url": "https://example.com"}`), b.navigate), "Open a page", true, "sandbox_browser_navigate")
+	add(op.New(read(spec("browser_get_clickable_elements", "List again what can be clicked or filled on the page, "+
+		"each with an index.")), b.elements), "List elements", true, "sandbox_browser_get_clickable_elements")
+	add(op.New(spec("browser_click", "Click an element, named by its index in the last list or by a selector."),
+		b.click), "Click", true, "sandbox_browser_element_click", "sandbox_browser_click")
+	add(op.New(spec("browser_type", `Type text into an element, in place of what is in it, or into the focused `+
+		`one. Example: {"index": 3, "text": "cats", "submit": true}`), b.typeText), "Type", true, "sandbox_browser_type")
+	add(op.New(spec("browser_form_input_fill", "Fill a form field. Newer: browser_type."), b.fill), "Fill a field",
+		false, "sandbox_browser_form_input_fill")
+	add(op.New(spec("browser_select", "Choose an option of a list, by its value."), b.choose), "Choose an option",
+		false, "sandbox_browser_element_select", "sandbox_browser_select")
+	add(op.New(spec("browser_hover", "Move the pointer onto an element."), b.hover), "Hover", false,
+		"sandbox_browser_element_hover", "sandbox_browser_hover")
+	add(op.New(spec("browser_press_key", "Press a key on the page, such as Enter, Escape or PageDown."), b.pressKey),
+		"Press a key", true, "sandbox_browser_press_key")
+	add(op.New(spec("browser_scroll", "Scroll the page by pixels; negative is up. Without amount, to the end."),
+		b.scroll), "Scroll", true, "sandbox_browser_scroll")
+	add(op.New(spec("browser_evaluate", "Run JavaScript on the page and return its value."), b.evaluate),
+		"Run a script on the page", true, "sandbox_browser_evaluate")
+	add(op.New(spec("browser_go_back", "Go back to the previous page."),
+		b.step("POST /v1/browser/page/back", "Went back")), "Back", false, "sandbox_browser_go_back")
+	add(op.New(spec("browser_go_forward", "Go forward to the next page."), b.step("POST /v1/browser/page/forward",
+		"Went forward")), "Forward", false, "sandbox_browser_go_forward")
 	add(op.New(read(spec("browser_get_text", "Read the text of the page.")), b.pageText), "Read the text", false, "sandbox_browser_get_text")
-	add(op.New(read(spec("browser_extract", "Read the page as Markdown, with its title and links. Use it after browser_navigate; for a page without scripts markitdown_convert is quicker.")), b.markdown), "Read the page", true)
-	add(op.New(read(spec("browser_get_markdown", "Read the page as Markdown. Newer: browser_extract.")), b.markdown), "Read as Markdown", false, "sandbox_browser_get_markdown")
+	add(op.New(read(spec("browser_extract", "Read the page as Markdown, with its title and links. Use it after "+
+		"browser_navigate; for a page without scripts markitdown_convert is quicker.")), b.markdown), "Read the page", true)
+	add(op.New(read(spec("browser_get_markdown", "Read the page as Markdown. Newer: browser_extract.")), b.markdown),
+		"Read as Markdown", false, "sandbox_browser_get_markdown")
 	add(op.New(read(spec("browser_read_links", "List the links of the page.")), b.links), "List links", false, "sandbox_browser_read_links")
 	add(op.New(spec("browser_new_tab", "Open a tab, and a page in it."), b.newTab), "Open a tab", false, "sandbox_browser_new_tab")
 	add(op.New(read(spec("browser_tab_list", "List the open tabs.")), b.tabs), "List tabs", false, "sandbox_browser_tab_list")
-	add(op.New(spec("browser_switch_tab", "Make another tab the active one, by its index in browser_tab_list."), b.switchTab), "Switch tabs", false, "sandbox_browser_switch_tab")
-	add(op.New(spec("browser_close_tab", "Close a tab: the active one, or the one with the index."), b.closeTab), "Close a tab", false, "sandbox_browser_close_tab")
-	add(op.New(read(spec("browser_get_download_list", "List what the browser has downloaded, with the paths of the files.")), b.downloads), "List downloads", false, "sandbox_browser_get_download_list")
-	add(op.New(read(spec("browser_screenshot", "Take a picture of the web page, with full_page of all of it, or of one element.")), b.pagePicture), "See the page", true)
+	add(op.New(spec("browser_switch_tab", "Make another tab the active one, by its index in browser_tab_list."),
+		b.switchTab), "Switch tabs", false, "sandbox_browser_switch_tab")
+	add(op.New(spec("browser_close_tab", "Close a tab: the active one, or the one with the index."), b.closeTab),
+		"Close a tab", false, "sandbox_browser_close_tab")
+	add(op.New(read(spec("browser_get_download_list", "List what the browser has downloaded, with the paths of "+
+		"the files.")), b.downloads), "List downloads", false, "sandbox_browser_get_download_list")
+	add(op.New(read(spec("browser_screenshot", "Take a picture of the web page, with full_page of all of it, or of "+
+		"one element.")), b.pagePicture), "See the page", true)
 	add(op.New(spec("browser_close", "Close all tabs. A blank one stays."), b.closeAll), "Close the pages", false)
-	add(op.New(read(spec("browser_vision_screen_capture", "Take a picture of the page for browser_vision_screen_click. Newer: browser_screenshot.")), b.screenPicture), "See the page", false)
-	add(op.New(spec("browser_vision_screen_click", "Click a point of the page, as in browser_vision_screen_capture. Newer: browser_click."), b.clickScreen), "Click a point", false)
+	add(op.New(read(spec("browser_vision_screen_capture", "Take a picture of the page for "+
+		"browser_vision_screen_click. Newer: browser_screenshot.")), b.screenPicture), "See the page", false)
+	add(op.New(spec("browser_vision_screen_click", "Click a point of the page, as in "+
+		"browser_vision_screen_capture. Newer: browser_click."), b.clickScreen), "Click a point", false)
 	return all
 }
 

@@ -42,7 +42,8 @@ func (b box) older() []toolset.Tool {
 		if !ok {
 			continue
 		}
-		t := toolset.Tool{Op: o, Name: a.name, Server: serverOf(o), Older: true, World: reachesOut(a.route), Render: renderers[a.route], Doc: plainDoc(o.Doc)}
+		t := toolset.Tool{Op: o, Name: a.name, Server: serverOf(o), Older: true, World: reachesOut(a.route),
+			Render: renderers[a.route], Doc: plainDoc(o.Doc)}
 		for field, value := range a.preset {
 			t.Args = append(t.Args, toolset.Arg{Field: field, Preset: value})
 		}
@@ -54,9 +55,11 @@ func (b box) older() []toolset.Tool {
 	add := func(o op.Op, server string, world bool) {
 		all = append(all, toolset.Tool{Op: o, Server: server, Older: true, World: world})
 	}
-	add(op.New(spec("sandbox_execute_bash", "Run a command in the sandbox's shell, which keeps its directory and variables. Newer: bash_exec, terminal_execute."), b.executeBash), "shell", true)
+	add(op.New(spec("sandbox_execute_bash", "Run a command in the sandbox's shell, which keeps its directory and "+
+		"variables. Newer: bash_exec, terminal_execute."), b.executeBash), "shell", true)
 	add(op.New(spec("sandbox_execute_code", "Run Python or JavaScript. Newer: code_execute."), b.executeCode), "code", true)
-	add(op.New(spec("sandbox_file_operations", "Read, write, replace, search, find, list, grep or glob files. Newer: the tools file_read, file_write and so on."), b.fileOperations), "file", false)
+	add(op.New(spec("sandbox_file_operations", "Read, write, replace, search, find, list, grep or glob files. "+
+		"Newer: the tools file_read, file_write and so on."), b.fileOperations), "file", false)
 	read := spec("sandbox_get_packages", "List the installed packages of Python, Node.js or both.")
 	read.ReadOnly = true
 	add(op.New(read, b.packages), "sandbox", false)
@@ -91,7 +94,8 @@ type bashIn struct {
 
 // executeBash runs a command in one shell that all calls share.
 func (b box) executeBash(ctx context.Context, in bashIn) (toolset.Result, error) {
-	args := map[string]any{"command": in.Cmd, "truncate": in.Truncate, "timeout": 30, "async_mode": in.Background, "id": "sandbox_execute_bash", "strict": true}
+	args := map[string]any{"command": in.Cmd, "truncate": in.Truncate, "timeout": 30, "async_mode": in.Background,
+		"id": "sandbox_execute_bash", "strict": true}
 	if in.Cwd != nil {
 		args["exec_dir"] = *in.Cwd
 	}
@@ -106,7 +110,8 @@ func (b box) executeBash(ctx context.Context, in bashIn) (toolset.Result, error)
 		return toolset.Result{}, err
 	}
 	o := toObject(out)
-	return renderJSON(object{"command": o["command"], "status": o["status"], "output": o["output"], "exit_code": o["exit_code"], "session_id": o["session_id"]}), nil
+	return renderJSON(object{"command": o["command"], "status": o["status"], "output": o["output"],
+		"exit_code": o["exit_code"], "session_id": o["session_id"]}), nil
 }
 
 type codeIn struct {
@@ -117,7 +122,8 @@ type codeIn struct {
 
 // executeCode returns the output as JSON, with plots as images.
 func (b box) executeCode(ctx context.Context, in codeIn) (toolset.Result, error) {
-	language := map[string]string{"py": "python", "python3": "python", "js": "javascript", "node": "javascript", "nodejs": "javascript"}[in.Language]
+	language := map[string]string{"py": "python", "python3": "python", "js": "javascript", "node": "javascript",
+		"nodejs": "javascript"}[in.Language]
 	if language == "" {
 		language = in.Language
 	}

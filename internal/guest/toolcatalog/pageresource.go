@@ -32,8 +32,10 @@ func (p Pages) Offers() []toolset.Resource {
 		return nil
 	}
 	return []toolset.Resource{
-		{URI: consoleURI, Name: "console", Title: "Console of the page", Type: "text/plain", Doc: "What the active page has written to its console."},
-		{URI: screenshotScheme + "{+name}", Name: "screenshot", Title: "A screenshot", Type: "image/png", Doc: "A screenshot that browser_screenshot took under this name."},
+		{URI: consoleURI, Name: "console", Title: "Console of the page", Type: "text/plain",
+			Doc: "What the active page has written to its console."},
+		{URI: screenshotScheme + "{+name}", Name: "screenshot", Title: "A screenshot", Type: "image/png",
+			Doc: "A screenshot that browser_screenshot took under this name."},
 		{URI: downloadScheme + "{+name}", Name: "download", Title: "A download", Doc: "A file that the browser has downloaded, by its name."},
 	}
 }
@@ -42,12 +44,14 @@ func (p Pages) Offers() []toolset.Resource {
 func (p Pages) List(ctx context.Context) ([]toolset.Resource, error) {
 	var all []toolset.Resource
 	for _, name := range p.Album.names() {
-		all = append(all, toolset.Resource{URI: screenshotScheme + url.PathEscape(name), Name: name, Title: "Screenshot " + name, Type: "image/png"})
+		all = append(all, toolset.Resource{URI: screenshotScheme + url.PathEscape(name), Name: name,
+			Title: "Screenshot " + name, Type: "image/png"})
 	}
 	list, err := p.downloads(ctx)
 	for _, d := range list {
 		if d.Resource != "" {
-			all = append(all, toolset.Resource{URI: d.Resource, Name: d.Filename, Title: "Download " + d.Filename, Doc: "Downloaded from " + d.URL, Type: mediaType(d.Filename)})
+			all = append(all, toolset.Resource{URI: d.Resource, Name: d.Filename, Title: "Download " + d.Filename,
+				Doc: "Downloaded from " + d.URL, Type: mediaType(d.Filename)})
 		}
 	}
 	return all, err

@@ -67,7 +67,8 @@ func (b box) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, err
 		}
 	}
 	if in.Path != nil {
-		saved, err := b.call(ctx, "POST /v1/file/write", map[string]any{"file": *in.Path, "content": base64.StdEncoding.EncodeToString(data), "encoding": "base64"})
+		saved, err := b.call(ctx, "POST /v1/file/write",
+			map[string]any{"file": *in.Path, "content": base64.StdEncoding.EncodeToString(data), "encoding": "base64"})
 		if err != nil {
 			return toolset.Result{}, err
 		}

@@ -123,10 +123,12 @@ func addNote(text, format string, args ...any) string {
 func renderBash(out any, _ map[string]any) toolset.Result {
 	o := toObject(out)
 	r := toolset.Result{Text: joinStreams(o.text("stdout"), o.text("stderr"))}
-	r.More = fmt.Sprintf("bash_output with session_id %q, command_id %q and offset 0 reads the rest", o.text("session_id"), o.text("command_id"))
+	r.More = fmt.Sprintf("bash_output with session_id %q, command_id %q and offset 0 reads the rest",
+		o.text("session_id"), o.text("command_id"))
 	switch status := o.text("status"); {
 	case !o.isSet("exit_code"):
-		r.Text = addNote(r.Text, "the command is still running; read on with bash_output, session_id %q, command_id %q, offset %d, stderr_offset %d; stop it with bash_kill",
+		r.Text = addNote(r.Text, "the command is still running; read on with bash_output, session_id %q, "+
+			"command_id %q, offset %d, stderr_offset %d; stop it with bash_kill",
 			o.text("session_id"), o.text("command_id"), o.number("offset"), o.number("stderr_offset"))
 	case status == "timed_out":
 		r.Text = addNote(r.Text, "killed after hard_timeout; exit code %d", o.number("exit_code"))
@@ -279,7 +281,8 @@ func renderRead(out any, in map[string]any) toolset.Result {
 	shown := strings.Count(text[:end], "\n") + 1
 	total := strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1
 	first := max(object(in).number("start_line"), 0)
-	return toolset.Result{Text: addNote(text[:end], "lines %d to %d; %d more follow: read on with start_line %d", first+1, first+shown, total-shown, first+shown+1)}
+	return toolset.Result{Text: addNote(text[:end], "lines %d to %d; %d more follow: read on with start_line %d",
+		first+1, first+shown, total-shown, first+shown+1)}
 }
 
 func renderEdit(out any, _ map[string]any) toolset.Result {
@@ -359,7 +362,8 @@ func renderPaths(out any, _ map[string]any) toolset.Result {
 
 func renderContext(out any, _ map[string]any) toolset.Result {
 	o := toObject(out)
-	return renderJSON(object{"text": o.text("data"), "version": o.text("version"), "home_dir": o.text("home_dir"), "workspace": o["workspace"]})
+	return renderJSON(object{"text": o.text("data"), "version": o.text("version"), "home_dir": o.text("home_dir"),
+		"workspace": o["workspace"]})
 }
 
 func renderAction(out any, _ map[string]any) toolset.Result {

@@ -40,7 +40,8 @@ type Files struct {
 
 // List returns the files near the top of the workspace.
 func (f Files) List(ctx context.Context) ([]toolset.File, error) {
-	out, err := fromTable(f.Table).call(ctx, "POST /v1/file/list", map[string]any{"path": f.Workspace, "recursive": true, "max_depth": listDepth, "show_hidden": false})
+	out, err := fromTable(f.Table).call(ctx, "POST /v1/file/list",
+		map[string]any{"path": f.Workspace, "recursive": true, "max_depth": listDepth, "show_hidden": false})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,8 @@ func (f Files) Read(ctx context.Context, name string, limit int64) ([]byte, stri
 func (f Files) Watch(ctx context.Context, name string, changed func()) (follow func() error, err error) {
 	b := fromTable(f.Table)
 	// A watcher of the folder sees the file come and go, and misses nothing between polls.
-	out, err := b.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false, "debounce": 50, "exclude": []string{}})
+	out, err := b.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false,
+		"debounce": 50, "exclude": []string{}})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,8 @@ func (f Files) Watch(ctx context.Context, name string, changed func()) (follow f
 func (b box) follow(ctx context.Context, id string, cursor int, name string, changed func()) error {
 	defer b.call(context.WithoutCancel(ctx), "DELETE /v1/file/watch/{watcher_id}", map[string]any{"watcher_id": id})
 	for {
-		out, err := b.call(ctx, "POST /v1/file/watch/{watcher_id}/poll", map[string]any{"watcher_id": id, "cursor": cursor, "timeout": watchSeconds})
+		out, err := b.call(ctx, "POST /v1/file/watch/{watcher_id}/poll",
+			map[string]any{"watcher_id": id, "cursor": cursor, "timeout": watchSeconds})
 		if ctx.Err() != nil {
 			return nil
 		}

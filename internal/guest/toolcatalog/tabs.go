@@ -112,7 +112,8 @@ func (b box) downloads(ctx context.Context, _ op.None) (downloadsOut, error) {
 	list, _ := out.([]any)
 	for _, item := range list {
 		d := toObject(item)
-		one := download{ID: d.text("guid"), URL: d.text("url"), Filename: d.text("filename"), Suggested: d.text("suggested_filename"), Created: d.text("created_at"), State: d.text("state")}
+		one := download{ID: d.text("guid"), URL: d.text("url"), Filename: d.text("filename"),
+			Suggested: d.text("suggested_filename"), Created: d.text("created_at"), State: d.text("state")}
 		if path := d.text("path"); path != "" {
 			one.Filename, one.Path, one.Resource = filepath.Base(path), path, downloadURI(path)
 		}

@@ -78,7 +78,8 @@ func Tools(table []op.Op, album *Album) []toolset.Tool {
 		if o.Call == nil || o.NoTool {
 			continue
 		}
-		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route], Args: counted[o.Route], World: reachesOut(o.Route), Doc: plainDoc(o.Doc)}
+		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route], Args: counted[o.Route],
+			World: reachesOut(o.Route), Doc: plainDoc(o.Doc)}
 		if slices.ContainsFunc(all, func(other toolset.Tool) bool { return other.Op.Route == o.Route && other.Name != o.Name }) {
 			t.Older = true // it is listed under a better name
 		}
@@ -93,7 +94,8 @@ func Tools(table []op.Op, album *Album) []toolset.Tool {
 func plainDoc(doc string) string {
 	var kept []string
 	for _, sentence := range strings.SplitAfter(doc, ". ") {
-		if !slices.ContainsFunc([]string{"stream=true", "HTTP", "ETag", "multipart", "response header", "GET /", "POST /", "SSE", "streamed and supports", "query"}, func(word string) bool { return strings.Contains(sentence, word) }) {
+		if !slices.ContainsFunc([]string{"stream=true", "HTTP", "ETag", "multipart", "response header", "GET /",
+			"POST /", "SSE", "streamed and supports", "query"}, func(word string) bool { return strings.Contains(sentence, word) }) {
 			kept = append(kept, sentence)
 		}
 	}
@@ -103,7 +105,8 @@ func plainDoc(doc string) string {
 // reachesOut reports whether an operation can have effects outside the sandbox: what a
 // command or a page does is up to it.
 func reachesOut(route string) bool {
-	for _, prefix := range []string{"POST /v1/bash/exec", "POST /v1/bash/write", "POST /v1/shell/exec", "POST /v1/shell/write", "POST /v1/jupyter/execute", "POST /v1/nodejs/execute", "POST /v1/code/execute",
+	for _, prefix := range []string{"POST /v1/bash/exec", "POST /v1/bash/write", "POST /v1/shell/exec",
+		"POST /v1/shell/write", "POST /v1/jupyter/execute", "POST /v1/nodejs/execute", "POST /v1/code/execute",
 		"POST /v1/util/", "POST /v1/browser/", "PUT /v1/browser/", "POST /v1/skills/", "POST /v1/sandbox/hooks"} {
 		if strings.HasPrefix(route, prefix) {
 			return true

@@ -15,7 +15,8 @@ func newFlooder(t *testing.T, dir string, max int) *watcher {
 	tree, err := newTree(t.Context(), dir, true, rules{}, 200_000)
 	must(t, err)
 	t.Cleanup(func() { tree.in.Close() })
-	return &watcher{path: dir, tree: tree, log: newLog(max), maxPending: max, debounce: time.Second, pending: map[string]*change{}, moves: map[uint32]*move{}}
+	return &watcher{path: dir, tree: tree, log: newLog(max), maxPending: max, debounce: time.Second,
+		pending: map[string]*change{}, moves: map[uint32]*move{}}
 }
 
 // read lets the watcher handle all that the kernel has, at a moment.
@@ -43,7 +44,8 @@ func TestFloodIsBounded(t *testing.T) {
 		t.Helper()
 		// One read of the kernel's queue has at most 64 KiB of events.
 		if len(w.pending) > max || len(w.moves) > max+64<<10/16 || len(w.tree.unverified) > 1000+2*len(w.tree.byWD)+1 {
-			t.Errorf("%s: got %d changes, %d moves and %d folders to verify, want at most %d", what, len(w.pending), len(w.moves), len(w.tree.unverified), max)
+			t.Errorf("%s: got %d changes, %d moves and %d folders to verify, want at most %d", what, len(w.pending),
+				len(w.moves), len(w.tree.unverified), max)
 		}
 	}
 	for i := range files {

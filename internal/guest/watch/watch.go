@@ -73,16 +73,22 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "watch_create", Route: "POST /v1/file/watch", Tag: "file-watch", SDK: "file.watch_create", Style: op.Resource,
-			Doc: "Watch a folder or file for changes, including folders created later. Poll or stream the events with the returned watcher_id."}, s.Create),
-		op.New(op.Spec{Name: "watch_list", Access: op.AccessRead, Route: "GET /v1/file/watch", Tag: "file-watch", SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
+			Doc: "Watch a folder or file for changes, including folders created later. Poll or stream the events " +
+				"with the returned watcher_id."}, s.Create),
+		op.New(op.Spec{Name: "watch_list", Access: op.AccessRead, Route: "GET /v1/file/watch", Tag: "file-watch",
+			SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
 			Doc: "List the watchers."}, s.List),
-		op.Stream[EventsIn, Event](op.Spec{Name: "watch_events", Route: "GET /v1/file/watch/{watcher_id}/events", Tag: "file-watch", SDK: "file.watch_events", Style: op.Resource, ReadOnly: true, NoTool: true,
+		op.Stream[EventsIn, Event](op.Spec{Name: "watch_events", Route: "GET /v1/file/watch/{watcher_id}/events",
+			Tag: "file-watch", SDK: "file.watch_events", Style: op.Resource, ReadOnly: true, NoTool: true,
 			Doc: "Stream the events of a watcher from its first. A reconnect with Last-Event-ID resumes where the stream stopped."}, s.Events),
-		op.New(op.Spec{Name: "watch_poll", Route: "POST /v1/file/watch/{watcher_id}/poll", Tag: "file-watch", SDK: "file.watch_poll", Style: op.Resource, ReadOnly: true,
+		op.New(op.Spec{Name: "watch_poll", Route: "POST /v1/file/watch/{watcher_id}/poll", Tag: "file-watch",
+			SDK: "file.watch_poll", Style: op.Resource, ReadOnly: true,
 			Doc: "Return the events after a cursor, the sequence number of the last event seen. With a timeout, wait for the first event."}, s.Poll),
-		op.New(op.Spec{Name: "watch_wait", Route: "POST /v1/file/watch/wait", Tag: "file-watch", SDK: "file.watch_wait", Style: op.Resource, ReadOnly: true,
+		op.New(op.Spec{Name: "watch_wait", Route: "POST /v1/file/watch/wait", Tag: "file-watch",
+			SDK: "file.watch_wait", Style: op.Resource, ReadOnly: true,
 			Doc: "Wait for an event of one path. Neither it nor its folder needs to exist yet."}, s.Wait),
-		op.New(op.Spec{Name: "watch_stop", Route: "DELETE /v1/file/watch/{watcher_id}", Tag: "file-watch", SDK: "file.watch_stop", Style: op.Resource,
+		op.New(op.Spec{Name: "watch_stop", Route: "DELETE /v1/file/watch/{watcher_id}", Tag: "file-watch",
+			SDK: "file.watch_stop", Style: op.Resource,
 			Doc: "Stop a watcher and discard its events."}, s.Stop),
 	}
 }
@@ -152,7 +158,8 @@ func (s *Service) create(ctx context.Context, in CreateIn) (Info, error) {
 	}
 	w := &watcher{
 		id: strings.ToLower(rand.Text()[:12]), path: path, in: in, created: time.Now(),
-		log: newLog(s.cfg.MaxEvents), maxPending: s.cfg.MaxPending, done: make(chan struct{}), debounce: time.Duration(in.Debounce) * time.Millisecond,
+		log: newLog(s.cfg.MaxEvents), maxPending: s.cfg.MaxPending, done: make(chan struct{}),
+		debounce: time.Duration(in.Debounce) * time.Millisecond,
 	}
 	w.tree, err = newTree(ctx, path, in.Recursive, rules, s.cfg.MaxNames)
 	if err != nil {
@@ -198,9 +205,13 @@ func (s *Service) makeRoom() error {
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return op.Errorf(op.Exhausted, "watch %s: inotify instance limit reached (fs.inotify.max_user_instances is %s); stop a watcher or raise the limit: %w", path, limit("max_user_instances"), err)
+		return op.Errorf(op.Exhausted,
+			"watch %s: inotify instance limit reached (fs.inotify.max_user_instances is %s); stop a watcher or "+
+				"raise the limit: %w", path, limit("max_user_instances"), err)
 	case errors.Is(err, syscall.ENOSPC):
-		return op.Errorf(op.Exhausted, "watch %s: inotify watch limit reached (fs.inotify.max_user_watches is %s); exclude large folders, watch a deeper one, or raise the limit: %w", path, limit("max_user_watches"), err)
+		return op.Errorf(op.Exhausted,
+			"watch %s: inotify watch limit reached (fs.inotify.max_user_watches is %s); exclude large folders, "+
+				"watch a deeper one, or raise the limit: %w", path, limit("max_user_watches"), err)
 	case errors.Is(err, fs.ErrNotExist):
 		return op.Errorf(op.NotFound, "watch %s: no such file or folder; create it first, or use wait", path)
 	case errors.Is(err, fs.ErrPermission):

@@ -132,7 +132,8 @@ func (w *watcher) statusLocked() string {
 func (w *watcher) info() Info {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Info{WatcherID: w.id, Path: pathname.Show(w.path), Recursive: w.in.Recursive, Exclude: w.in.Exclude, Include: w.in.Include, Debounce: w.in.Debounce,
+	return Info{WatcherID: w.id, Path: pathname.Show(w.path), Recursive: w.in.Recursive, Exclude: w.in.Exclude,
+		Include: w.in.Include, Debounce: w.in.Debounce,
 		Status: w.statusLocked(), CreatedAt: w.created.UTC().Format(time.RFC3339Nano), Cursor: w.log.last(), Kept: w.log.kept(),
 		Folders: w.folders, Unwatched: w.unwatched}
 }
@@ -307,7 +308,8 @@ func (w *watcher) watchNew(f *folder, name string, dir bool, now time.Time) {
 		_ = w.tree.scan(context.Background(), child, func(rel string, dir bool) { w.markChanged(rel, dir, true, now).created = true })
 	}
 	if w.tree.unwatched > was && w.tree.limited {
-		w.overflow(fmt.Sprintf("inotify watch limit reached (fs.inotify.max_user_watches is %s); changes in new folders are not reported", limit("max_user_watches")), now)
+		w.overflow(fmt.Sprintf("inotify watch limit reached (fs.inotify.max_user_watches is %s); changes in new "+
+			"folders are not reported", limit("max_user_watches")), now)
 	}
 }
 

@@ -81,7 +81,8 @@ func (p *program) prepareCodeServer(argv []string, dir, socket string) (proc.Com
 	args := []string{
 		"--config", config, "--auth", "none", "--socket", socket, "--socket-mode", "600",
 		"--user-data-dir", data, "--extensions-dir", filepath.Join(data, "extensions"),
-		"--disable-telemetry", "--disable-update-check", "--disable-workspace-trust", "--disable-getting-started-override", "--ignore-last-opened",
+		"--disable-telemetry", "--disable-update-check", "--disable-workspace-trust",
+		"--disable-getting-started-override", "--ignore-last-opened",
 		// The server in front has checked the origin, and pages of a bare address of a hub have none.
 		"--trusted-origins", "*",
 		p.s.cfg.Workspace,

@@ -74,7 +74,8 @@ type InstallIn struct {
 func (s *Service) Install(ctx context.Context, in InstallIn) (Component, error) {
 	p, ok := s.find(in.Name)
 	if !ok {
-		return Component{}, op.Errorf(op.NotFound, "no component %q, or it is disabled; there are: %s", in.Name, strings.Join(s.Components(), ", "))
+		return Component{}, op.Errorf(op.NotFound, "no component %q, or it is disabled; there are: %s", in.Name,
+			strings.Join(s.Components(), ", "))
 	}
 	if _, err := p.find(); err == nil {
 		op.Say(ctx, "%s is installed already", p.title)

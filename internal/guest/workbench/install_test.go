@@ -108,7 +108,8 @@ func TestInstallLab(t *testing.T) {
 	testenv.Long(t)
 	testenv.Need(t, "bash", "python3")
 	lacks := filepath.Join(t.TempDir(), "lacks")
-	b := newBench(t, func(c *workbench.Config) { c.Components = []string{filepath.Join(c.Home, "components")} }, "PIP_INDEX_URL="+index(t, lacks), "PIP_RETRIES=0")
+	b := newBench(t, func(c *workbench.Config) { c.Components = []string{filepath.Join(c.Home, "components")} },
+		"PIP_INDEX_URL="+index(t, lacks), "PIP_RETRIES=0")
 	in := workbench.InstallIn{Name: "jupyterlab", Wait: true}
 
 	must(t, os.WriteFile(lacks, nil, 0o600))

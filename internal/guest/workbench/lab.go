@@ -30,7 +30,8 @@ var labSettings = map[string]string{
 func newLab(s *Service) *program {
 	p := &program{
 		name: "jupyterlab", title: "JupyterLab", path: "/jupyter", operation: "jupyter_lab", recipe: labRecipe,
-		doc:   "JupyterLab on the kernels of the code operations: sessions of agents are there with their variables. It starts on the first visit.",
+		doc: "JupyterLab on the kernels of the code operations: sessions of agents are there with their " +
+			"variables. It starts on the first visit.",
 		keeps: "Kernels with their variables, and files that were saved, are kept.",
 		probe: "/api/sessions", mark: "[", // by then it knows the kernels, to which open pages reconnect
 		entry: func(path string) bool { return path == "/" || path == "/lab" || strings.HasPrefix(path, "/lab/") },
@@ -80,7 +81,8 @@ func (p *program) prepareLab(argv []string, dir, socket string) (proc.Command, e
 	}
 	args := []string{
 		"--config=" + config, "--ServerApp.sock=" + socket, "--ServerApp.sock_mode=0600", "--ServerApp.root_dir=" + p.s.cfg.Workspace,
-		"--SessionManager.database_filepath=" + filepath.Join(state, "jupyterlab.db"), "--IdentityProvider.token=", "--PasswordIdentityProvider.password_required=False",
+		"--SessionManager.database_filepath=" + filepath.Join(state, "jupyterlab.db"), "--IdentityProvider.token=",
+		"--PasswordIdentityProvider.password_required=False",
 	}
 	env := append(p.s.cfg.Runner.Environ(), "JUPYTER_RUNTIME_DIR="+dir)
 	return proc.Command{Path: argv[0], Args: append(argv[1:len(argv):len(argv)], args...), Dir: p.s.cfg.Workspace, Env: env}, nil

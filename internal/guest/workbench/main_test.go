@@ -99,8 +99,10 @@ func newBench(t *testing.T, change func(*workbench.Config), env ...string) *benc
 	}
 	b.install(filepath.Join(b.dir, "components", "code-server"))
 	path := filepath.Join(b.dir, "bin") + ":/usr/bin:/bin"
-	b.runner = proc.New(proc.Config{Env: append(env, "PATH="+path, "HOME="+filepath.Join(b.dir, "home")), Guard: []string{"/proc/self/exe", "guard"}})
-	pages := fstest.MapFS{"workbench/index.html": {Data: []byte(`<title>{{title}}</title><meta name="origin" content="{{origin}}"><meta name="note" content="{{note}}"><script src="{{up}}workbench/workbench.js">`)}}
+	b.runner = proc.New(proc.Config{Env: append(env, "PATH="+path, "HOME="+filepath.Join(b.dir, "home")),
+		Guard: []string{"/proc/self/exe", "guard"}})
+	pages := fstest.MapFS{"workbench/index.html": {Data: []byte(`<title>{{title}}</title><meta name="origin" ` +
+		`content="{{origin}}"><meta name="note" content="{{note}}"><script src="{{up}}workbench/workbench.js">`)}}
 	cfg := workbench.Config{
 		Runner: b.runner, Home: filepath.Join(b.dir, "home"), Workspace: filepath.Join(b.dir, "work"), State: filepath.Join(b.dir, "state"),
 		Components: []string{filepath.Join(b.dir, "components")}, Pages: pages,
@@ -110,7 +112,8 @@ func newBench(t *testing.T, change func(*workbench.Config), env ...string) *benc
 	}
 	b.Service = workbench.New(cfg)
 	guard := auth.New(auth.Config{Open: true})
-	server := httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(b.Ops()), Guard: guard.Wrap, Base: func(r *http.Request) *url.URL { return auth.Base(r, nil) }}))
+	server := httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(b.Ops()), Guard: guard.Wrap,
+		Base: func(r *http.Request) *url.URL { return auth.Base(r, nil) }}))
 	b.url = server.URL
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -186,7 +189,8 @@ func (b *bench) open(path string) net.Conn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
 	must(b.t, err)
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: %s\r\n\r\n", path, strings.TrimPrefix(b.url, "http://"), b.url)
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: %s\r\n\r\n",
+		path, strings.TrimPrefix(b.url, "http://"), b.url)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	must(b.t, err)
 	if res.StatusCode != http.StatusSwitchingProtocols {

@@ -161,7 +161,8 @@ func (p *program) servePage(w http.ResponseWriter, r *http.Request, path, note, 
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'")
+	h.Set("Content-Security-Policy",
+		"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'")
 	if hasPass(baseOf(r)) { // only the page that it was given to knows it
 		origin.DropAncestors(h)
 	}

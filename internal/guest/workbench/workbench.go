@@ -68,13 +68,15 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	const tag = "component"
 	list := []op.Op{
-		op.New(op.Spec{Name: "component_list", Route: "GET /v1/sandbox/components", Tag: tag, ReadOnly: true, NoTool: true, Columns: []string{"name", "title", "path", "state", "why"},
+		op.New(op.Spec{Name: "component_list", Route: "GET /v1/sandbox/components", Tag: tag, ReadOnly: true,
+			NoTool: true, Columns: []string{"name", "title", "path", "state", "why"},
 			Doc: "List the components that can be installed, such as VS Code, with their states."}, s.List),
 		op.New(op.Spec{Name: "component_install", Route: "POST /v1/sandbox/components/{name}/install", Tag: tag, NoTool: true,
 			Doc: "Install a component. One that is installed already is left alone. The installation continues if the caller leaves."}, s.Install),
 	}
 	for _, p := range s.programs {
-		list = append(list, op.Handle(op.Spec{Name: p.operation, Content: op.ContentSite, Route: p.path + "/{path...}", Also: []string{p.path}, Tag: tag, Doc: p.doc}, p))
+		list = append(list, op.Handle(op.Spec{Name: p.operation, Content: op.ContentSite,
+			Route: p.path + "/{path...}", Also: []string{p.path}, Tag: tag, Doc: p.doc}, p))
 	}
 	return list
 }

@@ -45,7 +45,8 @@ func TestColdVisitIsShownAPageAtOnce(t *testing.T) {
 	broken := filepath.Join(b.dir, "work", "broken")
 	must(t, os.WriteFile(broken, nil, 0o600))
 	page := b.visit("/code-server/")
-	if !strings.Contains(page, "<title>VS Code</title>") || !strings.Contains(page, `src="../workbench/workbench.js"`) || !strings.Contains(page, `name="note" content=""`) {
+	if !strings.Contains(page, "<title>VS Code</title>") ||
+		!strings.Contains(page, `src="../workbench/workbench.js"`) || !strings.Contains(page, `name="note" content=""`) {
 		t.Errorf("got the page %s", page)
 	}
 	b.awaitState("starting")
@@ -54,10 +55,13 @@ func TestColdVisitIsShownAPageAtOnce(t *testing.T) {
 	if page = b.visit("/code-server/"); !strings.Contains(page, "vscode-workbench-web-configuration "+b.dir) {
 		t.Errorf("after the start: %s", page)
 	}
-	if settings, err := os.ReadFile(filepath.Join(b.dir, "home/.local/share/code-server/User/settings.json")); err != nil || !json.Valid(settings) || !strings.Contains(string(settings), `"telemetry.telemetryLevel": "off"`) {
+	if settings, err := os.ReadFile(filepath.Join(b.dir,
+		"home/.local/share/code-server/User/settings.json")); err != nil || !json.Valid(settings) ||
+		!strings.Contains(string(settings), `"telemetry.telemetryLevel": "off"`) {
 		t.Errorf("settings: %s, %v", settings, err)
 	}
-	if res, _ := b.get("/code-server?a=b"); res.StatusCode != http.StatusTemporaryRedirect || res.Header.Get("Location") != "code-server/?a=b" {
+	if res, _ := b.get("/code-server?a=b"); res.StatusCode != http.StatusTemporaryRedirect ||
+		res.Header.Get("Location") != "code-server/?a=b" {
 		t.Errorf("without a slash: %d to %q", res.StatusCode, res.Header.Get("Location"))
 	}
 }
@@ -118,7 +122,8 @@ func TestPathsDoNotLeaveTheProgram(t *testing.T) {
 	}
 	for _, path := range []string{"/code-server/../v1/sandbox/components", "/code-server//evil.example/"} {
 		res, body := b.get(path)
-		if res.StatusCode < 300 || res.StatusCode == http.StatusOK || strings.Contains(res.Header.Get("Location"), "//") || strings.Contains(body, "uri") {
+		if res.StatusCode < 300 || res.StatusCode == http.StatusOK || strings.Contains(res.Header.Get("Location"),
+			"//") || strings.Contains(body, "uri") {
 			t.Errorf("%s: got %d to %q, %s", path, res.StatusCode, res.Header.Get("Location"), body)
 		}
 	}

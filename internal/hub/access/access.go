@@ -157,7 +157,8 @@ func (g *Gate) Caller(ctx context.Context, call *op.Call) {
 // Visitor identifies a caller with a sandbox's own token, which is valid for the sandbox, or for
 // one of its ports. The token ends with the key that it was issued to; empty: none.
 func Visitor(sb sandbox.Sandbox, port int, key string) auth.Identity {
-	return auth.Identity{Subject: sb.Spec.Owner, Role: roleShare, KeyID: visitKey + strings.Join([]string{sb.ID, strconv.Itoa(port), key}, ".")}
+	return auth.Identity{Subject: sb.Spec.Owner, Role: roleShare,
+		KeyID: visitKey + strings.Join([]string{sb.ID, strconv.Itoa(port), key}, ".")}
 }
 
 func parseVisit(text string) (share *op.Share, key string) {
@@ -208,7 +209,8 @@ func (g *Gate) Admit(r *http.Request, o op.Op) (done func(), err error) {
 		return nil, err
 	}
 	if tools, limited := g.LimitedTools(op.CallOf(ctx)); limited && o.Name != g.Tools {
-		return nil, op.Errorf(op.Denied, "this key is limited to the MCP tools %s; call them at /mcp, or sign in with another key", strings.Join(tools, ", "))
+		return nil, op.Errorf(op.Denied,
+			"this key is limited to the MCP tools %s; call them at /mcp, or sign in with another key", strings.Join(tools, ", "))
 	}
 	if op.CallOf(ctx).Share != nil {
 		return g.Calls.Guest(caller.Owner(ctx))

@@ -15,10 +15,12 @@ func (g *Gate) KeyOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "key_add", Tool: "addKey", Route: "POST /api/v1/key", Tag: "key", Access: op.AccessAdmin, NoTool: true,
 			Doc: "Create a key for a tenant. Its secret is shown once and never again."}, g.AddKey),
-		op.New(op.Spec{Name: "key_list", Tool: "listKeys", Route: "GET /api/v1/key", Tag: "key", Access: op.AccessAdmin, ReadOnly: true, NoTool: true,
+		op.New(op.Spec{Name: "key_list", Tool: "listKeys", Route: "GET /api/v1/key", Tag: "key",
+			Access: op.AccessAdmin, ReadOnly: true, NoTool: true,
 			Columns: []string{"id", "tenant", "role", "name", "created", "expires", "revoked"},
 			Doc:     "List the keys of all tenants, without their secrets. Revoked and expired keys stay listed for a while."}, g.ListKeys),
-		op.New(op.Spec{Name: "key_revoke", Tool: "revokeKey", Route: "DELETE /api/v1/key/{id}", Tag: "key", Access: op.AccessAdmin, Destructive: true, NoTool: true,
+		op.New(op.Spec{Name: "key_revoke", Tool: "revokeKey", Route: "DELETE /api/v1/key/{id}", Tag: "key",
+			Access: op.AccessAdmin, Destructive: true, NoTool: true,
 			Doc: "Revoke a key at once, with all sessions and links that were created with it."}, g.RevokeKey),
 	}
 }

@@ -16,11 +16,14 @@ import (
 func (g *Gate) ShareOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "share_create", Tool: "shareSandbox", Route: "POST /api/v1/sandbox/{name}/share", Tag: "share", Verb: "share create",
-			Doc: "Create a link that gives whoever has it access to a sandbox, or to one of its ports, for a limited time. It ends earlier if the key that created it or the sandbox does."}, g.Share),
-		op.New(op.Spec{Name: "share_list", Access: op.AccessRead, Tool: "listShares", Route: "GET /api/v1/share", Tag: "share", Verb: "share list", ReadOnly: true,
+			Doc: "Create a link that gives whoever has it access to a sandbox, or to one of its ports, for a " +
+				"limited time. It ends earlier if the key that created it or the sandbox does."}, g.Share),
+		op.New(op.Spec{Name: "share_list", Access: op.AccessRead, Tool: "listShares", Route: "GET /api/v1/share",
+			Tag: "share", Verb: "share list", ReadOnly: true,
 			Columns: []string{"id", "sandbox", "port", "read_only", "expires"},
 			Doc:     "List the valid links, without their addresses."}, g.Shares),
-		op.New(op.Spec{Name: "share_revoke", Tool: "revokeShare", Route: "DELETE /api/v1/share/{id}", Tag: "share", Verb: "share revoke", Destructive: true,
+		op.New(op.Spec{Name: "share_revoke", Tool: "revokeShare", Route: "DELETE /api/v1/share/{id}", Tag: "share",
+			Verb: "share revoke", Destructive: true,
 			Doc: "Revoke a link at once."}, g.RevokeShare),
 		op.Handle(op.Spec{Name: "share_open", Content: op.ContentPage, Route: "GET " + sharePath, Tag: "share", Access: op.AccessRead,
 			Doc: "Opens a link: exchanges its token for a session limited to that sandbox, and redirects there."},

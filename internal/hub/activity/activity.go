@@ -1,6 +1,7 @@
 // Package activity keeps what sandboxes recorded of their activity beyond their end, for as long as the operator wants.
 //
-// It owns a folder with one file for each sandbox, and a folder of pictures for those that had a screen. What is in it was written by programs of sandboxes: it is
+// It owns a folder with one file for each sandbox, and a folder of pictures for those that had a
+// screen. What is in it was written by programs of sandboxes: it is
 // data, bounded, and shown to nobody but the owner of the sandbox and admins.
 package activity
 
@@ -226,13 +227,19 @@ func (s *Store) prune() {
 // Ops lists the operations. A nil Store keeps nothing.
 func (s *Store) Ops() []op.Op {
 	return []op.Op{
-		op.New(op.Spec{Name: "record_list", Route: "GET /api/v1/record", Tag: "record", Verb: "record list", ReadOnly: true, NoTool: true, Columns: []string{"id", "name", "saved", "entries"},
+		op.New(op.Spec{Name: "record_list", Route: "GET /api/v1/record", Tag: "record", Verb: "record list",
+			ReadOnly: true, NoTool: true, Columns: []string{"id", "name", "saved", "entries"},
 			Doc: "List the activity records that the hub keeps of sandboxes, also of deleted ones, the latest first."}, s.List),
-		op.New(op.Spec{Name: "record_get", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}", Tag: "record", Verb: "record get", ReadOnly: true, NoTool: true, Produces: "application/x-ndjson",
-			Doc: "Download the activity record of a sandbox, also of a deleted one: one JSON object per line, as GET /v1/sandbox/activity of the sandbox showed them."}, s.Get),
-		op.New(op.Spec{Name: "record_picture", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}/picture/{entry}", Tag: "record", Verb: "record picture", ReadOnly: true, NoTool: true, Produces: "image/jpeg",
+		op.New(op.Spec{Name: "record_get", Content: op.ContentForeign, Route: "GET /api/v1/record/{id}",
+			Tag: "record", Verb: "record get", ReadOnly: true, NoTool: true, Produces: "application/x-ndjson",
+			Doc: "Download the activity record of a sandbox, also of a deleted one: one JSON object per line, as " +
+				"GET /v1/sandbox/activity of the sandbox showed them."}, s.Get),
+		op.New(op.Spec{Name: "record_picture", Content: op.ContentForeign,
+			Route: "GET /api/v1/record/{id}/picture/{entry}", Tag: "record", Verb: "record picture", ReadOnly: true,
+			NoTool: true, Produces: "image/jpeg",
 			Doc: "Return the picture of the screen that belongs to an entry of an activity record. The latest ones are kept."}, s.Picture),
-		op.New(op.Spec{Name: "record_delete", Route: "DELETE /api/v1/record/{id}", Tag: "record", Verb: "record rm", Destructive: true, NoTool: true,
+		op.New(op.Spec{Name: "record_delete", Route: "DELETE /api/v1/record/{id}", Tag: "record", Verb: "record rm",
+			Destructive: true, NoTool: true,
 			Doc: "Delete the activity record that the hub keeps of a sandbox."}, s.Delete),
 	}
 }

@@ -48,7 +48,8 @@ func TestStore(t *testing.T) {
 		return string(text)
 	}
 	s.Save(box("sb-1", "anna"), entries(0, 3, "x"), nil)
-	s.Save(box("sb-1", "anna"), append(entries(1, 5, "x"), []byte(`{"id":1,"time":"rolled back"}`), []byte(`[1]`), []byte(`{torn`), []byte(`"text"`), nil), nil)
+	s.Save(box("sb-1", "anna"), append(entries(1, 5, "x"), []byte(`{"id":1,"time":"rolled back"}`), []byte(`[1]`),
+		[]byte(`{torn`), []byte(`"text"`), nil), nil)
 	if got := get("sb-1"); strings.Count(got, "\n") != 6 || strings.Count(got, `"id":1,`) != 2 || strings.Contains(got, "torn") {
 		t.Errorf("got %s, want each entry once", got)
 	}
@@ -97,12 +98,14 @@ func TestPictures(t *testing.T) {
 		pictures[i] = fmt.Appendf(nil, "\xff\xd8\xff picture %d", i)
 	}
 	s.Save(box("sb-1", "anna"), entries(0, 3, "x"), pictures)
-	for entry, want := range map[int64]bool{-1: false, -2: false, -3: false, 0: false, 9: false, 10: true, maxPictures + 9: true, maxPictures + 10: false} {
+	for entry, want := range map[int64]bool{-1: false, -2: false, -3: false, 0: false, 9: false, 10: true,
+		maxPictures + 9: true, maxPictures + 10: false} {
 		b, err := s.Picture(anna, PictureIn{"sb-1", entry})
 		if (err == nil) != want {
 			t.Errorf("picture %d: got %v, want it to be there: %v", entry, err, want)
 		}
-		if err == nil && (b.Type != "image/jpeg" || b.Header["X-Content-Type-Options"] != "nosniff" || !strings.Contains(b.Header["Content-Security-Policy"], "sandbox")) {
+		if err == nil && (b.Type != "image/jpeg" || b.Header["X-Content-Type-Options"] != "nosniff" ||
+			!strings.Contains(b.Header["Content-Security-Policy"], "sandbox")) {
 			t.Errorf("picture %d: got the type %q and %v", entry, b.Type, b.Header)
 		}
 	}

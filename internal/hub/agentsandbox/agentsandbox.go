@@ -30,7 +30,8 @@ import (
 type Cluster interface {
 	// Follow calls replace with all objects and change with every later change, until ctx ends.
 	// It returns ErrNotFound if the cluster does not know the kind.
-	Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage), change func(deleted bool, object json.RawMessage)) error
+	Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage),
+		change func(deleted bool, object json.RawMessage)) error
 	// SetStatus and Remove do nothing to an object with another UID, and return ErrNotFound.
 	SetStatus(ctx context.Context, kind, namespace, name, uid string, status any) error
 	Remove(ctx context.Context, kind, namespace, name, uid string) error
@@ -239,7 +240,10 @@ func (s *Service) follow(ctx context.Context, namespace, resource string, looked
 		var err error
 		for _, version := range versions {
 			kind := kindOf(resource, version)
-			err = s.Cluster.Follow(ctx, kind, namespace, func(all []json.RawMessage) { s.replace(namespace, resource, kind, all); looked() }, func(deleted bool, raw json.RawMessage) {
+			err = s.Cluster.Follow(ctx, kind, namespace, func(all []json.RawMessage) {
+				s.replace(namespace, resource, kind, all)
+				looked()
+			}, func(deleted bool, raw json.RawMessage) {
 				if o := s.parse(namespace, resource, raw); o != nil {
 					s.change(key{resource, namespace, o.Metadata.Name}, o, deleted)
 				}
@@ -255,7 +259,8 @@ func (s *Service) follow(ctx context.Context, namespace, resource string, looked
 			s.replace(namespace, resource, "", nil)
 		case err != nil && err.Error() != told:
 			told = err.Error()
-			s.Log.Warn("cannot follow the objects of a claim; grant the role of deploy/kubernetes/claims.yaml", "resource", resource, "namespace", namespace, "error", err)
+			s.Log.Warn("cannot follow the objects of a claim; grant the role of deploy/kubernetes/claims.yaml",
+				"resource", resource, "namespace", namespace, "error", err)
 		}
 		looked()
 		select {

@@ -44,12 +44,13 @@ func TestOlderVersion(t *testing.T) {
 	t.Parallel()
 	tasks := task.New()
 	defer func() { tasks.Cancel(); tasks.Wait() }()
-	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: oldCluster{objects: map[string][]string{
-		templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
-		pools: {`{"metadata":{"name":"p"},"spec":{"replicas":3,"sandboxTemplateRef":{"name":"t"}}}`,
-			`{"metadata":{"name":"q"},"spec":{"replicas":1,"sandboxTemplateRef":{"name":"other"}}}`},
-		claims: {`{"metadata":{"name":"c"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
-	}}})
+	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o },
+		Kick: func() {}, Cluster: oldCluster{objects: map[string][]string{
+			templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
+			pools: {`{"metadata":{"name":"p"},"spec":{"replicas":3,"sandboxTemplateRef":{"name":"t"}}}`,
+				`{"metadata":{"name":"q"},"spec":{"replicas":1,"sandboxTemplateRef":{"name":"other"}}}`},
+			claims: {`{"metadata":{"name":"c"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
+		}}})
 	s.Begin(t.Context())
 	o, kind, known := s.get(key{claims, "ns", "c"})
 	if !known || o == nil || !strings.HasSuffix(kind, "v1alpha1/sandboxclaims") {
@@ -82,7 +83,8 @@ func TestUnknownIsNotGone(t *testing.T) {
 	t.Parallel()
 	tasks := task.New()
 	defer func() { tasks.Cancel(); tasks.Wait() }()
-	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: deaf{}, Log: quiet})
+	s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o },
+		Kick: func() {}, Cluster: deaf{}, Log: quiet})
 	s.Begin(t.Context())
 	k := key{claims, "ns", "c"}
 	s.own(k, "uid", "sb-1")
@@ -103,7 +105,8 @@ type crowded struct {
 	ask  atomic.Pointer[func()] // called when it refuses
 }
 
-func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in lifecycle.CreateIn, _ func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+func (c *crowded) MakeFrom(_ context.Context, _ environment.Environment, in lifecycle.CreateIn,
+	_ func(*sandbox.Spec)) (sandbox.Sandbox, error) {
 	c.asks.Add(1)
 	if !c.room.Load() {
 		if ask := c.ask.Load(); ask != nil {
@@ -142,7 +145,8 @@ func TestRoomIsUsedSoon(t *testing.T) {
 					templates: {`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i"}]}}}}`},
 					claims:    {`{"metadata":{"name":"c","uid":"u"},"spec":{"sandboxTemplateRef":{"name":"t"}}}`},
 				}}}
-				s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, History: events, Sandboxes: c,
+				s := New(Config{Owners: map[string]string{"ns": "ann"}, Tasks: tasks,
+					Record: func(o op.Op) op.Op { return o }, Kick: func() {}, History: events, Sandboxes: c,
 					Cluster: cluster, Provider: cluster, Log: quiet})
 				s.Begin(t.Context())
 				s.Serve(t.Context())

@@ -37,7 +37,8 @@ func serveFilled(t *testing.T, c filled, most func(string, sandbox.Spec) int) *S
 	t.Helper()
 	tasks := task.New()
 	t.Cleanup(func() { tasks.Cancel(); tasks.Wait() })
-	s := New(Config{Owners: map[string]string{"a": "ann", "b": "bob"}, Tasks: tasks, Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: c, Most: most, Log: quiet})
+	s := New(Config{Owners: map[string]string{"a": "ann", "b": "bob"}, Tasks: tasks,
+		Record: func(o op.Op) op.Op { return o }, Kick: func() {}, Cluster: c, Most: most, Log: quiet})
 	s.Begin(t.Context())
 	return s
 }
@@ -85,7 +86,8 @@ func TestLargeObjects(t *testing.T) {
 			}
 		},
 		templates: func(yield func(string)) {
-			yield(`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i","env":[{"name":"A","value":"` + large + `"}]}]}}}}`)
+			yield(`{"metadata":{"name":"t"},"spec":{"podTemplate":{"spec":{"containers":[{"image":"i",` +
+				`"env":[{"name":"A","value":"` + large + `"}]}]}}}}`)
 		},
 	}}
 	s := serveFilled(t, c, nil)
@@ -98,7 +100,8 @@ func TestLargeObjects(t *testing.T) {
 		t.Errorf("got %d MiB of memory for %d MiB of objects, want little", m.HeapAlloc>>20, count*size>>20)
 	}
 	o, _, _ := s.get(last)
-	if _, reason, message := s.plan(last, o); reason != "InvalidTemplate" || !strings.Contains(message, "use at most") || o.Metadata.UID == "" {
+	if _, reason, message := s.plan(last, o); reason != "InvalidTemplate" ||
+		!strings.Contains(message, "use at most") || o.Metadata.UID == "" {
 		t.Errorf("got %q, %q for %+v, want that it is too large", reason, message, o.Metadata)
 	}
 	small := &object{Spec: spec{TemplateRef: reference{"t"}, WarmPool: "none"}}

@@ -26,12 +26,14 @@ const (
 // podHints say what to do about fields of a Pod that have no counterpart.
 var podHints = map[string]string{
 	"initContainers": oneContainer, "ephemeralContainers": oneContainer, "volumes": noVolumes,
-	"nodeSelector": noPlacement, "nodeName": noPlacement, "affinity": noPlacement, "tolerations": noPlacement, "topologySpreadConstraints": noPlacement,
-	"priorityClassName": noPlacement, "priority": noPlacement, "schedulerName": noPlacement, "schedulingGates": noPlacement,
+	"nodeSelector": noPlacement, "nodeName": noPlacement, "affinity": noPlacement, "tolerations": noPlacement,
+	"topologySpreadConstraints": noPlacement,
+	"priorityClassName":         noPlacement, "priority": noPlacement, "schedulerName": noPlacement, "schedulingGates": noPlacement,
 	"hostNetwork": noHost, "hostPID": noHost, "hostIPC": noHost, "shareProcessNamespace": noHost,
 	"serviceAccountName": noAPI, "serviceAccount": noAPI, "automountServiceAccountToken": noAPI,
-	"imagePullSecrets": "set kubernetes_pull_secrets of the hub and remove it", "hostUsers": "set kubernetes_user_namespaces of the hub and remove it",
-	"securityContext": ownRules,
+	"imagePullSecrets": "set kubernetes_pull_secrets of the hub and remove it",
+	"hostUsers":        "set kubernetes_user_namespaces of the hub and remove it",
+	"securityContext":  ownRules,
 }
 
 var containerHints = map[string]string{
@@ -41,8 +43,10 @@ var containerHints = map[string]string{
 
 // Fields without an effect on a sandbox: what they ask for holds anyway, or the hub does it.
 var (
-	podHarmless       = []string{"containers", "runtimeClassName", "restartPolicy", "terminationGracePeriodSeconds", "enableServiceLinks", "dnsPolicy", "hostname"}
-	containerHarmless = []string{"name", "image", "command", "args", "workingDir", "env", "ports", "resources", "readinessProbe", "startupProbe", "imagePullPolicy",
+	podHarmless = []string{"containers", "runtimeClassName", "restartPolicy", "terminationGracePeriodSeconds",
+		"enableServiceLinks", "dnsPolicy", "hostname"}
+	containerHarmless = []string{"name", "image", "command", "args", "workingDir", "env", "ports", "resources",
+		"readinessProbe", "startupProbe", "imagePullPolicy",
 		"terminationMessagePath", "terminationMessagePolicy", "stdin", "stdinOnce", "tty"}
 )
 
@@ -103,7 +107,8 @@ func (m *mapping) refuse(field, format string, args ...any) {
 // returns what has no counterpart: nothing is left out silently.
 func (o *object) toEnvironment(owner, name string) (environment.Environment, []string) {
 	never := -1.0
-	m := &mapping{env: environment.Environment{Name: name, Timeout: &never, IdleTimeout: &never, Labels: maps.Clone(o.Spec.PodTemplate.Metadata.Labels)}}
+	m := &mapping{env: environment.Environment{Name: name, Timeout: &never, IdleTimeout: &never,
+		Labels: maps.Clone(o.Spec.PodTemplate.Metadata.Labels)}}
 	const at = "podTemplate.spec."
 	if len(o.Spec.PodTemplate.Metadata.Annotations) > 0 {
 		m.refuse("podTemplate.metadata.annotations", "annotations of a Pod are the hub's; use labels")
@@ -182,8 +187,10 @@ func (m *mapping) resources(at string, c container) {
 		amount map[string]environment.Quantity
 		to     map[string]*environment.Quantity
 	}{
-		{"requests", c.Resources.Requests, map[string]*environment.Quantity{"cpu": &m.env.CPU, "memory": &m.env.Memory, "ephemeral-storage": new(environment.Quantity)}},
-		{"limits", c.Resources.Limits, map[string]*environment.Quantity{"cpu": &m.env.CPULimit, "memory": &m.env.MemoryLimit, "ephemeral-storage": &m.env.DiskLimit}},
+		{"requests", c.Resources.Requests, map[string]*environment.Quantity{"cpu": &m.env.CPU,
+			"memory": &m.env.Memory, "ephemeral-storage": new(environment.Quantity)}},
+		{"limits", c.Resources.Limits, map[string]*environment.Quantity{"cpu": &m.env.CPULimit,
+			"memory": &m.env.MemoryLimit, "ephemeral-storage": &m.env.DiskLimit}},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(set.amount)) {
 			if to := set.to[name]; to != nil {

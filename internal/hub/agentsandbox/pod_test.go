@@ -64,9 +64,12 @@ podTemplate:
 	env, refused := o.toEnvironment("ann", "name")
 	never := -1.0
 	want := environment.Environment{
-		Name: "name", Image: "registry.example.com/x:1", Command: []string{"/bin/serve"}, Args: []string{"--port", "9000"}, Env: map[string]string{"A": "b"}, Workdir: "/work",
-		Port: 9000, ReadyPath: "/ok", Ports: []int{9001}, CPU: "100m", Memory: "64Mi", CPULimit: "2", MemoryLimit: "1Gi", DiskLimit: "5Gi", Isolation: "gvisor",
-		Network: &environment.Policy{Mode: "allow", Allow: []string{"192.0.2.0/24:443", "198.51.100.7/32"}}, Timeout: &never, IdleTimeout: &never, Labels: map[string]string{"team": "red"},
+		Name: "name", Image: "registry.example.com/x:1", Command: []string{"/bin/serve"},
+		Args: []string{"--port", "9000"}, Env: map[string]string{"A": "b"}, Workdir: "/work",
+		Port: 9000, ReadyPath: "/ok", Ports: []int{9001}, CPU: "100m", Memory: "64Mi", CPULimit: "2",
+		MemoryLimit: "1Gi", DiskLimit: "5Gi", Isolation: "gvisor",
+		Network: &environment.Policy{Mode: "allow", Allow: []string{"192.0.2.0/24:443", "198.51.100.7/32"}},
+		Timeout: &never, IdleTimeout: &never, Labels: map[string]string{"team": "red"},
 	}
 	if len(refused) > 0 || !reflect.DeepEqual(env, want) {
 		t.Errorf("got %+v, refused %q, want %+v", env, refused, want)
@@ -133,14 +136,16 @@ func TestTemplateRefused(t *testing.T) {
 
 // FuzzTemplate: no template that an API server lets through does harm.
 func FuzzTemplate(f *testing.F) {
-	f.Add(`{"podTemplate":{"spec":{"containers":[{"name":"a","image":"b"}],"hostPID":true}},"networkPolicy":{"egress":[{"to":[{}],"ports":[{"port":"x"}]}]}}`)
+	f.Add(`{"podTemplate":{"spec":{"containers":[{"name":"a","image":"b"}],"hostPID":true}},` +
+		`"networkPolicy":{"egress":[{"to":[{}],"ports":[{"port":"x"}]}]}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var o object
 		if json.Unmarshal([]byte(text), &o.Spec) != nil {
 			return
 		}
 		env, refused := o.toEnvironment("ann", "name")
-		if strings.Contains(text, `"hostPID":true`) && strings.Contains(string(o.Spec.PodTemplate.Spec), `"hostPID":true`) && len(refused) == 0 && json.Valid(o.Spec.PodTemplate.Spec) {
+		if strings.Contains(text, `"hostPID":true`) && strings.Contains(string(o.Spec.PodTemplate.Spec),
+			`"hostPID":true`) && len(refused) == 0 && json.Valid(o.Spec.PodTemplate.Spec) {
 			var pod map[string]any
 			if json.Unmarshal(o.Spec.PodTemplate.Spec, &pod) == nil && pod["hostPID"] == true {
 				t.Errorf("%s is not refused", text)

@@ -299,9 +299,11 @@ func (m *making) claim(o, template *object, env environment.Environment) (proble
 		_, there := env.Env[v.Name]
 		switch {
 		case template.Spec.Injection != "Allowed" && template.Spec.Injection != "Overrides":
-			return append(problems, fmt.Sprintf("env: template %q does not allow it; set its envVarsInjectionPolicy to Allowed or Overrides", template.Metadata.Name))
+			return append(problems, fmt.Sprintf("env: template %q does not allow it; set its "+
+				"envVarsInjectionPolicy to Allowed or Overrides", template.Metadata.Name))
 		case there && template.Spec.Injection == "Allowed":
-			problems = append(problems, fmt.Sprintf("env: %s is set by template %q, whose envVarsInjectionPolicy would have to be Overrides", v.Name, template.Metadata.Name))
+			problems = append(problems, fmt.Sprintf("env: %s is set by template %q, whose envVarsInjectionPolicy "+
+				"would have to be Overrides", v.Name, template.Metadata.Name))
 		}
 		m.vars[v.Name] = v.Value
 	}

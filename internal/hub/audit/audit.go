@@ -14,9 +14,12 @@ import (
 // Ops lists the operations.
 func (r *Recorder) Ops() []op.Op {
 	return []op.Op{
-		op.Stream[TailIn, auditlog.Line](op.Spec{Name: "audit_tail", Route: "GET /api/v1/audit", Tag: "audit", Access: op.AccessAdmin, ReadOnly: true,
-			Doc: "Stream the latest lines of the audit log as server-sent events: who did what to which sandbox, when, and with which result. With follow, the stream continues with new lines."}, r.Tail),
-		op.New(op.Spec{Name: "audit_verify", Tool: "verifyAudit", Route: "GET /api/v1/audit/verify", Tag: "audit", Access: op.AccessAdmin, ReadOnly: true, NoVerb: true,
+		op.Stream[TailIn, auditlog.Line](op.Spec{Name: "audit_tail", Route: "GET /api/v1/audit", Tag: "audit",
+			Access: op.AccessAdmin, ReadOnly: true,
+			Doc: "Stream the latest lines of the audit log as server-sent events: who did what to which sandbox, " +
+				"when, and with which result. With follow, the stream continues with new lines."}, r.Tail),
+		op.New(op.Spec{Name: "audit_verify", Tool: "verifyAudit", Route: "GET /api/v1/audit/verify", Tag: "audit",
+			Access: op.AccessAdmin, ReadOnly: true, NoVerb: true,
 			Doc: "Verify the audit log and name the first line that was changed, removed, moved or cut off, if any."}, r.Verify),
 	}
 }

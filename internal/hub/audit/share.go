@@ -100,7 +100,8 @@ func (r *Recorder) MayChange(tenant string) error {
 		return nil
 	}
 	if _, ok := r.changes.take(tenant); !ok {
-		return &op.Error{Code: op.Exhausted, RetryAfter: fault.RetrySoon, Msg: fmt.Sprintf("too many changes: a tenant can make %d per second on average; retry in a moment", changeRate)}
+		return &op.Error{Code: op.Exhausted, RetryAfter: fault.RetrySoon,
+			Msg: fmt.Sprintf("too many changes: a tenant can make %d per second on average; retry in a moment", changeRate)}
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func TestTenantCannotPushTheLogOut(t *testing.T) {
 	r := New(Config{Log: changes, Dir: changesDir, Requests: requests, RequestsDir: requestsDir, Metrics: metric.New(), Life: t.Context()})
 	now := time.Unix(1, 0)
 	r.requests.now, r.changes.now = func() time.Time { return now }, func() time.Time { return now }
-	set := r.Record(op.New(op.Spec{Name: "thing_set", Route: "POST /x", Tag: "t", Doc: "Set."}, func(context.Context, op.None) (string, error) { return "", nil }))
+	set := r.Record(op.New(op.Spec{Name: "thing_set", Route: "POST /x", Tag: "t", Doc: "Set."},
+		func(context.Context, op.None) (string, error) { return "", nil }))
 	as := func(who string) context.Context {
 		return op.WithCall(t.Context(), &op.Call{Subject: who, Role: "user"})
 	}

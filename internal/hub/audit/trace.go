@@ -28,5 +28,6 @@ func EndSpan(ctx context.Context, s *span.Span, err error) {
 
 // Attrs describe a call in its span.
 func Attrs(call *op.Call) []slog.Attr {
-	return []slog.Attr{slog.String("cove.tenant", call.Subject), slog.String("cove.sandbox", call.Target), slog.String("cove.request", call.ID)}
+	return []slog.Attr{slog.String("cove.tenant", call.Subject), slog.String("cove.sandbox", call.Target),
+		slog.String("cove.request", call.ID)}
 }

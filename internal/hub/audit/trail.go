@@ -58,8 +58,10 @@ type Recorder struct {
 // New returns a recorder.
 func New(cfg Config) *Recorder {
 	r := &Recorder{Config: cfg, refusals: refusals{now: time.Now},
-		requests: shares{rate: requestRate, burst: requestBurst, now: time.Now}, changes: shares{rate: changeRate, burst: changeBurst, now: time.Now}}
-	r.skipped = cfg.Metrics.Counter("cove_audit_skipped_total", "Requests that were too many to record: of unauthenticated callers, or beyond a tenant's share.")
+		requests: shares{rate: requestRate, burst: requestBurst, now: time.Now},
+		changes:  shares{rate: changeRate, burst: changeBurst, now: time.Now}}
+	r.skipped = cfg.Metrics.Counter("cove_audit_skipped_total",
+		"Requests that were too many to record: of unauthenticated callers, or beyond a tenant's share.")
 	cfg.Metrics.Gauge("cove_audit_lost", "Entries lost by the audit log since the start.", "", func() map[string]float64 {
 		if cfg.Log == nil {
 			return map[string]float64{"": 0}

@@ -35,9 +35,11 @@ func (e *exports) begin(owner string) (done func(), err error) {
 	defer e.mu.Unlock()
 	switch {
 	case e.owned[owner] >= maxOwnExports:
-		return nil, &op.Error{Code: op.Exhausted, RetryAfter: fault.RetryExhausted, Msg: "export limit reached (2 at a time); retry when one of yours has ended"}
+		return nil, &op.Error{Code: op.Exhausted, RetryAfter: fault.RetryExhausted,
+			Msg: "export limit reached (2 at a time); retry when one of yours has ended"}
 	case e.all >= maxExports:
-		return nil, &op.Error{Code: op.Unavailable, RetryAfter: fault.RetryExhausted, Msg: "the hub is busy with the exports of others; retry in a moment"}
+		return nil, &op.Error{Code: op.Unavailable, RetryAfter: fault.RetryExhausted,
+			Msg: "the hub is busy with the exports of others; retry in a moment"}
 	}
 	if e.owned == nil {
 		e.owned = map[string]int{}

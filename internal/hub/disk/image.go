@@ -25,11 +25,13 @@ const maxImage = 32 << 30
 func (s *Service) ImageOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "image_import", Route: "POST /api/v1/image/{image}", Tag: "image", MaxBody: -1, NoTool: true,
-			Doc: "Import an image from a tar archive, as written by export or docker save. Create sandboxes from it as imported/NAME."}, s.ImportImage),
+			Doc: "Import an image from a tar archive, as written by export or docker save. Create sandboxes from " +
+				"it as imported/NAME."}, s.ImportImage),
 		op.New(op.Spec{Name: "image_list", Access: op.AccessRead, Tool: "listImages", Route: "GET /api/v1/image", Tag: "image", ReadOnly: true,
 			Columns: []string{"name", "size", "created"},
 			Doc:     "List imported images."}, s.ListImages),
-		op.New(op.Spec{Name: "image_delete", Tool: "deleteImage", Route: "DELETE /api/v1/image/{image}", Tag: "image", Verb: "image rm", Destructive: true,
+		op.New(op.Spec{Name: "image_delete", Tool: "deleteImage", Route: "DELETE /api/v1/image/{image}", Tag: "image",
+			Verb: "image rm", Destructive: true,
 			Doc: "Delete an imported image. Sandboxes created from it are not affected."}, s.DeleteImage),
 	}
 }

@@ -17,19 +17,25 @@ import (
 func (s *Service) SnapshotOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "snapshot_create", Tool: "snapshotSandbox", Route: "POST " + one + "/snapshot", Tag: "snapshot",
-			Doc: "Save the disk of a sandbox as it is at this moment, without disturbing the sandbox. Create and rollback accept the snapshot's name."}, s.Snapshot),
-		op.New(op.Spec{Name: "sandbox_rollback", Tool: "rollbackSandbox", Route: "POST " + one + "/rollback", Tag: "snapshot", Verb: "rollback", Destructive: true,
+			Doc: "Save the disk of a sandbox as it is at this moment, without disturbing the sandbox. Create and " +
+				"rollback accept the snapshot's name."}, s.Snapshot),
+		op.New(op.Spec{Name: "sandbox_rollback", Tool: "rollbackSandbox", Route: "POST " + one + "/rollback",
+			Tag: "snapshot", Verb: "rollback", Destructive: true,
 			Doc: "Restore the disk of a sandbox from a snapshot, in place. All its processes end, and its server restarts."}, s.Rollback),
 		op.New(op.Spec{Name: "sandbox_diff", Tool: "diffSandbox", Route: "GET " + one + "/diff", Tag: "snapshot", Verb: "diff", ReadOnly: true,
 			Columns: []string{"kind", "path", "size"},
 			Doc:     "List what a sandbox has changed on its disk since it started from its image, snapshot or original."}, s.Diff),
-		op.New(op.Spec{Name: "snapshot_list", Access: op.AccessRead, Tool: "listSnapshots", Route: "GET /api/v1/snapshot", Tag: "snapshot", ReadOnly: true,
+		op.New(op.Spec{Name: "snapshot_list", Access: op.AccessRead, Tool: "listSnapshots",
+			Route: "GET /api/v1/snapshot", Tag: "snapshot", ReadOnly: true,
 			Columns: []string{"name", "sandbox", "size", "created", "parent"},
 			Doc:     "List snapshots, oldest first."}, s.Snapshots),
-		op.New(op.Spec{Name: "snapshot_delete", Tool: "deleteSnapshot", Route: "DELETE /api/v1/snapshot/{snapshot}", Tag: "snapshot", Verb: "snapshot rm", Destructive: true,
+		op.New(op.Spec{Name: "snapshot_delete", Tool: "deleteSnapshot", Route: "DELETE /api/v1/snapshot/{snapshot}",
+			Tag: "snapshot", Verb: "snapshot rm", Destructive: true,
 			Doc: "Delete a snapshot. Sandboxes created from it are not affected."}, s.DeleteSnapshot),
-		op.New(op.Spec{Name: "sandbox_export", Content: op.ContentForeign, Route: "GET " + one + "/export", Tag: "snapshot", Verb: "export", Produces: "application/x-tar",
-			Doc: "Export the disk of a sandbox as an OCI image in a tar archive: its image and what it has changed. Without an image there are only its changes, since the files below are the host's."}, s.Export),
+		op.New(op.Spec{Name: "sandbox_export", Content: op.ContentForeign, Route: "GET " + one + "/export",
+			Tag: "snapshot", Verb: "export", Produces: "application/x-tar",
+			Doc: "Export the disk of a sandbox as an OCI image in a tar archive: its image and what it has " +
+				"changed. Without an image there are only its changes, since the files below are the host's."}, s.Export),
 	}
 }
 

@@ -16,10 +16,12 @@ func (s *Service) VolumeOps() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "volume_create", Tool: "createVolume", Route: "POST /api/v1/volume", Tag: "volume",
 			Doc: "Create an empty volume: a folder that outlives sandboxes and that several can mount."}, s.CreateVolume),
-		op.New(op.Spec{Name: "volume_list", Access: op.AccessRead, Tool: "listVolumes", Route: "GET /api/v1/volume", Tag: "volume", ReadOnly: true,
+		op.New(op.Spec{Name: "volume_list", Access: op.AccessRead, Tool: "listVolumes", Route: "GET /api/v1/volume",
+			Tag: "volume", ReadOnly: true,
 			Columns: []string{"name", "size", "created", "sandboxes"},
 			Doc:     "List volumes with their sizes and the sandboxes that mount them."}, s.Volumes),
-		op.New(op.Spec{Name: "volume_delete", Tool: "deleteVolume", Route: "DELETE /api/v1/volume/{volume}", Tag: "volume", Verb: "volume rm", Destructive: true,
+		op.New(op.Spec{Name: "volume_delete", Tool: "deleteVolume", Route: "DELETE /api/v1/volume/{volume}",
+			Tag: "volume", Verb: "volume rm", Destructive: true,
 			Doc: "Delete a volume and everything in it. No sandbox may mount it any more."}, s.DeleteVolume),
 	}
 }

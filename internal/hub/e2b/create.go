@@ -83,7 +83,8 @@ func (s *Service) create(ctx context.Context, in CreateIn, standard time.Duratio
 		return Created{}, err
 	}
 	sb, err := s.Sandboxes.MakeWith(ctx, made, func(spec *sandbox.Spec) {
-		spec.Lifetime = sandbox.Lifetime{Timeout: max(life, time.Second), IdleTimeout: sandbox.Never, IdlePolicy: sandbox.IdleDelete, Period: max(life, time.Second)}
+		spec.Lifetime = sandbox.Lifetime{Timeout: max(life, time.Second), IdleTimeout: sandbox.Never,
+			IdlePolicy: sandbox.IdleDelete, Period: max(life, time.Second)}
 		if in.AutoPause {
 			spec.Lifetime.EndPolicy = sandbox.IdlePause
 			if in.PauseDisk != nil && !*in.PauseDisk || !s.Provider.Abilities().Pause {
@@ -147,5 +148,6 @@ func (s *Service) template(ctx context.Context, id string) (name, snapshot strin
 	if err == nil && slices.ContainsFunc(list, func(x disk.SnapshotOut) bool { return x.Name == name }) {
 		return "", name, nil
 	}
-	return "", "", op.Errorf(op.NotFound, "template '%.100s' not found; GET /templates lists environments, GET /snapshots snapshots", cmp.Or(id, "?"))
+	return "", "", op.Errorf(op.NotFound,
+		"template '%.100s' not found; GET /templates lists environments, GET /snapshots snapshots", cmp.Or(id, "?"))
 }

@@ -17,12 +17,16 @@ import (
 // diskOps lists the operations on snapshots and templates.
 func (s *Service) diskOps() []op.Op {
 	return []op.Op{
-		op.New(spec("snapshot", "POST "+one+"/snapshots", "Save the disk of a sandbox for an E2B client. Its processes are not part of it.", status(201)), s.Snapshot),
+		op.New(spec("snapshot", "POST "+one+"/snapshots",
+			"Save the disk of a sandbox for an E2B client. Its processes are not part of it.", status(201)), s.Snapshot),
 		op.New(spec("snapshots", "GET /snapshots", "List snapshots for an E2B client.", reads), s.Snapshots),
-		op.New(spec("fork", "POST "+one+"/fork", "Copy a sandbox for an E2B client, with the disk that it has at this moment. Programs start afresh in the copies.", status(201)), s.Fork),
+		op.New(spec("fork", "POST "+one+"/fork",
+			"Copy a sandbox for an E2B client, with the disk that it has at this moment. Programs start afresh in "+
+				"the copies.", status(201)), s.Fork),
 		op.New(spec("templates", "GET /templates", "List the environments for an E2B client.", reads, also("GET /v2/templates")), s.Templates),
 		op.New(spec("alias", "GET /templates/aliases/{alias}", "Find a template by its name for an E2B client.", reads), s.Alias),
-		op.New(spec("delete_template", "DELETE /templates/{id}", "Delete a snapshot for an E2B client. Environments cannot be deleted.", status(204), destroys), s.DeleteTemplate),
+		op.New(spec("delete_template", "DELETE /templates/{id}",
+			"Delete a snapshot for an E2B client. Environments cannot be deleted.", status(204), destroys), s.DeleteTemplate),
 	}
 }
 
@@ -157,8 +161,10 @@ func (s *Service) Templates(_ context.Context, _ TemplatesIn) ([]Template, error
 		if err != nil {
 			continue
 		}
-		t := Template{TemplateID: e.Name, BuildID: "00000000-0000-0000-0000-000000000000", Public: true, Aliases: []string{e.Name}, Names: []string{e.Name},
-			CPUs: max(1, int(full.Resources.CPULimit/1000)), MemoryMB: full.Resources.MemoryLimit >> 20, DiskMB: full.Resources.Disk >> 20, EnvdVersion: daemonVersion, BuildStatus: "ready", BuildCount: 1}
+		t := Template{TemplateID: e.Name, BuildID: "00000000-0000-0000-0000-000000000000", Public: true,
+			Aliases: []string{e.Name}, Names: []string{e.Name},
+			CPUs: max(1, int(full.Resources.CPULimit/1000)), MemoryMB: full.Resources.MemoryLimit >> 20,
+			DiskMB: full.Resources.Disk >> 20, EnvdVersion: daemonVersion, BuildStatus: "ready", BuildCount: 1}
 		if e.Name == defaults.Environment {
 			t.Aliases = append(t.Aliases, standardTemplates...)
 			t.Names = t.Aliases
@@ -197,7 +203,8 @@ func (s *Service) DeleteTemplate(ctx context.Context, in TemplateIn) (op.None, e
 	case err != nil:
 		return op.None{}, err
 	case snapshot == "":
-		return op.None{}, op.Errorf(op.Unsupported, "template %q is an environment of this hub, which its operator manages; only snapshots can be deleted", in.ID)
+		return op.None{}, op.Errorf(op.Unsupported,
+			"template %q is an environment of this hub, which its operator manages; only snapshots can be deleted", in.ID)
 	}
 	_, err = s.Disks.DeleteSnapshot(ctx, disk.DeleteSnapshotIn{Snapshot: snapshot})
 	return op.None{}, err

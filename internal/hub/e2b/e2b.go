@@ -89,16 +89,21 @@ func (s *Service) Ops() []op.Op {
 func (s *Service) lifeOps() []op.Op {
 	return []op.Op{
 		op.New(spec("create_v2", "POST /v2/sandboxes", "Create a sandbox for an E2B client.", status(201)), s.Create),
-		op.New(spec("create", "POST /sandboxes", "Create a sandbox for an older E2B client. Without a timeout it lives for 15 seconds.", status(201)), s.CreateOld),
-		op.New(spec("list_v2", "GET /v2/sandboxes", "List sandboxes for an E2B client. The header X-Next-Token has the nextToken of the following page.", reads), s.List),
+		op.New(spec("create", "POST /sandboxes",
+			"Create a sandbox for an older E2B client. Without a timeout it lives for 15 seconds.", status(201)), s.CreateOld),
+		op.New(spec("list_v2", "GET /v2/sandboxes",
+			"List sandboxes for an E2B client. The header X-Next-Token has the nextToken of the following page.", reads), s.List),
 		op.New(spec("list", "GET /sandboxes", "List running sandboxes for an older E2B client.", reads), s.ListOld),
 		op.New(spec("get", "GET "+one, "Show a sandbox to an E2B client.", reads), s.Get),
 		op.New(spec("kill", "DELETE "+one, "Delete a sandbox for an E2B client.", status(204), destroys), s.Kill),
-		op.New(spec("connect_v2", "POST /v2"+one+"/connect", "Wake a sandbox and extend its life, for an E2B client. The life is never shortened.", also("POST "+one+"/connect")), s.Connect),
+		op.New(spec("connect_v2", "POST /v2"+one+"/connect",
+			"Wake a sandbox and extend its life, for an E2B client. The life is never shortened.", also("POST "+one+"/connect")), s.Connect),
 		op.New(spec("resume", "POST "+one+"/resume", "Wake a paused sandbox for an older E2B client.", status(201)), s.Resume),
 		op.New(spec("pause", "POST "+one+"/pause", "Pause a sandbox for an E2B client; with memory false, stop it.", status(204)), s.Pause),
-		op.New(spec("timeout", "POST "+one+"/timeout", "Set when the life of a sandbox ends, in seconds from now, for an E2B client.", status(204)), s.SetTimeout),
-		op.New(spec("refresh", "POST "+one+"/refreshes", "Extend the life of a sandbox for an older E2B client. It is never shortened.", status(204)), s.Refresh),
+		op.New(spec("timeout", "POST "+one+"/timeout",
+			"Set when the life of a sandbox ends, in seconds from now, for an E2B client.", status(204)), s.SetTimeout),
+		op.New(spec("refresh", "POST "+one+"/refreshes",
+			"Extend the life of a sandbox for an older E2B client. It is never shortened.", status(204)), s.Refresh),
 	}
 }
 
@@ -116,7 +121,8 @@ type Created struct {
 
 func (s *Service) created(ctx context.Context, sb sandbox.Sandbox) Created {
 	name := templateOf(sb.Spec)
-	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID, EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
+	c := Created{TemplateID: name, Alias: name, SandboxID: address.ClientID(sb.ID), ClientID: clientID,
+		EnvdVersion: daemonVersion, Domain: s.domain(ctx)}
 	if !op.CallOf(ctx).Reader {
 		to := bearer(ctx)
 		c.AccessToken, c.TrafficToken = s.Tokens.Access(sb.ID, to), s.Tokens.Traffic(sb.ID, to)
@@ -239,7 +245,8 @@ func (s *Service) Get(ctx context.Context, in IDIn) (Detail, error) {
 	if err != nil {
 		return Detail{}, err
 	}
-	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen, Network: networkOf(sb.Spec)}
+	d := Detail{Listed: s.listed(sb), Domain: s.domain(ctx), Internet: sb.Spec.Network.Mode == sandbox.NetworkOpen,
+		Network: networkOf(sb.Spec)}
 	d.Lifecycle = Lifecycle{AutoResume: sb.Spec.Annotations[note.Resume] != "", OnTimeout: "kill"}
 	if sb.Spec.Lifetime.EndPolicy == sandbox.IdlePause || sb.Spec.Lifetime.EndPolicy == sandbox.IdleStop {
 		d.Lifecycle.OnTimeout = "pause"

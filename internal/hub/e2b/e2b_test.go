@@ -81,15 +81,17 @@ func TestNetworkPolicy(t *testing.T) {
 		internet *bool
 		want     *environment.Policy
 	}{
-		"nothing":                  {nil, nil, nil},
-		"internet":                 {nil, on, nil},
-		"no internet":              {nil, off, &environment.Policy{Mode: "none"}},
-		"empty":                    {&Network{}, nil, nil},
-		"empty, no internet":       {&Network{}, off, &environment.Policy{Mode: "none"}},
-		"deny all":                 {&Network{Deny: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "none"}},
-		"deny all of IPv6":         {&Network{Deny: []string{"::/0"}}, nil, &environment.Policy{Mode: "none"}},
-		"exceptions":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"a.example"}}, nil, &environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
-		"exceptions from nothing":  {&Network{Allow: []string{"a.example"}}, off, &environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
+		"nothing":            {nil, nil, nil},
+		"internet":           {nil, on, nil},
+		"no internet":        {nil, off, &environment.Policy{Mode: "none"}},
+		"empty":              {&Network{}, nil, nil},
+		"empty, no internet": {&Network{}, off, &environment.Policy{Mode: "none"}},
+		"deny all":           {&Network{Deny: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "none"}},
+		"deny all of IPv6":   {&Network{Deny: []string{"::/0"}}, nil, &environment.Policy{Mode: "none"}},
+		"exceptions": {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"a.example"}}, nil,
+			&environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
+		"exceptions from nothing": {&Network{Allow: []string{"a.example"}}, off,
+			&environment.Policy{Mode: "allow", Allow: []string{"a.example"}}},
 		"allow wins":               {&Network{Deny: []string{"0.0.0.0/0"}, Allow: []string{"0.0.0.0/0"}}, nil, &environment.Policy{Mode: "open"}},
 		"allowed is open anyway":   {&Network{Allow: []string{"a.example"}}, nil, nil},
 		"empty rules mean nothing": {&Network{Rules: map[string]any{}, DNS: []any{}}, nil, nil},
@@ -149,7 +151,8 @@ func TestListed(t *testing.T) {
 	sb.Spec.Resources.CPULimit = 0
 	note.Set(&sb.Spec, note.Template, "base")
 	note.Set(&sb.Spec, note.Metadata, `{"a":"b"}`)
-	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 1 || !maps.Equal(got.Metadata, map[string]string{"a": "b"}) {
+	if got = s.listed(sb); got.TemplateID != "base" || got.State != "running" || got.CPUs != 1 ||
+		!maps.Equal(got.Metadata, map[string]string{"a": "b"}) {
 		t.Errorf("got %+v, want the client's template and metadata", got)
 	}
 	note.Set(&sb.Spec, note.Metadata, `{{`)

@@ -16,14 +16,18 @@ import (
 )
 
 // noBuilds is why templates cannot be built.
-const noBuilds = "this hub builds no templates; its operator adds environments, and POST /sandboxes/{id}/snapshots saves a sandbox to create others from"
+const noBuilds = "this hub builds no templates; its operator adds environments, and POST /sandboxes/{id}/snapshots " +
+	"saves a sandbox to create others from"
 
 // inspectOps lists the operations that look into sandboxes, and those that a hub does not have.
 func (s *Service) inspectOps() []op.Op {
 	list := []op.Op{
-		op.New(spec("metrics", "GET "+one+"/metrics", "Measure a sandbox for an E2B client. There is one sample, of this moment.", reads), s.Metrics),
-		op.New(spec("logs", "GET "+one+"/logs", "Read the end of the output of a sandbox's server for an E2B client.", reads, also("GET /v2"+one+"/logs")), s.Logs),
-		op.New(spec("network", "PUT "+one+"/network", "Change the egress policy of a sandbox for an E2B client. What is missing is cleared.", status(204)), s.SetNetwork),
+		op.New(spec("metrics", "GET "+one+"/metrics",
+			"Measure a sandbox for an E2B client. There is one sample, of this moment.", reads), s.Metrics),
+		op.New(spec("logs", "GET "+one+"/logs", "Read the end of the output of a sandbox's server for an E2B client.",
+			reads, also("GET /v2"+one+"/logs")), s.Logs),
+		op.New(spec("network", "PUT "+one+"/network",
+			"Change the egress policy of a sandbox for an E2B client. What is missing is cleared.", status(204)), s.SetNetwork),
 	}
 	for _, what := range []struct{ name, route, text string }{
 		{"build", "POST /v3/templates", noBuilds},
@@ -36,7 +40,8 @@ func (s *Service) inspectOps() []op.Op {
 		{"secrets", "GET /secrets", "E2B's secrets are not supported; use GET /api/v1/secret of this hub"},
 		{"create_secret", "POST /secrets", "E2B's secrets are not supported; use PUT /api/v1/secret of this hub"},
 	} {
-		list = append(list, op.New(spec(what.name, what.route, "Refuses what this hub does not have: "+what.text+".", missing), func(context.Context, op.None) (op.None, error) {
+		list = append(list, op.New(spec(what.name, what.route, "Refuses what this hub does not have: "+what.text+".",
+			missing), func(context.Context, op.None) (op.None, error) {
 			return op.None{}, op.Errorf(op.Unsupported, "%s", what.text)
 		}))
 	}
@@ -91,7 +96,8 @@ func (s *Service) Metrics(ctx context.Context, in MetricsIn) ([]Metric, error) {
 		return nil, err
 	}
 	l := s.listed(sb)
-	m := Metric{Timestamp: next.Time, Unix: next.Time.Unix(), CPUs: l.CPUs, MemUsed: max(next.Memory, 0), MemTotal: sb.Spec.Resources.MemoryLimit,
+	m := Metric{Timestamp: next.Time, Unix: next.Time.Unix(), CPUs: l.CPUs, MemUsed: max(next.Memory, 0),
+		MemTotal: sb.Spec.Resources.MemoryLimit,
 		DiskUsed: max(next.Disk, 0), DiskTotal: sb.Spec.Resources.Disk}
 	if took := next.Time.Sub(first.Time).Seconds(); took > 0 && first.CPU >= 0 {
 		m.CPUPct = max(0, 100*(next.CPU-first.CPU)/took/float64(l.CPUs))

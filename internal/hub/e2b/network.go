@@ -34,14 +34,16 @@ func (n *Network) policy(internet *bool) (*environment.Policy, error) {
 		}
 		return nil, nil
 	}
-	for name, given := range map[string]bool{"rules": isGiven(n.Rules), "maskRequestHost": n.Mask != "", "egressProxy": isGiven(n.Proxy), "dnsServers": isGiven(n.DNS)} {
+	for name, given := range map[string]bool{"rules": isGiven(n.Rules), "maskRequestHost": n.Mask != "",
+		"egressProxy": isGiven(n.Proxy), "dnsServers": isGiven(n.DNS)} {
 		if given {
 			return nil, op.Errorf(op.Invalid, "network.%s: this hub does not support it; omit it", name)
 		}
 	}
 	for _, d := range n.Deny {
 		if !slices.Contains(everything, d) {
-			return nil, op.Errorf(op.Invalid, "network.denyOut %.60q: this hub can only deny everything (0.0.0.0/0) and allow exceptions with allowOut", d)
+			return nil, op.Errorf(op.Invalid,
+				"network.denyOut %.60q: this hub can only deny everything (0.0.0.0/0) and allow exceptions with allowOut", d)
 		}
 		closed = true
 	}

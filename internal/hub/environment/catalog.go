@@ -21,7 +21,8 @@ const maxFile = 1 << 20
 
 // builtin are the environments that need no file.
 func builtin(d Defaults) []Environment {
-	list := []Environment{{Name: d.Environment, Image: d.Image, Pool: d.Pool, Description: "The default: a computer with browser, terminal, files and code behind one port"}}
+	list := []Environment{{Name: d.Environment, Image: d.Image, Pool: d.Pool,
+		Description: "The default: a computer with browser, terminal, files and code behind one port"}}
 	if d.Environment != Custom {
 		list = append(list, Environment{Name: Custom, Description: "For sandboxes that bring their own image"})
 	}
@@ -166,7 +167,8 @@ func (c *Catalog) Find(name string) (Environment, error) {
 	if c.Fault() != nil {
 		hint = "the environments file is invalid; the hub's log has the details"
 	}
-	return Environment{}, &op.Error{Code: op.Invalid, Hint: hint, Msg: fmt.Sprintf("no environment %.60q; use one of: %s", name, strings.Join(known, ", "))}
+	return Environment{}, &op.Error{Code: op.Invalid, Hint: hint,
+		Msg: fmt.Sprintf("no environment %.60q; use one of: %s", name, strings.Join(known, ", "))}
 }
 
 // Warm is an environment for which sandboxes are kept warm.

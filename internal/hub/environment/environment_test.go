@@ -12,7 +12,8 @@ func TestQuantity(t *testing.T) {
 			t.Errorf("%s: got %d %v, want %d", q, n, err, want)
 		}
 	}
-	for q, want := range map[Quantity]int64{"128Mi": 128 << 20, "1Gi": 1 << 30, "1.5Gi": 3 << 29, "1G": 1e9, "512Ki": 512 << 10, "1000": 1000, "1Ti": 1 << 40} {
+	for q, want := range map[Quantity]int64{"128Mi": 128 << 20, "1Gi": 1 << 30, "1.5Gi": 3 << 29, "1G": 1e9,
+		"512Ki": 512 << 10, "1000": 1000, "1Ti": 1 << 40} {
 		if n, err := q.parse("memory", 1); n != want || err != nil {
 			t.Errorf("%s: got %d %v, want %d", q, n, err, want)
 		}

@@ -107,7 +107,8 @@ func (b *Box) egress() *egress.Proxy {
 
 // listenEgress makes a proxy and asks the provider where to serve it.
 func (f *Fleet) listenEgress(e sandbox.Egresser, sb sandbox.Sandbox) (*egress.Proxy, net.Listener, error) {
-	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private, Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
+	cfg := egress.Config{Network: sb.Spec.Network, Bandwidth: sb.Spec.Resources.Bandwidth, Private: f.Private,
+		Credentials: f.Secrets.Credentials(sb.Spec), Authority: f.Authority, Log: f.Log,
 		Observe: func(r egress.Record) { f.logConnection(sb.ID, r) }}
 	if f.ChangeEgress != nil {
 		f.ChangeEgress(&cfg)
@@ -168,7 +169,8 @@ func (f *Fleet) serveEgress(ctx context.Context, e sandbox.Egresser, b *Box, p *
 
 func (f *Fleet) logConnection(id string, r egress.Record) {
 	f.counts.egress(1, r.Verdict)
-	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "host", r.Host, "port", r.Port, "address", r.Address, "verdict", r.Verdict, "reason", r.Reason)
+	f.Log.Info("egress", "sandbox", id, "protocol", r.Protocol, "host", r.Host, "port", r.Port, "address", r.Address,
+		"verdict", r.Verdict, "reason", r.Reason)
 }
 
 // Connections returns the latest egress connections of a sandbox, oldest first.

@@ -45,7 +45,8 @@ func TestFindByID(t *testing.T) {
 	s.add(t, "sb-3", "ann", "c")
 	s.add(t, "sb-4", "bob", "sb-1")
 	for _, c := range []struct{ who, role, name, want string }{
-		{"ann", "user", "sb-1", "sb-1"}, {"root", string(tenant.RoleAdmin), "sb-1", "sb-1"}, {"ann", "user", "sb-3", "sb-2"}, {"ann", "user", "a", "sb-1"},
+		{"ann", "user", "sb-1", "sb-1"}, {"root", string(tenant.RoleAdmin), "sb-1", "sb-1"},
+		{"ann", "user", "sb-3", "sb-2"}, {"ann", "user", "a", "sb-1"},
 		{"bob", "user", "sb-1", "sb-4"}, {"bob", "user", "sb-2", ""}, {"bob", "user", "a", ""}, {"ann", "user", "sb-9", ""},
 	} {
 		call := &op.Call{Subject: c.who, Role: c.role}

@@ -83,7 +83,8 @@ func network(mode sandbox.NetworkMode) sandbox.Network { return sandbox.Network{
 func newFleet(t *testing.T) (*Fleet, *provider) {
 	t.Helper()
 	p := &provider{path: filepath.Join(t.TempDir(), "egress"), let: make(chan struct{}), watches: errors.New("no events")}
-	p.sb = sandbox.Sandbox{ID: "sb-1", State: sandbox.Running, Created: time.Now(), Spec: sandbox.Spec{Name: "a", Owner: "anna", Network: network(sandbox.NetworkOpen)}}
+	p.sb = sandbox.Sandbox{ID: "sb-1", State: sandbox.Running, Created: time.Now(),
+		Spec: sandbox.Spec{Name: "a", Owner: "anna", Network: network(sandbox.NetworkOpen)}}
 	f := New(Config{Provider: p, Secrets: noSecrets{}, Observer: noSecrets{}, History: history.New(), Tasks: task.New(), WakeWait: time.Second,
 		Metrics: metric.New(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(func() {

@@ -47,7 +47,8 @@ func (f *Fleet) Enter(ctx context.Context, sb sandbox.Sandbox, patience time.Dur
 // from falling asleep.
 func (f *Fleet) Visit(_ context.Context, sb sandbox.Sandbox) (*Box, error) {
 	if sb.State != sandbox.Running {
-		return nil, op.Errorf(op.Conflict, "sandbox %q is %s, and read-only access does not wake it; ask its owner to start it", sb.Spec.Name, sb.State)
+		return nil, op.Errorf(op.Conflict,
+			"sandbox %q is %s, and read-only access does not wake it; ask its owner to start it", sb.Spec.Name, sb.State)
 	}
 	return f.box(sb), nil
 }

@@ -68,7 +68,8 @@ func linkOf(r *http.Request) (token.Link, bool) {
 		return token.Link{}, false
 	}
 	return token.Link{Path: q.Get("path"), User: q.Get("username"), Write: r.Method == http.MethodPost,
-		Expires: q.Get(parameterExpiration), Signature: q.Get(parameterSignature)}, r.Method == http.MethodPost || r.Method == http.MethodGet || r.Method == http.MethodHead
+			Expires: q.Get(parameterExpiration), Signature: q.Get(parameterSignature)}, r.Method == http.MethodPost ||
+			r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
 // findSigned finds the sandbox of a signed URL that names none: that whose token signed it.
@@ -213,7 +214,8 @@ func checkControl(r *http.Request) error {
 	}
 	id, _ := auth.FromContext(r.Context())
 	if id.Via == auth.ViaOpen && r.Header.Get("X-Api-Key") == "" && !hasBearer(r) {
-		return op.Errorf(op.Unauthenticated, "the control API at %s requires a key; send X-API-Key, with any value if the hub has no keys", r.Host)
+		return op.Errorf(op.Unauthenticated,
+			"the control API at %s requires a key; send X-API-Key, with any value if the hub has no keys", r.Host)
 	}
 	if !isControlCall(r) {
 		return op.Errorf(op.NotFound, "%s serves only the control API for E2B's clients, such as /sandboxes", r.Host)
@@ -228,7 +230,8 @@ func isControlCall(r *http.Request) bool {
 	if signedIn && id.Via == auth.ViaVisit || !signedIn && r.Header.Get("X-Api-Key") == "" {
 		return false
 	}
-	return slices.ContainsFunc([]string{"/sandboxes", "/v2/", "/v3/", "/templates", "/snapshots", "/teams", "/volumes", "/secrets"}, func(prefix string) bool {
+	return slices.ContainsFunc([]string{"/sandboxes", "/v2/", "/v3/", "/templates", "/snapshots", "/teams",
+		"/volumes", "/secrets"}, func(prefix string) bool {
 		return strings.HasPrefix(r.URL.Path, prefix)
 	})
 }

@@ -98,8 +98,10 @@ const OpName = "sandbox_proxy"
 
 // Op is the operation that leads into sandboxes.
 func (g *Gateway) Op() op.Op {
-	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite, Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
-		Doc: "Forwards to the sandbox's own server, WebSockets and streams included, and below proxy/{port} to a service inside. Wakes a sleeping sandbox."}, g)
+	return op.Handle(op.Spec{Name: OpName, Access: op.AccessSafe, Content: op.ContentSite,
+		Route: "/sandbox/{name}/{path...}", Also: []string{"/sandbox/{name}"}, Tag: "reach",
+		Doc: "Forwards to the sandbox's own server, WebSockets and streams included, and below proxy/{port} to a " +
+			"service inside. Wakes a sleeping sandbox."}, g)
 }
 
 // trip is one request on its way into a sandbox.
@@ -172,7 +174,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !fleet.IsNative(sb) {
 		to = to.toPort()
 		if able := g.Provider.Abilities(); to.port != 0 && !able.AnyPort {
-			g.refuse(w, r, op.Errorf(op.Invalid, "provider %s reaches only the server of sandbox %q, not its port %d", able.Provider, to.name, to.port))
+			g.refuse(w, r, op.Errorf(op.Invalid, "provider %s reaches only the server of sandbox %q, not its port %d",
+				able.Provider, to.name, to.port))
 			return
 		}
 	}
@@ -245,7 +248,9 @@ func (g *Gateway) handleError(w http.ResponseWriter, r *http.Request, err error)
 	dial, unsent := errors.AsType[*fleet.DialError](err)
 	switch {
 	case unsent && dial.Port != 0:
-		page.Write(w, r, http.StatusBadGateway, 0, fmt.Sprintf("nothing listens on port %d in sandbox %q, so the port is not open: %v; start the service and have it listen on that port", dial.Port, t.name, dial.Err))
+		page.Write(w, r, http.StatusBadGateway, 0,
+			fmt.Sprintf("nothing listens on port %d in sandbox %q, so the port is not open: %v; start the service "+
+				"and have it listen on that port", dial.Port, t.name, dial.Err))
 		return
 	case unsent:
 		err = fleet.Unreachable(t.name, dial.Err)
@@ -260,7 +265,8 @@ func (g *Gateway) handleError(w http.ResponseWriter, r *http.Request, err error)
 	}
 	g.Log.Warn("request into a sandbox failed", "sandbox", t.sb.ID, "error", err)
 	if unsent {
-		page.Write(w, r, http.StatusServiceUnavailable, fault.RetrySoon, fmt.Sprintf("the server of sandbox %q does not answer; read its logs, or stop and start it", t.name))
+		page.Write(w, r, http.StatusServiceUnavailable, fault.RetrySoon,
+			fmt.Sprintf("the server of sandbox %q does not answer; read its logs, or stop and start it", t.name))
 		return
 	}
 	what := "closed the connection"

@@ -114,7 +114,8 @@ func (g *Gateway) isolate(w http.ResponseWriter, r *http.Request, to route, sb s
 	// A session counts for its own site, however the request was addressed.
 	case id.Site != "" && id.Site != to.site().Key(), passed != (to.pass != ""):
 		if !origin.IsVisit(r) {
-			g.refuse(w, r, op.Errorf(op.Denied, "the session of this page has ended, or is for another site of a sandbox; open the page from the hub again"))
+			g.refuse(w, r, op.Errorf(op.Denied,
+				"the session of this page has ended, or is for another site of a sandbox; open the page from the hub again"))
 			return true
 		}
 	// A worker would outlive its page, and see all requests below its path.

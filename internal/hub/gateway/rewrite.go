@@ -121,7 +121,8 @@ func rewriteResponse(res *http.Response) error {
 		subpath.DropDomains(h)
 		return nil
 	}
-	site := subpath.Site{Host: t.base.Host, Path: t.base.Path + t.prefix, IsServer: func(u *url.URL) bool { return u.Host == fleet.ServerHost }}
+	site := subpath.Site{Host: t.base.Host, Path: t.base.Path + t.prefix,
+		IsServer: func(u *url.URL) bool { return u.Host == fleet.ServerHost }}
 	site.RewriteLocations(h)
 	site.Confine(h)
 	return nil

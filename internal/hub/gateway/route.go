@@ -90,7 +90,8 @@ func (g *Gateway) Front(next http.Handler) http.Handler {
 		}
 		if below && !ok {
 			// Nothing of the hub's own is served where a sandbox could have a name.
-			page.Write(w, r, http.StatusNotFound, 0, "no sandbox has the host name "+strconv.Quote(r.Host)+"; if it is the hub's own, add it to public_hosts")
+			page.Write(w, r, http.StatusNotFound, 0, "no sandbox has the host name "+strconv.Quote(r.Host)+
+				"; if it is the hub's own, add it to public_hosts")
 			return
 		}
 		if !below {

@@ -66,10 +66,12 @@ type Volume struct {
 // checkLifetime refuses timeouts beyond what this hub allows.
 func (s *Service) checkLifetime(l sandbox.Lifetime) error {
 	if l.Timeout > s.MaxTimeout {
-		return op.Errorf(op.Invalid, "timeout %v: use at most %v minutes, or -1 for never", environment.Minutes(l.Timeout), environment.Minutes(s.MaxTimeout))
+		return op.Errorf(op.Invalid, "timeout %v: use at most %v minutes, or -1 for never",
+			environment.Minutes(l.Timeout), environment.Minutes(s.MaxTimeout))
 	}
 	if l.IdleTimeout > s.MaxIdleTimeout {
-		return op.Errorf(op.Invalid, "idle_timeout %v: use at most %v minutes, or -1 for never", environment.Minutes(l.IdleTimeout), environment.Minutes(s.MaxIdleTimeout))
+		return op.Errorf(op.Invalid, "idle_timeout %v: use at most %v minutes, or -1 for never",
+			environment.Minutes(l.IdleTimeout), environment.Minutes(s.MaxIdleTimeout))
 	}
 	return nil
 }
@@ -82,7 +84,8 @@ func (s *Service) checkAbilities(spec sandbox.Spec, networkGiven bool) error {
 	asked := max(spec.Resources.MemoryLimit, spec.Resources.Memory)
 	switch {
 	case able.MaxMemory > 0 && asked > able.MaxMemory:
-		return op.Errorf(op.Invalid, "memory_limit %s: this machine has %s; request at most that", environment.FormatSize(asked), environment.FormatSize(able.MaxMemory>>20<<20))
+		return op.Errorf(op.Invalid, "memory_limit %s: this machine has %s; request at most that",
+			environment.FormatSize(asked), environment.FormatSize(able.MaxMemory>>20<<20))
 	case idles && spec.Lifetime.IdlePolicy == sandbox.IdlePause && !able.Pause:
 		return op.Errorf(op.Invalid, "idle_policy pause: provider %s cannot pause sandboxes here; use stop or delete", able.Provider)
 	case idles && spec.Lifetime.IdlePolicy == sandbox.IdleStop && !able.Stop:
@@ -133,7 +136,8 @@ func (s *Service) fitCPU(r *sandbox.Resources, in CreateIn) error {
 		value int64
 	}{{"cpu", in.CPU, r.CPU}, {"cpu_limit", in.CPULimit, r.CPULimit}} {
 		if c.given != "" && c.value > most {
-			return op.Errorf(op.Invalid, "%s %s: this machine has %s; request at most that", c.name, environment.FormatCPU(c.value), environment.FormatCPU(most))
+			return op.Errorf(op.Invalid, "%s %s: this machine has %s; request at most that", c.name,
+				environment.FormatCPU(c.value), environment.FormatCPU(most))
 		}
 	}
 	r.CPU, r.CPULimit = min(r.CPU, most), min(r.CPULimit, most)
@@ -182,7 +186,8 @@ func (s *Service) spec(ctx context.Context, env environment.Environment, in Crea
 	if in.App != "" {
 		note.Set(&spec, note.App, in.App)
 	}
-	amounts := environment.Amounts{CPU: in.CPU, Memory: in.Memory, CPULimit: in.CPULimit, MemoryLimit: in.MemoryLimit, Disk: in.DiskLimit, DiskRate: in.DiskRate, Bandwidth: in.Bandwidth}
+	amounts := environment.Amounts{CPU: in.CPU, Memory: in.Memory, CPULimit: in.CPULimit, MemoryLimit: in.MemoryLimit,
+		Disk: in.DiskLimit, DiskRate: in.DiskRate, Bandwidth: in.Bandwidth}
 	lease := environment.Lease{Timeout: in.Timeout, Idle: in.IdleTimeout, Policy: in.IdlePolicy, End: in.TimeoutPolicy}
 	for _, err := range []error{amounts.Apply(&spec.Resources), in.Network.Apply(&spec.Network), lease.Apply(&spec)} {
 		if err != nil {
@@ -262,7 +267,8 @@ func (s *Service) MakeWith(ctx context.Context, in CreateIn, change func(*sandbo
 }
 
 // MakeFrom creates a sandbox of an environment that need not be in the catalog.
-func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in CreateIn, change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
+func (s *Service) MakeFrom(ctx context.Context, env environment.Environment, in CreateIn,
+	change func(*sandbox.Spec)) (sandbox.Sandbox, error) {
 	began := time.Now()
 	spec, err := s.spec(ctx, env, in)
 	if err == nil {

@@ -105,7 +105,8 @@ func (f *follower) run(ctx context.Context) error {
 	now := log.After(seq)
 	if !known || now.Lost {
 		if f.after != "" {
-			if err := f.sendEvent(ctx, now.Last, Event{Type: "missed", Time: time.Now().UTC(), Message: "events were lost; the current state follows"}, nil); err != nil {
+			if err := f.sendEvent(ctx, now.Last, Event{Type: "missed", Time: time.Now().UTC(),
+				Message: "events were lost; the current state follows"}, nil); err != nil {
 				return err
 			}
 		}
@@ -117,7 +118,8 @@ func (f *follower) run(ctx context.Context) error {
 	for {
 		next := log.After(seq)
 		if next.Lost {
-			if err := f.sendEvent(ctx, next.Last, Event{Type: "missed", Time: time.Now().UTC(), Message: "this reader is too slow; the current state follows"}, nil); err != nil {
+			if err := f.sendEvent(ctx, next.Last, Event{Type: "missed", Time: time.Now().UTC(),
+				Message: "this reader is too slow; the current state follows"}, nil); err != nil {
 				return err
 			}
 			var err error

@@ -22,8 +22,10 @@ type GlanceOut struct {
 
 // glanceOp is the operation for walls of many sandboxes.
 func (s *Service) glanceOp() op.Op {
-	return op.New(op.Spec{Name: "sandbox_glance", Route: "GET /api/v1/sandbox/{name}/glance", Tag: "sandbox", Verb: "glance", ReadOnly: true, NoTool: true,
-		Doc: "Show what a sandbox is doing, as a small picture of its display or the end of its latest terminal. Neither wakes it nor keeps it awake."}, s.Glance)
+	return op.New(op.Spec{Name: "sandbox_glance", Route: "GET /api/v1/sandbox/{name}/glance", Tag: "sandbox",
+		Verb: "glance", ReadOnly: true, NoTool: true,
+		Doc: "Show what a sandbox is doing, as a small picture of its display or the end of its latest terminal. " +
+			"Neither wakes it nor keeps it awake."}, s.Glance)
 }
 
 // Glance asks the sandbox what it is doing.

@@ -41,7 +41,8 @@ func (s *Service) Network(ctx context.Context, in NameIn) (NetworkOut, error) {
 	}
 	out := NetworkOut{Policy: environment.Policy{Mode: string(sb.Spec.Network.Mode), Allow: sb.Spec.Network.Allow}}
 	for _, r := range s.Fleet.Connections(sb) {
-		out.Connections = append(out.Connections, Connection{r.Time.UTC(), r.Protocol, r.Host, r.Port, r.Address, r.Verdict, r.Reason, r.Ended, r.Up, r.Down, float64(r.Took.Microseconds()) / 1000})
+		out.Connections = append(out.Connections, Connection{r.Time.UTC(), r.Protocol, r.Host, r.Port, r.Address,
+			r.Verdict, r.Reason, r.Ended, r.Up, r.Down, float64(r.Took.Microseconds()) / 1000})
 	}
 	return out, nil
 }
@@ -130,5 +131,6 @@ func (s *Service) Stats(ctx context.Context, in NameIn) (StatsOut, error) {
 	if st.CPU < 0 {
 		cpu = -1
 	}
-	return StatsOut{CPU: cpu, Memory: st.Memory, Pids: st.Pids, Disk: st.Disk, OOMKills: st.OOMKills, Open: s.Fleet.OpenRequests(sb), Time: st.Time.UTC()}, nil
+	return StatsOut{CPU: cpu, Memory: st.Memory, Pids: st.Pids, Disk: st.Disk, OOMKills: st.OOMKills,
+		Open: s.Fleet.OpenRequests(sb), Time: st.Time.UTC()}, nil
 }

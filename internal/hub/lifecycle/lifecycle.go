@@ -92,11 +92,14 @@ const one = "/api/v1/sandbox/{name}"
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: CreateOp, Route: "POST /api/v1/sandbox", Tag: "sandbox", Verb: "create",
-			Doc: "Create a sandbox and reply when it is ready. Everything is optional: the name is generated if missing, and the environment provides the rest. " +
+			Doc: "Create a sandbox and reply when it is ready. Everything is optional: the name is generated if " +
+				"missing, and the environment provides the rest. " +
 				"The reply is a sentence with the name; with full=true it is the whole sandbox."}, s.Create),
 		op.New(op.Spec{Name: "sandbox_list", Access: op.AccessRead, Route: "GET /api/v1/sandbox", Tag: "sandbox", Verb: "list", ReadOnly: true,
-			Columns: []string{"name", "status", "environment", "created_at", "expires_at"}, Wide: []string{"id", "user", "image", "isolation", "url"},
-			Doc: "List sandboxes, oldest first. With limit the reply is one page, {items, next}; pass after=next to get the following page."}, s.List),
+			Columns: []string{"name", "status", "environment", "created_at", "expires_at"},
+			Wide:    []string{"id", "user", "image", "isolation", "url"},
+			Doc: "List sandboxes, oldest first. With limit the reply is one page, {items, next}; pass after=next " +
+				"to get the following page."}, s.List),
 		op.New(op.Spec{Name: "sandbox_get", Access: op.AccessRead, Route: "GET " + one, Tag: "sandbox", Verb: "get", ReadOnly: true,
 			Doc: "Show a sandbox."}, s.Get),
 		op.New(op.Spec{Name: "sandbox_delete", Route: "DELETE " + one, Tag: "sandbox", Verb: "rm", Destructive: true,
@@ -111,20 +114,26 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Stop a sandbox: all its processes end, its disk is kept. The next request to it starts it."}, s.Stop),
 		op.New(op.Spec{Name: "sandbox_start", Route: "POST " + one + "/start", Tag: "sandbox", Verb: "start",
 			Doc: "Start a stopped or failed sandbox on its disk, and reply when it is ready."}, s.Start),
-		op.New(op.Spec{Name: "sandbox_network", Access: op.AccessRead, Route: "GET " + one + "/network", Tag: "sandbox", Verb: "network show", ReadOnly: true,
+		op.New(op.Spec{Name: "sandbox_network", Access: op.AccessRead, Route: "GET " + one + "/network",
+			Tag: "sandbox", Verb: "network show", ReadOnly: true,
 			Doc: "Show the egress policy of a sandbox and its latest connections, including denied ones."}, s.Network),
 		op.New(op.Spec{Name: "sandbox_set_network", Route: "PUT " + one + "/network", Tag: "sandbox", Verb: "network set",
 			Doc: "Change the egress policy of a sandbox at once: connections that are no longer allowed are cut."}, s.SetNetwork),
-		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Content: op.ContentForeign, Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
+		op.New(op.Spec{Name: "sandbox_logs", Access: op.AccessRead, Content: op.ContentForeign,
+			Route: "GET " + one + "/logs", Tag: "sandbox", Verb: "logs", ReadOnly: true, Produces: "text/plain",
 			Doc: "Read the end of the output of a sandbox's main program."}, s.Logs),
-		op.New(op.Spec{Name: "sandbox_stats", Access: op.AccessRead, Route: "GET " + one + "/stats", Tag: "sandbox", Verb: "stats", ReadOnly: true,
+		op.New(op.Spec{Name: "sandbox_stats", Access: op.AccessRead, Route: "GET " + one + "/stats", Tag: "sandbox",
+			Verb: "stats", ReadOnly: true,
 			Doc: "Show the resource usage of a sandbox."}, s.Stats),
-		op.Stream[EventsIn, Event](op.Spec{Name: "sandbox_events", Access: op.AccessRead, Route: "GET " + one + "/events", Tag: "sandbox", Verb: "events", ReadOnly: true,
+		op.Stream[EventsIn, Event](op.Spec{Name: "sandbox_events", Access: op.AccessRead,
+			Route: "GET " + one + "/events", Tag: "sandbox", Verb: "events", ReadOnly: true,
 			Doc: "Follow the events of a sandbox as server-sent events. Last-Event-ID, or after, resumes a broken stream."}, s.Events),
-		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Access: op.AccessRead, Route: "GET /api/v1/events", Tag: "hub", Verb: "watch", ReadOnly: true,
+		op.Stream[AllEventsIn, Event](op.Spec{Name: "hub_events", Access: op.AccessRead, Route: "GET /api/v1/events",
+			Tag: "hub", Verb: "watch", ReadOnly: true,
 			Doc: "Follow the events of all sandboxes as server-sent events."}, s.AllEvents),
 		s.glanceOp(),
-		op.New(op.Spec{Name: "hub_environments", Access: op.AccessRead, Route: "GET /api/v1/environment", Tag: "hub", Verb: "environments", ReadOnly: true,
+		op.New(op.Spec{Name: "hub_environments", Access: op.AccessRead, Route: "GET /api/v1/environment", Tag: "hub",
+			Verb: "environments", ReadOnly: true,
 			Doc: "List the environments that sandboxes can be created from."}, s.ListEnvironments),
 		op.New(op.Spec{Name: "hub_info", Access: op.AccessRead, Route: "GET /api/v1/hub", Tag: "hub", Verb: "info", ReadOnly: true,
 			Doc: "Show what this hub supports on its machine, and what is missing there."}, s.Info),
@@ -189,7 +198,8 @@ func (s *Service) Extend(ctx context.Context, in ExtendIn) (Object, error) {
 	sb, err = s.Provider.Update(ctx, sb.ID, func(spec *sandbox.Spec) error {
 		next := spec.Clone()
 		next.Lifetime.Timeout = timeout
-		if err := (environment.Lease{Timeout: in.Timeout, Idle: in.IdleTimeout, Policy: in.IdlePolicy, End: in.TimeoutPolicy}).Apply(&next); err != nil {
+		if err := (environment.Lease{Timeout: in.Timeout, Idle: in.IdleTimeout, Policy: in.IdlePolicy,
+			End: in.TimeoutPolicy}).Apply(&next); err != nil {
 			return op.Errorf(op.Invalid, "%w", err)
 		}
 		if err := s.checkLifetime(next.Lifetime); err != nil {
@@ -234,8 +244,9 @@ func (s *Service) Pause(ctx context.Context, in PauseIn) (Object, error) {
 		if _, err := s.Fleet.Find(ctx, in.Name); err != nil {
 			return Object{}, err
 		}
-		return Object{}, op.Errorf(op.Invalid, "to_disk: provider %s cannot write the processes of a sandbox to disk here, which takes gVisor (runsc) and a hub with root; "+
-			"pause it without to_disk to keep it in memory, or stop it to keep its disk only", s.Provider.Abilities().Provider)
+		return Object{}, op.Errorf(op.Invalid,
+			"to_disk: provider %s cannot write the processes of a sandbox to disk here, which takes gVisor (runsc) and a hub with root; "+
+				"pause it without to_disk to keep it in memory, or stop it to keep its disk only", s.Provider.Abilities().Provider)
 	}
 	return s.suspend(ctx, in.Name, s.Provider.Pause)
 }

@@ -70,15 +70,19 @@ type Stage struct {
 func (s *Service) Show(ctx context.Context, sb sandbox.Sandbox) Object {
 	spec := sb.Spec
 	o := Object{
-		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: imageref.Name(spec.Image), App: spec.Annotations[note.App],
+		Name: spec.Name, ID: sb.ID, User: spec.Owner, Environment: spec.Environment, Image: imageref.Name(spec.Image),
+		App:  spec.Annotations[note.App],
 		Args: spec.Args, Env: spec.Env, Workdir: spec.Workdir, Ports: spec.Ports, Labels: spec.Labels,
-		Timeout: environment.Minutes(spec.Lifetime.Timeout), IdleTimeout: environment.Minutes(spec.Lifetime.IdleTimeout), IdlePolicy: string(spec.Lifetime.IdlePolicy),
+		Timeout:     environment.Minutes(spec.Lifetime.Timeout),
+		IdleTimeout: environment.Minutes(spec.Lifetime.IdleTimeout), IdlePolicy: string(spec.Lifetime.IdlePolicy),
 		End: string(cmp.Or(spec.Lifetime.EndPolicy, sandbox.IdleDelete)),
-		CPU: environment.FormatCPU(spec.Resources.CPU), Memory: environment.FormatSize(spec.Resources.Memory), CPULimit: environment.FormatCPU(spec.Resources.CPULimit),
+		CPU: environment.FormatCPU(spec.Resources.CPU), Memory: environment.FormatSize(spec.Resources.Memory),
+		CPULimit:    environment.FormatCPU(spec.Resources.CPULimit),
 		MemoryLimit: environment.FormatSize(spec.Resources.MemoryLimit), DiskLimit: environment.FormatSize(spec.Resources.Disk),
 		DiskRate: environment.FormatSize(spec.Resources.DiskRate), Bandwidth: environment.FormatSize(spec.Resources.Bandwidth),
 		Status: string(sb.State), Message: sb.Message, CreatedAt: sb.Created.UTC(), LastActiveAt: s.Fleet.LastActive(sb).UTC(),
-		Isolation: spec.Isolation, Network: environment.Policy{Mode: string(spec.Network.Mode), Allow: spec.Network.Allow}, Snapshot: spec.Snapshot,
+		Isolation: spec.Isolation, Network: environment.Policy{Mode: string(spec.Network.Mode),
+			Allow: spec.Network.Allow}, Snapshot: spec.Snapshot,
 	}
 	if o.Secrets = secret.Names(spec); o.Secrets != nil {
 		o.Env = maps.Clone(o.Env)

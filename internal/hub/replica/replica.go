@@ -146,7 +146,8 @@ func (m *Member) lead() error {
 	now.Address = m.others.Addr().String()
 	m.own.Store(&now.Address)
 	m.work.Go(func() { m.accept(m.others, func(c net.Conn) { m.receive(tls.Server(c, settings)) }) })
-	return atomicfile.Replace(m.file("json"), atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error { return json.NewEncoder(f).Encode(now) })
+	return atomicfile.Replace(m.file("json"), atomicfile.Options{Perm: 0o600, Sync: true},
+		func(f *os.File) error { return json.NewEncoder(f).Encode(now) })
 }
 
 func (m *Member) read() (l leader, err error) {

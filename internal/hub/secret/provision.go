@@ -19,7 +19,8 @@ import (
 // are the variables by which programs learn of it.
 const caFile = "/var/tmp/cove/ca.pem"
 
-var caVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
+var caVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
+	"AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"}
 
 // caBundles is where machines keep the authorities that they trust.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
@@ -151,7 +152,10 @@ func (v *Vault) Provision(ctx context.Context, sb sandbox.Sandbox) error {
 	}
 	in, err := v.settings(sb.Spec)
 	if err == nil {
-		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return v.Provider.Endpoint(ctx, id, 0) })(ctx, sb, in)
+		err = pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint,
+			error) {
+			return v.Provider.Endpoint(ctx, id, 0)
+		})(ctx, sb, in)
 	}
 	if err != nil {
 		return op.Errorf(op.Unavailable, "provision sandbox %s with its secrets: %w", sb.ID, err)

@@ -47,12 +47,15 @@ func New(cfg Config) *Vault { return &Vault{cfg} }
 func (v *Vault) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "secret_set", Tool: "setSecret", Route: "PUT /api/v1/secret/{name}", Tag: "secret", NoVerb: true,
-			Doc: "Store a secret, or replace it. It can never be read back. A sandbox that names it at creation gets it as an environment variable, as a file, or brokered: " +
+			Doc: "Store a secret, or replace it. It can never be read back. A sandbox that names it at creation " +
+				"gets it as an environment variable, as a file, or brokered: " +
 				"then the egress proxy adds the header to requests to the given hosts, and the sandbox never sees the value."}, v.Set),
-		op.New(op.Spec{Name: "secret_list", Access: op.AccessRead, Tool: "listSecrets", Route: "GET /api/v1/secret", Tag: "secret", ReadOnly: true,
+		op.New(op.Spec{Name: "secret_list", Access: op.AccessRead, Tool: "listSecrets", Route: "GET /api/v1/secret",
+			Tag: "secret", ReadOnly: true,
 			Columns: []string{"name", "mode", "target", "hosts", "updated"},
 			Doc:     "List secrets, without their values."}, v.List),
-		op.New(op.Spec{Name: "secret_delete", Tool: "deleteSecret", Route: "DELETE /api/v1/secret/{name}", Tag: "secret", Verb: "secret rm", Destructive: true,
+		op.New(op.Spec{Name: "secret_delete", Tool: "deleteSecret", Route: "DELETE /api/v1/secret/{name}",
+			Tag: "secret", Verb: "secret rm", Destructive: true,
 			Doc: "Delete a secret. Brokering stops at once; a sandbox keeps what it was given as a variable or file."}, v.Delete),
 	}
 }

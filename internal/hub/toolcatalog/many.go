@@ -105,7 +105,8 @@ func (t *Set) executeMany(ctx context.Context, in manyIn) (toolset.Result, error
 		}
 		fmt.Fprintf(&text, "== %s%s\n%s\n", r.Sandbox, state, string(shown))
 	}
-	return toolset.Result{Text: fmt.Sprintf("%d of %d succeeded\n%s", len(results)-failed, len(results), text.String()), Failed: failed == len(results)}, nil
+	return toolset.Result{Text: fmt.Sprintf("%d of %d succeeded\n%s", len(results)-failed, len(results),
+		text.String()), Failed: failed == len(results)}, nil
 }
 
 // summarize reduces the result of a sandbox's tool to its text.

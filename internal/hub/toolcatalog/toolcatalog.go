@@ -113,19 +113,34 @@ func New(cfg Config) *Set { return &Set{cfg} }
 // tool, apart from those whose tag is left out.
 func (t *Set) Tools(table []op.Op) []toolset.Tool {
 	all := []toolset.Tool{
-		{Title: "Create a sandbox", Op: op.New(asTool(op.Spec{Name: Create, Doc: "Create a sandbox: a computer of your own with a shell, files, a browser and code execution. " +
-			"The result says its name and ends with the list of its tools, as JSON; call them with sandboxExecutor. To run something only once use runInNewSandbox."}), t.create)},
-		{Title: "Show a sandbox", Op: op.New(asTool(op.Spec{Name: "getSandbox", Access: op.AccessRead, ReadOnly: true, Doc: "Show a sandbox and, at the end, the list of its tools, as JSON. A sleeping sandbox is woken, unless your access is read-only."}), t.get)},
-		{Title: "List sandboxes", Op: op.New(asTool(op.Spec{Name: "listSandboxes", Access: op.AccessRead, ReadOnly: true, Doc: "List your sandboxes."}), t.list)},
-		{Title: "List a sandbox's tools", Op: op.New(asTool(op.Spec{Name: "listSandboxTools", ReadOnly: true, Doc: "Show the tools of a sandbox with their arguments: those that tool_name names, or all."}), t.listTools)},
-		{Title: "Use a sandbox", World: true, Op: op.New(asTool(op.Spec{Name: Execute, Doc: "Call a tool of a sandbox, for example to run a command or to read a file. A sleeping sandbox is woken. " +
-			`Example: {"sandbox_name": "a", "tool_name": "bash_exec", "arguments": "{\"command\": \"ls\"}"}`}), t.execute)},
-		{Title: "Use many sandboxes", World: true, Op: op.New(asTool(op.Spec{Name: executeMany, Doc: "Call a tool of several sandboxes at once and gather the results. One that fails does not affect the others."}), t.executeMany)},
-		{Title: "Run once", World: true, Op: op.New(asTool(op.Spec{Name: runOnce, Doc: "Create a sandbox, run a command or code in it, and delete it. Nothing is kept: to go on working use createSandbox. " +
-			`Example: {"language": "python", "code": "print(6*7)"}`}), t.runOnce)},
-		{Title: "Pause a sandbox", Op: op.New(asTool(op.Spec{Name: "pauseSandbox", Doc: "Pause a sandbox: it stays in memory but uses no CPU. The next call resumes it."}), t.pause)},
+		{Title: "Create a sandbox", Op: op.New(asTool(op.Spec{Name: Create, Doc: "Create a sandbox: a computer of " +
+			"your own with a shell, files, a browser and code execution. " +
+			"The result says its name and ends with the list of its tools, as JSON; call them with " +
+			"sandboxExecutor. To run something only once use runInNewSandbox."}), t.create)},
+		{Title: "Show a sandbox", Op: op.New(asTool(op.Spec{Name: "getSandbox", Access: op.AccessRead, ReadOnly: true,
+			Doc: "Show a sandbox and, at the end, the list of its tools, as JSON. A sleeping sandbox is woken, " +
+				"unless your access is read-only."}), t.get)},
+		{Title: "List sandboxes", Op: op.New(asTool(op.Spec{Name: "listSandboxes", Access: op.AccessRead,
+			ReadOnly: true, Doc: "List your sandboxes."}), t.list)},
+		{Title: "List a sandbox's tools",
+			Op: op.New(asTool(op.Spec{Name: "listSandboxTools", ReadOnly: true,
+				Doc: "Show the tools of a sandbox with their arguments: those that tool_name names, or all."}), t.listTools)},
+		{Title: "Use a sandbox", World: true,
+			Op: op.New(asTool(op.Spec{Name: Execute, Doc: "Call a tool of a sandbox, for example to run a command " +
+				"or to read a file. A sleeping sandbox is woken. " +
+				`Example: {"sandbox_name": "a", "tool_name": "bash_exec", "arguments": "{\"command\": \"ls\"}"}`}), t.execute)},
+		{Title: "Use many sandboxes", World: true,
+			Op: op.New(asTool(op.Spec{Name: executeMany,
+				Doc: "Call a tool of several sandboxes at once and gather the results. One that fails does not affect the others."}), t.executeMany)},
+		{Title: "Run once", World: true,
+			Op: op.New(asTool(op.Spec{Name: runOnce, Doc: "Create a sandbox, run a command or code in it, and " +
+				"delete it. Nothing is kept: to go on working use createSandbox. " +
+				`Example: {"language": "python", "code": "print(6*7)"}`}), t.runOnce)},
+		{Title: "Pause a sandbox", Op: op.New(asTool(op.Spec{Name: "pauseSandbox", Doc: "Pause a sandbox: it stays " +
+			"in memory but uses no CPU. The next call resumes it."}), t.pause)},
 		{Title: "Resume a sandbox", Op: op.New(asTool(op.Spec{Name: "resumeSandbox", Doc: "Resume a paused sandbox."}), t.resume)},
-		{Title: "Delete a sandbox", Op: op.New(asTool(op.Spec{Name: "deleteSandbox", Destructive: true, Doc: "Delete a sandbox and everything in it."}), t.delete)},
+		{Title: "Delete a sandbox", Op: op.New(asTool(op.Spec{Name: "deleteSandbox", Destructive: true,
+			Doc: "Delete a sandbox and everything in it."}), t.delete)},
 	}
 	for i := range all {
 		all[i].Core, all[i].Server = true, "sandbox"
@@ -179,7 +194,8 @@ type sandboxOut struct {
 func (o sandboxOut) ToolText() string { return o.text }
 
 func (t *Set) create(ctx context.Context, in createIn) (sandboxOut, error) {
-	sb, err := t.Sandboxes.Make(ctx, lifecycle.CreateIn{Name: in.Name, Environment: in.Environment, Snapshot: in.Snapshot, Secrets: in.Secrets})
+	sb, err := t.Sandboxes.Make(ctx, lifecycle.CreateIn{Name: in.Name, Environment: in.Environment,
+		Snapshot: in.Snapshot, Secrets: in.Secrets})
 	if err != nil {
 		return sandboxOut{}, err
 	}
@@ -234,7 +250,8 @@ func (t *Set) describe(ctx context.Context, sb sandbox.Sandbox, intro string, sc
 	infos, names := []info{}, []string{}
 	if op.CallOf(ctx).Reader {
 		o := t.Sandboxes.Show(ctx, sb)
-		return sandboxOut{o, names, fmt.Sprintf("%s\nName: %s\nURL: %s\nYour access is read-only: its tools are for keys with the role user.", intro, o.Name, o.URL)}
+		return sandboxOut{o, names, fmt.Sprintf("%s\nName: %s\nURL: %s\nYour access is read-only: its tools are "+
+			"for keys with the role user.", intro, o.Name, o.URL)}
 	}
 	err := t.visit(ctx, sb, func(ctx context.Context, id string, via http.RoundTripper) error {
 		return t.Remote.ListTools(ctx, id, via, func(name, description string, inputSchema any) {

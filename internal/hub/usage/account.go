@@ -61,7 +61,8 @@ func New(cfg Config) *Ledger {
 // amount is what a sandbox takes from its owner's limits. It takes it as long as
 // it exists, asleep or not: it may wake at any moment.
 func amount(s sandbox.Spec) quota.Amount {
-	return quota.Amount{Sandboxes: 1, CPU: max(s.Resources.CPULimit, s.Resources.CPU), Memory: max(s.Resources.MemoryLimit, s.Resources.Memory), Disk: s.Resources.Disk}
+	return quota.Amount{Sandboxes: 1, CPU: max(s.Resources.CPULimit, s.Resources.CPU),
+		Memory: max(s.Resources.MemoryLimit, s.Resources.Memory), Disk: s.Resources.Disk}
 }
 
 // Most returns how many sandboxes of a spec an owner's limits allow, if it has no others.

@@ -98,8 +98,10 @@ func (l *Ledger) held(name string) UsageOut {
 		limits = l.Limits(name)
 	}
 	return UsageOut{
-		User: name, Sandboxes: u.Sandboxes, CPU: environment.FormatCPU(u.CPU), Memory: environment.FormatSize(u.Memory), Disk: environment.FormatSize(u.Disk), Calls: u.Calls, Waiting: u.Waiting,
-		Limits: Limits{limits.Sandboxes, environment.FormatCPU(limits.CPU), environment.FormatSize(limits.Memory), environment.FormatSize(limits.Disk), limits.CreateRate, limits.Burst, limits.Calls},
+		User: name, Sandboxes: u.Sandboxes, CPU: environment.FormatCPU(u.CPU),
+		Memory: environment.FormatSize(u.Memory), Disk: environment.FormatSize(u.Disk), Calls: u.Calls, Waiting: u.Waiting,
+		Limits: Limits{limits.Sandboxes, environment.FormatCPU(limits.CPU), environment.FormatSize(limits.Memory),
+			environment.FormatSize(limits.Disk), limits.CreateRate, limits.Burst, limits.Calls},
 	}
 }
 

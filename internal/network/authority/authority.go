@@ -67,7 +67,8 @@ func Open(path string) (*Authority, error) {
 	}
 	a, err := parseAuthority(data)
 	if err != nil {
-		return nil, fmt.Errorf("open certificate authority %q: %w; restore the file, or remove it and restart all sandboxes that use it", path, err)
+		return nil, fmt.Errorf("open certificate authority %q: %w; restore the file, or remove it and restart all "+
+			"sandboxes that use it", path, err)
 	}
 	if time.Until(a.cert.NotAfter) < authorityRenew {
 		return createAuthority(path)

@@ -99,7 +99,8 @@ func TestStrictProgramsAcceptTheChain(t *testing.T) {
 	ca, chain := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "leaf.pem")
 	os.WriteFile(ca, a.PEM(), 0o600)
 	os.WriteFile(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600)
-	out, err := exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "named.test", "-CAfile", ca, chain).CombinedOutput()
+	out, err := exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname",
+		"named.test", "-CAfile", ca, chain).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s %v", out, err)
 	}

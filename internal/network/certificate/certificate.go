@@ -86,7 +86,8 @@ func (p *Pair) read() (*tls.Certificate, error) {
 	}
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return nil, fmt.Errorf("use the TLS certificate %q with the key %q: %w; both must be PEM, the server's own certificate first, and the key must belong to it", p.CertFile, p.KeyFile, err)
+		return nil, fmt.Errorf("use the TLS certificate %q with the key %q: %w; both must be PEM, the server's own "+
+			"certificate first, and the key must belong to it", p.CertFile, p.KeyFile, err)
 	}
 	return &cert, nil
 }

@@ -73,7 +73,8 @@ func TestCreate(t *testing.T) {
 	files := create(t, "cove.localhost")
 	var log bytes.Buffer
 	p := open(t, files, &log)
-	for _, name := range []string{"cove.localhost", "api.cove.localhost", "49983-sb0123456789abcdef.cove.localhost", "localhost", "127.0.0.1", "::1"} {
+	for _, name := range []string{"cove.localhost", "api.cove.localhost", "49983-sb0123456789abcdef.cove.localhost",
+		"localhost", "127.0.0.1", "::1"} {
 		want := "h2"
 		if strings.HasPrefix(name, "49983-") {
 			want = "http/1.1"
@@ -89,7 +90,8 @@ func TestCreate(t *testing.T) {
 		}
 	}
 	if p.Host() != "cove.localhost" || p.CheckSubdomains("cove.localhost") != nil || p.CheckSubdomains("example.com") == nil {
-		t.Errorf("got host %q, %v and %v, want cove.localhost and names below it only", p.Host(), p.CheckSubdomains("cove.localhost"), p.CheckSubdomains("example.com"))
+		t.Errorf("got host %q, %v and %v, want cove.localhost and names below it only", p.Host(),
+			p.CheckSubdomains("cove.localhost"), p.CheckSubdomains("example.com"))
 	}
 	if log.Len() > 0 {
 		t.Errorf("got the log %s, want nothing", &log)
@@ -111,7 +113,8 @@ func TestOpenSSLAccepts(t *testing.T) {
 	testenv.Need(t, "openssl")
 	files := create(t, "sandbox.example.com")
 	verify := func(name string) error {
-		out, err := exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", files.Authority, "-verify_hostname", name, files.Cert).CombinedOutput()
+		out, err := exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile",
+			files.Authority, "-verify_hostname", name, files.Cert).CombinedOutput()
 		if err != nil {
 			t.Logf("%s: %s", name, out)
 		}
@@ -152,7 +155,8 @@ func TestCreateOverwritesNothing(t *testing.T) {
 
 func TestCreateRefusesDomains(t *testing.T) {
 	t.Parallel()
-	for _, domain := range []string{"", "localhost", "*.example.com", "Example.com", "a..b", "-a.b", "a.b-", "a b.c", "a.b:80", strings.Repeat("a.", 120) + "b", "a.b\n"} {
+	for _, domain := range []string{"", "localhost", "*.example.com", "Example.com", "a..b", "-a.b", "a.b-", "a b.c",
+		"a.b:80", strings.Repeat("a.", 120) + "b", "a.b\n"} {
 		if _, err := Create(filepath.Join(t.TempDir(), "tls"), domain); err == nil {
 			t.Errorf("%q: got no error, want one", domain)
 		}

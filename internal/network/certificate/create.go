@@ -37,10 +37,12 @@ var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-
 // trusts it trusts this certificate and no other.
 func Create(dir, domain string) (Files, error) {
 	if len(domain) > 200 || !domainName.MatchString(domain) {
-		return Files{}, fmt.Errorf("%q is not a domain for a wildcard certificate; use at least two labels in lower case, such as cove.localhost", domain)
+		return Files{}, fmt.Errorf("%q is not a domain for a wildcard certificate; use at least two labels in "+
+			"lower case, such as cove.localhost", domain)
 	}
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
-		return Files{}, fmt.Errorf("%q is not empty, and nothing is overwritten; use the certificate there, remove the folder, or choose another one", dir)
+		return Files{}, fmt.Errorf("%q is not empty, and nothing is overwritten; use the certificate there, remove "+
+			"the folder, or choose another one", dir)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Files{}, fmt.Errorf("create a certificate: %w", err)
 	}

@@ -222,7 +222,8 @@ func (p *Proxy) outbound(t *tunnel) *http.Transport {
 			}
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
-			s := tls.Client(c, &tls.Config{ServerName: t.flow.host, RootCAs: p.cfg.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+			s := tls.Client(c, &tls.Config{ServerName: t.flow.host, RootCAs: p.cfg.Roots,
+				MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 			if err := s.HandshakeContext(ctx); err != nil {
 				c.Close()
 				return nil, err
@@ -250,7 +251,8 @@ func (p *Proxy) inside(forward http.Handler) http.Handler {
 		if !f.addressed(r) {
 			// A server with several hosts could serve it for another of them.
 			w.Header().Set("Connection", "close")
-			refuse(w, http.StatusMisdirectedRequest, "this connection is to "+f.authority()+" but the request is for another host; open another connection")
+			refuse(w, http.StatusMisdirectedRequest, "this connection is to "+f.authority()+
+				" but the request is for another host; open another connection")
 			return
 		}
 		ks := p.attach(f)

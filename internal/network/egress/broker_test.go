@@ -59,37 +59,44 @@ func TestTricksInATunnel(t *testing.T) {
 		want []int
 		get  int // requests that reach the host
 	}{
-		"as it should be":                 {"GET / HTTP/1.1\r\nHost: $\r\n" + end, []int{200}, 1},
-		"other host":                      {"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{421}, 0},
-		"other port":                      {"GET / HTTP/1.1\r\nHost: named.test:1\r\n\r\n", []int{421}, 0},
-		"no port":                         {"GET / HTTP/1.1\r\nHost: named.test\r\n" + end, []int{200}, 1},
-		"case and dot":                    {"GET / HTTP/1.1\r\nHost: NAMED.Test.\r\n" + end, []int{200}, 1},
-		"address":                         {"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", []int{421}, 0},
-		"no host":                         {"GET / HTTP/1.0\r\n\r\n", []int{421}, 0},
-		"two hosts":                       {"GET / HTTP/1.1\r\nHost: $\r\nHost: other.test\r\n\r\n", []int{400}, 0},
-		"host in host":                    {"GET / HTTP/1.1\r\nHost: other.test@$\r\n\r\n", []int{400}, 0},
-		"absolute":                        {"GET https://$/ HTTP/1.1\r\nHost: other.test\r\n" + end, []int{200}, 1},
-		"absolute other":                  {"GET https://other.test/ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
-		"absolute with user":              {"GET https://u:p@$/ HTTP/1.1\r\nHost: $\r\n" + end, []int{200}, 1},
-		"absolute in the open":            {"GET http://$/ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
-		"switches host":                   {"GET / HTTP/1.1\r\nHost: $\r\n\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
-		"two lengths":                     {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nContent-Length: 40\r\n\r\nabcd", []int{400}, 0},
-		"length twice":                    {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nContent-Length: 4\r\n" + end + "abcd", []int{200}, 1},
-		"length with sign":                {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: +4\r\n\r\nabcd", []int{400}, 0},
-		"length and chunks":               {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /hid HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
-		"chunks spelled oddly":            {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nTransfer-Encoding: xchunked\r\n\r\nabcd", []int{501}, 0},
-		"chunks twice":                    {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", []int{501}, 0},
-		"chunks with space":               {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", []int{400}, 0},
-		"folded":                          {"GET / HTTP/1.1\r\nHost: $\r\nX: a\r\n Authorization: mine\r\n" + end, []int{200}, 1},
-		"bare line feeds":                 {"GET / HTTP/1.1\nHost: $\nConnection: close\n\n", []int{200}, 1},
-		"own header":                      {"GET / HTTP/1.1\r\nHost: $\r\naUTHORIZATION: mine\r\nAuthorization: mine\r\nX_Api_Key: mine\r\nx-api-key: mine\r\n" + end, []int{200}, 1},
-		"own header as the hop's":         {"GET / HTTP/1.1\r\nHost: $\r\nConnection: close, authorization, x-api-key\r\n\r\n", []int{200}, 1},
-		"own header in trailer":           {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization, X-Api-Key\r\n" + end + "1\r\na\r\n0\r\nAuthorization: mine\r\n\r\n", []int{200}, 1},
-		"trace":                           {"TRACE / HTTP/1.1\r\nHost: $\r\n" + end, []int{405}, 0},
-		"tunnel in tunnel":                {"CONNECT $ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
-		"other language":                  {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{421}, 0},
-		"upgrade to another language":     {"GET / HTTP/1.1\r\nHost: $\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
-		"proxy request in the tunnel":     {"GET https://$/ HTTP/1.1\r\nHost: $\r\nProxy-Authorization: x\r\nForwarded: host=other.test\r\nX-Forwarded-Host: other.test\r\n" + end, []int{200}, 1},
+		"as it should be":      {"GET / HTTP/1.1\r\nHost: $\r\n" + end, []int{200}, 1},
+		"other host":           {"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{421}, 0},
+		"other port":           {"GET / HTTP/1.1\r\nHost: named.test:1\r\n\r\n", []int{421}, 0},
+		"no port":              {"GET / HTTP/1.1\r\nHost: named.test\r\n" + end, []int{200}, 1},
+		"case and dot":         {"GET / HTTP/1.1\r\nHost: NAMED.Test.\r\n" + end, []int{200}, 1},
+		"address":              {"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", []int{421}, 0},
+		"no host":              {"GET / HTTP/1.0\r\n\r\n", []int{421}, 0},
+		"two hosts":            {"GET / HTTP/1.1\r\nHost: $\r\nHost: other.test\r\n\r\n", []int{400}, 0},
+		"host in host":         {"GET / HTTP/1.1\r\nHost: other.test@$\r\n\r\n", []int{400}, 0},
+		"absolute":             {"GET https://$/ HTTP/1.1\r\nHost: other.test\r\n" + end, []int{200}, 1},
+		"absolute other":       {"GET https://other.test/ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
+		"absolute with user":   {"GET https://u:p@$/ HTTP/1.1\r\nHost: $\r\n" + end, []int{200}, 1},
+		"absolute in the open": {"GET http://$/ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
+		"switches host":        {"GET / HTTP/1.1\r\nHost: $\r\n\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
+		"two lengths":          {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nContent-Length: 40\r\n\r\nabcd", []int{400}, 0},
+		"length twice":         {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nContent-Length: 4\r\n" + end + "abcd", []int{200}, 1},
+		"length with sign":     {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: +4\r\n\r\nabcd", []int{400}, 0},
+		"length and chunks": {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: " +
+			"60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /hid HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
+		"chunks spelled oddly": {"POST / HTTP/1.1\r\nHost: $\r\nContent-Length: 4\r\nTransfer-Encoding: " +
+			"xchunked\r\n\r\nabcd", []int{501}, 0},
+		"chunks twice": {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding: " +
+			"chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", []int{501}, 0},
+		"chunks with space": {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", []int{400}, 0},
+		"folded":            {"GET / HTTP/1.1\r\nHost: $\r\nX: a\r\n Authorization: mine\r\n" + end, []int{200}, 1},
+		"bare line feeds":   {"GET / HTTP/1.1\nHost: $\nConnection: close\n\n", []int{200}, 1},
+		"own header": {"GET / HTTP/1.1\r\nHost: $\r\naUTHORIZATION: mine\r\nAuthorization: " +
+			"mine\r\nX_Api_Key: mine\r\nx-api-key: mine\r\n" + end, []int{200}, 1},
+		"own header as the hop's": {"GET / HTTP/1.1\r\nHost: $\r\nConnection: close, authorization, x-api-key\r\n\r\n", []int{200}, 1},
+		"own header in trailer": {"POST / HTTP/1.1\r\nHost: $\r\nTransfer-Encoding: chunked\r\nTrailer: " +
+			"Authorization, X-Api-Key\r\n" + end + "1\r\na\r\n0\r\nAuthorization: mine\r\n\r\n", []int{200}, 1},
+		"trace":            {"TRACE / HTTP/1.1\r\nHost: $\r\n" + end, []int{405}, 0},
+		"tunnel in tunnel": {"CONNECT $ HTTP/1.1\r\nHost: $\r\n\r\n", []int{421}, 0},
+		"other language":   {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{421}, 0},
+		"upgrade to another language": {"GET / HTTP/1.1\r\nHost: $\r\nUpgrade: h2c\r\nHTTP2-Settings: " +
+			"AAMAAABkAAQAAP__\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []int{200, 421}, 1},
+		"proxy request in the tunnel": {"GET https://$/ HTTP/1.1\r\nHost: $\r\nProxy-Authorization: " +
+			"x\r\nForwarded: host=other.test\r\nX-Forwarded-Host: other.test\r\n" + end, []int{200}, 1},
 		"host that a header seems to end": {"GET / HTTP/1.1\r\nHost: $\x00other.test\r\n\r\n", []int{400}, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -106,7 +113,8 @@ func TestTricksInATunnel(t *testing.T) {
 				t.Errorf("%d requests reached the host, want %d", len(list), c.get)
 			}
 			for _, r := range list {
-				if r.host != named || !slices.Equal(r.auth, []string{token}) || !slices.Equal(r.header.Values("X-Api-Key"), []string{"key-5f1c9e77a0"}) ||
+				if r.host != named || !slices.Equal(r.auth, []string{token}) ||
+					!slices.Equal(r.header.Values("X-Api-Key"), []string{"key-5f1c9e77a0"}) ||
 					strings.Contains(fmt.Sprint(r.header, r.trailer), "mine") && what != "folded" {
 					t.Errorf("%s: the host saw %+v, want host %q with both credentials and nothing of the sandbox's own", what, r, named)
 				}
@@ -150,7 +158,8 @@ func TestTricksOverPlainHTTP(t *testing.T) {
 	}
 	for i, got := range w.requests() {
 		want := requests[i]
-		if got.host != strings.ReplaceAll(want.host, "$", w.plain) || slices.Equal(got.auth, []string{token}) != want.want || strings.Contains(fmt.Sprint(got.header), "mine") {
+		if got.host != strings.ReplaceAll(want.host, "$", w.plain) ||
+			slices.Equal(got.auth, []string{token}) != want.want || strings.Contains(fmt.Sprint(got.header), "mine") {
 			t.Errorf("%s: the host saw %+v", want.line, got)
 		}
 	}

@@ -101,7 +101,8 @@ func (c Credential) parse() (*key, error) {
 	case v == "" || len(v) > maxValue:
 		return nil, fmt.Errorf("the value of header %q for %q has %d bytes; use 1 to %d", header, c.Host, len(v), maxValue)
 	case !httpguts.ValidHeaderFieldValue(v) || strings.TrimSpace(v) != v:
-		return nil, fmt.Errorf("the value of header %q for %q contains control characters, or leading or trailing white space; remove a trailing line break", header, c.Host)
+		return nil, fmt.Errorf("the value of header %q for %q contains control characters, or leading or trailing "+
+			"white space; remove a trailing line break", header, c.Host)
 	}
 	return &key{rule, header, c.Value, c.Insecure}, nil
 }

@@ -162,8 +162,10 @@ func TestEveryProtocolPasses(t *testing.T) {
 		{"socks5h", "https://127.0.0.1:" + port(t, secure.URL) + "/a%2Fb?x=1;y&z"},
 	} {
 		status, body, err := get(t, r.client(t, c.scheme), c.url)
-		if err != nil || status != 200 || !strings.HasPrefix(body, "GET /a%2Fb?x=1;y&z host=") || !strings.HasSuffix(body, ` body= for="" via="" conn="" auth=""`) {
-			t.Errorf("%s %s: %d %q %v, want status 200, beginning with \"GET /a%%2Fb?x=1;y&z host=\", ending in %q", c.scheme, c.url, status, body, err, ` body= for="" via="" conn="" auth=""`)
+		if err != nil || status != 200 || !strings.HasPrefix(body, "GET /a%2Fb?x=1;y&z host=") ||
+			!strings.HasSuffix(body, ` body= for="" via="" conn="" auth=""`) {
+			t.Errorf("%s %s: %d %q %v, want status 200, beginning with \"GET /a%%2Fb?x=1;y&z host=\", ending in %q",
+				c.scheme, c.url, status, body, err, ` body= for="" via="" conn="" auth=""`)
 		}
 	}
 	testenv.Poll(t, "all records end", func() bool {

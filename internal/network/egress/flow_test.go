@@ -252,7 +252,8 @@ func TestHandshakeAheadOfTheAnswer(t *testing.T) {
 	}
 	defer c.Close()
 	named := "named.test:" + w.secure
-	s := tls.Client(&hasty{Conn: c, ahead: "CONNECT " + named + " HTTP/1.1\r\nHost: x\r\n\r\n"}, &tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"})
+	s := tls.Client(&hasty{Conn: c, ahead: "CONNECT " + named + " HTTP/1.1\r\nHost: x\r\n\r\n"},
+		&tls.Config{RootCAs: w.ours.Pool(), ServerName: "named.test"})
 	if _, err := io.WriteString(s, "GET / HTTP/1.1\r\nHost: "+named+"\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,8 @@ func TestStatsCountWhatPasses(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	w.answer = func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, big) }
 	var last Stats
-	for _, url := range []string{"https://named.test:" + w.secure, "https://other.test:" + w.secure, "http://named.test:" + w.plain, "http://other.test:" + w.plain} {
+	for _, url := range []string{"https://named.test:" + w.secure, "https://other.test:" + w.secure,
+		"http://named.test:" + w.plain, "http://other.test:" + w.plain} {
 		res, err := w.trusting(t, "http", w.ours, w.real).Post(url, "text/plain", strings.NewReader(big))
 		if err != nil {
 			t.Fatal(err)
@@ -307,7 +309,8 @@ func TestStatsCountWhatPasses(t *testing.T) {
 	}
 	get(t, w.client(t, "http"), "http://gone.test/")
 	get(t, w.client(t, "http"), "http://10.0.0.1/")
-	if s := w.Stats(); s.Sent > 5<<20 || s.Received > 5<<20 || s.Allowed != 4 || s.Denied != 1 || s.Failed != 1 || s.Brokered != 2 || s.Open == 0 {
+	if s := w.Stats(); s.Sent > 5<<20 || s.Received > 5<<20 || s.Allowed != 4 || s.Denied != 1 || s.Failed != 1 ||
+		s.Brokered != 2 || s.Open == 0 {
 		t.Errorf("%+v, want at most %d sent and %d received, allowed 4, denied 1, failed 1, brokered 2 and some open",
 			s, 5<<20, 5<<20)
 	}
@@ -360,7 +363,9 @@ func TestRealPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	curl := []string{"curl", "-sS", "-H", "AUTHORIZATION: mine", "URL"}
-	python := []string{"python3", "-c", "import sys, urllib.request as r; print(r.urlopen(r.Request(sys.argv[1], headers={'authorization': 'mine'})).read().decode(), end='')", "URL"}
+	python := []string{"python3", "-c",
+		"import sys, urllib.request as r; print(r.urlopen(r.Request(sys.argv[1], headers={'authorization': " +
+			"'mine'})).read().decode(), end='')", "URL"}
 	git := []string{"git", "-c", "http.extraHeader=authorization: mine", "ls-remote", "URL"}
 	for _, c := range []struct {
 		proxy, url string

@@ -254,7 +254,8 @@ func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, dow
 			down.awaitFirst()
 		}
 		if !down.spoke() && !byRule {
-			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
+			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d "+
+				"for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
 		}
 	}
 	return 0, nil

@@ -328,7 +328,8 @@ func TestUpgradeCannotCarryAnotherName(t *testing.T) {
 	t.Parallel()
 	w := listed(t)
 	for _, to := range []string{"tunnel", "proxy"} {
-		send := "Host: named.test:" + w.plain + "\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+		send := "Host: named.test:" + w.plain +
+			"\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
 		if to == "tunnel" {
 			w.dialogue(t, "named.test:"+w.plain, nil, "GET / HTTP/1.1\r\n"+send)
 		} else {

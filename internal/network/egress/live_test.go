@@ -148,7 +148,8 @@ func TestChangesUnderLoad(t *testing.T) {
 		client := w.trusting(t, []string{"http", "socks5h"}[i%2], w.ours, w.real)
 		asking.Go(func() {
 			for range 10 {
-				for _, host := range []string{"https://named.test:" + w.secure, "https://other.test:" + w.secure, "http://named.test:" + w.plain, "http://other.test:" + w.plain} {
+				for _, host := range []string{"https://named.test:" + w.secure, "https://other.test:" + w.secure,
+					"http://named.test:" + w.plain, "http://other.test:" + w.plain} {
 					// Cut connections are part of it.
 					if res, err := client.Get(host); err == nil {
 						io.Copy(io.Discard, res.Body)

@@ -54,7 +54,8 @@ func TestRules(t *testing.T) {
 }
 
 func TestBadRulesAreRefused(t *testing.T) {
-	for _, rule := range []string{"", ":80", "example.com:0", "example.com:http", "example.com:70000", "ex ample", "*.*", "a..b", "300.1.2.3", "127.1", "0x7f000001", "2130706433", "10.0.0.0/40", "fe80::1%eth0", "http://example.com", "*."} {
+	for _, rule := range []string{"", ":80", "example.com:0", "example.com:http", "example.com:70000", "ex ample",
+		"*.*", "a..b", "300.1.2.3", "127.1", "0x7f000001", "2130706433", "10.0.0.0/40", "fe80::1%eth0", "http://example.com", "*."} {
 		if _, err := Parse(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{rule}}); err == nil {
 			t.Errorf("%q was accepted, want an error", rule)
 		}
@@ -68,8 +69,10 @@ func TestPublic(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1.1.1.1": true, "93.184.216.34": true, "2606:2800:220:1:248:1893:25c8:1946": true, "::ffff:1.1.1.1": true, "2001:4860:4860::8888": true,
 		"127.0.0.1": false, "127.9.9.9": false, "0.0.0.0": false, "10.1.2.3": false, "172.31.0.1": false, "192.168.1.1": false,
-		"169.254.169.254": false, "100.100.100.200": false, "168.63.129.16": false, "192.0.0.192": false, "224.0.0.1": false, "255.255.255.255": false,
-		"::1": false, "::": false, "fe80::1": false, "fd00:ec2::254": false, "fc00::1": false, "ff02::1": false, "::ffff:127.0.0.1": false, "::127.0.0.1": false,
+		"169.254.169.254": false, "100.100.100.200": false, "168.63.129.16": false, "192.0.0.192": false,
+		"224.0.0.1": false, "255.255.255.255": false,
+		"::1": false, "::": false, "fe80::1": false, "fd00:ec2::254": false, "fc00::1": false, "ff02::1": false,
+		"::ffff:127.0.0.1": false, "::127.0.0.1": false,
 		"64:ff9b::7f00:1": false, "2002:7f00:1::": false, "2001::1": false, "2001:db8::1": false,
 	} {
 		if got := Public(netip.MustParseAddr(text)); got != want {

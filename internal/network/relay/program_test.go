@@ -221,10 +221,13 @@ func TestPip(t *testing.T) {
 func TestNpm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.offer(t, "npm/demo", `{"name":"demo","dist-tags":{"latest":"1.2.3"},"versions":{"1.2.3":{"name":"demo","version":"1.2.3","dist":{"tarball":"https://example.com/npm/demo.tgz"}}}}`)
-	env := []string{"npm_config_cafile=" + w.cert, "npm_config_globalconfig=/dev/null", "npm_config_update_notifier=false", "npm_config_audit=false"}
+	w.offer(t, "npm/demo", `{"name":"demo","dist-tags":{"latest":"1.2.3"},"versions":{"1.2.3":{"name":"demo",`+
+		`"version":"1.2.3","dist":{"tarball":"https://example.com/npm/demo.tgz"}}}}`)
+	env := []string{"npm_config_cafile=" + w.cert, "npm_config_globalconfig=/dev/null",
+		"npm_config_update_notifier=false", "npm_config_audit=false"}
 	for _, scheme := range []string{"http", "https"} {
-		if out := w.must(t, env, "npm", "view", "demo", "version", "--registry", scheme+"://example.com/npm/"); strings.TrimSpace(out) != "1.2.3" {
+		if out := w.must(t, env, "npm", "view", "demo", "version", "--registry",
+			scheme+"://example.com/npm/"); strings.TrimSpace(out) != "1.2.3" {
 			t.Errorf("%s: %q, want \"1.2.3\"", scheme, out)
 		}
 	}
@@ -234,15 +237,18 @@ func TestApt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dir := t.TempDir()
-	for _, d := range []string{"etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "etc/trusted.gpg.d", "state/lists/partial", "cache/archives/partial"} {
+	for _, d := range []string{"etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "etc/trusted.gpg.d",
+		"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(dir, "etc/sources.list"), []byte("deb [trusted=yes] http://example.com/plain stable main\ndeb [trusted=yes] https://example.com/secure stable main\n"))
+	write(t, filepath.Join(dir, "etc/sources.list"),
+		[]byte("deb [trusted=yes] http://example.com/plain stable main\ndeb [trusted=yes] https://example.com/secure stable main\n"))
 	write(t, filepath.Join(dir, "status"), nil)
 	conf := filepath.Join(dir, "apt.conf")
-	write(t, conf, fmt.Appendf(nil, `Dir::Etc "%[1]s/etc"; Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache";
+	write(t, conf, fmt.Appendf(nil,
+		`Dir::Etc "%[1]s/etc"; Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache";
 Acquire::https::CaInfo "%[2]s"; APT::Sandbox::User ""; Acquire::Retries "0"; Acquire::Languages "none";
 `, dir, w.cert))
 	// The outside has no packages, so apt complains in the end; what counts is that it got there.

@@ -130,7 +130,8 @@ func writeUnavailable(c net.Conn) {
 		return
 	}
 	why := "cove: " + Unavailable + "\n"
-	fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s", len(why), why)
+	fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: "+
+		"%d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s", len(why), why)
 	// Read what the client still sends, or a reset would discard the reply.
 	if half, ok := c.(*net.TCPConn); ok && half.CloseWrite() == nil {
 		io.CopyN(io.Discard, c, 64<<10)

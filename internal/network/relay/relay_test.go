@@ -248,7 +248,8 @@ func TestAbsentHubIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 || !strings.Contains(string(b), "the egress proxy of this sandbox does not respond") {
+	if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 ||
+		!strings.Contains(string(b), "the egress proxy of this sandbox does not respond") {
 		t.Errorf("%d %q %v, want StatusCode 503, containing \"the egress proxy of this sandbox does not respond\"", res.StatusCode, b, err)
 	}
 	s := dial(t, o)
@@ -272,7 +273,8 @@ func TestEnvironmentKeepsWhatIsSet(t *testing.T) {
 	}{
 		{"plain", []string{"A=1"}, map[string]string{"A": "1", "http_proxy": url, "HTTP_PROXY": url, "https_proxy": url, "HTTPS_PROXY": url,
 			"all_proxy": url, "ALL_PROXY": url, "no_proxy": own, "NO_PROXY": own, "NODE_USE_ENV_PROXY": "1"}},
-		{"a proxy of one's own", []string{"HTTPS_PROXY=http://127.0.0.1:9"}, map[string]string{"HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "", "no_proxy": ""}},
+		{"a proxy of one's own", []string{"HTTPS_PROXY=http://127.0.0.1:9"},
+			map[string]string{"HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "", "no_proxy": ""}},
 		{"a blank one", []string{"http_proxy="}, map[string]string{"http_proxy": url}},
 		{"exceptions", []string{"NO_PROXY=a.example"}, map[string]string{"no_proxy": own + ",a.example", "NO_PROXY": own + ",a.example"}},
 		{"exceptions twice", []string{"NO_PROXY=a", "no_proxy=a"}, map[string]string{"no_proxy": own + ",a", "NO_PROXY": own + ",a"}},

@@ -201,7 +201,8 @@ func request(host string, port int) []byte {
 }
 
 func (r Reply) String() string {
-	names := []string{"ok", "general failure", "not allowed", "network unreachable", "host unreachable", "connection refused", "TTL expired", "unknown command", "unknown address type"}
+	names := []string{"ok", "general failure", "not allowed", "network unreachable", "host unreachable",
+		"connection refused", "TTL expired", "unknown command", "unknown address type"}
 	if int(r) < len(names) {
 		return names[r]
 	}

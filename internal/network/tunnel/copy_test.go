@@ -45,10 +45,12 @@ func TestCopies(t *testing.T) {
 		}
 	}
 	save = func(w io.Writer) error { w.Write(large); return errors.New("the disk broke") }
-	if err := c.Save(t.Context(), io.Discard); !errors.Is(err, tunnel.ErrRefused) || !strings.Contains(err.Error(), "the disk broke") || <-inside == nil {
+	if err := c.Save(t.Context(), io.Discard); !errors.Is(err, tunnel.ErrRefused) ||
+		!strings.Contains(err.Error(), "the disk broke") || <-inside == nil {
 		t.Errorf("got %v, want what went wrong inside", err)
 	}
-	if err := c.Fill(t.Context(), strings.NewReader("bad copy")); !errors.Is(err, tunnel.ErrRefused) || !strings.Contains(err.Error(), "a bad copy") || <-inside == nil {
+	if err := c.Fill(t.Context(), strings.NewReader("bad copy")); !errors.Is(err, tunnel.ErrRefused) ||
+		!strings.Contains(err.Error(), "a bad copy") || <-inside == nil {
 		t.Errorf("got %v, want what went wrong inside", err)
 	}
 	// A hub that goes away, or whose store does, is noticed inside: nothing is complete without its end.

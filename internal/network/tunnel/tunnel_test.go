@@ -161,7 +161,8 @@ func TestStrangers(t *testing.T) {
 			return errors.Join(err, io.EOF)
 		},
 		"TLS 1.2": func(c net.Conn) error {
-			return tls.Client(c, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, NextProtos: []string{"cove-tunnel/1"}}).Handshake()
+			return tls.Client(c, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+				NextProtos: []string{"cove-tunnel/1"}}).Handshake()
 		},
 	} {
 		c, err := r.open(t.Context())

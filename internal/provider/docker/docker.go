@@ -65,7 +65,8 @@ func (c *Config) fill() error {
 		return errors.New("docker provider: an absolute Dir and the program cove-container are required")
 	}
 	if c.Host != "" && !strings.HasPrefix(c.Host, "unix://") {
-		return fmt.Errorf("docker provider: engine %q: use the socket of an engine on this machine, such as unix:///var/run/docker.sock; a remote engine cannot see the state folder", c.Host)
+		return fmt.Errorf("docker provider: engine %q: use the socket of an engine on this machine, such as "+
+			"unix:///var/run/docker.sock; a remote engine cannot see the state folder", c.Host)
 	}
 	def := func(v *int64, d int64) {
 		if *v == 0 {
@@ -198,7 +199,8 @@ func (p *Provider) Close() error {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	a := p.abilities
-	a.Isolation, a.Tiers, a.Limits, a.Missing = slices.Clone(a.Isolation), slices.Clone(a.Tiers), slices.Clone(a.Limits), slices.Clone(a.Missing)
+	a.Isolation, a.Tiers, a.Limits, a.Missing = slices.Clone(a.Isolation), slices.Clone(a.Tiers),
+		slices.Clone(a.Limits), slices.Clone(a.Missing)
 	return a
 }
 

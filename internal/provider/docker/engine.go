@@ -36,7 +36,8 @@ func (r *runner) askEngine(ctx context.Context) (sandbox.Abilities, error) {
 		return sandbox.Abilities{}, fmt.Errorf("the Docker engine runs %s containers; Linux is required", info.OSType)
 	}
 	a := sandbox.Abilities{Provider: "docker", Pause: true, Stop: true, AnyPort: true, Image: true, Volume: true, Egress: true,
-		Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Isolation: []string{Kind}, Limits: []string{"files"}, MaxMemory: info.MemTotal}
+		Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Isolation: []string{Kind},
+		Limits: []string{"files"}, MaxMemory: info.MemTotal}
 	for name, has := range map[string]bool{"cpu": info.CPUCfsQuota, "memory": info.MemoryLimit, "pids": info.PidsLimit} {
 		if has {
 			a.Limits = append(a.Limits, name)
@@ -45,12 +46,17 @@ func (r *runner) askEngine(ctx context.Context) (sandbox.Abilities, error) {
 		}
 	}
 	slices.Sort(a.Limits)
-	tier := "container: programs reach neither the host nor other sandboxes and have no network but the hub's proxy; they share the host's kernel, so a bug in it that they can reach is a way out; engine: " + product
-	if !slices.ContainsFunc(info.SecurityOptions, func(s string) bool { return strings.Contains(s, "name=userns") || strings.Contains(s, "name=rootless") }) {
-		a.Missing = append(a.Missing, "root inside a sandbox is root of the host without most of its capabilities; set userns-remap in the configuration of a Docker engine to map it to another user")
+	tier := "container: programs reach neither the host nor other sandboxes and have no network but the hub's " +
+		"proxy; they share the host's kernel, so a bug in it that they can reach is a way out; engine: " + product
+	if !slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
+		return strings.Contains(s, "name=userns") || strings.Contains(s, "name=rootless")
+	}) {
+		a.Missing = append(a.Missing, "root inside a sandbox is root of the host without most of its capabilities; "+
+			"set userns-remap in the configuration of a Docker engine to map it to another user")
 	}
 	a.Tiers = []string{tier}
-	a.Missing = append(a.Missing, "disk limits are not enforced", "a sandbox cannot be exported as an image", "a sandbox cannot be paused to disk: pause keeps its processes in memory, stop keeps its disk only")
+	a.Missing = append(a.Missing, "disk limits are not enforced", "a sandbox cannot be exported as an image",
+		"a sandbox cannot be paused to disk: pause keeps its processes in memory, stop keeps its disk only")
 	slices.Sort(a.Missing)
 	return a, nil
 }

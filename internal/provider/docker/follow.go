@@ -99,7 +99,8 @@ func (p *Provider) followOnce(ctx context.Context) error {
 	for _, id := range p.runner.exits.ids() {
 		p.runner.exits.tell(id)
 	}
-	created, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: p.own().Add("status", string(engine.StateCreated))})
+	created, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true,
+		Filters: p.own().Add("status", string(engine.StateCreated))})
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,8 @@ func (p *Provider) followOnce(ctx context.Context) error {
 // killed meanwhile, and the engine has finished what it was asked for. One that has run is left
 // alone.
 func (r *runner) removeStray(ctx context.Context, table *sandbox.Table[*box], container, id string) {
-	if _, err := table.Get(id); id == "" || !errors.Is(err, sandbox.ErrNotFound) { // without an ID, it is someone else's, of the image of a snapshot
+	// without an ID, it is someone else's, of the image of a snapshot
+	if _, err := table.Get(id); id == "" || !errors.Is(err, sandbox.ErrNotFound) {
 		return
 	}
 	got, err := r.engine.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
@@ -286,7 +288,8 @@ func (p *Provider) adoptOne(ctx context.Context, id string, containers []engine.
 	}
 	b.rec.Sandbox.State, b.rec.Sandbox.Message = trueState(b.rec.Sandbox, got.Container.State)
 	if lost { // the sockets, too: nobody can reach what still runs
-		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed, "the hub lost its connection to it, and its environment variables; set them and start it again"
+		b.rec.Sandbox.State, b.rec.Sandbox.Message = sandbox.Failed,
+			"the hub lost its connection to it, and its environment variables; set them and start it again"
 		if err := errors.Join(b.makeFolders(), b.save(), p.runner.halt(ctx, b, p.cfg.StopGrace)); err != nil {
 			return err
 		}

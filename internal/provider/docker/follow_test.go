@@ -87,7 +87,8 @@ func testLost(h *hub) {
 	}
 	h.open()
 	got, err := h.Get(h.t.Context(), sb.ID)
-	if err != nil || got.State != sandbox.Failed || got.Spec.Name != "found" || got.Spec.Owner != "ann" || got.Spec.Labels["a"] != "b" || !got.Created.Equal(sb.Created) {
+	if err != nil || got.State != sandbox.Failed || got.Spec.Name != "found" || got.Spec.Owner != "ann" ||
+		got.Spec.Labels["a"] != "b" || !got.Created.Equal(sb.Created) {
 		h.t.Fatalf("got %+v, %v, want what was created, failed", got, err)
 	}
 	if err := h.Start(h.t.Context(), sb.ID); err != nil {
@@ -117,7 +118,8 @@ func testLate(h *hub) {
 // createLate lets the engine create a container for a sandbox that the hub does not know.
 func (h *hub) createLate(name string) {
 	h.t.Helper()
-	h.r.Run(h.t, nil, "create", "--network", "none", "--name", name, "--label", "io.cove.hub="+docker.Instance(h.cfg), "--label", "io.cove.id=sb-late", tinyImage, "/bin/sh", "-c", ":")
+	h.r.Run(h.t, nil, "create", "--network", "none", "--name", name, "--label", "io.cove.hub="+docker.Instance(h.cfg),
+		"--label", "io.cove.id=sb-late", tinyImage, "/bin/sh", "-c", ":")
 }
 
 func (h *hub) awaitRemoved(name string) {
@@ -133,7 +135,9 @@ func testLateSubscription(h *hub) {
 	}
 	looked, subscribe := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	engine := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" }, Transport: &http.Transport{
+	engine := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
+	}, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", h.r.Socket)
 		},

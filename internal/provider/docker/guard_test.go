@@ -32,9 +32,14 @@ func testGuard(t *testing.T, r rig) {
 		name string
 		run  func(*hub)
 	}{
-		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits}, {"volumes", testSharedVolumes}, {"image's own program", testImageProgram}, {"snapshot as an image", testSnapshotSecrets}, {"images based on each other", testImageChain},
-		{"disks of others", testOthersDisks}, {"hostile image", testHostileImage}, {"no such image", testNoImage}, {"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling}, {"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
-		{"container removed by hand", testRemoved}, {"state folder lost", testLost}, {"container that comes late", testLate}, {"late subscription", testLateSubscription},
+		{"walls", testWalls}, {"planted socket", testPlantedSocket}, {"limits", testLimits},
+		{"volumes", testSharedVolumes}, {"image's own program", testImageProgram},
+		{"snapshot as an image", testSnapshotSecrets}, {"images based on each other", testImageChain},
+		{"disks of others", testOthersDisks}, {"hostile image", testHostileImage}, {"no such image", testNoImage},
+		{"slow image", testSlowImage}, {"hub killed while it pulls", testKilledPulling},
+		{"hub killed in a burst", testBurst}, {"engine restarts", testRestart}, {"engine killed", testEngineKilled},
+		{"container removed by hand", testRemoved}, {"state folder lost", testLost},
+		{"container that comes late", testLate}, {"late subscription", testLateSubscription},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &hub{t: t, r: r, cfg: r.config(t)}
@@ -89,7 +94,9 @@ func (h *hub) request(id string, port int, path, body string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return ep.Dial(ctx)
+	}}
 	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post("http://sandbox"+path, "", strings.NewReader(body))
 	if err != nil {
 		return "", err
@@ -121,7 +128,8 @@ func (h *hub) wantOutput(id string, commands map[string]string) {
 
 // testWalls: a program inside is nobody, sees nothing of the host and reaches nothing.
 func testWalls(h *hub) {
-	sb, bare := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"WORD": "hush-hush"}}), h.create(sandbox.Spec{Name: "bare", NoRoot: true})
+	sb, bare := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"WORD": "hush-hush"}}),
+		h.create(sandbox.Spec{Name: "bare", NoRoot: true})
 	common := map[string]string{
 		"id -u": "1000\n",
 		"grep -e ^CapEff -e ^CapPrm -e ^CapAmb /proc/self/status | tr -d 'CapEfrmPAb:\\t\\n0'": "",
@@ -144,7 +152,8 @@ func testWalls(h *hub) {
 	if strings.Contains(h.r.Run(h.t, nil, "inspect", "cove-"+sb.ID), "hush-hush") {
 		h.t.Error("the engine shows the environment")
 	}
-	info := h.r.Run(h.t, nil, "inspect", "--format", "{{.HostConfig.Privileged}} {{.HostConfig.NetworkMode}} {{.HostConfig.Binds}}", "cove-"+sb.ID)
+	info := h.r.Run(h.t, nil, "inspect", "--format",
+		"{{.HostConfig.Privileged}} {{.HostConfig.NetworkMode}} {{.HostConfig.Binds}}", "cove-"+sb.ID)
 	if !strings.HasPrefix(info, "false none ") || strings.Contains(info, "sock") {
 		h.t.Errorf("container: got %q, want no privileges, network or sockets", info)
 	}
@@ -255,7 +264,8 @@ func testSnapshotSecrets(h *hub) {
 		h.t.Fatal(err)
 	}
 	image := strings.TrimSpace(h.r.Run(h.t, nil, "images", "-q", "--filter", "label=io.cove.hub="+docker.Instance(h.cfg)))
-	if got := h.r.Run(h.t, nil, "image", "inspect", image); image == "" || strings.Contains(got, "hush-hush") || !strings.Contains(got, `"io.cove.sandbox": ""`) {
+	if got := h.r.Run(h.t, nil, "image", "inspect", image); image == "" || strings.Contains(got, "hush-hush") ||
+		!strings.Contains(got, `"io.cove.sandbox": ""`) {
 		h.t.Errorf("got %s, want neither a secret nor the sandbox", got)
 	}
 	// What others make of it has the same labels, and stays.

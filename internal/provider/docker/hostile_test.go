@@ -27,7 +27,8 @@ func testOthersDisks(h *hub) {
 	sum := sha256.Sum256([]byte("ann"))
 	tag := "cove-" + docker.Instance(h.cfg) + "/" + hex.EncodeToString(sum[:8]) + ":mine"
 	id := strings.TrimPrefix(strings.TrimSpace(h.r.Run(h.t, nil, "image", "inspect", "--format", "{{.Id}}", tag)), "sha256:")
-	for _, image := range []string{tag, "localhost/" + tag, "docker.io/" + tag, "evil.example/x" + tag, id, "sha256:" + id, id[:12], id[:8], "sha256:" + id[:12],
+	for _, image := range []string{tag, "localhost/" + tag, "docker.io/" + tag, "evil.example/x" + tag, id,
+		"sha256:" + id, id[:12], id[:8], "sha256:" + id[:12],
 		strings.TrimSuffix(tag, ":mine") + "@sha256:" + id} {
 		sb, err := h.Create(h.t.Context(), sandbox.Spec{Owner: "bob", Image: image})
 		if err == nil {
@@ -61,8 +62,10 @@ func testHostileImage(h *hub) {
 		"control":    {"VOLUME /run/cove-control"},
 		"above":      {"VOLUME /run"},
 		"entrypoint": {`ENTRYPOINT ["/bin/evil"]`, `CMD ["/bin/evil"]`, "USER 0:0", "WORKDIR /run/cove-control"},
-		"variables":  {"ENV LD_PRELOAD=/bin/evil", "ENV PATH=/evil:/bin", "ENV GODEBUG=madvdontneed=1", "ENV COVE_LISTEN=tcp:127.0.0.1:1", "ENV HOME=/run/cove-control"},
-		"labels": {"LABEL io.cove.hub=" + docker.Instance(h.cfg), "LABEL io.cove.id=sb-0000000000000000", "LABEL io.cove.owner=ann", "LABEL io.cove.snapshot={\"name\":\"mine\",\"owner\":\"ann\"}",
+		"variables": {"ENV LD_PRELOAD=/bin/evil", "ENV PATH=/evil:/bin", "ENV GODEBUG=madvdontneed=1",
+			"ENV COVE_LISTEN=tcp:127.0.0.1:1", "ENV HOME=/run/cove-control"},
+		"labels": {"LABEL io.cove.hub=" + docker.Instance(h.cfg), "LABEL io.cove.id=sb-0000000000000000",
+			"LABEL io.cove.owner=ann", "LABEL io.cove.snapshot={\"name\":\"mine\",\"owner\":\"ann\"}",
 			"LABEL io.cove.base={}"},
 	} {
 		h.t.Run(name, func(t *testing.T) {
@@ -71,7 +74,8 @@ func testHostileImage(h *hub) {
 			for _, c := range changes {
 				args = append(args, "-c", c)
 			}
-			h.r.Run(t, plantedRoot(t, map[string]string{"run/bin/cove-container": script, "run/bin/payload": script, "bin/evil": script, "evil/id": script}), append(args, "-", image)...)
+			h.r.Run(t, plantedRoot(t, map[string]string{"run/bin/cove-container": script, "run/bin/payload": script,
+				"bin/evil": script, "evil/id": script}), append(args, "-", image)...)
 			defer h.r.Run(t, nil, "rmi", "-f", image)
 			volumes := h.r.Run(t, nil, "volume", "ls", "-q")
 			sb, err := h.Create(t.Context(), sandbox.Spec{Name: "hostile-" + name, Owner: "bob", Image: image, NoRoot: true})

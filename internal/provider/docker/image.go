@@ -207,7 +207,8 @@ func (i *images) commit(ctx context.Context, b *box, tag string, labels map[stri
 		return "", err
 	}
 	// The labels of the container are inherited; they describe the sandbox.
-	all := map[string]string{labelHub: i.instance, labelBase: origin, labelSandbox: "", labelID: "", labelName: "", labelOwner: "", labelSnapshot: ""}
+	all := map[string]string{labelHub: i.instance, labelBase: origin, labelSandbox: "", labelID: "", labelName: "",
+		labelOwner: "", labelSnapshot: ""}
 	maps.Copy(all, labels)
 	changes := []string{} // not all engines look at the labels of a configuration
 	for k, v := range all {
@@ -215,7 +216,8 @@ func (i *images) commit(ctx context.Context, b *box, tag string, labels map[stri
 	}
 	i.making.RLock()
 	defer i.making.RUnlock()
-	made, err := i.engine.ContainerCommit(call, b.rec.Container, client.ContainerCommitOptions{Reference: tag, Comment: "cove", Changes: changes, Config: &engine.Config{}})
+	made, err := i.engine.ContainerCommit(call, b.rec.Container, client.ContainerCommitOptions{Reference: tag,
+		Comment: "cove", Changes: changes, Config: &engine.Config{}})
 	if err != nil {
 		return "", fmt.Errorf("commit container: %w", err)
 	}

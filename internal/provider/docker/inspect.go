@@ -36,7 +36,8 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) ([]byte, er
 const maxLines = 10_000
 
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
-	logs, err := r.engine.ContainerLogs(ctx, b.rec.Container, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(maxLines)})
+	logs, err := r.engine.ContainerLogs(ctx, b.rec.Container, client.ContainerLogsOptions{ShowStdout: true,
+		ShowStderr: true, Tail: strconv.Itoa(maxLines)})
 	if err != nil {
 		return nil, fmt.Errorf("read logs: %w", err)
 	}
@@ -128,7 +129,8 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 
 // hiddenPaths are those of a container where something is mounted.
 func hiddenPaths(spec sandbox.Spec) []string {
-	hidden := []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
+	hidden := []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir,
+		path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
 	for _, v := range spec.Volumes {
 		hidden = append(hidden, v.Target)
 	}

@@ -62,7 +62,8 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 		Image: src.Image, Hostname: sb.Spec.Name, WorkingDir: "/",
 		Entrypoint: []string{filepath.Join(isolate.Programs, initProgram)}, Cmd: []string{},
 		StopSignal: "SIGTERM",
-		Labels:     map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name, labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
+		Labels: map[string]string{labelHub: r.instance, labelID: sb.ID, labelName: sb.Spec.Name,
+			labelOwner: sb.Spec.Owner, labelSandbox: string(kept), labelBase: string(origin)},
 	}
 	if src.Base.Checked { // only then: Podman makes a timer of systemd even for no check
 		cfg.Healthcheck = &engine.HealthConfig{Test: []string{"NONE"}}
@@ -70,7 +71,8 @@ func (r *runner) makeContainer(ctx context.Context, b *box, src source) error {
 	if r.switchesUser(sb.Spec, src.Base) {
 		cfg.User = "0:0" // the first process becomes the sandbox's user
 	}
-	made, err := r.engine.ContainerCreate(call, client.ContainerCreateOptions{Config: cfg, HostConfig: r.hostConfig(b), Name: containerName(sb.ID, b.rec.Generation)})
+	made, err := r.engine.ContainerCreate(call, client.ContainerCreateOptions{Config: cfg,
+		HostConfig: r.hostConfig(b), Name: containerName(sb.ID, b.rec.Generation)})
 	if err != nil {
 		return fmt.Errorf("create container: %w", explain(err))
 	}
@@ -91,12 +93,14 @@ func explain(err error) error {
 
 // capabilities are those that root inside keeps: what package managers and sudo need.
 // Without them, it is still root of its own files.
-var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE"}
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+	"SETFCAP", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE"}
 
 // masked are the paths that a container cannot read: those that engines hide, and others that
 // tell about the whole machine.
 var masked = []string{
-	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
 	"/sys/devices/virtual/powercap", "/sys/firmware",
 	"/proc/buddyinfo", "/proc/cmdline", "/proc/locks", "/proc/pressure", "/proc/schedstat", "/proc/softirqs", "/proc/vmstat", "/proc/zoneinfo",
 }
@@ -110,7 +114,8 @@ const (
 func (r *runner) hostConfig(b *box) *engine.HostConfig {
 	spec := b.rec.Sandbox.Spec
 	h := &engine.HostConfig{
-		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize, Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
+		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize,
+		Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
 		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
@@ -123,7 +128,8 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 		h.SecurityOpt = append(h.SecurityOpt, "no-new-privileges")
 	}
 	for _, v := range spec.Volumes {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: r.volumes.name(spec.Owner, v.Name), Target: v.Target, ReadOnly: v.ReadOnly,
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: r.volumes.name(spec.Owner, v.Name),
+			Target: v.Target, ReadOnly: v.ReadOnly,
 			VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
 	}
 	return h
@@ -219,7 +225,8 @@ func (r *runner) writePlan(b *box) error {
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
 	}
-	plan := containerinit.Plan{Command: command, Workdir: workdir, SwitchUser: ours, Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
+	plan := containerinit.Plan{Command: command, Workdir: workdir, SwitchUser: ours,
+		Files: uint64(cmp.Or(spec.Resources.Files, r.cfg.Defaults.Files))}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		plan.Env = append(plan.Env, k+"="+env[k])
 	}

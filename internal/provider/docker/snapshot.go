@@ -61,7 +61,8 @@ func (i *images) findSnapshot(ctx context.Context, owner, name string) (src sour
 		return src, info, missing
 	}
 	src = source{Image: got.ID, From: name}
-	if err := errors.Join(decodeLabel(got.Config.Labels[labelSnapshot], &info), decodeLabel(got.Config.Labels[labelBase], &src.Base)); err != nil {
+	if err := errors.Join(decodeLabel(got.Config.Labels[labelSnapshot], &info),
+		decodeLabel(got.Config.Labels[labelBase], &src.Base)); err != nil {
 		return src, info, fmt.Errorf("read the labels of snapshot %q: %w", name, err)
 	}
 	if info.Owner != owner || info.Name != name {
@@ -82,7 +83,8 @@ func (p *Provider) Snapshot(ctx context.Context, id, name string) (sandbox.Snaps
 	}
 	defer release()
 	b := row.Data
-	info := sandbox.Snapshot{Name: name, Owner: row.Sandbox().Spec.Owner, Sandbox: id, Parent: b.rec.From, Image: b.rec.Base.Image, Created: time.Now().Round(0)}
+	info := sandbox.Snapshot{Name: name, Owner: row.Sandbox().Spec.Owner, Sandbox: id, Parent: b.rec.From,
+		Image: b.rec.Base.Image, Created: time.Now().Round(0)}
 	tag := p.images.snapshotTag(info.Owner, name)
 	taken := fmt.Errorf("%w: snapshot %q", sandbox.ErrConflict, name)
 	if !p.images.reserve(tag) {

@@ -26,7 +26,8 @@ func (p *Provider) acquire(ctx context.Context, id string) (_ context.Context, _
 }
 
 // transition brings a sandbox to a state, unless it is in it.
-func (p *Provider) transition(ctx context.Context, id string, to sandbox.State, from []sandbox.State, do func(context.Context, *sandbox.Row[*box]) error) error {
+func (p *Provider) transition(ctx context.Context, id string, to sandbox.State, from []sandbox.State,
+	do func(context.Context, *sandbox.Row[*box]) error) error {
 	ctx, row, release, err := p.acquire(ctx, id)
 	if err != nil {
 		return err
@@ -123,13 +124,14 @@ func (r *runner) halt(ctx context.Context, b *box, grace time.Duration) error {
 
 // Start implements sandbox.Provider.
 func (p *Provider) Start(ctx context.Context, id string) error {
-	return p.transition(ctx, id, sandbox.Running, []sandbox.State{sandbox.Stopped, sandbox.Failed}, func(ctx context.Context, row *sandbox.Row[*box]) error {
-		err := p.start(ctx, row, nil)
-		if err != nil && row.Sandbox().State == sandbox.Failed {
-			err = errors.Join(err, p.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" }))
-		}
-		return err
-	})
+	return p.transition(ctx, id, sandbox.Running, []sandbox.State{sandbox.Stopped, sandbox.Failed},
+		func(ctx context.Context, row *sandbox.Row[*box]) error {
+			err := p.start(ctx, row, nil)
+			if err != nil && row.Sandbox().State == sandbox.Failed {
+				err = errors.Join(err, p.change(row, func(sb *sandbox.Sandbox) { sb.State, sb.Message = sandbox.Stopped, "" }))
+			}
+			return err
+		})
 }
 
 // Update implements sandbox.Provider.

@@ -167,7 +167,8 @@ func (p *Provider) DeleteVolume(ctx context.Context, owner, name string) error {
 	}
 	call, cancel := steady(ctx)
 	defer cancel()
-	if _, err := p.engine.VolumeRemove(call, p.volumes.name(owner, name), client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+	if _, err := p.engine.VolumeRemove(call, p.volumes.name(owner, name), client.VolumeRemoveOptions{}); err != nil &&
+		!errdefs.IsNotFound(err) {
 		return fmt.Errorf("delete volume: %w", err)
 	}
 	return nil

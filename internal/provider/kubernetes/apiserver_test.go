@@ -34,15 +34,16 @@ type apiServer struct {
 	kubelet *kubelet
 	address string
 
-	mu       sync.Mutex
-	version  int
-	objects  map[string]map[string]doc // by kind and name
-	history  []change
-	lost     int           // versions up to this are forgotten
-	news     chan struct{} // closed with every change
-	cut      chan struct{} // closed to end watches
-	asked    map[string]bool
-	kept     int                                  // how often a claim is still found after its deletion, as one that a controller has to release first
+	mu      sync.Mutex
+	version int
+	objects map[string]map[string]doc // by kind and name
+	history []change
+	lost    int           // versions up to this are forgotten
+	news    chan struct{} // closed with every change
+	cut     chan struct{} // closed to end watches
+	asked   map[string]bool
+	// how often a claim is still found after its deletion, as one that a controller has to release first
+	kept     int
 	looks    map[string]int                       // how often a deleted claim was found, by name
 	faults   func(r *http.Request) int            // a status to answer with; 0 is none
 	after    func(r *http.Request) int            // the same, after the request was carried out
@@ -62,7 +63,8 @@ type change struct {
 }
 
 func newAPIServer(t testing.TB, programs map[string]string) *apiServer {
-	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}), asked: map[string]bool{}, looks: map[string]int{}}
+	s := &apiServer{t: t, objects: map[string]map[string]doc{}, news: make(chan struct{}), cut: make(chan struct{}),
+		asked: map[string]bool{}, looks: map[string]int{}}
 	s.kubelet = newKubelet(t, s, programs)
 	s.start("127.78.0.1:0") // where nobody else listens, so that the port is still free after a restart
 	t.Cleanup(func() { s.kubelet.close(); s.stop(); s.handlers.Wait() })

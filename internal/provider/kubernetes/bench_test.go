@@ -22,13 +22,15 @@ import (
 	"github.com/cove-sandbox/cove/test/cluster"
 )
 
-// BenchmarkCluster prints how long sandboxes take on a real cluster, through a hub, until a command inside has printed something: new ones, warm
+// BenchmarkCluster prints how long sandboxes take on a real cluster, through a hub, until a command
+// inside has printed something: new ones, warm
 // ones, and many of these at once; beside them the time of the one write to the API server that a claim cannot do without.
 func BenchmarkCluster(b *testing.B) {
 	const crowd, claims = 100, 20
 	k := cluster.StartKubernetes(b)
 	bin := loadImages(b, k)
-	ns := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": realNamespace, "labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	ns := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": realNamespace,
+		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	if err := k.Do(b.Context(), http.MethodPost, "/api/v1/namespaces", ns, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -41,7 +43,8 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	began := time.Now()
 	filled()
-	fmt.Printf("%-46s %7.1f s, %.0f ms each\n", fmt.Sprintf("a pool of %d is full after", crowd), time.Since(began).Seconds(), float64(time.Since(began).Milliseconds())/crowd)
+	fmt.Printf("%-46s %7.1f s, %.0f ms each\n", fmt.Sprintf("a pool of %d is full after", crowd),
+		time.Since(began).Seconds(), float64(time.Since(began).Milliseconds())/crowd)
 	var writes, created, warm []time.Duration
 	for i := range claims {
 		name := fmt.Sprintf("warm-%d", i)
@@ -96,7 +99,8 @@ func show(what string, all []time.Duration) time.Duration {
 func newWriter(b *testing.B, k *cluster.Kubernetes) func() time.Duration {
 	path := "/api/v1/namespaces/" + realNamespace + "/secrets"
 	content := func(i int) map[string]any {
-		return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "bench"}, "data": map[string][]byte{"record.json": bytes.Repeat([]byte{byte('a' + i%26)}, 2000)}}
+		return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "bench"},
+			"data": map[string][]byte{"record.json": bytes.Repeat([]byte{byte('a' + i%26)}, 2000)}}
 	}
 	if err := k.Do(b.Context(), http.MethodPost, path, content(0), nil); err != nil {
 		b.Fatal(err)
@@ -129,8 +133,10 @@ func startBenchHub(b *testing.B, k *cluster.Kubernetes, bin string, pool int) *b
 	if err := os.WriteFile(file, fmt.Appendf(nil, `[{"name":"bench","cpu":"5m","pool":%d}]`, pool), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(bin, "cove"), "hub", "--provider", "kubernetes", "--kubernetes-config", k.Kubeconfig, "--kubernetes-namespace", realNamespace, "--kubernetes-reach", "pod",
-		"--default-image", realTiny, "--kubernetes-programs-image", realHubImage, "--state", state, "--listen", "unix:"+h.socket, "--environments", file, "--log-level", "warn")
+	cmd := exec.Command(filepath.Join(bin, "cove"), "hub", "--provider", "kubernetes", "--kubernetes-config",
+		k.Kubeconfig, "--kubernetes-namespace", realNamespace, "--kubernetes-reach", "pod",
+		"--default-image", realTiny, "--kubernetes-programs-image", realHubImage, "--state", state, "--listen",
+		"unix:"+h.socket, "--environments", file, "--log-level", "warn")
 	cmd.Env, cmd.Stderr = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + state}, os.Stderr
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)

@@ -38,7 +38,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 // render returns the objects of the chart, by kind and name.
 func render(t *testing.T, values ...string) (map[string]map[string]any, error) {
 	t.Helper()
-	args := []string{"template", "cove", chartPath, "--namespace", "cove", "--kube-version", "1.34"} // a Helm that go install builds assumes an old one
+	// a Helm that go install builds assumes an old one
+	args := []string{"template", "cove", chartPath, "--namespace", "cove", "--kube-version", "1.34"}
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
@@ -69,13 +70,17 @@ func decodeObjects(t *testing.T, text string) map[string]map[string]any {
 
 // everyValue turns on all that the chart can.
 var everyValue = []string{
-	"replicas=2", "pullSecrets={registry}", "env.COVE_LOG_LEVEL=debug", "nodeSelector.disk=fast", "persistence.storageClass=shared", "domain=cove.example.com", "trustedProxies={10.0.0.0/8}",
-	"sandboxes.disk=persistent", "sandboxes.storageClass=fast", "sandboxes.sharedVolumes=true", "sandboxes.runtimeClass=gvisor", "sandboxes.runtimeClasses={gvisor,kata}", "sandboxes.userNamespaces=true",
-	"sandboxes.root=true", "sandboxes.seccomp=cove.json", "sandboxes.quota.pods=100", "sandboxes.limits.max.memory=16Gi", "ingress.enabled=true", "ingress.className=nginx", "ingress.tlsSecret=cert",
+	"replicas=2", "pullSecrets={registry}", "env.COVE_LOG_LEVEL=debug", "nodeSelector.disk=fast",
+	"persistence.storageClass=shared", "domain=cove.example.com", "trustedProxies={10.0.0.0/8}",
+	"sandboxes.disk=persistent", "sandboxes.storageClass=fast", "sandboxes.sharedVolumes=true",
+	"sandboxes.runtimeClass=gvisor", "sandboxes.runtimeClasses={gvisor,kata}", "sandboxes.userNamespaces=true",
+	"sandboxes.root=true", "sandboxes.seccomp=cove.json", "sandboxes.quota.pods=100",
+	"sandboxes.limits.max.memory=16Gi", "ingress.enabled=true", "ingress.className=nginx", "ingress.tlsSecret=cert",
 	"gateway.enabled=true", "gateway.name=front", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus",
 	"sandboxes.snapshots.endpoint=https://s3.example.com", "sandboxes.snapshots.bucket=cove", "sandboxes.snapshots.prefix=one",
 	"autoscaling.enabled=true", "autoscaling.maxReplicas=3", "claims[0].namespace=agents", "claims[1].namespace=team-a", "claims[1].user=ann",
-	"sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme", "sandboxes.tenants[0].quota.pods=20", "sandboxes.tenants[0].limits.max.memory=4Gi",
+	"sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme",
+	"sandboxes.tenants[0].quota.pods=20", "sandboxes.tenants[0].limits.max.memory=4Gi",
 	"sandboxes.tenants[1].tenant=bob@example.com", "sandboxes.tenants[1].namespace=cove-bob",
 }
 
@@ -126,10 +131,13 @@ func TestChart(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]any{
-		"COVE_REPLICA_ADDRESS": "$(POD_IP):10001", "COVE_LOG_LEVEL": "debug", "COVE_DOMAINS": "localhost,cove.example.com", "COVE_TRUSTED_PROXIES": "10.0.0.0/8", "COVE_KUBERNETES_DISK": "persistent",
-		"COVE_KUBERNETES_RUNTIME_CLASSES": "gvisor,kata", "COVE_KUBERNETES_ROOT": "true", "COVE_KUBERNETES_USER_NAMESPACES": "true", "COVE_KUBERNETES_PULL_SECRETS": "registry", "COVE_KUBERNETES_SECCOMP": "cove.json",
+		"COVE_REPLICA_ADDRESS": "$(POD_IP):10001", "COVE_LOG_LEVEL": "debug",
+		"COVE_DOMAINS": "localhost,cove.example.com", "COVE_TRUSTED_PROXIES": "10.0.0.0/8", "COVE_KUBERNETES_DISK": "persistent",
+		"COVE_KUBERNETES_RUNTIME_CLASSES": "gvisor,kata", "COVE_KUBERNETES_ROOT": "true",
+		"COVE_KUBERNETES_USER_NAMESPACES": "true", "COVE_KUBERNETES_PULL_SECRETS": "registry", "COVE_KUBERNETES_SECCOMP": "cove.json",
 		"COVE_KUBERNETES_CLAIMS":            "agents=agents,team-a=ann",
-		"COVE_KUBERNETES_SNAPSHOT_ENDPOINT": "https://s3.example.com", "COVE_KUBERNETES_SNAPSHOT_BUCKET": "cove", "COVE_KUBERNETES_SNAPSHOT_PREFIX": "one", "COVE_KUBERNETES_SNAPSHOT_REGION": "us-east-1",
+		"COVE_KUBERNETES_SNAPSHOT_ENDPOINT": "https://s3.example.com", "COVE_KUBERNETES_SNAPSHOT_BUCKET": "cove",
+		"COVE_KUBERNETES_SNAPSHOT_PREFIX": "one", "COVE_KUBERNETES_SNAPSHOT_REGION": "us-east-1",
 		"COVE_KUBERNETES_SNAPSHOT_ACCESS_KEY": "cove-snapshots access-key", "COVE_KUBERNETES_SNAPSHOT_SECRET_KEY": "cove-snapshots secret-key",
 		"COVE_KUBERNETES_TENANT_NAMESPACES": "acme=cove-acme,bob@example.com=cove-bob",
 	} {
@@ -169,7 +177,8 @@ func TestChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := decodeObjects(t, string(claims))["Role cove-claims"]; !reflect.DeepEqual(dig(full["Role cove-claims"], "rules"), want["rules"]) {
+	if want := decodeObjects(t, string(claims))["Role cove-claims"]; !reflect.DeepEqual(dig(full["Role cove-claims"],
+		"rules"), want["rules"]) {
 		t.Errorf("the rights to claims: got %v, claims.yaml has %v", full["Role cove-claims"], want)
 	}
 	if !reflect.DeepEqual(full["Role cove"], plain["Role cove"]) {
@@ -177,15 +186,18 @@ func TestChart(t *testing.T) {
 	}
 	// In the namespace of a tenant it has the same, except for the lease, of which there is one.
 	rules := plain["Role cove"]["rules"].([]any)
-	if got := dig(full["Role cove-acme"], "rules"); !reflect.DeepEqual(got, rules[:len(rules)-1]) || dig(rules[len(rules)-1], "resources", 0) != "leases" {
+	if got := dig(full["Role cove-acme"], "rules"); !reflect.DeepEqual(got, rules[:len(rules)-1]) ||
+		dig(rules[len(rules)-1], "resources", 0) != "leases" {
 		t.Errorf("the hub may do %v in a tenant's namespace", got)
 	}
 }
 
-// TestChartCuts: with a VolumeSnapshotClass, the hub has the setting and, in every namespace of sandboxes, the rights of volumesnapshots.yaml.
+// TestChartCuts: with a VolumeSnapshotClass, the hub has the setting and, in every namespace of
+// sandboxes, the rights of volumesnapshots.yaml.
 func TestChartCuts(t *testing.T) {
 	t.Parallel()
-	all, err := render(t, "sandboxes.snapshots.class=homes", "sandboxes.disk=persistent", "sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme")
+	all, err := render(t, "sandboxes.snapshots.class=homes", "sandboxes.disk=persistent",
+		"sandboxes.tenants[0].tenant=acme", "sandboxes.tenants[0].namespace=cove-acme")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,10 @@ type claimRig struct {
 
 // plurals are the resources, by kind.
 var plurals = map[string]string{
-	"SandboxClaim": "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxclaims", "SandboxTemplate": "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxtemplates",
-	"SandboxWarmPool": "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxwarmpools", "Sandbox": "agents.x-k8s.io/v1beta1/namespaces/%s/sandboxes",
+	"SandboxClaim":    "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxclaims",
+	"SandboxTemplate": "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxtemplates",
+	"SandboxWarmPool": "extensions.agents.x-k8s.io/v1beta1/namespaces/%s/sandboxwarmpools",
+	"Sandbox":         "agents.x-k8s.io/v1beta1/namespaces/%s/sandboxes",
 }
 
 func (r *claimRig) path(kind, name string) string {
@@ -52,7 +54,8 @@ func (r *claimRig) put(kind, name, spec string) {
 		r.t.Fatal(err)
 	}
 	group, _, _ := strings.Cut(plurals[kind], "/namespaces/")
-	in := map[string]any{"apiVersion": group, "kind": kind, "metadata": map[string]any{"name": name, "namespace": r.ns, "labels": map[string]any{"io.cove.owner": "bob"}, "annotations": map[string]any{"cove/claim": "x"}}, "spec": body}
+	in := map[string]any{"apiVersion": group, "kind": kind, "metadata": map[string]any{"name": name,
+		"namespace": r.ns, "labels": map[string]any{"io.cove.owner": "bob"}, "annotations": map[string]any{"cove/claim": "x"}}, "spec": body}
 	if err := r.do(http.MethodPost, r.path(kind, ""), in, nil); err != nil {
 		r.t.Fatal(err)
 	}
@@ -326,7 +329,8 @@ func (s *apiServer) wantClaimRights(t *testing.T) {
 	s.mu.Lock()
 	for what := range s.asked {
 		// The tests themselves ask for these.
-		if verb, _, _ := strings.Cut(what, " "); strings.Contains(what, "agents.x-k8s.io") && verb != "create" && verb != "get" && !strings.HasSuffix(what, "templates") || strings.HasPrefix(what, "list ext") || strings.HasPrefix(what, "watch ext") {
+		if verb, _, _ := strings.Cut(what, " "); strings.Contains(what, "agents.x-k8s.io") && verb != "create" &&
+			verb != "get" && !strings.HasSuffix(what, "templates") || strings.HasPrefix(what, "list ext") || strings.HasPrefix(what, "watch ext") {
 			asked = append(asked, strings.Replace(what, "/v1beta1", "", 1))
 		}
 	}
@@ -408,7 +412,8 @@ func testRealClaims(k *real) {
 		k.Await(k.t, kind+" is defined", func() bool { return r.do(http.MethodGet, r.path(kind, ""), nil, nil) == nil })
 	}
 	var token struct{ Status struct{ Token string } }
-	if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/cove/token", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": map[string]any{}}, &token); err != nil {
+	if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/cove/token",
+		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": map[string]any{}}, &token); err != nil {
 		k.t.Fatal(err)
 	}
 	bin := k.t.TempDir()
@@ -422,9 +427,12 @@ func testRealClaims(k *real) {
 	if err := os.WriteFile(authority, k.Authority, 0o600); err != nil {
 		k.t.Fatal(err)
 	}
-	config := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, namespace: %s}}\nclusters:\n- {name: test, cluster: {server: %q, certificate-authority: %q}}\nusers:\n- {name: test, user: {token: %q}}\n", realNamespace, k.Server, authority, token.Status.Token)
+	config := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, "+
+		"namespace: %s}}\nclusters:\n- {name: test, cluster: {server: %q, certificate-authority: %q}}\nusers:\n- "+
+		"{name: test, user: {token: %q}}\n", realNamespace, k.Server, authority, token.Status.Token)
 	r.start = func() *realHub {
-		return runHub(k.t, bin, state, "listen.sock", config, append(claimFlags(ns), "--kubernetes-name", "claims", "--default-image", realTiny, "--kubernetes-programs-image", realHubImage, "--pool", "0")...).signIn(state)
+		return runHub(k.t, bin, state, "listen.sock", config, append(claimFlags(ns), "--kubernetes-name", "claims",
+			"--default-image", realTiny, "--kubernetes-programs-image", realHubImage, "--pool", "0")...).signIn(state)
 	}
 	serveClaims(r)
 }

@@ -47,15 +47,19 @@ func TestCluster(t *testing.T) {
 	k := &real{cluster.StartKubernetes(t), t, realNamespace}
 	k.ServeVolumes(t)
 	bin := loadImages(t, k.Kubernetes)
-	k.Load(t, realPrograms, map[string]string{programsDir + "/cove-container": bin + "/cove-container", programsDir + "/payload": bin + "/payload"})
+	k.Load(t, realPrograms, map[string]string{programsDir + "/cove-container": bin + "/cove-container",
+		programsDir + "/payload": bin + "/payload"})
 	k.install()
 	t.Run("together", func(t *testing.T) {
-		for name, run := range map[string]func(*real){"provider": testRealProvider, "walls": testRealWalls, "hub": testRealHub, "burst": testRealBurst, "tenants": testRealTenants, "examine": testRealExamine, "chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved, "cuts": testRealCuts} {
+		for name, run := range map[string]func(*real){"provider": testRealProvider, "walls": testRealWalls,
+			"hub": testRealHub, "burst": testRealBurst, "tenants": testRealTenants, "examine": testRealExamine,
+			"chart": testRealChart, "claims": testRealClaims, "images": testRealImages, "removed": testRealRemoved, "cuts": testRealCuts} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&real{k.Kubernetes, t, realNamespace}) })
 		}
 	})
 	// These take parts away that the others need.
-	for name, run := range map[string]func(*real){"restarts": testRealRestarts, "drain": testRealDrain, "full": testRealFull, "replicas": testRealReplicas} {
+	for name, run := range map[string]func(*real){"restarts": testRealRestarts, "drain": testRealDrain,
+		"full": testRealFull, "replicas": testRealReplicas} {
 		t.Run(name, func(t *testing.T) { run(&real{k.Kubernetes, t, realNamespace}) })
 	}
 }
@@ -65,10 +69,12 @@ func loadImages(t testing.TB, k *cluster.Kubernetes) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
 	testenv.Build(t, map[string]string{
-		bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio", bin + "/cove-container": "../../../cmd/cove-container", bin + "/payload": "../providertest/testdata/serve",
+		bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio",
+		bin + "/cove-container": "../../../cmd/cove-container", bin + "/payload": "../providertest/testdata/serve",
 	})
 	k.Load(t, realTiny, tinyFiles(t))
-	k.Load(t, realHubImage, map[string]string{"/usr/local/bin/cove": bin + "/cove", "/usr/local/lib/cove/cove-container": bin + "/cove-container", "/usr/local/lib/cove/aio": bin + "/aio"}, "/usr/local/bin/cove")
+	k.Load(t, realHubImage, map[string]string{"/usr/local/bin/cove": bin + "/cove",
+		"/usr/local/lib/cove/cove-container": bin + "/cove-container", "/usr/local/lib/cove/aio": bin + "/aio"}, "/usr/local/bin/cove")
 	return bin
 }
 
@@ -76,7 +82,8 @@ func loadImages(t testing.TB, k *cluster.Kubernetes) (bin string) {
 func tinyFiles(t testing.TB) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, name := range []string{"sh", "cat", "echo", "env", "grep", "head", "hostname", "id", "ls", "mkdir", "rm", "seq", "setsid", "sleep", "touch", "tr", "wc", "wget"} {
+	for _, name := range []string{"sh", "cat", "echo", "env", "grep", "head", "hostname", "id", "ls", "mkdir", "rm",
+		"seq", "setsid", "sleep", "touch", "tr", "wc", "wget"} {
 		files["/bin/"+name] = "/bin/busybox"
 	}
 	shell, err := filepath.EvalSymlinks("/bin/bash")
@@ -168,12 +175,15 @@ func testRealChart(k *real) {
 	}
 }
 
-// testRealTenants: the sandboxes and volumes of a tenant are in its own namespace, whose ResourceQuota and LimitRange apply to it alone. What they
+// testRealTenants: the sandboxes and volumes of a tenant are in its own namespace, whose
+// ResourceQuota and LimitRange apply to it alone. What they
 // refuse is reported in the cluster's words, and nothing is left.
 func testRealTenants(k *real) {
 	const own = "tenant-acme"
-	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": own, "labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}})
-	k.apply(map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "all", "namespace": own}, "spec": map[string]any{"hard": map[string]any{"pods": "1"}}})
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": own,
+		"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"}}})
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "all",
+		"namespace": own}, "spec": map[string]any{"hard": map[string]any{"pods": "1"}}})
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "LimitRange", "metadata": map[string]any{"name": "each", "namespace": own},
 		"spec": map[string]any{"limits": []any{map[string]any{"type": "Container", "max": map[string]any{"memory": "1Gi"}}}}})
 	quotaIs := func(hard, used string) func() bool {
@@ -190,22 +200,29 @@ func testRealTenants(k *real) {
 		c.TenantNamespaces, c.StorageClass = map[string]string{"acme": own}, cluster.StorageClass
 	})
 	inOwn := &real{k.Kubernetes, k.t, own}
-	h.wantRefused(sandbox.Spec{Owner: "acme", Resources: sandbox.Resources{MemoryLimit: 2 << 30}}, sandbox.ErrInvalid, "maximum memory usage per Container is 1Gi")
+	h.wantRefused(sandbox.Spec{Owner: "acme", Resources: sandbox.Resources{MemoryLimit: 2 << 30}}, sandbox.ErrInvalid,
+		"maximum memory usage per Container is 1Gi")
 	mine := h.create(sandbox.Spec{Name: "first", Owner: "acme", Volumes: []sandbox.Volume{{Name: "data", Target: "/data"}}})
-	if _, err := h.Create(k.t.Context(), sandbox.Spec{Name: "second", Owner: "acme"}); !errors.Is(err, sandbox.ErrExhausted) || !strings.Contains(err.Error(), "exceeded quota: all") {
+	if _, err := h.Create(k.t.Context(), sandbox.Spec{Name: "second", Owner: "acme"}); !errors.Is(err,
+		sandbox.ErrExhausted) || !strings.Contains(err.Error(), "exceeded quota: all") {
 		k.t.Errorf("got %v, want that the quota is exceeded", err)
 	}
 	common := h.create(sandbox.Spec{Name: "first", Owner: "bob", Resources: sandbox.Resources{MemoryLimit: 2 << 30}})
 	for _, kind := range []string{"pods", "secrets"} {
-		if got, other := inOwn.list(kind, h.cfg.Name).Items, k.list(kind, h.cfg.Name).Items; len(got) != 1 || got[0].Metadata.Name != mine.ID || len(other) != 1 || other[0].Metadata.Name != common.ID {
+		if got, other := inOwn.list(kind, h.cfg.Name).Items, k.list(kind, h.cfg.Name).Items; len(got) != 1 ||
+			got[0].Metadata.Name != mine.ID || len(other) != 1 || other[0].Metadata.Name != common.ID {
 			k.t.Errorf("%s: got %+v and %+v, want each in its namespace", kind, got, other)
 		}
 	}
 	var policies objects
-	if err := k.Do(k.t.Context(), http.MethodGet, "/apis/networking.k8s.io/v1/namespaces/"+own+"/networkpolicies", nil, &policies); err != nil || len(policies.Items) != 1 {
+	if err := k.Do(k.t.Context(), http.MethodGet, "/apis/networking.k8s.io/v1/namespaces/"+own+"/networkpolicies",
+		nil, &policies); err != nil || len(policies.Items) != 1 {
 		k.t.Errorf("got %+v, %v, want the rules of the network", policies, err)
 	}
-	if _, err := h.Update(k.t.Context(), common.ID, func(s *sandbox.Spec) error { s.Name, s.Owner = "moved", "acme"; return nil }); !errors.Is(err, sandbox.ErrInvalid) || h.SamePlace("bob", "acme") || !h.SamePlace("bob", "carol") {
+	if _, err := h.Update(k.t.Context(), common.ID, func(s *sandbox.Spec) error {
+		s.Name, s.Owner = "moved", "acme"
+		return nil
+	}); !errors.Is(err, sandbox.ErrInvalid) || h.SamePlace("bob", "acme") || !h.SamePlace("bob", "carol") {
 		k.t.Errorf("got %v, want that a Pod cannot move to another namespace", err)
 	}
 	if err := h.Close(); err != nil {
@@ -219,7 +236,8 @@ func testRealTenants(k *real) {
 		k.t.Errorf("got %+v, %v, want the volume", volumes, err)
 	}
 	// Whoever removes a Pod in the tenant's namespace is noticed there, too.
-	if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/"+own+"/pods/"+mine.ID, map[string]any{"gracePeriodSeconds": 1}, nil); err != nil {
+	if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/"+own+"/pods/"+mine.ID,
+		map[string]any{"gracePeriodSeconds": 1}, nil); err != nil {
 		k.t.Fatal(err)
 	}
 	k.Await(k.t, "the sandbox is gone", func() bool { _, err := h.Get(k.t.Context(), mine.ID); return errors.Is(err, sandbox.ErrNotFound) })
@@ -230,7 +248,8 @@ func testRealTenants(k *real) {
 
 func (k *real) config() kubernetes.Config {
 	return kubernetes.Config{
-		Dir: k.t.TempDir(), Access: kubernetes.Access{Server: k.Server, Authority: k.Authority, Cert: k.Cert, Key: k.Key}, Namespace: k.ns, Name: fmt.Sprintf("hub-%d", hubs.Add(1)),
+		Dir: k.t.TempDir(), Access: kubernetes.Access{Server: k.Server, Authority: k.Authority, Cert: k.Cert,
+			Key: k.Key}, Namespace: k.ns, Name: fmt.Sprintf("hub-%d", hubs.Add(1)),
 		Programs: realPrograms, Installer: programsDir + "/cove-container", Command: []string{"/run/bin/payload"}, Image: realTiny,
 		ReadyTimeout: 3 * time.Minute, ScheduleTimeout: 3 * time.Minute, StopGrace: 2 * time.Second,
 	}
@@ -307,7 +326,8 @@ func testRealProvider(k *real) {
 // testRealWalls: what the Pod says is what the node does.
 func testRealWalls(k *real) {
 	h := k.open(nil)
-	sb := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"SECRET": "s3cret"}, Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
+	sb := h.create(sandbox.Spec{Name: "walls", Env: map[string]string{"SECRET": "s3cret"},
+		Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
 	for command, want := range map[string]string{
 		"id -u": "1000\n",
 		"grep -e ^CapEff -e ^CapPrm -e ^CapBnd /proc/self/status | tr -d 'CapEfrmPBnd:\\t\\n0'": "",
@@ -398,13 +418,15 @@ func testRealDrain(k *real) {
 	a, b := kept.create(sandbox.Spec{Name: "kept"}), gone.create(sandbox.Spec{Name: "gone"})
 	kept.wantOutput(a.ID, "echo kept >/home/gem/file && echo ok", "ok\n")
 	cordon := func(on bool) {
-		if err := k.Do(k.t.Context(), http.MethodPatch, "/api/v1/nodes/node", map[string]any{"spec": map[string]any{"unschedulable": on}}, nil); err != nil {
+		if err := k.Do(k.t.Context(), http.MethodPatch, "/api/v1/nodes/node",
+			map[string]any{"spec": map[string]any{"unschedulable": on}}, nil); err != nil {
 			k.t.Fatal(err)
 		}
 	}
 	cordon(true)
 	for _, id := range []string{a.ID, b.ID} {
-		eviction := map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": id, "namespace": realNamespace}}
+		eviction := map[string]any{"apiVersion": "policy/v1", "kind": "Eviction",
+			"metadata": map[string]any{"name": id, "namespace": realNamespace}}
 		if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/"+realNamespace+"/pods/"+id+"/eviction", eviction, nil); err != nil {
 			k.t.Fatal(err)
 		}
@@ -473,7 +495,8 @@ func testRealHub(k *real) {
 		k.t.Fatalf("got %+v, %v, want one hub", pods, err)
 	}
 	old := pods.Items[0].Metadata.Name
-	if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/cove/pods/"+old, map[string]any{"gracePeriodSeconds": 1}, nil); err != nil {
+	if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/cove/pods/"+old,
+		map[string]any{"gracePeriodSeconds": 1}, nil); err != nil {
 		k.t.Fatal(err)
 	}
 	k.Await(k.t, "the old hub is gone", func() bool {

@@ -45,7 +45,9 @@ func testRealCuts(k *real) {
 				return harnessOf(cfg, k.leftWithCuts)
 			})
 		})
-		for name, run := range map[string]func(*driven){"still": testRealStill, "failing": testRealFailingDriver, "killed": testRealKilledRollback, "killed while cutting": testRealKilledCut, "late": testRealLate, "no class": testRealNoClass, "tenants": testRealCutTenants, "role": testRealCutRole} {
+		for name, run := range map[string]func(*driven){"still": testRealStill, "failing": testRealFailingDriver,
+			"killed": testRealKilledRollback, "killed while cutting": testRealKilledCut, "late": testRealLate,
+			"no class": testRealNoClass, "tenants": testRealCutTenants, "role": testRealCutRole} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); run(&driven{&real{k.Kubernetes, t, k.ns}, driver}) })
 		}
 	})
@@ -56,7 +58,8 @@ func testRealCuts(k *real) {
 func (k *real) cuts(hub string) (names []string) {
 	k.t.Helper()
 	var all objects
-	if err := k.Do(context.Background(), http.MethodGet, "/apis/snapshot.storage.k8s.io/v1/namespaces/"+k.ns+"/volumesnapshots?labelSelector=io.cove.hub%3D"+hub, nil, &all); err != nil {
+	if err := k.Do(context.Background(), http.MethodGet, "/apis/snapshot.storage.k8s.io/v1/namespaces/"+k.ns+
+		"/volumesnapshots?labelSelector=io.cove.hub%3D"+hub, nil, &all); err != nil {
 		k.t.Error(err)
 	}
 	for _, o := range all.Items {
@@ -131,7 +134,8 @@ func testRealFailingDriver(k *driven) {
 	h.fillHome(sb.ID)
 	heal := k.driver.Fail(k.t, k.driver.Volume(k.t, k.ns, sb.ID), "the pool is full")
 	defer heal()
-	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "the pool is full") {
+	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "the pool is full") {
 		k.t.Errorf("got %v, want what the driver says", err)
 	}
 	h.wantAlive(sb.ID)
@@ -228,7 +232,8 @@ func testRealNoClass(k *driven) {
 	h := k.openCuts(func(c *kubernetes.Config) { c.SnapshotClass = "absent" })
 	sb := h.create(sandbox.Spec{Name: "a"})
 	h.fillHome(sb.ID)
-	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "absent") {
+	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "absent") {
 		k.t.Errorf("got %v, want that there is no such class", err)
 	}
 	h.wantAlive(sb.ID)
@@ -277,7 +282,8 @@ func testRealCutRole(k *driven) {
 	as := func(c *kubernetes.Config) { c.Access.Cert, c.Access.Key, c.Access.Token = nil, nil, k.tokenOf("cove") }
 	h := k.openCuts(as)
 	sb := h.create(sandbox.Spec{Name: "a"})
-	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "volumesnapshots.yaml") {
+	if _, err := h.Snapshot(k.t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "volumesnapshots.yaml") {
 		k.t.Errorf("got %v, want which rights are missing", err)
 	}
 	usable, list := kubernetes.Examine(k.t.Context(), h.cfg)

@@ -14,7 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// testRealImages: an image that is missing is refused in the cluster's words; one that is slow is waited for as long as the caller wants. Neither leaves
+// testRealImages: an image that is missing is refused in the cluster's words; one that is slow is
+// waited for as long as the caller wants. Neither leaves
 // anything.
 func testRealImages(k *real) {
 	gate := make(chan struct{})
@@ -33,7 +34,8 @@ func testRealImages(k *real) {
 		}()
 		k.Await(k.t, "the Pod waits for its image", func() bool {
 			pods := k.list("pods", h.cfg.Name).Items
-			return len(pods) == 1 && len(pods[0].Status.InitContainerStatuses) == 1 && pods[0].Status.InitContainerStatuses[0].State.Terminated != nil
+			return len(pods) == 1 && len(pods[0].Status.InitContainerStatuses) == 1 &&
+				pods[0].Status.InitContainerStatuses[0].State.Terminated != nil
 		})
 	}
 	impatient, cancel := context.WithCancelCause(context.Background())
@@ -52,14 +54,16 @@ func testRealImages(k *real) {
 	h.wantOutput(got.sb.ID, "hostname", "patient\n")
 }
 
-// testRealRemoved: a Pod that someone deletes, also by force, is a sandbox that is gone; with a persistent home it has failed and can be started.
+// testRealRemoved: a Pod that someone deletes, also by force, is a sandbox that is gone; with a
+// persistent home it has failed and can be started.
 func testRealRemoved(k *real) {
 	kept, gone := k.open(persistent), k.open(nil)
 	for _, grace := range []int{1, 0} {
 		a, b := kept.create(sandbox.Spec{}), gone.create(sandbox.Spec{})
 		kept.wantOutput(a.ID, "echo kept >/home/gem/file && echo ok", "ok\n")
 		for _, id := range []string{a.ID, b.ID} {
-			if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/"+k.ns+"/pods/"+id, map[string]any{"gracePeriodSeconds": grace}, nil); err != nil {
+			if err := k.Do(k.t.Context(), http.MethodDelete, "/api/v1/namespaces/"+k.ns+"/pods/"+id,
+				map[string]any{"gracePeriodSeconds": grace}, nil); err != nil {
 				k.t.Fatal(err)
 			}
 		}
@@ -82,9 +86,11 @@ func testRealRemoved(k *real) {
 // testRealFull: a sandbox for which a full node has no room is refused in the scheduler's words and leaves nothing; one that can wait is
 // started when there is room.
 func testRealFull(k *real) {
-	filler := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "filler", "namespace": "default"}, "spec": map[string]any{
+	filler := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "filler",
+		"namespace": "default"}, "spec": map[string]any{
 		"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
-		"containers": []any{map[string]any{"name": "filler", "image": realTiny, "command": []string{"/bin/sleep", "infinity"}, "resources": map[string]any{"requests": map[string]any{"memory": k.almostAll()}}}}}}
+		"containers": []any{map[string]any{"name": "filler", "image": realTiny,
+			"command": []string{"/bin/sleep", "infinity"}, "resources": map[string]any{"requests": map[string]any{"memory": k.almostAll()}}}}}}
 	k.apply(filler)
 	const path = "/api/v1/namespaces/default/pods/filler"
 	var pod struct{ Status struct{ Phase string } }

@@ -143,7 +143,8 @@ func (k *real) killHub(l *load, uid string) {
 	for _, path := range groups {
 		group, _ := os.ReadFile(path)
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if !bytes.Contains(group, []byte("pod"+uid)) || !slices.Equal(strings.Split(string(command), "\x00")[:min(2, bytes.Count(command, []byte{0}))], []string{"/usr/local/bin/cove", "hub"}) {
+		if !bytes.Contains(group, []byte("pod"+uid)) ||
+			!slices.Equal(strings.Split(string(command), "\x00")[:min(2, bytes.Count(command, []byte{0}))], []string{"/usr/local/bin/cove", "hub"}) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))

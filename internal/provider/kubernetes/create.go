@@ -37,7 +37,8 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	defer p.copies.Release(ctx, e.Source.Key())
 	if spec.Image != "" && spec.Image != e.Snapshot.Image {
-		return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q has image %q, not %q", sandbox.ErrInvalid, spec.Snapshot, e.Snapshot.Image, spec.Image)
+		return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q has image %q, not %q", sandbox.ErrInvalid,
+			spec.Snapshot, e.Snapshot.Image, spec.Image)
 	}
 	return p.create(ctx, spec, &e.Source)
 }
@@ -73,7 +74,8 @@ func (s *session) check(spec sandbox.Spec) error {
 	case spec.Image == "" && s.cfg.Image == "" && spec.Snapshot == "":
 		return fmt.Errorf("%w: an image is required, because the hub has no default image", sandbox.ErrInvalid)
 	case len(spec.Command) == 0 && spec.Server.Port != 0:
-		return fmt.Errorf("%w: a server port without a command; name the command, since a cluster does not tell what the image's own is", sandbox.ErrUnsupported)
+		return fmt.Errorf("%w: a server port without a command; name the command, since a cluster does not tell "+
+			"what the image's own is", sandbox.ErrUnsupported)
 	}
 	return nil
 }
@@ -121,7 +123,8 @@ func explain(err error) error {
 // boundedByRange reports whether a LimitRange refuses a Pod. The API server says so in words only.
 func boundedByRange(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "maximum ") && strings.Contains(text, " usage per ") || strings.Contains(text, "minimum ") && strings.Contains(text, " usage per ")
+	return strings.Contains(text, "maximum ") && strings.Contains(text, " usage per ") ||
+		strings.Contains(text, "minimum ") && strings.Contains(text, " usage per ")
 }
 
 // spares is how many connections are ready for the first requests into a sandbox: that which tells

@@ -15,7 +15,8 @@ import (
 // newCuts returns the store of VolumeSnapshots.
 func (s *session) newCuts() *cuts {
 	return &cuts{volumesnapshot.New(volumesnapshot.Config{Class: s.cfg.SnapshotClass, Places: s.places(), Log: s.cfg.Log,
-		Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindSnapshot}, Owner: func(owner string) map[string]string { return map[string]string{labelOwner: hashOwner(owner)} }})}
+		Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindSnapshot},
+		Owner:  func(owner string) map[string]string { return map[string]string{labelOwner: hashOwner(owner)} }})}
 }
 
 // cuts copies persistent homes by VolumeSnapshots, which the driver of their volumes makes.
@@ -26,7 +27,8 @@ func (c *cuts) cut(ctx context.Context, b *box, src *catalog.Source) error {
 	var home claim
 	switch err := b.api.Get(ctx, claims, b.rec.homeName(), &home); {
 	case api.IsMissing(err):
-		return fmt.Errorf("%w: the sandbox has no persistent home to take a snapshot of, since it was created while kubernetes_disk was ephemeral; create it anew", sandbox.ErrState)
+		return fmt.Errorf("%w: the sandbox has no persistent home to take a snapshot of, since it was created "+
+			"while kubernetes_disk was ephemeral; create it anew", sandbox.ErrState)
 	case err != nil:
 		return fmt.Errorf("find the home of the sandbox: %w", err)
 	}
@@ -64,12 +66,14 @@ func (c *cuts) await(ctx context.Context, src *catalog.Source) (err error) {
 
 // fill implements copier: no Pod waits to be filled, since its home is a volume made of the snapshot.
 func (c *cuts) fill(context.Context, *box) error {
-	return fmt.Errorf("%w: the disk must be restored from an archive; set kubernetes_snapshot_endpoint again, or roll back to another snapshot", sandbox.ErrState)
+	return fmt.Errorf("%w: the disk must be restored from an archive; set kubernetes_snapshot_endpoint again, or "+
+		"roll back to another snapshot", sandbox.ErrState)
 }
 
 // limits implements copier.
 func (c *cuts) limits() string {
-	return "snapshots, forks and rollbacks (kubernetes_snapshot_class) hold the home alone, not the rest of the disk; programs are stopped (SIGSTOP) until the driver has taken the snapshot"
+	return "snapshots, forks and rollbacks (kubernetes_snapshot_class) hold the home alone, not the rest of the " +
+		"disk; programs are stopped (SIGSTOP) until the driver has taken the snapshot"
 }
 
 // Close implements copier.

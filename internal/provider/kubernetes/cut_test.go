@@ -95,8 +95,10 @@ func testCuts(t *testing.T) {
 		})
 	})
 	for name, run := range map[string]func(*testing.T, *apiServer){
-		"running": testRunningCut, "failing driver": testFailingDriver, "killed while cutting": testKilledCut, "killed in a rollback": testKilledCutRollback, "no definitions": testNoDefinitions,
-		"rollback that fails": testFailedCutRollback, "no home": testNoHome, "foreign": testForeignCuts, "role": testCutRole, "settings": testCutSettings, "canceled": testCanceledCut, "ended": testEndedCut,
+		"running": testRunningCut, "failing driver": testFailingDriver, "killed while cutting": testKilledCut,
+		"killed in a rollback": testKilledCutRollback, "no definitions": testNoDefinitions,
+		"rollback that fails": testFailedCutRollback, "no home": testNoHome, "foreign": testForeignCuts,
+		"role": testCutRole, "settings": testCutSettings, "canceled": testCanceledCut, "ended": testEndedCut,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, newCluster(t)) })
 	}
@@ -167,7 +169,8 @@ func testRunningCut(t *testing.T, c *apiServer) {
 	if odd := slices.Compact(numbers); len(odd) > 2 {
 		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
 	}
-	if a := h.Abilities(); !a.Snapshot || !a.Fork || !slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "the home alone") }) {
+	if a := h.Abilities(); !a.Snapshot || !a.Fork ||
+		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "the home alone") }) {
 		t.Errorf("got %+v, want that it says what a snapshot holds", a)
 	}
 }
@@ -178,7 +181,8 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 	sb := h.create(sandbox.Spec{Name: "a"})
 	h.fillHome(sb.ID)
 	c.setDriver(func(string) string { return "the pool of snapshots is full" })
-	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "the pool of snapshots is full") {
+	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "the pool of snapshots is full") {
 		t.Errorf("got %v, want what the driver says", err)
 	}
 	h.wantAlive(sb.ID)
@@ -200,7 +204,8 @@ func testFailingDriver(t *testing.T, c *apiServer) {
 		c.drop("volumesnapshots", name)
 		return "gone"
 	})
-	if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "removed by someone else") {
+	if _, err := h.Snapshot(t.Context(), sb.ID, "second"); !errors.Is(err, sandbox.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "removed by someone else") {
 		t.Errorf("got %v, want that it was removed", err)
 	}
 	h.wantAlive(sb.ID)
@@ -303,7 +308,8 @@ func testKilledCut(t *testing.T, c *apiServer) {
 // homes are the claims of a hub's sandboxes.
 func (h *hub) homes() []string { return h.s.of(h.cfg.Name, "persistentvolumeclaims") }
 
-// testKilledCutRollback: a hub that is killed at any step of a rollback leaves a sandbox that starts on the home of the snapshot, also if that was deleted
+// testKilledCutRollback: a hub that is killed at any step of a rollback leaves a sandbox that
+// starts on the home of the snapshot, also if that was deleted
 // meanwhile, and one home.
 func testKilledCutRollback(t *testing.T, c *apiServer) {
 	for step, at := range []func(r *http.Request) bool{
@@ -476,7 +482,8 @@ func testForeignCuts(t *testing.T, c *apiServer) {
 	add("leftover", func(m doc) { delete(m, "annotations") })
 	h.open()
 	h.wantSnapshots("first")
-	for name, kept := range map[string]bool{"backup": true, "others": true, "borrowed": true, "stolen": true, "broken": true, "leftover": false} {
+	for name, kept := range map[string]bool{"backup": true, "others": true, "borrowed": true, "stolen": true,
+		"broken": true, "leftover": false} {
 		if _, err := c.get("volumesnapshots", name); (err == nil) != kept {
 			t.Errorf("%s: got %v, want kept %v", name, err, kept)
 		}

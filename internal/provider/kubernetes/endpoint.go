@@ -65,9 +65,10 @@ func (b *box) endpoint(port int) sandbox.Endpoint {
 	if port == 0 {
 		port = b.rec.Sandbox.Spec.Server.Port
 	}
-	return sandbox.Endpoint{Address: fmt.Sprintf("port %d of Pod %s", port, b.rec.podName()), Dial: func(ctx context.Context) (net.Conn, error) {
-		return b.tunnel.Dial(ctx, port)
-	}}
+	return sandbox.Endpoint{Address: fmt.Sprintf("port %d of Pod %s", port, b.rec.podName()),
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return b.tunnel.Dial(ctx, port)
+		}}
 }
 
 // Egress implements sandbox.Egresser.
@@ -296,7 +297,8 @@ func (st podState) fault() error {
 				continue
 			}
 			switch w.Reason {
-			case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+			case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+				"RegistryUnavailable", "SignatureValidationFailed":
 				return fmt.Errorf("%w: the image of container %q cannot be pulled: %s: %s", sandbox.ErrInvalid, c.Name, w.Reason, w.Message)
 			case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 				return fmt.Errorf("%w: container %q cannot be started: %s: %s", sandbox.ErrNotReady, c.Name, w.Reason, w.Message)

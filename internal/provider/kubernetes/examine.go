@@ -52,7 +52,8 @@ func (c *Config) rights(namespace string) []right {
 const examineTime = 20 * time.Second
 
 // Examine checks whether a cluster can run sandboxes and what it can do for them. It changes
-// nothing there; into the snapshot store it writes one object, which it deletes. Usable says that sandboxes can be created, as far as one can tell without doing so.
+// nothing there; into the snapshot store it writes one object, which it deletes. Usable says that
+// sandboxes can be created, as far as one can tell without doing so.
 func Examine(ctx context.Context, cfg Config) (usable bool, list []Finding) {
 	if err := cfg.fill(); err != nil {
 		return false, []Finding{{false, err.Error(), "see docs/kubernetes.md"}}
@@ -116,9 +117,11 @@ func (e *examiner) reach(ctx context.Context) bool {
 	}
 	switch err := e.read(ctx, "version", &version); {
 	case api.HasCode(err, http.StatusUnauthorized):
-		e.add(false, "use the token of a service account (kubectl create token) or a client certificate", "the API server %s does not accept the credentials: %v", e.cfg.Access.Server, err)
+		e.add(false, "use the token of a service account (kubectl create token) or a client certificate",
+			"the API server %s does not accept the credentials: %v", e.cfg.Access.Server, err)
 	case err != nil:
-		e.add(false, "check the address in the kubeconfig, its certificate authority and the network", "the API server %s does not answer: %v", e.cfg.Access.Server, err)
+		e.add(false, "check the address in the kubeconfig, its certificate authority and the network",
+			"the API server %s does not answer: %v", e.cfg.Access.Server, err)
 	default:
 		e.add(true, "", "Kubernetes %s at %s", version.GitVersion, e.cfg.Access.Server)
 		return true
@@ -143,7 +146,8 @@ func (e *examiner) checkRights(ctx context.Context) bool {
 		}
 	}
 	if len(missing) > 0 {
-		e.add(false, "grant the role of deploy/kubernetes/install.yaml, and for a hub outside the cluster get and create on pods/portforward", "rights in namespace %q: %s", e.place.Namespace, strings.Join(missing, ", "))
+		e.add(false, "grant the role of deploy/kubernetes/install.yaml, and for a hub outside the cluster get and "+
+			"create on pods/portforward", "rights in namespace %q: %s", e.place.Namespace, strings.Join(missing, ", "))
 		return false
 	}
 	e.add(true, "", "rights in namespace %q: all %d", e.place.Namespace, all)
@@ -170,7 +174,8 @@ func (e *examiner) showLevel(ctx context.Context) {
 	case err != nil:
 		return // the hub's role does not allow it
 	case level == "" || level == "privileged":
-		e.add(false, "kubectl label namespace "+e.place.Namespace+" pod-security.kubernetes.io/enforce="+e.level(), "Pod Security level of namespace %q: none, so others who may create Pods there can have the node", e.place.Namespace)
+		e.add(false, "kubectl label namespace "+e.place.Namespace+" pod-security.kubernetes.io/enforce="+e.level(),
+			"Pod Security level of namespace %q: none, so others who may create Pods there can have the node", e.place.Namespace)
 	default:
 		e.add(true, "", "Pod Security level of namespace %q: %s", e.place.Namespace, level)
 	}
@@ -189,7 +194,8 @@ func (e *examiner) level() string {
 func (e *examiner) tryPods(ctx context.Context) (ok bool) {
 	ok = true
 	for i, isolation := range e.isolation() {
-		sb := sandbox.Sandbox{ID: "cove-doctor", Created: time.Now(), Spec: sandbox.Spec{Name: "cove-doctor", Image: "cove-doctor", Isolation: isolation}}
+		sb := sandbox.Sandbox{ID: "cove-doctor", Created: time.Now(), Spec: sandbox.Spec{Name: "cove-doctor",
+			Image: "cove-doctor", Isolation: isolation}}
 		trial := e.runner.makePod(&box{rec: record{Sandbox: sb}})
 		trial.Metadata.OwnerReferences = nil
 		err := e.post(ctx, e.place.Address(pods, nil, url.Values{"dryRun": {"All"}}), trial, nil)
@@ -198,9 +204,12 @@ func (e *examiner) tryPods(ctx context.Context) (ok bool) {
 			e.add(true, "", "namespace %q accepts sandboxes with isolation %s", e.place.Namespace, isolation)
 			continue
 		case strings.Contains(err.Error(), "violates PodSecurity"):
-			e.add(false, "kubectl label --overwrite namespace "+e.place.Namespace+" pod-security.kubernetes.io/enforce="+e.level(), "namespace %q does not accept sandboxes with isolation %s: %v", e.place.Namespace, isolation, err)
+			e.add(false, "kubectl label --overwrite namespace "+e.place.Namespace+
+				" pod-security.kubernetes.io/enforce="+e.level(),
+				"namespace %q does not accept sandboxes with isolation %s: %v", e.place.Namespace, isolation, err)
 		case strings.Contains(err.Error(), "RuntimeClass"):
-			e.add(false, "create the RuntimeClass, or remove it from kubernetes_runtime_class and kubernetes_runtime_classes", "isolation %s: %v", isolation, err)
+			e.add(false, "create the RuntimeClass, or remove it from kubernetes_runtime_class and "+
+				"kubernetes_runtime_classes", "isolation %s: %v", isolation, err)
 		default:
 			e.add(false, "", "namespace %q does not accept sandboxes with isolation %s: %v", e.place.Namespace, isolation, err)
 		}
@@ -211,7 +220,8 @@ func (e *examiner) tryPods(ctx context.Context) (ok bool) {
 
 // checkNodes shows which nodes can map users, if we may see nodes.
 func (e *examiner) checkNodes(ctx context.Context) {
-	const what, fix = "user namespaces (kubernetes_user_namespaces, hostUsers: false)", "requires Kubernetes 1.33 and containerd 2 or CRI-O on the nodes"
+	const what, fix = "user namespaces (kubernetes_user_namespaces, hostUsers: false)",
+		"requires Kubernetes 1.33 and containerd 2 or CRI-O on the nodes"
 	var nodes api.List[node]
 	if err := e.read(ctx, "api/v1/nodes", &nodes); err != nil {
 		e.add(!e.cfg.UserNamespaces, "run cove doctor with a kubeconfig that may list nodes", "%s: cannot see the nodes", what)
@@ -237,7 +247,8 @@ func (e *examiner) listClasses(ctx context.Context) {
 			names = append(names, c.Metadata.Name)
 		}
 		slices.Sort(names)
-		e.add(len(names) > 0, "install gVisor or Kata on the nodes and create a RuntimeClass", "RuntimeClasses (kubernetes_runtime_classes): %s", orNone(names))
+		e.add(len(names) > 0, "install gVisor or Kata on the nodes and create a RuntimeClass",
+			"RuntimeClasses (kubernetes_runtime_classes): %s", orNone(names))
 	}
 }
 
@@ -253,7 +264,8 @@ func (e *examiner) checkCuts(ctx context.Context) {
 	case err != nil:
 		e.add(false, "kubectl get volumesnapshotclass lists those that there are", "snapshots of homes: %v", err)
 	case !known:
-		e.add(true, "", "snapshots of homes: the cluster has VolumeSnapshots; the hub may not see whether it has the class %q", e.cfg.SnapshotClass)
+		e.add(true, "", "snapshots of homes: the cluster has VolumeSnapshots; the hub may not see whether it has "+
+			"the class %q", e.cfg.SnapshotClass)
 	default:
 		e.add(true, "", "snapshots of homes: VolumeSnapshotClass %q", e.cfg.SnapshotClass)
 	}
@@ -266,7 +278,8 @@ func (e *examiner) tryStore(ctx context.Context) {
 		e.checkCuts(ctx)
 		return
 	case e.cfg.Snapshots.Endpoint == "":
-		e.add(false, "set kubernetes_snapshot_class, or kubernetes_snapshot_endpoint and the other settings of an S3-compatible store", "snapshots and forks: there is no store for them")
+		e.add(false, "set kubernetes_snapshot_class, or kubernetes_snapshot_endpoint and the other settings of an "+
+			"S3-compatible store", "snapshots and forks: there is no store for them")
 		return
 	}
 	b, err := bucket.New(e.cfg.Snapshots)
@@ -276,7 +289,8 @@ func (e *examiner) tryStore(ctx context.Context) {
 	}
 	defer b.Close()
 	if err := b.Examine(ctx); err != nil {
-		e.add(false, "check the endpoint, the bucket, the region and the keys, and that they may write, read, list and delete", "snapshot store %s: %v", b, err)
+		e.add(false, "check the endpoint, the bucket, the region and the keys, and that they may write, read, list "+
+			"and delete", "snapshot store %s: %v", b, err)
 		return
 	}
 	e.add(true, "", "snapshot store %s: can be written, read and listed", b)

@@ -18,14 +18,18 @@ func TestExamineWithout(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusUnauthorized, "Unauthorized") }))
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusUnauthorized, "Unauthorized")
+	}))
 	defer refusing.Close()
-	for want, server := range map[string]string{"does not answer": gone.URL, "does not accept the credentials": refusing.URL, "invalid address": "nowhere"} {
+	for want, server := range map[string]string{"does not answer": gone.URL,
+		"does not accept the credentials": refusing.URL, "invalid address": "nowhere"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if server == gone.URL {
 			cancel() // it would try again for a while
 		}
-		usable, list := kubernetes.Examine(ctx, kubernetes.Config{Dir: t.TempDir(), Namespace: "default", Programs: "p", Access: kubernetes.Access{Server: server}})
+		usable, list := kubernetes.Examine(ctx, kubernetes.Config{Dir: t.TempDir(), Namespace: "default",
+			Programs: "p", Access: kubernetes.Access{Server: server}})
 		cancel()
 		if usable || len(list) != 1 || list[0].OK || !strings.Contains(list[0].What, want) || list[0].Fix == "" {
 			t.Errorf("%s: got %v, %+v, want one finding with a fix", want, usable, list)
@@ -37,7 +41,8 @@ func TestExamineWithout(t *testing.T) {
 func (k *real) tokenOf(account string) string {
 	k.t.Helper()
 	var request struct{ Status struct{ Token string } }
-	if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/"+account+"/token", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}, &request); err != nil {
+	if err := k.Do(k.t.Context(), http.MethodPost, "/api/v1/namespaces/cove/serviceaccounts/"+account+"/token",
+		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}, &request); err != nil {
 		k.t.Fatal(err)
 	}
 	return request.Status.Token
@@ -70,16 +75,26 @@ func testRealExamine(k *real) {
 		usable bool
 		lines  []string
 	}{
-		"the administrator": {func(*kubernetes.Config) {}, true, []string{"ok: Kubernetes v", "ok: rights in namespace", `ok: Pod Security level of namespace "cove-sandboxes": restricted`, accepts, "(kubernetes_user_namespaces, hostUsers: false): ", "ok: RuntimeClasses (kubernetes_runtime_classes): gvisor", "missing: snapshots and forks: there is no store"}},
-		"the hub":           {as("cove"), true, []string{"ok: rights in namespace", accepts, "cannot see the nodes"}},
-		"a stranger":        {as("default"), false, []string{"missing: rights in namespace", "missing: namespace"}},
+		"the administrator": {func(*kubernetes.Config) {}, true,
+			[]string{"ok: Kubernetes v", "ok: rights in namespace",
+				`ok: Pod Security level of namespace "cove-sandboxes": restricted`, accepts,
+				"(kubernetes_user_namespaces, hostUsers: false): ",
+				"ok: RuntimeClasses (kubernetes_runtime_classes): gvisor", "missing: snapshots and forks: there is no store"}},
+		"the hub":    {as("cove"), true, []string{"ok: rights in namespace", accepts, "cannot see the nodes"}},
+		"a stranger": {as("default"), false, []string{"missing: rights in namespace", "missing: namespace"}},
 		"with port forwarding": {func(c *kubernetes.Config) { as("cove")(c); c.Reach = kubernetes.ReachAPI }, false,
 			[]string{`missing: rights in namespace "cove-sandboxes": get pods/portforward, create pods/portforward` + "\n"}},
-		"with root":             {func(c *kubernetes.Config) { c.Root = true }, false, []string{"missing: namespace", "violates PodSecurity"}},
-		"without the namespace": {func(c *kubernetes.Config) { c.Namespace = "absent" }, false, []string{`missing: namespace "absent" does not exist`}},
-		"with a store":          {func(c *kubernetes.Config) { c.Snapshots = store.config() }, true, []string{"ok: snapshot store http://127.0.0.1:", "/bucket/cove-sandboxes/hub-"}},
-		"with a foreign store":  {func(c *kubernetes.Config) { c.Snapshots = store.config(); c.Snapshots.SecretKey = "another" }, true, []string{"missing: snapshot store http://127.0.0.1:", "write: ", "403 SignatureDoesNotMatch"}},
-		"with an absent class":  {func(c *kubernetes.Config) { c.RuntimeClasses = []string{"absent"} }, true, []string{accepts, "missing: isolation absent"}},
+		"with root": {func(c *kubernetes.Config) { c.Root = true }, false, []string{"missing: namespace", "violates PodSecurity"}},
+		"without the namespace": {func(c *kubernetes.Config) { c.Namespace = "absent" }, false,
+			[]string{`missing: namespace "absent" does not exist`}},
+		"with a store": {func(c *kubernetes.Config) { c.Snapshots = store.config() }, true,
+			[]string{"ok: snapshot store http://127.0.0.1:", "/bucket/cove-sandboxes/hub-"}},
+		"with a foreign store": {func(c *kubernetes.Config) {
+			c.Snapshots = store.config()
+			c.Snapshots.SecretKey = "another"
+		}, true, []string{"missing: snapshot store http://127.0.0.1:", "write: ", "403 SignatureDoesNotMatch"}},
+		"with an absent class": {func(c *kubernetes.Config) { c.RuntimeClasses = []string{"absent"} }, true,
+			[]string{accepts, "missing: isolation absent"}},
 	} {
 		usable, got := examine(want.change)
 		for _, line := range want.lines {

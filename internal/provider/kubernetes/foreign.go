@@ -53,7 +53,8 @@ func (b *bounded) UnmarshalJSON(raw []byte) (err error) {
 // Follow calls replace with all objects of a kind in a namespace, and change with every object that
 // has changed since; both again and again until ctx ends. It returns ErrNotFound if the cluster does not
 // know the kind, and any other refusal as it is.
-func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage), change func(deleted bool, object json.RawMessage)) error {
+func (f *Foreign) Follow(ctx context.Context, kind, namespace string, replace func([]json.RawMessage),
+	change func(deleted bool, object json.RawMessage)) error {
 	ctx, done, err := f.provider.table.Begin(ctx)
 	if err != nil {
 		return err

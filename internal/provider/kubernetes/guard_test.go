@@ -93,7 +93,9 @@ func run(t testing.TB, p *kubernetes.Provider, id, command string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return ep.Dial(ctx)
+	}}
 	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post("http://sandbox/run", "", strings.NewReader(command))
 	if err != nil {
 		return "", err
@@ -131,21 +133,26 @@ func each(t *testing.T, change func(*kubernetes.Config), cases map[string]func(*
 func testGuard(t *testing.T) {
 	each(t, func(c *kubernetes.Config) { c.Reach = kubernetes.ReachAPI }, map[string]func(*hub){"from outside": testOutside})
 	each(t, nil, map[string]func(*hub){
-		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger, "address of another": testReusedAddress, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
+		"walls": testWalls, "volumes": testSharedVolumes, "claims": testClaim, "stranger": testStranger,
+		"address of another": testReusedAddress, "no such image": testNoImage, "no room": testNoRoom, "quota": testQuota,
 	})
 }
 
 func testFaults(t *testing.T) {
 	each(t, nil, map[string]func(*hub){
-		"hub killed in a burst": testBurst, "Pod removed by hand": testRemoved, "watch cut and expired": testWatchCut, "errors of the API server": testErrors, "answers lost": testLostAnswers,
+		"hub killed in a burst": testBurst, "Pod removed by hand": testRemoved, "watch cut and expired": testWatchCut,
+		"errors of the API server": testErrors, "answers lost": testLostAnswers,
 	})
-	each(t, func(c *kubernetes.Config) { c.Persistent = true }, map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained, "late report": testLateReport, "claims that linger": testLingeringClaims})
+	each(t, func(c *kubernetes.Config) { c.Persistent = true },
+		map[string]func(*hub){"API server restarts": testRestart, "drained": testDrained,
+			"late report": testLateReport, "claims that linger": testLingeringClaims})
 	each(t, nil, map[string]func(*hub){"another hub": testTakeover})
 }
 
 // testWalls: a program inside is nobody and reaches nothing.
 func testWalls(h *hub) {
-	sb := h.create(sandbox.Spec{Name: "walls", Owner: "ann@example.com", Env: map[string]string{"SECRET": "s3cret"}, Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
+	sb := h.create(sandbox.Spec{Name: "walls", Owner: "ann@example.com", Env: map[string]string{"SECRET": "s3cret"},
+		Resources: sandbox.Resources{MemoryLimit: 64 << 20, CPULimit: 500, Files: 500}})
 	for command, want := range map[string]string{
 		"id -u": "1000\n",
 		"grep -e ^CapEff -e ^CapPrm /proc/self/status | tr -d 'CapEfrmP:\\t\\n0'": "",
@@ -172,10 +179,12 @@ func testWalls(h *hub) {
 	}
 	spec := pod["spec"].(doc)
 	wantEqual(h.t, "token of a service account", spec["automountServiceAccountToken"], false)
-	wantEqual(h.t, "Pod security", spec["securityContext"], doc{"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": doc{"type": "RuntimeDefault"}})
+	wantEqual(h.t, "Pod security", spec["securityContext"], doc{"runAsNonRoot": true, "runAsUser": 1000,
+		"runAsGroup": 1000, "fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": doc{"type": "RuntimeDefault"}})
 	for _, kind := range []string{"initContainers", "containers"} {
 		c := spec[kind].([]any)[0].(doc)
-		wantEqual(h.t, kind, c["securityContext"], doc{"privileged": false, "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 1000, "capabilities": doc{"drop": []any{"ALL"}}})
+		wantEqual(h.t, kind, c["securityContext"], doc{"privileged": false, "allowPrivilegeEscalation": false,
+			"runAsNonRoot": true, "runAsUser": 1000, "capabilities": doc{"drop": []any{"ALL"}}})
 		wantEqual(h.t, "limits", c["resources"].(doc)["limits"], doc{"cpu": "500m", "memory": "67108864", "ephemeral-storage": "10737418240"})
 	}
 	policy, err := h.s.get("networkpolicies", "cove-sandboxes-"+h.cfg.Name)
@@ -186,8 +195,10 @@ func testWalls(h *hub) {
 		h.t.Errorf("the policy does not select a Pod with labels %v", labelsOf(pod))
 	}
 	wantEqual(h.t, "policy", policy["spec"], doc{
-		"podSelector": doc{"matchLabels": doc{"io.cove.hub": h.cfg.Name, "io.cove.kind": "sandbox"}}, "policyTypes": []any{"Ingress", "Egress"}, "egress": []any{},
-		"ingress": []any{doc{"from": []any{doc{"namespaceSelector": doc{}, "podSelector": doc{"matchLabels": doc{"io.cove.role": "hub"}}}}, "ports": []any{doc{"protocol": "TCP", "port": 7443}}}},
+		"podSelector": doc{"matchLabels": doc{"io.cove.hub": h.cfg.Name, "io.cove.kind": "sandbox"}},
+		"policyTypes": []any{"Ingress", "Egress"}, "egress": []any{},
+		"ingress": []any{doc{"from": []any{doc{"namespaceSelector": doc{},
+			"podSelector": doc{"matchLabels": doc{"io.cove.role": "hub"}}}}, "ports": []any{doc{"protocol": "TCP", "port": 7443}}}},
 	})
 	// Limits change live.
 	if _, err := h.Update(h.t.Context(), sb.ID, func(s *sandbox.Spec) error { s.Resources.MemoryLimit = 128 << 20; return nil }); err != nil {
@@ -457,7 +468,8 @@ func testLateReport(h *hub) {
 	}
 }
 
-// testLingeringClaims: a home and a volume are gone when their deletion has returned, though the cluster keeps claims for a while. So another volume
+// testLingeringClaims: a home and a volume are gone when their deletion has returned, though the
+// cluster keeps claims for a while. So another volume
 // can have the name at once.
 func testLingeringClaims(h *hub) {
 	h.s.keepClaims(3)
@@ -642,7 +654,9 @@ func testOutside(h *hub) {
 	if ep, err = h.Endpoint(h.t.Context(), sb.ID, 0); err != nil {
 		h.t.Fatal(err)
 	}
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ep.Dial(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return ep.Dial(ctx)
+	}}
 	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Get("http://sandbox/egress")
 	if err != nil {
 		h.t.Fatal(err)
@@ -657,7 +671,8 @@ func testOutside(h *hub) {
 	}
 	wantEqual(h.t, "ingress", policy["spec"].(doc)["ingress"], []any{})
 	// Without a disk that outlives the Pod, there is nothing to stop.
-	for what, call := range map[string]func(context.Context, string) error{"stop": h.Stop, "start": h.Start, "pause": h.Pause, "resume": h.Resume} {
+	for what, call := range map[string]func(context.Context, string) error{"stop": h.Stop, "start": h.Start,
+		"pause": h.Pause, "resume": h.Resume} {
 		if err := call(h.t.Context(), sb.ID); !errors.Is(err, sandbox.ErrUnsupported) {
 			h.t.Errorf("%s: got %v, want %v", what, err, sandbox.ErrUnsupported)
 		}

@@ -37,8 +37,11 @@ func startHub(t *testing.T, s *apiServer, bin, state string, flags ...string) *r
 // launchHub starts a hub that serves a socket in its state folder.
 func launchHub(t *testing.T, s *apiServer, bin, state, socket string, flags ...string) *realHub {
 	t.Helper()
-	text := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, namespace: %s}}\nclusters:\n- {name: test, cluster: {server: \"http://%s\"}}\nusers:\n- {name: test, user: {token: %s}}\n", namespace, s.address, token)
-	return runHub(t, bin, state, socket, text, append([]string{"--default-image", tinyImage, "--kubernetes-programs-image", programsImage, "--pool", "1"}, flags...)...)
+	text := fmt.Sprintf("current-context: test\ncontexts:\n- {name: test, context: {cluster: test, user: test, "+
+		"namespace: %s}}\nclusters:\n- {name: test, cluster: {server: \"http://%s\"}}\nusers:\n- {name: test, "+
+		"user: {token: %s}}\n", namespace, s.address, token)
+	return runHub(t, bin, state, socket, text,
+		append([]string{"--default-image", tinyImage, "--kubernetes-programs-image", programsImage, "--pool", "1"}, flags...)...)
 }
 
 // runHub starts a hub on the cluster of a kubeconfig file.
@@ -50,8 +53,9 @@ func runHub(t *testing.T, bin, state, socket, kubeconfig string, flags ...string
 	}
 	// As within the cluster, but with the sign-in of a kubeconfig file.
 	h := &realHub{t: t, socket: filepath.Join(state, socket)}
-	h.cmd = exec.Command(filepath.Join(bin, "cove"), append([]string{"hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
-		"--state", state, "--listen", "unix:" + h.socket, "--log-level", "error"}, flags...)...)
+	h.cmd = exec.Command(filepath.Join(bin, "cove"),
+		append([]string{"hub", "--provider", "kubernetes", "--kubernetes-config", config, "--kubernetes-reach", "pod",
+			"--state", state, "--listen", "unix:" + h.socket, "--log-level", "error"}, flags...)...)
 	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + state}
 	h.cmd.Stderr = os.Stderr
 	if err := h.cmd.Start(); err != nil {
@@ -116,10 +120,13 @@ func testHub(t *testing.T) {
 	testenv.Build(t, map[string]string{bin + "/cove": "../../../cmd/cove", bin + "/aio": "../../../cmd/aio"})
 	t.Run("archives", func(t *testing.T) {
 		kept := startStore(t)
-		testHubWith(t, bin, func(*apiServer) []string { return kept.objects() }, "--kubernetes-snapshot-endpoint", kept.Endpoint, "--kubernetes-snapshot-bucket", kept.Bucket, "--kubernetes-snapshot-access-key", kept.AccessKey, "--kubernetes-snapshot-secret-key", kept.SecretKey)
+		testHubWith(t, bin, func(*apiServer) []string { return kept.objects() }, "--kubernetes-snapshot-endpoint",
+			kept.Endpoint, "--kubernetes-snapshot-bucket", kept.Bucket, "--kubernetes-snapshot-access-key",
+			kept.AccessKey, "--kubernetes-snapshot-secret-key", kept.SecretKey)
 	})
 	t.Run("cuts", func(t *testing.T) {
-		testHubWith(t, bin, func(s *apiServer) []string { return s.of("cove", "volumesnapshots") }, "--kubernetes-disk", "persistent", "--kubernetes-snapshot-class", "homes")
+		testHubWith(t, bin, func(s *apiServer) []string { return s.of("cove", "volumesnapshots") },
+			"--kubernetes-disk", "persistent", "--kubernetes-snapshot-class", "homes")
 	})
 }
 
@@ -140,7 +147,8 @@ func testHubWith(t *testing.T, bin string, kept func(*apiServer) []string, flags
 	testenv.Poll(t, "a warm sandbox is ready", func() bool { return strings.Contains(h.metrics(), `cove_pool_ready{environment="aio"} 1`) })
 	warm := s.of("cove", "pods")
 	// One is taken from the pool and bound late, the other is not.
-	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"}, Network: &client.Network{Mode: "none"}}); err != nil {
+	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "a", Env: map[string]string{"GREETING": "hello"},
+		Network: &client.Network{Mode: "none"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Create(t.Context(), client.CreateOptions{Name: "b", MemoryLimit: "256Mi"}); err != nil {

@@ -43,7 +43,8 @@ func (p *Provider) Logs(ctx context.Context, id string, limit int64) (out []byte
 func (r *runner) readLogs(ctx context.Context, b *box, limit int64) ([]byte, error) {
 	r.waitReported(ctx, b.rec.podName())
 	query := url.Values{"container": {mainContainer}, "tailLines": {maxLines}}
-	resp, err := b.api.Send(ctx, api.Call{Method: http.MethodGet, URL: b.api.Address(pods, []string{b.rec.podName(), "log"}, query), Accept: "*/*"})
+	resp, err := b.api.Send(ctx, api.Call{Method: http.MethodGet,
+		URL: b.api.Address(pods, []string{b.rec.podName(), "log"}, query), Accept: "*/*"})
 	switch {
 	case api.IsMissing(err), api.HasCode(err, http.StatusBadRequest): // the Pod has ended, or not yet begun
 		return nil, nil

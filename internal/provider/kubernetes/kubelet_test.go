@@ -203,7 +203,8 @@ func (k *kubelet) fail(name string) {
 // live takes the Pod through its life. It returns when its containers have ended.
 func (r *running) live(full bool) error {
 	for full {
-		r.tell("Pending", doc{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient memory."})
+		r.tell("Pending", doc{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+			"message": "0/1 nodes are available: 1 Insufficient memory."})
 		r.kubelet.mu.Lock()
 		full = r.kubelet.full
 		freed := r.kubelet.freed
@@ -582,12 +583,14 @@ func becomeContainer() error {
 		}
 	}
 	passwd := "root:x:0:0::/root:/bin/sh\ngem:x:1000:1000::/home/gem:/bin/sh\n"
-	if err := errors.Join(os.WriteFile(filepath.Join(plan.Root, "etc/passwd"), []byte(passwd), 0o644), unix.Mount("proc", filepath.Join(plan.Root, "proc"), "proc", 0, ""),
+	if err := errors.Join(os.WriteFile(filepath.Join(plan.Root, "etc/passwd"), []byte(passwd), 0o644),
+		unix.Mount("proc", filepath.Join(plan.Root, "proc"), "proc", 0, ""),
 		unix.Sethostname([]byte(plan.Hostname)), raiseLoopback(), unix.Chroot(plan.Root), unix.Chdir("/")); err != nil {
 		return err
 	}
 	if plan.UID != 0 {
-		if err := errors.Join(syscall.Setgroups([]int{1000}), syscall.Setgid(1000), syscall.Setuid(plan.UID), unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+		if err := errors.Join(syscall.Setgroups([]int{1000}), syscall.Setgid(1000), syscall.Setuid(plan.UID),
+			unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
 			unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)); err != nil { // which another user has not
 			return err
 		}

@@ -105,9 +105,11 @@ func (c *Config) fill() error {
 	case c.Snapshots.Endpoint == "" && c.Snapshots.Bucket != "":
 		return errors.New("kubernetes provider: a snapshot bucket without kubernetes_snapshot_endpoint")
 	case c.SnapshotClass != "" && c.Snapshots.Endpoint != "":
-		return errors.New("kubernetes provider: kubernetes_snapshot_class and kubernetes_snapshot_endpoint exclude each other: snapshots are VolumeSnapshots, or archives in an S3-compatible store; remove one")
+		return errors.New("kubernetes provider: kubernetes_snapshot_class and kubernetes_snapshot_endpoint exclude " +
+			"each other: snapshots are VolumeSnapshots, or archives in an S3-compatible store; remove one")
 	case c.SnapshotClass != "" && !c.Persistent:
-		return errors.New("kubernetes provider: kubernetes_snapshot_class takes snapshots of persistent homes: set kubernetes_disk to persistent, or use an S3-compatible store (kubernetes_snapshot_endpoint)")
+		return errors.New("kubernetes provider: kubernetes_snapshot_class takes snapshots of persistent homes: set " +
+			"kubernetes_disk to persistent, or use an S3-compatible store (kubernetes_snapshot_endpoint)")
 	case c.Reach != "" && c.Reach != ReachPod && c.Reach != ReachAPI:
 		return fmt.Errorf("kubernetes provider: reach %q: use %s or %s", c.Reach, ReachPod, ReachAPI)
 	}
@@ -343,9 +345,11 @@ func (p *Provider) Close() error {
 
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
-	a := sandbox.Abilities{Provider: "kubernetes", Stop: p.cfg.Persistent, AnyPort: true, Image: true, Volume: true, Egress: true, Logs: true, Stats: true,
+	a := sandbox.Abilities{Provider: "kubernetes", Stop: p.cfg.Persistent, AnyPort: true, Image: true, Volume: true,
+		Egress: true, Logs: true, Stats: true,
 		Isolation: p.isolation(), Limits: []string{"cpu", "disk", "files", "memory"}}
-	a.Tiers = []string{"container: programs reach neither the node nor other Pods and have no network but the hub's proxy, if the cluster enforces NetworkPolicies; they share the node's kernel, so a bug in it that they can reach is a way out"}
+	a.Tiers = []string{"container: programs reach neither the node nor other Pods and have no network but the " +
+		"hub's proxy, if the cluster enforces NetworkPolicies; they share the node's kernel, so a bug in it that they can reach is a way out"}
 	for _, class := range p.cfg.RuntimeClasses {
 		a.Tiers = append(a.Tiers, class+": as container, with what the RuntimeClass of this name adds")
 	}
@@ -359,7 +363,9 @@ func (p *Provider) Abilities() sandbox.Abilities {
 		a.Fork = true
 		a.Missing = append(a.Missing, p.copies.limits())
 	} else {
-		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_class to a VolumeSnapshotClass for those of persistent homes, or kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep the disks of sandboxes in an S3-compatible store")
+		a.Missing = append(a.Missing, "snapshots and forks: set kubernetes_snapshot_class to a VolumeSnapshotClass "+
+			"for those of persistent homes, or kubernetes_snapshot_endpoint and kubernetes_snapshot_bucket to keep "+
+			"the disks of sandboxes in an S3-compatible store")
 	}
 	if p.cfg.Persistent {
 		a.Missing = append(a.Missing, "a stopped sandbox keeps its home and its volumes; the rest of its disk is lost")
@@ -367,9 +373,11 @@ func (p *Provider) Abilities() sandbox.Abilities {
 		a.Missing = append(a.Missing, "a sandbox cannot be stopped: set kubernetes_disk to persistent to keep homes in PersistentVolumeClaims")
 	}
 	if !p.cfg.Root {
-		a.Missing = append(a.Missing, "programs inside cannot become root (sudo): set kubernetes_root, which needs the Pod Security level baseline")
+		a.Missing = append(a.Missing, "programs inside cannot become root (sudo): set kubernetes_root, which needs "+
+			"the Pod Security level baseline")
 	} else if !p.cfg.UserNamespaces {
-		a.Missing = append(a.Missing, "root inside a sandbox is root of the node without most of its capabilities; set kubernetes_user_namespaces to map it to another user")
+		a.Missing = append(a.Missing, "root inside a sandbox is root of the node without most of its capabilities; "+
+			"set kubernetes_user_namespaces to map it to another user")
 	}
 	slices.Sort(a.Missing)
 	return a

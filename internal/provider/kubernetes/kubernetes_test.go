@@ -135,7 +135,9 @@ func TestKubernetes(t *testing.T) {
 		programs[name] = filepath.Join(dir, name)
 		testenv.Build(t, map[string]string{programs[name]: source})
 	}
-	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard, "faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas, "claims": testClaims, "snapshots": testSnapshots, "cuts": testCuts} {
+	for name, run := range map[string]func(*testing.T){"provider": testProvider, "guard": testGuard,
+		"faults": testFaults, "role": testRole, "hub": testHub, "crowd": testCrowd, "replicas": testReplicas,
+		"claims": testClaims, "snapshots": testSnapshots, "cuts": testCuts} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
 	}
 }
@@ -151,7 +153,8 @@ func newCluster(t *testing.T) *apiServer {
 
 func (s *apiServer) config(t *testing.T) kubernetes.Config {
 	return kubernetes.Config{
-		Dir: t.TempDir(), Access: kubernetes.Access{Server: "http://" + s.address, Token: token}, Namespace: namespace, Name: fmt.Sprintf("hub-%d", hubs.Add(1)),
+		Dir: t.TempDir(), Access: kubernetes.Access{Server: "http://" + s.address, Token: token},
+		Namespace: namespace, Name: fmt.Sprintf("hub-%d", hubs.Add(1)),
 		Programs: programsImage, Installer: programsDir + "/cove-container", Command: []string{"/run/bin/payload"}, Image: tinyImage,
 		ReadyTimeout: 3 * time.Minute, StopGrace: 2 * time.Second, ScheduleTimeout: 500 * time.Millisecond,
 	}

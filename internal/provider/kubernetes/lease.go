@@ -58,8 +58,10 @@ func (h *holder) acquire(ctx context.Context) error {
 // take writes our name into the lease, unless it has changed since.
 func (h *holder) take(ctx context.Context, now lease) error {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
-	next := lease{object: api.NewObject("coordination.k8s.io/v1", "Lease", meta{Name: h.name(), Labels: map[string]string{labelHub: h.cfg.Name}, ResourceVersion: now.Metadata.ResourceVersion})}
-	next.Spec = leaseSpec{HolderIdentity: h.me, LeaseDurationSeconds: max(1, int(h.cfg.LeaseTime/time.Second)), AcquireTime: stamp, RenewTime: stamp, LeaseTransitions: now.Spec.LeaseTransitions + 1}
+	next := lease{object: api.NewObject("coordination.k8s.io/v1", "Lease",
+		meta{Name: h.name(), Labels: map[string]string{labelHub: h.cfg.Name}, ResourceVersion: now.Metadata.ResourceVersion})}
+	next.Spec = leaseSpec{HolderIdentity: h.me, LeaseDurationSeconds: max(1, int(h.cfg.LeaseTime/time.Second)),
+		AcquireTime: stamp, RenewTime: stamp, LeaseTransitions: now.Spec.LeaseTransitions + 1}
 	if now.Spec.HolderIdentity == h.me {
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = now.Spec.AcquireTime, now.Spec.LeaseTransitions
 	}

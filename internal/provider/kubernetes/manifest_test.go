@@ -145,13 +145,16 @@ func everything(h *hub) {
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	all := readManifests(t, manifestPath)
-	for _, want := range []string{"Namespace /cove", "Namespace /cove-sandboxes", "ServiceAccount cove/cove", "RoleBinding cove-sandboxes/cove", "Deployment cove/cove", "Service cove/cove", "PodDisruptionBudget cove/cove", "PersistentVolumeClaim cove/cove"} {
+	for _, want := range []string{"Namespace /cove", "Namespace /cove-sandboxes", "ServiceAccount cove/cove",
+		"RoleBinding cove-sandboxes/cove", "Deployment cove/cove", "Service cove/cove",
+		"PodDisruptionBudget cove/cove", "PersistentVolumeClaim cove/cove"} {
 		if _, ok := all[want]; !ok {
 			t.Errorf("no %s", want)
 		}
 	}
 	for name, m := range all {
-		if strings.HasPrefix(name, "Cluster") || strings.HasPrefix(name, "Namespace") && m.Metadata.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+		if strings.HasPrefix(name, "Cluster") || strings.HasPrefix(name, "Namespace") &&
+			m.Metadata.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
 			t.Errorf("%s: got labels %v, want nothing for the whole cluster, and namespaces that are restricted", name, m.Metadata.Labels)
 		}
 	}

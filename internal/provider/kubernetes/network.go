@@ -11,7 +11,8 @@ import (
 // port. With port forwarding, connections begin inside the Pod, and nobody may come in.
 func (s *session) ensurePolicy(ctx context.Context, place *client) error {
 	name := "cove-sandboxes-" + s.cfg.Name
-	want := networkPolicy{object: api.NewObject("networking.k8s.io/v1", "NetworkPolicy", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name}})}
+	want := networkPolicy{object: api.NewObject("networking.k8s.io/v1", "NetworkPolicy",
+		meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name}})}
 	want.Spec = networkPolicySpec{
 		PodSelector: labelSelector{map[string]string{labelHub: s.cfg.Name, labelKind: kindSandbox}}, PolicyTypes: []string{"Ingress", "Egress"},
 		Ingress: []ingressRule{}, Egress: []struct{}{},

@@ -72,7 +72,8 @@ func (r *runner) resources(want sandbox.Resources) resources {
 	out := resources{
 		Limits: map[string]string{"memory": number(limit), "ephemeral-storage": number(cmp.Or(want.Disk, d.Disk))},
 		// A request that is left open would be the limit.
-		Requests: map[string]string{"memory": number(cmp.Or(want.Memory, d.Memory, min(limit, 64<<20))), "cpu": number(cmp.Or(want.CPU, d.CPU)) + "m", "ephemeral-storage": "0"},
+		Requests: map[string]string{"memory": number(cmp.Or(want.Memory, d.Memory, min(limit, 64<<20))),
+			"cpu": number(cmp.Or(want.CPU, d.CPU)) + "m", "ephemeral-storage": "0"},
 	}
 	if cpu := cmp.Or(want.CPULimit, d.CPULimit); cpu > 0 {
 		out.Limits["cpu"] = number(cpu) + "m"
@@ -85,12 +86,14 @@ func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 // rootCapabilities are those that root inside keeps: what package managers and sudo need, and
 // the Pod Security level "baseline" allows.
-var rootCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+var rootCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL",
+	"NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 
 // restricted is the security of a container that cannot become root.
 func restricted() containerSecurity {
 	user := int64(isolate.UID)
-	return containerSecurity{AllowPrivilegeEscalation: new(bool), RunAsNonRoot: ptr(true), RunAsUser: &user, Capabilities: capabilities{Drop: []string{"ALL"}}}
+	return containerSecurity{AllowPrivilegeEscalation: new(bool), RunAsNonRoot: ptr(true), RunAsUser: &user,
+		Capabilities: capabilities{Drop: []string{"ALL"}}}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -105,7 +108,8 @@ const (
 func (r *runner) makePod(b *box) pod {
 	sb := b.rec.Sandbox
 	spec, user, grace := sb.Spec, int64(isolate.UID), int64(r.cfg.StopGrace/time.Second)
-	p := pod{object: api.NewObject("v1", "Pod", meta{Name: b.rec.podName(), Labels: r.labels(sb), Annotations: notes(sb), OwnerReferences: b.owner()})}
+	p := pod{object: api.NewObject("v1", "Pod", meta{Name: b.rec.podName(), Labels: r.labels(sb),
+		Annotations: notes(sb), OwnerReferences: b.owner()})}
 	p.Spec = podSpec{
 		Hostname: spec.Name, RestartPolicy: "Never", AutomountServiceAccountToken: new(bool), EnableServiceLinks: new(bool),
 		RuntimeClassName: r.runtimeClass(spec.Isolation), TerminationGracePeriodSeconds: &grace,
@@ -123,7 +127,8 @@ func (r *runner) makePod(b *box) pod {
 	}
 	security := restricted()
 	if r.cfg.Root && !spec.NoRoot {
-		security = containerSecurity{AllowPrivilegeEscalation: ptr(true), RunAsUser: new(int64), Capabilities: capabilities{Drop: []string{"ALL"}, Add: rootCapabilities}}
+		security = containerSecurity{AllowPrivilegeEscalation: ptr(true), RunAsUser: new(int64),
+			Capabilities: capabilities{Drop: []string{"ALL"}, Add: rootCapabilities}}
 	} else {
 		p.Spec.SecurityContext.RunAsNonRoot, p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsGroup = ptr(true), &user, &user
 	}
@@ -133,11 +138,13 @@ func (r *runner) makePod(b *box) pod {
 	mounts, volumes := r.mounts(sb, b.home())
 	p.Spec.Volumes = volumes
 	p.Spec.InitContainers = []containerSpec{{
-		Name: "programs", Image: r.cfg.Programs, ImagePullPolicy: "IfNotPresent", Command: []string{r.cfg.Installer, containerinit.InstallVerb, isolate.Programs},
+		Name: "programs", Image: r.cfg.Programs, ImagePullPolicy: "IfNotPresent",
+		Command:   []string{r.cfg.Installer, containerinit.InstallVerb, isolate.Programs},
 		Resources: limits, SecurityContext: restricted(), VolumeMounts: []mountSpec{{Name: "programs", MountPath: isolate.Programs}},
 	}}
 	p.Spec.Containers = []containerSpec{{
-		Name: mainContainer, Image: r.image(b), ImagePullPolicy: "IfNotPresent", Command: []string{path.Join(isolate.Programs, path.Base(r.cfg.Installer))},
+		Name: mainContainer, Image: r.image(b), ImagePullPolicy: "IfNotPresent",
+		Command:   []string{path.Join(isolate.Programs, path.Base(r.cfg.Installer))},
 		Resources: limits, Ports: []portSpec{{"tunnel", Port}}, ReadinessProbe: probe, SecurityContext: security, VolumeMounts: mounts,
 	}}
 	return p
@@ -180,7 +187,8 @@ func (r *runner) mounts(sb sandbox.Sandbox, claim string) (mounts []mountSpec, v
 	for _, name := range []string{containerinit.PlanName, containerinit.CertName, containerinit.KeyName} {
 		keys = append(keys, keyPath{name, name})
 	}
-	add(mountSpec{Name: "hub", MountPath: containerinit.HubDir, ReadOnly: true}, volumeSpec{Secret: &secretSource{SecretName: sb.ID, DefaultMode: 0o440, Items: keys}})
+	add(mountSpec{Name: "hub", MountPath: containerinit.HubDir, ReadOnly: true},
+		volumeSpec{Secret: &secretSource{SecretName: sb.ID, DefaultMode: 0o440, Items: keys}})
 	memory("control", containerinit.ControlDir, socketSize)
 	memory("server", path.Dir(isolate.ServerSocket), socketSize)
 	memory("shm", "/dev/shm", shmSize)

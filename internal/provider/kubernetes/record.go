@@ -170,7 +170,8 @@ func (r *runner) newSecret(b *box) (secret, error) {
 	if b.rec.Pin, err = tunnel.Pin(cert); err != nil {
 		return secret{}, err
 	}
-	s := secret{object: api.NewObject("v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox), Annotations: notes(b.rec.Sandbox)}), Type: "Opaque"}
+	s := secret{object: api.NewObject("v1", "Secret", meta{Name: b.rec.Sandbox.ID, Labels: r.labels(b.rec.Sandbox),
+		Annotations: notes(b.rec.Sandbox)}), Type: "Opaque"}
 	s.Data = map[string][]byte{containerinit.CertName: cert, containerinit.KeyName: key}
 	if s.Data[containerinit.PlanName], err = r.encodePlan(b); err != nil {
 		return secret{}, err
@@ -204,7 +205,8 @@ func (r *runner) save(ctx context.Context, b *box, more map[string][]byte) error
 	maps.Copy(data, more)
 	sb, now := b.rec.Sandbox, secret{}
 	for range 5 {
-		change := map[string]any{"data": data, "metadata": map[string]any{"resourceVersion": b.version, "labels": r.labels(sb), "annotations": notes(sb)}}
+		change := map[string]any{"data": data, "metadata": map[string]any{"resourceVersion": b.version,
+			"labels": r.labels(sb), "annotations": notes(sb)}}
 		var got secret
 		if err = b.api.Patch(call, secrets, []string{sb.ID}, api.MergePatch, change, &got); err == nil {
 			b.remember(got)
@@ -244,7 +246,9 @@ func (s *session) loadIdentity(ctx context.Context) (identity, error) {
 		if err != nil {
 			return identity{}, err
 		}
-		fresh := secret{object: api.NewObject("v1", "Secret", meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub}, Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}),
+		fresh := secret{object: api.NewObject("v1", "Secret",
+			meta{Name: name, Labels: map[string]string{labelHub: s.cfg.Name, labelKind: kindHub},
+				Annotations: map[string]string{noteCreated: time.Now().Format(time.RFC3339Nano)}}),
 			Type: "Opaque", Data: map[string][]byte{containerinit.CertName: cert, containerinit.KeyName: key}}
 		if err := s.client.Create(ctx, secrets, fresh, &got); err != nil {
 			return identity{}, err

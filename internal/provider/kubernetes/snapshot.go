@@ -137,7 +137,8 @@ func (d *disks) Snapshot(ctx context.Context, id, name string) (info sandbox.Sna
 	}
 	parent := src.From
 	src.From = name
-	info = sandbox.Snapshot{Name: name, Owner: info.Owner, Sandbox: id, Parent: parent, Image: src.Named, Size: src.Size, Created: time.Now().Round(0)}
+	info = sandbox.Snapshot{Name: name, Owner: info.Owner, Sandbox: id, Parent: parent, Image: src.Named,
+		Size: src.Size, Created: time.Now().Round(0)}
 	if err := d.copies.Add(ctx, catalog.Entry{Snapshot: info, Source: src}); err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -195,7 +196,8 @@ func (d *disks) find(ctx context.Context, owner, name string, place *client) (ca
 // checkPlace returns ErrInvalid for a copy that cannot be used in a namespace.
 func checkPlace(src catalog.Source, place *client) error {
 	if namespace, _, ok := strings.Cut(src.Volume, "/"); ok && namespace != place.Namespace {
-		return fmt.Errorf("%w: a snapshot in namespace %q cannot be used in %q, the namespace of another tenant", sandbox.ErrInvalid, namespace, place.Namespace)
+		return fmt.Errorf("%w: a snapshot in namespace %q cannot be used in %q, the namespace of another tenant",
+			sandbox.ErrInvalid, namespace, place.Namespace)
 	}
 	return nil
 }

@@ -112,22 +112,27 @@ func (h *hub) wantSnapshots(want ...string) {
 // testSnapshots: what the suite cannot know about copies of disks.
 func testSnapshots(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, *apiServer){
-		"running": testRunningCopy, "root": testRootCopy, "refusing store": testRefusingStore, "killed while copying": testKilledCopy, "killed while restoring": testKilledRollback,
-		"too large": testLargeCopy, "another hub": testForeignPrefix, "store away": testStoreAway, "deleted while used": testDeletedWhileUsed, "no store": testNoStore, "failed": testFailedCopy,
+		"running": testRunningCopy, "root": testRootCopy, "refusing store": testRefusingStore,
+		"killed while copying": testKilledCopy, "killed while restoring": testKilledRollback,
+		"too large": testLargeCopy, "another hub": testForeignPrefix, "store away": testStoreAway,
+		"deleted while used": testDeletedWhileUsed, "no store": testNoStore, "failed": testFailedCopy,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); run(t, newCluster(t)) })
 	}
 }
 
 // counting writes the same number into many files, one after the other, for ever. Between them is one that takes time to copy.
-const counting = `mkdir n; head -c 20000000 /dev/urandom >n/200-large; setsid sh -c 'n=1; while :; do for i in $(seq 100 299); do echo $n >n/$i; done; n=$((n+1)); done' >/dev/null 2>&1 & echo started`
+const counting = `mkdir n; head -c 20000000 /dev/urandom >n/200-large; setsid sh -c 'n=1; while :; do for i in ` +
+	`$(seq 100 299); do echo $n >n/$i; done; n=$((n+1)); done' >/dev/null 2>&1 & echo started`
 
 // testRunningCopy: programs stand still while their disk is copied, and go on; what others have stopped stays stopped.
 func testRunningCopy(t *testing.T, c *apiServer) {
 	h := snapshotHub(t, c, startStore(t), nil)
 	sb := h.create(sandbox.Spec{Name: "busy"})
 	h.wantOutput(sb.ID, "cd /home/gem; "+counting, "started\n")
-	h.wantOutput(sb.ID, `exec >/dev/null 2>&1; setsid sleep 1000 & echo $! >/home/gem/pid; kill -STOP $!; echo odd >"/home/gem/$(printf 'a\nb')"; mkdir /home/gem/closed; echo in >/home/gem/closed/in; chmod 0 /home/gem/closed; echo scratch >/tmp/scratch`, "")
+	h.wantOutput(sb.ID, `exec >/dev/null 2>&1; setsid sleep 1000 & echo $! >/home/gem/pid; kill -STOP $!; echo odd `+
+		`>"/home/gem/$(printf 'a\nb')"; mkdir /home/gem/closed; echo in >/home/gem/closed/in; chmod 0 `+
+		`/home/gem/closed; echo scratch >/tmp/scratch`, "")
 	testenv.Poll(t, "all files are there", func() bool { out, _ := h.sh(sb.ID, "ls /home/gem/n | wc -l"); return out == "201\n" })
 	h.snapshot(sb.ID, "first")
 	h.wantState(sb.ID, sandbox.Running)
@@ -145,7 +150,8 @@ func testRunningCopy(t *testing.T, c *apiServer) {
 	if odd := slices.Compact(numbers); len(odd) > 2 {
 		t.Errorf("got the numbers %q, want at most two: nothing was written meanwhile", odd)
 	}
-	h.wantOutput(again.ID, `cat /tmp/scratch; ls -q /home/gem/a*; stat -c %a /home/gem/closed; chmod 700 /home/gem/closed; cat /home/gem/closed/in; stat -c %u /home/gem/closed/in`, "scratch\n/home/gem/a?b\n0\nin\n1000\n")
+	h.wantOutput(again.ID, `cat /tmp/scratch; ls -q /home/gem/a*; stat -c %a /home/gem/closed; chmod 700 `+
+		`/home/gem/closed; cat /home/gem/closed/in; stat -c %u /home/gem/closed/in`, "scratch\n/home/gem/a?b\n0\nin\n1000\n")
 }
 
 // testRootCopy: where the first process is root, owners stay as they are.
@@ -197,9 +203,12 @@ func testRefusingStore(t *testing.T, c *apiServer) {
 		want  error
 		text  string
 	}{
-		"full":                {status(http.StatusInsufficientStorage, second), sandbox.ErrExhausted, "full"},
-		"denied":              {status(http.StatusForbidden, func(r *http.Request) bool { return r.Method == http.MethodPost }), sandbox.ErrUnavailable, "403"},
-		"denied at its end":   {status(http.StatusForbidden, func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }), sandbox.ErrUnavailable, "403"},
+		"full": {status(http.StatusInsufficientStorage, second), sandbox.ErrExhausted, "full"},
+		"denied": {status(http.StatusForbidden,
+			func(r *http.Request) bool { return r.Method == http.MethodPost }), sandbox.ErrUnavailable, "403"},
+		"denied at its end": {status(http.StatusForbidden, func(r *http.Request) bool {
+			return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+		}), sandbox.ErrUnavailable, "403"},
 		"denied the note":     {status(http.StatusForbidden, note), sandbox.ErrUnavailable, "403"},
 		"broken for too long": {status(http.StatusBadGateway, second), sandbox.ErrUnavailable, "502"},
 		"cut": {func(r *http.Request) int {
@@ -367,7 +376,8 @@ func testLargeCopy(t *testing.T, c *apiServer) {
 	h := snapshotHub(t, c, s, nil)
 	sb := h.create(sandbox.Spec{Name: "a", Resources: sandbox.Resources{Disk: 1 << 20}})
 	h.wantOutput(sb.ID, "head -c 80000000 /dev/urandom >/home/gem/large", "") // which a real node does not allow
-	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrExhausted) || !strings.Contains(err.Error(), "larger than the disk") {
+	if _, err := h.Snapshot(t.Context(), sb.ID, "first"); !errors.Is(err, sandbox.ErrExhausted) ||
+		!strings.Contains(err.Error(), "larger than the disk") {
 		t.Errorf("got %v, want that it is too large", err)
 	}
 	if left := s.objects(); len(left) != 0 {
@@ -493,19 +503,22 @@ func testFailedCopy(t *testing.T, c *apiServer) {
 // testNoStore: without a store, the hub says what is missing.
 func testNoStore(t *testing.T, c *apiServer) {
 	h := newHub(t, c, nil)
-	if a := h.Abilities(); a.Snapshot || a.Fork || !slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "kubernetes_snapshot_endpoint") }) {
+	if a := h.Abilities(); a.Snapshot || a.Fork ||
+		!slices.ContainsFunc(a.Missing, func(s string) bool { return strings.Contains(s, "kubernetes_snapshot_endpoint") }) {
 		t.Errorf("got %+v, want that it says what is missing", a)
 	}
 	_, fork := h.Fork(t.Context(), "x", []sandbox.Spec{{}})
 	_, snapshot := h.Snapshot(t.Context(), "x", "first")
 	_, list := h.Snapshots(t.Context(), "")
 	_, create := h.Create(t.Context(), sandbox.Spec{Name: "a", Snapshot: "first"})
-	for _, err := range []error{fork, snapshot, list, create, h.Rollback(t.Context(), "x", "first"), h.DeleteSnapshot(t.Context(), "", "first")} {
+	for _, err := range []error{fork, snapshot, list, create, h.Rollback(t.Context(), "x", "first"),
+		h.DeleteSnapshot(t.Context(), "", "first")} {
 		if !errors.Is(err, sandbox.ErrUnsupported) {
 			t.Errorf("got %v, want that it is not supported", err)
 		}
 	}
-	for _, bad := range []kubernetes.Store{{Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x"}, {Bucket: "b"}} {
+	for _, bad := range []kubernetes.Store{{Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"},
+		{Endpoint: "https://x"}, {Bucket: "b"}} {
 		cfg := h.cfg
 		cfg.Dir, cfg.Snapshots = t.TempDir(), bad
 		if p, err := kubernetes.Open(t.Context(), cfg); err == nil {

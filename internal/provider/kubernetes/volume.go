@@ -130,7 +130,8 @@ func (o *volumes) create(ctx context.Context, owner, name string) (sandbox.Volum
 // volume describes the volume of a claim.
 func (c claim) volume() sandbox.VolumeInfo {
 	notes := c.Metadata.Annotations
-	info := sandbox.VolumeInfo{Name: notes[noteVolume], Owner: notes[noteOwner], Sandboxes: []string{}, Limit: api.Quantity(c.Spec.Resources.Requests["storage"])}
+	info := sandbox.VolumeInfo{Name: notes[noteVolume], Owner: notes[noteOwner], Sandboxes: []string{},
+		Limit: api.Quantity(c.Spec.Resources.Requests["storage"])}
 	info.Size = api.Quantity(c.Status.Capacity["storage"])
 	info.Created, _ = time.Parse(time.RFC3339Nano, notes[noteCreated])
 	return info

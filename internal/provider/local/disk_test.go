@@ -28,7 +28,8 @@ func TestDisk(t *testing.T) {
 		run  func(*hub)
 	}{
 		{"fork while a process writes", testForkWriting}, {"twenty forks", testTwentyForks}, {"deep stack", testDeepStack},
-		{"diff", testDiffTrees}, {"copied file by file", testPlain}, {"rollback to a bad disk", testBadRollback}, {"lost layer", testLostLayer}, {"snapshot left frozen", testLeftFrozen},
+		{"diff", testDiffTrees}, {"copied file by file", testPlain}, {"rollback to a bad disk", testBadRollback},
+		{"lost layer", testLostLayer}, {"snapshot left frozen", testLeftFrozen},
 		{"unreadable snapshot", testUnreadableSnapshot}, {"killed at any moment", testKilledDisks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,7 +108,8 @@ func testForkWriting(h *hub) {
 			h.t.Fatal(err)
 		}
 	}
-	if out := h.sh(sb.ID, "pkill python3; while pgrep python3 >/dev/null; do :; done; seq $(tail -n 1 b) | cmp - b && echo same"); !strings.HasSuffix(out, "same\n") {
+	if out := h.sh(sb.ID, "pkill python3; while pgrep python3 >/dev/null; do :; done; seq $(tail -n 1 b) | cmp - b "+
+		"&& echo same"); !strings.HasSuffix(out, "same\n") {
 		h.t.Errorf("the origin's file is not what was written: %q", out)
 	}
 }
@@ -136,7 +138,8 @@ func testTwentyForks(h *hub) {
 	size := int64(testenv.Times(64, 1024)) << 20
 	empty := h.used()
 	sb := h.create(sandbox.Spec{})
-	if out := h.sh(sb.ID, fmt.Sprintf("head -c %d /dev/urandom > big; mkdir many; for i in $(seq 500); do echo $i > many/$i; done", size)); out != "" {
+	if out := h.sh(sb.ID, fmt.Sprintf("head -c %d /dev/urandom > big; mkdir many; for i in $(seq 500); do echo $i "+
+		"> many/$i; done", size)); out != "" {
 		h.t.Fatal(out)
 	}
 	sum := h.sh(sb.ID, "tail -c 1M big | sha256sum")
@@ -209,7 +212,8 @@ func testDiffTrees(h *hub) {
 	h.sh(origin.ID, "mkdir -p d/sub r; touch d/f d/sub/g r/x kept; ln -s /etc/passwd link")
 	h.snap(origin.ID, "first")
 	sb := h.create(sandbox.Spec{Snapshot: "first", Volumes: []sandbox.Volume{{Name: "v", Target: "/home/gem/v"}}})
-	h.sh(sb.ID, `touch v/inside; rm -r d; mkdir d; touch d/new; rm -r r; touch r; rm link; ln -s / link; mkdir -p n/deep; ln -s /etc n/etc; mkfifo p; rm -f kept; touch kept; touch /tmp/t`)
+	h.sh(sb.ID, `touch v/inside; rm -r d; mkdir d; touch d/new; rm -r r; touch r; rm link; ln -s / link; mkdir -p `+
+		`n/deep; ln -s /etc n/etc; mkfifo p; rm -f kept; touch kept; touch /tmp/t`)
 	d, err := h.Diff(h.t.Context(), sb.ID, 100)
 	if err != nil || d.Truncated {
 		h.t.Fatalf("diff: got %+v, %v, want all changes", d, err)
@@ -242,10 +246,12 @@ func testPlain(h *hub) {
 		h.t.Errorf("missing abilities: got %q, want one about copying file by file", a.Missing)
 	}
 	origin := h.create(sandbox.Spec{})
-	h.sh(origin.ID, "mkdir d; echo a > d/a; ln d/a d/b; ln -s d/a l; mkfifo p; chmod 751 d; chmod 400 d/a; truncate -s 1G hole; echo end >> hole; rm -rf ~/.bashrc; touch -d @1000000000 d/a")
+	h.sh(origin.ID, "mkdir d; echo a > d/a; ln d/a d/b; ln -s d/a l; mkfifo p; chmod 751 d; chmod 400 d/a; "+
+		"truncate -s 1G hole; echo end >> hole; rm -rf ~/.bashrc; touch -d @1000000000 d/a")
 	h.write(origin.ID)
 	fork := h.fork(origin.ID, 1)[0]
-	if out := h.sh(fork.ID, "cat d/b l; stat -c '%a %h %U %Y' d/a; stat -c %a d; stat -c %F p; tail -c 4 hole; test $(du -k hole | cut -f1) -lt 1000 && echo sparse"); out != "a\na\n400 2 gem 1000000000\n751\nfifo\nend\nsparse\n" {
+	if out := h.sh(fork.ID, "cat d/b l; stat -c '%a %h %U %Y' d/a; stat -c %a d; stat -c %F p; tail -c 4 hole; "+
+		"test $(du -k hole | cut -f1) -lt 1000 && echo sparse"); out != "a\na\n400 2 gem 1000000000\n751\nfifo\nend\nsparse\n" {
 		h.t.Errorf("the fork: got %q, want all attributes as in the origin", out)
 	}
 	if out := h.sh(fork.ID, "n=$(tail -n 1 b); seq $n | cmp - b && echo same"); out != "same\n" {

@@ -78,9 +78,12 @@ func TestGuard(t *testing.T) {
 		name string
 		run  func(*hub)
 	}{
-		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory}, {"disk", testDisk}, {"quota", testQuota}, {"volume quota", testVolumeQuota}, {"volume without quota", testVolumeWithoutQuota}, {"stuck", testStuck}, {"many files", testManyFiles},
+		{"neighbours", testNeighbours}, {"planted socket", testPlantedSocket}, {"memory", testMemory},
+		{"disk", testDisk}, {"quota", testQuota}, {"volume quota", testVolumeQuota},
+		{"volume without quota", testVolumeWithoutQuota}, {"stuck", testStuck}, {"many files", testManyFiles},
 		{"deep folders", testDeepFolders}, {"live limits", testLiveLimits}, {"volumes", testVolumes}, {"way out", testWayOut},
-		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped}, {"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
+		{"tcp server", testTCPServer}, {"image", testImage}, {"owners are not translated", testUnmapped},
+		{"restart of the machine", testReboot}, {"unreadable record", testUnreadable}, {"stubborn", testStubborn},
 		{"hostile", testHostile}, {"disk rate", testDiskRate}, {"rounds", testRounds}, {"killed at any moment", testKilled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,7 +155,9 @@ func testNeighbours(h *hub) {
 		{"stat -f -c %T /run/payload", "tmpfs\n"},
 		{"touch /run/payload 2>&1", "touch: cannot touch '/run/payload': Permission denied\n[exit status 1]"},
 		{"find / -xdev -name '*" + a.ID + "*' 2>/dev/null | wc -l", "0\n"},
-		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e ^NPM_CONFIG_PREFIX= -e ^PIP_BREAK_SYSTEM_PACKAGES= -e ^SSL_CERT_FILE= -e ^REQUESTS_CA_BUNDLE= -e ^NODE_EXTRA_CA_CERTS= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},
+		{"env | grep -v -e ^PATH= -e ^HOME= -e ^USER= -e ^LOGNAME= -e ^SHELL= -e ^LANG= -e ^XDG_RUNTIME_DIR= -e " +
+			"^NPM_CONFIG_PREFIX= -e ^PIP_BREAK_SYSTEM_PACKAGES= -e ^SSL_CERT_FILE= -e ^REQUESTS_CA_BUNDLE= -e " +
+			"^NODE_EXTRA_CA_CERTS= -e ^COVE_ -e ^PWD= | wc -l", "0\n"},
 	} {
 		if got := h.sh(b.ID, c.command); got != c.want && c.want != "" {
 			h.t.Errorf("%s: got %q, want %q", c.command, got, c.want)
@@ -223,7 +228,8 @@ func testVolumes(h *hub) {
 	}
 	a, b := h.create(volume("shared", "/home/gem/data", false)), h.create(volume("shared", "/data", true))
 	h.sh(a.ID, "echo hello > /home/gem/data/file")
-	if out := h.sh(b.ID, "cat /data/file; stat -c %U /data/file; touch /data/x 2>&1"); out != "hello\ngem\ntouch: cannot touch '/data/x': Read-only file system\n[exit status 1]" {
+	if out := h.sh(b.ID, "cat /data/file; stat -c %U /data/file; touch /data/x 2>&1"); out != "hello\ngem\ntouch: "+
+		"cannot touch '/data/x': Read-only file system\n[exit status 1]" {
 		h.t.Errorf("the other sandbox: got %q, want the file, and no writing", out)
 	}
 	foreign := volume("shared", "/data", false)
@@ -270,7 +276,8 @@ func testImage(h *hub) {
 		h.t.Fatal(err)
 	}
 	for path, data := range map[string][]byte{
-		filepath.Join(lower, "server"): []byte("hidden by the upper layer"), filepath.Join(upper, "server"): payload, filepath.Join(lower, "lower"): nil,
+		filepath.Join(lower, "server"): []byte("hidden by the upper layer"), filepath.Join(upper, "server"): payload,
+		filepath.Join(lower, "lower"): nil,
 	} {
 		testenv.WriteProgram(h.t, path, data)
 	}

@@ -37,7 +37,8 @@ func testHostile(h *hub) {
 	for range 10 {
 		crowd = append(crowd, h.create(sandbox.Spec{Resources: sandbox.Resources{CPU: 100}}))
 	}
-	hostile := h.create(sandbox.Spec{Resources: sandbox.Resources{CPU: 1, CPULimit: 1000, MemoryLimit: 64 << 20, Pids: 40, Disk: 32 << 20, Files: 128}})
+	hostile := h.create(sandbox.Spec{Resources: sandbox.Resources{CPU: 1, CPULimit: 1000, MemoryLimit: 64 << 20,
+		Pids: 40, Disk: 32 << 20, Files: 128}})
 	for _, c := range []struct {
 		want  string
 		names []string

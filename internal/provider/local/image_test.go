@@ -165,7 +165,8 @@ func testImageUse(t *testing.T, k kit) {
 	if _, err := h.Snapshot(t.Context(), sb.ID, "s"); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{h.Delete(t.Context(), sb.ID), h.DeleteImage(t.Context(), "imported.invalid/ann/a"), h.DeleteImage(t.Context(), "imported.invalid/ann/b")} {
+	for _, err := range []error{h.Delete(t.Context(), sb.ID), h.DeleteImage(t.Context(), "imported.invalid/ann/a"),
+		h.DeleteImage(t.Context(), "imported.invalid/ann/b")} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -183,7 +184,8 @@ func testNoImages(t *testing.T, k kit) {
 	p := k.open(t, k.config(t))
 	defer p.Close()
 	_, list := p.Images(t.Context(), "")
-	for what, err := range map[string]error{"import": p.ImportImage(t.Context(), "/a.tar", "a"), "list": list, "delete": p.DeleteImage(t.Context(), "a")} {
+	for what, err := range map[string]error{"import": p.ImportImage(t.Context(), "/a.tar", "a"), "list": list,
+		"delete": p.DeleteImage(t.Context(), "a")} {
 		if !errors.Is(err, sandbox.ErrUnsupported) {
 			t.Errorf("%s: got %v, want %v", what, err, sandbox.ErrUnsupported)
 		}
@@ -251,7 +253,8 @@ func testExport(t *testing.T, k kit) {
 		t.Fatal(err)
 	}
 	again := h.create(sandbox.Spec{Image: "exported:1"})
-	for path, want := range map[string]string{"/disk/below": "below", "/disk/kept": "kept", "/disk/new": "new", "/env/FROM": "image", "/env/SECRET": ""} {
+	for path, want := range map[string]string{"/disk/below": "below", "/disk/kept": "kept", "/disk/new": "new",
+		"/env/FROM": "image", "/env/SECRET": ""} {
 		if got, err := h.try(again.ID, http.MethodGet, path, ""); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}

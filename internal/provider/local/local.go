@@ -79,7 +79,8 @@ func Open(ctx context.Context, cfg Config) (*Provider, error) {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(cfg.Dir, &fs); err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return nil, fmt.Errorf("state folder %s is on an overlay filesystem, which cannot hold another; use one on ext4, xfs, btrfs or tmpfs", cfg.Dir)
+		return nil, fmt.Errorf("state folder %s is on an overlay filesystem, which cannot hold another; use one on "+
+			"ext4, xfs, btrfs or tmpfs", cfg.Dir)
 	}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
@@ -110,7 +111,8 @@ func (p *Provider) open(ctx context.Context, cfg Config) (err error) {
 		return unreadable
 	}
 	p.runner, err = runner.Open(ctx, runner.Config{
-		Dir: cfg.Dir, Init: cfg.Init, Runsc: cfg.Runsc, Sudo: cfg.Sudo, Command: cfg.Command, CommandEnv: cfg.CommandEnv, DoorEnv: cfg.DoorEnv, Env: cfg.Env, Defaults: cfg.Defaults,
+		Dir: cfg.Dir, Init: cfg.Init, Runsc: cfg.Runsc, Sudo: cfg.Sudo, Command: cfg.Command,
+		CommandEnv: cfg.CommandEnv, DoorEnv: cfg.DoorEnv, Env: cfg.Env, Defaults: cfg.Defaults,
 		Binds: cfg.Binds, FirstID: cfg.FirstID, Cgroup: cfg.Cgroup, Spares: cfg.Spares, MaxSpares: cfg.MaxSpares,
 		ReadyTimeout: cfg.ReadyTimeout, StopGrace: cfg.StopGrace, LogSize: cfg.LogSize, Log: cfg.Log, WithoutIDMaps: cfg.withoutIDMaps,
 		Disks: p.disks, Volumes: p.volumes, Servers: &p.sockets,
@@ -157,7 +159,8 @@ func (p *Provider) openDisks(cfg Config) (err error) {
 	for _, b := range cfg.Binds {
 		hidden = append(hidden, b.Target)
 	}
-	p.disks = disk.New(disk.Config{Dir: cfg.Dir, Layers: layers, Images: images, FirstID: cfg.FirstID, Hidden: hidden, ImageLayers: p.imageLayersOf, Log: cfg.Log})
+	p.disks = disk.New(disk.Config{Dir: cfg.Dir, Layers: layers, Images: images, FirstID: cfg.FirstID, Hidden: hidden,
+		ImageLayers: p.imageLayersOf, Log: cfg.Log})
 	return nil
 }
 
@@ -249,9 +252,11 @@ func tiers(kinds []string) (list []string) {
 	for _, kind := range kinds {
 		switch kind {
 		case runner.Namespaces:
-			list = append(list, "namespaces: programs see and reach nothing of the host and of other sandboxes; they share the host's kernel, so a bug in it that they can reach is a way out")
+			list = append(list, "namespaces: programs see and reach nothing of the host and of other sandboxes; "+
+				"they share the host's kernel, so a bug in it that they can reach is a way out")
 		case runner.GVisor:
-			list = append(list, "gvisor: as namespaces, and programs run on gVisor's kernel, so a bug in the host's kernel alone is no way out; system calls are slower")
+			list = append(list, "gvisor: as namespaces, and programs run on gVisor's kernel, so a bug in the "+
+				"host's kernel alone is no way out; system calls are slower")
 		}
 	}
 	return list
@@ -260,23 +265,29 @@ func tiers(kinds []string) (list []string) {
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
 	images := p.disks.HasImages()
-	a := sandbox.Abilities{Provider: "local", Pause: p.runner.CanFreeze(), PauseToDisk: p.runner.Saver().Check() == nil, Stop: true, AnyPort: true, Image: images, Volume: true,
+	a := sandbox.Abilities{Provider: "local", Pause: p.runner.CanFreeze(),
+		PauseToDisk: p.runner.Saver().Check() == nil, Stop: true, AnyPort: true, Image: images, Volume: true,
 		Egress: true, Logs: true, Stats: true, Snapshot: true, Fork: true, Diff: true, Export: images,
-		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(), MaxCPU: int64(runtime.NumCPU()) * 1000, Missing: p.runner.Missing()}
+		Isolation: p.runner.Isolations(), Limits: p.runner.Limits(), MaxMemory: machineMemory(),
+		MaxCPU: int64(runtime.NumCPU()) * 1000, Missing: p.runner.Missing()}
 	a.Tiers = tiers(a.Isolation)
 	slices.Sort(a.Limits)
 	if ok, why := p.disks.Subvolumes(); !ok {
-		a.Missing = append(a.Missing, fmt.Sprintf("snapshots and forks copy a disk file by file: %v; run as root on a kernel with btrfs and loop devices, or keep the state folder on btrfs", why))
+		a.Missing = append(a.Missing, fmt.Sprintf("snapshots and forks copy a disk file by file: %v; run as root "+
+			"on a kernel with btrfs and loop devices, or keep the state folder on btrfs", why))
 		if !a.Pause {
-			a.Missing = append(a.Missing, "snapshots and forks work only for stopped sandboxes, because a running one cannot be paused while it is copied")
+			a.Missing = append(a.Missing, "snapshots and forks work only for stopped sandboxes, because a running "+
+				"one cannot be paused while it is copied")
 		}
 	}
 	if ok, why := p.disks.HasQuota(); !ok {
 		a.Missing = append(a.Missing, fmt.Sprintf("disk limits are measured several times a second, not enforced by the filesystem: %v", why))
 	}
 	if os.Geteuid() != 0 {
-		a.Missing = append(a.Missing, "without root, all users inside are one: files of others belong to nobody, and nobody can become root inside",
-			"without root, programs inside can learn the names and addresses of this machine's network interfaces, through the connections of their server")
+		a.Missing = append(a.Missing, "without root, all users inside are one: files of others belong to nobody, "+
+			"and nobody can become root inside",
+			"without root, programs inside can learn the names and addresses of this machine's network interfaces, "+
+				"through the connections of their server")
 	}
 	return a
 }

@@ -55,14 +55,16 @@ func (k kit) open(t *testing.T, cfg local.Config) *local.Provider {
 
 // left names what sandboxes of a state folder have left on the machine.
 func (k kit) left(cfg local.Config) (left []string) {
-	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*", "disk/sandboxes/.*-deep-*", "sockets/*", "trial*", ".trial*"} {
+	for _, pattern := range []string{"sandboxes/*", "sandboxes/.*-deep-*", "disk/sandboxes/*",
+		"disk/sandboxes/.*-deep-*", "sockets/*", "trial*", ".trial*"} {
 		files, _ := filepath.Glob(filepath.Join(cfg.Dir, pattern))
 		left = append(left, files...)
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
 		// The filesystems of all disks and of programs stay while the provider is open.
-		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") && !strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") &&
+		if strings.Contains(line, cfg.Dir) && !strings.Contains(line, filepath.Join(cfg.Dir, "disk")+" ") &&
+			!strings.Contains(line, filepath.Join(cfg.Dir, "programs")+" ") &&
 			!strings.Contains(line, filepath.Join(cfg.Dir, "sockets")+" ") {
 			left = append(left, "a mount: "+line)
 		}

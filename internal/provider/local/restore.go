@@ -140,9 +140,11 @@ func (s *restore) readManifest() error {
 	case err != nil:
 		return damaged(err)
 	case m.Format != backupFormat:
-		return fmt.Errorf("%w: it has format %d, written by version %q; this program reads format %d", ErrNoBackup, m.Format, m.Version, backupFormat)
+		return fmt.Errorf("%w: it has format %d, written by version %q; this program reads format %d", ErrNoBackup,
+			m.Format, m.Version, backupFormat)
 	case m.Root != (os.Geteuid() == 0):
-		return fmt.Errorf("%w: its hub ran %s; restore it in the same way", ErrNoBackup, map[bool]string{true: "as root", false: "without root"}[m.Root])
+		return fmt.Errorf("%w: its hub ran %s; restore it in the same way", ErrNoBackup,
+			map[bool]string{true: "as root", false: "without root"}[m.Root])
 	}
 	return nil
 }
@@ -356,7 +358,8 @@ func (s *spaceReader) Read(p []byte) (int, error) {
 	if s.left <= 0 {
 		var st unix.Statfs_t
 		// A filesystem that does not count files says that it has none.
-		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery || st.Files > 0 && st.Ffree < filesKept) {
+		if err := unix.Statfs(s.dir, &st); err == nil && (int64(st.Bavail)*st.Bsize < spaceKept+spaceEvery ||
+			st.Files > 0 && st.Ffree < filesKept) {
 			return 0, fmt.Errorf("%w: not enough space in %q; free some or set --state to a folder elsewhere", sandbox.ErrExhausted, s.dir)
 		}
 		s.left = spaceEvery

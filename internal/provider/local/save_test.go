@@ -47,12 +47,14 @@ func savable(name string) sandbox.Spec {
 // begin starts a process with a file, and remains checks that it lives and goes on to write.
 func (h *hub) begin(id string) {
 	h.t.Helper()
-	h.sh(id, "(i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done) > ~/count 2>/dev/null </dev/null & echo $! > ~/pid; while ! [ -s ~/count ]; do sleep 0.01; done")
+	h.sh(id, "(i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done) > ~/count 2>/dev/null </dev/null & echo $! "+
+		"> ~/pid; while ! [ -s ~/count ]; do sleep 0.01; done")
 }
 
 func (h *hub) remains(id, when string) {
 	h.t.Helper()
-	out := h.sh(id, "n=$(wc -l < ~/count); for i in $(seq 600); do [ $(wc -l < ~/count) -gt $n ] && break; sleep 0.05; done; kill -0 $(cat ~/pid) && ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /count && head -n 1 ~/count")
+	out := h.sh(id, "n=$(wc -l < ~/count); for i in $(seq 600); do [ $(wc -l < ~/count) -gt $n ] && break; sleep "+
+		"0.05; done; kill -0 $(cat ~/pid) && ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /count && head -n 1 ~/count")
 	if strings.TrimSpace(out) != "1" {
 		h.t.Errorf("%s: the process and its file: got %q, want 1, the first line of a process that goes on", when, out)
 	}
@@ -209,7 +211,8 @@ func testSavedPrograms(h *hub) {
 	}
 	err := h.Resume(ctx, sb.ID)
 	if !errors.Is(err, sandbox.ErrState) || !strings.Contains(err.Error(), "stop it and start it again") || h.state(sb.ID) != sandbox.Paused {
-		h.t.Errorf("resume after packages have changed: got %v and %s, want an error that says what to do, and a paused sandbox", err, h.state(sb.ID))
+		h.t.Errorf("resume after packages have changed: got %v and %s, want an error that says what to do, and a "+
+			"paused sandbox", err, h.state(sb.ID))
 	}
 	if err := errors.Join(h.Stop(ctx, sb.ID), h.Start(ctx, sb.ID)); err != nil {
 		h.t.Error(err)

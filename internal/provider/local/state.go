@@ -25,7 +25,8 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 		}
 		defer p.disks.Release(from)
 		if spec.Image != "" && spec.Image != from.Ref {
-			return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q was taken on image %q, not %q; leave the image out", sandbox.ErrInvalid, spec.Snapshot, from.Ref, spec.Image)
+			return sandbox.Sandbox{}, fmt.Errorf("%w: snapshot %q was taken on image %q, not %q; leave the image out",
+				sandbox.ErrInvalid, spec.Snapshot, from.Ref, spec.Image)
 		}
 	}
 	return p.runner.Create(ctx, spec, from)

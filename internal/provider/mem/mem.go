@@ -135,7 +135,8 @@ func (s *Store) Left() (left []string) {
 
 // Abilities implements sandbox.Provider.
 func (p *Provider) Abilities() sandbox.Abilities {
-	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true, Volume: true, Isolation: []string{"none"},
+	return sandbox.Abilities{Provider: "mem", Pause: true, Stop: true, Snapshot: true, Fork: true, Diff: true,
+		Volume: true, Isolation: []string{"none"},
 		Missing: []string{"mem isolates nothing; use it only in tests"}}
 }
 

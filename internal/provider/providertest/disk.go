@@ -87,7 +87,8 @@ func testSnapshot(s *suite) {
 	sb := s.create(spec)
 	s.put(sb.ID, "/disk/file", "one")
 	first := s.snap(sb.ID, "first")
-	if first.Name != "first" || first.Owner != "ann" || first.Sandbox != sb.ID || first.Parent != "" || first.Created.IsZero() || first.Size <= 0 {
+	if first.Name != "first" || first.Owner != "ann" || first.Sandbox != sb.ID || first.Parent != "" ||
+		first.Created.IsZero() || first.Size <= 0 {
 		s.Errorf("got %+v, want the first snapshot of ann's %s", first, sb.ID)
 	}
 	s.put(sb.ID, "/disk/file", "two")

@@ -282,7 +282,8 @@ func addFlag(cmd *cobra.Command, r *run, f *op.Field) {
 	for _, alias := range f.Aliases {
 		alias = strings.ReplaceAll(alias, "_", "-")
 		if cmd.Flags().Lookup(alias) == nil {
-			cmd.Flags().AddFlag(&pflag.Flag{Name: alias, Usage: usage, Value: v, DefValue: flag.DefValue, NoOptDefVal: flag.NoOptDefVal, Hidden: true})
+			cmd.Flags().AddFlag(&pflag.Flag{Name: alias, Usage: usage, Value: v, DefValue: flag.DefValue,
+				NoOptDefVal: flag.NoOptDefVal, Hidden: true})
 		}
 	}
 	if len(f.Enum) > 0 {

@@ -94,9 +94,11 @@ func (c tool) run(t *testing.T, args ...string) (stdout, stderr string, code int
 	t.Helper()
 	var out, errs bytes.Buffer
 	root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true}
-	config := Config{Table: table(), Client: &Client{URL: c.url, Token: "tok", Key: "key"}, Stdin: strings.NewReader("from stdin"), Stdout: &out, Stderr: &errs, Person: func() bool { return c.person }}
+	config := Config{Table: table(), Client: &Client{URL: c.url, Token: "tok", Key: "key"},
+		Stdin: strings.NewReader("from stdin"), Stdout: &out, Stderr: &errs, Person: func() bool { return c.person }}
 	Add(root, config)
-	AddShort(root, config, Short{Words: "t shout", Op: "t_say", Doc: "Shout.", Fixed: map[string]string{"loud_mode": "true", "to": "all"}, Args: []string{"words"}, Flags: []string{"to"}})
+	AddShort(root, config, Short{Words: "t shout", Op: "t_say", Doc: "Shout.",
+		Fixed: map[string]string{"loud_mode": "true", "to": "all"}, Args: []string{"words"}, Flags: []string{"to"}})
 	root.SetArgs(args)
 	root.SetErr(&errs)
 	err := root.ExecuteContext(t.Context())
@@ -122,8 +124,10 @@ func start(t *testing.T) tool {
 
 func TestFlagsOfEveryKind(t *testing.T) {
 	c := start(t)
-	out, errs, code := c.run(t, "t", "kinds", "a b/c", "--page", "3", "--text", "-", "--on", "--list", "x", "--list", "y,z", "--nums", "1", "--nums", "2", "--env", "A=1", "--env", "B=x=y", "--free", `{"k":[1]}`, "--kind", "b")
-	want := `{"ID":"a b/c","Page":3,"text":"from stdin","on":true,"list":["x","y,z"],"nums":[1,2],"env":{"A":"1","B":"x=y"},"free":{"k":[1]},"kind":"b"}`
+	out, errs, code := c.run(t, "t", "kinds", "a b/c", "--page", "3", "--text", "-", "--on", "--list", "x", "--list",
+		"y,z", "--nums", "1", "--nums", "2", "--env", "A=1", "--env", "B=x=y", "--free", `{"k":[1]}`, "--kind", "b")
+	want := `{"ID":"a b/c","Page":3,"text":"from ` +
+		`stdin","on":true,"list":["x","y,z"],"nums":[1,2],"env":{"A":"1","B":"x=y"},"free":{"k":[1]},"kind":"b"}`
 	if got := strings.Join(strings.Fields(out), ""); code != 0 || got != strings.Join(strings.Fields(want), "") {
 		t.Errorf("got exit code %d, output %s and error %s, want 0 and %s", code, out, errs, want)
 	}
@@ -203,7 +207,8 @@ func TestStream(t *testing.T) {
 }
 
 func TestExitCodesOfStatuses(t *testing.T) {
-	for status, want := range map[int]int{401: ExitAuth, 403: ExitAuth, 404: ExitNotFound, 422: ExitUsage, 409: ExitFailed, 500: ExitServer, 503: ExitServer} {
+	for status, want := range map[int]int{401: ExitAuth, 403: ExitAuth, 404: ExitNotFound, 422: ExitUsage,
+		409: ExitFailed, 500: ExitServer, 503: ExitServer} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			io.WriteString(w, `{"detail":"because"}`)

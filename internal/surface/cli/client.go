@@ -45,7 +45,8 @@ func (c *Client) explain(err error, status int) error {
 
 // Transport returns a transport to the server, which other clients of it can use.
 func (c *Client) Transport() *http.Transport {
-	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.dial, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.dial, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
 }
 
 // maxIdle keeps enough connections to work with a hundred sandboxes at once.
@@ -99,7 +100,8 @@ func (c *Client) checkServer(conn net.Conn) error {
 	case uid == 0 || uid == os.Geteuid() || slices.ContainsFunc(c.ServerUsers, func(name string) bool { return isUser(name, uid) }):
 		return nil
 	}
-	return fmt.Errorf("the server at %s belongs to user %d of this machine, not to you or root; if you trust that user, name it in %s", c.URL, uid, c.ServerUsersVariable)
+	return fmt.Errorf("the server at %s belongs to user %d of this machine, not to you or root; if you trust that "+
+		"user, name it in %s", c.URL, uid, c.ServerUsersVariable)
 }
 
 // isUser reports whether a name or an ID is that of a user; * is everybody's.

@@ -32,24 +32,28 @@ type box struct {
 // shortTool is a command line whose output is short in a pipe, too.
 func shortTool(t *testing.T) func(args ...string) (string, int) {
 	t.Helper()
-	list := op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List.", Columns: []string{"name", "status", "created_at"}, Wide: []string{"image"}}
+	list := op.Spec{Name: "box_list", Route: "GET /v1/box", Tag: "t", Doc: "List.",
+		Columns: []string{"name", "status", "created_at"}, Wide: []string{"image"}}
 	one := box{"a", "running", "debian", time.Now().Add(-5 * time.Minute)}
 	table := op.NewTable([]op.Op{
 		op.New(list, func(context.Context, none) ([]box, error) { return []box{one, {"b", "paused", "", time.Now()}}, nil }),
-		op.New(op.Spec{Name: "box_make", Route: "POST /v1/box", Tag: "t", Doc: "Make."}, func(context.Context, none) (box, error) { return one, nil }),
+		op.New(op.Spec{Name: "box_make", Route: "POST /v1/box", Tag: "t", Doc: "Make."},
+			func(context.Context, none) (box, error) { return one, nil }),
 		op.New(op.Spec{Name: "box_show", Route: "GET /v1/box/{name}", Tag: "t", Doc: "Show."}, func(_ context.Context, in nameIn) (box, error) {
 			if in.Name == "missing" {
 				return box{}, op.Errorf(op.NotFound, "no box %q", in.Name)
 			}
 			return box{Name: in.Name}, nil
 		}),
-		op.New(op.Spec{Name: "box_rm", Route: "DELETE /v1/box/{name}", Tag: "t", Doc: "Delete."}, func(_ context.Context, in nameIn) (string, error) { return in.Name + " deleted", nil }),
+		op.New(op.Spec{Name: "box_rm", Route: "DELETE /v1/box/{name}", Tag: "t", Doc: "Delete."},
+			func(_ context.Context, in nameIn) (string, error) { return in.Name + " deleted", nil }),
 	})
 	server := httptest.NewServer(rest.New(rest.Config{Table: table}))
 	t.Cleanup(server.Close)
 	return func(args ...string) (string, int) {
 		var out bytes.Buffer
-		root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true, Args: CheckCommand, RunE: func(*cobra.Command, []string) error { return nil }}
+		root := &cobra.Command{Use: "t", SilenceErrors: true, SilenceUsage: true, Args: CheckCommand,
+			RunE: func(*cobra.Command, []string) error { return nil }}
 		Add(root, Config{
 			Table: table, Client: &Client{URL: server.URL}, Stdout: &out, Stderr: &out, Person: func() bool { return false }, Short: true,
 			Presets:  map[string]Preset{"box_make": {Output: "name", Aliases: []string{"create"}}},
@@ -89,7 +93,8 @@ func TestOutputInAScriptIsShort(t *testing.T) {
 			t.Errorf("%s: got exit code %d and %q, want 0 and %q", c.line, code, got, c.want)
 		}
 	}
-	for line, want := range map[string]string{"box list -o json": "[\n  {\n", "box make -o json": "{\n  \"name\": \"a\"", "box show a": "{\n  \"name\": \"a\""} {
+	for line, want := range map[string]string{"box list -o json": "[\n  {\n",
+		"box make -o json": "{\n  \"name\": \"a\"", "box show a": "{\n  \"name\": \"a\""} {
 		if got, _ := run(strings.Fields(line)...); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: got %q, want JSON", line, got)
 		}
@@ -119,7 +124,8 @@ func TestTypingErrorsGetASuggestion(t *testing.T) {
 
 func TestAges(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s ago", -90 * time.Second: "90s ago", -5 * time.Minute: "5m ago", time.Hour: "in 1h", 100 * time.Minute: "in 100m", -50 * time.Hour: "2d ago", -47 * time.Hour: "47h ago",
+		0: "0s ago", -90 * time.Second: "90s ago", -5 * time.Minute: "5m ago", time.Hour: "in 1h",
+		100 * time.Minute: "in 100m", -50 * time.Hour: "2d ago", -47 * time.Hour: "47h ago",
 	} {
 		if got := Age(d); got != want {
 			t.Errorf("Age(%v): got %q, want %q", d, got, want)

@@ -15,7 +15,8 @@ func TestBodiesArriveWhole(t *testing.T) {
 	for _, size := range []int{0, 1, pieceSize - 1, pieceSize, pieceSize + 1, 3*pieceSize + 7} {
 		want := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 		for _, length := range []int64{int64(size), -1} {
-			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)), "end with data": iotest.DataErrReader(bytes.NewReader(want))} {
+			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(want),
+				"in halves": iotest.HalfReader(bytes.NewReader(want)), "end with data": iotest.DataErrReader(bytes.NewReader(want))} {
 				if got, err := b.read(r, length); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("%d bytes of length %d, %s: got %d bytes, %v", size, length, name, len(got), err)
 				}

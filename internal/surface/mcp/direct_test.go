@@ -15,7 +15,8 @@ import (
 func TestBareCallerCannotBeForged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Config{})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(`{"method":"tools/call","params":{"name":"who"}}`))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL,
+		strings.NewReader(`{"method":"tools/call","params":{"name":"who"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func TestBareCallEndsWithItsRequest(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			begun, ended := make(chan struct{}), make(chan struct{})
-			wait := op.New(op.Spec{Name: "wait", Route: "POST /v1/wait", Tag: "toy", Doc: "Wait. Until it is told to stop."}, func(ctx context.Context, _ toyIn) (string, error) {
+			wait := op.New(op.Spec{Name: "wait", Route: "POST /v1/wait", Tag: "toy",
+				Doc: "Wait. Until it is told to stop."}, func(ctx context.Context, _ toyIn) (string, error) {
 				close(begun)
 				<-ctx.Done()
 				close(ended)

@@ -27,9 +27,11 @@ func (m *mount) callTool(name string) mcp.ToolHandler {
 		ctx, cancel := withOwner(ctx)
 		defer cancel()
 		ctx, call := receiveCall(ctx, r.Extra)
-		result, err := forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
-			return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: name, Arguments: r.Params.Arguments, InputResponses: r.Params.InputResponses, RequestState: r.Params.RequestState})
-		})
+		result, err := forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
+			func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CallToolResult, error) {
+				return l.conn.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: name, Arguments: r.Params.Arguments,
+					InputResponses: r.Params.InputResponses, RequestState: r.Params.RequestState})
+			})
 		if e, ok := op.AsError(err); ok {
 			return m.h.renderError(m.e, op.Op{Spec: op.Spec{Name: name}}, call, e), nil
 		}
@@ -88,20 +90,22 @@ func (h *Handler) bound(ctx context.Context, name string, r *mcp.CallToolResult)
 
 func (m *mount) getPrompt(name string) mcp.PromptHandler {
 	return func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.GetPromptResult, error) {
-			p := *r.Params
-			p.Meta, p.Name = meta, name
-			return l.conn.GetPrompt(ctx, &p)
-		})
+		return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
+			func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.GetPromptResult, error) {
+				p := *r.Params
+				p.Meta, p.Name = meta, name
+				return l.conn.GetPrompt(ctx, &p)
+			})
 	}
 }
 
 func (m *mount) readResource(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.ReadResourceResult, error) {
-		p := *r.Params
-		p.Meta = meta
-		return l.conn.ReadResource(ctx, &p)
-	})
+	return forward(m, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
+		func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.ReadResourceResult, error) {
+			p := *r.Params
+			p.Meta = meta
+			return l.conn.ReadResource(ctx, &p)
+		})
 }
 
 // forwardSubscribe subscribes to a resource of another server, or unsubscribes. It is
@@ -155,11 +159,12 @@ func (h *Handler) complete(ctx context.Context, r *mcp.CompleteRequest) (*mcp.Co
 	if owner == nil {
 		return none, nil
 	}
-	return forward(owner, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta, func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CompleteResult, error) {
-		p := *r.Params
-		p.Meta, p.Ref = meta, &ref
-		return l.conn.Complete(ctx, &p)
-	})
+	return forward(owner, ctx, r.Session, isModern(r.ProtocolVersion()), r.Params.Meta,
+		func(ctx context.Context, l *link, meta mcp.Meta) (*mcp.CompleteResult, error) {
+			p := *r.Params
+			p.Meta, p.Ref = meta, &ref
+			return l.conn.Complete(ctx, &p)
+		})
 }
 
 func (e *engine) promptOwner(name string) *mount {

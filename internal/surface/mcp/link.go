@@ -88,7 +88,8 @@ func (m *mount) transport(ctx context.Context, l *link, kind linkKind) (mcp.Tran
 	if m.SSE {
 		return &mcp.SSEClientTransport{Endpoint: m.URL, HTTPClient: client}, nil
 	}
-	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxBody, DisableStandaloneSSE: kind == linkModern}, nil
+	return &mcp.StreamableClientTransport{Endpoint: m.URL, HTTPClient: client, MaxEventSize: maxBody,
+		DisableStandaloneSSE: kind == linkModern}, nil
 }
 
 // options make a link pass on what the server asks and says.
@@ -344,7 +345,8 @@ func (m *mount) keep(ctx context.Context, kind linkKind, s *mcp.ServerSession) (
 
 // forward sends a request to the server. If the server is found gone before it has got
 // the request, it is restarted and gets it then.
-func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern bool, meta mcp.Meta, send func(context.Context, *link, mcp.Meta) (R, error)) (R, error) {
+func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern bool, meta mcp.Meta,
+	send func(context.Context, *link, mcp.Meta) (R, error)) (R, error) {
 	var none R
 	for retried := false; ; retried = true {
 		l, err := m.reach(ctx, s, modern)
@@ -362,7 +364,8 @@ func forward[R any](m *mount, ctx context.Context, s *mcp.ServerSession, modern 
 		l.news.drain(ctx)
 		leave()
 		answer, answered := errors.AsType[*jsonrpc.Error](err)
-		unsent := answered && answer.Code == codeNotSent || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, io.ErrClosedPipe)
+		unsent := answered && answer.Code == codeNotSent || errors.Is(err, mcp.ErrSessionMissing) ||
+			errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, io.ErrClosedPipe)
 		switch {
 		case err == nil:
 			return out, nil

@@ -111,7 +111,8 @@ func New(c Config) *Handler {
 	if c.Tools == nil {
 		c.Tools = func() []toolset.Tool { return FromOps(c.Ops()) }
 	}
-	h := &Handler{Config: c, mounts: map[string]*mount{}, seats: newSeats(cmp.Or(c.MaxSessions, maxSessions), cmp.Or(c.MaxOwnSessions, maxOwnSessions))}
+	h := &Handler{Config: c, mounts: map[string]*mount{}, seats: newSeats(cmp.Or(c.MaxSessions, maxSessions),
+		cmp.Or(c.MaxOwnSessions, maxOwnSessions))}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.build = sync.OnceValue(h.newEngine)
 	return h

@@ -55,7 +55,8 @@ func toys() []op.Op {
 		op.New(spec("text"), func(context.Context, toyIn) (string, error) { return "a line", nil }),
 		op.New(spec("texter"), func(context.Context, toyIn) (longOut, error) { return longOut{3}, nil }),
 		op.New(spec("passed"), func(context.Context, toyIn) (any, error) {
-			return passed{&mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "from afar"}}, Meta: mcp.Meta{"k": "v"}}}, nil
+			return passed{&mcp.CallToolResult{IsError: true,
+				Content: []mcp.Content{&mcp.TextContent{Text: "from afar"}}, Meta: mcp.Meta{"k": "v"}}}, nil
 		}),
 		op.New(spec("blob"), func(_ context.Context, in toyIn) (*op.Blob, error) {
 			if in.Mode == "" {
@@ -100,7 +101,8 @@ func serve(t *testing.T, c Config) *httptest.Server {
 	h := New(c)
 	t.Cleanup(func() { h.Close() })
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call := &op.Call{ID: "id-1", Subject: "anna", Role: "user", KeyID: "k", Share: &op.Share{ID: "s", Port: 80}, Base: &url.URL{Scheme: "https", Host: "h", Path: "/p"}, Via: "rest"}
+		call := &op.Call{ID: "id-1", Subject: "anna", Role: "user", KeyID: "k", Share: &op.Share{ID: "s", Port: 80},
+			Base: &url.URL{Scheme: "https", Host: "h", Path: "/p"}, Via: "rest"}
 		h.ServeHTTP(w, r.WithContext(op.WithCall(r.Context(), call)))
 	}))
 	t.Cleanup(s.Close)
@@ -115,7 +117,8 @@ func connect(t *testing.T, s *httptest.Server, header http.Header) *mcp.ClientSe
 func connectVersion(t *testing.T, s *httptest.Server, header http.Header, version string) *mcp.ClientSession {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	c, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: s.URL + "/mcp", HTTPClient: &http.Client{Transport: with{s.Client().Transport, header}}}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	c, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: s.URL + "/mcp",
+		HTTPClient: &http.Client{Transport: with{s.Client().Transport, header}}}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +170,10 @@ func TestResults(t *testing.T) {
 			t.Parallel()
 			c := connectVersion(t, serve(t, Config{}), nil, version)
 			for _, x := range []struct{ tool, mode, want string }{
-				{"object", "", `{"content":[{"type":"text","text":"{\"text\":\"\u003chello\u003e\"}"}],"structuredContent":{"text":"\u003chello\u003e"}}`},
-				{"object", "hint", `{"content":[{"type":"text","text":"{\"text\":\"\u003chello\u003e\"}\n[look twice]"}],"structuredContent":{"text":"\u003chello\u003e"}}`},
+				{"object", "", `{"content":[{"type":"text","text":"{\"text\":\"\u003chello\u003e\"}"}],` +
+					`"structuredContent":{"text":"\u003chello\u003e"}}`},
+				{"object", "hint", `{"content":[{"type":"text","text":"{\"text\":\"\u003chello\u003e\"}\n[look ` +
+					`twice]"}],"structuredContent":{"text":"\u003chello\u003e"}}`},
 				{"list", "", `{"content":[{"type":"text","text":"[]"}],"structuredContent":{"result":[]}}`},
 				{"text", "", `{"content":[{"type":"text","text":"a line"}]}`},
 				{"texter", "", `{"content":[{"type":"text","text":"there are 3"}],"structuredContent":{"n":3}}`},
@@ -178,7 +183,8 @@ func TestResults(t *testing.T) {
 				{"blob", "image/png", `{"content":[{"type":"image","mimeType":"image/png","data":"Ynl0ZXM="}]}`},
 				{"blob", "application/zip", `{"content":[{"type":"text","text":"the result is too large"}],"isError":true}`},
 				{"fail", "", `{"content":[{"type":"text","text":"there is none; make one"}],"isError":true}`},
-				{"fail", "data", `{"content":[{"type":"text","text":"it is taken\ntake another"}],"structuredContent":{"text":"theirs"},"isError":true}`},
+				{"fail", "data", `{"content":[{"type":"text","text":"it is taken\ntake ` +
+					`another"}],"structuredContent":{"text":"theirs"},"isError":true}`},
 				{"fail", "ours", `{"content":[{"type":"text","text":"` + op.InternalMessage("id-1") + `"}],"isError":true}`},
 				{"fail", "internal", `{"content":[{"type":"text","text":"` + op.InternalMessage("id-1") + `"}],"isError":true}`},
 				{"who", "", `{"content":[{"type":"text","text":"mcp id-1 anna user k \u0026{s  80 false} https://h/p/x"}]}`},
@@ -218,7 +224,8 @@ func TestTools(t *testing.T) {
 		t.Errorf("got tools %s, want %s", got, want)
 	}
 	b, err := json.Marshal(listed[0])
-	want := `{"annotations":{"destructiveHint":false,"idempotentHint":false,"openWorldHint":false,"readOnlyHint":false},"description":"Do object. At once.",`
+	want := `{"annotations":{"destructiveHint":false,"idempotentHint":false,"openWorldHint":false,` +
+		`"readOnlyHint":false},"description":"Do object. At once.",`
 	if err != nil || !strings.HasPrefix(string(b), want) {
 		t.Errorf("got %s, %v, want %s…", b, err, want)
 	}
@@ -250,7 +257,8 @@ func TestPanic(t *testing.T) {
 			if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 				t.Fatalf("got log %s, want one line: %v", &log, err)
 			}
-			if line.Msg != "tool failed" || line.ID != "id-1" || line.Tool != "fail" || line.Error != "panic: oh" || !strings.Contains(line.Stack, x.frame) {
+			if line.Msg != "tool failed" || line.ID != "id-1" || line.Tool != "fail" || line.Error != "panic: oh" ||
+				!strings.Contains(line.Stack, x.frame) {
 				t.Errorf("got %+v, want the stack of %s", line, x.frame)
 			}
 		})
@@ -288,7 +296,8 @@ func TestAround(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", x.tool, got, x.want)
 		}
 	}
-	got, want := strings.Join(seen, "; "), "object 2 <nil>; object 8 argument \"n\": Input should be less than or equal to 9; fail 16 panic: oh; text 2 <nil>"
+	got, want := strings.Join(seen, "; "),
+		"object 2 <nil>; object 8 argument \"n\": Input should be less than or equal to 9; fail 16 panic: oh; text 2 <nil>"
 	if got != want {
 		t.Errorf("got calls %s, want %s", got, want)
 	}
@@ -301,7 +310,8 @@ func TestInspect(t *testing.T) {
 		opens      bool
 	}{
 		{`{"method":"tools/list"}`, `{"id":1,"jsonrpc":"2.0","method":"tools/list"}`, false},
-		{`{"method":"tools/call","id":"x","params":{"name":"a"}}`, `{"id":"x","jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}`, false},
+		{`{"method":"tools/call","id":"x","params":{"name":"a"}}`,
+			`{"id":"x","jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}`, false},
 		{`{"jsonrpc":"2.0","method":"ping"}`, `{"jsonrpc":"2.0","method":"ping"}`, false},
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true},
 		{`{"method": "initialize"}`, `{"id":1,"jsonrpc":"2.0","method":"initialize"}`, true},
@@ -348,7 +358,8 @@ func TestBareRequests(t *testing.T) {
 			want   string
 		}{
 			{`{"method":"tools/call","params":{"name":"text"}}`, 200, `"text":"a line"`},
-			{`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"text"}}`, 200, `{"id":"a","jsonrpc":"2.0","result":{"content":[{"type":"text","text":"a line"}]}}`},
+			{`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"text"}}`, 200,
+				`{"id":"a","jsonrpc":"2.0","result":{"content":[{"type":"text","text":"a line"}]}}`},
 			{`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"text","_meta":{"progressToken":1}}}`, 200, `a line`},
 			{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"text","arguments":[]}}`, 200, `"isError":true`},
 			{`{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"text"}}`, 400, ``},

@@ -41,14 +41,16 @@ func TestBatchesAreBounded(t *testing.T) {
 		messages int
 		refused  bool
 	}{{maxBatch, false}, {maxBatch + 1, true}, {5000, true}} {
-		body := "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/initialized"},`, c.messages-1) + `{"jsonrpc":"2.0","id":1,"method":"ping"}]`
+		body := "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/initialized"},`, c.messages-1) +
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}]`
 		res, err := s.Client().Post(s.URL+"/mcp", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if refused := strings.Contains(string(b), "a batch may hold at most 50 messages") && res.StatusCode == http.StatusBadRequest; err != nil || refused != c.refused {
+		if refused := strings.Contains(string(b), "a batch may hold at most 50 messages") &&
+			res.StatusCode == http.StatusBadRequest; err != nil || refused != c.refused {
 			t.Errorf("%d messages: got status %d, %s, error %v, want refused %v", c.messages, res.StatusCode, b, err, c.refused)
 		}
 	}

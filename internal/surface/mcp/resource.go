@@ -30,14 +30,15 @@ func (h *Handler) addResources(e *engine) {
 	}
 	if h.Guide != nil {
 		e.server.AddResource(&mcp.Resource{URI: guideURI, Name: "llms.txt", Title: "About this sandbox", MIMEType: "text/markdown",
-			Description: "System, folders, runtimes and tools of this sandbox."}, func(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-			ctx, _ = receiveCall(ctx, r.Extra)
-			text, err := h.Guide(ctx)
-			if err != nil {
-				return nil, resourceError(r.Params.URI, err)
-			}
-			return textResource(r.Params.URI, "text/markdown", text), nil
-		})
+			Description: "System, folders, runtimes and tools of this sandbox."},
+			func(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+				ctx, _ = receiveCall(ctx, r.Extra)
+				text, err := h.Guide(ctx)
+				if err != nil {
+					return nil, resourceError(r.Params.URI, err)
+				}
+				return textResource(r.Params.URI, "text/markdown", text), nil
+			})
 	}
 	if h.Files != nil {
 		e.server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "file:///{+path}", Name: "file", Title: "A file of the sandbox",
@@ -53,7 +54,8 @@ func (h *Handler) addResources(e *engine) {
 func (h *Handler) addOffers(e *engine) {
 	for _, r := range h.Resources.Offers() {
 		if strings.Contains(r.URI, "{") {
-			e.server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: r.URI, Name: r.Name, Title: r.Title, Description: r.Doc, MIMEType: r.Type}, h.readOffered)
+			e.server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: r.URI, Name: r.Name, Title: r.Title,
+				Description: r.Doc, MIMEType: r.Type}, h.readOffered)
 			continue
 		}
 		e.server.AddResource(&mcp.Resource{URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Doc, MIMEType: r.Type}, h.readOffered)
@@ -136,7 +138,8 @@ func (h *Handler) listResources(ctx context.Context, next mcp.MethodHandler, req
 	if h.Skills != nil {
 		if skills, err := h.Skills.List(ctx); err == nil {
 			for _, s := range skills {
-				list.Resources = append(list.Resources, &mcp.Resource{URI: skillScheme + "://" + url.PathEscape(s.Name), Name: s.Name, Description: s.Description, MIMEType: "text/markdown"})
+				list.Resources = append(list.Resources,
+					&mcp.Resource{URI: skillScheme + "://" + url.PathEscape(s.Name), Name: s.Name, Description: s.Description, MIMEType: "text/markdown"})
 			}
 		}
 	}
@@ -158,7 +161,8 @@ func (h *Handler) listResources(ctx context.Context, next mcp.MethodHandler, req
 	}
 	for _, f := range files {
 		u := url.URL{Scheme: "file", Path: f.Path}
-		list.Resources = append(list.Resources, &mcp.Resource{URI: u.String(), Name: f.Path[strings.LastIndexByte(f.Path, '/')+1:], MIMEType: f.Type, Size: f.Size})
+		list.Resources = append(list.Resources,
+			&mcp.Resource{URI: u.String(), Name: f.Path[strings.LastIndexByte(f.Path, '/')+1:], MIMEType: f.Type, Size: f.Size})
 	}
 	return list, nil
 }

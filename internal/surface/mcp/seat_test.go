@@ -58,7 +58,9 @@ func (c *crowd) send(method, who, session, body string) (status int, header http
 // open opens a session.
 func (c *crowd) open(who string) (id string, status int) {
 	c.t.Helper()
-	status, header, reply := c.send("POST", who, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	status, header, reply := c.send("POST", who, "",
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},`+
+			`"clientInfo":{"name":"x","version":"1"}}}`)
 	if status == http.StatusTooManyRequests && (header.Get("Retry-After") == "" || !strings.Contains(reply, "session limit")) {
 		c.t.Errorf("got %q and %s, want a time to retry and a reason", header.Get("Retry-After"), reply)
 	}

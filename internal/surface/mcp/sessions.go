@@ -92,7 +92,8 @@ func NewSessions(c SessionsConfig) *Sessions {
 }
 
 // ListTools asks a server for its tools, and calls add for each.
-func (s *Sessions) ListTools(ctx context.Context, id string, via http.RoundTripper, add func(name, description string, inputSchema any)) error {
+func (s *Sessions) ListTools(ctx context.Context, id string, via http.RoundTripper,
+	add func(name, description string, inputSchema any)) error {
 	var all []*mcp.Tool
 	ctx = context.WithValue(ctx, limitKey{}, int64(maxListing))
 	err := s.with(ctx, id, via, func(ctx context.Context, c *mcp.ClientSession) error {

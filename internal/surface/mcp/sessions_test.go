@@ -38,18 +38,20 @@ func newPeer(t *testing.T) *peer {
 	p.server = mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, &mcp.ServerOptions{PageSize: 2})
 	schema := map[string]any{"type": "object"}
 	for i := range 5 {
-		p.server.AddTool(&mcp.Tool{Name: fmt.Sprint("say", i), Description: "Say it back.", InputSchema: schema}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
-		})
+		p.server.AddTool(&mcp.Tool{Name: fmt.Sprint("say", i), Description: "Say it back.", InputSchema: schema},
+			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+			})
 	}
-	p.server.AddTool(&mcp.Tool{Name: "hang", InputSchema: schema}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		p.entered <- struct{}{}
-		select {
-		case <-ctx.Done():
-		case <-p.ended:
-		}
-		return nil, context.Canceled
-	})
+	p.server.AddTool(&mcp.Tool{Name: "hang", InputSchema: schema},
+		func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			p.entered <- struct{}{}
+			select {
+			case <-ctx.Done():
+			case <-p.ended:
+			}
+			return nil, context.Canceled
+		})
 	p.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if method == "initialize" {
@@ -58,7 +60,8 @@ func newPeer(t *testing.T) *peer {
 			return next(ctx, method, r)
 		}
 	})
-	p.listen(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return p.server }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
+	p.listen(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return p.server },
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}))
 	t.Cleanup(func() { close(p.ended) })
 	return p
 }
@@ -155,7 +158,8 @@ func TestSessionIsKept(t *testing.T) {
 	for i := range 20 {
 		wait.Go(func() {
 			args := fmt.Sprintf(`{"i":%d}`, i)
-			if out, err := s.CallTool(t.Context(), "a", p, "say0", json.RawMessage(args)); err != nil || out.(passed).Content[0].(*mcp.TextContent).Text != args {
+			if out, err := s.CallTool(t.Context(), "a", p, "say0", json.RawMessage(args)); err != nil ||
+				out.(passed).Content[0].(*mcp.TextContent).Text != args {
 				t.Errorf("got %v, %v, want %s", out, err, args)
 			}
 		})

@@ -48,16 +48,19 @@ func bounded(t *testing.T, m meter, timeout time.Duration) *httptest.Server {
 			}
 			return &textOut{len(in.Text)}, nil
 		}),
-		op.Handle(op.Spec{Content: op.ContentAPI, Name: "deaf", Route: "POST /deaf", Tag: "t", Doc: "Refuse."}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusBadRequest)
-		})),
-		op.Handle(op.Spec{Content: op.ContentAPI, Name: "raw", Route: "POST /raw", Tag: "t", Doc: "Read.", MaxBody: 1 << 20}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op.Handle(op.Spec{Content: op.ContentAPI, Name: "deaf", Route: "POST /deaf", Tag: "t", Doc: "Refuse."},
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusBadRequest)
+			})),
+		op.Handle(op.Spec{Content: op.ContentAPI, Name: "raw", Route: "POST /raw", Tag: "t", Doc: "Read.",
+			MaxBody: 1 << 20}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadAll(r.Body); err != nil {
 				w.WriteHeader(http.StatusBadRequest)
 			}
 		})),
 	})
-	s := httptest.NewServer(New(Config{Table: table, Dialect: Hub, MaxBody: 1 << 16, BodyTimeout: timeout, Buffer: func(context.Context) Buffer { return m }}))
+	s := httptest.NewServer(New(Config{Table: table, Dialect: Hub, MaxBody: 1 << 16, BodyTimeout: timeout,
+		Buffer: func(context.Context) Buffer { return m }}))
 	t.Cleanup(s.Close)
 	return s
 }

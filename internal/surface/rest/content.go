@@ -21,7 +21,8 @@ func (s *Server) admitContent(w http.ResponseWriter, r *http.Request, o *op.Op) 
 	case o.Content == op.ContentSite:
 		return s.Isolate == nil || !s.Isolate(w, r, o)
 	case s.Linked(r):
-		s.forbid(w, r, "a page of another site opened this address, which only pages of this server may do; enter the address yourself, or start at "+home(r))
+		s.forbid(w, r, "a page of another site opened this address, which only pages of this server may do; enter "+
+			"the address yourself, or start at "+home(r))
 		return false
 	case origin.LoadsCode(r):
 		s.forbid(w, r, "this address returns data, which a page must not load as code")

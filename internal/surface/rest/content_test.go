@@ -28,8 +28,10 @@ func classTable() *op.Table {
 		func(context.Context, op.None) (*op.Blob, error) {
 			return &op.Blob{Type: "image/svg+xml", Size: -1, Body: io.NopCloser(strings.NewReader(hostile))}, nil
 		})
-	data := op.New(op.Spec{Name: "data", Route: "GET /data", Tag: "t", Doc: "Doc."}, func(context.Context, op.None) (string, error) { return hostile, nil })
-	return op.NewTable([]op.Op{raw("api", op.ContentAPI), raw("page", op.ContentPage), raw("foreign", op.ContentForeign), raw("site", op.ContentSite), framed, blob, data})
+	data := op.New(op.Spec{Name: "data", Route: "GET /data", Tag: "t", Doc: "Doc."},
+		func(context.Context, op.None) (string, error) { return hostile, nil })
+	return op.NewTable([]op.Op{raw("api", op.ContentAPI), raw("page", op.ContentPage),
+		raw("foreign", op.ContentForeign), raw("site", op.ContentSite), framed, blob, data})
 }
 
 func TestContentClasses(t *testing.T) {
@@ -46,7 +48,8 @@ func TestContentClasses(t *testing.T) {
 	sibling := []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	typed := []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 	script := []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"}
-	worker := []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "same-origin", "Sec-Fetch-Dest", "serviceworker", "Service-Worker", "script"}
+	worker := []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "same-origin", "Sec-Fetch-Dest",
+		"serviceworker", "Service-Worker", "script"}
 	for _, c := range []struct {
 		path                                         string
 		linked, sibling, typed, script, worker, bare int
@@ -63,7 +66,8 @@ func TestContentClasses(t *testing.T) {
 			name    string
 			headers []string
 			want    int
-		}{{"linked", linked, c.linked}, {"sibling", sibling, c.sibling}, {"typed", typed, c.typed}, {"script", script, c.script}, {"worker", worker, c.worker}, {"bare", nil, c.bare}} {
+		}{{"linked", linked, c.linked}, {"sibling", sibling, c.sibling}, {"typed", typed, c.typed},
+			{"script", script, c.script}, {"worker", worker, c.worker}, {"bare", nil, c.bare}} {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", c.path, nil)
 			for i := 0; i < len(try.headers); i += 2 {
 				r.Header.Set(try.headers[i], try.headers[i+1])
@@ -84,7 +88,8 @@ func TestContentClasses(t *testing.T) {
 func checkConfined(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy, media, disposition := strings.Join(h["Content-Security-Policy"], ", "), h.Get("Content-Type"), h.Get("Content-Disposition")
-	sandboxed := slices.ContainsFunc(strings.FieldsFunc(policy, func(c rune) bool { return c == ';' || c == ',' }), func(d string) bool { return strings.TrimSpace(d) == "sandbox" })
+	sandboxed := slices.ContainsFunc(strings.FieldsFunc(policy, func(c rune) bool { return c == ';' || c == ',' }),
+		func(d string) bool { return strings.TrimSpace(d) == "sandbox" })
 	switch path {
 	case "/site":
 		return // isolated by whoever serves it

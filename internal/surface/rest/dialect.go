@@ -204,8 +204,12 @@ func (guest) intro(base string) string {
 }
 
 func (hub) intro(base string) string {
-	return fmt.Sprintf("Computers for agents: create a sandbox here, use it below its own URL, delete it when you are done. Base URL: %s\n\n", base) +
-		fmt.Sprintf("The quickest way is MCP at %s/mcp (streamable HTTP): createSandbox returns the name and the tools of a new sandbox, sandboxExecutor calls them, deleteSandbox deletes the sandbox. ", base) +
-		fmt.Sprintf("By REST: POST /api/v1/sandbox creates a sandbox; its own API is below %s/sandbox/<name>/, described in %s/sandbox/<name>/llms.txt. ", base, base) +
-		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` describes all fields; `cove --help` describes the command line.\n"
+	return fmt.Sprintf("Computers for agents: create a sandbox here, use it below its own URL, delete it when you "+
+		"are done. Base URL: %s\n\n", base) +
+		fmt.Sprintf("The quickest way is MCP at %s/mcp (streamable HTTP): createSandbox returns the name and the "+
+			"tools of a new sandbox, sandboxExecutor calls them, deleteSandbox deletes the sandbox. ", base) +
+		fmt.Sprintf("By REST: POST /api/v1/sandbox creates a sandbox; its own API is below %s/sandbox/<name>/, "+
+			"described in %s/sandbox/<name>/llms.txt. ", base, base) +
+		"JSON in, JSON out: `{code, data}`, or `{code, error}`, where `error` says what to do. `/v1/openapi.json` " +
+		"describes all fields; `cove --help` describes the command line.\n"
 }

@@ -25,8 +25,12 @@ func Docs(title, version string, table func() *op.Table, dialect Dialect, pages 
 		return bytesBlob("text/markdown; charset=utf-8", []byte(LLMs(title, op.CallOf(ctx).URL("http", "", ""), table(), dialect))), nil
 	}
 	return append([]op.Op{
-		op.New(op.Spec{Name: "docs_openapi", Access: op.AccessRead, Content: op.ContentAPI, Route: "GET /v1/openapi.json", Also: []string{"GET /openapi.json"}, Tag: "docs", Doc: "Return the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, openapi),
-		op.New(op.Spec{Name: "docs_llms", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /llms.txt", Tag: "docs", Doc: "Return a guide to this server for agents, in Markdown.", Produces: "text/markdown", NoTool: true, ReadOnly: true}, text),
+		op.New(op.Spec{Name: "docs_openapi", Access: op.AccessRead, Content: op.ContentAPI,
+			Route: "GET /v1/openapi.json", Also: []string{"GET /openapi.json"}, Tag: "docs",
+			Doc: "Return the OpenAPI 3.1 document of this server.", Produces: "application/json", NoTool: true, ReadOnly: true}, openapi),
+		op.New(op.Spec{Name: "docs_llms", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /llms.txt",
+			Tag: "docs", Doc: "Return a guide to this server for agents, in Markdown.", Produces: "text/markdown",
+			NoTool: true, ReadOnly: true}, text),
 	}, Page("docs", "/v1/docs", "The API documentation, where every operation can be tried.", pages)...)
 }
 

@@ -59,7 +59,8 @@ func theirs(src io.Reader, boundary string) ([]read, error) {
 // as the standard library reads it.
 func TestParts(t *testing.T) {
 	const boundary = "xBOUNDx"
-	tricky := []string{"", "a", "\r\n", "\r", "\r\n--", "\r\n--xBOUND", "\r\n--xBOUNDxy", "q--xBOUNDx", "\n--xBOUNDq", "\r\n\r\n--xBOUN\r\n--", strings.Repeat("\r\n--xBOUNDy", 9000), strings.Repeat("z", 1<<20)}
+	tricky := []string{"", "a", "\r\n", "\r", "\r\n--", "\r\n--xBOUND", "\r\n--xBOUNDxy", "q--xBOUNDx", "\n--xBOUNDq",
+		"\r\n\r\n--xBOUN\r\n--", strings.Repeat("\r\n--xBOUNDy", 9000), strings.Repeat("z", 1<<20)}
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 60 {
 		var form bytes.Buffer
@@ -88,7 +89,8 @@ func TestParts(t *testing.T) {
 			size = max(size, 4096)
 		}
 		for name, src := range map[string]io.Reader{
-			"whole": bytes.NewReader(form.Bytes()), "halves": iotest.HalfReader(bytes.NewReader(form.Bytes())), "end with data": iotest.DataErrReader(bytes.NewReader(form.Bytes())),
+			"whole": bytes.NewReader(form.Bytes()), "halves": iotest.HalfReader(bytes.NewReader(form.Bytes())),
+			"end with data": iotest.DataErrReader(bytes.NewReader(form.Bytes())),
 		} {
 			got, err := ours(src, boundary, size)
 			if err != nil {

@@ -17,7 +17,8 @@ import (
 // Policies of pages: they load nothing from other hosts. The strict one also forbids styles
 // in markup, which the terminal has.
 const (
-	strictPolicy = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+	strictPolicy = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; " +
+		"form-action 'self'; frame-ancestors 'self'"
 	inlinePolicy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'self'"
 )
 
@@ -28,7 +29,8 @@ func Home(folder, doc string, pages fs.FS, frames ...string) []op.Op {
 	files := newFiles(pages)
 	files.frames = strings.Join(frames, " ")
 	return []op.Op{
-		op.Handle(op.Spec{Name: "home_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /{$}", Also: []string{"GET /index.html"}, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op.Handle(op.Spec{Name: "home_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET /{$}",
+			Also: []string{"GET /index.html"}, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("Vary", "Accept")
 			if r.URL.Path == "/" && !strings.Contains(r.Header.Get("Accept"), "text/html") {
 				// A relative redirect works below any path prefix.
@@ -50,7 +52,8 @@ func Home(folder, doc string, pages fs.FS, frames ...string) []op.Op {
 func Page(folder, route, doc string, pages fs.FS) []op.Op {
 	files := newFiles(pages)
 	return []op.Op{
-		op.Handle(op.Spec{Name: folder + "_page", Access: op.AccessRead, Content: op.ContentPage, Route: "GET " + route, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op.Handle(op.Spec{Name: folder + "_page", Access: op.AccessRead, Content: op.ContentPage,
+			Route: "GET " + route, Tag: "pages", Doc: doc}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			files.serve(w, r, folder+"/index.html")
 		})),
 		Assets(folder, route, pages),
@@ -60,9 +63,11 @@ func Page(folder, route, doc string, pages fs.FS) []op.Op {
 // Assets returns the operation that serves the files of a folder below the route.
 func Assets(folder, route string, pages fs.FS) op.Op {
 	files := newFiles(pages)
-	return op.Handle(op.Spec{Name: folder + "_asset", Access: op.AccessRead, Content: op.ContentPage, Route: "GET " + route + "/{file...}", Tag: "pages", Doc: "Files of a page."}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		files.serve(w, r, path.Join(folder, path.Clean("/"+r.PathValue("file"))))
-	}))
+	return op.Handle(op.Spec{Name: folder + "_asset", Access: op.AccessRead, Content: op.ContentPage,
+		Route: "GET " + route + "/{file...}", Tag: "pages", Doc: "Files of a page."},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			files.serve(w, r, path.Join(folder, path.Clean("/"+r.PathValue("file"))))
+		}))
 }
 
 // files serves built-in files. It keeps those that were asked for compressed, since they

@@ -178,8 +178,10 @@ func TestRouting(t *testing.T) {
 	var list []op.Op
 	plain := http.NewServeMux()
 	for _, s := range []op.Spec{
-		spec("post", "POST /v1/a"), spec("get", "GET /v1/a", "GET /v1/also"), spec("one", "GET /v1/a/{id}"), spec("special", "GET /v1/a/special"), spec("any", "/v1/any"),
-		spec("tree", "GET /v1/tree/"), spec("root", "GET /{$}"), spec("rest", "/v1/rest/{path...}"), spec("escaped", "GET /v1/with-dash_and.dot"), spec("head", "HEAD /v1/headed"), spec("headed", "GET /v1/headed"),
+		spec("post", "POST /v1/a"), spec("get", "GET /v1/a", "GET /v1/also"), spec("one", "GET /v1/a/{id}"),
+		spec("special", "GET /v1/a/special"), spec("any", "/v1/any"),
+		spec("tree", "GET /v1/tree/"), spec("root", "GET /{$}"), spec("rest", "/v1/rest/{path...}"),
+		spec("escaped", "GET /v1/with-dash_and.dot"), spec("head", "HEAD /v1/headed"), spec("headed", "GET /v1/headed"),
 	} {
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Op", s.Name+" "+r.PathValue("id")+r.PathValue("path"))
@@ -191,8 +193,10 @@ func TestRouting(t *testing.T) {
 	}
 	ours := New(Config{Table: op.NewTable(list)})
 	for _, path := range []string{
-		"/", "/v1/a", "/v1/a/", "/v1/a?x=1", "/v1/%61", "/v1%2Fa", "/v1//a", "/v1/./a", "/v1/x/../a", "/v1/a/special", "/v1/a/sp%65cial", "/v1/a/other", "/v1/a/x%2Fy", "/v1/also", "/v1/any", "/v1/any/",
-		"/v1/tree", "/v1/tree/", "/v1/tree/x", "/v1/rest/a/b", "/v1/rest", "/v1/with-dash_and.dot", "/v1/with%2Ddash_and.dot", "/v1/headed", "/v1/none", "/V1/A", "/v1/a%20", "/v1/a%00", "//v1/a",
+		"/", "/v1/a", "/v1/a/", "/v1/a?x=1", "/v1/%61", "/v1%2Fa", "/v1//a", "/v1/./a", "/v1/x/../a", "/v1/a/special",
+		"/v1/a/sp%65cial", "/v1/a/other", "/v1/a/x%2Fy", "/v1/also", "/v1/any", "/v1/any/",
+		"/v1/tree", "/v1/tree/", "/v1/tree/x", "/v1/rest/a/b", "/v1/rest", "/v1/with-dash_and.dot",
+		"/v1/with%2Ddash_and.dot", "/v1/headed", "/v1/none", "/V1/A", "/v1/a%20", "/v1/a%00", "//v1/a",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "OPTIONS", "get"} {
 			want, got := httptest.NewRecorder(), httptest.NewRecorder()
@@ -221,10 +225,12 @@ func TestReplies(t *testing.T) {
 		status                   int
 		want                     string
 	}{
-		{"success", "POST", "/v1/say", `{"text":"hi"}`, 200, `{"success":true,"message":"Operation successful","data":{"text":"hi","list":[]},"hint":null}`},
+		{"success", "POST", "/v1/say", `{"text":"hi"}`, 200,
+			`{"success":true,"message":"Operation successful","data":{"text":"hi","list":[]},"hint":null}`},
 		{"message and hint", "POST", "/v1/say", `{"text":"hi","mode":"hint"}`, 200, `"message":"said"`},
 		{"resource", "POST", "/v1/res", `{"text":"<b>"}`, 200, `{"text":"<b>","list":[]}`},
-		{"failed operation", "POST", "/v1/say", `{"text":"","mode":"missing"}`, 200, `{"success":false,"message":"no such thing; make one","data":{"path":"/x"},"hint":"try again"}`},
+		{"failed operation", "POST", "/v1/say", `{"text":"","mode":"missing"}`, 200,
+			`{"success":false,"message":"no such thing; make one","data":{"path":"/x"},"hint":"try again"}`},
 		{"failed resource", "POST", "/v1/res", `{"text":"","mode":"missing"}`, 404, `"detail":"no such thing; make one"`},
 		{"our fault", "POST", "/v1/say", `{"text":"","mode":"ours"}`, 500, `under request ID `},
 		{"panic", "POST", "/v1/say", `{"text":"","mode":"panic"}`, 500, `under request ID `},
@@ -273,7 +279,8 @@ func TestGzipWhereItHelps(t *testing.T) {
 		t.Errorf("got error %v and %.100q, want JSON", err, b)
 	}
 	for _, accept := range []string{"identity", "gzip;q=0"} {
-		if res, _ := do(t, "POST", s.URL+"/v1/say", `{"text":"","mode":"big"}`, "Accept-Encoding", accept); res.Header.Get("Content-Encoding") != "" {
+		if res, _ := do(t, "POST", s.URL+"/v1/say", `{"text":"","mode":"big"}`, "Accept-Encoding",
+			accept); res.Header.Get("Content-Encoding") != "" {
 			t.Errorf("Accept-Encoding %q: got encoding %q, want none", accept, res.Header.Get("Content-Encoding"))
 		}
 	}
@@ -302,10 +309,12 @@ func TestDownload(t *testing.T) {
 func TestStream(t *testing.T) {
 	s, _ := start(t)
 	res, body := do(t, "GET", s.URL+"/v1/count/x?n=2", "")
-	if want := "id: x\nevent: tick\ndata: 0\n\nid: x\nevent: tick\ndata: 1\n\n"; body != want || res.Header.Get("Content-Type") != "text/event-stream" {
+	if want := "id: x\nevent: tick\ndata: 0\n\nid: x\nevent: tick\ndata: 1\n\n"; body != want ||
+		res.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("got %s %q, want text/event-stream %q", res.Header.Get("Content-Type"), body, want)
 	}
-	if _, body := do(t, "GET", s.URL+"/v1/count/breaks?n=1", ""); !strings.Contains(body, "event: error\ndata: {\"success\":false,\"message\":\"it broke\"") {
+	if _, body := do(t, "GET", s.URL+"/v1/count/breaks?n=1", ""); !strings.Contains(body,
+		"event: error\ndata: {\"success\":false,\"message\":\"it broke\"") {
 		t.Errorf("got %q, want an error event", body)
 	}
 }

@@ -45,7 +45,8 @@ type Tunnel struct {
 
 // serve serves the hub, and programs inside that want out.
 func (t *Tunnel) serve(d *disk, fill func(io.Reader) error) error {
-	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: t.dial, Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: d.save, Fill: fill, Suspend: d.suspend}
+	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: t.dial,
+		Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: d.save, Fill: fill, Suspend: d.suspend}
 	var err error
 	if cfg.Cert, err = os.ReadFile(filepath.Join(HubDir, CertName)); err != nil {
 		return err

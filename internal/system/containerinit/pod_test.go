@@ -35,7 +35,8 @@ func TestInherit(t *testing.T) {
 	}
 	own := Plan{Env: []string{"PATH=/only"}, Path: []string{"/run/bin"}}
 	own.inherit([]string{"PATH=/usr/bin"})
-	if !slices.Contains(own.Env, "PATH=/only") || slices.ContainsFunc(own.Env, func(s string) bool { return strings.HasPrefix(s, "PATH=/run") }) {
+	if !slices.Contains(own.Env, "PATH=/only") ||
+		slices.ContainsFunc(own.Env, func(s string) bool { return strings.HasPrefix(s, "PATH=/run") }) {
 		t.Errorf("got %q, want only its own PATH", own.Env)
 	}
 }
@@ -43,8 +44,10 @@ func TestInherit(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for what, files := range map[string]map[string]string{
-		"version 2": {"cpu.stat": "usage_usec 1500000\nuser_usec 1\n", "memory.current": "3000\n", "memory.stat": "anon 1\ninactive_file 1000\n", "pids.current": "4\n", "memory.events": "oom 2\noom_kill 1\n"},
-		"version 1": {"cpuacct/cpuacct.usage": "1500000000\n", "memory/memory.usage_in_bytes": "3000\n", "memory/memory.stat": "total_inactive_file 1000\n", "pids/pids.current": "4\n"},
+		"version 2": {"cpu.stat": "usage_usec 1500000\nuser_usec 1\n", "memory.current": "3000\n",
+			"memory.stat": "anon 1\ninactive_file 1000\n", "pids.current": "4\n", "memory.events": "oom 2\noom_kill 1\n"},
+		"version 1": {"cpuacct/cpuacct.usage": "1500000000\n", "memory/memory.usage_in_bytes": "3000\n",
+			"memory/memory.stat": "total_inactive_file 1000\n", "pids/pids.current": "4\n"},
 	} {
 		dir := t.TempDir()
 		for name, text := range files {

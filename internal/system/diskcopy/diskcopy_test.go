@@ -28,7 +28,10 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func image(t *testing.T) *Disk {
 	t.Helper()
 	root := t.TempDir()
-	sh(t, root, `mkdir -p home/gem usr/bin opt/app tmp mnt/data etc && echo old >usr/bin/tool && echo old >usr/bin/other && echo old >opt/app/conf && echo host >etc/hosts && mkdir -p usr/lib/deep var/cache && echo old >usr/lib/deep/lib && echo old >usr/bin/third && echo old >var/cache/old && chmod 1777 tmp && echo shared >mnt/data/file && ln -s usr/bin bin && find . -type f -exec touch -d 2020-01-01 {} +`)
+	sh(t, root, `mkdir -p home/gem usr/bin opt/app tmp mnt/data etc && echo old >usr/bin/tool && echo old `+
+		`>usr/bin/other && echo old >opt/app/conf && echo host >etc/hosts && mkdir -p usr/lib/deep var/cache && `+
+		`echo old >usr/lib/deep/lib && echo old >usr/bin/third && echo old >var/cache/old && chmod 1777 tmp && `+
+		`echo shared >mnt/data/file && ln -s usr/bin bin && find . -type f -exec touch -d 2020-01-01 {} +`)
 	d := &Disk{Root: root, Home: "/home/gem", mounts: map[string]bool{"/mnt/data": true, "/etc/hosts": true}}
 	var err error
 	if d.Since, err = tick(); err != nil {
@@ -182,21 +185,22 @@ func TestHostileArchives(t *testing.T) {
 	t.Parallel()
 	reg, dir, link, hard := byte(tar.TypeReg), byte(tar.TypeDir), byte(tar.TypeSymlink), byte(tar.TypeLink)
 	for name, headers := range map[string][]tar.Header{
-		"dots":                    {{Name: "./../evil", Typeflag: reg}},
-		"dots inside":             {{Name: "./tmp/../../evil", Typeflag: reg}},
-		"absolute":                {{Name: "/evil", Typeflag: reg}},
-		"no prefix":               {{Name: "evil", Typeflag: reg}},
-		"through a link":          {{Name: "./tmp/l", Linkname: "../mnt/data", Typeflag: link}, {Name: "./tmp/l/file", Typeflag: reg}},
-		"through an old link":     {{Name: "./bin/tool", Typeflag: reg}},
-		"into a mount":            {{Name: "./mnt/data/file", Typeflag: reg}},
-		"a mount":                 {{Name: "./mnt/data/", Typeflag: dir}},
-		"over a mount":            {{Name: "./mnt", Typeflag: reg}},
-		"link over a mount":       {{Name: "./mnt", Linkname: "/tmp", Typeflag: link}},
-		"over the home":           {{Name: "./home", Typeflag: reg}},
-		"a file that is mounted":  {{Name: "./etc/hosts", Typeflag: reg}},
-		"hard link out":           {{Name: "./tmp/h", Linkname: "./../outside", Typeflag: hard}},
-		"hard link to a mount":    {{Name: "./tmp/h", Linkname: "./mnt/data/file", Typeflag: hard}},
-		"hard link to a link":     {{Name: "./tmp/l", Linkname: "/etc/passwd", Typeflag: link}, {Name: "./tmp/h", Linkname: "./tmp/l", Typeflag: hard}},
+		"dots":                   {{Name: "./../evil", Typeflag: reg}},
+		"dots inside":            {{Name: "./tmp/../../evil", Typeflag: reg}},
+		"absolute":               {{Name: "/evil", Typeflag: reg}},
+		"no prefix":              {{Name: "evil", Typeflag: reg}},
+		"through a link":         {{Name: "./tmp/l", Linkname: "../mnt/data", Typeflag: link}, {Name: "./tmp/l/file", Typeflag: reg}},
+		"through an old link":    {{Name: "./bin/tool", Typeflag: reg}},
+		"into a mount":           {{Name: "./mnt/data/file", Typeflag: reg}},
+		"a mount":                {{Name: "./mnt/data/", Typeflag: dir}},
+		"over a mount":           {{Name: "./mnt", Typeflag: reg}},
+		"link over a mount":      {{Name: "./mnt", Linkname: "/tmp", Typeflag: link}},
+		"over the home":          {{Name: "./home", Typeflag: reg}},
+		"a file that is mounted": {{Name: "./etc/hosts", Typeflag: reg}},
+		"hard link out":          {{Name: "./tmp/h", Linkname: "./../outside", Typeflag: hard}},
+		"hard link to a mount":   {{Name: "./tmp/h", Linkname: "./mnt/data/file", Typeflag: hard}},
+		"hard link to a link": {{Name: "./tmp/l", Linkname: "/etc/passwd", Typeflag: link},
+			{Name: "./tmp/h", Linkname: "./tmp/l", Typeflag: hard}},
 		"a device":                {{Name: "./tmp/d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1}},
 		"a negative hole":         {{Name: "./tmp/h", Typeflag: reg, PAXRecords: map[string]string{recordSize: "10", recordData: "-1,4"}}},
 		"a hole past the end":     {{Name: "./tmp/h", Typeflag: reg, PAXRecords: map[string]string{recordSize: "2", recordData: "1,4"}}},
@@ -224,7 +228,8 @@ func TestHostileArchives(t *testing.T) {
 	}
 	// A folder above a mount is emptied around it.
 	d := image(t)
-	if err := d.Restore(bytes.NewReader(archive(t, tar.Header{Name: "./", Typeflag: dir}, tar.Header{Name: "./mnt/", Typeflag: dir}))); err != nil {
+	if err := d.Restore(bytes.NewReader(archive(t, tar.Header{Name: "./", Typeflag: dir},
+		tar.Header{Name: "./mnt/", Typeflag: dir}))); err != nil {
 		t.Fatal(err)
 	}
 	if got := show(t, d.Root); got["mnt/data/file"] == "" || got["home/gem"] == "" || got["etc/hosts"] == "" || got["usr"] != "" {
@@ -245,7 +250,8 @@ func TestCutArchives(t *testing.T) {
 }
 
 func FuzzRestore(f *testing.F) {
-	f.Add(archive(f, tar.Header{Name: "./tmp/file", Typeflag: tar.TypeReg}, tar.Header{Name: "./tmp/l", Linkname: "/", Typeflag: tar.TypeSymlink}))
+	f.Add(archive(f, tar.Header{Name: "./tmp/file", Typeflag: tar.TypeReg}, tar.Header{Name: "./tmp/l", Linkname: "/",
+		Typeflag: tar.TypeSymlink}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(root, "disk/home"), 0o755); err != nil {
@@ -270,7 +276,8 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestChangesBeforeTheStart: what was changed just before a disk is looked at for the first time was not changed since, also where the kernel notes
+// TestChangesBeforeTheStart: what was changed just before a disk is looked at for the first time
+// was not changed since, also where the kernel notes
 // changes by a finer clock than that which ticks.
 func TestChangesBeforeTheStart(t *testing.T) {
 	t.Parallel()

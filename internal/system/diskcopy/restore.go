@@ -261,7 +261,8 @@ func (s *restorer) dress(real string, h *tar.Header) error {
 		for name, value := range h.PAXRecords {
 			if attr, ok := strings.CutPrefix(name, recordAttr); ok && keptAttribute(attr) {
 				// Not every filesystem has them, and some need root.
-				if err := unix.Lsetxattr(real, attr, []byte(value), 0); err != nil && s.root && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
+				if err := unix.Lsetxattr(real, attr, []byte(value), 0); err != nil && s.root &&
+					!errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
 					return err
 				}
 			}

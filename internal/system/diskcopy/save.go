@@ -103,7 +103,8 @@ func (s *saver) list(dir string) (entries []os.DirEntry, undo func(), err error)
 // lift adds to the permissions of a file of ours.
 func lift(real string, more os.FileMode) (undo func()) {
 	info, err := os.Lstat(real)
-	if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || info.Mode()&os.ModeSymlink != 0 || os.Chmod(real, info.Mode()|more) != nil {
+	if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || info.Mode()&os.ModeSymlink != 0 ||
+		os.Chmod(real, info.Mode()|more) != nil {
 		return func() {}
 	}
 	return func() { os.Chmod(real, info.Mode()) }
@@ -118,7 +119,8 @@ func (s *saver) changed(p string, info fs.FileInfo) bool {
 	if time.Unix(st.Ctim.Unix()).Before(s.disk.Since) {
 		return false
 	}
-	return int(st.Uid) == os.Geteuid() || unix.Faccessat(unix.AT_FDCWD, path.Join(s.disk.Root, p), unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
+	return int(st.Uid) == os.Geteuid() || unix.Faccessat(unix.AT_FDCWD, path.Join(s.disk.Root, p), unix.W_OK,
+		unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // folder archives a folder itself, if it has changed.

@@ -71,7 +71,8 @@ func (b *builder) attachDev() error {
 var masked = []string{
 	"kcore", "kmsg", "keys", "key-users", "kallsyms", "kpagecount", "kpageflags", "kpagecgroup", "cmdline", "config.gz", "modules",
 	"timer_list", "timer_stats", "sched_debug", "latency_stats", "sysrq-trigger", "interrupts", "iomem", "ioports", "vmallocinfo",
-	"slabinfo", "swaps", "partitions", "diskstats", "acpi", "asound", "scsi", "driver", "dynamic_debug", "pressure", "locks", "vmstat", "zoneinfo",
+	"slabinfo", "swaps", "partitions", "diskstats", "acpi", "asound", "scsi", "driver", "dynamic_debug", "pressure",
+	"locks", "vmstat", "zoneinfo",
 	"buddyinfo", "pagetypeinfo", "softirqs", "schedstat", "mdstat", "misc", "mtrr", "dma", "consoles",
 }
 

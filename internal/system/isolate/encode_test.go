@@ -12,7 +12,8 @@ import (
 )
 
 func fullSetup() setup {
-	return setup{Version: protocolVersion, Hostname: "höst", ShmSize: 1 << 40, LogSize: -1, Rootless: true, Filter: "\x00f", Listens: true, Setuid: true, Late: true,
+	return setup{Version: protocolVersion, Hostname: "höst", ShmSize: 1 << 40, LogSize: -1, Rootless: true,
+		Filter: "\x00f", Listens: true, Setuid: true, Late: true,
 		Root: []overlay{{Target: "/", Lower: []source{{"/a", 0}, {"", -1}}, Upper: source{"/u", 7}, Data: "d", Work: "w"},
 			{Target: "/usr", Lower: []source{}}},
 		Tmpfs:   []Tmpfs{{Target: "/run", Size: math.MaxInt64, Mode: 0o1777, UID: math.MaxUint32, GID: 5}},

@@ -60,7 +60,8 @@ var modes = []mode{
 		return runRootless(t, append([]string{"/run/helper", "try"}, args...)...)
 	}, nil},
 	{"user under gVisor", inGVisor(isolate.UID, false), inGVisorMay},
-	{"root by sudo under gVisor", inGVisor(0, true), append([]string{"live without no_new_privs", "write /proc/sysrq-trigger"}, inGVisorMay...)},
+	{"root by sudo under gVisor", inGVisor(0, true),
+		append([]string{"live without no_new_privs", "write /proc/sysrq-trigger"}, inGVisorMay...)},
 }
 
 // inGVisor runs the helper under gVisor, as a user inside.
@@ -84,10 +85,12 @@ func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
 // host. What root writes to sysrq-trigger there is ignored. It does tell how much memory the
 // machine has.
 var inGVisorMay = []string{
-	"device nodes", "read /proc/1/environ", "read /proc/1/maps", "read /proc/1/root/etc/passwd", "read /proc/1/cwd/etc/passwd", "read /proc/1/exe",
+	"device nodes", "read /proc/1/environ", "read /proc/1/maps", "read /proc/1/root/etc/passwd",
+	"read /proc/1/cwd/etc/passwd", "read /proc/1/exe",
 	"write /proc/1/oom_score_adj", "read init's memory", "take init's descriptor", "become nicer than others", "lower the oom score",
 	"read /proc/cmdline", "unshare time", "clone3", "live without the filter", "socket uevent", "read the kernel log",
-	"option: read iptables", "option: read arptables", "option: read ebtables", "option: read ipvs", "option: read ip6tables", "option: load a protocol", "option: repair",
+	"option: read iptables", "option: read arptables", "option: read ebtables", "option: read ipvs",
+	"option: read ip6tables", "option: load a protocol", "option: repair",
 	"open /dev/fuse", "see the host's memory", "see the host's load", "see the host's work",
 }
 
@@ -187,7 +190,8 @@ func TestSocketIsASymlink(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, ok := range map[string]bool{"real": true, "link": false, "file": false, "none": false, "../" + filepath.Base(dir) + "/real": false} {
+	for name, ok := range map[string]bool{"real": true, "link": false, "file": false, "none": false,
+		"../" + filepath.Base(dir) + "/real": false} {
 		c, err := isolate.DialUnix(t.Context(), d, name)
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)

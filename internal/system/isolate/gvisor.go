@@ -35,7 +35,8 @@ func (g GVisor) SpecOf() ([]byte, error) { return os.ReadFile(filepath.Join(g.Bu
 
 // gvisorArgs is the command line of runsc up to its verb.
 func gvisorArgs(sockets string) []string {
-	return []string{runscInside, "--root=" + stateInside, "--platform=systrap", "--network=host", "--host-uds=" + sockets, "--overlay2=none", "--ignore-cgroups"}
+	return []string{runscInside, "--root=" + stateInside, "--platform=systrap", "--network=host",
+		"--host-uds=" + sockets, "--overlay2=none", "--ignore-cgroups"}
 }
 
 // keptNames are the capabilities in kept, which root may have on gVisor's kernel, too.

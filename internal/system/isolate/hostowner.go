@@ -25,12 +25,15 @@ func openOwners(exe *os.File, ids IDs) (_ *os.File, err error) {
 		return nil, err
 	}
 	defer null.Close()
-	// A traced child stops before its first instruction; its tracer is a thread. If that is killed first, the child must end, too: the host's init would
+	// A traced child stops before its first instruction; its tracer is a thread. If that is killed
+	// first, the child must end, too: the host's init would
 	// become its tracer and never let it go on.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p, err := os.StartProcess("/proc/self/fd/3", []string{initName}, &os.ProcAttr{Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, exe},
-		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK, Ptrace: true, Pdeathsig: syscall.SIGKILL, Setsid: true}})
+	p, err := os.StartProcess("/proc/self/fd/3", []string{initName}, &os.ProcAttr{Dir: "/", Env: []string{},
+		Files: []*os.File{null, null, null, exe},
+		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK, Ptrace: true,
+			Pdeathsig: syscall.SIGKILL, Setsid: true}})
 	if err != nil {
 		return nil, fmt.Errorf("isolate: create a user namespace: %w", err)
 	}

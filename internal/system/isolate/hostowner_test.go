@@ -12,7 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestKilledWhileItOpensOwners: a program that is killed while it makes a namespace leaves no process, which would stand still for ever: its tracer
+// TestKilledWhileItOpensOwners: a program that is killed while it makes a namespace leaves no
+// process, which would stand still for ever: its tracer
 // would be the host's init.
 func TestKilledWhileItOpensOwners(t *testing.T) {
 	testenv.NeedRoot(t)

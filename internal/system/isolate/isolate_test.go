@@ -47,12 +47,14 @@ func TestIsolate(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"run", testRun}, {"programs", testPrograms}, {"program is killed", testProgramIsKilled}, {"terminate", testTerminate}, {"start fails", testStartFails},
+		{"run", testRun}, {"programs", testPrograms}, {"program is killed", testProgramIsKilled},
+		{"terminate", testTerminate}, {"start fails", testStartFails},
 		{"cancel anywhere", testCancelAnywhere}, {"adopt", testAdopt}, {"freeze", testFreeze}, {"dial", testDial},
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
 		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
-		{"files of other users", testFilesOfOtherUsers}, {"the program is no other", testTheProgramIsNoOther}, {"addresses can be listed", testAddressesCanBeListed},
+		{"files of other users", testFilesOfOtherUsers}, {"the program is no other", testTheProgramIsNoOther},
+		{"addresses can be listed", testAddressesCanBeListed},
 		{"chromium", testChromium},
 	} {
 		t.Run(c.name, c.run)
@@ -101,7 +103,8 @@ func newBox(t *testing.T) *box {
 				t.Fatal(err)
 			}
 		}
-		b.cfg.Root = append(b.cfg.Root, isolate.Overlay{Target: target, Lower: []isolate.Dir{lower}, Upper: isolate.Dir{Path: up, Mapped: true}, Data: "data", Work: "work"})
+		b.cfg.Root = append(b.cfg.Root, isolate.Overlay{Target: target, Lower: []isolate.Dir{lower},
+			Upper: isolate.Dir{Path: up, Mapped: true}, Data: "data", Work: "work"})
 	}
 	return b
 }
@@ -246,7 +249,10 @@ func testStartFails(t *testing.T) {
 		"no such folder":      {func(b *box) { b.cfg.Binds[0].Source.Path = "/nonesuch" }, nil, "/nonesuch"},
 		"no such upper":       {func(b *box) { b.cfg.Root[0].Data = "other" }, nil, "overlay"},
 		"bad target":          {func(b *box) { b.cfg.Binds[0].Target = "/a/../b" }, nil, "clean absolute path"},
-		"folder over a file":  {func(b *box) { b.cfg.Binds[0].Source.Path = "/usr"; b.cfg.Binds[0].Target = "/etc/passwd" }, nil, "cannot mount a folder on a file"},
+		"folder over a file": {func(b *box) {
+			b.cfg.Binds[0].Source.Path = "/usr"
+			b.cfg.Binds[0].Target = "/etc/passwd"
+		}, nil, "cannot mount a folder on a file"},
 		"gate stays shut":     {func(b *box) { b.cfg.Gate = func(isolate.Record) error { return errors.New("no entry") } }, nil, "no entry"},
 		"init does not speak": {func(b *box) { b.cfg.Argv = []string{"/bin/true"} }, nil, "init ended without a report"},
 		"no such init":        {func(b *box) { b.cfg.Argv = []string{"/nonesuch"} }, nil, "start init"},
@@ -561,8 +567,10 @@ func testFilesOfOtherUsers(t *testing.T) {
 	host := t.TempDir()
 	for name, uid := range map[string]int{"root": 0, "user": isolate.UID, "daemon": 1} {
 		path := filepath.Join(host, name)
-		for _, err := range []error{os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "secret"), []byte("of "+name), 0o600), os.Chmod(path, 0o755),
-			os.WriteFile(filepath.Join(path, "public"), []byte("all\n"), 0o644), os.Chown(path, uid, uid), os.Chown(filepath.Join(path, "secret"), uid, uid), os.Chmod(host, 0o755)} {
+		for _, err := range []error{os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "secret"),
+			[]byte("of "+name), 0o600), os.Chmod(path, 0o755),
+			os.WriteFile(filepath.Join(path, "public"), []byte("all\n"), 0o644), os.Chown(path, uid, uid),
+			os.Chown(filepath.Join(path, "secret"), uid, uid), os.Chmod(host, 0o755)} {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -577,15 +585,18 @@ func testFilesOfOtherUsers(t *testing.T) {
 	}
 	b.cfg.Root = append(b.cfg.Root, isolate.Overlay{Target: "/srv", Lower: []isolate.Dir{{Path: host, Mapped: true, OfHost: true}},
 		Upper: isolate.Dir{Path: up, Mapped: true}, Data: "data", Work: "work"})
-	b.cfg.Binds = append(b.cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: host, Mapped: true, OfHost: true}, Target: "/mnt/host", ReadOnly: true})
-	const script = `for d in /srv /mnt/host; do cd $d; stat -c %u:%g root user daemon; cat root/public user/public daemon/public; cat user/secret daemon/secret; done 2>/dev/null; touch /usr/local/new`
+	b.cfg.Binds = append(b.cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: host, Mapped: true, OfHost: true},
+		Target: "/mnt/host", ReadOnly: true})
+	const script = `for d in /srv /mnt/host; do cd $d; stat -c %u:%g root user daemon; cat root/public user/public ` +
+		`daemon/public; cat user/secret daemon/secret; done 2>/dev/null; touch /usr/local/new`
 	const want = "0:0\n65534:65534\n65534:1\nall\nall\nall\n"
 	if out, _ := b.run(isolate.Limits{}, "sh", "-c", script+" 2>/dev/null"); out != want+want {
 		t.Errorf("as the user: got %q, want %q twice", out, want)
 	}
 	// Not even root inside, who can change what root owns.
 	b.cfg.Process.UID, b.cfg.Process.GID = 0, 0
-	if out, exit := b.run(isolate.Limits{}, "sh", "-c", script+"; cat /srv/root/secret; echo changed > /srv/root/secret; cat /srv/root/secret"); out != want+want+"of rootchanged\n" {
+	if out, exit := b.run(isolate.Limits{}, "sh", "-c",
+		script+"; cat /srv/root/secret; echo changed > /srv/root/secret; cat /srv/root/secret"); out != want+want+"of rootchanged\n" {
 		t.Errorf("as root: got %v, %q, want %q", exit, out, want+want+"of rootchanged\n")
 	}
 }

@@ -16,10 +16,14 @@ func testPrograms(t *testing.T) {
 	for name, c := range map[string]struct{ need, command, want string }{
 		"terminal":        {"python3", `python3 -c 'import pty, os; m, s = pty.openpty(); print(os.ttyname(s))'`, "/dev/pts/0\n"},
 		"multiprocessing": {"python3", `python3 -c 'import multiprocessing as m; p = m.Pool(2); print(sum(p.map(abs, range(5))))'`, "10\n"},
-		"node":            {"node", `node -e 'const {Worker} = require("worker_threads"); new Worker("require(\"worker_threads\").parentPort.postMessage(6*7)", {eval: true}).on("message", console.log)'`, "42\n"},
-		"git":             {"git", `git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git log --oneline | wc -l`, "1\n"},
-		"compiler":        {"gcc", `printf 'int main(){return 7;}' > a.c && gcc a.c -o a && ./a; echo $?`, "7\n"},
-		"loopback":        {"python3", `python3 -c 'import socket; s = socket.create_server(("localhost", 80)); c = socket.create_connection(("localhost", 80)); print("ok")'`, "ok\n"},
+		"node": {"node", `node -e 'const {Worker} = require("worker_threads"); new ` +
+			`Worker("require(\"worker_threads\").parentPort.postMessage(6*7)", {eval: true}).on("message", console.log)'`, "42\n"},
+		"git": {"git", `git init -q r && cd r && git -c user.name=a -c user.email=b commit -q ` +
+			`--allow-empty -m x && git log --oneline | wc -l`, "1\n"},
+		"compiler": {"gcc", `printf 'int main(){return 7;}' > a.c && gcc a.c -o a && ./a; echo $?`, "7\n"},
+		"loopback": {"python3",
+			`python3 -c 'import socket; s = socket.create_server(("localhost", 80)); c = ` +
+				`socket.create_connection(("localhost", 80)); print("ok")'`, "ok\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.Need(t, c.need)
@@ -37,7 +41,8 @@ func testChromium(t *testing.T) {
 	b := newBox(t)
 	b.cfg.ShmSize = 256 << 20
 	limits := isolate.Limits{Memory: 2 << 30, Pids: 512}
-	args := []string{"chromium", "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--user-data-dir=/home/gem/chromium"}
+	args := []string{"chromium", "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		"--user-data-dir=/home/gem/chromium"}
 	out, exit := b.run(limits, append(args, "--dump-dom", "data:text/html,<p>one</p><script>document.body.append(6*7)</script>")...)
 	if exit.Code != 0 || !strings.Contains(out, "<p>one</p>") || !strings.Contains(out, "42</body>") {
 		t.Fatalf("%v: %s", exit, out)

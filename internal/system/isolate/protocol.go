@@ -111,7 +111,8 @@ func (s *setup) transfer(f *frame) {
 	f.text(&s.Process.Dir)
 	number(f, &s.Process.UID)
 	number(f, &s.Process.GID)
-	for _, n := range []*int64{&s.Limits.CPU, &s.Limits.Share, &s.Limits.Memory, &s.Limits.Pids, &s.Limits.Files, &s.Limits.FileSize, &s.LogSize} {
+	for _, n := range []*int64{&s.Limits.CPU, &s.Limits.Share, &s.Limits.Memory, &s.Limits.Pids, &s.Limits.Files,
+		&s.Limits.FileSize, &s.LogSize} {
 		number(f, n)
 	}
 	f.boolean(&s.Rootless)

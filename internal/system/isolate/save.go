@@ -83,7 +83,8 @@ func (i *initProcess) save(oob []byte) error {
 		return err
 	}
 	const folder = 3 // the descriptor in the command
-	err = i.help([]uintptr{uintptr(fds[0])}, "checkpoint", "--leave-running", "--exclude-committed-zero-pages", fmt.Sprintf("--image-path=/proc/self/fd/%d", folder))
+	err = i.help([]uintptr{uintptr(fds[0])}, "checkpoint", "--leave-running", "--exclude-committed-zero-pages",
+		fmt.Sprintf("--image-path=/proc/self/fd/%d", folder))
 	if err != nil {
 		return errors.Join(err, i.help(nil, "resume"))
 	}

@@ -61,7 +61,8 @@ func optionRule() []bpf.Instruction {
 		refuse(unix.ENOPROTOOPT), allow,
 	}
 	ip6 := append([]bpf.Instruction{arg(2)}, oneOf(refuse(unix.ENOPROTOOPT), ipv6Filter...)...)
-	tcp := append([]bpf.Instruction{arg(2)}, oneOf(refuse(unix.ENOPROTOOPT), unix.TCP_ULP, unix.TCP_REPAIR, unix.TCP_REPAIR_QUEUE, unix.TCP_REPAIR_OPTIONS, unix.TCP_REPAIR_WINDOW)...)
+	tcp := append([]bpf.Instruction{arg(2)}, oneOf(refuse(unix.ENOPROTOOPT), unix.TCP_ULP, unix.TCP_REPAIR,
+		unix.TCP_REPAIR_QUEUE, unix.TCP_REPAIR_OPTIONS, unix.TCP_REPAIR_WINDOW)...)
 	udp := append([]bpf.Instruction{arg(2)}, oneOf(refuse(unix.ENOPROTOOPT), udpEncap)...)
 	p := []bpf.Instruction{arg(1),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOL_IP, SkipTrue: 4},

@@ -404,7 +404,8 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 // mounts, which init can attach although it has no access to their paths.
 func (s *starter) setup(pid int) (setup, error) {
 	set := setup{Version: protocolVersion, Hostname: s.cfg.Hostname, Tmpfs: s.cfg.Tmpfs, ShmSize: s.cfg.ShmSize, Process: s.cfg.Process,
-		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil, Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0}
+		Limits: s.cfg.Limits, LogSize: s.cfg.LogSize, Rootless: s.cfg.IDs.Count == 0, Listens: s.cfg.Listen != nil,
+		Setuid: s.cfg.Setuid && s.cfg.IDs.Count > 0}
 	var err error
 	if set.Filter, err = filterProgram(); err != nil {
 		return set, fmt.Errorf("isolate: %w", err)

@@ -123,7 +123,8 @@ func TestFilter(t *testing.T) {
 func TestReadExit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "exit")
 	for text, want := range map[string]string{
-		"": "", `{"Code":3}`: "exited with status 3", `{"Code":0,"Signal":"killed"}`: "killed by signal: killed", "panic: oh": "init failed: panic: oh",
+		"": "", `{"Code":3}`: "exited with status 3", `{"Code":0,"Signal":"killed"}`: "killed by signal: killed",
+		"panic: oh": "init failed: panic: oh",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -32,7 +32,8 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 			r := newRunner(t, Config{Guard: guardArgv()})
 			up, next := mkfifo(t), mkfifo(t)
 			out := NewCapture(1<<20, 0)
-			c := bash(session+` bash -c 'echo >$1; read <$2; echo later; exec sleep 1h' bash $1 $2 & head -c 60000 /dev/zero; read <$1; echo last`, up, next)
+			c := bash(session+` bash -c 'echo >$1; read <$2; echo later; exec sleep 1h' bash $1 $2 & head -c 60000 `+
+				`/dev/zero; read <$1; echo last`, up, next)
 			c.Stdout = out
 			p := start(t, r, c)
 			if exit := wait(t, p); exit.Code != 0 {

@@ -64,7 +64,8 @@ sleep 1000 & kill -STOP $!; echo $! >stopped
 echo ready >ready; wait`
 	cmd := exec.Command("/proc/self/exe", "play-suspend", script)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS} // it ends with its input; a Pdeathsig would end it with a thread that another test ends
+	// it ends with its input; a Pdeathsig would end it with a thread that another test ends
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,8 @@ func checkCaller() error {
 		return errors.New("there is no root in this sandbox: its hub runs without root and so has a single user ID to give; " +
 			"run the hub as root (sudo cove hub), or install without sudo: pip, npm, pipx and uv use your home directory")
 	default:
-		return errors.New(`this sandbox does not allow root; ask its operator for an environment whose "sudo" is not false, or install without sudo: pip, npm, pipx and uv use your home directory`)
+		return errors.New(`this sandbox does not allow root; ask its operator for an environment whose "sudo" is ` +
+			`not false, or install without sudo: pip, npm, pipx and uv use your home directory`)
 	}
 }
 
@@ -143,7 +144,8 @@ func execute(o options) error {
 			return fmt.Errorf("chroot to %q: %w", o.chroot, err)
 		}
 	}
-	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(gid, gid, gid), syscall.Setresuid(target.uid, target.uid, target.uid)); err != nil {
+	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(gid, gid, gid),
+		syscall.Setresuid(target.uid, target.uid, target.uid)); err != nil {
 		return fmt.Errorf("become %s: %w", target.name, err)
 	}
 	dir := o.dir

@@ -1,11 +1,15 @@
 package route
 
-// attackerFiles are where a sandbox holds files of the attacker's; XHOMEX is its home. Words between two X are filled in by the test that visits them.
+// attackerFiles are where a sandbox holds files of the attacker's; XHOMEX is its home. Words
+// between two X are filled in by the test that visits them.
 func attackerFiles() (list []string) {
 	for _, name := range []string{
-		"Downloads/invoice.html", "Downloads/invoice.htm", "Downloads/invoice.svg", "Downloads/invoice.xhtml", "Downloads/invoice.xml", "Downloads/invoice.xsl",
-		"Downloads/invoice.txt", "Downloads/invoice", "Downloads/invoice.js", "Downloads/invoice.mhtml", "Downloads/invoice.pdf", "Downloads/invoice.md",
-		"Downloads/invoice.css", "Downloads/invoice.json", "Downloads/invoice.ipynb", "Downloads/invoice.html.gz", "Downloads/evil.tar", "Downloads",
+		"Downloads/invoice.html", "Downloads/invoice.htm", "Downloads/invoice.svg", "Downloads/invoice.xhtml",
+		"Downloads/invoice.xml", "Downloads/invoice.xsl",
+		"Downloads/invoice.txt", "Downloads/invoice", "Downloads/invoice.js", "Downloads/invoice.mhtml",
+		"Downloads/invoice.pdf", "Downloads/invoice.md",
+		"Downloads/invoice.css", "Downloads/invoice.json", "Downloads/invoice.ipynb", "Downloads/invoice.html.gz",
+		"Downloads/evil.tar", "Downloads",
 		"home.html", "home.svg", "work/page.html", "skill/page.html", ".local/state/aio/evil.html",
 	} {
 		list = append(list, "XHOMEX/"+name)
@@ -19,15 +23,19 @@ func SandboxExamples() Examples {
 	e := Examples{
 		Files: files,
 		Values: map[string]string{
-			"port": "XPORTX", "id": "XACTIVITYX", "watcher_id": "XWATCHX", "skills_content.name": "evil", "session_id": "s", "report_id": "none", "server_name": "none",
+			"port": "XPORTX", "id": "XACTIVITYX", "watcher_id": "XWATCHX", "skills_content.name": "evil",
+			"session_id": "s", "report_id": "none", "server_name": "none",
 			"url": "XEVILX", "terminal_page.command": "id",
 		},
 		Below: map[string][]string{
 			"preview_proxy": {"", "page.html", "sw.js", "page.svg"}, "preview_absproxy": {"", "page.html"},
-			"code_server":     {"", "vscode-remote-resource?path=XHOMEX/Downloads/invoice.html", "proxy/XPORTX/", "static/out/vs/workbench/contrib/webview/browser/pre/index.html"},
-			"jupyter_lab":     {"", "lab", "files/Downloads/invoice.html", "view/Downloads/invoice.html", "nbconvert/html/Downloads/invoice.ipynb", "files/Downloads/invoice.svg"},
+			"code_server": {"", "vscode-remote-resource?path=XHOMEX/Downloads/invoice.html", "proxy/XPORTX/",
+				"static/out/vs/workbench/contrib/webview/browser/pre/index.html"},
+			"jupyter_lab": {"", "lab", "files/Downloads/invoice.html", "view/Downloads/invoice.html",
+				"nbconvert/html/Downloads/invoice.ipynb", "files/Downloads/invoice.svg"},
 			"e2b_envd":        {"health", "envs", "metrics", "files?path=Downloads/invoice.html&username=root"},
-			"e2b_interpreter": {"health", "contexts"}, "cdp": {"", "version", "list", "page/x"}, "devtools": {"page/x", "browser/x", "inspector.html"},
+			"e2b_interpreter": {"health", "contexts"}, "cdp": {"", "version", "list", "page/x"},
+			"devtools": {"page/x", "browser/x", "inspector.html"},
 		},
 	}
 	for _, file := range files {
@@ -42,8 +50,10 @@ func HubExamples() Examples {
 		Files:  attackerFiles(),
 		Values: map[string]string{"name": "a", "id": "XRECORDX", "entry": "XENTRYX", "alias": "base"},
 		Below: map[string][]string{"sandbox_proxy": {
-			"", "terminal?command=id", "v1/docs", "proxy/XPORTX/", "absproxy/XPORTX/", "v1/file/download?path=XHOMEX/Downloads/invoice.html", "e2b/envd/files?path=Downloads/invoice.html",
-			"e2b/envd/files?path=Downloads/invoice.svg", "v1/file/preview?path=XHOMEX/Downloads/invoice.html", "v1/sandbox/activity/export", "v1/sandbox",
+			"", "terminal?command=id", "v1/docs", "proxy/XPORTX/", "absproxy/XPORTX/",
+			"v1/file/download?path=XHOMEX/Downloads/invoice.html", "e2b/envd/files?path=Downloads/invoice.html",
+			"e2b/envd/files?path=Downloads/invoice.svg", "v1/file/preview?path=XHOMEX/Downloads/invoice.html",
+			"v1/sandbox/activity/export", "v1/sandbox",
 		}},
 	}
 	for _, name := range []string{"e2b_get", "e2b_metrics", "e2b_logs"} {

@@ -61,7 +61,8 @@ const route = "/e2b/desktop"
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	return []op.Op{op.Handle(op.Spec{Name: "e2b_desktop", Content: op.ContentAPI, Route: "GET " + route, Tag: "e2b",
-		Doc: "Keeps the display running while the request is open, for the commands of E2B's desktop clients. width and height set its size."}, http.HandlerFunc(s.hold))}
+		Doc: "Keeps the display running while the request is open, for the commands of E2B's desktop clients. " +
+			"width and height set its size."}, http.HandlerFunc(s.hold))}
 }
 
 // Close ends what is held. It is idempotent.
@@ -146,7 +147,8 @@ const prepareTime = 20 * time.Second
 // Prepare puts the commands on the PATH of a sandbox that was created with a DISPLAY, as desktop clients do. It is
 // called before every command, and works once.
 func (s *Service) Prepare() {
-	if !s.cfg.Contained || !slices.ContainsFunc(s.cfg.Runner.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "DISPLAY=") }) {
+	if !s.cfg.Contained || !slices.ContainsFunc(s.cfg.Runner.Environ(),
+		func(pair string) bool { return strings.HasPrefix(pair, "DISPLAY=") }) {
 		return
 	}
 	s.once.Do(func() {

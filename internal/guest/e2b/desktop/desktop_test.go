@@ -53,7 +53,8 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	testenv.Need(t, "Xtigervnc", "openbox")
 	d := &desk{t: t, home: t.TempDir()}
-	runner := proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "LANG=C.UTF-8"}, Guard: []string{"/proc/self/exe", "guard"}})
+	runner := proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "LANG=C.UTF-8"},
+		Guard: []string{"/proc/self/exe", "guard"}})
 	shown := display.New(display.Config{Runner: runner, State: d.home, Home: d.home, Workspace: d.home})
 	service := New(Config{Runner: runner, Display: screen{shown}})
 	m := http.NewServeMux()
@@ -76,7 +77,8 @@ func newDesk(t *testing.T) *desk {
 // run runs a command to its end.
 func (d *desk) run(args ...string) (string, error) {
 	var out bytes.Buffer
-	err := commands[args[0]](d.t.Context(), &command{Streams: Streams{Environ: d.env, Out: &out, Pages: os.DirFS("../../../../web")}, name: args[0], args: args[1:]})
+	err := commands[args[0]](d.t.Context(),
+		&command{Streams: Streams{Environ: d.env, Out: &out, Pages: os.DirFS("../../../../web")}, name: args[0], args: args[1:]})
 	return out.String(), err
 }
 
@@ -95,7 +97,8 @@ func (d *desk) start(out io.Writer, args ...string) (end func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- commands[args[0]](ctx, &command{Streams: Streams{Environ: d.env, Out: out, Pages: os.DirFS("../../../../web")}, name: args[0], args: args[1:]})
+		done <- commands[args[0]](ctx,
+			&command{Streams: Streams{Environ: d.env, Out: out, Pages: os.DirFS("../../../../web")}, name: args[0], args: args[1:]})
 	}()
 	end = sync.OnceValue(func() error {
 		cancel()
@@ -269,7 +272,8 @@ func TestStream(t *testing.T) {
 		}
 		pages.Close()
 	})
-	for path, want := range map[string]string{"/vnc.html?autoconnect=true": "core/rfb.js", "/core/rfb.js": "export default", "/": "core/rfb.js"} {
+	for path, want := range map[string]string{"/vnc.html?autoconnect=true": "core/rfb.js",
+		"/core/rfb.js": "export default", "/": "core/rfb.js"} {
 		res, err := http.Get(pages.URL + path)
 		if err != nil {
 			t.Fatal(err)
@@ -289,7 +293,8 @@ func TestStream(t *testing.T) {
 			t.Errorf("password %q: got %v, want a refusal", wrong, err)
 		}
 	}
-	_, res, err := websocket.Dial(t.Context(), pages.URL+"/websockify", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"http://evil.example"}}})
+	_, res, err := websocket.Dial(t.Context(), pages.URL+"/websockify",
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"http://evil.example"}}})
 	if err == nil || res == nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("a foreign page: got %v, want 403", err)
 	}
@@ -378,12 +383,15 @@ func TestPorts(t *testing.T) {
 	}
 	defer ln.Close()
 	var out bytes.Buffer
-	if err := listPorts(t.Context(), &command{Streams: Streams{Out: &out}, args: []string{"-tuln"}}); err != nil || !strings.Contains(out.String(), " "+ln.Addr().String()+" ") {
+	if err := listPorts(t.Context(), &command{Streams: Streams{Out: &out}, args: []string{"-tuln"}}); err != nil ||
+		!strings.Contains(out.String(), " "+ln.Addr().String()+" ") {
 		t.Errorf("got %v %s, want %s", err, &out, ln.Addr())
 	}
 	out.Reset()
-	const table = "  sl  local_address rem_address   st\n   0: 0100007F:17C0 00000000:0000 0A 0\n   1: 0100007F:0050 0100007F:C000 01 0\n   2: garbage 0 0A\n"
-	if err := writePorts(&out, "tcp", strings.NewReader(table)); err != nil || strings.Join(strings.Fields(out.String()), " ") != "tcp 0 0 127.0.0.1:6080 0.0.0.0:* LISTEN" {
+	const table = "  sl  local_address rem_address   st\n   0: 0100007F:17C0 00000000:0000 0A 0\n   1: " +
+		"0100007F:0050 0100007F:C000 01 0\n   2: garbage 0 0A\n"
+	if err := writePorts(&out, "tcp", strings.NewReader(table)); err != nil ||
+		strings.Join(strings.Fields(out.String()), " ") != "tcp 0 0 127.0.0.1:6080 0.0.0.0:* LISTEN" {
 		t.Errorf("got %v %q, want only 127.0.0.1:6080", err, out.String())
 	}
 	if got, ok := parseAddress("00000000000000000000000001000000:0016"); !ok || got != "::1:22" {

@@ -26,7 +26,8 @@ func describeDisplay(ctx context.Context, c *command) error {
 	defer conn.Close()
 	size, err := conn.Size(ctx)
 	if err == nil {
-		_, err = fmt.Fprintf(c.Out, "name of display:    %s\ndefault screen number:    0\nnumber of screens:    1\n\nscreen #0:\n  dimensions:    %dx%d pixels\n  depth of root window:    24 planes\n", name, size.X, size.Y)
+		_, err = fmt.Fprintf(c.Out, "name of display:    %s\ndefault screen number:    0\nnumber of screens:    "+
+			"1\n\nscreen #0:\n  dimensions:    %dx%d pixels\n  depth of root window:    24 planes\n", name, size.X, size.Y)
 	}
 	return err
 }
@@ -45,7 +46,8 @@ func describeScreen(ctx context.Context, c *command) error {
 	defer conn.Close()
 	size, err := conn.Size(ctx)
 	if err == nil {
-		_, err = fmt.Fprintf(c.Out, "Screen 0: minimum 64 x 64, current %[1]d x %[2]d, maximum 7680 x 4320\nscreen connected primary %[1]dx%[2]d+0+0\n   %[1]dx%[2]d     60.00*+\n", size.X, size.Y)
+		_, err = fmt.Fprintf(c.Out, "Screen 0: minimum 64 x 64, current %[1]d x %[2]d, maximum 7680 x 4320\nscreen "+
+			"connected primary %[1]dx%[2]d+0+0\n   %[1]dx%[2]d     60.00*+\n", size.X, size.Y)
 	}
 	return err
 }
@@ -92,7 +94,8 @@ func listPorts(_ context.Context, c *command) error {
 			return fmt.Errorf("cannot do %.60q; install the package net-tools", arg)
 		}
 	}
-	fmt.Fprintln(c.Out, "Active Internet connections (only servers)\nProto Recv-Q Send-Q Local Address           Foreign Address         State")
+	fmt.Fprintln(c.Out, "Active Internet connections (only servers)\nProto Recv-Q Send-Q Local Address           "+
+		"Foreign Address         State")
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		f, err := os.Open("/proc/net/" + table)
 		if err != nil {

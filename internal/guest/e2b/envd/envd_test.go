@@ -70,7 +70,8 @@ type result struct {
 func start(t *testing.T, s *Service, body string, header ...string) result {
 	t.Helper()
 	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
-	status, text := send(t, s, http.MethodPost, "/process.Process/Start", string(frame), append([]string{"Content-Type", "application/connect+json"}, header...)...)
+	status, text := send(t, s, http.MethodPost, "/process.Process/Start", string(frame),
+		append([]string{"Content-Type", "application/connect+json"}, header...)...)
 	if status != http.StatusOK {
 		t.Fatalf("start %s: got %d %s, want a stream", body, status, text)
 	}
@@ -112,8 +113,10 @@ func decodeEvents(t *testing.T, stream string) (r result) {
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	r := start(t, s, `{"process":{"cmd":"/bin/bash","args":["-c","echo out; echo err >&2; echo $V $E2B_SANDBOX_ID"],"envs":{"V":"v"}},"stdin":false}`, "E2b-Sandbox-Id", "sb0")
-	if r.pid == 0 || r.out != "out\nv sb0\n" || r.errors != "err\n" || r.end == nil || r.end.ExitCode != 0 || !r.end.Exited || r.end.Error != nil || r.fault != "{}" {
+	r := start(t, s, `{"process":{"cmd":"/bin/bash","args":["-c","echo out; echo err >&2; echo $V `+
+		`$E2B_SANDBOX_ID"],"envs":{"V":"v"}},"stdin":false}`, "E2b-Sandbox-Id", "sb0")
+	if r.pid == 0 || r.out != "out\nv sb0\n" || r.errors != "err\n" || r.end == nil || r.end.ExitCode != 0 ||
+		!r.end.Exited || r.end.Error != nil || r.fault != "{}" {
 		t.Errorf("got %+v %+v, want its output and success", r, r.end)
 	}
 	// The start comes before the output, also of a process that is quicker than the server.
@@ -162,7 +165,8 @@ func TestRefusedStarts(t *testing.T) {
 			t.Errorf("%s: got %+v, want an error with %s", body, r, want)
 		}
 	}
-	if r := start(t, s, `{"process":{"cmd":"/bin/true"}}`, "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("no-such-user:"))); !strings.Contains(r.fault, `"unauthenticated"`) {
+	if r := start(t, s, `{"process":{"cmd":"/bin/true"}}`, "Authorization",
+		"Basic "+base64.StdEncoding.EncodeToString([]byte("no-such-user:"))); !strings.Contains(r.fault, `"unauthenticated"`) {
 		t.Errorf("unknown user: got %+v, want unauthenticated", r)
 	}
 	done := make(chan struct{})
@@ -217,7 +221,8 @@ func TestPaths(t *testing.T) {
 	t.Parallel()
 	a := account{name: "user", home: "/home/x"}
 	for path, want := range map[string]string{
-		"": "/home/x", "~": "/home/x", "~/a": "/home/x/a", "a/b": "/home/x/a/b", "/a/../b": "/b", "../y": "/home/y", "./a//b/": "/home/x/a/b", "~root": "", "~root/a": "", "a\x00b": "",
+		"": "/home/x", "~": "/home/x", "~/a": "/home/x/a", "a/b": "/home/x/a/b", "/a/../b": "/b", "../y": "/home/y",
+		"./a//b/": "/home/x/a/b", "~root": "", "~root/a": "", "a\x00b": "",
 	} {
 		got, err := a.resolve(path)
 		if got != want || (err != nil) != (want == "") {

@@ -177,7 +177,8 @@ func (s *subscriber) next(ctx context.Context, silence <-chan time.Time) (event,
 		s.mu.Lock()
 		if s.lost {
 			s.mu.Unlock()
-			return event{}, connect.Errorf(connect.ResourceExhausted, "the output was not read in time; connect to the process again to read what follows")
+			return event{}, connect.Errorf(connect.ResourceExhausted,
+				"the output was not read in time; connect to the process again to read what follows")
 		}
 		if len(s.queue) > 0 {
 			e := s.queue[0]

@@ -188,7 +188,8 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 		}
 		writeJSON(w, http.StatusOK, []written{describeWritten(path, metadata)})
 	default:
-		writeFault(w, http.StatusBadRequest, "unsupported Content-Type "+strconv.Quote(media)+"; use multipart/form-data or application/octet-stream")
+		writeFault(w, http.StatusBadRequest, "unsupported Content-Type "+strconv.Quote(media)+
+			"; use multipart/form-data or application/octet-stream")
 	}
 }
 
@@ -256,7 +257,8 @@ func headerMetadata(h http.Header) (map[string]string, error) {
 		}
 		value := values[0]
 		if len(value) > maxMetadata || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
-			return nil, connect.Errorf(connect.InvalidArgument, "metadata %q: use at most %d printable ASCII characters", strings.ToLower(key), maxMetadata)
+			return nil, connect.Errorf(connect.InvalidArgument,
+				"metadata %q: use at most %d printable ASCII characters", strings.ToLower(key), maxMetadata)
 		}
 		if all == nil {
 			all = map[string]string{}

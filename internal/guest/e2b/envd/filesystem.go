@@ -158,7 +158,8 @@ func (o *entriesOut) add(by *describer, dir string, depth int) error {
 			return err
 		}
 		if len(o.Entries) >= maxEntries {
-			return connect.Errorf(connect.ResourceExhausted, "folder %q has more than %d entries; list a folder below it, or a smaller depth", dir, maxEntries)
+			return connect.Errorf(connect.ResourceExhausted,
+				"folder %q has more than %d entries; list a folder below it, or a smaller depth", dir, maxEntries)
 		}
 		o.Entries = append(o.Entries, e)
 		if item.IsDir() && depth > 1 {

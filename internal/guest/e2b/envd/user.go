@@ -135,7 +135,8 @@ func (s *Service) environ(a account, h http.Header, dir string, more map[string]
 func checkVariables(more map[string]string) error {
 	for name, value := range more {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
-			return connect.Errorf(connect.InvalidArgument, "invalid variable %q: a name must not be empty or contain =, and neither name nor value a zero byte", name)
+			return connect.Errorf(connect.InvalidArgument,
+				"invalid variable %q: a name must not be empty or contain =, and neither name nor value a zero byte", name)
 		}
 	}
 	return nil

@@ -157,11 +157,15 @@ func variables(language string, env map[string]string) (before, after string) {
 		return "", ""
 	}
 	if language == "python" {
-		return "__import__('builtins')._cove_env = (lambda os, new: ({k: os.environ.get(k) for k in new}, os.environ.update(new))[0])(__import__('os'), __import__('json').loads(" + string(text) + "));",
-			"(lambda os, old: [os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v) for k, v in old.items()])(__import__('os'), __import__('builtins').__dict__.pop('_cove_env', {}));"
+		return "__import__('builtins')._cove_env = (lambda os, new: ({k: os.environ.get(k) for k in new}, " +
+				"os.environ.update(new))[0])(__import__('os'), __import__('json').loads(" + string(text) + "));",
+			"(lambda os, old: [os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v) for k, v in " +
+				"old.items()])(__import__('os'), __import__('builtins').__dict__.pop('_cove_env', {}));"
 	}
 	return "void (globalThis.__coveEnv = {...process.env}, Object.assign(process.env, JSON.parse(" + string(text) + ")))",
-		"void (Object.keys(JSON.parse(" + string(text) + ")).forEach(k => k in globalThis.__coveEnv ? process.env[k] = globalThis.__coveEnv[k] : delete process.env[k]), delete globalThis.__coveEnv)"
+		"void (Object.keys(JSON.parse(" + string(text) +
+			")).forEach(k => k in globalThis.__coveEnv ? process.env[k] = globalThis.__coveEnv[k] : delete " +
+			"process.env[k]), delete globalThis.__coveEnv)"
 }
 
 // keepState returns shell code that restores the variables, functions and folder which the last
@@ -236,7 +240,8 @@ func (l *lines) close() {
 
 // forms are the names of media types in a result.
 var forms = map[string]string{
-	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf",
+	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
+	"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf",
 	"text/latex": "latex", "application/json": "json", "application/javascript": "javascript", "e2b/data": "data", "e2b/chart": "chart",
 }
 

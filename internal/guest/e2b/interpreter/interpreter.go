@@ -153,7 +153,8 @@ func readInto(w http.ResponseWriter, r *http.Request, in any) bool {
 
 // names are the languages, also by their short names.
 var names = map[string]string{
-	"": "python", "python": "python", "python3": "python", "javascript": "javascript", "js": "javascript", "typescript": "typescript", "ts": "typescript", "bash": "bash", "sh": "bash",
+	"": "python", "python": "python", "python3": "python", "javascript": "javascript", "js": "javascript",
+	"typescript": "typescript", "ts": "typescript", "bash": "bash", "sh": "bash",
 	"r": "r", "java": "java",
 }
 
@@ -179,7 +180,8 @@ func (s *Service) language(name string) Language {
 func normalize(w http.ResponseWriter, name string) (string, bool) {
 	full, ok := names[strings.ToLower(name)]
 	if !ok {
-		http.Error(w, "unsupported language "+strings.TrimSpace(name)+"; use python, javascript, typescript, bash, r or java", http.StatusBadRequest)
+		http.Error(w, "unsupported language "+strings.TrimSpace(name)+
+			"; use python, javascript, typescript, bash, r or java", http.StatusBadRequest)
 	}
 	return full, ok
 }

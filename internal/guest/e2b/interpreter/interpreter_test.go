@@ -168,7 +168,8 @@ func TestContextsAreLimited(t *testing.T) {
 func TestVariablesOfACall(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	lines := execute(t, s, map[string]any{"code": `echo "$A"`, "language": "bash", "env_vars": map[string]string{"A": "it's $HOME; `id`", "B;touch x": "no"}})
+	lines := execute(t, s, map[string]any{"code": `echo "$A"`, "language": "bash",
+		"env_vars": map[string]string{"A": "it's $HOME; `id`", "B;touch x": "no"}})
 	if got := stdout(lines); got != "it's $HOME; `id`\n" {
 		t.Errorf("got %q, want the value as it is", got)
 	}
@@ -184,7 +185,8 @@ func TestResults(t *testing.T) {
 	t.Parallel()
 	s := newService(t,
 		kernel.Output{Type: kernel.Stream, Name: "stderr", Text: "warn"}, kernel.Output{Type: kernel.Stream, Name: "stdout"},
-		kernel.Output{Type: kernel.DisplayData, Data: map[string]any{"image/png": "aGk=", "e2b/chart": map[string]any{"type": "line"}, "x/y": "z"}},
+		kernel.Output{Type: kernel.DisplayData, Data: map[string]any{"image/png": "aGk=",
+			"e2b/chart": map[string]any{"type": "line"}, "x/y": "z"}},
 		kernel.Output{Type: kernel.ExecuteResult, Data: map[string]any{"text/plain": "'quoted'"}},
 		kernel.Output{Type: kernel.Error, EName: "E", EValue: "v", Traceback: []string{"a", "b"}})
 	lines := execute(t, s, map[string]any{"code": "x", "language": nil, "context_id": nil})
@@ -207,7 +209,8 @@ func TestResults(t *testing.T) {
 	if fault["traceback"] != "a\nb" || fault["name"] != "E" {
 		t.Errorf("got %v, want the traceback as one text", fault)
 	}
-	if lines := execute(t, s, map[string]any{"code": "let a: number", "language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "no types here" {
+	if lines := execute(t, s, map[string]any{"code": "let a: number",
+		"language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "no types here" {
 		t.Errorf("got %v, want the error of the compiler", lines)
 	}
 }
@@ -232,7 +235,9 @@ func TestOtherKernels(t *testing.T) {
 	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; install a JDK") {
 		t.Errorf("Java: got %v, want an error that says what to install", lines)
 	}
-	if status, text := send(t, s, http.MethodPost, "/contexts", `{"language":"cobol"}`); status != http.StatusBadRequest || !strings.Contains(text, "use python, javascript, typescript, bash, r or java") {
+	if status, text := send(t, s, http.MethodPost, "/contexts",
+		`{"language":"cobol"}`); status != http.StatusBadRequest ||
+		!strings.Contains(text, "use python, javascript, typescript, bash, r or java") {
 		t.Errorf("unknown language: got %d %s, want 400 with the known ones", status, text)
 	}
 }

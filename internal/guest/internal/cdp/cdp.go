@@ -161,7 +161,8 @@ func (c *Client) Begin(ctx context.Context, session SessionID, method string, pa
 
 // BeginHandled is Begin for a result whose place among the events matters. handle receives it before any later event is
 // handled, and is not called if the command fails. Like Config.Handle it must not block or call.
-func (c *Client) BeginHandled(ctx context.Context, session SessionID, method string, params any, handle func(result json.RawMessage)) (*Pending, error) {
+func (c *Client) BeginHandled(ctx context.Context, session SessionID, method string, params any,
+	handle func(result json.RawMessage)) (*Pending, error) {
 	id := c.lastID.Add(1)
 	msg, err := json.Marshal(struct {
 		ID        int64     `json:"id"`

@@ -130,7 +130,8 @@ func TestQueueIsBoundedByBytes(t *testing.T) {
 	must(t, c.Call(ctx, Browser, "X.y", nil, nil))
 	<-flooded
 	if few.Dropped() != events-5 || none.Dropped() != events || other.Dropped() != 0 {
-		t.Errorf("dropped %d, %d and %d events, want Dropped %v, Dropped %v, Dropped 0", few.Dropped(), none.Dropped(), other.Dropped(), events-5, events)
+		t.Errorf("dropped %d, %d and %d events, want Dropped %v, Dropped %v, Dropped 0", few.Dropped(),
+			none.Dropped(), other.Dropped(), events-5, events)
 	}
 	e, err := few.Next(ctx)
 	must(t, err)

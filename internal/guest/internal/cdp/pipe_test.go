@@ -307,7 +307,8 @@ func FuzzWrite(f *testing.F) {
 func FuzzReadMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":1000000001,"result":{},"sessionId":"S1"}`, `{"method":"A.b","sessionId":"S1"}`, `{"method":"A.b","sessionId":"S2"}`,
-		`"sessionId":"`, `{"method":"Target.attachedToTarget","params":{"sessionId":"P"},"sessionId":"S1"}`, `,"sessionId":"S1"}`, `{"id":1000000001`, "\x00\x00", "",
+		`"sessionId":"`, `{"method":"Target.attachedToTarget","params":{"sessionId":"P"},"sessionId":"S1"}`,
+		`,"sessionId":"S1"}`, `{"id":1000000001`, "\x00\x00", "",
 	} {
 		f.Add([]byte(seed), 100)
 	}

@@ -24,10 +24,14 @@ func TestStreams(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	for want, o := range map[string]kernel.Output{
-		`{"output_type":"stream","name":"stdout","text":"x","data":null,"metadata":null,"ename":null,"evalue":null,"traceback":null}`:       {Type: kernel.Stream, Name: "stdout", Text: "x"},
-		`{"output_type":"error","name":null,"text":null,"data":null,"metadata":null,"ename":"E","evalue":"v","traceback":["t"]}`:            {Type: kernel.Error, EName: "E", EValue: "v", Traceback: []string{"t"}},
-		`{"output_type":"execute_result","name":null,"text":null,"data":{"a":1},"metadata":{},"ename":null,"evalue":null,"traceback":null}`: {Type: kernel.ExecuteResult, Data: map[string]any{"a": 1}, Metadata: map[string]any{}},
-		`{"output_type":"clear_output","name":null,"text":null,"data":null,"metadata":null,"ename":null,"evalue":null,"traceback":null}`:    {Type: kernel.ClearOutput},
+		`{"output_type":"stream","name":"stdout","text":"x","data":null,"metadata":null,"ename":null,"evalue":null,` +
+			`"traceback":null}`: {Type: kernel.Stream, Name: "stdout", Text: "x"},
+		`{"output_type":"error","name":null,"text":null,"data":null,"metadata":null,"ename":"E","evalue":"v",` +
+			`"traceback":["t"]}`: {Type: kernel.Error, EName: "E", EValue: "v", Traceback: []string{"t"}},
+		`{"output_type":"execute_result","name":null,"text":null,"data":{"a":1},"metadata":{},"ename":null,` +
+			`"evalue":null,"traceback":null}`: {Type: kernel.ExecuteResult, Data: map[string]any{"a": 1}, Metadata: map[string]any{}},
+		`{"output_type":"clear_output","name":null,"text":null,"data":null,"metadata":null,"ename":null,` +
+			`"evalue":null,"traceback":null}`: {Type: kernel.ClearOutput},
 	} {
 		var w struct {
 			StreamFields

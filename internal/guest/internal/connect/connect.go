@@ -138,7 +138,8 @@ func accept(w http.ResponseWriter, r *http.Request, want string) (Caller, bool) 
 	}
 	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding"} {
 		if e := r.Header.Get(name); e != "" && e != "identity" {
-			reply(w, http.StatusNotImplemented, &Error{Unimplemented, "unsupported compression " + strconv.Quote(e) + "; send messages uncompressed"})
+			reply(w, http.StatusNotImplemented, &Error{Unimplemented, "unsupported compression " + strconv.Quote(e) +
+				"; send messages uncompressed"})
 			return Caller{}, false
 		}
 	}

@@ -71,8 +71,10 @@ func Errorf(code Code, format string, args ...any) error {
 
 // codes are those of our own services' failures.
 var codes = map[op.Code]Code{
-	op.Invalid: InvalidArgument, op.Unauthenticated: Unauthenticated, op.Denied: PermissionDenied, op.NotFound: NotFound, op.Conflict: FailedPrecondition,
-	op.Exhausted: ResourceExhausted, op.TooLarge: ResourceExhausted, op.Unavailable: Unavailable, op.Canceled: Canceled, op.Internal: Internal, op.Unsupported: Unimplemented,
+	op.Invalid: InvalidArgument, op.Unauthenticated: Unauthenticated, op.Denied: PermissionDenied,
+	op.NotFound: NotFound, op.Conflict: FailedPrecondition,
+	op.Exhausted: ResourceExhausted, op.TooLarge: ResourceExhausted, op.Unavailable: Unavailable,
+	op.Canceled: Canceled, op.Internal: Internal, op.Unsupported: Unimplemented,
 }
 
 // asError turns any error into one for the caller.

@@ -14,10 +14,12 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "", path: "", "[]": "", `[{"name":"a","value":"1","domain":"x.example"}]`: "",
-		"/no/such/file": "path of a file", "[hunter2": "JSON list", `{"cookies":"hunter2"}`: "JSON list", `[{"name":"a"}]`: "entry 1: the cookie \"a\" has neither url nor domain", `["hunter2"]`: "JSON list",
+		"/no/such/file": "path of a file", "[hunter2": "JSON list", `{"cookies":"hunter2"}`: "JSON list",
+		`[{"name":"a"}]`: "entry 1: the cookie \"a\" has neither url nor domain", `["hunter2"]`: "JSON list",
 	} {
 		_, err := Parse(text)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}

@@ -120,8 +120,10 @@ func TestWord(t *testing.T) {
 	t.Parallel()
 	path := pandoc(t, ".docx")
 	v := view(t, path, Query{Metadata: true})
-	shows(t, v, []string{"# Quarterly report\n", "# Results\n", "Sales grew by twelve percent.", "| Region | Units |\n| --- | --- |\n| North | 1200 |", `a\|b`, "- first point\n- second point\n"})
-	if v.Metadata["title"] != "Quarterly report" || v.Metadata["creator"] != "Ada Example" || v.Metadata["page_count"] != 1 || v.Metadata["file_type"] != "docx" {
+	shows(t, v, []string{"# Quarterly report\n", "# Results\n", "Sales grew by twelve percent.",
+		"| Region | Units |\n| --- | --- |\n| North | 1200 |", `a\|b`, "- first point\n- second point\n"})
+	if v.Metadata["title"] != "Quarterly report" || v.Metadata["creator"] != "Ada Example" ||
+		v.Metadata["page_count"] != 1 || v.Metadata["file_type"] != "docx" {
 		t.Errorf("%v", v.Metadata)
 	}
 }
@@ -129,7 +131,8 @@ func TestWord(t *testing.T) {
 func TestWordPages(t *testing.T) {
 	t.Parallel()
 	p := func(s string) string { return `<w:p><w:r>` + s + `</w:r></w:p>` }
-	body := `<w:document xmlns:w="x"><w:body>` + p(`<w:t>one</w:t><w:br w:type="page"/>`) + p(`<w:t>two</w:t><w:br/><w:t>more</w:t>`) + p(`<w:lastRenderedPageBreak/><w:t>three</w:t>`) + `</w:body></w:document>`
+	body := `<w:document xmlns:w="x"><w:body>` +
+		p(`<w:t>one</w:t><w:br w:type="page"/>`) + p(`<w:t>two</w:t><w:br/><w:t>more</w:t>`) + p(`<w:lastRenderedPageBreak/><w:t>three</w:t>`) + `</w:body></w:document>`
 	pages, err := wordPages([]byte(body))
 	if err != nil || len(pages) != 3 || !strings.Contains(pages[1], "two\nmore") || strings.Contains(pages[2], "two") {
 		t.Errorf(`got %q %v, want 3 pages, second page that contains "two\nmore" and third page without "two"`, pages, err)
@@ -144,7 +147,8 @@ func TestSlides(t *testing.T) {
 	if n < 3 {
 		t.Fatalf("got %v, want at least 3", v.Metadata)
 	}
-	shows(t, v, []string{"## Slide 1 of", "### Quarterly report", "### Results", "| North | 1200 |", "first point", "Notes: ", "Say it slowly."})
+	shows(t, v, []string{"## Slide 1 of", "### Quarterly report", "### Results", "| North | 1200 |", "first point",
+		"Notes: ", "Say it slowly."})
 	v = view(t, path, Query{Slides: []int{n, -1}})
 	shows(t, v, []string{fmt.Sprintf("## Slide %d of %d", n, n), "second point"}, "North")
 	if v.Metadata != nil {
@@ -172,7 +176,8 @@ func TestNotebook(t *testing.T) {
 	{"cell_type":"code","source":"1/0","outputs":[{"output_type":"error","ename":"ZeroDivisionError","evalue":"division by zero"}]}]}`
 	path := put(t, "n.ipynb", nb)
 	v := view(t, path, Query{Metadata: true})
-	shows(t, v, []string{"## Cell 1 of 3 (markdown)", "# Title\ntext", "```python\nprint(1)\n```", "Output:\n```\n1\n```", "42\n[image/png]", "ZeroDivisionError: division by zero"})
+	shows(t, v, []string{"## Cell 1 of 3 (markdown)", "# Title\ntext", "```python\nprint(1)\n```",
+		"Output:\n```\n1\n```", "42\n[image/png]", "ZeroDivisionError: division by zero"})
 	if v.Metadata["cell_count"] != 3 || v.Metadata["kernel"] != "python3" {
 		t.Errorf(`got %v, want cell_count 3 and kernel "python3"`, v.Metadata)
 	}
@@ -189,7 +194,8 @@ func TestImages(t *testing.T) {
 	le.PutUint32(bmp[18:], 30)
 	le.PutUint32(bmp[22:], uint32(0xffffffff-19)) // from top to bottom
 	webp := append([]byte("RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00"), 29, 0, 0, 19, 0, 0)
-	tiff := []byte("II*\x00\x08\x00\x00\x00\x02\x00" + "\x00\x01\x03\x00\x01\x00\x00\x00\x1e\x00\x00\x00" + "\x01\x01\x04\x00\x01\x00\x00\x00\x14\x00\x00\x00")
+	tiff := []byte("II*\x00\x08\x00\x00\x00\x02\x00" + "\x00\x01\x03\x00\x01\x00\x00\x00\x1e\x00\x00\x00" +
+		"\x01\x01\x04\x00\x01\x00\x00\x00\x14\x00\x00\x00")
 	for name, content := range map[string]string{
 		"p.png":  encode(func(w io.Writer) error { return png.Encode(w, picture) }),
 		"p.jpg":  encode(func(w io.Writer) error { return jpeg.Encode(w, picture, nil) }),
@@ -245,7 +251,8 @@ func TestDamagedDocuments(t *testing.T) {
 
 // at builds a word for the tests of layout: column and line in a grid of letters.
 func at(x, y float64, text string) word {
-	return word{x0: x * 6, x1: x*6 + float64(len([]rune(text)))*6, y0: y * 12, y1: y*12 + 10, text: text, block: int(y), line: int(y)*10 + int(x/20)}
+	return word{x0: x * 6, x1: x*6 + float64(len([]rune(text)))*6, y0: y * 12, y1: y*12 + 10, text: text,
+		block: int(y), line: int(y)*10 + int(x/20)}
 }
 
 func TestLayout(t *testing.T) {
@@ -256,10 +263,12 @@ func TestLayout(t *testing.T) {
 		want   string
 		tables int
 	}{
-		{"table", []word{at(0, 0, "Before"), at(0, 2, "Name"), at(20, 2, "Count"), at(0, 3, "Apples"), at(24, 3, "3"), at(0, 4, "Pears"), at(23, 4, "14"), at(0, 6, "After")},
+		{"table", []word{at(0, 0, "Before"), at(0, 2, "Name"), at(20, 2, "Count"), at(0, 3, "Apples"), at(24, 3, "3"),
+			at(0, 4, "Pears"), at(23, 4, "14"), at(0, 6, "After")},
 			"Before\n\n| Name | Count |\n| --- | --- |\n| Apples | 3 |\n| Pears | 14 |\n\nAfter", 1},
 		{"list", []word{at(1, 0, "•"), at(4, 0, "one"), at(1, 1, "•"), at(4, 1, "two")}, "- one\n- two", 0},
-		{"two columns of prose", []word{at(0, 0, strings.Repeat("left ", 10)), at(60, 0, strings.Repeat("right ", 10)), at(0, 1, strings.Repeat("left ", 10)), at(60, 1, strings.Repeat("right ", 10))}, "", 0},
+		{"two columns of prose", []word{at(0, 0, strings.Repeat("left ", 10)),
+			at(60, 0, strings.Repeat("right ", 10)), at(0, 1, strings.Repeat("left ", 10)), at(60, 1, strings.Repeat("right ", 10))}, "", 0},
 		{"nothing", nil, "", 0},
 	} {
 		got, n := layout(c.words)

@@ -36,7 +36,8 @@ func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) 
 		env = append(h.Runner.Environ(), "TMPDIR="+j.TempDir)
 	}
 	out := proc.NewCapture(j.MaxOutput, 0)
-	res, err := h.Runner.Run(ctx, proc.Command{Path: h.Program, Args: j.Args, Env: env, Stdin: j.Stdin, Stdout: out, Limit: 64 << 10, Grace: -1})
+	res, err := h.Runner.Run(ctx, proc.Command{Path: h.Program, Args: j.Args, Env: env, Stdin: j.Stdin, Stdout: out,
+		Limit: 64 << 10, Grace: -1})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("run aio-markdown: %w", err)

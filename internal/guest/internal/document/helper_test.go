@@ -26,7 +26,8 @@ func script(t *testing.T, text string) Helper {
 func TestHelper(t *testing.T) {
 	t.Parallel()
 	in := strings.NewReader("from stdin")
-	out, err := script(t, `printf '%s ' "$1" "$TMPDIR"; cat`).Run(t.Context(), "read x", Job{Args: []string{"-flag"}, Stdin: in, MaxOutput: 20, TempDir: "/temp"})
+	out, err := script(t, `printf '%s ' "$1" "$TMPDIR"; cat`).Run(t.Context(), "read x",
+		Job{Args: []string{"-flag"}, Stdin: in, MaxOutput: 20, TempDir: "/temp"})
 	if want := "-flag /temp from std"; err != nil || string(out) != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}

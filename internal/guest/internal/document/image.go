@@ -30,7 +30,8 @@ func (r Reader) image(_ context.Context, path string, _ Query) (View, error) {
 	if err != nil {
 		return View{}, damaged(path, err)
 	}
-	text := fmt.Sprintf("%s: %s image, %d × %d pixels, %d bytes. Download it to view it.\n", filepath.Base(path), format, width, height, info.Size())
+	text := fmt.Sprintf("%s: %s image, %d × %d pixels, %d bytes. Download it to view it.\n", filepath.Base(path),
+		format, width, height, info.Size())
 	return View{text, map[string]any{"format": format, "width": width, "height": height}}, nil
 }
 

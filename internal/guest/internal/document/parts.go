@@ -165,7 +165,8 @@ func (p parts) properties(meta map[string]any) {
 		Modified string `xml:"modified"`
 	}
 	if xml.Unmarshal(b, &core) == nil {
-		fill(meta, map[string]string{"title": core.Title, "creator": core.Creator, "subject": core.Subject, "created": core.Created, "modified": core.Modified})
+		fill(meta, map[string]string{"title": core.Title, "creator": core.Creator, "subject": core.Subject,
+			"created": core.Created, "modified": core.Modified})
 	}
 }
 

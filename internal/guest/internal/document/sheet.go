@@ -70,9 +70,11 @@ func (r Reader) readWorkbook(ctx context.Context, q workbook.Query) (workbook.Bo
 	defer os.RemoveAll(temp)
 	limit, cancel := context.WithTimeout(ctx, sheetTimeout)
 	defer cancel()
-	out, err := r.Helper.Run(limit, "read "+q.Path, Job{Stdin: bytes.NewReader(query), MaxOutput: maxBook, TempDir: temp, Args: []string{"-workbook"}})
+	out, err := r.Helper.Run(limit, "read "+q.Path, Job{Stdin: bytes.NewReader(query), MaxOutput: maxBook,
+		TempDir: temp, Args: []string{"-workbook"}})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return workbook.Book{}, op.Errorf(op.Unavailable, "reading %s took longer than %v; ask for one sheet with sheet_name", q.Path, sheetTimeout)
+		return workbook.Book{}, op.Errorf(op.Unavailable,
+			"reading %s took longer than %v; ask for one sheet with sheet_name", q.Path, sheetTimeout)
 	}
 	if err != nil {
 		return workbook.Book{}, err

@@ -74,13 +74,15 @@ func book(t testing.TB, sheets []string, more map[string]any) string {
 	for i, s := range sheets {
 		fmt.Fprintf(&list, `<sheet name="S%d" sheetId="%d" r:id="rId%d"/>`, i+1, i+1, i+1)
 		fmt.Fprintf(&links, `<Relationship Id="rId%d" Type="%sworksheet" Target="worksheets/sheet%d.xml"/>`, i+1, relationType, i+1)
-		content[fmt.Sprintf("xl/worksheets/sheet%d.xml", i+1)] = `<worksheet xmlns="` + mainSpace + `"><sheetData>` + s + `</sheetData><c r="A1"><v>not a cell</v></c></worksheet>`
+		content[fmt.Sprintf("xl/worksheets/sheet%d.xml", i+1)] = `<worksheet xmlns="` + mainSpace + `"><sheetData>` +
+			s + `</sheetData><c r="A1"><v>not a cell</v></c></worksheet>`
 	}
 	content["xl/workbook.xml"] = workbookXML("<sheets>" + list.String() + "</sheets>")
 	content["xl/_rels/workbook.xml.rels"] = relations(links.String() + `<Relationship Id="s" Type="` + relationType +
 		`sharedStrings" Target="sharedStrings.xml"/><Relationship Id="t" Type="` + relationType + `styles" Target="styles.xml"/>`)
 	content["xl/styles.xml"] = `<styleSheet xmlns="` + mainSpace + `"/>`
-	content["xl/SharedStrings.xml"] = `<sst xmlns="` + mainSpace + `"><si><t>plain</t></si><si><r><t>rich </t></r><r><rPr/><t>text</t></r><rPh><t>spoken</t></rPh></si><si><t>a_x000D_b_x_</t></si></sst>`
+	content["xl/SharedStrings.xml"] = `<sst xmlns="` + mainSpace +
+		`"><si><t>plain</t></si><si><r><t>rich </t></r><r><rPr/><t>text</t></r><rPh><t>spoken</t></rPh></si><si><t>a_x000D_b_x_</t></si></sst>`
 	for name, c := range more {
 		content[name] = c
 	}
@@ -91,20 +93,24 @@ func TestSheets(t *testing.T) {
 	t.Parallel()
 	var fruit strings.Builder
 	for i := range 1500 {
-		fmt.Fprintf(&fruit, `<row r="%d"><c r="A%d" t="inlineStr"><is><t>name%d</t></is></c><c r="B%d"><v>%d</v></c></row>`, i+1, i+1, i+1, i+1, i+1)
+		fmt.Fprintf(&fruit, `<row r="%d"><c r="A%d" t="inlineStr"><is><t>name%d</t></is></c><c `+
+			`r="B%d"><v>%d</v></c></row>`, i+1, i+1, i+1, i+1, i+1)
 	}
-	path := book(t, []string{fruit.String(), `<row r="2"><c r="B2" t="s"><v>0</v></c></row><row r="9"><c r="F9" s="1"/></row>`}, map[string]any{
+	path := book(t, []string{fruit.String(),
+		`<row r="2"><c r="B2" t="s"><v>0</v></c></row><row r="9"><c r="F9" s="1"/></row>`}, map[string]any{
 		"docProps/core.xml": `<coreProperties xmlns:dc="http://dc"><dc:title>Harvest</dc:title><dc:creator>Ada</dc:creator></coreProperties>`,
 	})
 	v := view(t, path, Query{Metadata: true})
-	shows(t, v, []string{"## Sheet S1", "|  | A | B |\n| --- | --- | --- |\n| 1 | name1 | 1 |", "[1000 of 1500 rows", "## Sheet S2", "| 1 |  |  |\n| 2 |  | plain |"}, "name1001", "not a cell")
+	shows(t, v, []string{"## Sheet S1", "|  | A | B |\n| --- | --- | --- |\n| 1 | name1 | 1 |", "[1000 of 1500 rows",
+		"## Sheet S2", "| 1 |  |  |\n| 2 |  | plain |"}, "name1001", "not a cell")
 	if v.Metadata["sheet_count"] != 2 || v.Metadata["title"] != "Harvest" || v.Metadata["creator"] != "Ada" {
 		t.Errorf(`got %v, want sheet_count 2, title "Harvest" and creator "Ada"`, v.Metadata)
 	}
 	if s := v.Metadata["sheets"].([]map[string]any); s[0]["rows"] != 1500 || s[1]["rows"] != 2 || s[1]["columns"] != 2 {
 		t.Errorf("empty rows and cells at the end were counted: got %v, want first rows 1500, second rows 2 and second columns 2", s)
 	}
-	shows(t, view(t, path, Query{Rows: []int{1400, 1401}}), []string{"| 1400 | name1400 |", "| 1401 | name1401 |"}, "name1402", "name1399", "S2")
+	shows(t, view(t, path, Query{Rows: []int{1400, 1401}}), []string{"| 1400 | name1400 |", "| 1401 | name1401 |"},
+		"name1402", "name1399", "S2")
 	shows(t, view(t, path, Query{Rows: []int{1499, -1}}), []string{"| 1499 | name1499 |", "| 1500 | name1500 |"}, "name1498")
 	shows(t, view(t, path, Query{Rows: []int{7}}), []string{"| 7 | name7 |"}, "name6", "name8")
 	shows(t, view(t, path, Query{Sheet: "s2"}), []string{"| 2 |  | plain |"}, "S1")
@@ -157,12 +163,17 @@ func TestNumberFormats(t *testing.T) {
 		{"0", "2.5", "3"}, {"0.00", "2.675", "2.68"}, {"0.00", "9.999", "10.00"}, {"000", "7", "007"}, {"0.0##", "1.25", "1.25"},
 		{"#,##0", "1234567", "1,234,567"}, {"#,##0.00", "-1234.5", "-1,234.50"}, {"#,##0;(#,##0)", "-1234", "(1,234)"},
 		{"0%", "0.125", "13%"}, {"0.0%", "-0.1234", "-12.3%"}, {`0.0,,"M"`, "12345678", "12.3M"}, {"0.00E+00", "12345", "1.23E+04"},
-		{`[$€-407]\ #,##0.00`, "1234.5", "€ 1,234.50"}, {`_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)`, "-5", "$(5.00)"}, {`[Red]0.0"°"`, "21.55", "21.6°"},
-		{"# ?/?", "0.5", "0 1/2"}, {"[>100]0;0.0", "5", "5"}, {`000\-0000`, "5551234", "555-1234"}, {"##0.0E+0", "12345", "12345"}, {"@", "12", "12"},
-		{"yyyy-mm-dd", "45350", "2024-02-28"}, {"d-mmm-yy", "45351", "29-Feb-24"}, {"dddd, mmmm d", "45351", "Thursday, February 29"}, {"mmmmm", "45351", "F"},
+		{`[$€-407]\ #,##0.00`, "1234.5", "€ 1,234.50"}, {`_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)`, "-5",
+			"$(5.00)"}, {`[Red]0.0"°"`, "21.55", "21.6°"},
+		{"# ?/?", "0.5", "0 1/2"}, {"[>100]0;0.0", "5", "5"}, {`000\-0000`, "5551234", "555-1234"},
+		{"##0.0E+0", "12345", "12345"}, {"@", "12", "12"},
+		{"yyyy-mm-dd", "45350", "2024-02-28"}, {"d-mmm-yy", "45351", "29-Feb-24"},
+		{"dddd, mmmm d", "45351", "Thursday, February 29"}, {"mmmmm", "45351", "F"},
 		{"yyyy-mm-dd;@", "45351", "2024-02-29"}, {"[$-409]m/d/yyyy h:mm AM/PM;@", "45351.5", "2/29/2024 12:00 PM"},
-		{"h:mm:ss", "0.999999", "0:00:00"}, {"hh:mm:ss.000", "0.75", "18:00:00.000"}, {"mm:ss.0", "0.001", "01:26.4"}, {"[h]:mm", "1.5", "36:00"}, {"[mm]:ss", "0.5", "720:00"},
-		{"mmm yyyy", "45351", "Feb 2024"}, {"yyyy-mm-dd", "60", "1900-02-29"}, {"yyyy-mm-dd", "59", "1900-02-28"}, {"yyyy-mm-dd", "61", "1900-03-01"}, {"m/d/yy", "0.5", "1/0/00"},
+		{"h:mm:ss", "0.999999", "0:00:00"}, {"hh:mm:ss.000", "0.75", "18:00:00.000"}, {"mm:ss.0", "0.001", "01:26.4"},
+		{"[h]:mm", "1.5", "36:00"}, {"[mm]:ss", "0.5", "720:00"},
+		{"mmm yyyy", "45351", "Feb 2024"}, {"yyyy-mm-dd", "60", "1900-02-29"}, {"yyyy-mm-dd", "59", "1900-02-28"},
+		{"yyyy-mm-dd", "61", "1900-03-01"}, {"m/d/yy", "0.5", "1/0/00"},
 		{"yyyy", "-1", "-1"},
 	}
 	var codes, styles, rows strings.Builder
@@ -186,9 +197,12 @@ func TestStylesOfCells(t *testing.T) {
 	styles := styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; km&quot;"/></numFmts><cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>
 		<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="164"/><xf numFmtId="10"/><xf numFmtId="12"/></cellXfs>`)
 	row := `<row><c s="1"><v>45351</v></c><c s="2"><v>3</v></c><c s="3"><v>0.5</v></c><c s="4"><v>0.5</v></c><c s="77"><v>1</v></c></row>`
-	shows(t, view(t, book(t, []string{row}, map[string]any{"xl/styles.xml": styles}), Query{}), []string{"| 1 | 2024-02-29 | 3.0 km | 50.00% | 0 1/2 | 1 |"})
-	workbook := workbookXML(`<workbookPr date1904="1"/><sheets><sheet name="Old Mac" sheetId="1" r:id="rId1"/><sheet name="Chart" sheetId="2" r:id="rId2"/></sheets>`)
-	path := book(t, []string{row, ""}, map[string]any{"xl/styles.xml": styles, "xl/workbook.xml": workbook, "xl/worksheets/sheet2.xml": `<chartsheet><drawing/></chartsheet>`})
+	shows(t, view(t, book(t, []string{row}, map[string]any{"xl/styles.xml": styles}), Query{}),
+		[]string{"| 1 | 2024-02-29 | 3.0 km | 50.00% | 0 1/2 | 1 |"})
+	workbook := workbookXML(`<workbookPr date1904="1"/><sheets><sheet name="Old Mac" sheetId="1" ` +
+		`r:id="rId1"/><sheet name="Chart" sheetId="2" r:id="rId2"/></sheets>`)
+	path := book(t, []string{row, ""}, map[string]any{"xl/styles.xml": styles, "xl/workbook.xml": workbook,
+		"xl/worksheets/sheet2.xml": `<chartsheet><drawing/></chartsheet>`})
 	shows(t, view(t, path, Query{}), []string{"## Sheet Old Mac", "| 2028-03-01 |", "## Sheet Chart\n\n[empty]"})
 	long := strings.Repeat("x", 35) // some programs write names that Excel does not allow
 	workbook = workbookXML(`<sheets><sheet name="` + long + `" sheetId="1" r:id="rId1"/><sheet name="Good" sheetId="2" r:id="rId2"/></sheets>`)
@@ -245,18 +259,22 @@ func TestHostileWorkbooks(t *testing.T) {
 		{"a bomb of text", sheet, repeat(open+"<row><c><v>", " ", 5<<20, ""), "larger than"},
 		{"a bomb of attributes", sheet, repeat(open+"<row ", `a="`+strings.Repeat("b", 1000)+`" `, 8<<10, ""), "larger than"},
 		{"deep nesting", sheet, repeat(open, "<a>", 4096, ""), "nested"},
-		{"entities", sheet, `<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>` + open + `<row><c t="str"><v>&b;</v></c></row></sheetData></worksheet>`, "entity"},
-		{"an external entity", sheet, `<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>` + open + `<row><c t="str"><v>&a;</v></c></row></sheetData></worksheet>`, "entity"},
+		{"entities", sheet, `<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>` + open +
+			`<row><c t="str"><v>&b;</v></c></row></sheetData></worksheet>`, "entity"},
+		{"an external entity", sheet, `<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>` + open +
+			`<row><c t="str"><v>&a;</v></c></row></sheetData></worksheet>`, "entity"},
 		{"a row too far", sheet, open + `<row r="1048577"/>` + end, "row"},
 		{"a column too far", sheet, open + `<row><c r="XFE1"><v>1</v></c></row>` + end, "column"},
 		{"a column of many letters", sheet, open + `<row><c r="` + strings.Repeat("Z", 100) + `1"/></row>` + end, "column"},
 		{"a row before the first", sheet, open + `<row r="-3"><c><v>1</v></c></row>` + end, ""},
 		{"a cell in no row", sheet, open + `<c r="A1"><v>1</v></c>` + end, ""},
 		{"a cell with too much text", sheet, open + `<row><c t="str"><v>` + strings.Repeat("x", 1<<18) + `</v></c></row>` + end, "larger than"},
-		{"a number format that is no format", "xl/styles.xml", styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="[[;;;&quot;\\"/></numFmts><cellXfs><xf/></cellXfs>`), ""},
+		{"a number format that is no format", "xl/styles.xml",
+			styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="[[;;;&quot;\\"/></numFmts><cellXfs><xf/></cellXfs>`), ""},
 		{"a sheet cut short", sheet, open + `<row><c><v>1`, "EOF"},
 		{"no sheet", sheet, "", ""},
-		{"too many sheets", "xl/workbook.xml", repeat(strings.TrimSuffix(workbookXML("<sheets>"), "</workbook>"), `<sheet name="a" sheetId="1" r:id="rId1"/>`, 5000, "</sheets></workbook>"), "sheets"},
+		{"too many sheets", "xl/workbook.xml", repeat(strings.TrimSuffix(workbookXML("<sheets>"), "</workbook>"),
+			`<sheet name="a" sheetId="1" r:id="rId1"/>`, 5000, "</sheets></workbook>"), "sheets"},
 		{"bad styles", "xl/styles.xml", `<styleSheet xmlns="` + mainSpace + `">`, "EOF"},
 	} {
 		v, err := newReader(t).View(t.Context(), book(t, []string{""}, map[string]any{c.part: c.content}), Query{})
@@ -305,10 +323,12 @@ func TestSheetOfLibreOffice(t *testing.T) {
 	testenv.Need(t, "soffice")
 	in := put(t, "in.csv", "Name,Day,Share,Amount,Sum\nÄpfel,2024-02-29,12.5%,1234.5,=1+2\n\"two\nlines\",1999-12-31,100%,-3,=TRUE()\n")
 	out := filepath.Dir(in)
-	cmd := exec.Command("soffice", "-env:UserInstallation=file://"+t.TempDir(), "--headless", "--infilter=CSV:44,34,76,1,,1033,false,true,false,false,false,0,false,true", "--convert-to", "xlsx", "--outdir", out, in)
+	cmd := exec.Command("soffice", "-env:UserInstallation=file://"+t.TempDir(), "--headless",
+		"--infilter=CSV:44,34,76,1,,1033,false,true,false,false,false,0,false,true", "--convert-to", "xlsx", "--outdir", out, in)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: got %s, want no error", err, b)
 	}
 	v := view(t, filepath.Join(out, "in.xlsx"), Query{Metadata: true})
-	shows(t, v, []string{"## Sheet in", "| 1 | Name | Day | Share | Amount | Sum |", "| 2 | Äpfel | ", "2024-02-29 | 12.50% | 1234.5 | =1+2 |", "two<br>lines"})
+	shows(t, v, []string{"## Sheet in", "| 1 | Name | Day | Share | Amount | Sum |", "| 2 | Äpfel | ",
+		"2024-02-29 | 12.50% | 1234.5 | =1+2 |", "two<br>lines"})
 }

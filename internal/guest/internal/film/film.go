@@ -98,7 +98,8 @@ func (f *Film) encoderArgs() []string {
 	if strings.EqualFold(filepath.Ext(f.Path), ".webm") {
 		args = append(args, "-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "2M", "-f", "webm")
 	} else {
-		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-g", rate, "-movflags", "+frag_keyframe+empty_moov+default_base_moof", "-f", "mp4")
+		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-g", rate, "-movflags",
+			"+frag_keyframe+empty_moov+default_base_moof", "-f", "mp4")
 	}
 	return append(args, "file:"+f.Path)
 }

@@ -106,11 +106,18 @@ func TestGrep(t *testing.T) {
 		want []string
 	}{
 		{"include", with(func(q *Query) { q.Include = []string{"*.py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"include beats type", with(func(q *Query) { q.Include = []string{"*.js"}; q.Types = []string{"py"} }), []string{"a/b/c.js:1:const foo = 1", "node_modules/m/i.js:1:foo module"}},
+		{"include beats type", with(func(q *Query) {
+			q.Include = []string{"*.js"}
+			q.Types = []string{"py"}
+		}), []string{"a/b/c.js:1:const foo = 1", "node_modules/m/i.js:1:foo module"}},
 		{"type", with(func(q *Query) { q.Types = []string{"py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
 		{"alias of a type", with(func(q *Query) { q.Types = []string{"python"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"include with braces", with(func(q *Query) { q.Include = []string{"*.{js,py}"}; q.Exclude = []string{"node_modules"} }), []string{"a/.hidden.py:1:foo hidden", "a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
-		{"anchored include", with(func(q *Query) { q.Include = []string{"a/*.py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+		{"include with braces", with(func(q *Query) {
+			q.Include = []string{"*.{js,py}"}
+			q.Exclude = []string{"node_modules"}
+		}), []string{"a/.hidden.py:1:foo hidden", "a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
+		{"anchored include", with(func(q *Query) { q.Include = []string{"a/*.py"} }),
+			[]string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
 		{"double star", with(func(q *Query) { q.Include = []string{"src/**"} }), []string{"src/build/keep.txt:1:foo kept"}},
 		{"a folder's name includes nothing", with(func(q *Query) { q.Include = []string{"src"} }), nil},
 		{"exclude everywhere", with(func(q *Query) {
@@ -118,20 +125,34 @@ func TestGrep(t *testing.T) {
 			q.Exclude = []string{"build", "n*", "utf16*", "large*", "l*"}
 		}),
 			[]string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar", "bom.txt:1:foo with mark", "uml.txt:3:foo größe_2"}},
-		{"exclude at the root", with(func(q *Query) { q.Include = []string{"*t.txt", "keep.txt"}; q.Exclude = []string{"/build"} }), []string{"src/build/keep.txt:1:foo kept"}},
-		{"hidden", with(func(q *Query) { q.Hidden = true; q.Exclude = []string{"*.txt", "*.js", "*.log"} }), []string{".config/settings.ini:1:foo=config", "a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+		{"exclude at the root", with(func(q *Query) {
+			q.Include = []string{"*t.txt", "keep.txt"}
+			q.Exclude = []string{"/build"}
+		}), []string{"src/build/keep.txt:1:foo kept"}},
+		{"hidden", with(func(q *Query) {
+			q.Hidden = true
+			q.Exclude = []string{"*.txt", "*.js", "*.log"}
+		}), []string{".config/settings.ini:1:foo=config", "a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
 		{"ignore files", with(func(q *Query) {
 			q.Ignore = true
 			q.Exclude = []string{"*.js", "*.py", "a.txt", "u*", "b*.txt", "l*.txt"}
 		}), []string{"important.log:1:foo important", "no-newline.txt:1:foo at the end"}},
-		{"ignore files off", with(func(q *Query) { q.Include = []string{"*.log"} }), []string{"important.log:1:foo important", "other.log:1:foo other"}},
-		{"shallow", with(func(q *Query) { q.Shallow = true; q.Exclude = []string{"*.txt"} }), []string{"important.log:1:foo important", "other.log:1:foo other"}},
-		{"context", with(func(q *Query) { q.Include = []string{"a.txt"}; q.Before, q.After = 1, 2 }), []string{"a.txt:2:foo [hello world|bar,foo]", "a.txt:4:foo [bar|foo bar]", "a.txt:5:foo bar [foo|]"}},
+		{"ignore files off", with(func(q *Query) { q.Include = []string{"*.log"} }),
+			[]string{"important.log:1:foo important", "other.log:1:foo other"}},
+		{"shallow", with(func(q *Query) {
+			q.Shallow = true
+			q.Exclude = []string{"*.txt"}
+		}), []string{"important.log:1:foo important", "other.log:1:foo other"}},
+		{"context", with(func(q *Query) {
+			q.Include = []string{"a.txt"}
+			q.Before, q.After = 1, 2
+		}), []string{"a.txt:2:foo [hello world|bar,foo]", "a.txt:4:foo [bar|foo bar]", "a.txt:5:foo bar [foo|]"}},
 		{"ignore case", Query{Pattern: "FOO'", IgnoreCase: true, Max: 9}, []string{"a/z.py:2:    return 'Foo'"}},
 		{"ignore case beyond ASCII", Query{Pattern: "über", IgnoreCase: true, Max: 9}, []string{"uml.txt:2:Über"}},
 		{"fixed", Query{Pattern: "foo()", Fixed: true, Max: 9}, []string{"a/z.py:1:def foo():"}},
 		{"classes are Unicode's", Query{Pattern: `^\w+$`, Include: []string{"uml.txt"}, Max: 9}, []string{"uml.txt:1:größe", "uml.txt:2:Über"}},
-		{"boundaries are Unicode's", Query{Pattern: `r\b|\bgr`, Include: []string{"uml.txt"}, Max: 9}, []string{"uml.txt:1:größe", "uml.txt:2:Über", "uml.txt:3:foo größe_2"}},
+		{"boundaries are Unicode's", Query{Pattern: `r\b|\bgr`, Include: []string{"uml.txt"}, Max: 9},
+			[]string{"uml.txt:1:größe", "uml.txt:2:Über", "uml.txt:3:foo größe_2"}},
 		{"no boundary within a word", Query{Pattern: `\bb|gr\b`, Include: []string{"uml.txt"}, Max: 9}, nil},
 		{"not UTF-8", Query{Pattern: "caf", Max: 9}, []string{"latin1.txt:1:caf\uFFFD foo"}},
 		{"UTF-16", Query{Pattern: "foo 16", Max: 9}, []string{"utf16.txt:1:foo 16"}},
@@ -141,11 +162,15 @@ func TestGrep(t *testing.T) {
 		{"size", with(func(q *Query) { q.Include = []string{"la*.txt"}; q.MaxFileSize = 1000 }), []string{"latin1.txt:1:caf\uFFFD foo"}},
 		{"binary", with(func(q *Query) { q.Include = []string{"bin"} }), nil},
 		{"multiline", Query{Pattern: `bar\nfoo`, Multiline: true, Max: 9}, []string{"a.txt:3:bar⏎foo"}},
-		{"multiline keeps neighbours apart", Query{Pattern: `foo\n?`, Multiline: true, Include: []string{"a.txt"}, Max: 9}, []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
-		{"multiline neighbours at the end of a file without a line end", Query{Pattern: `^\w$`, Multiline: true, Include: []string{"open.md"}, Max: 9}, []string{"open.md:2:p", "open.md:3:q"}},
+		{"multiline keeps neighbours apart", Query{Pattern: `foo\n?`, Multiline: true, Include: []string{"a.txt"},
+			Max: 9}, []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
+		{"multiline neighbours at the end of a file without a line end", Query{Pattern: `^\w$`, Multiline: true,
+			Include: []string{"open.md"}, Max: 9}, []string{"open.md:2:p", "open.md:3:q"}},
 		{"multiline dot stops", Query{Pattern: `hello.*foo`, Multiline: true, Max: 9}, nil},
-		{"multiline dot goes on", Query{Pattern: `(?s)hello.*bar$`, Multiline: true, Max: 9}, []string{"a.txt:1:hello world⏎foo⏎bar⏎foo⏎foo bar"}},
-		{"multiline context", Query{Pattern: `bar\nfoo`, Multiline: true, Before: 1, After: 1, Max: 9}, []string{"a.txt:3:bar⏎foo [foo|foo bar]"}},
+		{"multiline dot goes on", Query{Pattern: `(?s)hello.*bar$`, Multiline: true, Max: 9},
+			[]string{"a.txt:1:hello world⏎foo⏎bar⏎foo⏎foo bar"}},
+		{"multiline context", Query{Pattern: `bar\nfoo`, Multiline: true, Before: 1, After: 1, Max: 9},
+			[]string{"a.txt:3:bar⏎foo [foo|foo bar]"}},
 		{"page", with(func(q *Query) { q.Max = 2 }), []string{"a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
 		{"next page", with(func(q *Query) { q.Max, q.Offset = 3, 2 }), []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
 		{"page within a file", with(func(q *Query) { q.Max, q.Offset = 2, 3 }), []string{"a.txt:4:foo", "a.txt:5:foo bar"}},
@@ -154,7 +179,8 @@ func TestGrep(t *testing.T) {
 	both(t, func(t *testing.T, e Engine) {
 		_, fallback := e.(Fallback)
 		// The fallback knows only ASCII's classes, and takes UTF-16 for binary.
-		unicodeOnly := map[string]bool{"classes are Unicode's": true, "boundaries are Unicode's": true, "no boundary within a word": true, "UTF-16": true}
+		unicodeOnly := map[string]bool{"classes are Unicode's": true, "boundaries are Unicode's": true,
+			"no boundary within a word": true, "UTF-16": true}
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				c.q.Root = root
@@ -249,10 +275,12 @@ func TestGrepManyAndLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got.Matches) != 150 || !got.Truncated || got.Matches[0].File != root+"/d01/f001" || got.Matches[149].File != root+"/d01/f011" {
-			t.Errorf("got %d matches, from %+v to %+v, want 150 from d01/f001 to d01/f011", len(got.Matches), got.Matches[0], got.Matches[len(got.Matches)-1])
+			t.Errorf("got %d matches, from %+v to %+v, want 150 from d01/f001 to d01/f011", len(got.Matches),
+				got.Matches[0], got.Matches[len(got.Matches)-1])
 		}
 		got, err = e.Grep(t.Context(), Query{Root: root, Pattern: "foo", Include: []string{"long.txt"}, Max: 5})
-		if err != nil || len(got.Matches) != 1 || len(got.Matches[0].Text) > maxText+100 || !strings.HasSuffix(got.Matches[0].Text, "[line cut]") {
+		if err != nil || len(got.Matches) != 1 || len(got.Matches[0].Text) > maxText+100 ||
+			!strings.HasSuffix(got.Matches[0].Text, "[line cut]") {
 			t.Errorf("long line: got %d matches, %v, want one that is cut", len(got.Matches), err)
 		}
 	})

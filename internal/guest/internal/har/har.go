@@ -142,10 +142,12 @@ func newEntry(r tab.Request) entry {
 	e := entry{
 		Started: r.Time, Time: max(r.Duration, 0), Cache: map[string]any{}, Server: r.Remote, Type: r.Type,
 		Request: request{
-			Method: r.Method, URL: r.URL, HTTPVersion: version, Cookies: requestCookies(r.RequestHeaders), Headers: pairs(r.RequestHeaders), Query: query(r.URL), HeadersSize: -1, BodySize: len(r.Post),
+			Method: r.Method, URL: r.URL, HTTPVersion: version, Cookies: requestCookies(r.RequestHeaders),
+			Headers: pairs(r.RequestHeaders), Query: query(r.URL), HeadersSize: -1, BodySize: len(r.Post),
 		},
 		Response: response{
-			Status: r.Status, StatusText: r.StatusText, HTTPVersion: version, Cookies: responseCookies(r.ResponseHeaders), Headers: pairs(r.ResponseHeaders), RedirectURL: r.Redirect,
+			Status: r.Status, StatusText: r.StatusText, HTTPVersion: version,
+			Cookies: responseCookies(r.ResponseHeaders), Headers: pairs(r.ResponseHeaders), RedirectURL: r.Redirect,
 			Content: content{Size: r.Body, MIME: r.MIME}, HeadersSize: -1, BodySize: r.Size, Error: r.Error,
 		},
 	}
@@ -232,7 +234,8 @@ func responseCookies(h map[string]string) []cookie {
 		if err != nil {
 			continue
 		}
-		one := cookie{Name: c.Name, Value: c.Value, Path: c.Path, Domain: c.Domain, HTTPOnly: c.HttpOnly, Secure: c.Secure, SameSite: sameSite[c.SameSite]}
+		one := cookie{Name: c.Name, Value: c.Value, Path: c.Path, Domain: c.Domain, HTTPOnly: c.HttpOnly,
+			Secure: c.Secure, SameSite: sameSite[c.SameSite]}
 		if !c.Expires.IsZero() {
 			one.Expires = &c.Expires
 		}

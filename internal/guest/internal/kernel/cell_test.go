@@ -69,10 +69,15 @@ var cells = []struct{ name, code, want string }{
 	{"subprocess to sys.stdout", "subprocess.run(['echo', 'x'], stdout=sys.stdout).returncode", "stdout x⏎\nexecute_result 0"},
 	{"subprocess prints letters", "_ = os.system('for i in $(seq 400); do printf ä€; done')", "stdout " + strings.Repeat("ä€", 400)},
 	{"descriptor", "_ = os.write(1, b'raw\\n')", "stdout raw⏎"},
-	{"multiprocessing", "import multiprocessing as mp\nwith mp.get_context('fork').Pool(2) as p: r = p.map(abs, [-1, -2])\nr", "execute_result [1, 2]"},
-	{"output of a forked process", "import os, sys\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\n    os._exit(0)\n_ = os.waitpid(pid, 0)", "stdout child⏎"},
-	{"no port is open", "import os, socket\nown = {os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if os.path.islink(f'/proc/self/fd/{fd}')}\n" +
-		"lines = [l.split() for name in ('tcp', 'tcp6') for l in open(f'/proc/self/net/{name}')]\n[l[1] for l in lines if l[3] == '0A' and f'socket:[{l[9]}]' in own]", "execute_result []"},
+	{"multiprocessing", "import multiprocessing as mp\nwith mp.get_context('fork').Pool(2) as p: r = p.map(abs, " +
+		"[-1, -2])\nr", "execute_result [1, 2]"},
+	{"output of a forked process",
+		"import os, sys\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\n    os._exit(0)\n_ = " +
+			"os.waitpid(pid, 0)", "stdout child⏎"},
+	{"no port is open", "import os, socket\nown = {os.readlink(f'/proc/self/fd/{fd}') for fd in " +
+		"os.listdir('/proc/self/fd') if os.path.islink(f'/proc/self/fd/{fd}')}\n" +
+		"lines = [l.split() for name in ('tcp', 'tcp6') for l in open(f'/proc/self/net/{name}')]\n[l[1] for l in " +
+		"lines if l[3] == '0A' and f'socket:[{l[9]}]' in own]", "execute_result []"},
 	{"shell", "!echo hi", "stdout hi⏎"},
 	{"shell to stderr", "!echo oops >&2", "stderr oops⏎"},
 	{"shell and input", "!cat; echo over", "stdout over⏎"},
@@ -97,8 +102,10 @@ var cells = []struct{ name, code, want string }{
 	{"clear waits", "for i in range(3):\n    clear_output(wait=True); print(i)", "stdout 2⏎"},
 	{"display update", "h = display('a', display_id=True); print('x'); h.update('b')", "display 'b'\nstdout x⏎"},
 	{"display update later", "h.update('c'); h.update('d')", "display 'd'"},
-	{"order", "print('a'); display('b'); os.system('echo c'); display('d'); print('e')", "stdout a⏎\ndisplay 'b'\nstdout c⏎\ndisplay 'd'\nstdout e⏎"},
-	{"own stdout", "import io\nkeep = sys.stdout; sys.stdout = io.StringIO(); print('lost'); _ = os.system('echo kept'); s = sys.stdout; sys.stdout = keep\ns.getvalue()", "stdout kept⏎\nexecute_result 'lost\\n'"},
+	{"order", "print('a'); display('b'); os.system('echo c'); display('d'); print('e')",
+		"stdout a⏎\ndisplay 'b'\nstdout c⏎\ndisplay 'd'\nstdout e⏎"},
+	{"own stdout", "import io\nkeep = sys.stdout; sys.stdout = io.StringIO(); print('lost'); _ = os.system('echo " +
+		"kept'); s = sys.stdout; sys.stdout = keep\ns.getvalue()", "stdout kept⏎\nexecute_result 'lost\\n'"},
 	{"pandas", "import pandas as pd\npd.DataFrame({'a': [1, 2]})", "execute_result    a⏎0  1⏎1  2 +text/html"},
 	{"long int", "10**30", "execute_result 1000000000000000000000000000000"},
 	{"warning", "import warnings; warnings.warn('careful')", "REGEXP stderr .*UserWarning: careful.*"},
@@ -135,7 +142,8 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s: got reply %+v, want an error: %v, nothing dropped and no exit", c.name, reply, failed)
 		}
 		for _, o := range outputs {
-			if o.Type == Error && !strings.Contains(strings.Join(o.Traceback, "\n"), o.EName) || strings.ContainsRune(strings.Join(o.Traceback, ""), 0x1b) {
+			if o.Type == Error && !strings.Contains(strings.Join(o.Traceback, "\n"), o.EName) ||
+				strings.ContainsRune(strings.Join(o.Traceback, ""), 0x1b) {
 				t.Errorf("%s: got traceback %q, want %q in it and no escapes", c.name, o.Traceback, o.EName)
 			}
 		}

@@ -40,7 +40,8 @@ func TestFindPrefersTheVenv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := specs[0]; s.Name != "python3" || s.Language != "python" || s.Argv[0] != filepath.Join(v, "bin/python") || !strings.HasPrefix(s.DisplayName, "Python 3.") {
+	if s := specs[0]; s.Name != "python3" || s.Language != "python" || s.Argv[0] != filepath.Join(v, "bin/python") ||
+		!strings.HasPrefix(s.DisplayName, "Python 3.") {
 		t.Fatalf(`got %+v, want name "python3", language "python", first program %q and display name that starts with "Python 3."`,
 			s, filepath.Join(v, "bin/python"))
 	}
@@ -65,7 +66,8 @@ func TestFindPassesOverAPythonWithoutIpykernel(t *testing.T) {
 func TestFindSaysWhatToInstall(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	write(t, filepath.Join(home, ".local/share/jupyter/kernels/sh/kernel.json"), `{"argv":["/bin/sh","{connection_file}"],"language":"sh"}`, 0o644)
+	write(t, filepath.Join(home, ".local/share/jupyter/kernels/sh/kernel.json"),
+		`{"argv":["/bin/sh","{connection_file}"],"language":"sh"}`, 0o644)
 	specs, err := Find(t.Context(), FindConfig{Runner: newRunner(t), Env: []string{"PATH=" + t.TempDir(), "HOME=" + home}, System: []string{}})
 	if !errors.Is(err, ErrNoPython) || !strings.Contains(err.Error(), "pip install ipykernel") {
 		t.Errorf(`got %v, want ErrNoPython that contains "pip install ipykernel"`, err)
@@ -100,7 +102,8 @@ func TestFindReadsSpecifications(t *testing.T) {
 		write(t, filepath.Join(root, dir, "kernels", name, "kernel.json"), text, 0o644)
 	}
 	program := write(t, filepath.Join(root, "sys/bin/mykernel"), "#!/bin/sh\n", 0o755)
-	spec("path", "one", `{"argv":["/bin/sh","-f","{connection_file}"],"display_name":"One","language":"x","interrupt_mode":"message","env":{"A":"${HOME}/a"}}`)
+	spec("path", "one", `{"argv":["/bin/sh","-f","{connection_file}"],"display_name":"One","language":"x",`+
+		`"interrupt_mode":"message","env":{"A":"${HOME}/a"}}`)
 	spec("home/.local/share/jupyter", "one", `{"argv":["/bin/true","{connection_file}"]}`)
 	spec("home/.local/share/jupyter", "Two", `{"argv":["sh","{connection_file}"]}`)
 	spec("sys/share/jupyter", "three", `{"argv":["mykernel","{connection_file}","{resource_dir}/x"]}`)
@@ -119,7 +122,8 @@ func TestFindReadsSpecifications(t *testing.T) {
 			Name: "one", DisplayName: "One", Language: "x", Argv: []string{"/bin/sh", "-f", connectionFile},
 			Env: map[string]string{"A": "${HOME}/a"}, InterruptMode: "message", Dir: filepath.Join(root, "path/kernels/one"),
 		},
-		"two":   {Name: "two", Argv: []string{"/bin/sh", connectionFile}, InterruptMode: "signal", Dir: filepath.Join(root, "home/.local/share/jupyter/kernels/Two")},
+		"two": {Name: "two", Argv: []string{"/bin/sh", connectionFile}, InterruptMode: "signal",
+			Dir: filepath.Join(root, "home/.local/share/jupyter/kernels/Two")},
 		"three": {Name: "three", Argv: []string{program, connectionFile, "{resource_dir}/x"}, InterruptMode: "signal", Dir: three},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -145,7 +149,8 @@ func TestFindOffersEveryPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	for version, want := range map[string]string{"": "3.10", "3.12": "3.12", "python3.9": "3.9", "3.12.1": "3.12", "3.8": "3.10"} {
-		specs, err := Find(t.Context(), FindConfig{Runner: newRunner(t), Env: []string{"PATH=" + bin, "HOME=" + t.TempDir()}, Version: version, System: []string{}})
+		specs, err := Find(t.Context(),
+			FindConfig{Runner: newRunner(t), Env: []string{"PATH=" + bin, "HOME=" + t.TempDir()}, Version: version, System: []string{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,8 +38,9 @@ func TestFold(t *testing.T) {
 		"update both":         {[]Output{show("1", "a"), show("1", "b")}, []Output{show("1", "b"), show("1", "b")}},
 		"update elsewhere":    {[]Output{update("9", "a"), update("9", "b")}, []Output{show("9", "b")}},
 		"update after clear":  {[]Output{show("1", "a"), clear, update("1", "b")}, []Output{show("1", "b")}},
-		"dropped":             {[]Output{out("a"), {Type: Dropped, Bytes: 5 << 20}, out("b")}, []Output{out("a\n[… 5.0 MB of output left out …]\nb")}},
-		"progress bar":        {[]Output{out("10%\r"), out("50%\r"), out("100%\ndone\r\n")}, []Output{out("100%\ndone\r\n")}},
+		"dropped": {[]Output{out("a"), {Type: Dropped, Bytes: 5 << 20}, out("b")},
+			[]Output{out("a\n[… 5.0 MB of output left out …]\nb")}},
+		"progress bar": {[]Output{out("10%\r"), out("50%\r"), out("100%\ndone\r\n")}, []Output{out("100%\ndone\r\n")}},
 		"progress bar goes on": {
 			[]Output{out("x\n1\r"), out("2\r")}, []Output{out("x\n2\r")},
 		},
@@ -81,10 +82,14 @@ func TestDecodeOutput(t *testing.T) {
 		kind, content string
 		want          string // JSON; empty: no output
 	}{
-		"stream":        {Stream, `{"name":"stderr","text":"a\nb"}`, `{"output_type":"stream","name":"stderr","text":"a\nb"}`},
-		"empty stream":  {Stream, `{"name":"stderr","text":""}`, ""},
-		"large number":  {ExecuteResult, `{"execution_count":3,"data":{"application/json":{"id":12345678901234567890}}}`, `{"output_type":"execute_result","data":{"application/json":{"id":12345678901234567890}},"metadata":{},"execution_count":3}`},
-		"coloured":      {Error, `{"ename":"E","evalue":"\u001b[31mv\u001b[0m","traceback":["\u001b[0;31mE\u001b[0m: v","\u001b]8;;http://x\u0007link\u001b]8;;\u001b\\"]}`, `{"output_type":"error","ename":"E","evalue":"v","traceback":["E: v","link"]}`},
+		"stream":       {Stream, `{"name":"stderr","text":"a\nb"}`, `{"output_type":"stream","name":"stderr","text":"a\nb"}`},
+		"empty stream": {Stream, `{"name":"stderr","text":""}`, ""},
+		"large number": {ExecuteResult,
+			`{"execution_count":3,"data":{"application/json":{"id":12345678901234567890}}}`,
+			`{"output_type":"execute_result","data":{"application/json":{"id":12345678901234567890}},"metadata":{},"execution_count":3}`},
+		"coloured": {Error, `{"ename":"E","evalue":"\u001b[31mv\u001b[0m",` +
+			`"traceback":["\u001b[0;31mE\u001b[0m: v","\u001b]8;;http://x\u0007link\u001b]8;;\u001b\\"]}`,
+			`{"output_type":"error","ename":"E","evalue":"v","traceback":["E: v","link"]}`},
 		"comm":          {"comm_open", `{"data":{"text/plain":"x"}}`, ""},
 		"no data":       {DisplayData, `{"metadata":{}}`, ""},
 		"not JSON":      {DisplayData, `{"data":`, ""},

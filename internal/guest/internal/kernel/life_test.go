@@ -194,15 +194,17 @@ func TestDeathIsTold(t *testing.T) {
 		want proc.Exit
 		says string
 	}{
-		"exit":     {"os._exit(3)", proc.Exit{Code: 3}, "exited with code 3"},
-		"killed":   {"os.kill(os.getpid(), 9)", proc.Exit{Code: 137, Signal: syscall.SIGKILL}, "SIGKILL; if nobody sent it, the process ran out of memory"},
+		"exit": {"os._exit(3)", proc.Exit{Code: 3}, "exited with code 3"},
+		"killed": {"os.kill(os.getpid(), 9)", proc.Exit{Code: 137, Signal: syscall.SIGKILL},
+			"SIGKILL; if nobody sent it, the process ran out of memory"},
 		"segfault": {"import ctypes; ctypes.string_at(0)", proc.Exit{Code: 139, Signal: syscall.SIGSEGV}, "SIGSEGV"},
 		"severed":  {"os.closerange(3, 2000); time.sleep(100)", proc.Exit{}, "the kernel"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := start(t)
-			_, outputs, err := begin(t, t.Context(), k, Request{Code: "import os, time\nprint('last words', flush=True); time.sleep(0.3)\n" + c.code})()
+			_, outputs, err := begin(t, t.Context(), k,
+				Request{Code: "import os, time\nprint('last words', flush=True); time.sleep(0.3)\n" + c.code})()
 			if brief(outputs) != "stdout last words⏎" {
 				t.Errorf(`outputs: %s, want "stdout last words⏎"`, brief(outputs))
 			}

@@ -40,29 +40,43 @@ var signs = []struct {
 }{
 	{"Digit1", 49, "1", "!"}, {"Digit2", 50, "2", "@"}, {"Digit3", 51, "3", "#"}, {"Digit4", 52, "4", "$"}, {"Digit5", 53, "5", "%"},
 	{"Digit6", 54, "6", "^"}, {"Digit7", 55, "7", "&"}, {"Digit8", 56, "8", "*"}, {"Digit9", 57, "9", "("}, {"Digit0", 48, "0", ")"},
-	{"Minus", 189, "-", "_"}, {"Equal", 187, "=", "+"}, {"BracketLeft", 219, "[", "{"}, {"BracketRight", 221, "]", "}"}, {"Backslash", 220, "\\", "|"},
-	{"Semicolon", 186, ";", ":"}, {"Quote", 222, "'", "\""}, {"Backquote", 192, "`", "~"}, {"Comma", 188, ",", "<"}, {"Period", 190, ".", ">"}, {"Slash", 191, "/", "?"},
+	{"Minus", 189, "-", "_"}, {"Equal", 187, "=", "+"}, {"BracketLeft", 219, "[", "{"},
+	{"BracketRight", 221, "]", "}"}, {"Backslash", 220, "\\", "|"},
+	{"Semicolon", 186, ";", ":"}, {"Quote", 222, "'", "\""}, {"Backquote", 192, "`", "~"}, {"Comma", 188, ",", "<"},
+	{"Period", 190, ".", ">"}, {"Slash", 191, "/", "?"},
 	{"Space", 32, " ", " "},
 }
 
 // named are the keys that type nothing, or a line break or tab.
 var named = []Key{
-	{Key: "Enter", Code: "Enter", KeyCode: 13, Text: "\r"}, {Key: "Tab", Code: "Tab", KeyCode: 9}, {Key: "Backspace", Code: "Backspace", KeyCode: 8},
+	{Key: "Enter", Code: "Enter", KeyCode: 13, Text: "\r"}, {Key: "Tab", Code: "Tab", KeyCode: 9},
+	{Key: "Backspace", Code: "Backspace", KeyCode: 8},
 	{Key: "Delete", Code: "Delete", KeyCode: 46}, {Key: "Escape", Code: "Escape", KeyCode: 27}, {Key: "Insert", Code: "Insert", KeyCode: 45},
-	{Key: "Home", Code: "Home", KeyCode: 36}, {Key: "End", Code: "End", KeyCode: 35}, {Key: "PageUp", Code: "PageUp", KeyCode: 33}, {Key: "PageDown", Code: "PageDown", KeyCode: 34},
-	{Key: "ArrowLeft", Code: "ArrowLeft", KeyCode: 37}, {Key: "ArrowUp", Code: "ArrowUp", KeyCode: 38}, {Key: "ArrowRight", Code: "ArrowRight", KeyCode: 39}, {Key: "ArrowDown", Code: "ArrowDown", KeyCode: 40},
-	{Key: "Shift", Code: "ShiftLeft", KeyCode: 16, Location: 1}, {Key: "Control", Code: "ControlLeft", KeyCode: 17, Location: 1}, {Key: "Alt", Code: "AltLeft", KeyCode: 18, Location: 1}, {Key: "Meta", Code: "MetaLeft", KeyCode: 91, Location: 1},
-	{Key: "Shift", Code: "ShiftRight", KeyCode: 16, Location: 2}, {Key: "Control", Code: "ControlRight", KeyCode: 17, Location: 2}, {Key: "Alt", Code: "AltRight", KeyCode: 18, Location: 2}, {Key: "Meta", Code: "MetaRight", KeyCode: 92, Location: 2},
-	{Key: "AltGraph", Code: "AltGraph", KeyCode: 225}, {Key: "CapsLock", Code: "CapsLock", KeyCode: 20}, {Key: "NumLock", Code: "NumLock", KeyCode: 144}, {Key: "ScrollLock", Code: "ScrollLock", KeyCode: 145},
-	{Key: "Pause", Code: "Pause", KeyCode: 19}, {Key: "PrintScreen", Code: "PrintScreen", KeyCode: 44}, {Key: "ContextMenu", Code: "ContextMenu", KeyCode: 93}, {Key: "Enter", Code: "NumpadEnter", KeyCode: 13, Text: "\r", Location: 3},
-	{Key: "*", Code: "NumpadMultiply", KeyCode: 106, Text: "*", Location: 3}, {Key: "+", Code: "NumpadAdd", KeyCode: 107, Text: "+", Location: 3}, {Key: "-", Code: "NumpadSubtract", KeyCode: 109, Text: "-", Location: 3},
-	{Key: ".", Code: "NumpadDecimal", KeyCode: 110, Text: ".", Location: 3}, {Key: "/", Code: "NumpadDivide", KeyCode: 111, Text: "/", Location: 3},
+	{Key: "Home", Code: "Home", KeyCode: 36}, {Key: "End", Code: "End", KeyCode: 35},
+	{Key: "PageUp", Code: "PageUp", KeyCode: 33}, {Key: "PageDown", Code: "PageDown", KeyCode: 34},
+	{Key: "ArrowLeft", Code: "ArrowLeft", KeyCode: 37}, {Key: "ArrowUp", Code: "ArrowUp", KeyCode: 38},
+	{Key: "ArrowRight", Code: "ArrowRight", KeyCode: 39}, {Key: "ArrowDown", Code: "ArrowDown", KeyCode: 40},
+	{Key: "Shift", Code: "ShiftLeft", KeyCode: 16, Location: 1}, {Key: "Control", Code: "ControlLeft", KeyCode: 17,
+		Location: 1}, {Key: "Alt", Code: "AltLeft", KeyCode: 18, Location: 1}, {Key: "Meta", Code: "MetaLeft", KeyCode: 91, Location: 1},
+	{Key: "Shift", Code: "ShiftRight", KeyCode: 16, Location: 2}, {Key: "Control", Code: "ControlRight", KeyCode: 17,
+		Location: 2}, {Key: "Alt", Code: "AltRight", KeyCode: 18, Location: 2}, {Key: "Meta", Code: "MetaRight", KeyCode: 92, Location: 2},
+	{Key: "AltGraph", Code: "AltGraph", KeyCode: 225}, {Key: "CapsLock", Code: "CapsLock", KeyCode: 20},
+	{Key: "NumLock", Code: "NumLock", KeyCode: 144}, {Key: "ScrollLock", Code: "ScrollLock", KeyCode: 145},
+	{Key: "Pause", Code: "Pause", KeyCode: 19}, {Key: "PrintScreen", Code: "PrintScreen", KeyCode: 44},
+	{Key: "ContextMenu", Code: "ContextMenu", KeyCode: 93}, {Key: "Enter", Code: "NumpadEnter", KeyCode: 13, Text: "\r", Location: 3},
+	{Key: "*", Code: "NumpadMultiply", KeyCode: 106, Text: "*", Location: 3},
+	{Key: "+", Code: "NumpadAdd", KeyCode: 107, Text: "+", Location: 3},
+	{Key: "-", Code: "NumpadSubtract", KeyCode: 109, Text: "-", Location: 3},
+	{Key: ".", Code: "NumpadDecimal", KeyCode: 110, Text: ".", Location: 3},
+	{Key: "/", Code: "NumpadDivide", KeyCode: 111, Text: "/", Location: 3},
 }
 
 // other maps what people call keys to their names, in lower case.
 var other = map[string]string{
-	"ctrl": "Control", "cmd": "Meta", "command": "Meta", "win": "Meta", "super": "Meta", "option": "Alt", "opt": "Alt", "controlormeta": "Control", "return": "Enter", "esc": "Escape", "del": "Delete", "ins": "Insert",
-	"pgup": "PageUp", "pgdn": "PageDown", "pagedn": "PageDown", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight", "space": " ", "spacebar": " ", "plus": "+", "altgr": "AltGraph",
+	"ctrl": "Control", "cmd": "Meta", "command": "Meta", "win": "Meta", "super": "Meta", "option": "Alt",
+	"opt": "Alt", "controlormeta": "Control", "return": "Enter", "esc": "Escape", "del": "Delete", "ins": "Insert",
+	"pgup": "PageUp", "pgdn": "PageDown", "pagedn": "PageDown", "up": "ArrowUp", "down": "ArrowDown",
+	"left": "ArrowLeft", "right": "ArrowRight", "space": " ", "spacebar": " ", "plus": "+", "altgr": "AltGraph",
 }
 
 // keys maps names, DOM keys and DOM codes to keys.
@@ -233,7 +247,8 @@ func event(ctx context.Context, t *tab.Tab, down bool, k Key, held int) error {
 		}
 	}
 	params := map[string]any{
-		"type": kind, "modifiers": held, "key": k.Key, "code": k.Code, "windowsVirtualKeyCode": k.KeyCode, "location": k.Location, "isKeypad": k.Location == 3,
+		"type": kind, "modifiers": held, "key": k.Key, "code": k.Code, "windowsVirtualKeyCode": k.KeyCode,
+		"location": k.Location, "isKeypad": k.Location == 3,
 	}
 	if text != "" {
 		params["text"], params["unmodifiedText"] = text, text

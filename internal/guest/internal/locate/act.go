@@ -59,7 +59,8 @@ func pressEvents(at Point, p Press) []mouseEvent {
 	var events []mouseEvent
 	for n := 1; n <= p.Count; n++ {
 		events = append(events,
-			mouseEvent{Type: "mousePressed", X: at.X, Y: at.Y, Button: p.Button, Buttons: buttons[p.Button], ClickCount: n, Modifiers: p.modifiers, Force: 0.5},
+			mouseEvent{Type: "mousePressed", X: at.X, Y: at.Y, Button: p.Button, Buttons: buttons[p.Button],
+				ClickCount: n, Modifiers: p.modifiers, Force: 0.5},
 			mouseEvent{Type: "mouseReleased", X: at.X, Y: at.Y, Button: p.Button, ClickCount: n, Modifiers: p.modifiers})
 	}
 	return events
@@ -89,12 +90,14 @@ func ClickAt(ctx context.Context, t *tab.Tab, at Point, p Press) error {
 
 // Click clicks an element.
 func Click(ctx context.Context, t *tab.Tab, target Target, p Press) (Element, error) {
-	return point(ctx, t, target, spec{Need: clickable, Strict: true, At: p.At}, func(ctx context.Context, at Point) error { return p.send(ctx, t, at) }, false)
+	return point(ctx, t, target, spec{Need: clickable, Strict: true, At: p.At},
+		func(ctx context.Context, at Point) error { return p.send(ctx, t, at) }, false)
 }
 
 // Hover moves the mouse over an element.
 func Hover(ctx context.Context, t *tab.Tab, target Target) (Element, error) {
-	return point(ctx, t, target, spec{Need: hoverable, Strict: true}, func(ctx context.Context, at Point) error { return HoverAt(ctx, t, at) }, true)
+	return point(ctx, t, target, spec{Need: hoverable, Strict: true},
+		func(ctx context.Context, at Point) error { return HoverAt(ctx, t, at) }, true)
 }
 
 // HoverAt moves the mouse to a point of the viewport.
@@ -196,7 +199,8 @@ func aim(ctx context.Context, t *tab.Tab, el Element, at Point) (verdict, error)
 	if err := Run(ctx, el.Frame, nil, "arm", el.ID, true); err != nil {
 		return got, err
 	}
-	if err := send(ctx, t, mouseEvent{Type: "mouseMoved", X: at.X - 1, Y: at.Y}, mouseEvent{Type: "mouseMoved", X: at.X, Y: at.Y}); err != nil {
+	if err := send(ctx, t, mouseEvent{Type: "mouseMoved", X: at.X - 1, Y: at.Y},
+		mouseEvent{Type: "mouseMoved", X: at.X, Y: at.Y}); err != nil {
 		return got, err
 	}
 	return got, Run(ctx, el.Frame, &got, "disarm")
@@ -371,7 +375,8 @@ func Upload(ctx context.Context, t *tab.Tab, target Target, files []string) erro
 		if err != nil {
 			return err
 		}
-		return toFileError(client.Call(ctx, el.Frame.Session(), "DOM.setFileInputFiles", map[string]any{"files": files, "objectId": object.ObjectID}, nil))
+		return toFileError(client.Call(ctx, el.Frame.Session(), "DOM.setFileInputFiles",
+			map[string]any{"files": files, "objectId": object.ObjectID}, nil))
 	}
 	restore, err := t.InterceptChooser(ctx)
 	if err != nil {

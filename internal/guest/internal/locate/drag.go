@@ -39,7 +39,8 @@ func Drag(ctx context.Context, t *tab.Tab, from, to Target) error {
 	held := func(p Point) mouseEvent {
 		return mouseEvent{Type: "mouseMoved", X: p.X, Y: p.Y, Button: "left", Buttons: 1}
 	}
-	if err := send(ctx, t, mouseEvent{Type: "mouseMoved", X: a.X, Y: a.Y}, mouseEvent{Type: "mousePressed", X: a.X, Y: a.Y, Button: "left", Buttons: 1, ClickCount: 1}, held(Point{X: a.X + 6, Y: a.Y + 6}), held(middle)); err != nil {
+	if err := send(ctx, t, mouseEvent{Type: "mouseMoved", X: a.X, Y: a.Y}, mouseEvent{Type: "mousePressed", X: a.X,
+		Y: a.Y, Button: "left", Buttons: 1, ClickCount: 1}, held(Point{X: a.X + 6, Y: a.Y + 6}), held(middle)); err != nil {
 		return err
 	}
 	if err := Run(ctx, begin.Frame, nil, "afterFrame"); err != nil && !tab.Gone(err) {

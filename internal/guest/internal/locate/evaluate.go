@@ -75,7 +75,8 @@ func valueOf(ctx context.Context, t *tab.Tab, v Remote) (json.RawMessage, error)
 		return v.Value, nil
 	}
 	var r EvalResult
-	err := t.Call(ctx, "Runtime.callFunctionOn", map[string]any{"objectId": v.ObjectID, "functionDeclaration": serializer, "returnByValue": true}, &r)
+	err := t.Call(ctx, "Runtime.callFunctionOn", map[string]any{"objectId": v.ObjectID,
+		"functionDeclaration": serializer, "returnByValue": true}, &r)
 	// The page keeps the value otherwise, until it navigates.
 	_ = t.Call(ctx, "Runtime.releaseObject", map[string]any{"objectId": v.ObjectID}, nil)
 	if err != nil {

@@ -237,7 +237,8 @@ func refuse(target Target, st status) error {
 	case "bad":
 		return op.Errorf(op.Invalid, "%s", st.Why)
 	case "many":
-		return op.Errorf(op.Conflict, "%s matches %d elements; make it more specific or append >> nth=0. The first are:\n  %s", target, st.Count, strings.Join(st.List, "\n  "))
+		return op.Errorf(op.Conflict, "%s matches %d elements; make it more specific or append >> nth=0. The first "+
+			"are:\n  %s", target, st.Count, strings.Join(st.List, "\n  "))
 	}
 	if target.Listed != nil {
 		return op.Errorf(op.NotFound, "%s is stale: the page has changed since its elements were listed; list them again", target)

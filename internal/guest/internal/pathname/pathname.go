@@ -30,7 +30,8 @@ func (b Base) Resolve(path string) (string, error) {
 	case path == "":
 		return "", &os.PathError{Op: "resolve", Path: path, Err: fmt.Errorf("the path is empty: %w", syscall.EINVAL)}
 	case strings.IndexByte(path, 0) >= 0:
-		return "", &os.PathError{Op: "resolve", Path: strings.ReplaceAll(path, "\x00", `\0`), Err: fmt.Errorf("the path contains a zero byte: %w", syscall.EINVAL)}
+		return "", &os.PathError{Op: "resolve", Path: strings.ReplaceAll(path, "\x00", `\0`),
+			Err: fmt.Errorf("the path contains a zero byte: %w", syscall.EINVAL)}
 	case path == "~":
 		path = b.Home
 	case strings.HasPrefix(path, "~/"):
@@ -40,7 +41,8 @@ func (b Base) Resolve(path string) (string, error) {
 	}
 	path = filepath.Clean(path)
 	if path[0] != '/' {
-		return "", &os.PathError{Op: "resolve", Path: path, Err: fmt.Errorf("no home or workspace is configured; send an absolute path: %w", syscall.EINVAL)}
+		return "", &os.PathError{Op: "resolve", Path: path,
+			Err: fmt.Errorf("no home or workspace is configured; send an absolute path: %w", syscall.EINVAL)}
 	}
 	if strings.ContainsRune(path, '\uFFFD') {
 		return resolveShown(path)

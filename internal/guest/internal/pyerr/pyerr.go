@@ -128,7 +128,8 @@ func complete(operation, path string, e *op.Error) error {
 		kind = Target
 	}
 	same := *e
-	same.Data = Failure{Path: pathname.Show(path), Operation: operation, Message: e.Msg, ErrorType: kind, Exception: new(class(Spec{Kind: kind}))}
+	same.Data = Failure{Path: pathname.Show(path), Operation: operation, Message: e.Msg, ErrorType: kind,
+		Exception: new(class(Spec{Kind: kind}))}
 	return &same
 }
 

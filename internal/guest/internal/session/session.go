@@ -173,7 +173,8 @@ func (t *Table[S]) Find(id string) (S, error) {
 
 // NotFound is the error of a request for a session that does not exist.
 func (t *Table[S]) NotFound(id string) error {
-	return op.Errorf(op.NotFound, "Session not found: no %s session %q; it was never created, was closed, or expired; %s lists the sessions", t.Name, id, t.List)
+	return op.Errorf(op.NotFound, "Session not found: no %s session %q; it was never created, was closed, or "+
+		"expired; %s lists the sessions", t.Name, id, t.List)
 }
 
 // Open returns the session with this id. If there is none, it creates one that is
@@ -245,7 +246,8 @@ func (t *Table[S]) makeRoom() error {
 	if t.live < t.Max || t.removeOldest(t.evictable) {
 		return nil
 	}
-	return op.Errorf(op.Exhausted, "%s session limit reached (%d); reuse a session by its %s (%s lists them), or end one with %s", t.Name, t.live, t.Field, t.List, t.End)
+	return op.Errorf(op.Exhausted,
+		"%s session limit reached (%d); reuse a session by its %s (%s lists them), or end one with %s", t.Name, t.live, t.Field, t.List, t.End)
 }
 
 func (t *Table[S]) stopping() error {

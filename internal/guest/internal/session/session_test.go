@@ -142,7 +142,8 @@ func TestLimit(t *testing.T) {
 			t.Errorf("got removed %v and %v, want true and false", auto.Removed(), working.Removed())
 		}
 		_, _, err := tab.Open("c", func() *member { return &member{} })
-		wantError(t, err, op.Exhausted, "test session limit reached (3); reuse a session by its session_id (GET /list lists them), or end one with DELETE /one")
+		wantError(t, err, op.Exhausted,
+			"test session limit reached (3); reuse a session by its session_id (GET /list lists them), or end one with DELETE /one")
 		if tab.Len() != 3 {
 			t.Errorf("got %d sessions after a refusal, want 3", tab.Len())
 		}

@@ -272,7 +272,8 @@ func (b *Browser) AddScript(ctx context.Context, script string) error {
 	}
 	sessions := slices.Collect(maps.Values(b.sessions))
 	b.mu.Unlock()
-	return b.broadcast(ctx, sessions, command{"Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script, "worldName": World, "runImmediately": true}})
+	return b.broadcast(ctx, sessions, command{"Page.addScriptToEvaluateOnNewDocument",
+		map[string]any{"source": script, "worldName": World, "runImmediately": true}})
 }
 
 // Origins are the origins of pages shown since the connection began.
@@ -290,7 +291,8 @@ func (b *Browser) CreateContext(ctx context.Context, name string) (string, error
 	if err := b.client.Call(ctx, cdp.Browser, "Target.createBrowserContext", map[string]any{"disposeOnDetach": false}, &r); err != nil {
 		return "", err
 	}
-	err := b.client.Call(ctx, cdp.Browser, "Browser.setDownloadBehavior", map[string]any{"behavior": "default", "eventsEnabled": true, "browserContextId": r.ID}, nil)
+	err := b.client.Call(ctx, cdp.Browser, "Browser.setDownloadBehavior",
+		map[string]any{"behavior": "default", "eventsEnabled": true, "browserContextId": r.ID}, nil)
 	b.permitContext(ctx, r.ID)
 	b.mu.Lock()
 	defer b.mu.Unlock()

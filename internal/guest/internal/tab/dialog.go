@@ -60,7 +60,8 @@ func (t *Tab) dialogOpens(e cdp.Event) {
 		Type    string `json:"type"`
 		Default string `json:"defaultPrompt"`
 	}](e)
-	d := &Dialog{Type: p.Type, Message: clip(p.Message), Default: clip(p.Default), URL: p.URL, Open: true, Time: time.Now(), session: e.Session}
+	d := &Dialog{Type: p.Type, Message: clip(p.Message), Default: clip(p.Default), URL: p.URL, Open: true,
+		Time: time.Now(), session: e.Session}
 	t.dialog = d
 	if t.busy > 0 {
 		t.b.spawn(func(context.Context) { t.b.answer(t, d) })

@@ -108,7 +108,8 @@ func (r Rules) decide(address string, headers map[string]string) (string, map[st
 			return "Fetch.failRequest", map[string]any{"errorReason": "BlockedByClient"}
 		}
 		return "Fetch.fulfillRequest", map[string]any{
-			"responseCode": route.Status, "responseHeaders": headerList(route.Headers), "body": base64.StdEncoding.EncodeToString([]byte(route.Body)),
+			"responseCode": route.Status, "responseHeaders": headerList(route.Headers),
+			"body": base64.StdEncoding.EncodeToString([]byte(route.Body)),
 		}
 	}
 	scoped := r.Scoped[Origin(address)]

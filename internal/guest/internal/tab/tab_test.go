@@ -91,8 +91,10 @@ func lifecycle(loader, name string) string {
 }
 
 const (
-	scriptContext = `{"method":"Runtime.executionContextCreated","sessionId":"s","params":{"context":{"id":1,"auxData":{"isDefault":true,"frameId":"p"}}}}`
-	navigated     = `{"method":"Page.frameNavigated","sessionId":"s","params":{"frame":{"id":"p","loaderId":"second","url":"http://site/next"}}}`
+	scriptContext = `{"method":"Runtime.executionContextCreated","sessionId":"s","params":{"context":{"id":1,` +
+		`"auxData":{"isDefault":true,"frameId":"p"}}}}`
+	navigated = `{"method":"Page.frameNavigated","sessionId":"s","params":{"frame":{"id":"p",` +
+		`"loaderId":"second","url":"http://site/next"}}}`
 )
 
 // TestPageThatLoadsDuringTheSetup: whoever waits for the load of a page must not wait forever because the page was loaded

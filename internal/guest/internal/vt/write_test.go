@@ -67,9 +67,10 @@ func TestHooks(t *testing.T) {
 		"cursor position":       {"ab\r\nc" + esc + "[6n", []string{esc + "[2;2R"}},
 		"in origin mode":        {esc + "[2;3r" + esc + "[?6h" + esc + "[6n", []string{esc + "[1;1R"}},
 		"status":                {esc + "[5n", []string{esc + "[0n"}},
-		"attributes":            {esc + "[c" + esc + "Z" + esc + "[>c" + esc + "[1c", []string{esc + "[?62;22c", esc + "[?62;22c", esc + "[>0;10;1c"}},
-		"size":                  {esc + "[18t", []string{esc + "[8;4;10t"}},
-		"unknown mode":          {esc + "[?2026$p", []string{esc + "[?2026;0$y"}},
+		"attributes": {esc + "[c" + esc + "Z" + esc + "[>c" + esc + "[1c",
+			[]string{esc + "[?62;22c", esc + "[?62;22c", esc + "[>0;10;1c"}},
+		"size":         {esc + "[18t", []string{esc + "[8;4;10t"}},
+		"unknown mode": {esc + "[?2026$p", []string{esc + "[?2026;0$y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,8 @@ const (
 	symNumLock  xproto.Keysym = 0xff7f
 )
 
-// namedKeys maps pyautogui's names of more than one character, and some that others use, to keysyms. Where X has no such key the nearest one stands in:
+// namedKeys maps pyautogui's names of more than one character, and some that others use, to
+// keysyms. Where X has no such key the nearest one stands in:
 // accept is OK, final ends the Hangul mode, command is the left Super key, option an Alt key.
 func namedKeys() map[string]xproto.Keysym {
 	m := map[string]xproto.Keysym{

@@ -27,7 +27,8 @@ func paint(t testing.TB, c *Conn, size image.Point) *image.RGBA {
 	want := image.NewRGBA(image.Rectangle{Max: size})
 	gc, err := xproto.NewGcontextId(c.x)
 	must(t, err)
-	must(t, xproto.CreateGCChecked(c.x, gc, xproto.Drawable(c.root), xproto.GcSubwindowMode, []uint32{xproto.SubwindowModeIncludeInferiors}).Check())
+	must(t, xproto.CreateGCChecked(c.x, gc, xproto.Drawable(c.root), xproto.GcSubwindowMode,
+		[]uint32{xproto.SubwindowModeIncludeInferiors}).Check())
 	defer xproto.FreeGC(c.x, gc)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	area := want.Rect

@@ -182,7 +182,8 @@ func (c *Conn) internAtoms() (atoms, error) {
 		"CLIPBOARD": &a.clipboard, "TARGETS": &a.targets, "TIMESTAMP": &a.timestamp, "INCR": &a.incr,
 		"UTF8_STRING": &a.utf8, "TEXT": &a.text, "text/plain;charset=utf-8": &a.plainUTF8, "text/plain": &a.plain,
 		"_COVE_TRANSFER": &a.transfer, "WM_PROTOCOLS": &a.protocols, "_NET_WM_PING": &a.ping,
-		"_NET_SUPPORTED": &a.supported, "_NET_SUPPORTING_WM_CHECK": &a.managerCheck, "_NET_REQUEST_FRAME_EXTENTS": &a.askFrame, "_NET_FRAME_EXTENTS": &a.frame,
+		"_NET_SUPPORTED": &a.supported, "_NET_SUPPORTING_WM_CHECK": &a.managerCheck,
+		"_NET_REQUEST_FRAME_EXTENTS": &a.askFrame, "_NET_FRAME_EXTENTS": &a.frame,
 		"XdndSelection": &a.drag,
 	} {
 		id, err := c.intern(name)

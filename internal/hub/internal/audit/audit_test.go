@@ -83,7 +83,8 @@ func TestLineHoldsWhatItShould(t *testing.T) {
 	l := open(t, Config{Dir: dir})
 	add(t, l, Entry{Tenant: "a", KeyID: "k1", Role: "user", Op: "sandbox_create", Sandbox: "sb-1", Name: "box",
 		Status: 200, In: 10, Out: 20, TookUS: 1500})
-	add(t, l, Entry{Tenant: "b\"\\\n\x00\xff", Method: "GET", Path: "/v1/x?token=hunter2#secret", Status: 502, Code: "unavailable", Name: strings.Repeat("é", 1000), In: -1, Out: -1})
+	add(t, l, Entry{Tenant: "b\"\\\n\x00\xff", Method: "GET", Path: "/v1/x?token=hunter2#secret", Status: 502,
+		Code: "unavailable", Name: strings.Repeat("é", 1000), In: -1, Out: -1})
 	shut(t, l)
 	got := lines(t, dir, Filter{})
 	if len(got) != 2 {

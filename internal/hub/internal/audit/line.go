@@ -35,7 +35,8 @@ type Entry struct {
 // Kinds of the lines that the log writes about itself.
 const (
 	KindLost = "lost" // Count entries could not be written
-	KindTorn = "torn" // Count bytes after the last whole line were removed; Text starts with them, and the file torn-<Seq> holds them all if they do not fit
+	// Count bytes after the last whole line were removed; Text starts with them, and the file torn-<Seq> holds them all if they do not fit
+	KindTorn = "torn"
 )
 
 // Line is a line of the log.

@@ -34,7 +34,8 @@ func (f Filter) matches(l Line) bool {
 
 // contains reports whether a text of the line contains one in lower case.
 func (l Line) contains(text string) bool {
-	for _, s := range []string{l.Op, l.Name, l.Sandbox, l.Tenant, l.KeyID, l.Role, l.Method, l.Path, l.Code, l.Kind, l.Text, strconv.Itoa(l.Status)} {
+	for _, s := range []string{l.Op, l.Name, l.Sandbox, l.Tenant, l.KeyID, l.Role, l.Method, l.Path, l.Code, l.Kind,
+		l.Text, strconv.Itoa(l.Status)} {
 		if strings.Contains(strings.ToLower(s), text) {
 			return true
 		}

@@ -66,9 +66,10 @@ func TestBackoff(t *testing.T) {
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, busy := &counting{}, true
-		p := pool.New(pool.Config{Provider: c, Parallel: 3, Max: 7, Busy: func() bool { return busy }, Every: 24 * time.Hour, Size: func() map[string]pool.Want {
-			return map[string]pool.Want{"e": {Size: 5}, "f": {Size: 5}}
-		}})
+		p := pool.New(pool.Config{Provider: c, Parallel: 3, Max: 7, Busy: func() bool { return busy },
+			Every: 24 * time.Hour, Size: func() map[string]pool.Want {
+				return map[string]pool.Want{"e": {Size: 5}, "f": {Size: 5}}
+			}})
 		p.Begin(t.Context())
 		time.Sleep(time.Minute)
 		if n := c.all.Load(); n != 0 {

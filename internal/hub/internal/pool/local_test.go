@@ -36,8 +36,10 @@ func newMachine(t testing.TB, want pool.Want, change ...func(*pool.Config)) *mac
 	hub, aio := filepath.Join(dir, "hub"), filepath.Join(dir, "aio")
 	testenv.Build(t, map[string]string{hub: "../../../provider/local/testdata/hub", aio: "../../../../cmd/aio"})
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p, err := local.Open(t.Context(), local.Config{Dir: filepath.Join(dir, "state"), Init: []string{hub, "isolate-init"}, Command: []string{"/run/bin/aio", "serve"},
-		Binds: []local.Bind{{Source: aio, Target: "/run/bin/aio"}}, Env: map[string]string{"AIO_LOG_LEVEL": "debug"}, StopGrace: 2 * time.Second, Log: log})
+	p, err := local.Open(t.Context(), local.Config{Dir: filepath.Join(dir, "state"),
+		Init: []string{hub, "isolate-init"}, Command: []string{"/run/bin/aio", "serve"},
+		Binds: []local.Bind{{Source: aio, Target: "/run/bin/aio"}}, Env: map[string]string{"AIO_LOG_LEVEL": "debug"},
+		StopGrace: 2 * time.Second, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,28 +127,33 @@ func TestNothingShows(t *testing.T) {
 	}
 	claim := func(owner, secret string) sandbox.Sandbox {
 		t.Helper()
-		s := sandbox.Spec{Name: "mine", Owner: owner, Environment: "e", Workdir: "/home/gem/work", Env: map[string]string{"OWN": owner, "DISPLAY_WIDTH": "800"}}
+		s := sandbox.Spec{Name: "mine", Owner: owner, Environment: "e", Workdir: "/home/gem/work",
+			Env: map[string]string{"OWN": owner, "DISPLAY_WIDTH": "800"}}
 		sb, ok, err := m.pool.Claim(t.Context(), "e", pool.Fingerprint(want.Spec), pool.Binding{Spec: s, Env: map[string]string{"TOKEN": secret},
-			Files: []pool.File{{Path: "~/.config/key", Content: []byte(secret + "-file")}, {Path: "/home/gem/run.sh", Content: []byte("#!/bin/sh\necho ran\n"), Mode: "0755"}}})
+			Files: []pool.File{{Path: "~/.config/key", Content: []byte(secret + "-file")},
+				{Path: "/home/gem/run.sh", Content: []byte("#!/bin/sh\necho ran\n"), Mode: "0755"}}})
 		if !ok || err != nil {
 			t.Fatalf("%v %v, ready %v", ok, err, first)
 		}
 		return sb
 	}
 	ann, bob := claim("ann", "s3cret-of-ann"), claim("bob", "s3cret-of-bob")
-	cold, err := m.p.Create(t.Context(), sandbox.Spec{Name: "cold", Environment: "e", Env: map[string]string{"OWN": "eve", "TOKEN": "t", "DISPLAY_WIDTH": "800", "WORKSPACE": "/home/gem"}})
+	cold, err := m.p.Create(t.Context(), sandbox.Spec{Name: "cold", Environment: "e",
+		Env: map[string]string{"OWN": "eve", "TOKEN": "t", "DISPLAY_WIDTH": "800", "WORKSPACE": "/home/gem"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	// Its own: environment, files, folder, before its first command.
-	got := m.bash(bob.ID, `echo "$OWN $TOKEN $OF_POOL."; cat ~/.config/key; echo; stat -c '%a %U' ~/.config/key ~/run.sh; ~/run.sh; pwd; hostname; cat /etc/hostname; getent hosts mine | cut -d" " -f1`)
+	got := m.bash(bob.ID, `echo "$OWN $TOKEN $OF_POOL."; cat ~/.config/key; echo; stat -c '%a %U' ~/.config/key `+
+		`~/run.sh; ~/run.sh; pwd; hostname; cat /etc/hostname; getent hosts mine | cut -d" " -f1`)
 	if want := "bob s3cret-of-bob .\ns3cret-of-bob-file\n600 gem\n755 gem\nran\n/home/gem/work\nmine\nmine\n127.0.0.1\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	// Nobody else's, anywhere.
 	everything := `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; ` +
-		`find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null; grep -raoh 's3cret-of-[a-z]*\|OF_POOL' /home /tmp /var /run /dev/shm /etc 2>/dev/null; hostname; cat /proc/mounts; history; ls -la ~`
+		`find / -xdev -newermt '-1 hour' -not -path '/proc/*' 2>/dev/null; grep -raoh 's3cret-of-[a-z]*\|OF_POOL' ` +
+		`/home /tmp /var /run /dev/shm /etc 2>/dev/null; hostname; cat /proc/mounts; history; ls -la ~`
 	seen := m.bash(bob.ID, everything)
 	for _, word := range []string{"s3cret-of-ann", "ann", "sub-pool", "cove/pool", ann.ID} {
 		if found := regexp.MustCompile(`.*\b` + regexp.QuoteMeta(word) + `\b.*`).FindString(seen); found != "" {
@@ -155,7 +162,8 @@ func TestNothingShows(t *testing.T) {
 	}
 	// Not in our server: neither its environment nor its memory's image on disk is
 	// told, and no answer repeats it.
-	if found := m.bash(bob.ID, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < $p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
+	if found := m.bash(bob.ID, `for p in /proc/[0-9]*; do case $(readlink $p/exe) in /run/bin/aio) tr '\0' '\n' < `+
+		`$p/environ;; esac; done`); strings.Contains(found, "s3cret") || strings.Contains(found, "OWN=") {
 		t.Errorf(`the server's own environment: got %s, want neither "s3cret" nor "OWN=" in it`, found)
 	}
 	logs, err := m.p.Logs(t.Context(), bob.ID, 1<<20)
@@ -167,7 +175,8 @@ func TestNothingShows(t *testing.T) {
 			t.Errorf(`%s: got %s, want no secret`, path, reply)
 		}
 	}
-	if status, reply := m.call(bob.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict || strings.Contains(reply, "s3cret") {
+	if status, reply := m.call(bob.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict ||
+		strings.Contains(reply, "s3cret") {
 		t.Errorf(`a second time: got %d %s, want status 409 and reply without "s3cret"`, status, reply)
 	}
 	if status, _ := m.call(cold.ID, "/v1/sandbox/init", `{"env":{"A":"b"}}`); status != http.StatusConflict {
@@ -198,7 +207,8 @@ func TestNothingShows(t *testing.T) {
 	var up struct {
 		Uptime float64 `json:"uptime_seconds"`
 	}
-	if _, reply := m.call(bob.ID, "/readyz", ""); json.Unmarshal([]byte(reply), &up) != nil || up.Uptime > time.Since(pool.Created(bob)).Seconds() {
+	if _, reply := m.call(bob.ID, "/readyz", ""); json.Unmarshal([]byte(reply), &up) != nil ||
+		up.Uptime > time.Since(pool.Created(bob)).Seconds() {
 		t.Errorf("got %s, want an uptime since the claim", reply)
 	}
 }

@@ -65,8 +65,10 @@ func spec() sandbox.Spec {
 
 func newRig(t *testing.T, size int, change ...func(*pool.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, store: &mem.Store{}, home: t.TempDir(), guests: map[string]*guest{}, wants: map[string]pool.Want{"e": {Size: size, Spec: spec(), Fingerprint: "1"}}}
-	r.cfg = pool.Config{Size: r.size, Busy: r.busy.Load, Every: 10 * time.Millisecond, Parallel: 4, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	r := &rig{t: t, store: &mem.Store{}, home: t.TempDir(), guests: map[string]*guest{},
+		wants: map[string]pool.Want{"e": {Size: size, Spec: spec(), Fingerprint: "1"}}}
+	r.cfg = pool.Config{Size: r.size, Busy: r.busy.Load, Every: 10 * time.Millisecond, Parallel: 4,
+		Log:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Bind: pool.BindHTTP(func(ctx context.Context, id string) (sandbox.Endpoint, error) { return r.p.Endpoint(ctx, id, 0) })}
 	for _, c := range change {
 		c(&r.cfg)

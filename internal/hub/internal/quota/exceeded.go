@@ -53,9 +53,11 @@ func (e *Exceeded) Error() string {
 		if e.Tenant == "" {
 			return "the hub has no memory left for request bodies; retry in a moment"
 		}
-		return fmt.Sprintf("request memory exceeded: your requests under way hold %s of %s; retry when one has ended, or send less at a time", e.format(e.Used), e.format(e.Limit))
+		return fmt.Sprintf("request memory exceeded: your requests under way hold %s of %s; retry when one has "+
+			"ended, or send less at a time", e.format(e.Used), e.format(e.Limit))
 	case Sandboxes:
-		return fmt.Sprintf("sandboxes exceeded: %d of %d are in use and %d more were requested; delete one, or ask the operator for a higher limit", e.Used, e.Limit, e.Asked)
+		return fmt.Sprintf("sandboxes exceeded: %d of %d are in use and %d more were requested; delete one, or ask "+
+			"the operator for a higher limit", e.Used, e.Limit, e.Asked)
 	}
 	delete := "delete a sandbox"
 	if e.What == Disk {

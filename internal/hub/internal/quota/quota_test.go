@@ -197,7 +197,8 @@ func TestLimits(t *testing.T) {
 				continue
 			}
 			h.Release()
-		} else if e := exceeded(t, err, tt.what); !strings.Contains(e.Error(), tt.text) || !strings.Contains(e.Error(), string(tt.what)+" exceeded") || e.Tenant != "a" {
+		} else if e := exceeded(t, err, tt.what); !strings.Contains(e.Error(), tt.text) ||
+			!strings.Contains(e.Error(), string(tt.what)+" exceeded") || e.Tenant != "a" {
 			t.Errorf(`%s: got %v, want an error that contains %q, %q and tenant "a"`, name, e, tt.text, string(tt.what)+" exceeded")
 		}
 		if u := k.Usage("a"); u.Amount != tt.used || u.Held != 0 {

@@ -46,12 +46,14 @@ func TestValuePrintsAsNothing(t *testing.T) {
 	v := New(hush)
 	var log bytes.Buffer
 	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
-		slog.New(h).Info("x", "v", v, "s", Secret{Value: v}, "p", &v, "in", inner{v}, slog.Group("g", "v", v), "e", fmt.Errorf("%w %v", os.ErrExist, v))
+		slog.New(h).Info("x", "v", v, "s", Secret{Value: v}, "p", &v, "in", inner{v}, slog.Group("g", "v", v), "e",
+			fmt.Errorf("%w %v", os.ErrExist, v))
 	}
 	cred := egress.Credential{Host: "a.test", Value: v}
 	var all strings.Builder
 	all.WriteString(log.String())
-	for _, x := range []any{v, &v, Secret{Value: v}, &Secret{Value: v}, Given{Value: v}, inner{v}, &inner{v}, []Value{v}, map[string]Value{"a": v}, cred, []egress.Credential{cred}, entry{value: v}, tenant{"a": {value: v}}} {
+	for _, x := range []any{v, &v, Secret{Value: v}, &Secret{Value: v}, Given{Value: v}, inner{v}, &inner{v},
+		[]Value{v}, map[string]Value{"a": v}, cred, []egress.Credential{cred}, entry{value: v}, tenant{"a": {value: v}}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T", "%p", "%10.3s"} {
 			fmt.Fprintf(&all, verb+"\n", x)
 		}
@@ -79,15 +81,18 @@ func TestSecretsSurviveARestart(t *testing.T) {
 	set(t, s, "bob/../x", Secret{Name: "TOKEN", Value: New("his"), Mode: Env, Target: "OTHER"})
 	for range 2 {
 		list := s.List("ann")
-		if len(list) != 3 || list[0].Name != "TOKEN" || list[0].Target != "TOKEN" || list[1].Header != "Authorization" || list[1].Format != "Bearer %s" || list[0].Created.IsZero() {
+		if len(list) != 3 || list[0].Name != "TOKEN" || list[0].Target != "TOKEN" ||
+			list[1].Header != "Authorization" || list[1].Format != "Bearer %s" || list[0].Created.IsZero() {
 			t.Errorf("%+v", list)
 		}
 		got, err := s.Values("ann", []string{"cert", "api", "TOKEN", "cert"})
-		if err != nil || len(got) != 2 || got[0].Value.Reveal() != "bin\x00ary\xff" || got[0].Target != "/run/cert" || got[1].Value.Reveal() != hush {
+		if err != nil || len(got) != 2 || got[0].Value.Reveal() != "bin\x00ary\xff" || got[0].Target != "/run/cert" ||
+			got[1].Value.Reveal() != hush {
 			t.Errorf("%+v %v", got, err)
 		}
 		rules, err := s.Rules("ann", []string{"cert", "api", "TOKEN"})
-		if err != nil || len(rules) != 2 || rules[1].Host != "*.api.test:8443" || rules[1].Header != "Authorization" || rules[1].Value.Reveal() != "Bearer "+hush {
+		if err != nil || len(rules) != 2 || rules[1].Host != "*.api.test:8443" ||
+			rules[1].Header != "Authorization" || rules[1].Value.Reveal() != "Bearer "+hush {
 			t.Errorf(`got %+v %v, want 2 rules, second host "*.api.test:8443", second header "Authorization" and second value %q`,
 				rules, err, "Bearer "+hush)
 		}
@@ -126,7 +131,8 @@ func TestDisk(t *testing.T) {
 	for _, e := range list {
 		info, err := e.Info()
 		b, err2 := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil || err2 != nil || info.Mode().Perm() != 0o600 || bytes.Contains(b, []byte("5f1c9e77a0")) || bytes.Contains(b, []byte("secretname")) {
+		if err != nil || err2 != nil || info.Mode().Perm() != 0o600 || bytes.Contains(b, []byte("5f1c9e77a0")) ||
+			bytes.Contains(b, []byte("secretname")) {
 			t.Errorf(`got %s %v %q %v %v, want mode 0600, neither "5f1c9e77a0" nor "secretname" in it`, e.Name(), info.Mode(), b, err, err2)
 		}
 	}

@@ -76,7 +76,8 @@ func Start(cfg Config) (*Shipper, error) {
 	}
 	for _, to := range cfg.To {
 		for name, dir := range cfg.Logs {
-			f := &follower{cfg: cfg, name: name, dir: dir, to: to, shipper: s, position: filepath.Join(cfg.State, fmt.Sprintf("%s-%s.json", name, fingerprint(to)))}
+			f := &follower{cfg: cfg, name: name, dir: dir, to: to, shipper: s,
+				position: filepath.Join(cfg.State, fmt.Sprintf("%s-%s.json", name, fingerprint(to)))}
 			f.out, _ = parse(to, cfg.Headers) // parsed above
 			s.work.Go(func() { f.run(ctx) })
 		}
@@ -214,7 +215,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-var errScheme = errors.New("use syslog:///dev/log, syslog+udp://host:514, syslog+tcp://host:601, http(s)://collector:4318/v1/logs or file:///path")
+var errScheme = errors.New("use syslog:///dev/log, syslog+udp://host:514, syslog+tcp://host:601, " +
+	"http(s)://collector:4318/v1/logs or file:///path")
 
 func hostname() string {
 	name, _ := os.Hostname() // "-" stands for an unknown one

@@ -46,7 +46,8 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) start(to ...string) *Shipper {
 	r.t.Helper()
-	s, err := Start(Config{Logs: map[string]string{"changes": r.dir}, To: to, Headers: map[string]string{"X-Key": "k"}, State: r.state, Log: slog.New(slog.DiscardHandler)})
+	s, err := Start(Config{Logs: map[string]string{"changes": r.dir}, To: to,
+		Headers: map[string]string{"X-Key": "k"}, State: r.state, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -194,7 +195,8 @@ func TestEveryReceiver(t *testing.T) {
 		Log, Hash, Op string
 		Seq           uint64
 	}
-	if err := json.Unmarshal(bytes.SplitN(b, []byte("\n"), 2)[0], &first); err != nil || first.Log != "changes" || first.Hash == "" || first.Seq == 0 || first.Op != "op_0" {
+	if err := json.Unmarshal(bytes.SplitN(b, []byte("\n"), 2)[0], &first); err != nil || first.Log != "changes" ||
+		first.Hash == "" || first.Seq == 0 || first.Op != "op_0" {
 		t.Errorf("got %+v, %v, want the line with its chain", first, err)
 	}
 	if got := unix.got.String(); !strings.HasPrefix(got, "<109>1 20") || !strings.Contains(got, " cove ") {
@@ -246,8 +248,9 @@ func TestReceiverThatIsAway(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for to, ok := range map[string]bool{
-		"syslog:///dev/log": true, "syslog+tcp://h:601": true, "syslog+udp://h:514": true, "https://c/v1/logs": true, "file:///var/log/cove.jsonl": true,
-		"": false, "syslog": false, "syslog+tcp://h": false, "file://relative": false, "ftp://x/y": false, "%": false,
+		"syslog:///dev/log": true, "syslog+tcp://h:601": true, "syslog+udp://h:514": true, "https://c/v1/logs": true,
+		"file:///var/log/cove.jsonl": true,
+		"":                           false, "syslog": false, "syslog+tcp://h": false, "file://relative": false, "ftp://x/y": false, "%": false,
 	} {
 		if err := Check(to); (err == nil) != ok {
 			t.Errorf("%q: got %v, want ok %v", to, err, ok)

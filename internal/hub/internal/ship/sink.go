@@ -158,7 +158,8 @@ func (c *collector) send(ctx context.Context, lines []Line) error {
 			return err
 		}
 		records = append(records, record{strconv.FormatInt(l.Time.UnixNano(), 10), "INFO", text{string(b)},
-			attributes("cove.audit.log", l.Name, "cove.tenant", l.Tenant, "cove.op", l.Op, "cove.sandbox", l.Sandbox, "cove.audit.seq", strconv.FormatUint(l.Seq, 10), "cove.audit.hash", l.Hash)})
+			attributes("cove.audit.log", l.Name, "cove.tenant", l.Tenant, "cove.op", l.Op, "cove.sandbox", l.Sandbox,
+				"cove.audit.seq", strconv.FormatUint(l.Seq, 10), "cove.audit.hash", l.Hash)})
 	}
 	type m map[string]any
 	body, err := json.Marshal(m{"resourceLogs": []m{{

@@ -125,7 +125,8 @@ func TestShareEndsWithItsKey(t *testing.T) {
 	if _, ok := r.Standing(other.ID); ok {
 		t.Error("it stands")
 	}
-	if text, err := os.ReadFile(r.path + ".shares"); err != nil || strings.Contains(string(text), other.ID) || !strings.Contains(string(text), sh.ID) {
+	if text, err := os.ReadFile(r.path + ".shares"); err != nil || strings.Contains(string(text), other.ID) ||
+		!strings.Contains(string(text), sh.ID) {
 		t.Errorf("got %s %v, want no %q but %q in it", text, err, other.ID, sh.ID)
 	}
 	r.advance(30 * time.Minute)
@@ -239,7 +240,8 @@ func TestBrokenShareFile(t *testing.T) {
 	path := r.path + ".shares"
 	good, err := os.ReadFile(path)
 	must(t, err)
-	for _, text := range []string{"", "{", "{}", `{"version":1,"signing":"","shares":[]}`, `{"version":1,"signing":"AAAA","shares":[]}`, string(good[:len(good)-5])} {
+	for _, text := range []string{"", "{", "{}", `{"version":1,"signing":"","shares":[]}`,
+		`{"version":1,"signing":"AAAA","shares":[]}`, string(good[:len(good)-5])} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		r.soon()
 		r.accepted(token, sh)
@@ -258,7 +260,8 @@ func TestBrokenShareFile(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	r := newRig(f)
 	token, sh := r.share(Share{Sandbox: "sb-1", Tenant: "acme", Port: 80})
-	for _, s := range []string{token, token[:50], token + "x", SharePrefix, "", "covs_%%%", "covs_" + strings.Repeat("A", 100), "cove_aaaaaaaaaaaa_" + strings.Repeat("0", 43)} {
+	for _, s := range []string{token, token[:50], token + "x", SharePrefix, "", "covs_%%%",
+		"covs_" + strings.Repeat("A", 100), "cove_aaaaaaaaaaaa_" + strings.Repeat("0", 43)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -126,7 +126,8 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Shares = cfg.Path + ".shares"
 	}
 	s := &Store{cfg: cfg}
-	s.keys = mirror[keyring]{parse: func(text []byte) (*keyring, error) { return parseKeys(text, cfg.Limits) }, log: cfg.Log, now: cfg.Now, keepLost: true}
+	s.keys = mirror[keyring]{parse: func(text []byte) (*keyring, error) { return parseKeys(text, cfg.Limits) },
+		log: cfg.Log, now: cfg.Now, keepLost: true}
 	s.shares = mirror[shareList]{parse: parseShares, log: cfg.Log, now: cfg.Now}
 	if err := s.keys.open(cfg.Path); err != nil {
 		return nil, fmt.Errorf("open the keys file: %w", err)

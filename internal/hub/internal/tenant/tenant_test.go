@@ -19,7 +19,8 @@ import (
 
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	for role, may := range map[Role][]Action{RoleAdmin: {Read, Write, Admin}, RoleUser: {Read, Write}, RoleViewer: {Read}, "": nil, "root": nil, "Admin": nil} {
+	for role, may := range map[Role][]Action{RoleAdmin: {Read, Write, Admin}, RoleUser: {Read, Write},
+		RoleViewer: {Read}, "": nil, "root": nil, "Admin": nil} {
 		for a := Action(-1); a < 6; a++ {
 			want := false
 			for _, m := range may {
@@ -115,7 +116,8 @@ func TestAddRefuses(t *testing.T) {
 	}{
 		{tenant: "", role: RoleUser}, {tenant: "-a", role: RoleUser}, {tenant: "sub-1", role: RoleUser}, {tenant: "a b", role: RoleUser},
 		{tenant: "a/b", role: RoleUser}, {tenant: "ä", role: RoleUser}, {tenant: strings.Repeat("a", 65), role: RoleUser},
-		{tenant: "a"}, {tenant: "a", role: "root"}, {tenant: "a", role: RoleUser, name: "two\nlines"}, {tenant: "a", role: RoleUser, name: strings.Repeat("n", 201)},
+		{tenant: "a"}, {tenant: "a", role: "root"}, {tenant: "a", role: RoleUser, name: "two\nlines"},
+		{tenant: "a", role: RoleUser, name: strings.Repeat("n", 201)},
 		{tenant: "a", role: RoleUser, expires: time.Unix(1, 0)},
 	} {
 		if _, _, err := r.Add(tt.tenant, tt.role, tt.name, tt.expires); !errors.Is(err, ErrInvalid) {
@@ -194,7 +196,8 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 	good := r.text()
 	hash := hashOf(secret)
 	for name, text := range map[string]string{
-		"empty": "", "no JSON": "keys: []", "half": good[:len(good)/2], "null": "null", "array": "[]", "nothing": "{}", "more behind": good + "{}",
+		"empty": "", "no JSON": "keys: []", "half": good[:len(good)/2], "null": "null", "array": "[]",
+		"nothing": "{}", "more behind": good + "{}",
 		"another version":    replace(t, good, `"version": 1`, `"version": 2`),
 		"unknown field":      replace(t, good, `"version"`, `"x": 1, "version"`),
 		"unknown role":       replace(t, good, `"user"`, `"root"`),
@@ -205,7 +208,8 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 		"hash in upper case": replace(t, good, hash, strings.ToUpper(hash)),
 		"short hash":         replace(t, good, hash, hash[2:]),
 		"odd time":           replace(t, good, `"created": "`, `"created": "x`),
-		"same id twice":      `{"version":1,"keys":[` + strings.Repeat(`{"id":"`+key.ID+`","tenant":"a","role":"user","created":"2026-01-02T03:04:05Z","hash":"`+hash+`"},`, 2) + `]}`,
+		"same id twice": `{"version":1,"keys":[` +
+			strings.Repeat(`{"id":"`+key.ID+`","tenant":"a","role":"user","created":"2026-01-02T03:04:05Z","hash":"`+hash+`"},`, 2) + `]}`,
 		"misspelt limit":     replace(t, good, `"keys"`, `"limits": {"default": {"sandboxs": 1}}, "keys"`),
 		"limit of no number": replace(t, good, `"keys"`, `"limits": {"tenants": {"a": {"cpu": "1"}}}, "keys"`),
 		"limits of nobody":   replace(t, good, `"keys"`, `"limits": {"tenants": {"": {}}}, "keys"`),

@@ -75,7 +75,8 @@ func Open(path string) (*Signer, error) {
 		return nil, fmt.Errorf("read the key of access tokens: %w", err)
 	}
 	if len(key) != keyBytes {
-		return nil, fmt.Errorf("the key of access tokens in %q has %d bytes, not %d; delete it to make a new one, which ends all tokens", path, len(key), keyBytes)
+		return nil, fmt.Errorf("the key of access tokens in %q has %d bytes, not %d; delete it to make a new one, "+
+			"which ends all tokens", path, len(key), keyBytes)
 	}
 	return &Signer{key: key}, nil
 }

@@ -193,7 +193,8 @@ func TestTokensEndWithTheirKey(t *testing.T) {
 				l := sign(Link{Path: "x"}, s.Access("sb-1", b))
 				by, signed := s.SignedBy("sb-1", l, now)
 				id, found := s.FindSigned([]string{"sb-0", "sb-1"}, l, now)
-				return [4]bool{s.IsAccess("sb-1", s.Access("sb-1", b)), s.IsTraffic("sb-1", s.Traffic("sb-1", b)), signed && by == b.Key, found && id == "sb-1"}
+				return [4]bool{s.IsAccess("sb-1", s.Access("sb-1", b)), s.IsTraffic("sb-1", s.Traffic("sb-1", b)),
+					signed && by == b.Key, found && id == "sb-1"}
 			}
 			all, none := [4]bool{true, true, true, true}, [4]bool{}
 			for _, b := range []Bearer{one, two, {}} {

@@ -18,9 +18,11 @@ func TestFindMounts(t *testing.T) {
 		mountinfo, v2 string
 		v1            map[string]string
 	}{
-		"v2":     {"24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", map[string]string{}},
-		"hybrid": {"30 1 0:9 / /cg/unified rw - cgroup2 cgroup2 rw\n31 1 0:10 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n32 1 0:11 / /cg/memory rw - cgroup cgroup rw,memory\n", "/cg/unified", map[string]string{"cpu": "/cg/cpu,cpuacct", "memory": "/cg/memory"}},
-		"none":   {"20 1 254:0 / / rw - ext4 /dev/vda rw\ngarbage\n\n", "", map[string]string{}},
+		"v2": {"24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", map[string]string{}},
+		"hybrid": {"30 1 0:9 / /cg/unified rw - cgroup2 cgroup2 rw\n31 1 0:10 / /cg/cpu,cpuacct rw - cgroup cgroup " +
+			"rw,cpu,cpuacct\n32 1 0:11 / /cg/memory rw - cgroup cgroup rw,memory\n", "/cg/unified",
+			map[string]string{"cpu": "/cg/cpu,cpuacct", "memory": "/cg/memory"}},
+		"none": {"20 1 254:0 / / rw - ext4 /dev/vda rw\ngarbage\n\n", "", map[string]string{}},
 	} {
 		v2, v1 := findMounts(c.mountinfo)
 		if v2 != c.v2 || !cmp.Equal(v1, c.v1) {
@@ -110,8 +112,10 @@ func TestDiskRateInFiles(t *testing.T) {
 }
 
 func TestFindSource(t *testing.T) {
-	const mounts = "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 7:0 / /state/disk rw shared:1 - btrfs /dev/loop0 rw\n3 1 0:9 / /a\\040b rw - tmpfs tmpfs rw\ngarbage\n4 1 8:1 / /state/disk rw - btrfs /dev/sda1 rw\n"
-	for path, want := range map[string]string{"/state/disk": "/dev/sda1", "/state/disk/x": "/dev/sda1", "/state/disks": "/dev/vda", "/a b/c": "tmpfs", "/": "/dev/vda"} {
+	const mounts = "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 7:0 / /state/disk rw shared:1 - btrfs /dev/loop0 " +
+		"rw\n3 1 0:9 / /a\\040b rw - tmpfs tmpfs rw\ngarbage\n4 1 8:1 / /state/disk rw - btrfs /dev/sda1 rw\n"
+	for path, want := range map[string]string{"/state/disk": "/dev/sda1", "/state/disk/x": "/dev/sda1",
+		"/state/disks": "/dev/vda", "/a b/c": "tmpfs", "/": "/dev/vda"} {
 		if got := findSource(mounts, path); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
@@ -151,14 +155,17 @@ func TestYieldInFiles(t *testing.T) {
 }
 
 func TestUsageFromFiles(t *testing.T) {
-	v2 := fakeGroup(t, true, "cpu.pressure=some avg10=0.00 avg60=0.00 avg300=0.00 total=2500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n", "cpu.stat=usage_usec 1500\nuser_usec 1", "memory.current=42\n", "pids.current=3\n", "memory.events=low 0\noom 5\noom_kill 2\n")
+	v2 := fakeGroup(t, true, "cpu.pressure=some avg10=0.00 avg60=0.00 avg300=0.00 total=2500\nfull avg10=0.00 "+
+		"avg60=0.00 avg300=0.00 total=7\n", "cpu.stat=usage_usec 1500\nuser_usec 1", "memory.current=42\n",
+		"pids.current=3\n", "memory.events=low 0\noom 5\noom_kill 2\n")
 	if got, want := v2.Usage(), (Usage{CPU: 1500 * time.Microsecond, Memory: 42, Pids: 3, OOMKills: 2}); got != want {
 		t.Errorf("v2: got %+v, want %+v", got, want)
 	}
 	if got, want := v2.Waited(), 2500*time.Microsecond; got != want {
 		t.Errorf("waited: got %v, want %v", got, want)
 	}
-	v1 := fakeGroup(t, false, "cpuacct.usage=7\n", "memory.usage_in_bytes=42\n", "pids.current=3\n", "memory.oom_control=under_oom 0\noom_kill 1\n")
+	v1 := fakeGroup(t, false, "cpuacct.usage=7\n", "memory.usage_in_bytes=42\n", "pids.current=3\n",
+		"memory.oom_control=under_oom 0\noom_kill 1\n")
 	if got, want := v1.Usage(), (Usage{CPU: 7, Memory: 42, Pids: 3, OOMKills: 1}); got != want {
 		t.Errorf("v1: got %+v, want %+v", got, want)
 	}

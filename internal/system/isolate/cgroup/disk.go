@@ -28,7 +28,8 @@ func (g *Group) setDiskRate(device string, rate int64) error {
 		}
 	}
 	value := device + " " + strconv.FormatInt(rate, 10)
-	return errors.Join(write(g.file("io", "blkio.throttle.read_bps_device"), value), write(g.file("io", "blkio.throttle.write_bps_device"), value))
+	return errors.Join(write(g.file("io", "blkio.throttle.read_bps_device"), value),
+		write(g.file("io", "blkio.throttle.write_bps_device"), value))
 }
 
 // enterIO creates the v1 group for disk I/O and moves the processes of the group into it.

@@ -19,7 +19,9 @@ func serveAt(t *testing.T, path string) *exec.Cmd {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("python3", "-c", "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\nprint('listening', flush=True)\nsys.stdin.read()", path)
+	cmd := exec.Command("python3", "-c",
+		"import socket, sys\ns = "+
+			"socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\nprint('listening', flush=True)\nsys.stdin.read()", path)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -122,7 +122,8 @@ func (p *basePlan) addPython() error {
 	}
 	// Python searches the user's packages only if their folder exists when it starts.
 	home := strings.TrimPrefix(isolate.Home, "/")
-	for _, dir := range []string{".local", ".local/bin", ".local/lib", ".local/lib/python" + version, ".local/lib/python" + version + "/site-packages"} {
+	for _, dir := range []string{".local", ".local/bin", ".local/lib", ".local/lib/python" + version,
+		".local/lib/python" + version + "/site-packages"} {
 		p.dir(home+"/"+dir, 0o755, isolate.UID)
 	}
 	return nil

@@ -165,7 +165,9 @@ const firstUser = 1000
 // planUsers plans the users and groups: those of the host's system, which packages refer
 // to, and the sandbox's own. Nothing but their names, IDs and folders is taken along.
 func (p *basePlan) planUsers() {
-	passwd := systemLines("/etc/passwd", 7, func(f []string) string { return strings.Join([]string{f[0], "x", f[2], f[3], "", f[5], f[6]}, ":") })
+	passwd := systemLines("/etc/passwd", 7, func(f []string) string {
+		return strings.Join([]string{f[0], "x", f[2], f[3], "", f[5], f[6]}, ":")
+	})
 	group := systemLines("/etc/group", 4, func(f []string) string { return strings.Join([]string{f[0], "x", f[2], ""}, ":") })
 	for _, e := range []struct {
 		name, host, own string

@@ -184,7 +184,8 @@ func (p *basePlan) name() string {
 }
 
 func (p *basePlan) plan() (trees []string, err error) {
-	for _, path := range []string{"etc", "home", "var", "var/cache", "var/lib", "var/log", "var/mail", "var/spool", "run", "mnt", "media", "srv", "dev"} {
+	for _, path := range []string{"etc", "home", "var", "var/cache", "var/lib", "var/log", "var/mail", "var/spool",
+		"run", "mnt", "media", "srv", "dev"} {
 		p.dir(path, 0o755, 0)
 	}
 	p.dir("home/gem", 0o750, isolate.UID)

@@ -29,7 +29,8 @@ func TestHostRoot(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{"shadow-", "ssh", "sudoers", "machine-id", "fstab", "ssl/private", "krb5.keytab", "environment", "npmrc", "pip.conf"} {
+	for _, name := range []string{"shadow-", "ssh", "sudoers", "machine-id", "fstab", "ssl/private", "krb5.keytab",
+		"environment", "npmrc", "pip.conf"} {
 		if exists(filepath.Join(root.Base, "etc", name)) {
 			t.Errorf("etc/%s is there", name)
 		}
@@ -62,7 +63,8 @@ func TestCopyTakesOnlyWhatAllMayRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "private"), 0o700), os.Symlink("/etc/shadow", filepath.Join(dir, "link")), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "private"), 0o700),
+		os.Symlink("/etc/shadow", filepath.Join(dir, "link")), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	p := &basePlan{have: map[string]bool{}}
@@ -95,7 +97,8 @@ func TestAptIsCopiedWithoutCredentials(t *testing.T) {
 
 func TestPrivateFilesAreHidden(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "closed"), 0o700), os.WriteFile(filepath.Join(dir, "closed/x"), nil, 0o644),
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "closed"), 0o700),
+		os.WriteFile(filepath.Join(dir, "closed/x"), nil, 0o644),
 		os.WriteFile(filepath.Join(dir, "key"), nil, 0o600), os.WriteFile(filepath.Join(dir, "open"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,10 @@
 //
 //	csi DIR REGISTRY
 //
-// DIR holds volumes, snapshots and the socket csi.sock; REGISTRY is the folder in which the kubelet looks for drivers. While there is a file
-// volumes/ID.hold, snapshots of the volume ID wait before they copy, after they have created volumes/ID.held; what volumes/ID.fault holds is their error.
+// DIR holds volumes, snapshots and the socket csi.sock; REGISTRY is the folder in which the kubelet
+// looks for drivers. While there is a file
+// volumes/ID.hold, snapshots of the volume ID wait before they copy, after they have created
+// volumes/ID.held; what volumes/ID.fault holds is their error.
 package main
 
 import (
@@ -83,7 +85,8 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: r.socket, SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrar) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		log.Print("not registered: ", s.Error)
 	}
@@ -110,10 +113,12 @@ func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }
 
-func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *driver) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	out := &csi.ControllerGetCapabilitiesResponse{}
 	for _, can := range []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT} {
-		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: can}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: can}}})
 	}
 	return out, nil
 }
@@ -198,7 +203,8 @@ func (d *driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 	return &csi.DeleteVolumeResponse{}, d.remove("volumes", r.GetVolumeId())
 }
 
-func (d *driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (d *driver) ValidateVolumeCapabilities(_ context.Context,
+	r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
 }
 
@@ -228,7 +234,8 @@ func (d *driver) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotReques
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: &csi.Snapshot{SnapshotId: id, SourceVolumeId: volume, SizeBytes: size, CreationTime: timestamppb.New(info.ModTime()), ReadyToUse: true}}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: &csi.Snapshot{SnapshotId: id, SourceVolumeId: volume,
+		SizeBytes: size, CreationTime: timestamppb.New(info.ModTime()), ReadyToUse: true}}, nil
 }
 
 func (d *driver) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {

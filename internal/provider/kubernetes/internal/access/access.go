@@ -154,7 +154,8 @@ func (f *kubeconfig) readUser(a *Access, name, dir string) (err error) {
 			continue
 		}
 		if u.User.Exec != nil || u.User.Provider != nil || u.User.Username != "" {
-			return fmt.Errorf("user %q signs in with a program, a provider or a password, which is not supported; use the token of a service account (kubectl create token) or a client certificate", name)
+			return fmt.Errorf("user %q signs in with a program, a provider or a password, which is not supported; "+
+				"use the token of a service account (kubectl create token) or a client certificate", name)
 		}
 		a.Token = u.User.Token
 		if u.User.TokenFile != "" {
@@ -233,14 +234,16 @@ func (a Access) Open() (*Conn, error) {
 		settings.Certificates = []tls.Certificate{pair}
 	}
 	tr := &http.Transport{
-		TLSClientConfig: settings, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+		TLSClientConfig: settings, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32,
+		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 		// A connection whose other end has vanished must not hold up a watch.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	// A redirect would carry the credentials elsewhere.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	one := tr.Clone()
-	one.ForceAttemptHTTP2, one.HTTP2, one.TLSNextProto, one.DisableKeepAlives = false, nil, map[string]func(string, *tls.Conn) http.RoundTripper{}, true
+	one.ForceAttemptHTTP2, one.HTTP2, one.TLSNextProto, one.DisableKeepAlives = false, nil,
+		map[string]func(string, *tls.Conn) http.RoundTripper{}, true
 	one.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	c := &Conn{Server: u, HTTP: &http.Client{Transport: tr, CheckRedirect: stay}, upgrade: &http.Client{Transport: one, CheckRedirect: stay}}
 	switch {

@@ -21,14 +21,18 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := func(cluster, user string) string {
-		return fmt.Sprintf("current-context: one\ncontexts:\n- name: one\n  context: {cluster: c, user: u, namespace: boxes}\nclusters:\n- name: c\n  cluster: {%s}\nusers:\n- name: u\n  user: {%s}\n", cluster, user)
+		return fmt.Sprintf("current-context: one\ncontexts:\n- name: one\n  context: {cluster: c, user: u, "+
+			"namespace: boxes}\nclusters:\n- name: c\n  cluster: {%s}\nusers:\n- name: u\n  user: {%s}\n", cluster, user)
 	}
 	inline := base64.StdEncoding.EncodeToString([]byte("text"))
-	a, err := parseKubeconfig([]byte(config("server: https://api:6443, certificate-authority: ca.pem", "token: abc, client-certificate-data: "+inline)), dir, "")
-	if err != nil || a.Server != "https://api:6443" || string(a.Authority) != "authority" || a.Token != "abc" || string(a.Cert) != "text" || a.Namespace != "boxes" {
+	a, err := parseKubeconfig([]byte(config("server: https://api:6443, certificate-authority: ca.pem",
+		"token: abc, client-certificate-data: "+inline)), dir, "")
+	if err != nil || a.Server != "https://api:6443" || string(a.Authority) != "authority" || a.Token != "abc" ||
+		string(a.Cert) != "text" || a.Namespace != "boxes" {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if a, err := parseKubeconfig([]byte(config("server: https://api", "tokenFile: token")), dir, ""); err != nil || a.TokenFile != filepath.Join(dir, "token") {
+	if a, err := parseKubeconfig([]byte(config("server: https://api", "tokenFile: token")), dir, ""); err != nil ||
+		a.TokenFile != filepath.Join(dir, "token") {
 		t.Errorf("got %+v, %v, want the file beside the kubeconfig", a, err)
 	}
 	for text, want := range map[string]string{
@@ -44,7 +48,8 @@ func TestKubeconfig(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
 	}
-	for _, bad := range []Access{{Server: "ftp://x"}, {Server: ""}, {Server: "http://example.com", Token: "x"}, {Server: "https://x", Authority: []byte("no PEM")}, {Server: "https://x", Cert: []byte("x")}} {
+	for _, bad := range []Access{{Server: "ftp://x"}, {Server: ""}, {Server: "http://example.com", Token: "x"},
+		{Server: "https://x", Authority: []byte("no PEM")}, {Server: "https://x", Cert: []byte("x")}} {
 		if _, err := bad.Open(); err == nil {
 			t.Errorf("%+v: accepted", bad)
 		}

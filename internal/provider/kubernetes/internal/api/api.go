@@ -206,7 +206,8 @@ func (c *Client) Create(ctx context.Context, kind string, in any, out any) error
 	if err := json.Unmarshal(body, &wanted); err != nil {
 		return err
 	}
-	if c.Get(ctx, kind, wanted.Metadata.Name, &found) != nil || found.Metadata.Annotations[NoteCreated] != wanted.Metadata.Annotations[NoteCreated] {
+	if c.Get(ctx, kind, wanted.Metadata.Name, &found) != nil ||
+		found.Metadata.Annotations[NoteCreated] != wanted.Metadata.Annotations[NoteCreated] {
 		return err
 	}
 	return c.Get(ctx, kind, wanted.Metadata.Name, out)
@@ -286,7 +287,8 @@ const watchTime = 5 * time.Minute
 
 // Watch calls f with every change since a version, until the server ends the watch. It returns
 // the version up to which f knows everything.
-func (c *Client) Watch(ctx context.Context, kind, selector, version string, f func(kind string, object json.RawMessage) error) (string, error) {
+func (c *Client) Watch(ctx context.Context, kind, selector, version string,
+	f func(kind string, object json.RawMessage) error) (string, error) {
 	query := url.Values{"labelSelector": {selector}, "watch": {"true"}, "allowWatchBookmarks": {"true"},
 		"resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(int(watchTime / time.Second))}}
 	resp, err := c.Send(ctx, Call{Method: http.MethodGet, URL: c.Address(kind, nil, query)})

@@ -71,7 +71,8 @@ func fromStore(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, &e) && (e.Status == http.StatusInsufficientStorage || strings.Contains(e.Code, "Quota") || strings.Contains(e.Code, "StorageFull")):
+	case errors.As(err, &e) && (e.Status == http.StatusInsufficientStorage || strings.Contains(e.Code, "Quota") ||
+		strings.Contains(e.Code, "StorageFull")):
 		return fmt.Errorf("%w: the snapshot store is full: %w", sandbox.ErrExhausted, err)
 	}
 	return fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
@@ -125,7 +126,8 @@ func (k *keeper) readNote(ctx context.Context, key string) (e catalog.Entry, err
 	if err != nil {
 		return e, err
 	}
-	if err := json.Unmarshal(data, &e); err != nil || key != noteKey(e.Snapshot.Owner, e.Snapshot.Name) || !strings.HasPrefix(e.Source.Archive, keyArchives+folderOf(e.Snapshot.Owner)) {
+	if err := json.Unmarshal(data, &e); err != nil || key != noteKey(e.Snapshot.Owner, e.Snapshot.Name) ||
+		!strings.HasPrefix(e.Source.Archive, keyArchives+folderOf(e.Snapshot.Owner)) {
 		k.cfg.Log.Error("cannot read the note of a snapshot; leaving it alone", "key", key, "error", err)
 		return catalog.Entry{}, nil
 	}
@@ -141,7 +143,9 @@ func (k *keeper) takePrefix(ctx context.Context) error {
 	case err != nil:
 		return err
 	case string(owner) != k.cfg.Hub:
-		return fmt.Errorf("the prefix %q of the snapshot store is in use by another hub; set kubernetes_snapshot_prefix to another, or delete the object %q to take over what is there", k.cfg.Bucket.Prefix, k.cfg.Bucket.Prefix+keyHub)
+		return fmt.Errorf("the prefix %q of the snapshot store is in use by another hub; set "+
+			"kubernetes_snapshot_prefix to another, or delete the object %q to take over what is there",
+			k.cfg.Bucket.Prefix, k.cfg.Bucket.Prefix+keyHub)
 	}
 	return nil
 }
@@ -184,13 +188,15 @@ func (k *keeper) RemoveCopy(ctx context.Context, key string) error {
 
 // Upload writes what save writes into a new archive, at most limit bytes of it, and pins it. An error of save is returned as it is;
 // nothing of the archive is left then.
-func (s *Store) Upload(ctx context.Context, owner string, limit int64, save func(context.Context, io.Writer) error) (key string, size int64, err error) {
+func (s *Store) Upload(ctx context.Context, owner string, limit int64,
+	save func(context.Context, io.Writer) error) (key string, size int64, err error) {
 	done, err := s.turns.take(ctx, owner)
 	if err != nil {
 		return "", 0, err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeoutCause(ctx, CopyTime, fmt.Errorf("%w: copying the disk took more than %v", sandbox.ErrExhausted, CopyTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, CopyTime, fmt.Errorf("%w: copying the disk took more than %v",
+		sandbox.ErrExhausted, CopyTime))
 	defer cancel()
 	key = keyArchives + folderOf(owner) + sandbox.NewID() + ".tar.gz"
 	s.Pin(key) // before it exists: who loads must not remove it

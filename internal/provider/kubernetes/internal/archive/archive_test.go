@@ -40,11 +40,15 @@ func startStore(t *testing.T) bucket.Config {
 
 func (s *Store) put(t *testing.T, owner, name, text string) catalog.Entry {
 	t.Helper()
-	key, size, err := s.Upload(t.Context(), owner, 1000, func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, text); return err })
+	key, size, err := s.Upload(t.Context(), owner, 1000, func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := catalog.Entry{Snapshot: sandbox.Snapshot{Owner: owner, Name: name, Size: size, Created: time.Now().Round(0)}, Source: catalog.Source{Archive: key, From: name}}
+	e := catalog.Entry{Snapshot: sandbox.Snapshot{Owner: owner, Name: name, Size: size, Created: time.Now().Round(0)},
+		Source: catalog.Source{Archive: key, From: name}}
 	if err := s.Add(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +82,8 @@ func TestLoad(t *testing.T) {
 	next := newStore(t, cfg)
 	next.Pin(used.Source.Archive)
 	list, err := next.List(t.Context(), "")
-	if err != nil || len(list) != 2 || list[0].Name != "good" || list[0].Size != 4 || !list[0].Created.Equal(good.Snapshot.Created) || list[1].Name != "used" {
+	if err != nil || len(list) != 2 || list[0].Name != "good" || list[0].Size != 4 ||
+		!list[0].Created.Equal(good.Snapshot.Created) || list[1].Name != "used" {
 		t.Errorf("got %+v, %v, want what was there", list, err)
 	}
 	if list, err := next.List(t.Context(), "bob"); err != nil || len(list) != 0 {

@@ -69,7 +69,8 @@ func New(cfg Config) (*Bucket, error) {
 		return nil, errors.New("snapshot store: an access key and a secret key are required")
 	}
 	base.Path = strings.TrimRight(base.Path, "/") + "/" + cfg.Bucket
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: callTime, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, DisableCompression: true}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: callTime,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, DisableCompression: true}
 	// A redirect would take a signed request elsewhere.
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &Bucket{cfg: cfg, base: base, http: client}, nil
@@ -118,7 +119,9 @@ func (b *Bucket) send(ctx context.Context, r request) (resp *http.Response, err 
 		}
 		resp, err = b.try(ctx, r)
 		var e *Error
-		if err == nil || ctx.Err() != nil || errors.As(err, &e) && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout || errors.As(err, &e) && e.Status == http.StatusInsufficientStorage {
+		if err == nil || ctx.Err() != nil || errors.As(err, &e) && e.Status < 500 &&
+			e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout || errors.As(err, &e) &&
+			e.Status == http.StatusInsufficientStorage {
 			break
 		}
 	}
@@ -189,16 +192,19 @@ func (b *Bucket) sign(req *http.Request, body []byte, now time.Time) {
 	req.Header.Set("X-Amz-Date", stamp)
 	const signed = "host;x-amz-content-sha256;x-amz-date"
 	canonical := strings.Join([]string{req.Method, req.URL.EscapedPath(), req.URL.RawQuery,
-		"host:" + req.URL.Host, "x-amz-content-sha256:" + hex.EncodeToString(sum[:]), "x-amz-date:" + stamp, "", signed, hex.EncodeToString(sum[:])}, "\n")
+		"host:" + req.URL.Host, "x-amz-content-sha256:" + hex.EncodeToString(sum[:]), "x-amz-date:" + stamp, "",
+		signed, hex.EncodeToString(sum[:])}, "\n")
 	scope := day + "/" + b.cfg.Region + "/s3/aws4_request"
 	hashed := sha256.Sum256([]byte(canonical))
 	key := []byte("AWS4" + b.cfg.SecretKey)
-	for _, part := range []string{day, b.cfg.Region, "s3", "aws4_request", "AWS4-HMAC-SHA256\n" + stamp + "\n" + scope + "\n" + hex.EncodeToString(hashed[:])} {
+	for _, part := range []string{day, b.cfg.Region, "s3", "aws4_request", "AWS4-HMAC-SHA256\n" + stamp + "\n" +
+		scope + "\n" + hex.EncodeToString(hashed[:])} {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(part))
 		key = mac.Sum(nil)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+b.cfg.AccessKey+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+b.cfg.AccessKey+"/"+scope+", SignedHeaders="+
+		signed+", Signature="+hex.EncodeToString(key))
 }
 
 // call sends a request whose answer is short.

@@ -77,7 +77,8 @@ func TestBucket(t *testing.T) {
 	big := make([]byte, 20<<20)
 	rand.NewChaCha8([32]byte{}).Read(big)
 	want := []string{}
-	for name, data := range map[string][]byte{"empty": nil, "small": []byte("hello"), "odd/na me+ä=&%?#~": []byte("odd"), "part": big[:8<<20], "parts": big, "two": big[:16<<20]} {
+	for name, data := range map[string][]byte{"empty": nil, "small": []byte("hello"),
+		"odd/na me+ä=&%?#~": []byte("odd"), "part": big[:8<<20], "parts": big, "two": big[:16<<20]} {
 		if n, err := b.Upload(ctx, "k/"+name, bytes.NewReader(data)); err != nil || n != int64(len(data)) {
 			t.Fatalf("upload %q: got %d, %v", name, n, err)
 		}
@@ -222,7 +223,9 @@ func TestRefusals(t *testing.T) {
 	if err := b.Put(t.Context(), "x", []byte("y")); err != nil {
 		t.Errorf("got %v, want that it is tried again", err)
 	}
-	for _, cfg := range []bucket.Config{{}, {Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x", Bucket: "b"}, {Endpoint: "https://u:p@x", Bucket: "b", AccessKey: "a", SecretKey: "s"}} {
+	for _, cfg := range []bucket.Config{{}, {Endpoint: "s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"},
+		{Endpoint: "https://x", AccessKey: "a", SecretKey: "s"}, {Endpoint: "https://x", Bucket: "b"},
+		{Endpoint: "https://u:p@x", Bucket: "b", AccessKey: "a", SecretKey: "s"}} {
 		if _, err := bucket.New(cfg); err == nil {
 			t.Errorf("%v: got no error", cfg)
 		}

@@ -85,7 +85,8 @@ func (u *upload) send(ctx context.Context, buf []byte, from io.Reader) error {
 		if number > 10000 {
 			return errors.New("more than the snapshot store can hold in one object")
 		}
-		header, err := u.bucket.call(ctx, request{method: http.MethodPut, key: u.key, body: buf, query: url.Values{"partNumber": {strconv.Itoa(number)}, "uploadId": {u.id}}}, nil)
+		header, err := u.bucket.call(ctx, request{method: http.MethodPut, key: u.key, body: buf,
+			query: url.Values{"partNumber": {strconv.Itoa(number)}, "uploadId": {u.id}}}, nil)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,8 @@ func (b *Bucket) Sweep(ctx context.Context) error {
 		}
 	}
 	for range 100 {
-		if _, err := b.call(ctx, request{method: http.MethodGet, query: url.Values{"uploads": {""}, "prefix": {b.cfg.Prefix}}}, &all); err != nil {
+		if _, err := b.call(ctx, request{method: http.MethodGet,
+			query: url.Values{"uploads": {""}, "prefix": {b.cfg.Prefix}}}, &all); err != nil {
 			return err
 		}
 		if len(all.Upload) == 0 {

@@ -66,7 +66,8 @@ const cleanTime = time.Minute
 
 // New returns a catalog. It reads nothing before it is needed.
 func New(k Keeper, log *slog.Logger) *Catalog {
-	return &Catalog{keeper: k, log: log, loading: make(chan struct{}, 1), all: map[snapshotID]Entry{}, taken: map[snapshotID]bool{}, pins: map[string]int{}}
+	return &Catalog{keeper: k, log: log, loading: make(chan struct{}, 1), all: map[snapshotID]Entry{},
+		taken: map[snapshotID]bool{}, pins: map[string]int{}}
 }
 
 // Ready reads what there is, unless that was done, and removes what was cut short.

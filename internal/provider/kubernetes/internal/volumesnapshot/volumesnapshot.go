@@ -1,4 +1,5 @@
-// Package volumesnapshot keeps copies of volumes as VolumeSnapshots of a cluster, which the driver of the volume makes. An annotation of the
+// Package volumesnapshot keeps copies of volumes as VolumeSnapshots of a cluster, which the driver
+// of the volume makes. An annotation of the
 // object is the note of the snapshot.
 //
 // It owns the VolumeSnapshots with the labels of its hub, and removes those that belong to nobody. It does not touch the
@@ -93,7 +94,8 @@ func (s *Store) Cut(ctx context.Context, place *api.Client, owner, claim string)
 	key = place.Namespace + "/" + name
 	labels := maps.Clone(s.cfg.Labels)
 	maps.Copy(labels, s.cfg.Owner(owner))
-	o := object{Object: api.NewObject(version, "VolumeSnapshot", api.Meta{Name: name, Labels: labels, Annotations: map[string]string{api.NoteCreated: time.Now().UTC().Format(time.RFC3339Nano)}})}
+	o := object{Object: api.NewObject(version, "VolumeSnapshot",
+		api.Meta{Name: name, Labels: labels, Annotations: map[string]string{api.NoteCreated: time.Now().UTC().Format(time.RFC3339Nano)}})}
 	o.Spec.Class, o.Spec.Source.Claim = s.cfg.Class, claim
 	s.Pin(key) // before it exists: who loads must not remove it
 	call, cancel := api.Steady(ctx)
@@ -119,8 +121,10 @@ func (s *Store) Await(ctx context.Context, key string) (size int64, err error) {
 }
 
 // wait waits until a VolumeSnapshot is as far as it is wanted.
-func (s *Store) wait(ctx context.Context, place *api.Client, name string, patience time.Duration, done func(object) bool) (o object, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: the driver has not finished VolumeSnapshot %q in %v", sandbox.ErrUnavailable, name, patience))
+func (s *Store) wait(ctx context.Context, place *api.Client, name string, patience time.Duration,
+	done func(object) bool) (o object, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("%w: the driver has not finished VolumeSnapshot %q in %v", sandbox.ErrUnavailable, name, patience))
 	defer cancel()
 	var failing time.Time
 	for pause := minPause; ; pause = min(pause*5/4, maxPause) {
@@ -170,7 +174,9 @@ func (k keeper) explain(err error) error {
 	case err == nil:
 		return nil
 	case api.IsMissing(err):
-		return fmt.Errorf("%w: the cluster has no VolumeSnapshots (%s): install the definitions and the snapshot-controller of kubernetes-csi/external-snapshotter, or replace kubernetes_snapshot_class by the settings of an S3-compatible store: %w", sandbox.ErrUnavailable, version, err)
+		return fmt.Errorf("%w: the cluster has no VolumeSnapshots (%s): install the definitions and the "+
+			"snapshot-controller of kubernetes-csi/external-snapshotter, or replace kubernetes_snapshot_class by "+
+			"the settings of an S3-compatible store: %w", sandbox.ErrUnavailable, version, err)
 	case api.HasCode(err, http.StatusForbidden) && strings.Contains(err.Error(), "exceeded quota"):
 		return fmt.Errorf("%w: %w", sandbox.ErrExhausted, err)
 	case api.HasCode(err, http.StatusForbidden):
@@ -189,7 +195,8 @@ func (k keeper) Check(ctx context.Context) (known bool, err error) {
 	case api.HasCode(err, http.StatusForbidden):
 		return false, nil
 	case api.IsMissing(err):
-		return true, fmt.Errorf("%w: no VolumeSnapshotClass %q; set kubernetes_snapshot_class to one of kubectl get volumesnapshotclass", sandbox.ErrUnavailable, k.cfg.Class)
+		return true, fmt.Errorf("%w: no VolumeSnapshotClass %q; set kubernetes_snapshot_class to one of kubectl "+
+			"get volumesnapshotclass", sandbox.ErrUnavailable, k.cfg.Class)
 	}
 	return true, err
 }

@@ -119,7 +119,8 @@ func (s *Store) Overlays(d Disk) (root []isolate.Overlay) {
 		if i > 0 && !tree.Exists(filepath.Join(top, names[i])) {
 			continue // a tree that the host got after the layer was created
 		}
-		o := isolate.Overlay{Target: target, Upper: isolate.Dir{Path: top, Mapped: mapped}, Data: names[i], Work: filepath.Join(layer.WorkName, names[i])}
+		o := isolate.Overlay{Target: target, Upper: isolate.Dir{Path: top, Mapped: mapped}, Data: names[i],
+			Work: filepath.Join(layer.WorkName, names[i])}
 		for _, l := range slices.Backward(d.Layers[:len(d.Layers)-1]) {
 			// The host may have got another tree since the layer was created.
 			if path := s.layers.Path(l, names[i]); tree.Exists(path) {
@@ -193,7 +194,8 @@ func (s *Store) maxLayers(d Disk) int {
 // CheckCopy returns ErrExhausted if a disk cannot be copied.
 func (s *Store) CheckCopy(d Disk) error {
 	if len(d.Layers) >= s.maxLayers(d) {
-		return fmt.Errorf("%w: the disk has %d layers already; export it and create a sandbox from that image", sandbox.ErrExhausted, len(d.Layers))
+		return fmt.Errorf("%w: the disk has %d layers already; export it and create a sandbox from that image",
+			sandbox.ErrExhausted, len(d.Layers))
 	}
 	return s.CheckSpace()
 }
@@ -242,7 +244,8 @@ func Excess(size tree.Size, limit int64) string {
 	case size.Bytes > limit:
 		return fmt.Sprintf("its disk holds %d bytes, more than its limit of %d; delete files or raise the limit", size.Bytes, limit)
 	case size.Files > MaxFiles(limit):
-		return fmt.Sprintf("its disk holds %d files, more than its limit of %d; delete files or raise the disk limit", size.Files, MaxFiles(limit))
+		return fmt.Sprintf("its disk holds %d files, more than its limit of %d; delete files or raise the disk limit",
+			size.Files, MaxFiles(limit))
 	case size.TooDeep:
 		return fmt.Sprintf("its folders are nested deeper than %d levels; delete them", tree.MaxDepth)
 	}
@@ -257,7 +260,8 @@ const maxDiff = 100_000
 
 // Diff lists what a sandbox changed on its disk. Hidden names more paths to leave out.
 func (s *Store) Diff(ctx context.Context, d Disk, hidden []string, limit int) (sandbox.Diff, error) {
-	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true, "/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
+	skip := map[string]bool{"/etc/hostname": true, "/etc/hosts": true, "/dev": true, "/proc": true, "/sys": true,
+		"/run": true, isolate.ServerState: true, isolate.ServerLogs: true}
 	targets, _ := s.trees(d)
 	// Folders that other overlays are mounted on were made for that.
 	for _, path := range slices.Concat(s.cfg.Hidden, hidden, targets[1:]) {

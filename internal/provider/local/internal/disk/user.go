@@ -38,7 +38,8 @@ func (s *Store) addUser(img *Image, root string) error {
 		}
 	}
 	home := filepath.Join(root, isolate.Home)
-	err := errors.Join(s.MakeFolder(filepath.Dir(home), 0), s.MakeFolder(home, isolate.UID), s.MakeFolder(filepath.Join(home, "workspace"), isolate.UID))
+	err := errors.Join(s.MakeFolder(filepath.Dir(home), 0), s.MakeFolder(home, isolate.UID),
+		s.MakeFolder(filepath.Join(home, "workspace"), isolate.UID))
 	for name, text := range hostroot.HomeFiles() {
 		if readImage(img, strings.TrimPrefix(isolate.Home, "/")+"/"+name) != "" {
 			continue

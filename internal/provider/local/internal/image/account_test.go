@@ -119,7 +119,8 @@ func TestImagesAreChargedOnce(t *testing.T) {
 	}
 	// What the owner has already does not count against the little that is left.
 	poor := &purse{left: 5 << 10}
-	if _, err := s.Load(poor.context(t, img.Layers...), archiveOf(t, base, tarOf(t, file("other", "2"))), "imported/b:1", nil); err != nil || poor.used == 0 {
+	if _, err := s.Load(poor.context(t, img.Layers...), archiveOf(t, base, tarOf(t, file("other", "2"))),
+		"imported/b:1", nil); err != nil || poor.used == 0 {
 		t.Errorf("an image on a layer that the owner has: got %v and %d bytes charged, want only the new layer", err, poor.used)
 	}
 	other := &purse{left: 5 << 10}
@@ -170,7 +171,8 @@ func TestUnusedPullsAreEvicted(t *testing.T) {
 		c.Cache = 250 << 10
 		c.Used = func() ([]string, error) { mu.Lock(); defer mu.Unlock(); return used, nil }
 	})
-	if _, err := s.Load(t.Context(), archiveOf(t, tarOf(t, file("own", strings.Repeat("i", 300<<10)))), "imported.invalid/a:1", nil); err != nil {
+	if _, err := s.Load(t.Context(), archiveOf(t, tarOf(t, file("own", strings.Repeat("i", 300<<10)))),
+		"imported.invalid/a:1", nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {

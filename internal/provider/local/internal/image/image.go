@@ -143,7 +143,8 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("lock %s: %w", cfg.Dir, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{cfg: cfg, lock: lock, stop: stop, images: map[string]storedImage{}, pins: map[string]int{}, handed: map[string]time.Time{}, private: os.Geteuid() != 0}
+	s := &Store{cfg: cfg, lock: lock, stop: stop, images: map[string]storedImage{}, pins: map[string]int{},
+		handed: map[string]time.Time{}, private: os.Geteuid() != 0}
 	s.client = s.transport()
 	s.sweeper = &sweeper{wg: &s.wg, run: func() { sweep(s) }}
 	s.pulls, s.layers = newFlights[Image](ctx, &s.wg), newFlights[layerInfo](ctx, &s.wg)

@@ -45,7 +45,8 @@ func overlay(t *testing.T, upper string, lower ...string) string {
 func TestWhiteoutsThroughAnOverlay(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
-	low := tarOf(t, file("gone", "1"), file("stays", "1"), file("dir/a", "1"), file("dir/sub/b", "1"), file("swap/old", "1"), file("opaque/old", "1"), file("again/old", "1"))
+	low := tarOf(t, file("gone", "1"), file("stays", "1"), file("dir/a", "1"), file("dir/sub/b", "1"),
+		file("swap/old", "1"), file("opaque/old", "1"), file("again/old", "1"))
 	high := tarOf(t, file(".wh.gone", ""), file("dir/sub/.wh.b", ""), file(".wh.swap", ""), dir("swap"), file("swap/new", "2"),
 		dir("opaque"), file("opaque/new", "2"), file("opaque/.wh..wh..opq", ""), file("opaque/.wh.old", ""),
 		file("again/new", "2"), file(".wh.again", ""))
@@ -64,7 +65,8 @@ func TestWhiteoutsThroughAnOverlay(t *testing.T) {
 			}
 			got := look(t, overlay(t, "", upper, lower))
 			want(t, got, map[string]string{"stays": "-rw-r--r-- 1", "dir": "drwxr-xr-x", "dir/a": "-rw-r--r-- 1", "dir/sub": "drwxr-xr-x",
-				"swap": "drwxr-xr-x", "swap/new": "-rw-r--r-- 2", "opaque": "drwxr-xr-x", "opaque/new": "-rw-r--r-- 2", "again": "drwxr-xr-x", "again/new": "-rw-r--r-- 2"})
+				"swap": "drwxr-xr-x", "swap/new": "-rw-r--r-- 2", "opaque": "drwxr-xr-x",
+				"opaque/new": "-rw-r--r-- 2", "again": "drwxr-xr-x", "again/new": "-rw-r--r-- 2"})
 			// And back: the same tree comes of the layer that is made of it.
 			var b bytes.Buffer
 			if left, err := Tar(t.Context(), &b, upper, nil); err != nil || left != 0 {
@@ -98,8 +100,10 @@ func TestSandboxRoundTrip(t *testing.T) {
 	at := overlay(t, upper, lower)
 	in := func(p string) string { return filepath.Join(at, p) }
 	const shift = 100_000
-	err = errors.Join(os.WriteFile(in("etc/conf"), []byte("2"), 0o600), os.Remove(in("etc/old")), os.RemoveAll(in("srv")), os.Mkdir(in("srv"), 0o711),
-		os.WriteFile(in("srv/c"), []byte("3"), 0o644), os.Symlink("/etc/shadow", in("link")), os.Link(in("srv/c"), in("srv/d")), os.Chmod(in("tool"), 0o700),
+	err = errors.Join(os.WriteFile(in("etc/conf"), []byte("2"), 0o600), os.Remove(in("etc/old")),
+		os.RemoveAll(in("srv")), os.Mkdir(in("srv"), 0o711),
+		os.WriteFile(in("srv/c"), []byte("3"), 0o644), os.Symlink("/etc/shadow", in("link")),
+		os.Link(in("srv/c"), in("srv/d")), os.Chmod(in("tool"), 0o700),
 		os.WriteFile(in(".wh.etc"), nil, 0o644), unix.Mkfifo(in("pipe"), 0o644), unix.Mknod(in("sock"), unix.S_IFSOCK|0o600, 0),
 		os.Lchown(in("srv/c"), shift+7, shift+8), unix.Setxattr(in("srv/c"), "user.note", []byte("n\x00n"), 0))
 	if err != nil {
@@ -121,7 +125,8 @@ func TestSandboxRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.Save(t.Context(), f, Export{Layers: []func() (io.ReadCloser, error){reader(base), reader(layer.Bytes())}}), f.Close()); err != nil {
+	if err := errors.Join(s.Save(t.Context(), f,
+		Export{Layers: []func() (io.ReadCloser, error){reader(base), reader(layer.Bytes())}}), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	img, err := s.Load(t.Context(), "tar:"+out, "saved:1", nil)
@@ -149,7 +154,8 @@ func TestSandboxRoundTrip(t *testing.T) {
 func TestTar(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(root, "f"), make([]byte, 200<<10), 0o600), os.Symlink("/etc", filepath.Join(root, "out"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(root, "f"), make([]byte, 200<<10), 0o600),
+		os.Symlink("/etc", filepath.Join(root, "out"))); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
@@ -232,7 +238,8 @@ func TestOverlayWithoutRoot(t *testing.T) {
 func inside(t *testing.T) {
 	s := openStore(t)
 	s.private = true // the namespace's root is no root to the filesystem
-	low := tarOf(t, file("gone", "1"), file("secret", "1", mode(0), owned(0, 42)), file("opaque/old", "1"), dir("closed", mode(0), owned(5, 5)), file("closed/f", "1"))
+	low := tarOf(t, file("gone", "1"), file("secret", "1", mode(0), owned(0, 42)), file("opaque/old", "1"),
+		dir("closed", mode(0), owned(5, 5)), file("closed/f", "1"))
 	high := tarOf(t, file(".wh.gone", ""), dir("opaque"), file("opaque/.wh..wh..opq", ""), file("closed/g", "2"))
 	var b bytes.Buffer
 	if err := s.Save(t.Context(), &b, Export{Layers: []func() (io.ReadCloser, error){reader(low), reader(high)}}); err != nil {

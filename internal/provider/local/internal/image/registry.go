@@ -39,7 +39,8 @@ func (s *Store) remote(ctx context.Context, ref string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	puller, err := remote.NewPuller(remote.WithTransport(tlsOnly{s}), remote.WithAuthFromKeychain(keychain{s}), remote.WithUserAgent("cove"), remote.WithContext(ctx))
+	puller, err := remote.NewPuller(remote.WithTransport(tlsOnly{s}), remote.WithAuthFromKeychain(keychain{s}),
+		remote.WithUserAgent("cove"), remote.WithContext(ctx))
 	if err != nil {
 		return found{}, fmt.Errorf("connect to the registry: %w", err)
 	}
@@ -92,7 +93,8 @@ func explain(err error, ref string) error {
 		case http.StatusNotFound:
 			return fmt.Errorf("%w: %s; check its name and tag: %w", ErrNotFound, ref, err)
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return fmt.Errorf("%w: %s does not exist or requires authentication; run docker login and set registry_auth to its config file: %w", ErrDenied, ref, err)
+			return fmt.Errorf("%w: %s does not exist or requires authentication; run docker login and set "+
+				"registry_auth to its config file: %w", ErrDenied, ref, err)
 		case http.StatusTooManyRequests:
 			return fmt.Errorf("%w: rate limit exceeded for %s; wait, or authenticate: %w", ErrDenied, ref, err)
 		}

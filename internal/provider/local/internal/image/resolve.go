@@ -109,7 +109,8 @@ func (s *Store) key(ref string) (string, error) {
 		return s.name(ref)
 	}
 	if !s.cfg.LocalRefs {
-		return "", fmt.Errorf("%w: %w: local files as images; use an image of a registry, or one that was imported", ErrInvalid, sandbox.ErrUnsupported)
+		return "", fmt.Errorf("%w: %w: local files as images; use an image of a registry, or one that was imported",
+			ErrInvalid, sandbox.ErrUnsupported)
 	}
 	return ref, nil
 }

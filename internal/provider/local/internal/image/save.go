@@ -58,7 +58,8 @@ func (s *Store) Save(ctx context.Context, w io.Writer, e Export) (err error) {
 }
 
 // compressLayers compresses layers into files named for their digests.
-func (s *Store) compressLayers(ctx context.Context, tmp string, layers []func() (io.ReadCloser, error)) (out []v1.Descriptor, ids []v1.Hash, err error) {
+func (s *Store) compressLayers(ctx context.Context, tmp string,
+	layers []func() (io.ReadCloser, error)) (out []v1.Descriptor, ids []v1.Hash, err error) {
 	for i, open := range layers {
 		d, id, err := s.compressLayer(ctx, tmp, open)
 		if err != nil {
@@ -69,7 +70,8 @@ func (s *Store) compressLayers(ctx context.Context, tmp string, layers []func() 
 	return out, ids, nil
 }
 
-func (s *Store) compressLayer(ctx context.Context, tmp string, open func() (io.ReadCloser, error)) (d v1.Descriptor, id v1.Hash, err error) {
+func (s *Store) compressLayer(ctx context.Context, tmp string, open func() (io.ReadCloser, error)) (d v1.Descriptor,
+	id v1.Hash, err error) {
 	if err := s.checkSpace(0); err != nil {
 		return d, id, err
 	}
@@ -113,7 +115,8 @@ type bundle struct {
 }
 
 func (e *Export) write(ctx context.Context, b *bundle, tag string, layers []v1.Descriptor, ids []v1.Hash) error {
-	config := v1.ConfigFile{Architecture: runtime.GOARCH, OS: "linux", Created: v1.Time{Time: e.Created}, RootFS: v1.RootFS{Type: "layers", DiffIDs: ids},
+	config := v1.ConfigFile{Architecture: runtime.GOARCH, OS: "linux", Created: v1.Time{Time: e.Created},
+		RootFS: v1.RootFS{Type: "layers", DiffIDs: ids},
 		Config: v1.Config{Cmd: e.Command, WorkingDir: e.Workdir, User: e.User}}
 	for k, v := range e.Env {
 		config.Config.Env = append(config.Config.Env, k+"="+v)
@@ -133,7 +136,8 @@ func (e *Export) write(ctx context.Context, b *bundle, tag string, layers []v1.D
 	if err != nil {
 		return err
 	}
-	manifest, err := b.blob(types.OCIManifestSchema1, v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: at, Layers: layers})
+	manifest, err := b.blob(types.OCIManifestSchema1,
+		v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: at, Layers: layers})
 	if err != nil {
 		return err
 	}

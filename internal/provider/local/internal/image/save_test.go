@@ -48,7 +48,8 @@ func TestSaveAndLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if img.Ref != c.ref || !slices.Equal(img.Command, e.Command) || fmt.Sprint(img.Env) != fmt.Sprint(e.Env) || img.Workdir != e.Workdir || img.User != e.User {
+			if img.Ref != c.ref || !slices.Equal(img.Command, e.Command) ||
+				fmt.Sprint(img.Env) != fmt.Sprint(e.Env) || img.Workdir != e.Workdir || img.User != e.User {
 				t.Errorf("got %+v, want %s like %+v", img, c.ref, e)
 			}
 			if last != total || total == 0 {
@@ -112,7 +113,8 @@ func TestLoadRefuses(t *testing.T) {
 	if err := os.WriteFile(empty, tarOf(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for from, want := range map[string]error{"tar:" + junk: ErrInvalid, "tar:" + empty: ErrInvalid, "tar:/none": ErrNotFound, "oci:/none": ErrNotFound,
+	for from, want := range map[string]error{"tar:" + junk: ErrInvalid, "tar:" + empty: ErrInvalid,
+		"tar:/none": ErrNotFound, "oci:/none": ErrNotFound,
 		"oci:" + t.TempDir(): ErrInvalid, "oci:relative": ErrInvalid, "debian": ErrInvalid} {
 		if _, err := s.Load(t.Context(), from, "x:1", nil); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", from, err, want)

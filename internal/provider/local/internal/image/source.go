@@ -103,7 +103,8 @@ func pick(list []v1.Descriptor) (v1.Descriptor, error) {
 		}
 	}
 	if best == nil {
-		return v1.Descriptor{}, fmt.Errorf("%w: it is available for %s, and this machine is linux/%s; use another image", ErrPlatform, strings.Join(have, ", "), runtime.GOARCH)
+		return v1.Descriptor{}, fmt.Errorf("%w: it is available for %s, and this machine is linux/%s; use "+
+			"another image", ErrPlatform, strings.Join(have, ", "), runtime.GOARCH)
 	}
 	return *best, nil
 }
@@ -115,7 +116,8 @@ func describe(ctx context.Context, src source, digest v1.Hash, raw []byte) (foun
 		return found{}, fmt.Errorf("%w: read manifest: %w", ErrInvalid, err)
 	}
 	if !m.Config.MediaType.IsConfig() && m.Config.MediaType != "" || m.Config.Digest.Hex == "" {
-		return found{}, fmt.Errorf("%w: %q is not the config of an image; use an image, not another kind of artifact", ErrInvalid, m.Config.MediaType)
+		return found{}, fmt.Errorf("%w: %q is not the config of an image; use an image, not another kind of artifact",
+			ErrInvalid, m.Config.MediaType)
 	}
 	config, err := fetch(ctx, src, m.Config)
 	if err != nil {
@@ -131,7 +133,9 @@ func describe(ctx context.Context, src source, digest v1.Hash, raw []byte) (foun
 		return found{}, fmt.Errorf("%w: manifest and config disagree on the number of layers", ErrInvalid)
 	}
 	for i, l := range m.Layers {
-		f.layers = append(f.layers, blob{id: ids[i], size: l.Size, open: func(ctx context.Context) (io.ReadCloser, error) { return src.blob(ctx, l) }})
+		f.layers = append(f.layers, blob{id: ids[i], size: l.Size, open: func(ctx context.Context) (io.ReadCloser, error) {
+			return src.blob(ctx, l)
+		}})
 	}
 	return f, nil
 }
@@ -143,7 +147,8 @@ func (f *found) configure(raw []byte) ([]v1.Hash, error) {
 		return nil, fmt.Errorf("%w: read config: %w", ErrInvalid, err)
 	}
 	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != runtime.GOARCH {
-		return nil, fmt.Errorf("%w: it is for %s/%s, and this machine is linux/%s; use another image", ErrPlatform, c.OS, c.Architecture, runtime.GOARCH)
+		return nil, fmt.Errorf("%w: it is for %s/%s, and this machine is linux/%s; use another image", ErrPlatform,
+			c.OS, c.Architecture, runtime.GOARCH)
 	}
 	if len(c.RootFS.DiffIDs) > maxLayers {
 		return nil, fmt.Errorf("%w: it has %d layers, more than %d; squash it", ErrTooLarge, len(c.RootFS.DiffIDs), maxLayers)

@@ -44,7 +44,8 @@ func (c *counter) most() (n int) {
 }
 
 func config() v1.ConfigFile {
-	return v1.ConfigFile{Config: v1.Config{Entrypoint: []string{"/server"}, Cmd: []string{"-v"}, Env: []string{"A=1", "B=x=y", "broken"}, WorkingDir: "/srv", User: "app"}}
+	return v1.ConfigFile{Config: v1.Config{Entrypoint: []string{"/server"}, Cmd: []string{"-v"},
+		Env: []string{"A=1", "B=x=y", "broken"}, WorkingDir: "/srv", User: "app"}}
 }
 
 func TestResolve(t *testing.T) {
@@ -116,7 +117,8 @@ func TestPullFollowsTheTag(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
-	if err := errors.Join(os.MkdirAll(s.path("tmp", "layer-1", rootDir), 0o700), os.WriteFile(s.path("images", "junk.json"), []byte("{"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(s.path("tmp", "layer-1", rootDir), 0o700),
+		os.WriteFile(s.path("images", "junk.json"), []byte("{"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(s.cfg); !errors.Is(err, sandbox.ErrInUse) {
@@ -169,7 +171,8 @@ func TestResolveRefuses(t *testing.T) {
 	other.OS, other.Architecture = "linux", "s390x"
 	d := h.push("foreign:1", other, layer)
 	d.Platform = &v1.Platform{OS: "linux", Architecture: "s390x"}
-	h.manifest("foreign", "all", types.OCIImageIndex, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
+	h.manifest("foreign", "all", types.OCIImageIndex,
+		v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
 	h.push("empty:1", config())
 	h.push("big:1", config(), layer, tarOf(t, file("g", "1234567")))
 	bad := config()
@@ -232,7 +235,8 @@ func TestIndexAndLogin(t *testing.T) {
 	d.Platform = &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	foreign := h.push("app:foreign", v1.ConfigFile{OS: "linux", Architecture: "mips"}, tarOf(t, file("f", "y")))
 	foreign.Platform = &v1.Platform{OS: "linux", Architecture: "mips"}
-	h.manifest("app", "all", types.OCIImageIndex, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{foreign, d}})
+	h.manifest("app", "all", types.OCIImageIndex, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		Manifests: []v1.Descriptor{foreign, d}})
 	h.before = func(w http.ResponseWriter, r *http.Request) bool {
 		if user, pass, _ := r.BasicAuth(); user != "me" || pass != "secret" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)

@@ -86,7 +86,8 @@ func (p *packer) entry(dir *os.File, base, name string, depth int) error {
 		p.left++
 		return nil
 	}
-	h := &tar.Header{Name: name, Mode: int64(st.Mode & 0o7777), ModTime: time.Unix(st.Mtim.Sec, st.Mtim.Nsec), Format: tar.FormatPAX, PAXRecords: map[string]string{}}
+	h := &tar.Header{Name: name, Mode: int64(st.Mode & 0o7777), ModTime: time.Unix(st.Mtim.Sec, st.Mtim.Nsec),
+		Format: tar.FormatPAX, PAXRecords: map[string]string{}}
 	h.Uid, h.Gid = p.owner(int(st.Uid), int(st.Gid))
 	if h.Uid < 0 || h.Gid < 0 {
 		return fmt.Errorf("%q belongs to %d:%d, which is no user of the sandbox", clip(name), st.Uid, st.Gid)

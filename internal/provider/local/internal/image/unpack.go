@@ -84,7 +84,8 @@ func unpack(r io.Reader, dir string, l limits) (layerInfo, error) {
 		return layerInfo{}, err
 	}
 	defer unix.Close(root)
-	u := &unpacker{limits: l, root: root, dirs: map[string]attr{".": {mode: 0o755}}, white: map[string]bool{}, opaque: map[string]bool{}, buf: make([]byte, 64<<10)}
+	u := &unpacker{limits: l, root: root, dirs: map[string]attr{".": {mode: 0o755}}, white: map[string]bool{},
+		opaque: map[string]bool{}, buf: make([]byte, 64<<10)}
 	if u.prefix, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", root)); err != nil {
 		return layerInfo{}, err
 	}
@@ -338,7 +339,8 @@ func (u *unpacker) link(in folder, base, target string) error {
 	}
 	var st, own unix.Stat_t
 	err = unix.Fstatat(from.fd, path.Base(target), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if kind := st.Mode & unix.S_IFMT; err != nil || kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFIFO || u.white[path.Join(from.real, path.Base(target))] {
+	if kind := st.Mode & unix.S_IFMT; err != nil || kind != unix.S_IFREG && kind != unix.S_IFLNK &&
+		kind != unix.S_IFIFO || u.white[path.Join(from.real, path.Base(target))] {
 		return fmt.Errorf("%w: a link to %q, which is not a file of this layer", ErrInvalid, clip(target))
 	}
 	if err := unix.Fstatat(in.fd, base, &own, unix.AT_SYMLINK_NOFOLLOW); err == nil && own.Ino == st.Ino && own.Dev == st.Dev {

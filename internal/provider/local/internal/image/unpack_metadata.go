@@ -29,7 +29,8 @@ func (u *unpacker) attributes(fd int, h *tar.Header) error {
 		}
 		u.Attrs += size
 		switch err := unix.Fsetxattr(fd, name, []byte(value), 0); {
-		case err == nil, errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ERANGE), errors.Is(err, unix.E2BIG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
+		case err == nil, errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ERANGE), errors.Is(err, unix.E2BIG),
+			errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
 			// What the filesystem cannot store is omitted.
 		case errors.Is(err, unix.ENOSPC):
 			// This can also mean that a file has too many attributes.

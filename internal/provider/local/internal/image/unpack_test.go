@@ -42,24 +42,34 @@ func TestUnpack(t *testing.T) {
 			[]entry{dir("./"), dir("a/", mode(0o750)), file("a/f", "x", mode(0o640)), symlink("l", "/a/f"), hardlink("h", "a/f")},
 			map[string]string{"a": "drwxr-x---", "a/f": "-rw-r----- x", "h": "-rw-r----- x", "l": "-> /a/f"},
 		},
-		"missing folders are made":         {[]entry{file("a/b/c", "x")}, map[string]string{"a": "drwxr-xr-x", "a/b": "drwxr-xr-x", "a/b/c": "-rw-r--r-- x"}},
-		"absolute names":                   {[]entry{file("/etc/x", "x")}, map[string]string{"etc": "drwxr-xr-x", "etc/x": "-rw-r--r-- x"}},
-		"through own links":                {[]entry{dir("usr/lib"), symlink("lib", "usr/lib"), file("lib/x", "x")}, map[string]string{"usr": "drwxr-xr-x", "usr/lib": "drwxr-xr-x", "usr/lib/x": "-rw-r--r-- x", "lib": "-> usr/lib"}},
-		"absolute links stay inside":       {[]entry{dir("d"), symlink("l", "/d"), file("l/x", "x")}, map[string]string{"d": "drwxr-xr-x", "d/x": "-rw-r--r-- x", "l": "-> /d"}},
-		"climbing links stay inside":       {[]entry{symlink("l", "../../../.."), file("l/x", "x")}, map[string]string{"x": "-rw-r--r-- x", "l": "-> ../../../.."}},
-		"a link is replaced, not followed": {[]entry{file("t", "old"), symlink("l", "t"), file("l", "new")}, map[string]string{"t": "-rw-r--r-- old", "l": "-rw-r--r-- new"}},
-		"a folder replaces a link":         {[]entry{dir("d"), symlink("l", "d"), dir("l"), file("l/x", "x")}, map[string]string{"d": "drwxr-xr-x", "l": "drwxr-xr-x", "l/x": "-rw-r--r-- x"}},
-		"a file replaces a folder":         {[]entry{file("d/e/x", "x"), file("d", "f")}, map[string]string{"d": "-rw-r--r-- f"}},
-		"a folder once more":               {[]entry{file("d/x", "x"), dir("d", mode(0o700))}, map[string]string{"d": "drwx------", "d/x": "-rw-r--r-- x"}},
-		"hard link over itself":            {[]entry{file("a", "x"), hardlink("a", "a")}, map[string]string{"a": "-rw-r--r-- x"}},
-		"hard link to a link":              {[]entry{symlink("a", "/etc/shadow"), hardlink("b", "a")}, map[string]string{"a": "-> /etc/shadow", "b": "-> /etc/shadow"}},
-		"devices are skipped":              {[]entry{ent(tar.TypeChar, "null", ""), ent(tar.TypeBlock, "sda", ""), file("x", "")}, map[string]string{"x": "-rw-r--r-- "}},
-		"pipes":                            {[]entry{ent(tar.TypeFifo, "p", "")}, map[string]string{"p": "prw-r--r--"}},
-		"no setuid":                        {[]entry{file("s", "", mode(0o6755)), dir("d", mode(0o3777))}, map[string]string{"s": "-rwxr-xr-x ", "d": "dtrwxrwxrwx"}},
-		"long names":                       {[]entry{file(long, "x")}, nil},
-		"own file and whiteout":            {[]entry{file("x", "x"), file(".wh.x", "")}, map[string]string{"x": "-rw-r--r-- x"}},
-		"whiteout then file":               {[]entry{file(".wh.x", ""), file("x", "x")}, map[string]string{"x": "-rw-r--r-- x"}},
-		"marks of another filesystem":      {[]entry{file(".wh..wh.plnk", ""), dir(".wh..wh.aufs")}, map[string]string{}},
+		"missing folders are made": {[]entry{file("a/b/c", "x")},
+			map[string]string{"a": "drwxr-xr-x", "a/b": "drwxr-xr-x", "a/b/c": "-rw-r--r-- x"}},
+		"absolute names": {[]entry{file("/etc/x", "x")}, map[string]string{"etc": "drwxr-xr-x", "etc/x": "-rw-r--r-- x"}},
+		"through own links": {[]entry{dir("usr/lib"), symlink("lib", "usr/lib"), file("lib/x", "x")},
+			map[string]string{"usr": "drwxr-xr-x", "usr/lib": "drwxr-xr-x", "usr/lib/x": "-rw-r--r-- x", "lib": "-> usr/lib"}},
+		"absolute links stay inside": {[]entry{dir("d"), symlink("l", "/d"), file("l/x", "x")},
+			map[string]string{"d": "drwxr-xr-x", "d/x": "-rw-r--r-- x", "l": "-> /d"}},
+		"climbing links stay inside": {[]entry{symlink("l", "../../../.."), file("l/x", "x")},
+			map[string]string{"x": "-rw-r--r-- x", "l": "-> ../../../.."}},
+		"a link is replaced, not followed": {[]entry{file("t", "old"), symlink("l", "t"), file("l", "new")},
+			map[string]string{"t": "-rw-r--r-- old", "l": "-rw-r--r-- new"}},
+		"a folder replaces a link": {[]entry{dir("d"), symlink("l", "d"), dir("l"), file("l/x", "x")},
+			map[string]string{"d": "drwxr-xr-x", "l": "drwxr-xr-x", "l/x": "-rw-r--r-- x"}},
+		"a file replaces a folder": {[]entry{file("d/e/x", "x"), file("d", "f")}, map[string]string{"d": "-rw-r--r-- f"}},
+		"a folder once more": {[]entry{file("d/x", "x"), dir("d", mode(0o700))},
+			map[string]string{"d": "drwx------", "d/x": "-rw-r--r-- x"}},
+		"hard link over itself": {[]entry{file("a", "x"), hardlink("a", "a")}, map[string]string{"a": "-rw-r--r-- x"}},
+		"hard link to a link": {[]entry{symlink("a", "/etc/shadow"), hardlink("b", "a")},
+			map[string]string{"a": "-> /etc/shadow", "b": "-> /etc/shadow"}},
+		"devices are skipped": {[]entry{ent(tar.TypeChar, "null", ""), ent(tar.TypeBlock, "sda", ""),
+			file("x", "")}, map[string]string{"x": "-rw-r--r-- "}},
+		"pipes": {[]entry{ent(tar.TypeFifo, "p", "")}, map[string]string{"p": "prw-r--r--"}},
+		"no setuid": {[]entry{file("s", "", mode(0o6755)), dir("d", mode(0o3777))},
+			map[string]string{"s": "-rwxr-xr-x ", "d": "dtrwxrwxrwx"}},
+		"long names":                  {[]entry{file(long, "x")}, nil},
+		"own file and whiteout":       {[]entry{file("x", "x"), file(".wh.x", "")}, map[string]string{"x": "-rw-r--r-- x"}},
+		"whiteout then file":          {[]entry{file(".wh.x", ""), file("x", "x")}, map[string]string{"x": "-rw-r--r-- x"}},
+		"marks of another filesystem": {[]entry{file(".wh..wh.plnk", ""), dir(".wh..wh.aufs")}, map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,8 +161,10 @@ func TestUnpackIsBounded(t *testing.T) {
 func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
 	body := "1\n0\n512\n" + strings.Repeat("\x00", 512-8) + strings.Repeat("s", 512)
-	raw := tarOf(t, entry{&tar.Header{Typeflag: tar.TypeReg, Name: "GNUSparseFile.0/s", Size: int64(len(body)), Mode: 0o644, Format: tar.FormatPAX,
-		PAXRecords: map[string]string{"XNU.sparse.major": "1", "XNU.sparse.minor": "0", "XNU.sparse.name": "s", "XNU.sparse.realsize": fmt.Sprint(size)}}, body})
+	raw := tarOf(t, entry{&tar.Header{Typeflag: tar.TypeReg, Name: "GNUSparseFile.0/s", Size: int64(len(body)),
+		Mode: 0o644, Format: tar.FormatPAX,
+		PAXRecords: map[string]string{"XNU.sparse.major": "1", "XNU.sparse.minor": "0", "XNU.sparse.name": "s",
+			"XNU.sparse.realsize": fmt.Sprint(size)}}, body})
 	// The writer refuses these records; the reader knows them by this name.
 	return bytes.ReplaceAll(raw, []byte("XNU.sparse"), []byte("GNU.sparse"))
 }
@@ -177,7 +189,8 @@ func TestUnpackMeta(t *testing.T) {
 	testenv.NeedRoot(t)
 	caps := "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	raw := tarOf(t, dir("d", owned(1000, 1001), mode(0o2755), xattr("user.overlay.opaque", "y")), file("d/f", "x", owned(3, 4), mode(0o4755),
-		xattr(attrCapability, caps), xattr("user.note", "n"), xattr("user.overlay.redirect", "/etc"), xattr("trusted.overlay.opaque", "y"), xattr("security.evil", "1")),
+		xattr(attrCapability, caps), xattr("user.note", "n"), xattr("user.overlay.redirect", "/etc"),
+		xattr("trusted.overlay.opaque", "y"), xattr("security.evil", "1")),
 		file("far", "", owned(200_000, 1<<20)), symlink("l", "x"))
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
@@ -201,7 +214,8 @@ func TestUnpackMeta(t *testing.T) {
 					mode = c.kept
 				}
 				if st.Uid != c.uid || st.Gid != c.gid || st.Mode&0o7777 != mode || st.Mtim.Sec != day.Unix() {
-					t.Errorf("%s: got %d:%d %o at %d, want %d:%d %o at %d", name, st.Uid, st.Gid, st.Mode&0o7777, st.Mtim.Sec, c.uid, c.gid, mode, day.Unix())
+					t.Errorf("%s: got %d:%d %o at %d, want %d:%d %o at %d", name, st.Uid, st.Gid, st.Mode&0o7777,
+						st.Mtim.Sec, c.uid, c.gid, mode, day.Unix())
 				}
 			}
 			f, err := os.Open(filepath.Join(root, "d/f"))

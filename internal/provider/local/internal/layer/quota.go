@@ -65,7 +65,8 @@ func (s *Store) enableQuota() error {
 	groups := filepath.Join(filepath.Dir(s.sysfs), qgroups)
 	if !tree.Exists(groups) {
 		if s.image == "" {
-			return errors.New("quotas are off on the filesystem of the state folder; enable them (btrfs quota enable --simple) or use another filesystem")
+			return errors.New("quotas are off on the filesystem of the state folder; enable them (btrfs quota " +
+				"enable --simple) or use another filesystem")
 		}
 		if err := s.turnOnQuota(); err != nil {
 			return fmt.Errorf("enable quotas: %w", err)

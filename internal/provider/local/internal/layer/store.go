@@ -224,7 +224,8 @@ func (s *Store) CheckSpace() error {
 	if int64(st.Bavail)*st.Bsize >= keepFree {
 		return nil
 	}
-	return fmt.Errorf("%w: the filesystem of the state folder is nearly full; delete sandboxes or snapshots, or free disk space", sandbox.ErrExhausted)
+	return fmt.Errorf("%w: the filesystem of the state folder is nearly full; delete sandboxes or snapshots, or "+
+		"free disk space", sandbox.ErrExhausted)
 }
 
 // NewName returns an unused name for a layer.

@@ -126,7 +126,8 @@ func TestRemoveReadOnly(t *testing.T) {
 		t.Helper()
 		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), btrfsNamed(filepath.Join(dir, "a"), btrfsSubvolCreate, "sub"),
 			os.WriteFile(filepath.Join(dir, "a/sub/file"), []byte("x"), 0o600), btrfsNamed(filepath.Join(dir, "a/sub"), btrfsSubvolCreate, "inner"),
-			snapshotSubvol(filepath.Join(dir, "a/sub"), filepath.Join(dir, "a"), "frozen"), os.WriteFile(filepath.Join(dir, "a/b/locked"), nil, 0o600)); err != nil {
+			snapshotSubvol(filepath.Join(dir, "a/sub"), filepath.Join(dir, "a"), "frozen"),
+			os.WriteFile(filepath.Join(dir, "a/b/locked"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		f, err := os.Open(filepath.Join(dir, "a/b/locked"))

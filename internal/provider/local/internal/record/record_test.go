@@ -15,7 +15,8 @@ func TestSave(t *testing.T) {
 	if err := Load(dir, "a.json", &got); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("load before the first save: got %v, want %v", err, fs.ErrNotExist)
 	}
-	for _, step := range []error{Save(dir, "a.json", "one"), SaveDurable(dir, "a.json", "two"), Save(dir, "a.json", "three"), Sync(dir, "a.json")} {
+	for _, step := range []error{Save(dir, "a.json", "one"), SaveDurable(dir, "a.json", "two"),
+		Save(dir, "a.json", "three"), Sync(dir, "a.json")} {
 		if step != nil {
 			t.Fatal(step)
 		}

@@ -36,11 +36,14 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 	mapping := l.disks.Mapping()
 	cfg = isolate.Config{
 		Argv: l.programs.init, Hostname: b.rec.hostname(), IDs: l.ids.of(b.rec.Slot), LogSize: l.cfg.LogSize,
-		Root:    l.disks.Overlays(b.rec.Disk),
-		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 64 << 20}, {Target: "/run/user/1000", Mode: 0o700, Size: 64 << 20, UID: isolate.UID, GID: isolate.GID}, {Target: "/run/lock", Mode: 0o1777, Size: 4 << 20}},
+		Root: l.disks.Overlays(b.rec.Disk),
+		Tmpfs: []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 64 << 20},
+			{Target: "/run/user/1000", Mode: 0o700, Size: 64 << 20, UID: isolate.UID, GID: isolate.GID},
+			{Target: "/run/lock", Mode: 0o1777, Size: 4 << 20}},
 		ShmSize: spec.Resources.MemoryLimit / 2,
 		Limits:  limits(spec.Resources),
-		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir, UID: isolate.UID, GID: isolate.GID},
+		Process: isolate.Process{Args: append(spec.Command, spec.Args...), Env: environ(spec), Dir: spec.Workdir,
+			UID: isolate.UID, GID: isolate.GID},
 	}
 	if ok, _ := l.disks.HasQuota(); ok {
 		cfg.Limits.FileSize = 0 // the filesystem says so with an error, not with a signal
@@ -57,7 +60,8 @@ func (l *launcher) isolation(b *box, spec sandbox.Spec) (cfg isolate.Config, don
 		if err != nil {
 			return cfg, nil, err
 		}
-		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: path, Mapped: mapping.State}, Target: v.Target, ReadOnly: v.ReadOnly})
+		cfg.Binds = append(cfg.Binds, isolate.Bind{Source: isolate.Dir{Path: path, Mapped: mapping.State},
+			Target: v.Target, ReadOnly: v.ReadOnly})
 	}
 	done, err = b.openFiles(&cfg, l.defaults.passesSocket(spec))
 	if err != nil {

@@ -107,7 +107,8 @@ func (w *watcher) checkDisk(ctx context.Context, row *sandbox.Row[*box], whole t
 	b := row.Data
 	u, limit := &b.usage, w.limit(b)
 	due := u.at.IsZero() || u.culled || idle && time.Since(u.at) > walkEvery
-	if !due && whole.Bytes-u.whole.Bytes <= (limit-u.size.Bytes)/growthPart && whole.Files-u.whole.Files <= (disk.MaxFiles(limit)-u.size.Files)/growthPart {
+	if !due && whole.Bytes-u.whole.Bytes <= (limit-u.size.Bytes)/growthPart &&
+		whole.Files-u.whole.Files <= (disk.MaxFiles(limit)-u.size.Files)/growthPart {
 		return false
 	}
 	before := u.size
@@ -151,7 +152,8 @@ func (w *watcher) reportFull(row *sandbox.Row[*box], limit int64) {
 	u := &row.Data.usage
 	full := u.size.Bytes >= limit-limit/fullPart
 	if full && !u.told {
-		row.Publish(sandbox.Exceeded, fmt.Sprintf("its disk is full: %d bytes of its limit of %d are used; delete files or raise the limit", u.size.Bytes, limit))
+		row.Publish(sandbox.Exceeded, fmt.Sprintf("its disk is full: %d bytes of its limit of %d are used; delete "+
+			"files or raise the limit", u.size.Bytes, limit))
 	}
 	u.told = full
 }

@@ -247,7 +247,8 @@ func (l *launcher) addGVisor(cfg *isolate.Config, b *box, spec sandbox.Spec) err
 			return err
 		}
 		if string(before) != hostPackages(b) {
-			return fmt.Errorf("%w: packages were installed or removed on the host since the sandbox was paused to disk, and its processes may use files of theirs; "+
+			return fmt.Errorf("%w: packages were installed or removed on the host since the sandbox was paused to "+
+				"disk, and its processes may use files of theirs; "+
 				"stop it and start it again, which loses its processes and keeps its disk", sandbox.ErrState)
 		}
 		if g.Spec, err = os.ReadFile(b.path(savedName, specName)); err != nil {

@@ -59,7 +59,8 @@ func TestSparesFollowDemand(t *testing.T) {
 	}
 	extra := s.takeExtra(now.Add(rememberBurst + time.Second))
 	if len(extra) != most-least || len(s.list) != least || s.want != least {
-		t.Errorf("after the burst: got %d removed, %d left, %d wanted; want %d, %d, %d", len(extra), len(s.list), s.want, most-least, least, least)
+		t.Errorf("after the burst: got %d removed, %d left, %d wanted; want %d, %d, %d", len(extra), len(s.list),
+			s.want, most-least, least, least)
 	}
 	seen := map[uint32]bool{}
 	for _, x := range append(extra, s.list...) {

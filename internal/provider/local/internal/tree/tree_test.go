@@ -41,7 +41,8 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3000 {
-		if err := os.WriteFile(filepath.Join(tree, "many", string(rune('a'+i%26))+filepath.Base(t.Name())+string(rune('0'+i/26%10))+string(rune('0'+i/260))), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(tree, "many",
+			string(rune('a'+i%26))+filepath.Base(t.Name())+string(rune('0'+i/26%10))+string(rune('0'+i/260))), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +67,8 @@ func TestRemove(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := errors.Join(os.WriteFile(file, make([]byte, 1<<20), 0o644), os.Link(file, filepath.Join(dir, "again")), os.Symlink("/usr", filepath.Join(dir, "link"))); err != nil {
+	if err := errors.Join(os.WriteFile(file, make([]byte, 1<<20), 0o644), os.Link(file, filepath.Join(dir, "again")),
+		os.Symlink("/usr", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Measure(dir, 0, 0)

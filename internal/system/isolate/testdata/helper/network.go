@@ -19,7 +19,8 @@ func (t targets) networks() []attempt {
 		}}
 	}
 	list := []attempt{
-		dial("unix", "@"+t["abstract"]), dial("unix", t["socket"]), dial("tcp", t["tcp"]), dial("tcp", "169.254.169.254:80"), dial("tcp", "[fd00:ec2::254]:80"),
+		dial("unix", "@"+t["abstract"]), dial("unix", t["socket"]), dial("tcp", t["tcp"]),
+		dial("tcp", "169.254.169.254:80"), dial("tcp", "[fd00:ec2::254]:80"),
 		dial("tcp", "8.8.8.8:53"), dial("udp", "8.8.8.8:53"),
 		{"other interfaces", func() error {
 			ifs, err := net.Interfaces()
@@ -40,9 +41,11 @@ func (t targets) networks() []attempt {
 		}},
 	}
 	for name, change := range map[string][2]int{
-		"set an address": {unix.AF_INET, unix.SIOCSIFADDR}, "create a bridge": {unix.AF_INET, unix.SIOCBRADDBR}, "add a tunnel": {unix.AF_INET, 0x89f1},
+		"set an address": {unix.AF_INET, unix.SIOCSIFADDR}, "create a bridge": {unix.AF_INET, unix.SIOCBRADDBR},
+		"add a tunnel": {unix.AF_INET, 0x89f1},
 		"ask a driver": {unix.AF_INET, unix.SIOCETHTOOL}, "add a vlan": {unix.AF_INET, 0x8983}, "join a bond": {unix.AF_INET, 0x8990},
-		"add a route": {unix.AF_INET, unix.SIOCADDRT}, "add a v6 route": {unix.AF_INET6, unix.SIOCADDRT}, "set an arp entry": {unix.AF_INET, 0x8955},
+		"add a route": {unix.AF_INET, unix.SIOCADDRT}, "add a v6 route": {unix.AF_INET6, unix.SIOCADDRT},
+		"set an arp entry": {unix.AF_INET, 0x8955},
 	} {
 		list = append(list, attempt{"ioctl: " + name, func() error {
 			fd, err := unix.Socket(change[0], unix.SOCK_DGRAM, 0)
@@ -55,8 +58,9 @@ func (t targets) networks() []attempt {
 		}})
 	}
 	for name, o := range map[string][3]int{
-		"read iptables": {unix.AF_INET, unix.SOL_IP, 64}, "read arptables": {unix.AF_INET, unix.SOL_IP, 96}, "read ebtables": {unix.AF_INET, unix.SOL_IP, 128},
-		"read ipvs": {unix.AF_INET, unix.SOL_IP, 1153}, "read ip6tables": {unix.AF_INET6, unix.SOL_IPV6, 64},
+		"read iptables": {unix.AF_INET, unix.SOL_IP, 64}, "read arptables": {unix.AF_INET, unix.SOL_IP, 96},
+		"read ebtables": {unix.AF_INET, unix.SOL_IP, 128},
+		"read ipvs":     {unix.AF_INET, unix.SOL_IP, 1153}, "read ip6tables": {unix.AF_INET6, unix.SOL_IPV6, 64},
 	} {
 		list = append(list, attempt{"option: " + name, func() error {
 			fd, err := unix.Socket(o[0], unix.SOCK_DGRAM, 0)
@@ -67,10 +71,12 @@ func (t targets) networks() []attempt {
 			var buf [256]byte
 			n := uint32(84)
 			copy(buf[:], "filter")
-			if err := sys(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]), uintptr(unsafe.Pointer(&buf)), 84); refusedByFilter(err) == nil {
+			if err := sys(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]),
+				uintptr(unsafe.Pointer(&buf)), 84); refusedByFilter(err) == nil {
 				return nil
 			}
-			return refusedByFilter(sys(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]), uintptr(unsafe.Pointer(&buf)), uintptr(unsafe.Pointer(&n))))
+			return refusedByFilter(sys(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(o[1]), uintptr(o[2]),
+				uintptr(unsafe.Pointer(&buf)), uintptr(unsafe.Pointer(&n))))
 		}})
 	}
 	list = append(list,
@@ -112,7 +118,8 @@ func (t targets) networks() []attempt {
 		{"raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}, {"raw v6", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6},
 		{"raw with flags", unix.AF_INET, unix.SOCK_RAW | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.IPPROTO_RAW},
 		{"sctp", unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, {"packet", unix.AF_PACKET, unix.SOCK_RAW, 0},
-		{"vsock", unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {"crypto", unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, {"bluetooth", unix.AF_BLUETOOTH, unix.SOCK_RAW, 0},
+		{"vsock", unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {"crypto", unix.AF_ALG, unix.SOCK_SEQPACKET, 0},
+		{"bluetooth", unix.AF_BLUETOOTH, unix.SOCK_RAW, 0},
 		{"can", unix.AF_CAN, unix.SOCK_RAW, 1}, {"tipc", unix.AF_TIPC, unix.SOCK_STREAM, 0}, {"rds", unix.AF_RDS, unix.SOCK_SEQPACKET, 0},
 		{"xdp", unix.AF_XDP, unix.SOCK_RAW, 0}, {"key", unix.AF_KEY, unix.SOCK_RAW, 2}, {"kcm", unix.AF_KCM, unix.SOCK_DGRAM, 0},
 		{"netfilter", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, {"audit", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT},

@@ -17,9 +17,10 @@ func rootless(dir string, args []string) {
 	fail(err)
 	cfg := isolate.Config{
 		Argv: []string{"/proc/self/exe", "isolate-init"}, Hostname: "box",
-		Tmpfs:   []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 1 << 20}},
-		Binds:   []isolate.Bind{{Source: isolate.Dir{Path: os.Args[0]}, Target: "/run/helper", ReadOnly: true}},
-		Process: isolate.Process{Args: args, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/gem"}, Dir: "/home/gem", UID: isolate.UID, GID: isolate.GID},
+		Tmpfs: []isolate.Tmpfs{{Target: "/run", Mode: 0o755, Size: 1 << 20}},
+		Binds: []isolate.Bind{{Source: isolate.Dir{Path: os.Args[0]}, Target: "/run/helper", ReadOnly: true}},
+		Process: isolate.Process{Args: args, Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/gem"}, Dir: "/home/gem",
+			UID: isolate.UID, GID: isolate.GID},
 		LogSize: 1 << 20, Limits: isolate.Limits{Files: 256, Pids: 60, Memory: 256 << 20},
 	}
 	for i, target := range append([]string{"/"}, root.Trees...) {
@@ -30,7 +31,8 @@ func rootless(dir string, args []string) {
 		up := filepath.Join(dir, "upper"+strings.ReplaceAll(target, "/", "-"))
 		fail(os.MkdirAll(filepath.Join(up, "data"), 0o755))
 		fail(os.MkdirAll(filepath.Join(up, "work"), 0o755))
-		cfg.Root = append(cfg.Root, isolate.Overlay{Target: target, Lower: []isolate.Dir{lower}, Upper: isolate.Dir{Path: up}, Data: "data", Work: "work"})
+		cfg.Root = append(cfg.Root, isolate.Overlay{Target: target, Lower: []isolate.Dir{lower},
+			Upper: isolate.Dir{Path: up}, Data: "data", Work: "work"})
 	}
 	file := func(name string) *os.File {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -20,7 +20,8 @@ func (t targets) surfaces() (list []attempt) {
 	if otherKernel {
 		return list
 	}
-	for _, more := range [][]attempt{filesystems(ofTheKernel), mountTrees(), initsNamespaces(), initsSecrets(), kernelObjects(), keyrings(), handles(), settings(), makeDevices()} {
+	for _, more := range [][]attempt{filesystems(ofTheKernel), mountTrees(), initsNamespaces(), initsSecrets(),
+		kernelObjects(), keyrings(), handles(), settings(), makeDevices()} {
 		list = append(list, more...)
 	}
 	return list
@@ -66,7 +67,8 @@ func mountTrees() (list []attempt) {
 			return unix.MoveMount(fd, "", unix.AT_FDCWD, "/tmp/mounted", unix.MOVE_MOUNT_F_EMPTY_PATH)
 		}}, attempt{"make writable " + path, func() error { return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "") }},
 			attempt{"make writable with all below " + path, func() error {
-				return unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV})
+				return unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE,
+					&unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV})
 			}})
 	}
 	for name, flag := range map[string]uintptr{"shared": unix.MS_SHARED, "slave": unix.MS_SLAVE, "private": unix.MS_PRIVATE} {
@@ -90,7 +92,8 @@ func mountTrees() (list []attempt) {
 // initsNamespaces joins those of init.
 func initsNamespaces() (list []attempt) {
 	for name, flag := range map[string]int{
-		"user": unix.CLONE_NEWUSER, "pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP,
+		"user": unix.CLONE_NEWUSER, "pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC,
+		"uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP,
 		"time": unix.CLONE_NEWTIME, "all": unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET,
 	} {
 		list = append(list, attempt{"join " + name + " by pidfd", func() error {
@@ -151,7 +154,8 @@ func initsSecrets() (list []attempt) {
 		attempt{"compare with init", func() error { return sys(unix.SYS_KCMP, 1, uintptr(os.Getpid()), 0, 0, 0) }},
 		attempt{"move init's pages", func() error {
 			page, node, status := uintptr(0x400000), int32(0), int32(0)
-			return sys(unix.SYS_MOVE_PAGES, 1, 1, uintptr(unsafe.Pointer(&page)), uintptr(unsafe.Pointer(&node)), uintptr(unsafe.Pointer(&status)), 0)
+			return sys(unix.SYS_MOVE_PAGES, 1, 1, uintptr(unsafe.Pointer(&page)), uintptr(unsafe.Pointer(&node)),
+				uintptr(unsafe.Pointer(&status)), 0)
 		}},
 		attempt{"advise init's memory", func() error {
 			fd, err := unix.PidfdOpen(1, 0)
@@ -210,8 +214,9 @@ func kernelObjects() []attempt {
 // keyrings uses those of the user and of the session, which sandboxes of one user would share.
 func keyrings() (list []attempt) {
 	for name, call := range map[string][2]uintptr{
-		"join a session": {1, 0}, "describe the user's": {6, keyOf(-4)}, "read the user's": {11, keyOf(-4)}, "search the session's": {10, keyOf(-3)},
-		"find the persistent": {22, keyOf(-1)}, "give the session to the parent": {18, 0}, "clear the user's": {7, keyOf(-4)},
+		"join a session": {1, 0}, "describe the user's": {6, keyOf(-4)}, "read the user's": {11, keyOf(-4)},
+		"search the session's": {10, keyOf(-3)},
+		"find the persistent":  {22, keyOf(-1)}, "give the session to the parent": {18, 0}, "clear the user's": {7, keyOf(-4)},
 	} {
 		list = append(list, attempt{"keyring: " + name, func() error { return sys(unix.SYS_KEYCTL, call[0], call[1], str("user"), str("cove")) }})
 	}
@@ -246,16 +251,23 @@ func handles() (list []attempt) {
 // settings writes those of the kernel, of control groups and of devices.
 func settings() (list []attempt) {
 	for dir, names := range map[string]string{
-		"/proc/sys/kernel/": "cap_last_cap core_pipe_limit core_uses_pid dmesg_restrict domainname hostname hotplug keys/maxkeys kexec_load_disabled kptr_restrict modules_disabled overflowuid panic " +
-			"perf_event_paranoid pid_max poweroff_cmd printk randomize_va_space seccomp/actions_logged sysrq tainted threads-max unprivileged_bpf_disabled usermodehelper/bset yama/ptrace_scope",
-		"/proc/sys/vm/":  "compact_memory dirty_ratio drop_caches mmap_min_addr nr_hugepages overcommit_memory swappiness unprivileged_userfaultfd",
-		"/proc/sys/fs/":  "binfmt_misc/register binfmt_misc/status file-max inotify/max_user_watches mount-max pipe-max-size protected_hardlinks protected_symlinks suid_dumpable",
+		"/proc/sys/kernel/": "cap_last_cap core_pipe_limit core_uses_pid dmesg_restrict domainname hostname " +
+			"hotplug keys/maxkeys kexec_load_disabled kptr_restrict modules_disabled overflowuid panic " +
+			"perf_event_paranoid pid_max poweroff_cmd printk randomize_va_space seccomp/actions_logged sysrq " +
+			"tainted threads-max unprivileged_bpf_disabled usermodehelper/bset yama/ptrace_scope",
+		"/proc/sys/vm/": "compact_memory dirty_ratio drop_caches mmap_min_addr nr_hugepages overcommit_memory " +
+			"swappiness unprivileged_userfaultfd",
+		"/proc/sys/fs/": "binfmt_misc/register binfmt_misc/status file-max inotify/max_user_watches mount-max " +
+			"pipe-max-size protected_hardlinks protected_symlinks suid_dumpable",
 		"/proc/sys/net/": "core/bpf_jit_enable core/somaxconn ipv4/conf/all/forwarding ipv4/ip_forward ipv6/conf/all/forwarding",
-		"/sys/fs/cgroup/": "cgroup.freeze cgroup.kill cgroup.subtree_control cpu.max memory.max pids.max release_agent notify_on_release memory/release_agent memory/memory.limit_in_bytes devices/devices.allow " +
+		"/sys/fs/cgroup/": "cgroup.freeze cgroup.kill cgroup.subtree_control cpu.max memory.max pids.max " +
+			"release_agent notify_on_release memory/release_agent memory/memory.limit_in_bytes devices/devices.allow " +
 			"pids/pids.max cpu/cpu.cfs_quota_us",
-		"/sys/": "bus/pci/rescan kernel/kexec_crash_size kernel/mm/transparent_hugepage/enabled kernel/profiling kernel/uevent_helper kernel/uevent_seqnum module/kvm/parameters/ignore_msrs power/state " +
+		"/sys/": "bus/pci/rescan kernel/kexec_crash_size kernel/mm/transparent_hugepage/enabled kernel/profiling " +
+			"kernel/uevent_helper kernel/uevent_seqnum module/kvm/parameters/ignore_msrs power/state " +
 			"kernel/debug/sched/debug kernel/tracing/trace_marker firmware/efi/vars/del_var",
-		"/proc/": "sys/user/max_user_namespaces sys/debug/exception-trace 1/attr/current 1/loginuid 1/uid_map 1/setgroups 1/timens_offsets mtrr scsi/scsi acpi/wakeup fs/nfsd/threads dynamic_debug/control",
+		"/proc/": "sys/user/max_user_namespaces sys/debug/exception-trace 1/attr/current 1/loginuid 1/uid_map " +
+			"1/setgroups 1/timens_offsets mtrr scsi/scsi acpi/wakeup fs/nfsd/threads dynamic_debug/control",
 	} {
 		for name := range strings.FieldsSeq(names) {
 			list = append(list, attempt{"set " + dir + name, func() error { return rewrite(dir + name) }})
@@ -301,8 +313,10 @@ func rewrite(path string) error {
 
 // openDevices opens devices that no sandbox needs.
 func openDevices() (list []attempt) {
-	for name := range strings.FieldsSeq("autofs btrfs-control bus/usb/001/001 cpu/0/msr cpu_dma_latency cuse dma_heap/system dri/card0 fb0 fuse hpet hwrng input/event0 kmem kvm loop-control loop0 mapper/control " +
-		"mcelog net/tun nvidiactl nvme0n1 port ppp rfkill rtc0 sda sev snapshot snd/control tpm0 ttyS0 udmabuf uinput userfaultfd vcs1 vhost-net vhost-vsock vsock watchdog") {
+	for name := range strings.FieldsSeq("autofs btrfs-control bus/usb/001/001 cpu/0/msr cpu_dma_latency cuse " +
+		"dma_heap/system dri/card0 fb0 fuse hpet hwrng input/event0 kmem kvm loop-control loop0 mapper/control " +
+		"mcelog net/tun nvidiactl nvme0n1 port ppp rfkill rtc0 sda sev snapshot snd/control tpm0 ttyS0 udmabuf " +
+		"uinput userfaultfd vcs1 vhost-net vhost-vsock vsock watchdog") {
 		list = append(list, attempt{"open /dev/" + name, func() error { return open("/dev/"+name, os.O_RDWR) }})
 	}
 	return list
@@ -311,7 +325,8 @@ func openDevices() (list []attempt) {
 // makeDevices creates nodes of devices.
 func makeDevices() (list []attempt) {
 	for name, d := range map[string][3]uint32{
-		"kmem": {1, 2, unix.S_IFCHR}, "tun": {10, 200, unix.S_IFCHR}, "fuse": {10, 229, unix.S_IFCHR}, "kvm": {10, 232, unix.S_IFCHR}, "loop": {7, 0, unix.S_IFBLK}, "disk": {8, 0, unix.S_IFBLK},
+		"kmem": {1, 2, unix.S_IFCHR}, "tun": {10, 200, unix.S_IFCHR}, "fuse": {10, 229, unix.S_IFCHR},
+		"kvm": {10, 232, unix.S_IFCHR}, "loop": {7, 0, unix.S_IFBLK}, "disk": {8, 0, unix.S_IFBLK},
 		"serial": {4, 64, unix.S_IFCHR},
 	} {
 		list = append(list, attempt{"make the device " + name, func() error {
@@ -333,13 +348,17 @@ func (t targets) hostSockets() (list []attempt) {
 		}})
 	}
 	for _, path := range []string{
-		"/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/podman/podman.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
-		"/run/systemd/journal/stdout", "/run/udev/control", "/run/snapd.socket", "/var/lib/kubelet/device-plugins/kubelet.sock", "/var/lib/kubelet/pod-resources/kubelet.sock", "/run/libvirt/libvirt-sock",
-		"@/tmp/.X11-unix/X0", "@/tmp/dbus", "@ISCSIADM_ABSTRACT_NAMESPACE", "@/org/kernel/linux/storage/multipathd", "@" + t["abstract"] + "-other",
+		"/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock",
+		"/run/podman/podman.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+		"/run/systemd/journal/stdout", "/run/udev/control", "/run/snapd.socket",
+		"/var/lib/kubelet/device-plugins/kubelet.sock", "/var/lib/kubelet/pod-resources/kubelet.sock", "/run/libvirt/libvirt-sock",
+		"@/tmp/.X11-unix/X0", "@/tmp/dbus", "@ISCSIADM_ABSTRACT_NAMESPACE", "@/org/kernel/linux/storage/multipathd",
+		"@" + t["abstract"] + "-other",
 	} {
 		dial("unix", path)
 	}
-	for _, address := range []string{"169.254.170.2:80", "100.100.100.200:80", "168.63.129.16:80", "127.0.0.1:2375", "127.0.0.1:10250", "127.0.0.1:6443", "127.0.0.1:22", "[::1]:22", "172.17.0.1:2375"} {
+	for _, address := range []string{"169.254.170.2:80", "100.100.100.200:80", "168.63.129.16:80", "127.0.0.1:2375",
+		"127.0.0.1:10250", "127.0.0.1:6443", "127.0.0.1:22", "[::1]:22", "172.17.0.1:2375"} {
 		dial("tcp", address)
 	}
 	return list

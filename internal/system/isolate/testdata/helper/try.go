@@ -36,7 +36,8 @@ func try(args []string) {
 	if otherKernel = what["kernel"] != ""; otherKernel {
 		fmt.Println("another kernel")
 	}
-	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.disks(), what.privacy(), what.kernel(), what.surfaces()} {
+	for _, list := range [][]attempt{what.files(), what.mounts(), what.processes(), what.networks(), what.disks(),
+		what.privacy(), what.kernel(), what.surfaces()} {
 		for _, a := range list {
 			result := make(chan error)
 			go func() { runtime.LockOSThread(); result <- a.do() }()
@@ -126,7 +127,8 @@ func (t targets) files() []attempt {
 		read("/proc/1/fd/3"), read("/proc/1/exe"), read("/proc/1/task/1/mem"), read("/proc/kcore"), read("/proc/kmsg"), read("/proc/keys"),
 		read("/proc/timer_list"), read("/proc/cmdline"), read("/proc/acpi"), read("/sys/kernel/security"), read("/sys/firmware/dmi/tables/DMI"),
 		read("/proc/sched_debug"), read("/dev/mem"), read("/dev/vda"), read("/dev/kmsg"), read("/proc/pressure/cpu"),
-		write("/proc/sysrq-trigger"), write("/proc/sys/kernel/core_pattern"), write("/proc/sys/kernel/modprobe"), write("/proc/sys/vm/panic_on_oom"),
+		write("/proc/sysrq-trigger"), write("/proc/sys/kernel/core_pattern"), write("/proc/sys/kernel/modprobe"),
+		write("/proc/sys/vm/panic_on_oom"),
 		write("/proc/sys/net/ipv4/ip_unprivileged_port_start"), write("/proc/sys/user/max_mnt_namespaces"), write("/proc/sys/kernel/ns_last_pid"),
 		write("/proc/1/oom_score_adj"), write("/proc/1/clear_refs"), write("/sys/devices/system/cpu/cpu1/online"), write("/proc/bus/pci/devices"),
 		write("/proc/irq/default_smp_affinity"), write("/sys/fs/cgroup/cgroup.procs"), write("/dev/full"),
@@ -233,7 +235,8 @@ func (t targets) mounts() []attempt {
 	for _, ns := range []struct {
 		name string
 		flag int
-	}{{"mount", unix.CLONE_NEWNS}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC}, {"cgroup", unix.CLONE_NEWCGROUP}, {"time", unix.CLONE_NEWTIME},
+	}{{"mount", unix.CLONE_NEWNS}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC},
+		{"cgroup", unix.CLONE_NEWCGROUP}, {"time", unix.CLONE_NEWTIME},
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"user and mount", unix.CLONE_NEWUSER | unix.CLONE_NEWNS}} {
 		list = append(list, attempt{"unshare " + ns.name, func() error { return unix.Unshare(ns.flag) }})
 	}
@@ -435,7 +438,8 @@ func (t targets) kernel() []attempt {
 		"bpf": unix.SYS_BPF, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "kexec_load": unix.SYS_KEXEC_LOAD, "init_module": unix.SYS_INIT_MODULE,
 		"finit_module": unix.SYS_FINIT_MODULE, "delete_module": unix.SYS_DELETE_MODULE, "userfaultfd": unix.SYS_USERFAULTFD,
 		"io_uring_setup": unix.SYS_IO_URING_SETUP, "io_uring_enter": unix.SYS_IO_URING_ENTER, "io_uring_register": unix.SYS_IO_URING_REGISTER,
-		"quotactl": unix.SYS_QUOTACTL, "fanotify_init": unix.SYS_FANOTIFY_INIT, "vhangup": unix.SYS_VHANGUP, "lookup_dcookie": unix.SYS_LOOKUP_DCOOKIE,
+		"quotactl": unix.SYS_QUOTACTL, "fanotify_init": unix.SYS_FANOTIFY_INIT, "vhangup": unix.SYS_VHANGUP,
+		"lookup_dcookie": unix.SYS_LOOKUP_DCOOKIE,
 	} {
 		list = append(list, attempt{name, func() error {
 			// A filter answers before the kernel looks at the arguments.
