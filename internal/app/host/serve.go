@@ -101,9 +101,10 @@ func ServeUntil(ctx context.Context, next <-chan struct{}, l net.Listener, s Pro
 		over.note(c, state)
 		few.note(c, state)
 	}
+	// Clients that get a response outside may connect inside, too.
+	own := serveInside(base, s.Inside(), inside, log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	own := serveInside(base, s.Inside(), inside, log)
 	begin, endBegin := context.WithCancel(base)
 	var start sync.WaitGroup
 	start.Go(func() { s.Begin(begin) })
