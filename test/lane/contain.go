@@ -20,14 +20,16 @@ import (
 //
 //   - Root's runs have their own process, mount and cgroup namespaces. The kernel ends their
 //     processes and mounts with the first process of the namespace, which ends with the lane.
-//   - Their /tmp is a folder in the user's cache. Where that is not possible, TMPDIR is a folder in
-//     /tmp.
+//   - Their /tmp is a folder in the user's cache. If the run needs files of the machine's /tmp, that
+//     folder is mounted elsewhere and TMPDIR points to it: paths of sockets must be short. Without
+//     root, TMPDIR is a folder in /tmp.
 //   - A sweeper, in another session, waits for the end of the lane. It then kills the remaining
 //     processes and removes that folder and the control groups.
 const (
 	sweepArg = "-sweep"   // sweeper: lane -sweep FOLDER TMPDIR
 	initArg  = "-contain" // first process of the namespace: lane -contain FOLDER ARGS...
 	runEnv   = "TEST_RUN" // the folder of the run; processes with it belong to the run
+	mountEnv = "TEST_TMP" // where a run of root mounts its temporary folder
 )
 
 // contain runs the lane again, contained, and returns its exit status.
@@ -48,11 +50,12 @@ func contain(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	tmp, env := filepath.Join(dir, "tmp"), []string{"TMPDIR="}
-	if os.Geteuid() == 0 && !usesTmp() {
+	tmp, env := filepath.Join(dir, "tmp"), []string(nil)
+	if at := mountPoint(); os.Geteuid() == 0 && at != "" {
 		err = os.Mkdir(tmp, 0o700)
+		env = []string{mountEnv + "=" + at, "TMPDIR=" + at}
 	} else {
-		tmp, err = os.MkdirTemp("", "cove-run-")
+		tmp, err = os.MkdirTemp("", "c")
 		env = []string{"TMPDIR=" + tmp}
 	}
 	if err != nil {
@@ -85,8 +88,9 @@ func contain(args []string) (int, error) {
 	return wait(cmd)
 }
 
-// usesTmp reports whether the run needs files of the machine's /tmp: the repository, Go or a cache.
-func usesTmp() bool {
+// mountPoint returns a folder that the run can cover with its temporary folder: the run needs no
+// file in it. It is empty if there is none.
+func mountPoint() string {
 	dirs := []string{os.Getenv("HOME")}
 	if wd, err := os.Getwd(); err == nil {
 		dirs = append(dirs, wd)
@@ -94,7 +98,14 @@ func usesTmp() bool {
 	if out, err := exec.Command("go", "env", "GOROOT", "GOCACHE", "GOMODCACHE").Output(); err == nil {
 		dirs = append(dirs, strings.Split(string(out), "\n")...)
 	}
-	return slices.ContainsFunc(dirs, func(d string) bool { return d == "/tmp" || strings.HasPrefix(d, "/tmp/") })
+	for _, at := range []string{"/tmp", "/srv", "/media", "/mnt"} {
+		info, err := os.Lstat(at)
+		needed := slices.ContainsFunc(dirs, func(d string) bool { return d == at || strings.HasPrefix(d, at+"/") })
+		if err == nil && info.IsDir() && !needed {
+			return at
+		}
+	}
+	return ""
 }
 
 // wait passes signals on to a process until it ends.
@@ -223,8 +234,9 @@ func prepare(dir string) error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	if os.Getenv("TMPDIR") != "" {
+	at := os.Getenv(mountEnv)
+	if at == "" {
 		return nil
 	}
-	return unix.Mount(filepath.Join(dir, "tmp"), "/tmp", "", unix.MS_BIND, "")
+	return unix.Mount(filepath.Join(dir, "tmp"), at, "", unix.MS_BIND, "")
 }
