@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,9 +24,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// withSettings gives a verb of the hub's machine the settings of the hub.
-func withSettings(cmd *cobra.Command, f func(ctx context.Context, cfg config.Cove, args []string) error) *cobra.Command {
-	flags := host.Flags(cmd, "cove", config.Fields(&config.Cove{}))
+// Keys of the settings that verbs of the hub's machine use. They accept no other setting as a flag;
+// those of the configuration file and the environment are read as usual.
+var (
+	backupSettings  = []string{"state", "provider", "keys", "environments", "audit_key_file"}
+	restoreSettings = []string{"state", "first_id", "memory_limit", "disk_limit", "disk_rate_limit", "bandwidth_limit"}
+	doctorSettings  = []string{
+		"state", "provider", "docker_host", "kubernetes*", "aio", "venv", "components", "cgroup", "first_id", "runsc",
+		"default_image", "insecure_registries", "private_registries", "registry_auth", "volume_limit",
+		"memory_limit", "disk_limit", "disk_rate_limit", "bandwidth_limit",
+	}
+	reportSettings = append([]string{"log_file"}, doctorSettings...)
+)
+
+// withSettings gives a verb of the hub's machine the settings of the hub, and flags for those that
+// it uses.
+func withSettings(cmd *cobra.Command, keys []string, f func(ctx context.Context, cfg config.Cove, args []string) error) *cobra.Command {
+	fields := slices.DeleteFunc(slices.Clone(config.Fields(&config.Cove{})), func(field config.Field) bool {
+		return !slices.ContainsFunc(keys, func(key string) bool {
+			ok, err := path.Match(key, field.Key)
+			return ok && err == nil
+		})
+	})
+	flags := host.Flags(cmd, "cove", fields)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var cfg config.Cove
 		if _, err := config.Load(&cfg, config.System("cove", flags())); err != nil {
@@ -44,7 +66,7 @@ func (v *verbs) backup(version string) *cobra.Command {
 			"and the audit log, so keep it as safe as the hub itself. Memory is not part of it: a restored sandbox " +
 			"is stopped, and the next request starts it.",
 		Example: "  cove backup cove.backup\n  cove backup - | age -r KEY > cove.backup.age"},
-		func(ctx context.Context, cfg config.Cove, args []string) error {
+		backupSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
 			v.warnOfOutside(cfg)
 			b := local.BackupConfig{Dir: cfg.State, Version: version, Files: hub.StateFiles,
 				Warn: func(what string) { fmt.Fprintln(v.std.Err, "warning:", what) }}
@@ -89,7 +111,7 @@ func (v *verbs) restore() *cobra.Command {
 			"missing, and no hub may use it. If the backup is invalid or damaged, " +
 			"nothing is restored. Then start the hub. Sandboxes whose time has run out meanwhile are deleted by it as usual.",
 		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},
-		func(ctx context.Context, cfg config.Cove, args []string) error {
+		restoreSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
 			in, size := v.std.In, int64(-1)
 			if args[0] != "-" {
 				f, err := os.Open(args[0])

@@ -73,7 +73,7 @@ func (v *verbs) doctor() *cobra.Command {
 			"rights, Pod Security, user namespaces, RuntimeClasses and the snapshot store. It changes nothing " +
 			"there, except for one small object that it writes into the store and deletes."}
 	cmd.Flags().BoolVar(&fix, "fix", false, "Fix what can be fixed, as root")
-	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, _ []string) error {
+	return withSettings(cmd, doctorSettings, func(ctx context.Context, cfg config.Cove, _ []string) error {
 		environ := config.Environ()
 		try := func(add adder) bool { return tryProvider(ctx, cfg, add) }
 		usable, list := examine(ctx, cfg, environ, try)

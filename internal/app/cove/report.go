@@ -43,7 +43,7 @@ func (v *verbs) bugReport(version string, t *target) *cobra.Command {
 			"log and the sizes of its files to an archive of text files. " +
 			"Keys, tokens, passwords and secret settings are replaced by [hidden]; contents of sandboxes and " +
 			"secrets are not read. Read it before you pass it on: names of sandboxes and addresses are in it."}
-	return withSettings(cmd, func(ctx context.Context, cfg config.Cove, args []string) error {
+	return withSettings(cmd, reportSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
 		file := "cove-bug-report-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
 		if len(args) > 0 {
 			file = args[0]
