@@ -59,7 +59,7 @@ func withSettings(cmd *cobra.Command, keys []string, f func(ctx context.Context,
 	return cmd
 }
 
-func (v *verbs) backup(version string) *cobra.Command {
+func (v machineVerbs) backup(version string) *cobra.Command {
 	return withSettings(&cobra.Command{Use: "backup FILE", Short: "Back up the state of the hub on this machine", Args: cli.Arguments(1, 1),
 		Long: "Write the state of the hub on this machine to a file; - is standard output. The hub may be running. " +
 			"The backup holds sandboxes, snapshots, volumes, images, keys, secrets " +
@@ -87,7 +87,7 @@ func (v *verbs) backup(version string) *cobra.Command {
 }
 
 // warnOfOutside tells what belongs to a hub and is not in its state folder.
-func (v *verbs) warnOfOutside(cfg config.Cove) {
+func (v machineVerbs) warnOfOutside(cfg config.Cove) {
 	if cfg.Provider == "docker" {
 		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in "+
 			"the Docker engine; the backup holds keys, secrets and the audit log alone")
@@ -104,7 +104,7 @@ func (v *verbs) warnOfOutside(cfg config.Cove) {
 	}
 }
 
-func (v *verbs) restore() *cobra.Command {
+func (v machineVerbs) restore() *cobra.Command {
 	return withSettings(&cobra.Command{Use: "restore FILE",
 		Short: "Restore a backup as the state of the hub on this machine", Args: cli.Arguments(1, 1),
 		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or " +

@@ -3,11 +3,10 @@
 package cove
 
 import (
-	"path/filepath"
-
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
@@ -27,18 +26,18 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 	if err != nil {
 		return nil, err
 	}
-	to := &cli.Client{Help: `start one with "cove hub", sign in to another with "cove login URL", or set --hub-url`, SignIn: signInHelp,
+	to := &cli.Client{Help: `start one with "cove hub", sign in to another with "cove login URL", or set --hub-url`, SignIn: login.Help,
 		ServerUsers: config.OfSudoer(where.ServerUsers), ServerUsersVariable: "COVE_SERVER_USERS"}
 	root.PersistentFlags().StringVar(&to.URL, "hub-url", where.URL, "URL of the hub: http(s)://host:port or unix:/path (COVE_URL)")
-	t := &target{where: where, file: contextFile{filepath.Join(where.Dir, "contexts.json")}, to: to}
-	root.PersistentFlags().StringVar(&t.context, "context", where.Context, "Context to use instead of the current one (COVE_CONTEXT)")
-	_ = root.RegisterFlagCompletionFunc("context", t.completeContexts)
-	to.Resolve = t.resolve
+	t := &login.Target{Settings: where, To: to}
+	root.PersistentFlags().StringVar(&t.Context, "context", where.Context, "Context to use instead of the current one (COVE_CONTEXT)")
+	_ = root.RegisterFlagCompletionFunc("context", t.Complete)
+	to.Resolve = t.Resolve
 	text := host.Streams{In: std.In, Out: cli.Writer(std.Out), Err: cli.Writer(std.Err)}
-	v := &verbs{std: std, text: text, agent: "cove/" + version, unsigned: signInHelp, address: func() string { return to.URL }}
+	v := &verbs{std: std, text: text, agent: "cove/" + version, unsigned: login.Help, address: func() string { return to.URL }}
 	v.signsIn = func() bool { return to.Token+to.Key != "" }
 	v.dial = func() (*client.Client, error) {
-		if err := t.resolve(); err != nil {
+		if err := t.Resolve(); err != nil {
 			return nil, err
 		}
 		return client.New(client.Config{URL: to.URL, Token: to.Token, Key: to.Key, Agent: "cove/" + version, Transport: to.Transport()})
@@ -48,7 +47,7 @@ func Command(version string, args []string, std host.Streams) (*cobra.Command, e
 		Short:  true, Presets: presets, Complete: v.complete})
 	v.extend(root)
 	root.AddCommand(v.run(), v.exec(), v.shell(), v.copy(), v.forward(), v.open(), v.up(), v.down())
-	addContexts(root, v, t)
+	t.Add(root, login.Verbs{Std: std, Text: text, Agent: v.agent, ExitCode: withExitCode})
 	v.addLocal(root, version, t)
 	host.AddBridge(root, to, std, "the hub")
 	addSecret(root, v)

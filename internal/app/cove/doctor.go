@@ -61,7 +61,7 @@ func (h *Hub) Doctor(ctx context.Context, _ op.None) ([]Finding, error) {
 	return out, ctx.Err()
 }
 
-func (v *verbs) doctor() *cobra.Command {
+func (v machineVerbs) doctor() *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{Use: "doctor",
 		Short: "Check what this machine, or a cluster, can do for sandboxes, and how to get what is missing", Args: cli.Arguments(0, 0),

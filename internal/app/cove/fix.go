@@ -59,7 +59,7 @@ func examineState(dir string) []finding {
 
 // fix repairs what is missing, as far as it can, and reports whether it did anything. What
 // fails is printed, and shows in the findings again.
-func (v *verbs) fix(ctx context.Context, cfg *config.Cove, environ []string, list []finding) (acted bool) {
+func (v machineVerbs) fix(ctx context.Context, cfg *config.Cove, environ []string, list []finding) (acted bool) {
 	runner := proc.New(proc.Config{Env: append(environ, "DEBIAN_FRONTEND=noninteractive")})
 	defer runner.Close()
 	step := func(says string, do func() error) {

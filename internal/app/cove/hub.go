@@ -18,6 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/health"
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/auth"
 	"github.com/cove-sandbox/cove/internal/config"
@@ -286,7 +287,7 @@ func (h *Hub) Inside() []string {
 	if strings.HasPrefix(h.cfg.Listen, "unix:") {
 		return nil
 	}
-	return []string{"unix:" + filepath.Join(h.cfg.State, ownSocketFile)}
+	return []string{"unix:" + filepath.Join(h.cfg.State, login.SocketFile)}
 }
 
 // Begin takes up the sandboxes that exist.

@@ -157,10 +157,13 @@ const (
 // extendLogs adds --follow.
 func (v *verbs) extendLogs(cmd *cobra.Command) {
 	var follow bool
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Go on as the log grows, until interrupted")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Stream new lines until interrupted")
 	plain := cmd.RunE
 	followLog := v.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
-		name := firstOf(cmd.Flags().Lookup("name").Value.String(), args, "")
+		name := cmd.Flags().Lookup("name").Value.String()
+		if len(args) > 0 {
+			name = args[0]
+		}
 		if name == "" {
 			return &cli.Error{Code: cli.ExitUsage, Msg: "name a sandbox: cove logs -f NAME"}
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
@@ -36,7 +37,7 @@ const (
 	reportWait    = 20 * time.Second
 )
 
-func (v *verbs) bugReport(version string, t *target) *cobra.Command {
+func (v machineVerbs) bugReport(version string, t *login.Target) *cobra.Command {
 	cmd := &cobra.Command{Use: "bug-report [FILE]", Short: "Collect what is needed to find a fault, without secrets",
 		Args: cli.Arguments(0, 1),
 		Long: "Write versions, settings, the findings of doctor, the state of the hub, its metrics, the end of its " +
@@ -63,7 +64,7 @@ func (v *verbs) bugReport(version string, t *target) *cobra.Command {
 		r.add("settings.txt", func(w *bytes.Buffer) error { return printSettings(w, cmd) })
 		r.add("state.txt", r.listState)
 		r.add("log.txt", r.copyLog)
-		r.addHub(v)
+		r.addHub(v.verbs)
 		if err := atomicfile.Replace(file, atomicfile.Options{Perm: 0o600}, func(f *os.File) error { return r.write(f) }); err != nil {
 			return err
 		}
@@ -241,9 +242,9 @@ type scrubber struct{ known []string }
 var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|credential|auth|cookie`)
 
 // newScrubber knows the secrets of this machine's hub and its command line.
-func newScrubber(cfg config.Cove, environ []string, t *target) *scrubber {
+func newScrubber(cfg config.Cove, environ []string, t *login.Target) *scrubber {
 	s := &scrubber{}
-	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.where.Key, t.where.Token},
+	for _, value := range slices.Concat([]string{cfg.APIKey, cfg.AuthToken, t.Settings.Key, t.Settings.Token},
 		cfg.OTLPHeaders, cfg.AuditForwardHeaders) {
 		_, after, _ := strings.Cut(value, "=")
 		s.know(value, after)
@@ -253,22 +254,22 @@ func newScrubber(cfg config.Cove, environ []string, t *target) *scrubber {
 			s.know(value)
 		}
 	}
-	if saved, err := t.file.read(); err == nil {
-		for _, c := range saved.Contexts {
+	if saved, err := t.Saved(); err == nil {
+		for _, c := range saved {
 			s.know(c.Key, c.Token)
 		}
 	}
-	for _, file := range []string{filepath.Join(cfg.State, ownKeyFile), cfg.AuditKeyFile} {
+	for _, file := range []string{filepath.Join(cfg.State, login.KeyFile), cfg.AuditKeyFile} {
 		if b, err := os.ReadFile(file); err == nil {
 			s.know(string(b))
 		}
 	}
-	// The longest first, lest a part of it is hidden and the rest stays.
+	// Longest first, so that no secret is hidden only in part.
 	slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) })
 	return s
 }
 
-// know has values hidden, unless they are too short to be secrets.
+// know adds values to hide, except those that are too short to be secrets.
 func (s *scrubber) know(values ...string) {
 	for _, v := range values {
 		if v = strings.TrimSpace(v); len(v) >= 6 {

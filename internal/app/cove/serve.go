@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
@@ -40,9 +41,13 @@ func verbTable(version string) (*op.Table, error) {
 	return blank.Table, nil
 }
 
+// machineVerbs are the verbs that work on the machine of a hub.
+type machineVerbs struct{ *verbs }
+
 // addLocal adds the verbs that work on this machine instead of a hub.
-func (v *verbs) addLocal(root *cobra.Command, version string, t *target) {
-	root.AddCommand(v.doctor(), v.backup(version), v.restore(), v.bugReport(version, t))
+func (v *verbs) addLocal(root *cobra.Command, version string, t *login.Target) {
+	m := machineVerbs{v}
+	root.AddCommand(m.doctor(), m.backup(version), m.restore(), m.bugReport(version, t))
 	addAudit(root, v, v.std)
 }
 
@@ -297,9 +302,9 @@ func certifiedAddress(addr net.Addr, secure *certificate.Pair) string {
 // needs no certificate: the socket is at hand.
 func publishAddress(state, at string) (forget func(), err error) {
 	if strings.HasPrefix(at, "https:") {
-		at = "unix:" + filepath.Join(state, ownSocketFile)
+		at = "unix:" + filepath.Join(state, login.SocketFile)
 	}
-	path := filepath.Join(state, ownURLFile)
+	path := filepath.Join(state, login.URLFile)
 	err = atomicfile.Replace(path, atomicfile.Options{Perm: 0o600}, func(f *os.File) error {
 		_, err := f.WriteString(at + "\n")
 		return err

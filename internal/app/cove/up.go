@@ -236,7 +236,7 @@ func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error 
 	sum := sha256.Sum256([]byte(strings.Join(init, "\x00")))
 	mark := hex.EncodeToString(sum[:])
 	if f, err := g.Download(ctx, initMark); err == nil {
-		b, err := io.ReadAll(io.LimitReader(f, maxKey))
+		b, err := io.ReadAll(io.LimitReader(f, int64(len(mark))+1))
 		f.Close()
 		if err == nil && string(b) == mark {
 			return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
@@ -164,13 +165,13 @@ func (v *verbs) open() *cobra.Command {
 // response says; only a hub that is called over a socket has to say where browsers reach it.
 func (v *verbs) site(sb *client.Sandbox, name string) (string, error) {
 	if hub := v.address(); !strings.HasPrefix(hub, "unix:") {
-		return trimURL(hub) + "/sandbox/" + url.PathEscape(name), nil
+		return login.TrimURL(hub) + "/sandbox/" + url.PathEscape(name), nil
 	}
 	u, err := url.Parse(sb.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 		return "", fmt.Errorf("the hub's address %q cannot be opened in a browser; call the hub by its URL with --hub-url", sb.URL)
 	}
-	return trimURL(u.String()), nil
+	return login.TrimURL(u.String()), nil
 }
 
 func withTicket(address, ticket string) (string, error) {

@@ -224,13 +224,16 @@ surface/mcp: api/op telemetry/span api/spell api/toolset
 # what both programs share
 app/host: auth config surface/cli surface/mcp
 
+# parts of programs
+app/cove/login: /client app/host config surface/cli
+
 # programs
 app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind guest/browser guest/code
 	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info
 	guest/e2b/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/proxy guest/page guest/port
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
 	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/rest ticket api/toolset /web
-app/cove: /api /client /deploy app/host filesystem/archive filesystem/atomicfile auth network/certificate config
+app/cove: /api /client /deploy app/cove/login app/host filesystem/archive filesystem/atomicfile auth network/certificate config
 	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc provider/docker provider/kubernetes
 	provider/local hub/replica sandbox surface/cli surface/mcp surface/rest ticket /web
 

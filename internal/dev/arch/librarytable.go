@@ -50,7 +50,8 @@ var libraries = []Library{
 	// The command line and settings
 	{Path: "github.com/spf13/cobra", By: []string{"internal/app/...", "internal/surface/cli"}, Reason: flagReason},
 	{Path: "github.com/spf13/pflag", By: []string{"internal/app/host", "internal/surface/cli"}, Reason: flagReason},
-	{Path: "golang.org/x/term", By: []string{"internal/app/cove", "internal/app/host"}, Reason: "only the command line has a terminal"},
+	{Path: "golang.org/x/term", By: []string{"internal/app/cove", "internal/app/cove/login", "internal/app/host"},
+		Reason: "only the command line has a terminal"},
 	{Path: "go.yaml.in/yaml/v3",
 		By: []string{
 			"internal/app/cove", "internal/config", "internal/guest/skill",

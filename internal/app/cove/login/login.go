@@ -1,4 +1,6 @@
-package cove
+// Package login remembers the hubs that a user signed in to, and finds the hub that the command
+// line calls. It owns the contexts file and the verbs login, logout and context.
+package login
 
 import (
 	"encoding/json"
@@ -25,17 +27,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// defaultURL is where a hub listens unless it is told otherwise.
+// defaultURL is the default address of a hub.
 const defaultURL = "http://127.0.0.1:10000"
 
-// signInHelp says where keys come from and how the command line takes them.
-const signInHelp = `sign in with "cove login URL", or set COVE_API_KEY to a key. The hub's operator finds the ` +
+// Help describes where keys come from and how to sign in with one.
+const Help = `sign in with "cove login URL", or set COVE_API_KEY to a key. The hub's operator finds the ` +
 	`first key in admin.key in the hub's state directory ` +
 	`(/var/lib/cove for root, ~/.local/state/cove for others) and creates more with "cove key add NAME". On the ` +
 	`hub's machine, the user that runs the hub needs no key`
 
-// hubContext is a hub that somebody signed in to.
-type hubContext struct {
+// Context is a hub with the credentials for it.
+type Context struct {
 	URL   string `json:"url"`
 	Key   string `json:"key,omitempty"`
 	Token string `json:"token,omitempty"`
@@ -43,15 +45,15 @@ type hubContext struct {
 
 // contexts is the content of the contexts file.
 type contexts struct {
-	Current  string                `json:"current"`
-	Contexts map[string]hubContext `json:"contexts"`
+	Current  string             `json:"current"`
+	Contexts map[string]Context `json:"contexts"`
 }
 
-// contextFile is where hubs and their keys are remembered, readable by its owner only.
+// contextFile stores hubs and their keys. Only its owner can read it.
 type contextFile struct{ path string }
 
 func (f contextFile) read() (contexts, error) {
-	c := contexts{Contexts: map[string]hubContext{}}
+	c := contexts{Contexts: map[string]Context{}}
 	b, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
@@ -60,15 +62,15 @@ func (f contextFile) read() (contexts, error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil {
-		return c, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("read the contexts file %q: %v; mend or remove it", f.path, err)}
+		return c, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("read the contexts file %q: %v; fix or remove it", f.path, err)}
 	}
 	if c.Contexts == nil {
-		c.Contexts = map[string]hubContext{}
+		c.Contexts = map[string]Context{}
 	}
 	return c, nil
 }
 
-// write replaces the file. Nobody but its owner can read it at any moment.
+// write replaces the file atomically, with mode 0600 from the start.
 func (f contextFile) write(c contexts) error {
 	b, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -93,26 +95,36 @@ func (f contextFile) write(c contexts) error {
 	return nil
 }
 
-// target finds the hub that the verbs call and completes to with it. From the first to the
-// last, what counts is the flag or COVE_URL, the flag --context or COVE_CONTEXT, the current
-// context, this user's own hub on this machine, and the default address. Credentials of a
-// context are sent only to its own URL; variables override them.
-type target struct {
-	where   config.CoveClient
-	file    contextFile
-	context string // flag
-	to      *cli.Client
-	once    sync.Once
-	err     error
+// Target finds the hub that the verbs call. In order of precedence: the flag --hub-url or COVE_URL,
+// the flag --context or COVE_CONTEXT, the current context, this user's own hub on this machine, the
+// default address. Credentials of a context are sent only to its own URL; variables override them.
+type Target struct {
+	Settings config.CoveClient
+	To       *cli.Client // completed with the address and the credentials of the hub
+	Context  string      // value of --context
+
+	once sync.Once
+	err  error
 }
 
-func (t *target) resolve() error {
+func (t *Target) file() contextFile {
+	return contextFile{filepath.Join(t.Settings.Dir, "contexts.json")}
+}
+
+// Saved returns the stored contexts.
+func (t *Target) Saved() (map[string]Context, error) {
+	saved, err := t.file().read()
+	return saved.Contexts, err
+}
+
+// Resolve completes To.
+func (t *Target) Resolve() error {
 	t.once.Do(func() { t.err = t.find() })
 	return t.err
 }
 
-func (t *target) find() error {
-	given := hubContext{URL: t.to.URL, Key: t.where.Key, Token: t.where.Token}
+func (t *Target) find() error {
+	given := Context{URL: t.To.URL, Key: t.Settings.Key, Token: t.Settings.Token}
 	found, err := t.choose(given.URL)
 	if err != nil {
 		return err
@@ -120,91 +132,100 @@ func (t *target) find() error {
 	if given.Key+given.Token != "" {
 		found.Key, found.Token = given.Key, given.Token
 	}
-	t.to.URL, t.to.Key, t.to.Token = found.URL, found.Key, found.Token
+	t.To.URL, t.To.Key, t.To.Token = found.URL, found.Key, found.Token
 	return nil
 }
 
 // choose returns the hub to call. url is the one that was given, if any.
-func (t *target) choose(url string) (hubContext, error) {
-	saved, err := t.file.read()
+func (t *Target) choose(url string) (Context, error) {
+	saved, err := t.file().read()
 	if err != nil {
-		return hubContext{}, err
+		return Context{}, err
 	}
-	name := t.context
+	name := t.Context
 	if name != "" {
 		c, ok := saved.Contexts[name]
 		if !ok {
 			return c, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("no context %q; see cove context list", name)}
 		}
-		if url != "" && trimURL(url) != trimURL(c.URL) {
+		if url != "" && TrimURL(url) != TrimURL(c.URL) {
 			return c, &cli.Error{Code: cli.ExitUsage, Msg: fmt.Sprintf("context %q is for %s; give either a context or a URL", name, c.URL)}
 		}
 		return c, nil
 	}
 	if url != "" {
 		for _, c := range saved.Contexts {
-			if trimURL(c.URL) == trimURL(url) {
+			if TrimURL(c.URL) == TrimURL(url) {
 				return c, nil
 			}
 		}
-		if own, ok := findOwnHub(t.where.State); ok && trimURL(own.URL) == trimURL(url) {
+		if own, ok := FindOwnHub(t.Settings.State); ok && TrimURL(own.URL) == TrimURL(url) {
 			return own, nil
 		}
-		return hubContext{URL: url}, nil
+		return Context{URL: url}, nil
 	}
 	if c, ok := saved.Contexts[saved.Current]; ok {
 		return c, nil
 	}
-	if own, ok := findOwnHub(t.where.State); ok {
+	if own, ok := FindOwnHub(t.Settings.State); ok {
 		return own, nil
 	}
-	return hubContext{URL: defaultURL}, nil
+	return Context{URL: defaultURL}, nil
 }
 
-func trimURL(url string) string { return strings.TrimRight(url, "/") }
+// TrimURL returns a URL without a final slash.
+func TrimURL(url string) string { return strings.TrimRight(url, "/") }
 
 // Files of a hub in its state folder, which only its user can read.
 const (
-	ownURLFile    = "hub.url"
-	ownSocketFile = "hub.sock"
-	ownKeyFile    = "admin.key"
+	URLFile    = "hub.url"
+	SocketFile = "hub.sock"
+	KeyFile    = "admin.key"
 )
 
-// findOwnHub finds the hub that this user runs on this machine. That its socket answers
-// shows that the address is still the hub's, and that the key goes to nobody else.
-func findOwnHub(state string) (hubContext, bool) {
+// FindOwnHub finds the hub that this user runs on this machine. Its socket accepts connections
+// only if the address is still the hub's, so the key is not sent to another server.
+func FindOwnHub(state string) (Context, bool) {
 	if state == "" {
-		return hubContext{}, false
+		return Context{}, false
 	}
-	b, err := os.ReadFile(filepath.Join(state, ownURLFile))
+	b, err := os.ReadFile(filepath.Join(state, URLFile))
 	if err != nil {
-		return hubContext{}, false
+		return Context{}, false
 	}
-	own := hubContext{URL: strings.TrimSpace(string(b))}
+	own := Context{URL: strings.TrimSpace(string(b))}
 	socket, ok := strings.CutPrefix(own.URL, "unix:")
 	if !ok {
-		socket = filepath.Join(state, ownSocketFile)
+		socket = filepath.Join(state, SocketFile)
 	}
 	c, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
-		return hubContext{}, false
+		return Context{}, false
 	}
 	c.Close()
-	if key, err := os.ReadFile(filepath.Join(state, ownKeyFile)); err == nil {
+	if key, err := os.ReadFile(filepath.Join(state, KeyFile)); err == nil {
 		own.Key = strings.TrimSpace(string(key))
 	}
 	return own, own.URL != ""
 }
 
-// addContexts adds login, logout and the verbs of contexts.
-func addContexts(root *cobra.Command, v *verbs, t *target) {
+// Verbs are what the verbs of this package need.
+type Verbs struct {
+	Std      host.Streams
+	Text     host.Streams          // escapes control characters
+	Agent    string                // User-Agent
+	ExitCode func(err error) error // adds the exit code to an error of the client
+}
+
+// Add adds login, logout and the verbs of contexts.
+func (t *Target) Add(root *cobra.Command, v Verbs) {
 	noun := cli.Noun(root, "context")
 	noun.Short = "Switch between hubs that you signed in to"
-	noun.AddCommand(t.listVerb(v.std), t.useVerb(v.std), t.removeVerb())
+	noun.AddCommand(t.listVerb(v.Std), t.useVerb(v.Std), t.removeVerb())
 	root.AddCommand(t.loginVerb(v), t.logoutVerb())
 }
 
-func (t *target) loginVerb(v *verbs) *cobra.Command {
+func (t *Target) loginVerb(v Verbs) *cobra.Command {
 	var name, key string
 	var token bool
 	cmd := &cobra.Command{Use: "login [URL]", Short: "Sign in to a hub and remember it", Args: cli.Arguments(0, 1),
@@ -213,8 +234,8 @@ func (t *target) loginVerb(v *verbs) *cobra.Command {
 			"It is stored in a file that only you can read. The hub is asked first whether the key is valid.",
 		Example: "  cove login https://cove.example.com\n  cove login https://cove.example.com --context work < key.txt"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c := hubContext{URL: trimURL(firstOf(t.to.URL, args, defaultURL))}
-		secret, err := readSecret(v.std, key, "key of "+c.URL+": ")
+		c := Context{URL: TrimURL(firstOf(t.To.URL, args, defaultURL))}
+		secret, err := readSecret(v.Std, key, "key of "+c.URL+": ")
 		if err != nil {
 			return err
 		}
@@ -223,28 +244,28 @@ func (t *target) loginVerb(v *verbs) *cobra.Command {
 		} else {
 			c.Key = secret
 		}
-		at := cli.Client{URL: c.URL, ServerUsers: t.to.ServerUsers, ServerUsersVariable: t.to.ServerUsersVariable}
-		hub, err := client.New(client.Config{URL: c.URL, Key: c.Key, Token: c.Token, Agent: v.agent, Transport: at.Transport()})
+		at := cli.Client{URL: c.URL, ServerUsers: t.To.ServerUsers, ServerUsersVariable: t.To.ServerUsersVariable}
+		hub, err := client.New(client.Config{URL: c.URL, Key: c.Key, Token: c.Token, Agent: v.Agent, Transport: at.Transport()})
 		if err != nil {
 			return &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 		}
 		defer hub.Close()
 		info, err := hub.Info(cmd.Context())
 		if err != nil {
-			return withExitCode(fmt.Errorf("sign in to %s: %w", c.URL, err))
+			return v.ExitCode(fmt.Errorf("sign in to %s: %w", c.URL, err))
 		}
-		saved, err := t.file.read()
+		saved, err := t.file().read()
 		if err != nil {
 			return err
 		}
-		if name = firstOf(t.context, nil, contextName(c.URL)); name == "" {
+		if name = firstOf(t.Context, nil, contextName(c.URL)); name == "" {
 			name = "default"
 		}
 		saved.Contexts[name], saved.Current = c, name
-		if err := t.file.write(saved); err != nil {
+		if err := t.file().write(saved); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 		}
-		fmt.Fprintf(v.text.Err, "signed in to %s (version %s) as context %q\n", c.URL, info.Version, name)
+		fmt.Fprintf(v.Text.Err, "signed in to %s (version %s) as context %q\n", c.URL, info.Version, name)
 		return nil
 	}
 	cmd.Flags().StringVar(&key, "key-file", "", "File that holds the key; - is standard input")
@@ -293,21 +314,21 @@ func readSecret(std host.Streams, file, prompt string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-func (t *target) logoutVerb() *cobra.Command {
+func (t *Target) logoutVerb() *cobra.Command {
 	return &cobra.Command{Use: "logout [CONTEXT]", Short: "Forget a hub and its key", Args: cli.Arguments(0, 1),
-		ValidArgsFunction: t.completeContexts,
+		ValidArgsFunction: t.Complete,
 		Long: "Forget a hub and its key: the current context, or the one that is named. The key stays valid; an " +
 			"admin revokes it with cove key revoke.",
 		RunE: func(_ *cobra.Command, args []string) error {
-			saved, err := t.file.read()
+			saved, err := t.file().read()
 			if err != nil {
 				return err
 			}
-			return t.remove(saved, firstOf(t.context, args, saved.Current))
+			return t.remove(saved, firstOf(t.Context, args, saved.Current))
 		}}
 }
 
-func (t *target) remove(saved contexts, name string) error {
+func (t *Target) remove(saved contexts, name string) error {
 	if _, ok := saved.Contexts[name]; !ok {
 		return &cli.Error{Code: cli.ExitNotFound, Msg: fmt.Sprintf("no context %q; see cove context list", name)}
 	}
@@ -315,16 +336,16 @@ func (t *target) remove(saved contexts, name string) error {
 	if saved.Current == name {
 		saved.Current = ""
 	}
-	if err := t.file.write(saved); err != nil {
+	if err := t.file().write(saved); err != nil {
 		return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 	}
 	return nil
 }
 
-func (t *target) listVerb(std host.Streams) *cobra.Command {
+func (t *Target) listVerb(std host.Streams) *cobra.Command {
 	return &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the contexts; * marks the current one", Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			saved, err := t.file.read()
+			saved, err := t.file().read()
 			if err != nil {
 				return err
 			}
@@ -341,11 +362,11 @@ func (t *target) listVerb(std host.Streams) *cobra.Command {
 		}}
 }
 
-func (t *target) useVerb(std host.Streams) *cobra.Command {
+func (t *Target) useVerb(std host.Streams) *cobra.Command {
 	return &cobra.Command{Use: "use CONTEXT", Short: "Make a context the current one", Args: cli.Arguments(1, 1),
-		ValidArgsFunction: t.completeContexts,
+		ValidArgsFunction: t.Complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			saved, err := t.file.read()
+			saved, err := t.file().read()
 			if err != nil {
 				return err
 			}
@@ -354,7 +375,7 @@ func (t *target) useVerb(std host.Streams) *cobra.Command {
 				return &cli.Error{Code: cli.ExitNotFound, Msg: fmt.Sprintf("no context %q; see cove context list", args[0])}
 			}
 			saved.Current = args[0]
-			if err := t.file.write(saved); err != nil {
+			if err := t.file().write(saved); err != nil {
 				return &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
 			}
 			fmt.Fprintf(std.Err, "now using %s\n", c.URL)
@@ -362,11 +383,11 @@ func (t *target) useVerb(std host.Streams) *cobra.Command {
 		}}
 }
 
-func (t *target) removeVerb() *cobra.Command {
+func (t *Target) removeVerb() *cobra.Command {
 	return &cobra.Command{Use: "rm CONTEXT", Short: "Forget a context and its key", Args: cli.Arguments(1, 1),
-		ValidArgsFunction: t.completeContexts,
+		ValidArgsFunction: t.Complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			saved, err := t.file.read()
+			saved, err := t.file().read()
 			if err != nil {
 				return err
 			}
@@ -374,8 +395,9 @@ func (t *target) removeVerb() *cobra.Command {
 		}}
 }
 
-func (t *target) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	saved, err := t.file.read()
+// Complete completes the name of a context.
+func (t *Target) Complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	saved, err := t.file().read()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/app/cove/login"
 	"github.com/cove-sandbox/cove/internal/app/host"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/surface/cli"
@@ -84,7 +85,7 @@ func TestOwnHubNeedsNoKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("unix", filepath.Join(r.cfg.State, ownSocketFile))
+	l, err := net.Listen("unix", filepath.Join(r.cfg.State, login.SocketFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,13 +97,13 @@ func TestOwnHubNeedsNoKey(t *testing.T) {
 	if out := p.must("", "list", "--hub-url", "http://"+addr.String()); !strings.HasPrefix(out, "NAME") {
 		t.Errorf("got %q, want a list", out)
 	}
-	if info, err := os.Stat(filepath.Join(r.cfg.State, ownURLFile)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(r.cfg.State, login.URLFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v and error %v, want mode 0600", info, err)
 	}
-	// A hub that has gone gets no key: somebody else may have its port.
+	// A stopped hub gets no key: another server may use its port.
 	l.Close()
-	if own, ok := findOwnHub(r.cfg.State); ok {
-		t.Errorf("got %v of a hub that does not answer, want none", own)
+	if own, ok := login.FindOwnHub(r.cfg.State); ok {
+		t.Errorf("got %v of a hub that does not respond, want none", own)
 	}
 	forget()
 }
