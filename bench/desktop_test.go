@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// desk starts the program with a home of its own and returns its process, too: its children are weighed.
+// desk starts the program with an empty home and returns its process, whose children are measured.
 func desk(b *testing.B) (url string, pid int) {
 	b.Helper()
 	testenv.Need(b, "chromium", "Xtigervnc", "openbox")

@@ -1,4 +1,4 @@
-// Package client is the Go client of a hub and of the sandboxes it hands out. The cove
+// Package client is the Go client of a hub and of the sandboxes that it creates. The cove
 // command line uses it, too. It needs nothing else of this module.
 //
 //	hub, err := client.New(client.Config{URL: "http://127.0.0.1:10000"})

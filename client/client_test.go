@@ -349,7 +349,7 @@ type errReader struct{ err error }
 
 func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 
-// TestEvents: a connection that breaks is made anew and nothing is missed.
+// TestEvents: a broken connection is reopened, and no event is missed.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	r, ctx := newRig(t), t.Context()

@@ -64,8 +64,8 @@ func TestArm64ProgramsServe(t *testing.T) {
 }
 
 // errFork says that the emulator hangs, not the program that it runs. Up to version 7.2 it copies a
-// process while other threads hold locks of its own,
-// which nobody releases in the copy: about one in ten of our servers cannot start a program.
+// process while other threads hold its locks,
+// which no thread releases in the copy: about one in ten of our servers cannot start a program.
 var errFork = errors.New("the emulator hangs in a process that it has copied")
 
 // serve runs a server, and uses it.
@@ -130,7 +130,7 @@ func serve(t *testing.T, start func(name string, args ...string) *exec.Cmd, home
 	return nil
 }
 
-// copies returns the processes that the server has started and that run no program of their own: they are still the emulator.
+// copies returns the processes that the server has started and that still run the emulator.
 func copies(server *exec.Cmd) (pids []int) {
 	own := fmt.Sprintf("/proc/%d", server.Process.Pid)
 	program, err := os.Readlink(own + "/exe")

@@ -19,7 +19,7 @@ import (
 // debian is an empty Debian system, which scripts/deps makes with debootstrap.
 const debian = "../../.tools/debian"
 
-// install runs in namespaces of its own with the empty system as its root.
+// install runs in separate namespaces, with the empty system as its root.
 const install = `set -e
 mount -t overlay overlay -o lowerdir="$DEBIAN",upperdir="$WORK/upper",workdir="$WORK/work" "$WORK/root"
 cd "$WORK/root"

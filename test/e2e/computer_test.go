@@ -190,7 +190,7 @@ func TestPausedOrStoppedNothingIsLost(t *testing.T) {
 	h.verify(t, "alpha", check{"cat note /etc/note; pgrep -c sleep || true", "kept\ntoo\n0"})
 }
 
-// A sandbox with a kernel of its own is a computer like the others, with root inside, and comes
+// A sandbox with its own kernel is a computer like the others, with root inside, and comes
 // back from disk with everything that was going on, when a request wakes it after the hub was
 // killed.
 func TestPausedToDiskNothingIsLostGVisor(t *testing.T) {

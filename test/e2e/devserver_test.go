@@ -132,13 +132,13 @@ if (import.meta.hot) import.meta.hot.accept("./text.js", (m) => show(m.text));`)
 				`{"expression":"document.querySelector('#app').textContent"}`), after)
 		})
 		if got := s.call(t, "POST /v1/browser/page/evaluate", `{"expression":"window.kept === true"}`); !strings.Contains(got, `"data":true`) {
-			t.Errorf("%s: got %s, want the page not to be loaded anew", way.name, got)
+			t.Errorf("%s: got %s, want the page not to be reloaded", way.name, got)
 		}
 	}
 	s.want(t, "POST /v1/browser/network/headers", `{"headers":{}}`, `"success":true`)
 }
 
-// openFlask: Flask's own server, which starts anew when a file changes, shows the change through
+// openFlask: Flask's own server, which restarts when a file changes, shows the change through
 // every way; a page that is loaded meanwhile says what is missing, and works when it is loaded again.
 func openFlask(t *testing.T, s, g *server, port string) {
 	app := func(text string) string {

@@ -63,7 +63,7 @@ func environment(home string, extra []string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, extra...)
 }
 
-// serve starts aio serve on a port of its own; env are KEY=value pairs.
+// serve starts aio serve on a free port; env are KEY=value pairs.
 func serve(t *testing.T, env ...string) *server {
 	t.Helper()
 	s := launch(t, aio, []string{"serve", "--listen", "127.0.0.1:0", "--log-level", "warn"}, t.TempDir(), env)

@@ -23,7 +23,7 @@ var linked = []string{
 	"code_server", "jupyter_lab", "e2b_desktop", "share_open", "docs_llms",
 }
 
-// written are the operations that reply with files or records of the sandbox, whoever wrote them.
+// written are the operations that reply with files or records of the sandbox.
 var written = regexp.MustCompile(`^(file_download|file_archive|observe_report_download|sandbox_export)$`)
 
 // foreignSite is a server whose addresses a foreign site makes a browser visit.

@@ -31,7 +31,7 @@ type hub struct {
 	key   string   // to sign in with
 }
 
-// serveHub starts cove hub with a state folder of its own; args are flags.
+// serveHub starts cove hub with an empty state folder; args are flags.
 func serveHub(t *testing.T, args ...string) *hub {
 	t.Helper()
 	testenv.NeedRoot(t)

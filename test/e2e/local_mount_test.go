@@ -63,7 +63,7 @@ func checkMounts(t *testing.T, what string, h *hub, name string) {
 	}
 }
 
-// socketsInMemory reports whether the hub keeps sockets on a filesystem of their own.
+// socketsInMemory reports whether the hub keeps sockets on a separate filesystem.
 func socketsInMemory(t *testing.T, h *hub) bool {
 	t.Helper()
 	var own, above unix.Stat_t

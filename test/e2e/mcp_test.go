@@ -68,7 +68,7 @@ func isRunning(word string) bool {
 
 var marks atomic.Int64
 
-// endless are calls that last for ever, each with a process that has the mark.
+// endless are calls that never end, each with a process that has the mark.
 var endless = []struct {
 	tool string
 	args func(mark string) map[string]any

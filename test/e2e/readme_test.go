@@ -19,7 +19,7 @@ import (
 var skipped = map[string]string{
 	"make run":      "installs packages and serves until it is stopped",
 	"make test":     "runs this test",
-	"sudo bin/cove": "the test serves at an address of its own",
+	"sudo bin/cove": "the test serves at another address",
 }
 
 // A person who has only the README creates a sandbox, runs code in it, opens its page and

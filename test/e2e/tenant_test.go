@@ -170,7 +170,7 @@ func TestBrokeredSecret(t *testing.T) {
 		t.Errorf("another host got %q of %d calls, want at least 1 call without %q", got, len(atOther()), value)
 	}
 
-	// Whoever looks for it inside does not find it: files, environments, command
+	// A search inside does not find it: files, environments, command
 	// lines, and the memory of every process that can be read. The needle is put
 	// together there, so that the search does not find itself.
 	look := fmt.Sprintf(`

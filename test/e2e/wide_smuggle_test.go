@@ -32,7 +32,7 @@ ThreadingHTTPServer(("127.0.0.1", 9000), H).serve_forever()
 P
 setsid python3 /tmp/l.py > /dev/null 2>&1 &`
 
-// TestWideSmuggling: what a client writes into HTTP/2 fields, or beside a request, never becomes a request of its own to
+// TestWideSmuggling: what a client writes into HTTP/2 fields, or beside a request, never becomes a separate request to
 // a sandbox, and a connection for one name is no sign-in at another.
 func TestWideSmuggling(t *testing.T) {
 	t.Parallel()

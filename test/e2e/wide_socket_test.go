@@ -97,7 +97,7 @@ func TestWideSocketFlood(t *testing.T) {
 	h.verify(t, "a", check{"echo on", "on"})
 }
 
-// TestWideGuestsLeaveRoom: whoever may visit a public port cannot keep its owner, or anybody else, from the hub.
+// TestWideGuestsLeaveRoom: visitors of a public port cannot keep its owner, or other clients, from the hub.
 func TestWideGuestsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	const calls = 40

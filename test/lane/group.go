@@ -60,7 +60,7 @@ func (g group) enter() error {
 }
 
 // bind makes the group the top of the hierarchy for this mount namespace. In v2, a group with
-// groups below has no processes: they move to a group of their own.
+// groups below has no processes: they move to a separate group.
 func (g group) bind() error {
 	if _, err := os.Stat(g.dir); err != nil {
 		return nil

@@ -1,4 +1,4 @@
-// Markdown as elements. It makes elements of its own and text nodes, never markup of the text's; links lead to the web only.
+// Markdown as elements. It creates its own elements and text nodes, never markup from the text; links lead to the web only.
 import { html } from "../ui/ui.js";
 
 /** @param {string} href */

@@ -96,7 +96,7 @@ export async function dropped(data) {
     }
     out.push({ path, file: null });
     const reader = entry.createReader();
-    for (;;) { // it hands out a hundred at a time
+    for (;;) { // it returns a hundred at a time
       const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
       if (some.length === 0) return;
       for (const one of some) await walk(one, `${path}/${one.name}`);

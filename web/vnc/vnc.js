@@ -79,7 +79,7 @@ async function ended(clean) {
   if (!wanted) return show("Not connected");
   // A refused handshake does not tell why; a plain request does.
   const status = await fetch(new URL("auth", prefix)).then((res) => res.status, () => 0);
-  if (rfb || !wanted || mine !== losses) return; // it was connected anew or given up meanwhile
+  if (rfb || !wanted || mine !== losses) return; // it was reconnected or abandoned meanwhile
   if (status === 401 || status === 403) return show("Not signed in: open this page again with a new ticket (?ticket=…)");
   if (!flag("reconnect", true)) return show(clean ? "The desktop closed the connection" : "The connection was lost");
   tries++;

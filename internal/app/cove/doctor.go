@@ -192,7 +192,7 @@ func addAbilities(a sandbox.Abilities, add adder) {
 		add(true, "isolation "+tier, "")
 	}
 	if !slices.Contains(a.Isolation, "gvisor") {
-		add(false, "isolation gvisor: a kernel of its own for each sandbox, in user space",
+		add(false, "isolation gvisor: a separate user-space kernel for each sandbox",
 			"run as root, install runsc (scripts/deps gvisor builds it), and set --runsc if it is not in /usr/local/bin")
 	}
 	add(len(a.Limits) > 0, "limits: "+strings.Join(a.Limits, ", "), "")

@@ -58,7 +58,7 @@ func (p *person) must(stdin string, args ...string) string {
 	return out
 }
 
-// Whoever has no key reads where keys are and how to use one.
+// The error for missing credentials says where keys are and how to use one.
 func TestMissingCredentialsSayWhatToDo(t *testing.T) {
 	r := newRig(t, nil)
 	r.key("root", "admin")

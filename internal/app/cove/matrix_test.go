@@ -25,7 +25,7 @@ type kind int
 
 const (
 	public  kind = iota // everybody
-	looks               // whoever is signed in with a key; shows only the caller's own
+	looks               // every key; shows only the caller's own
 	makes               // keys that may change something, for their own tenant
 	reads               // who may see the sandbox
 	writes              // who may use the sandbox

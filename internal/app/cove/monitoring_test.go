@@ -99,7 +99,7 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 				used = append(used, strings.Split(strings.ReplaceAll(b[1], " ", ""), ",")...)
 			}
 			for _, l := range used {
-				// What did not happen here has no series, and so shows no labels of its own.
+				// An event that did not occur here has no series, so its labels are unknown.
 				if len(has) > 2 && !slices.Contains(has, l) {
 					t.Errorf("%s: got label %q of %s, want one of %v", where, l, m[1], has)
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// TestRecordOutlivesItsSandbox: a tenant reads what a deleted sandbox of its own recorded, and nobody else does but an admin.
+// TestRecordOutlivesItsSandbox: only its tenant and admins read the record of a deleted sandbox.
 func TestRecordOutlivesItsSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *config.Cove) { c.KeepActivity = time.Hour })

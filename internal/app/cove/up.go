@@ -251,7 +251,7 @@ func (v *verbs) runInit(ctx context.Context, g *client.Guest, init lines) error 
 		}
 		if result.ExitCode != 0 {
 			return &cli.Error{Code: cli.ExitFailed,
-				Msg: fmt.Sprintf("init command %q failed with exit code %d; mend it and run cove up again", line, result.ExitCode)}
+				Msg: fmt.Sprintf("init command %q failed with exit code %d; fix it and rerun cove up", line, result.ExitCode)}
 		}
 	}
 	_, _, err := g.Upload(ctx, initMark, "init", strings.NewReader(mark))

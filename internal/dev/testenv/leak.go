@@ -29,7 +29,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	before := openFiles()
 	code := m.Run()
 	closeIdle()
-	// A fuzzing run has workers and signal handlers of its own.
+	// A fuzzing run has its own workers and signal handlers.
 	fuzz := flag.Lookup("test.fuzz")
 	if code == 0 && (fuzz == nil || fuzz.Value.String() == "") {
 		if left := settled(func() string { return leaks(before, opts) }); left != "" {
