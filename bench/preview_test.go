@@ -145,9 +145,16 @@ func startNginx(b *testing.B, nginx string, port int) string {
 events { worker_connections 1024; }
 http {
 	access_log off; keepalive_requests 1000000; proxy_max_temp_file_size 0;
-	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
 	upstream service { server 127.0.0.1:%[3]d; keepalive 64; keepalive_requests 1000000; }
-	server { listen %[2]s; location /proxy/%[3]d/ { proxy_pass http://service/; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; } }
+	server {
+		listen %[2]s;
+		location /proxy/%[3]d/ {
+			proxy_pass http://service/; proxy_http_version 1.1;
+			proxy_set_header Connection ""; proxy_set_header Host $host;
+		}
+	}
 }
 `, dir, socket, port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

@@ -24,24 +24,7 @@ func BenchmarkWall(b *testing.B) {
 	const count = 50
 	c, url := serveHub(b)
 	pid := child(b, "cove")
-	var wait sync.WaitGroup
-	gate := make(chan struct{}, 4)
-	for i := range count {
-		gate <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-gate }()
-			if _, err := c.Create(context.Background(), client.CreateOptions{Name: fmt.Sprintf("wall-%d", i+1),
-				Env: map[string]string{"DISABLE_BROWSER": "true"}}); err != nil {
-				b.Error(err)
-			}
-		})
-	}
-	wait.Wait()
-	b.Cleanup(func() {
-		for i := range count {
-			remove(b, c, fmt.Sprintf("wall-%d", i+1))
-		}
-	})
+	createTiles(b, c, count)
 	each := func(command string) {
 		for i := range count {
 			in := map[string]any{"command": command, "id": "s", "async_mode": true}
@@ -111,6 +94,29 @@ func BenchmarkWall(b *testing.B) {
 	measure("screens that stay the same")
 	glances("a screen that stays the same", func(int) int { return 320 })
 	glances("a screen that has changed", func(i int) int { return 320 - i/count%2 }) // another size is another picture
+}
+
+// createTiles creates the sandboxes wall-1 to wall-count, and deletes them at the end.
+func createTiles(b *testing.B, c *client.Client, count int) {
+	b.Helper()
+	var wait sync.WaitGroup
+	gate := make(chan struct{}, 4)
+	for i := range count {
+		gate <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-gate }()
+			if _, err := c.Create(context.Background(), client.CreateOptions{Name: fmt.Sprintf("wall-%d", i+1),
+				Env: map[string]string{"DISABLE_BROWSER": "true"}}); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	b.Cleanup(func() {
+		for i := range count {
+			remove(b, c, fmt.Sprintf("wall-%d", i+1))
+		}
+	})
 }
 
 // wall is the dashboard's wall in a browser, with everything on it visible, or nothing.

@@ -24,29 +24,7 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	}))
 	defer page.Close()
 	h := serveHub(t, "--private-networks", "127.0.0.1/32")
-	c := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
-	s, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: h.URL + "/mcp"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	call := func(tool string, args map[string]any) string {
-		t.Helper()
-		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
-		if err != nil {
-			t.Fatalf("%s: %v", tool, err)
-		}
-		var text strings.Builder
-		for _, part := range res.Content {
-			if p, ok := part.(*mcp.TextContent); ok {
-				text.WriteString(p.Text)
-			}
-		}
-		if res.IsError {
-			t.Fatalf("%s: %s, want IsError false", tool, &text)
-		}
-		return text.String()
-	}
+	s, call := connectAgent(t, h.URL+"/mcp")
 	tools, err := s.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +80,34 @@ func TestAgentKnowsOnlyTheAddress(t *testing.T) {
 	}
 	if list, err := h.client(t).Get(context.Background(), name); err == nil {
 		t.Errorf("it is still there: %+v, want an error", list)
+	}
+}
+
+// connectAgent connects an MCP client. The second result calls a tool, which must succeed.
+func connectAgent(t *testing.T, url string) (*mcp.ClientSession, func(tool string, args map[string]any) string) {
+	t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	s, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, func(tool string, args map[string]any) string {
+		t.Helper()
+		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		var text strings.Builder
+		for _, part := range res.Content {
+			if p, ok := part.(*mcp.TextContent); ok {
+				text.WriteString(p.Text)
+			}
+		}
+		if res.IsError {
+			t.Fatalf("%s: %s, want IsError false", tool, &text)
+		}
+		return text.String()
 	}
 }
 

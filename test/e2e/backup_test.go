@@ -19,8 +19,12 @@ func TestBackupAndRestore(t *testing.T) {
 	h := &hub{State: t.TempDir()}
 	h.beginOwn(t, "--tenants")
 	h.must(t, "create", "a")
-	h.verify(t, "a", check{`mkdir d; echo kept > d/f; ln d/f hard; ln -s d/f soft; chmod 640 d/f; truncate -s 1T sparse; echo end | dd of=sparse bs=1 seek=500G conv=notrunc status=none;
-		sudo rm /etc/debian_version; sudo chown 1234:5678 soft -h; mkfifo pipe; setfattr -n user.colour=x -v blue d/f 2>/dev/null || python3 -c 'import os; os.setxattr("d/f", "user.colour=x", b"blue")'; touch -d 2001-02-03 d; echo first > stage`, ""})
+	h.verify(t, "a", check{`mkdir d; echo kept > d/f; ln d/f hard; ln -s d/f soft; chmod 640 d/f
+		truncate -s 1T sparse; echo end | dd of=sparse bs=1 seek=500G conv=notrunc status=none
+		sudo rm /etc/debian_version; sudo chown 1234:5678 soft -h; mkfifo pipe
+		setfattr -n user.colour=x -v blue d/f 2>/dev/null ||
+			python3 -c 'import os; os.setxattr("d/f", "user.colour=x", b"blue")'
+		touch -d 2001-02-03 d; echo first > stage`, ""})
 	h.must(t, "snapshot", "create", "a", "good")
 	h.verify(t, "a", check{"echo second > stage", ""})
 	h.must(t, "volume", "create", "data")
@@ -38,29 +42,8 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	h.verify(t, "a", check{"cat stage", "second"}) // the hub goes on
 
-	// Nothing is restored over what exists, and no partial backup is.
-	if _, errs, code := h.cove(t, "", "restore", file, "--state", h.State); code == 0 || !strings.Contains(errs, "in use") {
-		t.Errorf("restore over a running hub: got code %d and %q, want an error", code, errs)
-	}
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	elsewhere := filepath.Join(t.TempDir(), "state")
-	for _, size := range []int{len(whole) - 100, len(whole) - 3000, len(whole) / 2, 1000} {
-		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 ||
-			!strings.Contains(errs, "damaged or cut off") {
-			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
-		}
-	}
-	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
-		whole[at] ^= 1
-		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 ||
-			!strings.Contains(errs, "damaged or cut off") {
-			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
-		}
-		whole[at] ^= 1
-	}
+	h.refuseRestores(t, file, elsewhere)
 
 	// The machine dies with everything on it.
 	h.must(t, "rm", "--all", "--yes")
@@ -103,6 +86,32 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	if _, errs, code := next.cove(t, ann, "login", next.URL); code != 0 {
 		t.Errorf("sign in with a key of before: got code %d and %s, want 0", code, errs)
+	}
+}
+
+// refuseRestores tries to restore a backup over a running hub, and damaged copies of it.
+func (h *hub) refuseRestores(t *testing.T, file, elsewhere string) {
+	t.Helper()
+	if _, errs, code := h.cove(t, "", "restore", file, "--state", h.State); code == 0 || !strings.Contains(errs, "in use") {
+		t.Errorf("restore over a running hub: got code %d and %q, want an error", code, errs)
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{len(whole) - 100, len(whole) - 3000, len(whole) / 2, 1000} {
+		if _, errs, code := h.cove(t, string(whole[:size]), "restore", "-", "--state", elsewhere); code != 2 ||
+			!strings.Contains(errs, "damaged or cut off") {
+			t.Errorf("restore of %d of %d bytes: got code %d and %q, want 2 and why", size, len(whole), code, errs)
+		}
+	}
+	for _, at := range []int{len(whole) / 4, len(whole) / 2, len(whole) * 3 / 4, len(whole) - 1} {
+		whole[at] ^= 1
+		if _, errs, code := h.cove(t, string(whole), "restore", "-", "--state", elsewhere); code != 2 ||
+			!strings.Contains(errs, "damaged or cut off") {
+			t.Errorf("restore with a changed bit in byte %d: got code %d and %q, want 2 and why", at, code, errs)
+		}
+		whole[at] ^= 1
 	}
 }
 

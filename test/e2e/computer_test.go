@@ -66,7 +66,8 @@ func TestInsideWorksAsOutside(t *testing.T) {
 				"<%ae> %D'", "gem <gem@localhost> HEAD -> main"},
 			check{"test -s \"$SSL_CERT_FILE\" && test \"$SSL_CERT_FILE\" = \"$NODE_EXTRA_CA_CERTS\" && test " +
 				"\"$SSL_CERT_FILE\" = \"$REQUESTS_CA_BUNDLE\" && echo trusted as on the host", "trusted as on the host"},
-			check{"TZ=EST5 date -d @0 +%H; docker ps 2>&1 | head -n 1 | wc -l; mount -t tmpfs x /mnt 2>&1 | head -n 1", "19\n1\nmount: /mnt: must be superuser to use mount."},
+			check{"TZ=EST5 date -d @0 +%H; docker ps 2>&1 | head -n 1 | wc -l; mount -t tmpfs x /mnt 2>&1 | head -n 1",
+				"19\n1\nmount: /mnt: must be superuser to use mount."},
 			// The browser runs inside, too: a page must not reach it.
 			check{"curl -s -o /dev/null -w '%{http_code}' -H 'Host: rebound.example' http://127.0.0.1:8080/v1/sandbox", "403"},
 			check{"curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://page.example' " +

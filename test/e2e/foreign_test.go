@@ -177,7 +177,8 @@ func isOwnPolicy(policy string) bool {
 }
 
 // active are the types that a browser can run scripts of.
-var active = regexp.MustCompile(`^(text/html|application/xhtml\+xml|image/svg\+xml|text/xml|application/xml|multipart/related|message/rfc822)|\+xml`)
+var active = regexp.MustCompile(`^(text/html|application/xhtml\+xml|image/svg\+xml|text/xml|application/xml|` +
+	`multipart/related|message/rfc822)|\+xml`)
 
 // TestRepliesNeverRunByThemselves: without the headers that newer browsers send to hosts that they trust, no reply but our own
 // pages is a document that could run a script with our origin, and no file is shown in place.

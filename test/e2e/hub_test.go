@@ -142,24 +142,7 @@ func TestHubByHand(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "in", "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "in", "sub", "name with space"), []byte("content"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	h.must(t, "cp", filepath.Join(dir, "in"), "a:there")
-	h.must(t, "cp", "a:there", filepath.Join(dir, "back"))
-	if b, err := os.ReadFile(filepath.Join(dir, "back", "sub", "name with space")); err != nil || string(b) != "content" {
-		t.Errorf("%q %v, want \"content\"", b, err)
-	}
-	if _, errs, code := h.cove(t, "typed", "cp", "-", "a:note"); code != 0 {
-		t.Errorf("got %q, want code 0", errs)
-	}
-	if out := h.must(t, "cp", "a:note", "-"); out != "typed" {
-		t.Errorf("%q, want \"typed\"", out)
-	}
-
+	h.copyByHand(t, dir)
 	status := func() string {
 		var o struct {
 			Status string `json:"status"`
@@ -211,6 +194,28 @@ func TestHubByHand(t *testing.T) {
 	}
 }
 
+// copyByHand copies a folder and a stream into sandbox a, and back.
+func (h *hub) copyByHand(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "in", "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "in", "sub", "name with space"), []byte("content"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.must(t, "cp", filepath.Join(dir, "in"), "a:there")
+	h.must(t, "cp", "a:there", filepath.Join(dir, "back"))
+	if b, err := os.ReadFile(filepath.Join(dir, "back", "sub", "name with space")); err != nil || string(b) != "content" {
+		t.Errorf("%q %v, want \"content\"", b, err)
+	}
+	if _, errs, code := h.cove(t, "typed", "cp", "-", "a:note"); code != 0 {
+		t.Errorf("got %q, want code 0", errs)
+	}
+	if out := h.must(t, "cp", "a:note", "-"); out != "typed" {
+		t.Errorf("%q, want \"typed\"", out)
+	}
+}
+
 // Variables that the hub sets for the sandbox's server do not reach programs; those
 // that a user sets do.
 func TestHubStartsServersAlone(t *testing.T) {
@@ -226,9 +231,9 @@ func TestHubStartsServersAlone(t *testing.T) {
 		t.Errorf("%q, want %q", out, "GOMAXPROCS=3\n4\n")
 	}
 	// Its helper program is installed beside it.
-	if out := h.must(t, "exec", "a",
-		`printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" -H `+
-			`'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`); !strings.Contains(out, `# T\n\na **c**\n`) {
+	const convert = `printf '<title>T</title><p>a <b>c</b>' > p.html; curl -s --unix-socket "${AIO_API_URL#unix:}" ` +
+		`-H 'content-type: application/json' -d '{"uri": "p.html"}' http://x/v1/util/convert_to_markdown`
+	if out := h.must(t, "exec", "a", convert); !strings.Contains(out, `# T\n\na **c**\n`) {
 		t.Errorf("got %q, want containing %q", out, `# T\n\na **c**\n`)
 	}
 }

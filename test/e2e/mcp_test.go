@@ -260,7 +260,8 @@ func TestLargeResultsStaySmall(t *testing.T) {
 	r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "code_execute",
 		Arguments: map[string]any{"language": "python", "code": "from IPython.display import Image\nimport struct,zlib\n" +
 			"def png(n):\n c=lambda k,d: struct.pack('>I',len(d))+k+d+struct.pack('>I',zlib.crc32(k+d))\n import os\n " +
-			"return b'\\x89PNG\\r\\n\\x1a\\n'+c(b'IHDR',struct.pack('>IIBBBBB',n,n,8,2,0,0,0))+c(b'IDAT',zlib.compress(b''.join(b'\\0'+os.urandom(3*n) for _ in range(n))))+c(b'IEND',b'')\nImage(png(900))"}})
+			"return b'\\x89PNG\\r\\n\\x1a\\n'+c(b'IHDR',struct.pack('>IIBBBBB',n,n,8,2,0,0,0))+" +
+			"c(b'IDAT',zlib.compress(b''.join(b'\\0'+os.urandom(3*n) for _ in range(n))))+c(b'IEND',b'')\nImage(png(900))"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +303,8 @@ func TestThousandSessions(t *testing.T) {
 		res.Body.Close()
 	}
 	if status, body := s.post(t, "/mcp",
-		`{"method":"tools/call","params":{"name":"bash_exec","arguments":{"command":"echo alive"}}}`); status != 200 || !strings.Contains(body, `"text":"alive`) {
+		`{"method":"tools/call","params":{"name":"bash_exec","arguments":{"command":"echo alive"}}}`); status != 200 ||
+		!strings.Contains(body, `"text":"alive`) {
 		t.Errorf("got %d %s, want a working server", status, body)
 	}
 }

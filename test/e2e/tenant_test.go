@@ -129,6 +129,39 @@ func TestTenants(t *testing.T) {
 	}
 }
 
+// findNeedle is a Python program that searches files, environments, command lines and memory for a
+// text, whose two halves it is given.
+const findNeedle = `
+import os, sys
+needle = (%q + %q).encode()
+found = []
+for root in ("/home", "/tmp", "/run", "/etc", "/var", "/dev/shm"):
+    for folder, _, names in os.walk(root):
+        for name in names:
+            try:
+                with open(os.path.join(folder, name), "rb") as f:
+                    if needle in f.read(8 << 20): found.append(os.path.join(folder, name))
+            except OSError: pass
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) == os.getpid(): continue
+    for part in ("environ", "cmdline"):
+        try:
+            if needle in open(f"/proc/{pid}/{part}", "rb").read(): found.append(f"{pid} {part}")
+        except OSError: pass
+    try:
+        regions = open(f"/proc/{pid}/maps").read().splitlines()
+        memory = open(f"/proc/{pid}/mem", "rb", 0)
+    except OSError: continue
+    for line in regions:
+        if " rw" not in line: continue
+        first, last = (int(x, 16) for x in line.split()[0].split("-"))
+        try:
+            memory.seek(first)
+            if needle in memory.read(min(last - first, 256 << 20)): found.append(f"{pid} memory")
+        except (OSError, OverflowError, ValueError): pass
+print("found", found)
+`
+
 // A brokered secret works from inside and is nowhere inside.
 func TestBrokeredSecret(t *testing.T) {
 	t.Parallel()
@@ -173,36 +206,7 @@ func TestBrokeredSecret(t *testing.T) {
 	// A search inside does not find it: files, environments, command
 	// lines, and the memory of every process that can be read. The needle is put
 	// together there, so that the search does not find itself.
-	look := fmt.Sprintf(`
-import os, sys
-needle = (%q + %q).encode()
-found = []
-for root in ("/home", "/tmp", "/run", "/etc", "/var", "/dev/shm"):
-    for folder, _, names in os.walk(root):
-        for name in names:
-            try:
-                with open(os.path.join(folder, name), "rb") as f:
-                    if needle in f.read(8 << 20): found.append(os.path.join(folder, name))
-            except OSError: pass
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    if int(pid) == os.getpid(): continue
-    for part in ("environ", "cmdline"):
-        try:
-            if needle in open(f"/proc/{pid}/{part}", "rb").read(): found.append(f"{pid} {part}")
-        except OSError: pass
-    try:
-        regions = open(f"/proc/{pid}/maps").read().splitlines()
-        memory = open(f"/proc/{pid}/mem", "rb", 0)
-    except OSError: continue
-    for line in regions:
-        if " rw" not in line: continue
-        first, last = (int(x, 16) for x in line.split()[0].split("-"))
-        try:
-            memory.seek(first)
-            if needle in memory.read(min(last - first, 256 << 20)): found.append(f"{pid} memory")
-        except (OSError, OverflowError, ValueError): pass
-print("found", found)
-`, value[:8], value[8:])
+	look := fmt.Sprintf(findNeedle, value[:8], value[8:])
 	if out, errs, code := ann.cove(t, look, "exec", "a", "--", "python3", "-"); code != 0 || out != "found []\n" {
 		t.Errorf("%d %q %q, want code 0, %q", code, out, errs, "found []\n")
 	}

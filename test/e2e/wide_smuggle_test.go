@@ -32,6 +32,9 @@ ThreadingHTTPServer(("127.0.0.1", 9000), H).serve_forever()
 P
 setsid python3 /tmp/l.py > /dev/null 2>&1 &`
 
+// smuggleSite is the address of the port of the sandbox that listens.
+const smuggleSite = "9000-a." + wideDomain
+
 // TestWideSmuggling: what a client writes into HTTP/2 fields, or beside a request, never becomes a separate request to
 // a sandbox, and a connection for one name is no sign-in at another.
 func TestWideSmuggling(t *testing.T) {
@@ -40,93 +43,18 @@ func TestWideSmuggling(t *testing.T) {
 	h.must(t, "create", "a")
 	defer func() { h.must(t, "rm", "a", "--yes") }()
 	h.must(t, "exec", "a", "--", eavesdropper)
-	const site = "9000-a." + wideDomain
 	bearer := []string{"authorization", "Bearer " + h.key}
 	to := func(more ...string) []string {
-		return append([]string{":method", "GET", ":scheme", "https", ":authority", site, ":path", "/first"}, more...)
+		return append([]string{":method", "GET", ":scheme", "https", ":authority", smuggleSite, ":path", "/first"}, more...)
 	}
 	testenv.Poll(t, "the server inside answers", func() bool {
 		_, text := h.frames(t, wideDomain).ask(1, "", to(bearer...)...)
 		return text == "inside"
 	})
 
-	t.Run("fields", func(t *testing.T) {
-		const evil = " HTTP/1.1\r\nHost: x\r\n\r\nGET /smuggled"
-		for name, fields := range map[string][]string{
-			"value":          to("x-a", "b\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"),
-			"line feed":      to("x-a", "b\n\nGET /smuggled HTTP/1.1\n\n"),
-			"name":           to("x-a: b\r\nx", "b"),
-			"upper case":     to("Transfer-Encoding", "chunked"),
-			"encoding":       to("transfer-encoding", "chunked"),
-			"two encodings":  to("transfer-encoding", "chunked", "content-length", "4"),
-			"tabbed":         to("transfer-encoding", "\tchunked"),
-			"te":             to("te", "chunked"),
-			"connection":     to("connection", "x-forwarded-for"),
-			"upgrade":        to("connection", "upgrade, http2-settings", "upgrade", "h2c", "http2-settings", "AAMAAABkAARAAAAA"),
-			"path":           {":method", "GET", ":scheme", "https", ":authority", site, ":path", "/" + evil},
-			"method":         {":method", "GET /smuggled HTTP/1.1\r\n", ":scheme", "https", ":authority", site, ":path", "/"},
-			"scheme":         {":method", "GET", ":scheme", "https://x/smuggled?", ":authority", site, ":path", "/first"},
-			"authority":      {":method", "GET", ":scheme", "https", ":authority", site + evil, ":path", "/"},
-			"user":           {":method", "GET", ":scheme", "https", ":authority", "x@" + site, ":path", "/smuggled"},
-			"two authority":  {":method", "GET", ":scheme", "https", ":authority", wideDomain, ":authority", site, ":path", "/smuggled"},
-			"late pseudo":    to("x-a", "b", ":path", "/smuggled"),
-			"length too low": to("content-length", "1"),
-			"long length":    to("content-length", "100"),
-			"two lengths":    to("content-length", "1", "content-length", "40"),
-		} {
-			body := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-			status, _ := h.frames(t, wideDomain).ask(1, body, append(fields, bearer...)...)
-			if status == "200" {
-				t.Errorf("%s: got status %q, want an error", name, status)
-			}
-		}
-	})
-
-	t.Run("connections", func(t *testing.T) {
-		const cookie = "cove_session=forged"
-		// One HTTP/2 connection for several names, as browsers use it: each request is judged by its own name.
-		f := h.frames(t, wideDomain)
-		if status, text := f.ask(1, "", to(bearer...)...); text != "inside" {
-			t.Errorf("with the key: got %s %q, want the page", status, text)
-		}
-		for i, fields := range [][]string{to(), to("cookie", cookie),
-			to("x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"), to("host", wideDomain),
-			{":method", "GET", ":scheme", "https", ":authority", "a." + wideDomain, ":path", "/v1/shell/list"}} {
-			if status, text := f.ask(uint32(3+2*i), "", fields...); status == "200" || strings.Contains(text, "inside") {
-				t.Errorf("%q on the same connection without a key: got %s %q, want it refused", fields, status, text)
-			}
-		}
-		// The name of the handshake decides nothing either.
-		if status, text := h.frames(t, "a."+wideDomain).ask(1, "", ":method", "GET", ":scheme", "https", ":authority",
-			wideDomain, ":path", "/api/v1/sandbox"); status == "200" {
-			t.Errorf("the hub behind the name of a sandbox: got %s %q, want it refused", status, text)
-		}
-	})
-
-	t.Run("plain", func(t *testing.T) {
-		// Who may only read must not get a connection of which the hub does not see the requests.
-		viewer := h.tenant(t, "eve", "viewer")
-		for name, request := range map[string]string{
-			"h2c": "GET /first HTTP/1.1\r\nHost: " + site +
-				"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n",
-			"absolute": "GET https://" + site + "/first HTTP/1.1\r\nHost: " + wideDomain + "\r\n",
-			"chunks":   "POST /first HTTP/1.1\r\nHost: " + site + "\r\nTransfer-Encoding: chunked\r\nTrailer: Transfer-Encoding, Content-Length\r\n",
-		} {
-			c, key := h.dial(t, wideDomain, "http/1.1"), h.key
-			if name == "h2c" {
-				key = viewer.key
-			}
-			io.WriteString(c, request+"Authorization: Bearer "+key+"\r\n\r\n")
-			if name == "chunks" {
-				io.WriteString(c, "1;x=\"\r\n\r\nGET /smuggled\"\r\na\r\n0\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n")
-			}
-			res, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if name == "h2c" && (err != nil || res.StatusCode != http.StatusForbidden) {
-				t.Errorf("%s: got %v and error %v, want 403", name, res, err)
-			}
-			c.Close()
-		}
-	})
+	t.Run("fields", func(t *testing.T) { h.smuggleFields(t, to, bearer) })
+	t.Run("connections", func(t *testing.T) { h.smuggleOnConnections(t, to, bearer) })
+	t.Run("plain", func(t *testing.T) { h.smugglePlain(t) })
 
 	seen := h.must(t, "exec", "a", "--", "cat /tmp/raw")
 	if !strings.Contains(seen, "REQUEST GET /first HTTP/1.1\n") {
@@ -139,5 +67,87 @@ func TestWideSmuggling(t *testing.T) {
 			strings.HasPrefix(lower, "http2-settings:") || strings.HasPrefix(lower, "cookie:") {
 			t.Errorf("got %q inside, want no such line", line)
 		}
+	}
+}
+
+// smuggleFields sends fields that contain requests or contradict each other.
+func (h *secureHub) smuggleFields(t *testing.T, to func(more ...string) []string, bearer []string) {
+	const evil = " HTTP/1.1\r\nHost: x\r\n\r\nGET /smuggled"
+	for name, fields := range map[string][]string{
+		"value":          to("x-a", "b\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"line feed":      to("x-a", "b\n\nGET /smuggled HTTP/1.1\n\n"),
+		"name":           to("x-a: b\r\nx", "b"),
+		"upper case":     to("Transfer-Encoding", "chunked"),
+		"encoding":       to("transfer-encoding", "chunked"),
+		"two encodings":  to("transfer-encoding", "chunked", "content-length", "4"),
+		"tabbed":         to("transfer-encoding", "\tchunked"),
+		"te":             to("te", "chunked"),
+		"connection":     to("connection", "x-forwarded-for"),
+		"upgrade":        to("connection", "upgrade, http2-settings", "upgrade", "h2c", "http2-settings", "AAMAAABkAARAAAAA"),
+		"path":           {":method", "GET", ":scheme", "https", ":authority", smuggleSite, ":path", "/" + evil},
+		"method":         {":method", "GET /smuggled HTTP/1.1\r\n", ":scheme", "https", ":authority", smuggleSite, ":path", "/"},
+		"scheme":         {":method", "GET", ":scheme", "https://x/smuggled?", ":authority", smuggleSite, ":path", "/first"},
+		"authority":      {":method", "GET", ":scheme", "https", ":authority", smuggleSite + evil, ":path", "/"},
+		"user":           {":method", "GET", ":scheme", "https", ":authority", "x@" + smuggleSite, ":path", "/smuggled"},
+		"two authority":  {":method", "GET", ":scheme", "https", ":authority", wideDomain, ":authority", smuggleSite, ":path", "/smuggled"},
+		"late pseudo":    to("x-a", "b", ":path", "/smuggled"),
+		"length too low": to("content-length", "1"),
+		"long length":    to("content-length", "100"),
+		"two lengths":    to("content-length", "1", "content-length", "40"),
+	} {
+		body := "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+		status, _ := h.frames(t, wideDomain).ask(1, body, append(fields, bearer...)...)
+		if status == "200" {
+			t.Errorf("%s: got status %q, want an error", name, status)
+		}
+	}
+}
+
+// smuggleOnConnections uses one connection for several names.
+func (h *secureHub) smuggleOnConnections(t *testing.T, to func(more ...string) []string, bearer []string) {
+	const cookie = "cove_session=forged"
+	// One HTTP/2 connection for several names, as browsers use it: each request is judged by its own name.
+	f := h.frames(t, wideDomain)
+	if status, text := f.ask(1, "", to(bearer...)...); text != "inside" {
+		t.Errorf("with the key: got %s %q, want the page", status, text)
+	}
+	for i, fields := range [][]string{to(), to("cookie", cookie),
+		to("x-forwarded-for", "127.0.0.1", "x-forwarded-proto", "https"), to("host", wideDomain),
+		{":method", "GET", ":scheme", "https", ":authority", "a." + wideDomain, ":path", "/v1/shell/list"}} {
+		if status, text := f.ask(uint32(3+2*i), "", fields...); status == "200" || strings.Contains(text, "inside") {
+			t.Errorf("%q on the same connection without a key: got %s %q, want it refused", fields, status, text)
+		}
+	}
+	// The name of the handshake decides nothing either.
+	if status, text := h.frames(t, "a."+wideDomain).ask(1, "", ":method", "GET", ":scheme", "https", ":authority",
+		wideDomain, ":path", "/api/v1/sandbox"); status == "200" {
+		t.Errorf("the hub behind the name of a sandbox: got %s %q, want it refused", status, text)
+	}
+}
+
+// smugglePlain upgrades, frames and addresses HTTP/1.1 requests in unusual ways.
+func (h *secureHub) smugglePlain(t *testing.T) {
+	// Who may only read must not get a connection of which the hub does not see the requests.
+	viewer := h.tenant(t, "eve", "viewer")
+	for name, request := range map[string]string{
+		"h2c": "GET /first HTTP/1.1\r\nHost: " + smuggleSite +
+			"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n",
+		"absolute": "GET https://" + smuggleSite + "/first HTTP/1.1\r\nHost: " + wideDomain + "\r\n",
+		"chunks": "POST /first HTTP/1.1\r\nHost: " + smuggleSite +
+			"\r\nTransfer-Encoding: chunked\r\nTrailer: Transfer-Encoding, Content-Length\r\n",
+	} {
+		c, key := h.dial(t, wideDomain, "http/1.1"), h.key
+		if name == "h2c" {
+			key = viewer.key
+		}
+		io.WriteString(c, request+"Authorization: Bearer "+key+"\r\n\r\n")
+		if name == "chunks" {
+			io.WriteString(c, "1;x=\"\r\n\r\nGET /smuggled\"\r\na\r\n0\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n")
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if name == "h2c" && (err != nil || res.StatusCode != http.StatusForbidden) {
+			t.Errorf("%s: got %v and error %v, want 403", name, res, err)
+		}
+		c.Close()
 	}
 }

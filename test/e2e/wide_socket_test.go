@@ -22,7 +22,8 @@ import socket, threading
 def serve(c):
     data = c.recv(65536)
     if data.startswith(b"GET /hang"): return c.recv(1)
-    c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+    c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+              b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
     frame = b"\x82\x7f" + (1 << 20).to_bytes(8, "big") + b"x" * (1 << 20)
     try:
         while True: c.sendall(frame)

@@ -25,7 +25,28 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 	r.must(user, "POST", "/api/v1/sandbox/a/pause", "")
 	r.do(user, "GET", "/sandbox/a/", "") // wakes it
 	exported := r.do(r.admin, "GET", "/metrics", "").body
-	labels := map[string][]string{} // by metric
+	labels := labelsOf(exported)
+	if len(labels) < 14 {
+		t.Fatalf("got metrics %v of %s, want those of a hub", labels, exported)
+	}
+	shown := checkExpressions(t, expressions(t), labels)
+	for name := range labels {
+		if name = strings.TrimSuffix(name, "_bucket"); strings.HasPrefix(name, "cove_") && !shown[name] &&
+			!strings.HasSuffix(name, "_sum") && !strings.HasSuffix(name, "_count") {
+			t.Errorf("got metric %s on no panel, want every metric shown", name)
+		}
+	}
+	for _, want := range []string{`cove_creates_total{result="created"}`, `cove_sandboxes{state="failed"}`,
+		`cove_quota_refusals_total{limit="sandboxes"}`, `cove_wakes_total{result="`} {
+		if !strings.Contains(exported, want) {
+			t.Errorf("got %s, want %s, which the rules rely on", exported, want)
+		}
+	}
+}
+
+// labelsOf returns the labels of each metric in an export.
+func labelsOf(exported string) map[string][]string {
+	labels := map[string][]string{}
 	for line := range strings.Lines(exported) {
 		if words := strings.Fields(line); len(words) > 3 && words[1] == "TYPE" {
 			labels[words[2]] = []string{"instance", "job"}
@@ -40,10 +61,12 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 			}
 		}
 	}
-	if len(labels) < 14 {
-		t.Fatalf("got metrics %v of %s, want those of a hub", labels, exported)
-	}
+	return labels
+}
 
+// expressions returns the queries of the dashboard and of the alert rules, by the place where they are used.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
 	var dashboard struct {
 		Panels []struct {
 			Title   string
@@ -60,7 +83,7 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 		}
 	}
 	readInto(t, "../../../deploy/monitoring/alerts.yaml", yaml.Unmarshal, &rules)
-	uses := map[string]string{} // expressions
+	uses := map[string]string{}
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
 			uses["panel "+p.Title+" "+target.LegendFormat] = target.Expr
@@ -77,6 +100,13 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 	if len(uses) < 20 {
 		t.Errorf("got %d expressions, want at least 20", len(uses))
 	}
+	return uses
+}
+
+// checkExpressions compares queries with the metrics that a hub exports, and returns the metrics that
+// they use.
+func checkExpressions(t *testing.T, uses map[string]string, labels map[string][]string) map[string]bool {
+	t.Helper()
 	metric, label := regexp.MustCompile(`\b(cove_\w+)(?:\{([^}]*)\})?`), regexp.MustCompile(`(\w+)\s*(?:=~|=)\s*"`)
 	by := regexp.MustCompile(`\bby \(([^)]*)\)`)
 	shown := map[string]bool{}
@@ -106,18 +136,7 @@ func TestMonitoringUsesRealMetrics(t *testing.T) {
 			}
 		}
 	}
-	for name := range labels {
-		if name = strings.TrimSuffix(name, "_bucket"); strings.HasPrefix(name, "cove_") && !shown[name] &&
-			!strings.HasSuffix(name, "_sum") && !strings.HasSuffix(name, "_count") {
-			t.Errorf("got metric %s on no panel, want every metric shown", name)
-		}
-	}
-	for _, want := range []string{`cove_creates_total{result="created"}`, `cove_sandboxes{state="failed"}`,
-		`cove_quota_refusals_total{limit="sandboxes"}`, `cove_wakes_total{result="`} {
-		if !strings.Contains(exported, want) {
-			t.Errorf("got %s, want %s, which the rules rely on", exported, want)
-		}
-	}
+	return shown
 }
 
 func readInto(t *testing.T, path string, unmarshal func([]byte, any) error, v any) {

@@ -291,7 +291,8 @@ var secretForms = []struct {
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`), hiddenMark},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=\-]{4,}`), "$1 " + hiddenMark},
 	{regexp.MustCompile(`([a-z][a-z0-9+.\-]*://)[^/\s:@"']+:[^/\s@"']+@`), "${1}" + hiddenMark + "@"},
-	{regexp.MustCompile(`(?i)\b([A-Za-z0-9_\-]*(?:ticket|token|api[_\-]?key|secret|passw(?:or)?d|pass|cookie|authorization)"?\s*[=:]\s*"?)([^\s"&,;}]{4,})`), "${1}" + hiddenMark},
+	{regexp.MustCompile(`(?i)\b([A-Za-z0-9_\-]*(?:ticket|token|api[_\-]?key|secret|passw(?:or)?d|pass|cookie|authorization)` +
+		`"?\s*[=:]\s*"?)([^\s"&,;}]{4,})`), "${1}" + hiddenMark},
 }
 
 func (s *scrubber) scrub(text []byte) []byte {

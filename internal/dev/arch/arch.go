@@ -29,6 +29,7 @@ type Rules struct {
 	Limits      map[string]Limit
 	Exceptions  string // see parseExceptions
 	MaxColumns  int    // of a line
+	Words       []Word // that no text contains
 	MaxEqual    int    // this many equal lines in a row must not occur in two files
 }
 
@@ -80,6 +81,11 @@ func Check(tree fs.FS, r Rules) ([]Fault, error) {
 	faults = append(faults, excepted.check(r.measure(files), r.Limits)...)
 	faults = append(faults, checkComments(files)...)
 	faults = append(faults, r.checkRepetition(files)...)
+	wrong, err := checkWords(tree, r.Words)
+	if err != nil {
+		return nil, err
+	}
+	faults = append(faults, wrong...)
 	slices.SortFunc(faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Text, b.Text))
 	})

@@ -90,7 +90,7 @@ func rules(packages string) Rules {
 		l.Max = most
 		r.Limits[rule] = l
 	}
-	r.Exceptions, r.MaxEqual = "", 4
+	r.Exceptions, r.MaxEqual, r.Words = "", 4, words
 	return r
 }
 
@@ -190,6 +190,7 @@ var badTrees = []struct {
 		`package bash; type T struct{}; func (T) A() {}; func (*T) B() {}; func (T) C() {}; func (T) D() {}`,
 		"internal/guest/bash.T: number of methods is 4, at most 3"},
 	{"line-length", "a long line", "internal/hub/bad.go", "package hub\n// " + strings.Repeat("ü", 138), "140 columns is 1"},
+	{"words", "a phrase of the list", "internal/hub/bad.go", "package hub\n// It starts a" + "new.", "again"},
 	{"package-comment", "two package comments", "internal/hub/bad.go",
 		"// Package hub again.\npackage hub", "2 package comments"},
 }

@@ -32,7 +32,7 @@ var known string
 
 // packages lists every package with the packages of this module that it may import. A
 // package may import only packages above it: those of the sections before and, if the
-// title of its section ends with "+", those of its own section.
+// title of its section ends with "+", those of the same section.
 //
 // Paths are below internal/ unless they begin with a slash. A line that begins with a
 // tab continues the line before.

@@ -60,7 +60,7 @@ var libraries = []Library{
 		Tests:  []string{"internal/hub/agentsandbox", "internal/provider/kubernetes", "test/e2e"},
 		Reason: "the API speaks JSON; only files of users are YAML"},
 
-	// Documents: untrusted input, read by a program of its own
+	// Documents: untrusted input, read by a separate program
 	{Path: "codeberg.org/readeck/go-readability", By: []string{"internal/document/markdown"}, Reason: documentReason},
 	{Path: "github.com/JohannesKaufmann/html-to-markdown/v2", By: []string{
 		"internal/document/markdown",
