@@ -74,7 +74,7 @@ func TestLifecycle(t *testing.T) {
 	if err := r.Delete(ctx, "a"); !client.NotFound(err) {
 		t.Errorf("got %v, want a not-found error", err)
 	}
-	// Without the key nothing is told.
+	// Without the key nothing is disclosed.
 	stranger, err := client.New(client.Config{URL: r.server.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -183,13 +183,13 @@ func TestExecIsCanceled(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	pid := strings.TrimSpace(started.String())
-	testenv.Poll(t, "the command is gone", func() bool {
+	testenv.Poll(t, "the command has ended", func() bool {
 		_, err := os.Stat("/proc/" + pid + "/stat")
 		return err != nil
 	})
 }
 
-// notice calls somebody when something was written.
+// notice calls a function after each write.
 type notice struct {
 	mu    sync.Mutex
 	b     bytes.Buffer
@@ -359,7 +359,7 @@ func TestEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What happened just before may be told again.
+		// Recent events may be delivered twice.
 		now := e.Type + " " + e.Sandbox.Status
 		if len(seen) == 1 && (now == "changed running" || now == "created creating") {
 			continue

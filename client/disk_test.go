@@ -6,7 +6,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// TestDisks: a disk can be kept, gone back to and copied.
+// TestDisks: snapshot, rollback and fork.
 func TestDisks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,7 +15,7 @@ import (
 type ExecOptions struct {
 	Dir     string
 	Env     map[string]string
-	Session string        // whose directory it gets and changes; none: a new one
+	Session string        // session whose directory the command uses and changes; empty: a new one
 	Timeout time.Duration // after which the command is ended; 0: never
 
 	// Stdin is the command's input, as text; nil: none. A Read that blocks is
@@ -96,7 +96,7 @@ func (g *Guest) Exec(ctx context.Context, command string, o ExecOptions) (ExecRe
 			}
 		}()
 	})
-	// The stream broke, but the command goes on: poll for the rest.
+	// The stream broke, but the command still runs: poll for the rest.
 	for !r.ended && err != nil && r.result.CommandID != "" && under.Err() == nil && !final(err) {
 		err = r.poll(under)
 	}
@@ -238,7 +238,7 @@ func (r *run) lost(ctx context.Context, err error) error {
 	}
 	e, ok := errors.AsType[*Error](err)
 	if ok && e.Status < 500 || time.Since(r.silent) > wakeLimit {
-		// The command is not known any more, or nobody is there.
+		// The command is unknown, or the hub is unreachable.
 		return &finalError{fmt.Errorf("the command was lost: %w", err)}
 	}
 	select {
@@ -248,8 +248,8 @@ func (r *run) lost(ctx context.Context, err error) error {
 	return err
 }
 
-// errMore means that the command goes on.
-var errMore = errors.New("the command goes on")
+// errMore means that the command still runs.
+var errMore = errors.New("the command still runs")
 
 // feed forwards the input and closes it at its end. Only a fault of the input itself is
 // an error: a command need not read all of it.

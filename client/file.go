@@ -15,7 +15,7 @@ import (
 // File is a file in a sandbox, open for reading.
 type File struct {
 	io.ReadCloser
-	Name    string // last element of the path that was asked for, never a name that the sandbox chose
+	Name    string // last element of the requested path, never a name from the response
 	Size    int64  // -1 when unknown
 	ModTime time.Time
 }

@@ -53,7 +53,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestASandboxChoosesNoFileName: the name of a download is the one that was asked for.
+// TestASandboxChoosesNoFileName: the name of a download comes from the request.
 func TestASandboxChoosesNoFileName(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -164,7 +164,7 @@ func (c *Client) one(ctx context.Context, method, path string, in any) (*Sandbox
 
 // ListOptions select sandboxes.
 type ListOptions struct {
-	User        string // whose; * for everybody's. Only an admin sees others'
+	User        string // owner; * for all owners. Only an admin sees those of others
 	Status      []string
 	Environment string
 	Labels      []string // key=value, or key

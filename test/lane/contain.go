@@ -126,7 +126,7 @@ func wait(cmd *exec.Cmd) (int, error) {
 	}
 }
 
-// startSweeper starts the sweeper. The result tells it that the run has ended, and waits for it.
+// startSweeper starts the sweeper. The result signals the end of the run and waits for the sweeper.
 func startSweeper(self, dir, tmp string) (func(), error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -91,7 +91,7 @@ func removeGroups(groups []group) error {
 	var left []error
 	for _, g := range groups {
 		var dirs []string
-		filepath.WalkDir(g.dir, func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // it goes on
+		filepath.WalkDir(g.dir, func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // best effort
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)
 			}

@@ -86,7 +86,7 @@ func (v machineVerbs) backup(version string) *cobra.Command {
 		})
 }
 
-// warnOfOutside tells what belongs to a hub and is not in its state folder.
+// warnOfOutside warns about data of a hub that is not in its state folder.
 func (v machineVerbs) warnOfOutside(cfg config.Cove) {
 	if cfg.Provider == "docker" {
 		fmt.Fprintln(v.std.Err, "warning: sandboxes, snapshots, volumes and images of the Docker provider are in "+
@@ -109,7 +109,7 @@ func (v machineVerbs) restore() *cobra.Command {
 		Short: "Restore a backup as the state of the hub on this machine", Args: cli.Arguments(1, 1),
 		Long: "Restore a backup that cove backup wrote; - is standard input. The state folder must be empty or " +
 			"missing, and no hub may use it. If the backup is invalid or damaged, " +
-			"nothing is restored. Then start the hub. Sandboxes whose time has run out meanwhile are deleted by it as usual.",
+			"nothing is restored. Then start the hub. The hub deletes sandboxes that have expired in the meantime.",
 		Example: "  systemctl stop cove\n  cove restore cove.backup\n  systemctl start cove"},
 		restoreSettings, func(ctx context.Context, cfg config.Cove, args []string) error {
 			in, size := v.std.In, int64(-1)

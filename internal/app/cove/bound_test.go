@@ -54,7 +54,7 @@ func TestTenantsHaveLimits(t *testing.T) {
 	}
 }
 
-// TestMachineBoundsASandbox: nobody, not even the operator, gets a sandbox with more memory
+// TestMachineBoundsASandbox: no caller, not even the operator, gets a sandbox with more memory
 // than there is.
 func TestMachineBoundsASandbox(t *testing.T) {
 	t.Parallel()

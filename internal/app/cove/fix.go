@@ -47,7 +47,7 @@ func examineKernel() (list []finding) {
 	return list
 }
 
-// examineState checks that nobody else can enter the state folder.
+// examineState checks that other users cannot enter the state folder.
 func examineState(dir string) []finding {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -38,7 +38,7 @@ const Title = "Cove hub"
 
 // Where sandboxes find what the hub brings along.
 const (
-	aioInside  = isolate.Programs + "/aio" // and beside it, what aio itself calls
+	aioInside  = isolate.Programs + "/aio" // and next to it, what aio itself calls
 	venvInside = isolate.Venv
 )
 
@@ -281,7 +281,7 @@ func (h *Hub) addressed(next http.Handler) http.Handler {
 	})
 }
 
-// Inside is the address of the socket beside the hub's own. Only the user that runs the hub
+// Inside is the address of the socket next to the hub's own. Only the user that runs the hub
 // can open it.
 func (h *Hub) Inside() []string {
 	if strings.HasPrefix(h.cfg.Listen, "unix:") {
@@ -365,7 +365,7 @@ func findRunsc(given string) string {
 	return ""
 }
 
-// markdownReader is the program beside an aio that converts web pages for it.
+// markdownReader is the program next to an aio that converts web pages for it.
 func markdownReader(aio string) string { return filepath.Join(filepath.Dir(aio), "aio-markdown") }
 
 // IsolateInit is the argument with which the program starts itself as the first process
@@ -383,5 +383,5 @@ func findAio(given string) (string, error) {
 	if aio := host.Beside("aio"); aio != "" {
 		return aio, nil
 	}
-	return "", errors.New("no aio program beside this one; build it, or set --aio")
+	return "", errors.New("no aio program next to this one; build it, or set --aio")
 }

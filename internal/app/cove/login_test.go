@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// person is somebody at a command line with a home directory.
+// person is a user of the command line with a home directory.
 type person struct {
 	t    *testing.T
 	home string

@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/cli"
 )
 
-// presets are what verbs of the table do without being told, and the names that people who
+// presets are defaults of verbs of the table, and the names that users who
 // know other tools try first.
 var presets = map[string]cli.Preset{
 	"sandbox_create":   {Set: map[string]string{"full": "true"}, Output: "name", Aliases: []string{"new"}},
@@ -53,7 +53,7 @@ func (v *verbs) extend(root *cobra.Command) {
 // extendList adds --watch.
 func (v *verbs) extendList(cmd *cobra.Command) {
 	var watch bool
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with a line for every change, until interrupted")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Print a line for every change until interrupted")
 	plain := cmd.RunE
 	follow := v.with(func(cmd *cobra.Command, c *client.Client, _ []string) error { return v.watch(cmd, c) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -24,7 +24,7 @@ import (
 type kind int
 
 const (
-	public  kind = iota // everybody
+	public  kind = iota // all callers
 	looks               // every key; shows only the caller's own
 	makes               // keys that may change something, for their own tenant
 	reads               // who may see the sandbox
@@ -44,7 +44,7 @@ type request struct {
 	ok     int // status when it is allowed; 0: any but a refusal
 }
 
-// pinned are the operations that everybody may use, and those that only admins may
+// pinned are the operations that all callers may use, and those that only admins may
 // use. All others follow from their Spec: an operation on a sandbox is for those who
 // may see or use it, any other for every key, or every key that may change something.
 var pinned = map[string]kind{
@@ -171,7 +171,7 @@ func toolKind(o op.Op) (k kind, onSandbox bool) {
 	return makes, false
 }
 
-// caller is somebody who knocks.
+// caller is a client with certain credentials.
 type caller struct {
 	name   string
 	secret string
@@ -323,7 +323,7 @@ func (a *arena) knock(c caller, sb sandbox.Sandbox, r request) int {
 	return a.do(c.secret, r.method, path, body).status
 }
 
-// TestMatrix: every route and door, for everybody who could knock.
+// TestMatrix: every route, for every kind of caller.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -356,7 +356,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 		if now, err := a.provider.Get(t.Context(), sb.ID); err != nil || now.State != sandbox.Running {
-			t.Errorf("%s: somebody who may not has changed it: got %v %v, want state running", name, now.State, err)
+			t.Errorf("%s: a caller without permission changed it: got %v %v, want state running", name, now.State, err)
 		}
 		for _, c := range let {
 			own := sb
@@ -370,7 +370,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestToolMatrix: every tool, for everybody.
+// TestToolMatrix: every tool, for every kind of caller.
 func TestToolMatrix(t *testing.T) {
 	t.Parallel()
 	a := newArena(t)
@@ -415,7 +415,7 @@ func TestToolMatrix(t *testing.T) {
 				t.Errorf("%s as %s: got %s, want to be let in", name, c.name, text)
 			}
 			if _, err := a.provider.Get(t.Context(), sb.ID); err != nil && kind.want(c.name) != 0 {
-				t.Errorf("%s as %s: the sandbox is gone", name, c.name)
+				t.Errorf("%s as %s: got no sandbox, want it unchanged", name, c.name)
 			}
 		}
 	}
@@ -451,7 +451,7 @@ func TestNothingOfOthersShows(t *testing.T) {
 			t.Errorf("%s: %s", path, r.body)
 		}
 	}
-	// An admin reaches it by the address that the list tells.
+	// An admin reaches it at the address in the list.
 	if r := a.do(secret["admin"], "GET", "/api/v1/sandbox?user=acme", ""); !strings.Contains(r.body, "/sandbox/"+sb.ID+"/") {
 		t.Errorf("got %v, want body that contains %q", r.body, "/sandbox/"+sb.ID+"/")
 	}
@@ -560,7 +560,7 @@ func TestFirstKey(t *testing.T) {
 	if a := r.do(strings.TrimSpace(string(secret)), "GET", "/api/v1/key", ""); a.status != 200 {
 		t.Fatalf("got %v, want status 200", a.body)
 	}
-	// Who starts a hub where a client's key is set is told.
+	// A hub does not start with the key of a client in its environment.
 	cfg := r.cfg
 	cfg.APIKey = strings.TrimSpace(string(secret))
 	if err := checkSettings(cfg); err == nil || !strings.Contains(err.Error(), "tenant's key") {

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A bug report tells what is needed to find a fault and holds no secret, wherever one stands: in
+// A bug report contains what is needed to find a fault and no secret, wherever one is stored: in
 // settings, variables, the log, the state folder, or the output of the hub.
 func TestBugReport(t *testing.T) {
 	r := newRig(t, nil)

@@ -202,7 +202,7 @@ type reply struct {
 
 func (r *rig) do(key, method, path, body string, header ...string) reply {
 	r.t.Helper()
-	// A stream that goes on is read for a moment.
+	// An endless stream is read only briefly.
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, r.server.URL+path, strings.NewReader(body))
@@ -241,7 +241,7 @@ func (r *rig) do(key, method, path, body string, header ...string) reply {
 	return out
 }
 
-// tool calls a tool of the hub by a bare request and tells whether it worked.
+// tool calls a tool of the hub with a plain request and reports whether it succeeded.
 func (r *rig) tool(key, name string, args map[string]any) (status int, text string, failed bool) {
 	r.t.Helper()
 	b, err := json.Marshal(map[string]any{"method": "tools/call", "params": map[string]any{"name": name, "arguments": args}})

@@ -84,7 +84,7 @@ func (v *verbs) runOnce(ctx context.Context, c *client.Client, o runOptions, scr
 	}
 	if o.remove || o.create.Name == "" && !o.keep {
 		defer func() {
-			// Also when interrupted: nobody knows of it.
+			// Also when interrupted: the user does not know its name.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 			defer cancel()
 			if gone := c.Delete(ctx, sb.ID); gone != nil && !client.NotFound(gone) {

@@ -100,7 +100,7 @@ func hubCommand(version string, std host.Streams) *cobra.Command {
 	return cmd
 }
 
-// listenVariable tells a successor which file descriptor it listens on.
+// listenVariable names the file descriptor that a successor listens on.
 const listenVariable = "COVE_LISTEN_FD"
 
 // succeed replaces this program by the one that is installed at its path now.
@@ -125,8 +125,8 @@ func programPath() string {
 	return strings.TrimSuffix(path, " (deleted)")
 }
 
-// upgrades fires when a SIGHUP asks for an upgrade and the installed program accepts the
-// settings. One that does not is reported, and this one serves on.
+// upgrades fires when a SIGHUP requests an upgrade and the installed program accepts the
+// settings. Otherwise it logs the reason, and this program continues to serve.
 func upgrades(ctx context.Context, environ []string, secure *certificate.Pair, log *slog.Logger) <-chan struct{} {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGHUP)
@@ -156,7 +156,7 @@ func upgrades(ctx context.Context, environ []string, secure *certificate.Pair, l
 	return next
 }
 
-// tryProgram asks the installed program whether it could serve with these settings.
+// tryProgram checks whether the installed program accepts these settings.
 func tryProgram(ctx context.Context, environ []string) error {
 	args := slices.Clone(os.Args[1:])
 	for i, arg := range args {
@@ -173,7 +173,7 @@ func tryProgram(ctx context.Context, environ []string) error {
 	return err
 }
 
-// serveHub serves until it is stopped or handed over; then fd is the listening socket.
+// serveHub serves until it is stopped or replaced by a successor; then fd is the listening socket.
 func serveHub(ctx context.Context, cfg config.Cove, environ []string, version string, std host.Streams,
 	log *slog.Logger) (fd int, err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -185,7 +185,7 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 	if err != nil {
 		return 0, &cli.Error{Code: cli.ExitUsage, Msg: err.Error()}
 	}
-	next := upgrades(ctx, environ, secure, log) // before anybody can know that there is a hub to upgrade
+	next := upgrades(ctx, environ, secure, log) // before clients can know the hub and request an upgrade
 	l, err := listen(cfg)
 	if err != nil {
 		return 0, &cli.Error{Code: cli.ExitFailed, Msg: err.Error()}
@@ -241,7 +241,7 @@ func serveHub(ctx context.Context, cfg config.Cove, environ []string, version st
 	}
 	defer forget()
 	announceHub(std.Out, at)
-	// A hub is one among hundreds of sandboxes: its time is dearer than its memory.
+	// One hub serves hundreds of sandboxes: CPU time is worth more than memory.
 	if asked := debug.SetGCPercent(400); asked != 100 {
 		debug.SetGCPercent(asked)
 	}
@@ -298,8 +298,8 @@ func certifiedAddress(addr net.Addr, secure *certificate.Pair) string {
 	return "https://" + host
 }
 
-// publishAddress tells the command line of the hub's own user where the hub is. That user
-// needs no certificate: the socket is at hand.
+// publishAddress stores the address of the hub for the command line of the hub's own user. That user
+// needs no certificate, because it can open the socket.
 func publishAddress(state, at string) (forget func(), err error) {
 	if strings.HasPrefix(at, "https:") {
 		at = "unix:" + filepath.Join(state, login.SocketFile)
@@ -312,7 +312,7 @@ func publishAddress(state, at string) (forget func(), err error) {
 	return func() { os.Remove(path) }, err
 }
 
-// announceHub tells a person where to go.
+// announceHub prints the addresses of the hub.
 func announceHub(w io.Writer, at string) {
 	fmt.Fprintf(w, "serving on %s\n", at)
 	if !strings.HasPrefix(at, "unix:") {

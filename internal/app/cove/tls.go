@@ -20,7 +20,7 @@ func addTLS(root *cobra.Command, configDir string, std host.Streams) {
 	cmd := &cobra.Command{Use: "init", Short: "Create a certificate for a hub on this machine", Args: cli.Arguments(0, 0),
 		Long: "Create a certificate authority and a certificate for a domain and all names below it, in a new " +
 			"folder that only you can read. Nothing is overwritten. " +
-			"The authority's key is not kept, so nobody can use it for other names. Standard output has the " +
+			"The authority's key is discarded, so it cannot be used for other names. Standard output has the " +
 			"variables for E2B's clients, to be evaluated by a shell.",
 		Example: "  eval \"$(cove tls init)\"\n  cove tls init --domain sandbox.example.com --dir ./tls",
 		RunE: func(*cobra.Command, []string) error {
@@ -42,7 +42,7 @@ func addTLS(root *cobra.Command, configDir string, std host.Streams) {
 			fmt.Fprintf(std.Out, "export E2B_DOMAIN=%s\nexport SSL_CERT_FILE=%s NODE_EXTRA_CA_CERTS=%s\n", at, ca, ca)
 			return nil
 		}}
-	cmd.Flags().StringVar(&dir, "dir", "", "Folder to create (default: tls beside the contexts file)")
+	cmd.Flags().StringVar(&dir, "dir", "", "Folder to create (default: tls next to the contexts file)")
 	cmd.Flags().StringVar(&domain, "domain", "cove.localhost", "Domain below which sandboxes have names")
 	cmd.Flags().IntVar(&port, "port", 10000, "Port that the hub listens on")
 	noun.AddCommand(cmd)

@@ -65,7 +65,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf(`cove %s: got %d %s, want exit code %d, %q and no "hunter" in it`, c.line, code, out, c.code, c.want)
 		}
 	}
-	// A line that somebody changed is named.
+	// A modified line is named.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %v %v, want at least 1 file", files, err)

@@ -79,8 +79,8 @@ func TestReadersNeverWake(t *testing.T) {
 	}
 }
 
-// TestSandboxLearnsItsCaller: the server inside is told who calls, whatever the request itself says. What serves a port
-// is not told.
+// TestSandboxLearnsItsCaller: the server inside learns the real caller, even if the request claims another. A service on a port
+// does not.
 func TestSandboxLearnsItsCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// Block is a code block of a chapter. What stands behind its language says how it is tested:
+// Block is a code block of a chapter. The text after its language says how it is tested:
 //
 //	```bash skip: needs a terminal
 //	```python with: e2b

@@ -24,7 +24,7 @@ type Part struct {
 	Chapters []string // paths below docs
 }
 
-// Parts is the order of the guide. The reference is made of pages that stand beside the guide.
+// Parts is the order of the guide. The reference consists of pages outside the guide.
 var Parts = []Part{
 	{"Begin", []string{"guide/start.md", "guide/ways.md", "guide/many.md", "guide/interfaces.md"}},
 	{"Capabilities", []string{"guide/terminal.md", "guide/files.md", "guide/code.md", "guide/browser.md",

@@ -66,7 +66,7 @@ func leaks(before []string, opts []goleak.Option) string {
 }
 
 // keepIdle lets no test close the idle connections of http.DefaultTransport: it would break
-// the requests of tests beside it, and httptest.Server.Close does it. The result closes them.
+// the requests of concurrent tests, and httptest.Server.Close does it. The result closes them.
 func keepIdle() func() {
 	shared, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

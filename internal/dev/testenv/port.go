@@ -17,11 +17,11 @@ const (
 var taken atomic.Int64
 
 // FreePort returns a port of 127.0.0.1 that nothing listens on. Unlike one that the kernel chose,
-// nobody else gets it by chance before its user listens there.
+// no other process gets it by chance before its user listens there.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range ports {
-		// Processes that run beside each other begin in different places.
+		// Concurrent processes begin in different places.
 		port := firstPort + int(int64(os.Getpid())*97+taken.Add(1))%ports
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			l.Close()

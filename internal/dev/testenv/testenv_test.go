@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// recorder stands for the test that calls Need: its verdict ends the call.
+// recorder replaces the test that calls Need: its verdict ends the call.
 type recorder struct {
 	testing.TB
 	verdict string

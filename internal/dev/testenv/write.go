@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// WriteProgram writes a program that the test starts. No process is started meanwhile: until it
+// WriteProgram writes a program that the test starts. No process starts in the meantime: until it
 // executes its own program, a new process has the file open for writing too, and then the
 // kernel refuses to start it ("text file busy").
 func WriteProgram(t testing.TB, path string, content []byte) {

@@ -229,9 +229,9 @@ func (t *Target) loginVerb(v Verbs) *cobra.Command {
 	var name, key string
 	var token bool
 	cmd := &cobra.Command{Use: "login [URL]", Short: "Sign in to a hub and remember it", Args: cli.Arguments(0, 1),
-		Long: "Sign in to a hub and remember it as a context, which all verbs use from then on. The key is asked " +
-			"for, or read from standard input if that is no terminal. " +
-			"It is stored in a file that only you can read. The hub is asked first whether the key is valid.",
+		Long: "Sign in to a hub and remember it as a context, which all verbs use from then on. The command asks for the " +
+			"key, or reads it from standard input if that is not a terminal. " +
+			"It checks the key with the hub and stores it in a file that only you can read.",
 		Example: "  cove login https://cove.example.com\n  cove login https://cove.example.com --context work < key.txt"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := Context{URL: TrimURL(firstOf(t.To.URL, args, defaultURL))}
