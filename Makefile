@@ -36,7 +36,7 @@ LINT := .tools/bin/golangci-lint
 $(LINT):
 	GOBIN="$(CURDIR)/.tools/bin" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
 
-check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every commit
+check: $(LINT) ## format, vet, lint, house rules, goldens, known vulnerabilities: fast, before every commit
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'not gofmt-ed:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
 	go vet $(PKGS)
@@ -47,6 +47,7 @@ check: $(LINT) ## format, vet, lint, house rules, goldens: fast, before every co
 	@if [ -x test/page/node_modules/.bin/tsc ]; then test/page/node_modules/.bin/tsc -p web; fi # else TestTypes does, after make deps
 	go test ./internal/dev/arch ./internal/api/op ./internal/surface/... ./internal/config
 	go test ./internal/app/... -run Golden
+	scripts/vuln
 
 gen: ## rewrite the golden files under api/, and lower the exceptions of internal/dev/arch
 	go test ./internal/app ./internal/app/cove ./internal/dev/arch -run Golden -update
@@ -82,7 +83,7 @@ deps-engines:
 deps-run:
 	scripts/deps run
 
-web: ## fetch the third-party parts of the pages anew
+web: ## update the third-party parts of the pages
 	scripts/web
 
 TARGET ?= full
