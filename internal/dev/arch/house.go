@@ -103,6 +103,18 @@ guest/internal/har: guest/internal/tab
 guest/internal/keyboard: guest/internal/tab
 guest/internal/locate: guest/internal/cdp guest/internal/keyboard guest/internal/tab api/op
 
+# parts of the services of a sandbox +
+guest/file/internal/line:
+guest/file/internal/mode:
+guest/file/internal/access: filesystem/atomicfile guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file/internal/text: guest/file/internal/access guest/file/internal/line guest/internal/pyerr api/op
+guest/file/internal/editor: filesystem/atomicfile guest/file/internal/access guest/file/internal/line
+	guest/file/internal/mode guest/internal/document guest/internal/pathname guest/internal/pyerr api/op
+guest/file/internal/tree: filesystem/atomicfile guest/file/internal/access guest/file/internal/mode guest/internal/grep
+	guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file/internal/transfer: filesystem/archive guest/file/internal/access guest/internal/document
+	guest/internal/pathname guest/internal/pyerr api/op system/proc
+
 # services of a sandbox
 guest/activity: guest/internal/pathname filesystem/inotify api/op
 guest/agentconfig: filesystem/atomicfile
@@ -131,8 +143,8 @@ guest/workbench: auth api/op auth/origin system/proc filesystem/subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session api/op system/proc
 guest/code: guest/internal/cell guest/internal/kernel api/op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr api/op system/proc
-guest/file: filesystem/archive filesystem/atomicfile guest/internal/document guest/internal/grep
-	guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file: filesystem/archive guest/file/internal/access guest/file/internal/editor guest/file/internal/text
+	guest/file/internal/transfer guest/file/internal/tree api/op system/proc
 guest/jupyter: guest/internal/cell guest/internal/kernel guest/internal/pathname guest/internal/session api/op
 	system/proc
 guest/node: guest/internal/cell guest/internal/environ guest/internal/kernel guest/internal/pathname
