@@ -153,7 +153,7 @@ guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty g
 	guest/internal/vt api/op system/proc
 
 # providers, with their mechanisms +
-provider/local/internal/record:
+provider/local/internal/record: filesystem/atomicfile
 provider/local/internal/tree: sandbox
 provider/docker: filesystem/atomicfile system/containerinit system/isolate sandbox
 provider/kubernetes/internal/access:
