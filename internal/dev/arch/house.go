@@ -61,15 +61,14 @@ network/socks:
 filesystem/subpath:
 system/sudo:
 dev/testenv:
-document/workbook:
-document/xmlscan:
+document/office:
 /web:
 auth/origin:
 auth: auth/origin auth/peer
 network/authority: filesystem/atomicfile
 network/egress: network/authority sandbox network/socks
 system/isolate/cgroup: system/isolate/internal/poll
-document/markdown: document/workbook document/xmlscan
+document/markdown: document/office
 network/relay: auth/peer
 api/health: telemetry/metric api/op
 system/isolate: system/isolate/cgroup system/isolate/entrance system/isolate/internal/poll sandbox
@@ -94,7 +93,7 @@ guest/internal/kernel: guest/internal/environ system/proc
 guest/internal/cell: guest/internal/kernel
 guest/internal/connect: api/op
 guest/internal/cookie: guest/internal/cdp api/op
-guest/internal/document: api/op system/proc document/workbook document/xmlscan
+guest/internal/document: api/op system/proc document/office
 guest/internal/pyerr: guest/internal/pathname api/op
 guest/internal/session: guest/internal/pathname api/op
 guest/internal/tab: guest/internal/cdp

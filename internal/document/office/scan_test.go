@@ -1,4 +1,4 @@
-package xmlscan
+package office
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func TestLimits(t *testing.T) {
 		"attributes": {"<a " + strings.Repeat(`a="`+strings.Repeat("b", 1000)+`" `, maxToken/900), "larger than"},
 		"depth":      {strings.Repeat("<a>", maxDepth+1), "nested"},
 		"entities":   {`<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><a>&a;</a>`, "entity"},
-		"cut short":  {"<a><b>", "EOF"},
+		"truncated":  {"<a><b>", "EOF"},
 	} {
 		if err := Scan(t.Context(), strings.NewReader(c.xml), func(xml.Token) error { return nil }); err == nil ||
 			!strings.Contains(err.Error(), c.want) {

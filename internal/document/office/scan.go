@@ -1,8 +1,9 @@
-// Package xmlscan reads XML from untrusted sources, token by token.
+// Package office is what aio and aio-markdown share to read Office documents: a scanner of
+// untrusted XML, and the JSON messages with which aio queries aio-markdown about workbooks.
 //
-// It owns the limits: on the size of a token, all of which the decoder holds in memory,
-// and on the depth of elements.
-package xmlscan
+// The scanner limits the size of tokens, which the decoder holds in memory, and the depth of
+// elements. The library that reads workbooks is linked into aio-markdown only.
+package office
 
 import (
 	"bufio"
@@ -15,16 +16,16 @@ import (
 
 const (
 	maxToken = 4 << 20 // bytes of one name, tag or text
-	maxDepth = 1000    // elements in elements
+	maxDepth = 1000    // nested elements
 )
 
-// ErrStop tells Scan that nothing more is wanted.
+// ErrStop makes Scan stop without an error.
 var ErrStop = errors.New("stop")
 
-// Scan calls visit for every token. It returns nil at the end, and when visit returns ErrStop.
+// Scan calls visit for every token. It returns nil at the end of r, and if visit returns ErrStop.
 func Scan(ctx context.Context, r io.Reader, visit func(xml.Token) error) error {
 	m := &meter{r: r, left: maxToken}
-	d := xml.NewDecoder(bufio.NewReaderSize(m, 32<<10)) // a ByteReader, to which the decoder adds no buffer
+	d := xml.NewDecoder(bufio.NewReaderSize(m, 32<<10)) // the decoder does not buffer a ByteReader
 	depth := 0
 	for n := 1; ; n++ {
 		t, err := d.Token()
@@ -54,7 +55,7 @@ func Scan(ctx context.Context, r io.Reader, visit func(xml.Token) error) error {
 	}
 }
 
-// meter bounds what is read for one token.
+// meter limits the bytes that are read for one token.
 type meter struct {
 	r    io.Reader
 	left int
@@ -69,7 +70,7 @@ func (m *meter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Attr returns the value of an attribute; empty if there is none.
+// Attr returns the value of an attribute, or an empty string.
 func Attr(e xml.StartElement, name string) string {
 	for _, a := range e.Attr {
 		if a.Name.Local == name {
