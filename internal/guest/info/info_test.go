@@ -84,7 +84,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%+v, want a name and a version", p)
 		}
 	}
-	// A virtual environment of our own with one made-up package.
+	// A virtual environment with one invented package.
 	venv := t.TempDir()
 	site := filepath.Join(venv, "site")
 	meta := filepath.Join(site, "Toy-1.5.dist-info")
