@@ -112,8 +112,8 @@ func changeOf(before, after *version) *Change {
 	}
 	out := &Change{Path: strings.ToValidUTF8(before.path, "\uFFFD"), Deleted: !after.exists}
 	if (before.text || !before.exists) && (after.text || !after.exists) {
-		out.Diff = cutTo(diff(before.data, after.data), maxDiff)
-		out.Content = cutTo(after.data, maxContent)
+		out.Diff = shortenTo(diff(before.data, after.data), maxDiff)
+		out.Content = shortenTo(after.data, maxContent)
 	}
 	return out
 }

@@ -40,9 +40,9 @@ func (r *Record) handler(op string, next http.Handler) http.Handler {
 		out := &seenResponse{ResponseWriter: w, status: http.StatusOK}
 		defer func() {
 			_, name, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/e2b/"), "/")
-			e := Entry{Op: op + ":" + cut(name), Kind: e2bTag, Took: milliseconds(began), Input: inputOf(q, in), Output: outputOf(out)}
+			e := Entry{Op: op + ":" + shorten(name), Kind: e2bTag, Took: milliseconds(began), Input: inputOf(q, in), Output: outputOf(out)}
 			if out.status >= 400 {
-				e.Error, e.Output = cut(http.StatusText(out.status)+" "+string(out.seen.b)), ""
+				e.Error, e.Output = shorten(http.StatusText(out.status)+" "+string(out.seen.b)), ""
 			}
 			e.Changes = r.work.changed()
 			r.add(q.Context(), began, e, false)

@@ -160,7 +160,7 @@ func (r *Record) begin(o recorded, in any) (time.Time, *version) {
 func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out any, err error, before *version) {
 	e := Entry{Op: o.name, Kind: o.tag, Took: milliseconds(began), Input: summarize(in)}
 	if err != nil {
-		e.Error = cut(err.Error())
+		e.Error = shorten(err.Error())
 	} else {
 		e.Output = summarize(out)
 	}
@@ -180,7 +180,7 @@ func milliseconds(began time.Time) float64 { return float64(time.Since(began).Mi
 // add queues an entry.
 func (r *Record) add(ctx context.Context, began time.Time, e Entry, shot bool) {
 	call := op.CallOf(ctx)
-	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, cut(call.Subject), cut(call.KeyID)
+	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, shorten(call.Subject), shorten(call.KeyID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

@@ -33,10 +33,10 @@ func isSecret(name string, words ...string) bool {
 	return slices.ContainsFunc(secretWords, in) || slices.ContainsFunc(words, in)
 }
 
-// cut removes the middle of a long text.
-func cut(s string) string { return cutTo(s, maxString) }
+// shorten removes the middle of a long text.
+func shorten(s string) string { return shortenTo(s, maxString) }
 
-func cutTo(s string, limit int) string {
+func shortenTo(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
@@ -73,7 +73,7 @@ func write(b *strings.Builder, v reflect.Value, depth int) {
 		}
 		write(b, v.Elem(), depth)
 	case reflect.String:
-		quote(b, cut(v.String()))
+		quote(b, shorten(v.String()))
 	case reflect.Bool:
 		b.WriteString(strconv.FormatBool(v.Bool()))
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -198,7 +198,7 @@ func writeMap(b *strings.Builder, v reflect.Value, depth int) {
 	b.WriteByte('{')
 	first, n := true, 0
 	for it := v.MapRange(); it.Next() && n < maxItems && !full(b, depth); n++ {
-		name := cut(fmt.Sprint(it.Key()))
+		name := shorten(fmt.Sprint(it.Key()))
 		entry(b, name, isSecret(name, mapWords...), it.Value(), depth, &first)
 	}
 	b.WriteByte('}')

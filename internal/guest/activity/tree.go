@@ -169,7 +169,7 @@ func (t *tree) changed() []Change {
 	}
 	for i := range out { // the line of an entry has a limited length
 		share := maxShown / len(out)
-		out[i].Diff, out[i].Content = cutTo(out[i].Diff, min(maxDiff, share*2/3)), cutTo(out[i].Content, min(maxContent, share/3))
+		out[i].Diff, out[i].Content = shortenTo(out[i].Diff, min(maxDiff, share*2/3)), shortenTo(out[i].Content, min(maxContent, share/3))
 	}
 	return out
 }

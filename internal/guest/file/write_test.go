@@ -168,7 +168,7 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 }
 
-// tmpfs mounts a small file system of its own.
+// tmpfs mounts a small file system.
 func tmpfs(t testing.TB, options string) string {
 	t.Helper()
 	testenv.NeedRoot(t)

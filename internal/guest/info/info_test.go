@@ -33,7 +33,7 @@ func TestContextIsReadFromTheMachine(t *testing.T) {
 	defer l.Close()
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	s := newService(t, "/usr/bin:/bin")
-	for range 2 { // the second answer comes from remembered versions
+	for range 2 { // the second result uses cached versions
 		c, err := s.Context(t.Context(), op.None{})
 		if err != nil {
 			t.Fatal(err)

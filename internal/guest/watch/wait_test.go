@@ -79,7 +79,7 @@ func TestWait(t *testing.T) {
 		{"its folder goes", "sub/in", []string{"remove"}, func(t *testing.T, d string) { must(t, os.RemoveAll(d+"/sub")) }, Remove},
 		{"chmod", "old", []string{"chmod"}, func(t *testing.T, d string) { must(t, os.Chmod(d+"/old", 0o600)) }, Chmod},
 		{"is there already", "old", []string{"create"}, nil, Create},
-		{"is gone already", "none", []string{"remove"}, nil, Remove},
+		{"does not exist", "none", []string{"remove"}, nil, Remove},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -373,7 +373,7 @@ func TestEventsTellTheTree(t *testing.T) {
 		must(t, err)
 		for _, e := range out.Events {
 			known.apply(e)
-			trace = append(trace, "  told: "+o.brief(e))
+			trace = append(trace, "  event: "+o.brief(e))
 		}
 		o.cursor = out.Cursor
 		return cmp.Equal(known, actual(t, dir))

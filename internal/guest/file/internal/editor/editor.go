@@ -48,7 +48,7 @@ func (s *Service) Ops() []op.Op {
 		op.New(op.Spec{Name: "file_str_replace_editor", Route: "POST /v1/file/str_replace_editor", Tag: "file",
 			Failure: pyerr.Failure{}, SDK: "file.str_replace_editor", Verb: "file edit", Destructive: true, MaxBody: maxBody,
 			Doc: "View and edit a file by command: view, create, str_replace, insert, undo_edit. Lines are " +
-				"numbered from 1. Edits can be undone one by one, even after a restart. PDF, Office files, " +
-				"notebooks and images have ranges of their own."}, s.Edit),
+				"numbered from 1. Edits can be undone one by one, even after a restart. PDF, Office files and " +
+				"notebooks have separate ranges."}, s.Edit),
 	}
 }

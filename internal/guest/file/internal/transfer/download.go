@@ -133,15 +133,15 @@ func changedError(path string) error {
 	return e
 }
 
-// changed reports whether a file has changed since it was described. A file that was replaced
-// counts too: its link count, and so its ctime, has changed.
+// changed reports whether a file has changed since it was described. A replaced file has changed,
+// too: its link count, and so its ctime, is different.
 func changed(f *os.File, was fs.FileInfo) bool {
-	now, err := f.Stat()
+	current, err := f.Stat()
 	if err != nil {
 		return true
 	}
 	a, aok := was.Sys().(*syscall.Stat_t)
-	b, bok := now.Sys().(*syscall.Stat_t)
+	b, bok := current.Sys().(*syscall.Stat_t)
 	return !aok || !bok || a.Size != b.Size || a.Mtim != b.Mtim || a.Ctim != b.Ctim
 }
 
