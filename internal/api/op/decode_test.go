@@ -76,7 +76,8 @@ func TestDefaultsAndAbsence(t *testing.T) {
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	want := everything{ID: "1", Names: []string{"a", "b"}, Page: 1, Text: "hi", Limit: 30, Ratio: 0.5, On: true, Kind: "a", Clicks: 1, Slug: "x"}
+	want := everything{ID: "1", Names: []string{"a", "b"}, Page: 1, Text: "hi", Limit: 30,
+		Ratio: 0.5, On: true, Kind: "a", Clicks: 1, Slug: "x"}
 	if d := cmp.Diff(want, in); d != "" {
 		t.Error(d)
 	}

@@ -75,8 +75,8 @@ func (s *Service) Record(o op.Op) op.Op { return s.record.Op(o) }
 func (s *Service) Ops() []op.Op {
 	list := op.New(op.Spec{Name: "sandbox_activity", Access: op.AccessRead, Route: "GET /v1/sandbox/activity",
 		Tag: "sandbox", Style: op.Resource, ReadOnly: true,
-		Doc: "Show the activity of the sandbox: whether commands or code are running, even without a waiting client, " +
-			"and the latest entries of the activity record that match the filters. " +
+		Doc: "Show whether commands or code are running in the sandbox, even without a waiting client. " +
+			"Also return the latest entries of the activity record that match the filters. " +
 			"With stream=true, new entries follow as events named entry."}, s.Get)
 	return []op.Op{
 		op.WithStream[GetIn, Entry](list, s.Follow),

@@ -113,7 +113,7 @@ type CreateIn struct {
 	Path      string `json:"path" doc:"Path of a folder or file"`
 	Recursive bool   `json:"recursive" default:"true" doc:"Include subfolders"`
 
-	Exclude []string `json:"exclude" default:".git,node_modules,__pycache__,.venv,*.pyc,*.pyo,.DS_Store,*.swp,*.swo" doc:"Ignored"`
+	Exclude []string `json:"exclude" default:".git,node_modules,__pycache__,.venv,*.pyc,*.pyo,.DS_Store,*.swp,*.swo" doc:"Globs to exclude"`
 
 	Debounce int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds without changes before a report"`
 	Include  []string `json:"include_patterns" default:"[]" doc:"Globs of paths to report; empty means all"`

@@ -194,7 +194,8 @@ func TestNumberFormats(t *testing.T) {
 
 func TestStylesOfCells(t *testing.T) {
 	t.Parallel()
-	styles := styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; km&quot;"/></numFmts><cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>
+	styles := styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; km&quot;"/></numFmts>
+		<cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>
 		<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="164"/><xf numFmtId="10"/><xf numFmtId="12"/></cellXfs>`)
 	row := `<row><c s="1"><v>45351</v></c><c s="2"><v>3</v></c><c s="3"><v>0.5</v></c><c s="4"><v>0.5</v></c><c s="77"><v>1</v></c></row>`
 	shows(t, view(t, book(t, []string{row}, map[string]any{"xl/styles.xml": styles}), Query{}),
