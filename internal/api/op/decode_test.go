@@ -31,6 +31,7 @@ func (size) SchemaOp() *jsonschema.Schema { return &jsonschema.Schema{Type: "str
 
 type everything struct {
 	ID       string            `path:"id" doc:"Id"`
+	Names    []string          `json:"names" doc:"Names" default:"a,b"`
 	Page     int               `query:"page" doc:"Page" default:"1" minimum:"1"`
 	Tags     []string          `query:"tag,omitempty" doc:"Tags"`
 	Text     string            `json:"text" doc:"Text" maxLength:"5"`
@@ -75,7 +76,8 @@ func TestDefaultsAndAbsence(t *testing.T) {
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	want := everything{ID: "1", Page: 1, Text: "hi", Limit: 30, Ratio: 0.5, On: true, Kind: "a", Clicks: 1, Slug: "x"}
+	want := everything{ID: "1", Names: []string{"a", "b"}, Page: 1, Text: "hi", Limit: 30,
+		Ratio: 0.5, On: true, Kind: "a", Clicks: 1, Slug: "x"}
 	if d := cmp.Diff(want, in); d != "" {
 		t.Error(d)
 	}
@@ -84,12 +86,12 @@ func TestDefaultsAndAbsence(t *testing.T) {
 func TestEverySourceAndKind(t *testing.T) {
 	in, faults := bound(t, `{"text":"héllo","maybe":"","limit":0,"ratio":0.25,"on":"no","kind":"b","clicks":3,
 		"inner":{"name":"in"},"list":[{"name":"ab","count":"5"},{"name":"cd"}],"env":{"A":"1"},"anything":{"n":12345678901234567890},
-		"raw":[1,{"a":null}],"data":"aGk=","slug":"abc","screen":"3x4","other":"by alias","unknown":[{}],"port":8080.0}`,
+		"raw":[1,{"a":null}],"data":"aGk=","slug":"abc","screen":"3x4","other":"by alias","names":["c"],"unknown":[{}],"port":8080.0}`,
 		map[string][]string{"path.id": {"a b"}, "query.page": {"12"}, "query.tag": {"x", "y"}})
 	if faults != nil {
 		t.Fatal(faults)
 	}
-	want := everything{ID: "a b", Page: 12, Tags: []string{"x", "y"}, Text: "héllo", Maybe: new(""), Limit: 0,
+	want := everything{ID: "a b", Names: []string{"c"}, Page: 12, Tags: []string{"x", "y"}, Text: "héllo", Maybe: new(""), Limit: 0,
 		Ratio: 0.25, On: false, Kind: "b", Clicks: 3,
 		Inner: &inner{Name: "in", Count: 7}, List: []inner{{"ab", 5}, {"cd", 7}}, Env: map[string]string{"A": "1"},
 		Anything: map[string]any{"n": json.Number("12345678901234567890")}, Raw: json.RawMessage(`[1,{"a":null}]`), Data: []byte("hi"),

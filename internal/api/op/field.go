@@ -137,6 +137,13 @@ func literal(s string, t *Type) json.RawMessage {
 		}
 		return b
 	}
+	if t.Kind == Array && t.Elem.Kind == String && !strings.HasPrefix(s, "[") { // as in enum
+		b, err := json.Marshal(strings.Split(s, ","))
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
 	if !json.Valid([]byte(s)) {
 		panic(fmt.Sprintf("op: %q is not JSON", s))
 	}

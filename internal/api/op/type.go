@@ -190,9 +190,10 @@ func (c compiler) union(typ *Type) {
 	}
 }
 
-// component returns the name of a type in the OpenAPI document. It starts with the package,
-// so that two services can both have a Session. The packages directly below hub are one
-// service.
+// component returns the name of a type in the OpenAPI document. It starts with the name of the
+// service, so that two services can both have a Session. The service is the package, with two
+// exceptions: the packages directly below hub are one service, and a package below
+// guest/X/internal belongs to the service X.
 func component(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
@@ -205,6 +206,11 @@ func component(t reflect.Type) string {
 	dir, pkg := path.Split(t.PkgPath())
 	if strings.HasSuffix(dir, "/hub/") {
 		pkg = "hub"
+	}
+	if _, below, ok := strings.Cut(dir, "/guest/"); ok {
+		if service, _, ok := strings.Cut(below, "/internal/"); ok {
+			pkg = path.Base(service)
+		}
 	}
 	pkg = strings.TrimSuffix(pkg, "_test")
 	if pkg == "" || pkg == "op" || strings.HasPrefix(strings.ToLower(name), pkg) {

@@ -61,15 +61,14 @@ network/socks:
 filesystem/subpath:
 system/sudo:
 dev/testenv:
-document/workbook:
-document/xmlscan:
+document/office:
 /web:
 auth/origin:
 auth: auth/origin auth/peer
 network/authority: filesystem/atomicfile
 network/egress: network/authority sandbox network/socks
 system/isolate/cgroup: system/isolate/internal/poll
-document/markdown: document/workbook document/xmlscan
+document/markdown: document/office
 network/relay: auth/peer
 api/health: telemetry/metric api/op
 system/isolate: system/isolate/cgroup system/isolate/entrance system/isolate/internal/poll sandbox
@@ -94,7 +93,7 @@ guest/internal/kernel: guest/internal/environ system/proc
 guest/internal/cell: guest/internal/kernel
 guest/internal/connect: api/op
 guest/internal/cookie: guest/internal/cdp api/op
-guest/internal/document: api/op system/proc document/workbook document/xmlscan
+guest/internal/document: api/op system/proc document/office
 guest/internal/pyerr: guest/internal/pathname api/op
 guest/internal/session: guest/internal/pathname api/op
 guest/internal/tab: guest/internal/cdp
@@ -102,6 +101,18 @@ guest/internal/film: api/op system/proc
 guest/internal/har: guest/internal/tab
 guest/internal/keyboard: guest/internal/tab
 guest/internal/locate: guest/internal/cdp guest/internal/keyboard guest/internal/tab api/op
+
+# parts of the services of a sandbox +
+guest/file/internal/line:
+guest/file/internal/mode:
+guest/file/internal/access: filesystem/atomicfile guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file/internal/text: guest/file/internal/access guest/file/internal/line guest/internal/pyerr api/op
+guest/file/internal/editor: filesystem/atomicfile guest/file/internal/access guest/file/internal/line
+	guest/file/internal/mode guest/internal/document guest/internal/pathname guest/internal/pyerr api/op
+guest/file/internal/tree: filesystem/atomicfile guest/file/internal/access guest/file/internal/mode guest/internal/grep
+	guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file/internal/transfer: filesystem/archive guest/file/internal/access guest/internal/document
+	guest/internal/pathname guest/internal/pyerr api/op system/proc
 
 # services of a sandbox
 guest/activity: guest/internal/pathname filesystem/inotify api/op
@@ -131,8 +142,8 @@ guest/workbench: auth api/op auth/origin system/proc filesystem/subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session api/op system/proc
 guest/code: guest/internal/cell guest/internal/kernel api/op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr api/op system/proc
-guest/file: filesystem/archive filesystem/atomicfile guest/internal/document guest/internal/grep
-	guest/internal/pathname guest/internal/pyerr api/op system/proc
+guest/file: filesystem/archive guest/file/internal/access guest/file/internal/editor guest/file/internal/text
+	guest/file/internal/transfer guest/file/internal/tree api/op system/proc
 guest/jupyter: guest/internal/cell guest/internal/kernel guest/internal/pathname guest/internal/session api/op
 	system/proc
 guest/node: guest/internal/cell guest/internal/environ guest/internal/kernel guest/internal/pathname
@@ -141,7 +152,7 @@ guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty g
 	guest/internal/vt api/op system/proc
 
 # providers, with their mechanisms +
-provider/local/internal/record:
+provider/local/internal/record: filesystem/atomicfile
 provider/local/internal/tree: sandbox
 provider/docker: filesystem/atomicfile system/containerinit system/isolate sandbox
 provider/kubernetes/internal/access:

@@ -79,10 +79,11 @@ var libraries = []Library{
 	{Path: "github.com/andybalholm/brotli", By: []string{"internal/guest/browser"},
 		Reason: "only the description of the DevTools protocol uses Brotli"},
 	{Path: "github.com/bmatcuk/doublestar/v4", By: []string{
-		"internal/guest/file", "internal/guest/internal/grep", "internal/guest/watch",
+		"internal/guest/file/internal/tree", "internal/guest/internal/grep", "internal/guest/watch",
 	},
 		Reason: "patterns of paths belong to file operations"},
-	{Path: "github.com/dlclark/regexp2/v2", By: []string{"internal/guest/file"}, Reason: "it can take exponential time: use package regexp"},
+	{Path: "github.com/dlclark/regexp2/v2", By: []string{"internal/guest/file/internal/text"},
+		Reason: "it can take exponential time: use package regexp"},
 	{Path: "golang.org/x/text/width", Tests: []string{"internal/guest/internal/vt"},
 		Reason: "programs use the generated table of internal/guest/internal/vt"},
 

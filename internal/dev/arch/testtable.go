@@ -21,6 +21,7 @@ guest/preview: surface/rest
 guest/workbench: surface/rest
 guest/code: guest/jupyter guest/node system/proc surface/rest
 guest/convert: document/markdown
+guest/file: filesystem/atomicfile guest/internal/document guest/internal/pyerr
 guest/shell: surface/rest
 provider/docker: /deploy provider/providertest /test/cluster
 provider/kubernetes/internal/bucket: /test/cluster

@@ -1,9 +1,9 @@
 // Package markdown converts web pages to Markdown and text of any encoding to UTF-8, and
 // reads Excel files.
 //
-// It is the inside of aio-markdown, a program of its own: documents come from anywhere,
-// so what reads them must be bounded and killable, and the libraries it needs would
-// slow down the start of a sandbox's server. Nothing else may link it.
+// It implements the program aio-markdown. Documents are untrusted, so the process that reads them
+// has limits and can be killed. Its libraries would also slow down the start of aio, so no other
+// program may link this package.
 package markdown
 
 import (
@@ -26,14 +26,14 @@ import (
 	"golang.org/x/net/html/charset"
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/document/workbook"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
-// maxMemory is the address space of one conversion.
+// maxMemory limits the address space of one conversion.
 const maxMemory = 4 << 30
 
-// Main is the program: it reads a document and writes the result. It returns the exit
-// code: 1 if the document cannot be read, with the reason as the only line of errs.
+// Main runs the program: it reads a document, writes the result and returns the exit code. If the
+// document cannot be read, the code is 1 and errs has one line, the reason.
 func Main(args []string, in io.Reader, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("aio-markdown", flag.ContinueOnError)
 	flags.SetOutput(errs)
@@ -42,9 +42,9 @@ func Main(args []string, in io.Reader, out, errs io.Writer) int {
 		flags.PrintDefaults()
 	}
 	media := flags.String("type", "", "declared content type of the document")
-	from := flags.String("page", "", "URL of the document; of an article, only the main text is kept")
+	from := flags.String("page", "", "URL of the document; for an article, only the main text is kept")
 	text := flags.Bool("text", false, "convert plain text to UTF-8 instead")
-	book := flags.Bool("workbook", false, "read the part of an Excel file that a JSON query on stdin names, and write it as JSON")
+	book := flags.Bool("workbook", false, "read a JSON query from stdin, and write that part of an Excel file as JSON")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -63,14 +63,14 @@ func Main(args []string, in io.Reader, out, errs io.Writer) int {
 	return 0
 }
 
-// runWorkbook answers a query. A library that panics on a damaged file counts as an error.
+// runWorkbook executes a query. A panic of the library on a damaged file becomes an error.
 func runWorkbook(in io.Reader, out io.Writer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("it is damaged: %v", p)
+			err = fmt.Errorf("the file is damaged: %v", p)
 		}
 	}()
-	var q workbook.Query
+	var q office.Query
 	if err := json.NewDecoder(in).Decode(&q); err != nil {
 		return fmt.Errorf("invalid query: %w", err)
 	}
@@ -116,17 +116,17 @@ func decode(b []byte, media string) (string, error) {
 		b, err = io.ReadAll(r)
 	}
 	if err != nil {
-		return "", fmt.Errorf("its encoding cannot be read: %w", err)
+		return "", fmt.Errorf("unsupported text encoding: %w", err)
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD"), nil
 }
 
-// convert turns a page into Markdown: of an article on the web only the main text,
-// of everything else all of it.
+// convert converts a page to Markdown: only the main text of an article on the web, otherwise
+// everything.
 func convert(text string, page *url.URL) (string, error) {
 	root, err := html.Parse(strings.NewReader(text))
 	if err != nil {
-		return "", fmt.Errorf("it cannot be read as HTML: %w", err)
+		return "", fmt.Errorf("the document cannot be read as HTML: %w", err)
 	}
 	title := findTitle(root)
 	if page != nil && readability.CheckDocument(root) {
@@ -142,7 +142,7 @@ func convert(text string, page *url.URL) (string, error) {
 		strikethrough.NewStrikethroughPlugin(), table.NewTablePlugin()))
 	b, err := conv.ConvertNode(root, converter.WithDomain(domain(page)))
 	if err != nil {
-		return "", fmt.Errorf("it cannot be converted: %w", err)
+		return "", fmt.Errorf("the document cannot be converted: %w", err)
 	}
 	out := strings.TrimSpace(string(b)) + "\n"
 	if title != "" && !strings.HasPrefix(out, "# ") {

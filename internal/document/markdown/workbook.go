@@ -11,31 +11,30 @@ import (
 
 	"github.com/xuri/excelize/v2"
 
-	"github.com/cove-sandbox/cove/internal/document/workbook"
-	"github.com/cove-sandbox/cove/internal/document/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
 const (
-	maxUnpacked = 1 << 30   // bytes of all parts of a workbook: a small zip can unpack to anything
+	maxUnpacked = 1 << 30   // bytes of all parts of a workbook, since a small zip can unpack to any size
 	maxCell     = 32767 * 4 // bytes of a cell: Excel allows 32767 characters
 	maxSheets   = 4096
 )
 
-// readWorkbook reads part of an Excel file. Cells are shown as Excel formats them, except
-// that dates in the reader's local format are written in the one form that nobody misreads.
-func readWorkbook(q workbook.Query) (workbook.Book, error) {
+// readWorkbook reads part of an Excel file. Cells are shown as Excel formats them, except that
+// dates in a local format become unambiguous: yyyy-mm-dd.
+func readWorkbook(q office.Query) (office.Workbook, error) {
 	uncomputed, err := checkParts(q.Path)
 	if err != nil {
-		return workbook.Book{}, err
+		return office.Workbook{}, err
 	}
 	f, err := excelize.OpenFile(q.Path, excelize.Options{UnzipSizeLimit: maxUnpacked, ShortDatePattern: "yyyy-mm-dd"})
 	if err != nil {
-		return workbook.Book{}, err
+		return office.Workbook{}, err
 	}
 	defer f.Close()
-	book := workbook.Book{Names: f.GetSheetList()}
+	book := office.Workbook{Names: f.GetSheetList()}
 	if len(book.Names) > maxSheets {
-		return workbook.Book{}, fmt.Errorf("it has more than %d sheets", maxSheets)
+		return office.Workbook{}, fmt.Errorf("the workbook has more than %d sheets", maxSheets)
 	}
 	names := book.Names
 	switch {
@@ -52,16 +51,16 @@ func readWorkbook(q workbook.Query) (workbook.Book, error) {
 	for _, name := range names {
 		sheet, err := r.read(name)
 		if err != nil {
-			return workbook.Book{}, fmt.Errorf("sheet %q: %w", name, err)
+			return office.Workbook{}, fmt.Errorf("sheet %q: %w", name, err)
 		}
 		book.Sheets = append(book.Sheets, sheet)
 	}
 	return book, nil
 }
 
-// checkParts looks for errors that excelize ignores in the parts that hold cells: it would
-// show a damaged sheet up to the damage. It reports whether there are formulas without
-// a value, as programs leave them that write files without Excel.
+// checkParts finds errors in the parts that hold cells, since excelize would show a damaged sheet
+// up to the damage. It reports whether there are formulas without a value, as in files that
+// programs other than Excel wrote.
 func checkParts(path string) (uncomputed bool, err error) {
 	z, err := zip.OpenReader(path)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
@@ -71,7 +70,7 @@ func checkParts(path string) (uncomputed bool, err error) {
 	total := uint64(0)
 	for _, part := range z.File {
 		if total += part.UncompressedSize64; part.UncompressedSize64 > maxUnpacked || total > maxUnpacked {
-			return false, fmt.Errorf("it unpacks to more than %d bytes", maxUnpacked)
+			return false, fmt.Errorf("the workbook unpacks to more than %d bytes", maxUnpacked)
 		}
 	}
 	for _, part := range z.File {
@@ -96,7 +95,7 @@ func checkPart(part *zip.File) (uncomputed bool, err error) {
 	defer r.Close()
 	var formula, value, inValue bool
 	size := 0
-	err = xmlscan.Scan(context.Background(), r, func(t xml.Token) error {
+	err = office.Scan(context.Background(), r, func(t xml.Token) error {
 		switch t := t.(type) {
 		case xml.StartElement:
 			switch t.Name.Local {
@@ -128,16 +127,16 @@ func checkPart(part *zip.File) (uncomputed bool, err error) {
 
 type sheetReader struct {
 	file       *excelize.File
-	query      workbook.Query
+	query      office.Query
 	left       int  // bytes of text that may still be returned
 	uncomputed bool // there may be formulas without a value
 
-	merged []excelize.MergeCell // of the sheet that is read
+	merged []excelize.MergeCell // of the current sheet
 }
 
-// read reads a sheet row by row, to its end: that is how many rows and columns it has.
-func (r *sheetReader) read(name string) (workbook.Sheet, error) {
-	sheet := workbook.Sheet{Name: name}
+// read reads a sheet row by row to its end, to count its rows and columns.
+func (r *sheetReader) read(name string) (office.Sheet, error) {
+	sheet := office.Sheet{Name: name}
 	rows, err := r.file.Rows(name)
 	for _, bad := range []error{excelize.ErrSheetNameLength, excelize.ErrSheetNameInvalid,
 		excelize.ErrSheetNameSingleQuote, excelize.ErrSheetNameBlank} {
@@ -170,12 +169,12 @@ func (r *sheetReader) read(name string) (workbook.Sheet, error) {
 		if err := r.fillFormulas(name, n, cells); err != nil {
 			return sheet, err
 		}
-		sheet.Content = append(sheet.Content, workbook.Row{Number: n, Cells: r.cut(cells)})
+		sheet.Content = append(sheet.Content, office.Row{Number: n, Cells: r.truncate(cells)})
 	}
 	return sheet, rows.Error()
 }
 
-// fillFormulas shows formulas that have no value themselves.
+// fillFormulas fills cells whose formula has no value with the formula.
 func (r *sheetReader) fillFormulas(sheet string, row int, cells []string) error {
 	if !r.uncomputed {
 		return nil
@@ -206,8 +205,8 @@ func (r *sheetReader) fillFormulas(sheet string, row int, cells []string) error 
 	return nil
 }
 
-// isCovered reports whether a cell is hidden by the first cell of a merged range, whose
-// formula excelize returns for it.
+// isCovered reports whether a cell is hidden by the first cell of a merged range. excelize returns
+// the formula of that cell for it.
 func (r *sheetReader) isCovered(column, row int) (bool, error) {
 	for _, m := range r.merged {
 		left, top, err := excelize.CellNameToCoordinates(m.GetStartAxis())
@@ -225,8 +224,8 @@ func (r *sheetReader) isCovered(column, row int) (bool, error) {
 	return false, nil
 }
 
-// cut bounds the text of a row.
-func (r *sheetReader) cut(cells []string) []string {
+// truncate limits the text of a row.
+func (r *sheetReader) truncate(cells []string) []string {
 	for i, text := range cells {
 		if r.left -= len(text) + len("  |"); r.left <= 0 {
 			return cells[:i+1]

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/xuri/excelize/v2"
 
-	"github.com/cove-sandbox/cove/internal/document/workbook"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
 func must(t testing.TB, err error) {
@@ -24,7 +24,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// save writes a workbook that fill has filled.
+// save writes a workbook with what fill adds to it.
 func save(t testing.TB, fill func(f *excelize.File)) string {
 	t.Helper()
 	f := excelize.NewFile()
@@ -49,23 +49,23 @@ func TestReadWorkbook(t *testing.T) {
 		must(t, err)
 		must(t, f.SetCellValue("Second", "A1", "two"))
 	})
-	first := workbook.Sheet{Name: "Sheet1", Rows: 5, Columns: 4, Content: []workbook.Row{
+	first := office.Sheet{Name: "Sheet1", Rows: 5, Columns: 4, Content: []office.Row{
 		{Number: 1, Cells: []string{"plain", "", "", "=A1*2"}},
 		{Number: 2, Cells: []string{"", "=SUM(C3:C4)", "", "=A2*2"}},
 		{Number: 3, Cells: []string{"", "", "1.5", "=A3*2"}},
 		{Number: 5, Cells: []string{"=NOW()", "", "next to merged cells"}},
 	}}
-	second := workbook.Sheet{Name: "Second", Rows: 1, Columns: 1, Content: []workbook.Row{{Number: 1, Cells: []string{"two"}}}}
+	second := office.Sheet{Name: "Second", Rows: 1, Columns: 1, Content: []office.Row{{Number: 1, Cells: []string{"two"}}}}
 	third := first
 	third.Content = first.Content[2:3]
 	for name, c := range map[string]struct {
-		q    workbook.Query
-		want []workbook.Sheet
+		q    office.Query
+		want []office.Sheet
 	}{
-		"all":       {workbook.Query{First: 1, Last: 9, MaxText: 1000}, []workbook.Sheet{first, second}},
-		"one sheet": {workbook.Query{Sheet: "SECOND", First: 1, Last: 9, MaxText: 1000}, []workbook.Sheet{second}},
-		"no sheet":  {workbook.Query{Sheet: "none", First: 1, Last: 9, MaxText: 1000}, nil},
-		"a range":   {workbook.Query{FirstSheet: true, First: 3, Last: 4, MaxText: 1000}, []workbook.Sheet{third}},
+		"all":       {office.Query{First: 1, Last: 9, MaxText: 1000}, []office.Sheet{first, second}},
+		"one sheet": {office.Query{Sheet: "SECOND", First: 1, Last: 9, MaxText: 1000}, []office.Sheet{second}},
+		"no sheet":  {office.Query{Sheet: "none", First: 1, Last: 9, MaxText: 1000}, nil},
+		"a range":   {office.Query{FirstSheet: true, First: 3, Last: 4, MaxText: 1000}, []office.Sheet{third}},
 	} {
 		c.q.Path = path
 		query, err := json.Marshal(c.q)
@@ -75,9 +75,9 @@ func TestReadWorkbook(t *testing.T) {
 			t.Errorf("%s: got error %v, want none", name, err)
 			continue
 		}
-		var got workbook.Book
+		var got office.Workbook
 		must(t, json.Unmarshal(out.Bytes(), &got))
-		if diff := cmp.Diff(workbook.Book{Names: []string{"Sheet1", "Second"}, Sheets: c.want}, got); diff != "" {
+		if diff := cmp.Diff(office.Workbook{Names: []string{"Sheet1", "Second"}, Sheets: c.want}, got); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
@@ -89,15 +89,16 @@ func TestTextIsBounded(t *testing.T) {
 		must(t, f.SetSheetRow("Sheet1", "A1", &row))
 		must(t, f.SetSheetRow("Sheet1", "A2", &row))
 	})
-	got, err := readWorkbook(workbook.Query{Path: path, First: 1, Last: 9, MaxText: 60})
+	got, err := readWorkbook(office.Query{Path: path, First: 1, Last: 9, MaxText: 60})
 	must(t, err)
 	if s := got.Sheets[0]; s.Rows != 2 || s.Columns != 3 || len(s.Content) != 1 || len(s.Content[0].Cells) != 2 {
 		t.Errorf("got %+v, want the first two cells of a sheet of 2 rows and 3 columns", s)
 	}
 }
 
-// A sheet and its number formats come from anywhere: reading them must end, and not crash.
+// Sheets and number formats are untrusted: reading them ends, and does not crash.
 func FuzzWorkbook(f *testing.F) {
+	const space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 	f.Add(`<row r="2"><c r="B2" s="1" t="n"><f>A1</f><v>1</v></c></row>`, `yyyy-mm-dd;@`)
 	f.Add(`<row><c t="s"><v>0</v></c><c t="inlineStr"><is><t>x</t></is></c></row>`, `_($* #,##0.00_);[Red]0.0E+0`)
 	f.Add(`<row r="9"><c s="1"><v>-1e300</v></c></row><row r="-2"><c r="A0"/></row>`, `[h]:mm:ss.000"`)
@@ -105,11 +106,11 @@ func FuzzWorkbook(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sheet, code string) {
 		path := filepath.Join(t.TempDir(), "b.xlsx")
 		replaceParts(t, template, path, map[string]string{
-			"xl/worksheets/sheet1.xml": `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>` + sheet + `</sheetData></worksheet>`,
-			"xl/styles.xml": `<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><numFmts><numFmt numFmtId="164" formatCode="` +
+			"xl/worksheets/sheet1.xml": `<worksheet xmlns="` + space + `"><sheetData>` + sheet + `</sheetData></worksheet>`,
+			"xl/styles.xml": `<styleSheet xmlns="` + space + `"><numFmts><numFmt numFmtId="164" formatCode="` +
 				html.EscapeString(code) + `"/></numFmts><cellXfs><xf/><xf numFmtId="164"/></cellXfs></styleSheet>`,
 		})
-		query, err := json.Marshal(workbook.Query{Path: path, First: 1, Last: 1000, MaxText: 1 << 20})
+		query, err := json.Marshal(office.Query{Path: path, First: 1, Last: 1000, MaxText: 1 << 20})
 		must(t, err)
 		_ = runWorkbook(bytes.NewReader(query), io.Discard)
 	})

@@ -1,8 +1,8 @@
 // Package archive packs folders into tar.gz and zip streams and unpacks them.
 //
-// It owns the formats and the rule that an archive never reaches outside the folder it is
-// unpacked into: everything is opened through os.Root, and number and size of entries are
-// bounded. It refuses names that leave the folder, devices and set-uid bits.
+// It owns the formats, and guarantees that an archive never writes outside its destination: all
+// entries are opened through os.Root, and their number and size are limited. It refuses names
+// that leave the destination, devices and set-uid bits.
 package archive
 
 import (
@@ -46,8 +46,8 @@ type Summary struct {
 	Skipped int // sockets, FIFOs and devices, which are not packed
 }
 
-// Survey walks what Pack would pack and returns the first error, so that a caller learns of it
-// before the first byte is sent.
+// Survey walks the entries that Pack would pack and returns the first error, so that a caller knows
+// it before the first byte is sent.
 func Survey(ctx context.Context, root string) (Summary, error) {
 	var s Summary
 	err := walk(ctx, root, func(path, _ string, info fs.FileInfo) error {
@@ -67,8 +67,8 @@ func Survey(ctx context.Context, root string) (Summary, error) {
 	return s, err
 }
 
-// walk visits root and everything below it without following links. name is the
-// path inside the archive, which starts with the name of the root.
+// walk visits root and all entries below it without following links. name is the path in the
+// archive, which starts with the name of the root.
 func walk(ctx context.Context, root string, visit func(path, name string, info fs.FileInfo) error) error {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -87,7 +87,7 @@ func walk(ctx context.Context, root string, visit func(path, name string, info f
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // deleted meanwhile
+			return nil // deleted in the meantime
 		}
 		if err != nil {
 			return err
@@ -100,8 +100,8 @@ func walk(ctx context.Context, root string, visit func(path, name string, info f
 	})
 }
 
-// openFile opens what was a regular file when its folder was read, and checks that it still
-// is: a FIFO in its place would block the read.
+// openFile opens a regular file, and checks its type again: a FIFO in its place would block the
+// read.
 func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What other programs pack must come out too.
+// Archives of other programs can be unpacked.
 func TestUnpackForeign(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "tar")
@@ -173,7 +173,7 @@ func zipOf(t testing.TB, items ...item) []byte {
 	return b.Bytes()
 }
 
-// However an archive tries, nothing may appear or change outside the destination.
+// No archive can create or change anything outside the destination.
 func TestNothingLeavesTheDestination(t *testing.T) {
 	t.Parallel()
 	sym := func(name, link string) item { return item{name: name, link: link, kind: tar.TypeSymlink} }
@@ -213,10 +213,10 @@ func TestNothingLeavesTheDestination(t *testing.T) {
 					t.Error(diff)
 				}
 				if names, _ := filepath.Glob(base + "/*"); len(names) != 2 {
-					t.Errorf("beside the destination: got %q, want 2 names", names)
+					t.Errorf("next to the destination: got %q, want 2 names", names)
 				}
 				if _, err := os.Lstat("/tmp/evil-archive-test"); err == nil {
-					t.Error("a file in /tmp")
+					t.Error("got a file in /tmp, want none")
 				}
 				for path, what := range snapshot(t, dest) {
 					if strings.HasPrefix(what, "link") && !strings.HasPrefix(path, "old") {
@@ -261,7 +261,7 @@ func TestLimits(t *testing.T) {
 					t.Errorf("error: got %v, want ErrTooLarge", err)
 				}
 				if _, err := os.Stat(filepath.Join(dest, "zeros")); c.name == "bytes" && err == nil {
-					t.Error("half a file was left")
+					t.Error("got a partial file, want none")
 				}
 			})
 		}
@@ -324,7 +324,7 @@ func FuzzUnpack(f *testing.F) {
 		_, _ = Unpack(t.Context(), bytes.NewReader(b),
 			Options{Dest: dest, Limits: Limits{Entries: 20, Bytes: 1 << 20, Packed: 1 << 20}, Overwrite: true})
 		if names, _ := os.ReadDir(base); len(names) != 1 {
-			t.Errorf("beside the destination: got %v, want 1 name", names)
+			t.Errorf("next to the destination: got %v, want 1 name", names)
 		}
 	})
 }

@@ -14,7 +14,7 @@ type link struct {
 	entry
 }
 
-// linkLast creates the links that were kept for the end. A link that leads outside, through whichever other links, is removed again.
+// linkLast creates the deferred links. It removes links that point outside, also through other links.
 func (u *unpacker) linkLast() error {
 	var made []link
 	for _, l := range u.later {
@@ -52,7 +52,8 @@ func (u *unpacker) linkLast() error {
 	return nil
 }
 
-// climbs reports whether the target of a link goes up after it went down: where that leads depends on other links.
+// climbs reports whether the target of a link goes up after it went down. Such a target depends on
+// other links.
 func climbs(target string) bool {
 	parts := strings.Split(target, "/")
 	down := slices.IndexFunc(parts, func(part string) bool { return part != ".." && part != "." && part != "" })

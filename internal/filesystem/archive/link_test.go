@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// From an untrusted archive nothing is written through a link, and no link that remains leads outside.
+// An untrusted archive writes nothing through a link, and no remaining link points outside.
 func TestUntrustedArchive(t *testing.T) {
 	t.Parallel()
 	sym := func(name, target string) item { return item{name: name, link: target, kind: tar.TypeSymlink} }

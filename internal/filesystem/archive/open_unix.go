@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags neither follow a link nor wait for the other end of a FIFO.
+// openFlags prevent following links and blocking on FIFOs.
 const openFlags = unix.O_NONBLOCK | unix.O_NOFOLLOW
 
 // checkReadable reports whether a file can be opened, without opening it.

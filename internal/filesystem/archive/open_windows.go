@@ -2,7 +2,7 @@ package archive
 
 import "os"
 
-// openFlags are none: there are no FIFOs in folders.
+// openFlags is empty, since folders have no FIFOs.
 const openFlags = 0
 
 // checkReadable reports whether a file can be opened.

@@ -25,12 +25,13 @@ import (
 // Options of Unpack.
 type Options struct {
 	Dest  string // an existing folder
-	Spool string // folder for the zip while it is read; empty: Dest
+	Spool string // folder for a zip while it is read; empty: Dest
 	Limits
 	Overwrite bool // replace existing files
 	Strip     int  // number of leading folders to strip from each name
-	// Untrusted writes nothing through links, also those that Dest already has. It creates symbolic links at the end, and only those
-	// that stay inside Dest for programs that follow them. It rejects names that leave Dest before leading folders are stripped.
+	// Untrusted prevents writes through links, including existing links of Dest. Symbolic links are
+	// created last, and only if they stay inside Dest for programs that follow them. Names that leave
+	// Dest before leading folders are stripped are refused.
 	Untrusted bool
 }
 
@@ -40,7 +41,7 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// Report is what was unpacked.
+// Report describes the unpacked entries.
 type Report struct {
 	Format  string
 	Files   int
@@ -50,11 +51,11 @@ type Report struct {
 	Skipped []Skipped // the first hundred
 }
 
-// maxSkipped bounds the report.
+// maxSkipped limits the report.
 const maxSkipped = 100
 
-// Unpack unpacks an archive of any known format. After an error, the report says what was
-// unpacked before.
+// Unpack unpacks an archive of any supported format. After an error, the report describes the
+// entries unpacked before.
 func Unpack(ctx context.Context, r io.Reader, o Options) (Report, error) {
 	root, err := os.OpenRoot(o.Dest)
 	if err != nil {
@@ -113,8 +114,8 @@ func explain(err error) error {
 	return err
 }
 
-// escapes reports whether os.Root has refused a path. It has no error value for that, but
-// such an error does not come from the kernel.
+// escapes reports whether os.Root has refused a path. os.Root has no error value for that, but such
+// an error does not come from the kernel.
 func escapes(err error) bool {
 	_, inPath := errors.AsType[*fs.PathError](err)
 	_, inLink := errors.AsType[*os.LinkError](err)
@@ -292,7 +293,7 @@ func (u *unpacker) strip(name string) (string, bool) {
 	return strings.Join(parts[u.o.Strip:], "/"), true
 }
 
-// cleanName keeps a leading slash or "..": such names are refused, not repaired.
+// cleanName keeps a leading slash or "..", so that such names are refused.
 func cleanName(name string) string { return path.Clean(name) }
 
 func (u *unpacker) skip(name, reason string) {
@@ -301,7 +302,7 @@ func (u *unpacker) skip(name, reason string) {
 	}
 }
 
-// clear removes what is in the place of an entry. It does not follow links.
+// clear removes an existing file at the place of an entry. It does not follow links.
 func (u *unpacker) clear(name string) error {
 	info, err := u.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -332,7 +333,7 @@ func (u *unpacker) file(name string, e entry) error {
 		err = cerr
 	}
 	if err != nil {
-		_ = u.root.Remove(name) // a partial file is worse than none
+		_ = u.root.Remove(name) // no partial files
 		if errors.Is(err, ErrTooLarge) {
 			err = fmt.Errorf("%w: unpacks to more than %d bytes", err, u.o.Bytes)
 		}
@@ -365,8 +366,8 @@ func (u *unpacker) symlink(name string, e entry) error {
 	return u.root.Symlink(e.link, name)
 }
 
-// behindLink reports whether a parent folder is a link, so that the target is not where the
-// name says.
+// behindLink reports whether a parent folder is a link, so that the entry has another location than
+// its name.
 func (u *unpacker) behindLink(name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := u.root.Lstat(dir); err != nil || info.Mode()&fs.ModeSymlink != 0 {

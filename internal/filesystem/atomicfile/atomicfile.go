@@ -1,9 +1,8 @@
 // Package atomicfile replaces files atomically: a reader sees the old content or the new,
 // never a mix.
 //
-// It owns the temporary file next to the target, whose name others can recognize and hide,
-// and keeps the mode and owner of a file that it replaces. It refuses targets that are not
-// regular files.
+// It owns the temporary file next to the target, whose name IsTemp recognizes. It keeps the mode
+// and owner of a replaced file, and refuses targets that are not regular files.
 package atomicfile
 
 import (
@@ -20,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix and suffix of temporary names. The target's name is not part of them, since it may
-// already have the maximum length.
+// prefix and suffix of temporary names. The name of the target is not included, since it may have
+// the maximum length.
 const (
 	prefix = ".cove-"
 	suffix = ".tmp"
 )
 
-// IsTemp reports whether a file name is one of our temporary names.
+// IsTemp reports whether a file name is a temporary name of this package.
 func IsTemp(name string) bool {
 	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
 }
@@ -69,8 +68,8 @@ type Options struct {
 	Sync bool        // sync to disk, so that the content survives a power failure
 }
 
-// Replace replaces the content of path by what fill writes. Its folder must exist and its
-// links must be resolved. If fill fails or the disk is full, the old content stays.
+// Replace replaces the content of path with what fill writes. Its folder must exist and its links
+// must be resolved. If fill fails or the disk is full, the old content stays.
 //
 // A file that cannot be replaced but can be written, such as a mount point or a file in
 // another user's folder, is written in place. fill is called once.
@@ -160,11 +159,11 @@ func inherit(f *os.File, old fs.FileInfo) error {
 	if !ok {
 		return f.Chmod(old.Mode())
 	}
-	var now unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &now); err != nil {
+	var current unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &current); err != nil {
 		return err
 	}
-	if now.Uid != st.Uid || now.Gid != st.Gid {
+	if current.Uid != st.Uid || current.Gid != st.Gid {
 		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
 			return &refusedError{err}
 		}
@@ -227,7 +226,7 @@ func SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// Irregular is the error for something other than a regular file.
+// Irregular returns the error for anything other than a regular file.
 func Irregular(path string, mode fs.FileMode) error {
 	if mode.IsDir() {
 		return &os.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
@@ -253,5 +252,5 @@ func Kind(mode fs.FileMode) string {
 	case mode&fs.ModeDevice != 0:
 		return "a block device"
 	}
-	return "something unknown"
+	return "of unknown type"
 }

@@ -34,7 +34,7 @@ func read(t testing.TB, path string) string {
 	return string(b)
 }
 
-// alone fails when a temporary file was left beside the target.
+// alone fails if there is a temporary file next to the target.
 func alone(t testing.TB, path string) {
 	t.Helper()
 	names, err := os.ReadDir(filepath.Dir(path))
@@ -85,7 +85,7 @@ func TestReplaceKeepsOwner(t *testing.T) {
 	}
 }
 
-// A file mounted by itself cannot be renamed over.
+// A file that is a mount point cannot be replaced by a rename.
 func TestReplaceMountedFile(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

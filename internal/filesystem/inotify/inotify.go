@@ -1,6 +1,6 @@
 // Package inotify is a thin layer over the kernel's file notification: watches, events with
-// cookies, and queue overflow. It owns the descriptor. It neither interprets events nor
-// watches trees; that is left to its users.
+// cookies, and queue overflow. It owns the descriptor. Its users interpret events and watch
+// trees.
 package inotify
 
 import (
@@ -62,8 +62,7 @@ func (w *Watcher) Remove(wd int) {
 	})
 }
 
-// control keeps the descriptor from being closed, and its number from being reused, while
-// it is in use.
+// control prevents the descriptor from being closed, and its number from being reused, during use.
 func (w *Watcher) control(use func(fd int) error) error {
 	conn, err := w.f.SyscallConn()
 	if err != nil {
@@ -76,7 +75,7 @@ func (w *Watcher) control(use func(fd int) error) error {
 	return inner
 }
 
-// closedError returns os.ErrClosed for a closed instance, which not every call does.
+// closedError returns os.ErrClosed for a closed instance, since some calls return other errors.
 func (w *Watcher) closedError(err error) error {
 	if w.closed.Load() {
 		return os.ErrClosed
@@ -88,7 +87,7 @@ func (w *Watcher) closedError(err error) error {
 // os.ErrDeadlineExceeded if there are none by then, and os.ErrClosed after Close. Only one
 // goroutine may read at a time.
 func (w *Watcher) Read(deadline time.Time) ([]Event, error) {
-	// After its deadline a file is not read at all, but pending events must be.
+	// A read after the deadline would not return pending events.
 	if soon := time.Now().Add(time.Millisecond); !deadline.IsZero() && deadline.Before(soon) {
 		deadline = soon
 	}
@@ -112,7 +111,7 @@ func (w *Watcher) Pending() bool {
 	return err == nil && n > 0
 }
 
-// parse splits what the kernel wrote into events.
+// parse splits the data of the kernel into events.
 func parse(b []byte) []Event {
 	var events []Event
 	for len(b) >= unix.SizeofInotifyEvent {

@@ -26,7 +26,7 @@ func TestWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Read(time.Now().Add(time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("nothing happened: got %v, want os.ErrDeadlineExceeded", err)
+		t.Errorf("no events: got %v, want os.ErrDeadlineExceeded", err)
 	}
 	odd := filepath.Join(dir, "a\xff b\n")
 	if err := os.WriteFile(odd, nil, 0o644); err != nil {

@@ -1,9 +1,8 @@
-// Package subpath rewrites the responses of a server that callers see below a path
-// prefix of another host, as it is behind a reverse proxy: redirects, cookies and
-// headers that speak for the whole host.
+// Package subpath rewrites responses of a server that callers reach under a path prefix of another
+// host, behind a reverse proxy: redirects, cookies, and headers that apply to the complete host.
 //
-// It owns the rules and no state. It refuses nothing: which server a request reaches
-// and who may send it are decided by the proxy.
+// It owns the rules and has no state. The proxy decides which server a request reaches, and
+// which callers are allowed.
 package subpath
 
 import (
@@ -12,14 +11,13 @@ import (
 	"strings"
 )
 
-// Site is where callers see a server.
+// Site is the address at which callers reach a server.
 type Site struct {
 	// Host is the host that callers use, with its port.
 	Host string
-	// Path is the prefix below which callers see the server; empty if the whole host is the server's.
+	// Path is the prefix of the server; empty if the complete host belongs to the server.
 	Path string
-	// Known is the end of Path that the server itself puts in front of its paths; empty if it
-	// knows none of it.
+	// Known is the suffix of Path that the server itself adds to its paths; empty if it adds none.
 	Known string
 	// IsServer reports whether a URL with a host other than Host addresses the server.
 	IsServer func(*url.URL) bool
@@ -34,8 +32,8 @@ func (s Site) RewriteLocations(h http.Header) {
 	}
 }
 
-// Confine keeps cookies and service workers below the prefix, and removes the headers
-// that would reach beyond it: the rest of the host belongs to others.
+// Confine limits cookies and service workers to the prefix, and removes headers that affect the rest
+// of the host, which belongs to other servers.
 func (s Site) Confine(h http.Header) {
 	h.Del("Clear-Site-Data")
 	h.Del("Strict-Transport-Security")
@@ -47,8 +45,8 @@ func (s Site) Confine(h http.Header) {
 	}
 }
 
-// Location translates an address that the server gave into the caller's. Addresses of other
-// hosts stay as they are.
+// Location translates an address of the server to that of the caller. Addresses of other hosts are
+// not changed.
 func (s Site) Location(v string) string {
 	u, err := url.Parse(v)
 	if err != nil {
@@ -58,16 +56,16 @@ func (s Site) Location(v string) string {
 		if !strings.EqualFold(u.Host, s.Host) && (s.IsServer == nil || !s.IsServer(u)) {
 			return v
 		}
-		// Without scheme and host the address is right however the caller got here. It
-		// starts with a single slash, as two would start a host.
+		// Without scheme and host the address is valid for any host of the caller. It starts with a
+		// single slash, since two would start a host.
 		u.Scheme, u.Host, u.User = "", "", nil
 		v = "/" + strings.TrimLeft(strings.TrimPrefix(u.String(), "."), "/")
 	}
 	return s.Resolve(v)
 }
 
-// Resolve translates an absolute path of the server into the caller's, unless the server
-// has done so itself. Anything else stays as it is.
+// Resolve translates an absolute path of the server to that of the caller, unless the server has
+// already done so. Other values are not changed.
 func (s Site) Resolve(path string) string {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || contains(s.Path, path) {
 		return path
@@ -78,7 +76,7 @@ func (s Site) Resolve(path string) string {
 	return s.Path + path
 }
 
-// contains reports whether path is the folder or something in it.
+// contains reports whether path is the folder or below it.
 func contains(folder, path string) bool {
 	rest, ok := strings.CutPrefix(path, folder)
 	return ok && folder != "" && (rest == "" || strings.IndexByte("/?#", rest[0]) >= 0)
@@ -135,7 +133,7 @@ func DropDomains(h http.Header) {
 	}
 }
 
-// SetPath gives u an escaped path and keeps its escapes as they are.
+// SetPath sets an escaped path of u without changing its escapes.
 func SetPath(u *url.URL, escaped string) {
 	if escaped == "" {
 		escaped = "/"

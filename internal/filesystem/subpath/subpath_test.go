@@ -12,7 +12,7 @@ func isServer(u *url.URL) bool { return u.Host == "server" }
 
 var (
 	plain = Site{Host: "hub.example", Path: "/sandbox/a", IsServer: isServer}
-	// known sits behind a proxy with a prefix of its own, and knows only the last part.
+	// known is behind a proxy with its own prefix, and adds only the last part itself.
 	known = Site{Host: "hub.example", Path: "/hub/absproxy/3000", Known: "/absproxy/3000", IsServer: isServer}
 	root  = Site{Host: "hub.example", IsServer: isServer}
 )
@@ -114,7 +114,7 @@ func TestSetPath(t *testing.T) {
 	}
 }
 
-// FuzzLocation: a server cannot send a caller to another host under the disguise of its own.
+// A server cannot redirect a caller to another host with an address that looks like its own.
 func FuzzLocation(f *testing.F) {
 	for _, s := range []string{"/x", "//x", "http://server//x/", "http://server/./x", "http://server?x",
 		"http://hub.example#/", "\\\\x", "http:x"} {

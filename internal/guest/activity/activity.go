@@ -1,7 +1,7 @@
-// Package activity reports what happens in the sandbox: whether it is busy with commands and
-// code, even those that no client waits for, and a bounded record of every operation. A hub
-// asks before it pauses an idle sandbox. The package starts no work; it asks the services
-// that do, and listens to their operations.
+// Package activity owns the activity of the sandbox: whether commands or code are running, even
+// without a waiting client, and a record of its operations with a limited size. A hub checks it
+// before it pauses an idle sandbox. The package queries the services that run work, and observes
+// their operations.
 package activity
 
 import (
@@ -16,7 +16,7 @@ import (
 // Source is a service that may have work running.
 type Source struct {
 	Name string
-	// Running returns how much is running. It is called from many goroutines and must
+	// Running returns the number of running commands or cells. It is called concurrently and must
 	// not block.
 	Running func() int
 }
@@ -27,16 +27,15 @@ type Config struct {
 	// Started is when the sandbox started.
 	Started time.Time
 	Now     func() time.Time // nil is time.Now
-	// State is the folder of the record; empty: none is kept.
+	// State is the folder of the record; empty: there is no record.
 	State string
-	// Secrets are values that never enter the record.
+	// Secrets are values that are never recorded.
 	Secrets []string
-	// Env is the environment of programs. Values whose names tell of a secret never enter the
-	// record, either.
+	// Env is the environment of programs. Values whose names indicate a secret are never recorded.
 	Env []string
-	// Home and Workspace are what paths in inputs are relative to.
+	// Home and Workspace are the folders that paths in inputs are relative to.
 	Home, Workspace string
-	// Screen returns a small JPEG picture of the display, nil if none runs.
+	// Screen returns a small JPEG picture of the display, or nil if no display runs.
 	Screen func(ctx context.Context, width int) ([]byte, error)
 	Log    *slog.Logger
 }
@@ -44,7 +43,7 @@ type Config struct {
 // Service reports the activity.
 type Service struct {
 	cfg    Config
-	record *Record // nil: none is kept
+	record *Record // nil: there is no record
 	life   context.Context
 	end    context.CancelFunc
 
@@ -76,11 +75,11 @@ func (s *Service) Record(o op.Op) op.Op { return s.record.Op(o) }
 func (s *Service) Ops() []op.Op {
 	list := op.New(op.Spec{Name: "sandbox_activity", Access: op.AccessRead, Route: "GET /v1/sandbox/activity",
 		Tag: "sandbox", Style: op.Resource, ReadOnly: true,
-		Doc: "Show what runs and what happened in the sandbox: whether commands or code are running, including " +
-			"those that no client waits for, and the latest entries of the activity record that match the filters. " +
-			"With stream=true new entries follow as events named entry."}, s.Ask)
+		Doc: "Show whether commands or code are running in the sandbox, even without a waiting client. " +
+			"Also return the latest entries of the activity record that match the filters. " +
+			"With stream=true, new entries follow as events named entry."}, s.Get)
 	return []op.Op{
-		op.WithStream[AskIn, Entry](list, s.Follow),
+		op.WithStream[GetIn, Entry](list, s.Follow),
 		op.New(op.Spec{Name: "sandbox_activity_export", Content: op.ContentForeign,
 			Route: "GET /v1/sandbox/activity/export", Tag: "sandbox", Verb: "sandbox activity-export", ReadOnly: true,
 			NoTool: true, Produces: "text/html",
@@ -92,7 +91,7 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// Close ends all streams and writes what is queued.
+// Close ends all streams and writes the queued entries.
 func (s *Service) Close() error {
 	s.end()
 	if s.record != nil {
@@ -101,21 +100,21 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Activity is what runs.
+// Activity is the current activity and the latest entries.
 type Activity struct {
 	Busy    bool           `json:"busy" doc:"Whether anything is running"`
 	Running int            `json:"running" doc:"Number of running commands and cells"`
-	Since   time.Time      `json:"since" doc:"When this state was first observed; changes between two requests are not seen"`
+	Since   time.Time      `json:"since" doc:"When this state was first observed; changes between two requests are not detected"`
 	By      map[string]int `json:"by" doc:"Number of running commands and cells by service"`
-	Entries []Entry        `json:"entries" doc:"What happened, oldest first; empty for callers who may only read"`
+	Entries []Entry        `json:"entries" doc:"Entries of the record, oldest first; empty for callers with read-only access"`
 }
 
-// maxLimit is the maximum of AskIn.Limit.
+// maxLimit is the maximum of GetIn.Limit.
 const maxLimit = 1000
 
-// AskIn selects entries of the record.
-type AskIn struct {
-	Limit  int    `query:"limit" default:"50" minimum:"0" maximum:"1000" doc:"Maximum number of entries; the latest are returned. 0: none, only what runs"`
+// GetIn selects entries of the record.
+type GetIn struct {
+	Limit  int    `query:"limit" default:"50" minimum:"0" maximum:"1000" doc:"Maximum number of entries; 0 returns none"`
 	After  int64  `query:"after" default:"0" minimum:"0" doc:"Only entries with a higher ID"`
 	Kind   string `query:"kind" default:"" doc:"Only entries of this group, such as bash, file or browser"`
 	Op     string `query:"op" default:"" doc:"Only entries of this operation"`
@@ -123,8 +122,8 @@ type AskIn struct {
 	Failed bool   `query:"failed" default:"false" doc:"Only operations that failed"`
 }
 
-// Ask queries every source.
-func (s *Service) Ask(ctx context.Context, in AskIn) (Activity, error) {
+// Get queries all sources and returns the latest entries.
+func (s *Service) Get(ctx context.Context, in GetIn) (Activity, error) {
 	a := Activity{By: map[string]int{}}
 	for _, src := range s.cfg.Sources {
 		if n := src.Running(); n > 0 {

@@ -31,27 +31,27 @@ func TestBusyAndIdle(t *testing.T) {
 			{Name: "b", Running: func() int { return m }},
 			{Name: "wrong", Running: func() int { return -5 }},
 		}})
-		ask := func(a, b int, want activity.Activity) {
+		get := func(a, b int, want activity.Activity) {
 			t.Helper()
 			n, m = a, b
-			got, err := s.Ask(t.Context(), activity.AskIn{})
+			got, err := s.Get(t.Context(), activity.GetIn{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
-			<-time.After(time.Minute) // of the bubble's own time
+			<-time.After(time.Minute) // synthetic time
 		}
-		ask(0, 0, activity.Activity{Since: start, By: map[string]int{}})
-		ask(2, 1, activity.Activity{Busy: true, Running: 3, Since: start.Add(time.Minute), By: map[string]int{"a": 2, "b": 1}})
-		ask(0, 1, activity.Activity{Busy: true, Running: 1, Since: start.Add(time.Minute), By: map[string]int{"b": 1}})
-		ask(0, 0, activity.Activity{Since: start.Add(3 * time.Minute), By: map[string]int{}})
-		ask(0, 0, activity.Activity{Since: start.Add(3 * time.Minute), By: map[string]int{}})
+		get(0, 0, activity.Activity{Since: start, By: map[string]int{}})
+		get(2, 1, activity.Activity{Busy: true, Running: 3, Since: start.Add(time.Minute), By: map[string]int{"a": 2, "b": 1}})
+		get(0, 1, activity.Activity{Busy: true, Running: 1, Since: start.Add(time.Minute), By: map[string]int{"b": 1}})
+		get(0, 0, activity.Activity{Since: start.Add(3 * time.Minute), By: map[string]int{}})
+		get(0, 0, activity.Activity{Since: start.Add(3 * time.Minute), By: map[string]int{}})
 	})
 }
 
-// TestRealCommand: as the wiring has it, over HTTP, with a bash that runs and ends.
+// A real bash command is reported over HTTP while it runs.
 func TestRealCommand(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -79,7 +79,7 @@ func TestRealCommand(t *testing.T) {
 		shells.Close()
 		runner.Close()
 	})
-	ask := func() (a activity.Activity) {
+	get := func() (a activity.Activity) {
 		res, err := client.Get(server.URL + "/v1/sandbox/activity")
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestRealCommand(t *testing.T) {
 		}
 		return a
 	}
-	if a := ask(); a.Busy {
+	if a := get(); a.Busy {
 		t.Errorf("busy before anything runs: %+v, want not busy", a)
 	}
 	session := "s"
@@ -101,7 +101,7 @@ func TestRealCommand(t *testing.T) {
 		MaxOutputLength: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	if a := ask(); !a.Busy || a.Running != 1 || a.By["bash"] != 1 {
+	if a := get(); !a.Busy || a.Running != 1 || a.By["bash"] != 1 {
 		t.Errorf("not busy while a command runs: %+v, want busy, running 1 and bash 1", a)
 	}
 	testenv.Poll(t, "the command waits", func() bool { _, err := os.Stat(fifo); return err == nil })
@@ -111,5 +111,5 @@ func TestRealCommand(t *testing.T) {
 	}
 	w.WriteString("x\n")
 	w.Close()
-	testenv.Poll(t, "it becomes idle", func() bool { return !ask().Busy })
+	testenv.Poll(t, "it becomes idle", func() bool { return !get().Busy })
 }

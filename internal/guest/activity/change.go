@@ -21,18 +21,18 @@ const (
 	around      = 3 // lines before and after a change
 )
 
-// Change is how an operation changed a file.
+// Change describes how an operation changed a file.
 type Change struct {
 	Path    string `json:"path" doc:"Absolute path of the file"`
-	Diff    string `json:"diff" doc:"Change as a unified diff; cut if long, empty if the file is large or binary"`
-	Content string `json:"content" doc:"Content afterwards; cut if long"`
+	Diff    string `json:"diff" doc:"Change as a unified diff; truncated if long, empty if the file is large or binary"`
+	Content string `json:"content" doc:"Content after the change; truncated if long"`
 	Deleted bool   `json:"deleted" doc:"Whether the file no longer exists"`
 }
 
 // changes compares files before and after the operations that write them.
 type changes struct{ base pathname.Base }
 
-// version is a file at one time.
+// version is the state of a file at one time.
 type version struct {
 	path   string
 	exists bool
@@ -44,7 +44,7 @@ type version struct {
 var writers = map[string]bool{"file_write": true, "file_replace": true, "file_str_replace_editor": true,
 	"file_upload": true, "file_delete": true}
 
-// before returns the file that a call is about to change, nil if there is none.
+// before returns the file that a call is about to change, or nil.
 func (c changes) before(name string, in any) *version {
 	if !writers[name] {
 		return nil
@@ -70,7 +70,7 @@ func (c changes) before(name string, in any) *version {
 	return nil
 }
 
-// readVersion reads a file if it is small text. It opens nothing that could block.
+// readVersion reads a file if it is a small text file. It never blocks.
 func readVersion(path string) *version {
 	v := &version{path: path}
 	info, err := os.Stat(path)
@@ -96,7 +96,7 @@ func readVersion(path string) *version {
 	return v
 }
 
-// compare returns what has changed since, nil if nothing has, and the file as it is now.
+// compare returns the change since before, or nil, and the current version.
 func (c changes) compare(before *version) (*Change, *version) {
 	if before == nil {
 		return nil, nil
@@ -105,21 +105,21 @@ func (c changes) compare(before *version) (*Change, *version) {
 	return changeOf(before, after), after
 }
 
-// changeOf returns how a file was changed, nil if it was not.
+// changeOf returns the change between two versions, or nil.
 func changeOf(before, after *version) *Change {
 	if *before == *after && (after.text || !after.exists) {
 		return nil
 	}
 	out := &Change{Path: strings.ToValidUTF8(before.path, "\uFFFD"), Deleted: !after.exists}
 	if (before.text || !before.exists) && (after.text || !after.exists) {
-		out.Diff = cutTo(diff(before.data, after.data), maxDiff)
-		out.Content = cutTo(after.data, maxContent)
+		out.Diff = shortenTo(diff(before.data, after.data), maxDiff)
+		out.Content = shortenTo(after.data, maxContent)
 	}
 	return out
 }
 
 // diff returns a unified diff with one hunk: all lines between the first and the last one
-// that differ. That is not the shortest diff, but takes one pass over the file.
+// that differ. The diff may not be minimal, but requires only one pass over the file.
 func diff(before, after string) string {
 	a, b := splitLines(before), splitLines(after)
 	head := 0
@@ -132,17 +132,17 @@ func diff(before, after string) string {
 	}
 	from := max(0, head-around)
 	rest := min(tail, around)
-	gone, come := a[head:len(a)-tail], b[head:len(b)-tail]
-	if len(gone) == 0 && len(come) == 0 {
+	deleted, added := a[head:len(a)-tail], b[head:len(b)-tail]
+	if len(deleted) == 0 && len(added) == 0 {
 		return ""
 	}
 	var out strings.Builder
 	lead := head - from
-	fmt.Fprintf(&out, "@@ -%s +%s @@\n", span(from, lead+len(gone)+rest), span(from, lead+len(come)+rest))
+	fmt.Fprintf(&out, "@@ -%s +%s @@\n", span(from, lead+len(deleted)+rest), span(from, lead+len(added)+rest))
 	for _, part := range []struct {
 		sign  string
 		lines []string
-	}{{" ", a[from:head]}, {"-", gone}, {"+", come}, {" ", a[len(a)-tail:][:rest]}} {
+	}{{" ", a[from:head]}, {"-", deleted}, {"+", added}, {" ", a[len(a)-tail:][:rest]}} {
 		for _, l := range part.lines {
 			out.WriteString(part.sign + l)
 			if !strings.HasSuffix(l, "\n") {
@@ -156,7 +156,7 @@ func diff(before, after string) string {
 	return out.String()
 }
 
-// span writes a range of lines as diffs do: an empty one names the line before it.
+// span formats a range of lines as in a diff: an empty range names the line before it.
 func span(from, n int) string {
 	if n == 0 {
 		return fmt.Sprintf("%d,0", from)

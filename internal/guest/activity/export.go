@@ -33,22 +33,27 @@ func (s *Service) Picture(_ context.Context, in PictureIn) (*op.Blob, error) {
 			return &op.Blob{Type: "image/jpeg", Size: size, Body: f, MaxCache: time.Hour}, nil
 		}
 	}
-	return nil, op.Errorf(op.NotFound, "entry %d has no picture, or newer ones have replaced it", in.ID)
+	return nil, op.Errorf(op.NotFound, "no picture of entry %d: none was taken, or newer pictures have replaced it", in.ID)
 }
 
 const exportHead = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><title>Activity of a sandbox</title>
-<style>:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}details{border-bottom:1px solid #8884;padding:.3rem 0}summary{cursor:pointer}time{opacity:.7}.bad{color:light-dark(#b3261e,#ff8a80)}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8882;padding:.5rem;border-radius:6px}img{max-width:100%%}</style></head><body>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>Activity of a sandbox</title>
+<style>:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+details{border-bottom:1px solid #8884;padding:.3rem 0}summary{cursor:pointer}time{opacity:.7}.bad{color:light-dark(#b3261e,#ff8a80)}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8882;padding:.5rem;border-radius:6px}img{max-width:100%%}</style>
+</head><body>
 <h1>Activity of a sandbox</h1><p>%d entries, exported %s.</p>
 `
 
-// Export returns the record as one HTML file. Whatever the sandbox wrote is escaped, and the
-// file's policy allows no script and no request.
+// Export returns the record as one HTML file. All recorded text is escaped, and the policy of the
+// file allows no scripts and no requests.
 func (s *Service) Export(ctx context.Context, _ op.None) (*op.Blob, error) {
 	if s.record == nil {
-		return nil, op.Errorf(op.Unavailable, "the sandbox keeps no activity record; start the server with the setting activity")
+		return nil, op.Errorf(op.Unavailable, "the sandbox has no activity record; start the server with the setting activity")
 	}
-	list := s.entries(ctx, AskIn{Limit: 2 * segmentLines})
+	list := s.entries(ctx, GetIn{Limit: 2 * segmentLines})
 	var b bytes.Buffer
 	fmt.Fprintf(&b, exportHead, len(list), s.cfg.Now().UTC().Format(time.RFC3339))
 	for _, e := range list {
@@ -85,7 +90,7 @@ func (s *Service) exportEntry(b *bytes.Buffer, e Entry) {
 	b.WriteString("</details>\n")
 }
 
-// readPicture returns the picture of an entry, nil if there is none.
+// readPicture returns the picture of an entry, or nil.
 func (s *Service) readPicture(id int64) []byte {
 	f, err := openRegular(s.record.store.picture(id), os.O_RDONLY)
 	if err != nil {

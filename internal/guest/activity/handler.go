@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// e2bTag is the group of the handlers for E2B's clients, whose requests are operations that no
-// table lists.
+// e2bTag is the group of the handlers for E2B clients, whose requests are not operations in a
+// table.
 const e2bTag = "e2b"
 
-// maxSeen is how much of a request or a reply is read for the record.
+// maxSeen limits the bytes of a request or response that are read for the record.
 const maxSeen = 16 << 10
 
-// quietPaths are the ends of paths that clients ask for all the time.
+// quietPaths are suffixes of paths that clients poll.
 var quietPaths = []string{"/health", "/metrics", "/envs", "/Stat", "/ListDir", "/List", "/GetWatcherEvents",
 	"/CreateWatcher", "/RemoveWatcher", "/WatchDir"}
 
@@ -37,12 +37,12 @@ func (r *Record) handler(op string, next http.Handler) http.Handler {
 		if q.Body != nil {
 			q.Body = &seenBody{q.Body, in}
 		}
-		out := &seenReply{ResponseWriter: w, status: http.StatusOK}
+		out := &seenResponse{ResponseWriter: w, status: http.StatusOK}
 		defer func() {
 			_, name, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/e2b/"), "/")
-			e := Entry{Op: op + ":" + cut(name), Kind: e2bTag, Took: milliseconds(began), Input: inputOf(q, in), Output: outputOf(out)}
+			e := Entry{Op: op + ":" + shorten(name), Kind: e2bTag, Took: milliseconds(began), Input: inputOf(q, in), Output: outputOf(out)}
 			if out.status >= 400 {
-				e.Error, e.Output = cut(http.StatusText(out.status)+" "+string(out.seen.b)), ""
+				e.Error, e.Output = shorten(http.StatusText(out.status)+" "+string(out.seen.b)), ""
 			}
 			e.Changes = r.work.changed()
 			r.add(q.Context(), began, e, false)
@@ -67,26 +67,26 @@ func (s *seenBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-type seenReply struct {
+type seenResponse struct {
 	http.ResponseWriter
 	status int
 	seen   seen
 }
 
-func (s *seenReply) WriteHeader(status int) {
+func (s *seenResponse) WriteHeader(status int) {
 	s.status = status
 	s.ResponseWriter.WriteHeader(status)
 }
 
-func (s *seenReply) Write(p []byte) (int, error) {
+func (s *seenResponse) Write(p []byte) (int, error) {
 	s.seen.add(p)
 	return s.ResponseWriter.Write(p)
 }
 
 // Unwrap lets a stream flush.
-func (s *seenReply) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *seenResponse) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// inputOf summarizes what was asked for. A process is shown as the command that it is.
+// inputOf summarizes a request. A process is shown as its command line.
 func inputOf(q *http.Request, in *seen) string {
 	all := map[string]any{}
 	if path := q.URL.Query().Get("path"); path != "" {
@@ -115,8 +115,8 @@ func inputOf(q *http.Request, in *seen) string {
 	return summarize(all)
 }
 
-// outputOf summarizes a reply: what a process wrote and its exit code, or else its text.
-func outputOf(out *seenReply) string {
+// outputOf summarizes a response: the output and exit code of a process, or else its text.
+func outputOf(out *seenResponse) string {
 	kind := out.Header().Get("Content-Type")
 	if !strings.Contains(kind, "connect+json") {
 		if strings.Contains(kind, "json") || strings.HasPrefix(kind, "text/") {
@@ -131,8 +131,8 @@ func outputOf(out *seenReply) string {
 			data, _ := event["data"].(map[string]any)
 			if text, ok := data[stream].(string); ok {
 				b, _ := base64.StdEncoding.DecodeString(text)
-				said, _ := all[stream].(string)
-				all[stream] = said + strings.ToValidUTF8(string(b), "\uFFFD")
+				before, _ := all[stream].(string)
+				all[stream] = before + strings.ToValidUTF8(string(b), "\uFFFD")
 			}
 		}
 		if end, ok := event["end"].(map[string]any); ok {
@@ -145,7 +145,8 @@ func outputOf(out *seenReply) string {
 
 func list(v any) []any { l, _ := v.([]any); return l }
 
-// messages reads the JSON objects of a body that may be cut: one, or with framed a length before each.
+// messages decodes the JSON objects of a body that may be truncated: one object, or if framed is
+// set, objects with a length before each.
 func messages(b []byte, framed bool) (all []map[string]any) {
 	const head = 5
 	for {

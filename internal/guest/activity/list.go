@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// fits reports whether an entry was asked for.
-func (in AskIn) fits(e Entry) bool {
+// matches reports whether an entry passes the filters.
+func (in GetIn) matches(e Entry) bool {
 	switch {
 	case e.ID <= in.After, in.Kind != "" && e.Kind != in.Kind, in.Op != "" && e.Op != in.Op, in.Failed && e.Error == "":
 		return false
@@ -22,21 +22,21 @@ func (in AskIn) fits(e Entry) bool {
 	return strings.Contains(text, strings.ToLower(in.Search))
 }
 
-// wants decides by what the store knows without reading the entry.
-func (in AskIn) wants(l line) bool {
+// wants applies the filters that do not require reading the entry.
+func (in GetIn) wants(l line) bool {
 	return l.id > in.After && (in.Kind == "" || l.kind == in.Kind) && (in.Op == "" || l.op == in.Op) && (!in.Failed || l.failed)
 }
 
-// entries returns the latest that fit, oldest first. Callers who may only read do not see what
-// others did.
-func (s *Service) entries(ctx context.Context, in AskIn) []Entry {
+// entries returns the latest entries that match, oldest first. Callers with read-only access get
+// none.
+func (s *Service) entries(ctx context.Context, in GetIn) []Entry {
 	if s.record == nil || op.CallOf(ctx).Reader {
 		return nil
 	}
 	s.record.flush(ctx)
 	var out []Entry
 	s.record.store.last(in.wants, func(e Entry) bool {
-		if in.fits(e) {
+		if in.matches(e) {
 			out = append(out, e)
 		}
 		return len(out) < in.Limit && ctx.Err() == nil
@@ -45,10 +45,10 @@ func (s *Service) entries(ctx context.Context, in AskIn) []Entry {
 	return out
 }
 
-// Follow sends the latest entries that fit, and then each new one.
-func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) error) error {
+// Follow sends the latest entries that match, and then each new one.
+func (s *Service) Follow(ctx context.Context, in GetIn, send func(op.Event) error) error {
 	if s.record == nil {
-		return op.Errorf(op.Unavailable, "the sandbox keeps no activity record; start the server with the setting activity")
+		return op.Errorf(op.Unavailable, "the sandbox has no activity record; start the server with the setting activity")
 	}
 	if op.CallOf(ctx).Reader {
 		return op.Errorf(op.Denied, "your access to this sandbox is read-only and does not include its activity "+
@@ -62,7 +62,7 @@ func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) erro
 		return send(op.Event{ID: strconv.FormatInt(e.ID, 10), Name: "entry", Data: e})
 	}
 	for {
-		// Subscribed before the store is read: nothing falls between.
+		// Subscribe before reading the store so that no entry is missed.
 		fresh, stop := s.record.subscribe()
 		if in.Limit > 0 {
 			for _, e := range s.entries(ctx, in) {
@@ -73,8 +73,8 @@ func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) erro
 			}
 		}
 		err := s.relay(ctx, fresh, func(e Entry) error {
-			if !in.fits(e) {
-				return nil // or it was in the store already
+			if !in.matches(e) {
+				return nil // it does not match, or the store already had it
 			}
 			return pass(e)
 		})
@@ -82,13 +82,13 @@ func (s *Service) Follow(ctx context.Context, in AskIn, send func(op.Event) erro
 		if !errors.Is(err, errBehind) {
 			return err
 		}
-		in.Limit = maxLimit // the reader was too slow: what it missed is in the store
+		in.Limit = maxLimit // the reader was too slow; the missed entries are in the store
 	}
 }
 
 var errBehind = errors.New("the stream is behind")
 
-// relay passes new entries on until the stream ends or is behind.
+// relay forwards new entries until the stream ends or is behind.
 func (s *Service) relay(ctx context.Context, fresh <-chan Entry, pass func(Entry) error) error {
 	for {
 		select {

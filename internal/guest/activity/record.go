@@ -13,52 +13,52 @@ import (
 
 // Limits of the record. The oldest entries are dropped first.
 const (
-	maxQueue    = 1024 // entries that wait to be written
+	maxQueue    = 1024 // entries waiting to be written
 	maxPictures = 200
 	pictureTime = 400 * time.Millisecond // between two pictures
 	shotTime    = 2 * time.Second        // limits one picture
 	shotWidth   = 640
-	listenQueue = 64 // entries that wait for one stream
-	// The writer gathers entries for a moment, so that it does not take the processor from the reply that is on its way.
-	gatherTime = 50 * time.Millisecond
-	gatherMost = 64
+	listenQueue = 64 // entries waiting for one stream
+	// The writer collects entries for a moment, so that it does not delay the response of the call.
+	batchTime = 50 * time.Millisecond
+	maxBatch  = 64
 )
 
-// Entry is one thing that happened.
+// Entry is one recorded call.
 type Entry struct {
 	ID      int64     `json:"id" doc:"Number in the record, ascending"`
 	Time    time.Time `json:"time" doc:"When it started"`
 	Op      string    `json:"op" doc:"Name of the operation"`
 	Kind    string    `json:"kind" doc:"Group of the operation, such as bash, file or browser"`
-	Via     string    `json:"via" doc:"Surface that it was called through: rest, mcp, or page for a page of ours"`
-	Caller  string    `json:"caller" doc:"Authenticated caller, behind a hub the tenant or link; empty if nobody is authenticated"`
+	Via     string    `json:"via" doc:"Interface of the call: rest, mcp, or page for the built-in pages"`
+	Caller  string    `json:"caller" doc:"Authenticated caller, behind a hub the tenant or link; empty without authentication"`
 	Key     string    `json:"key" doc:"ID of the key that the caller used at the hub"`
-	Input   string    `json:"input" doc:"Input as JSON; long values are cut and secrets removed"`
+	Input   string    `json:"input" doc:"Input as JSON; long values are truncated and secrets removed"`
 	Output  string    `json:"output" doc:"Output in the same form"`
-	Error   string    `json:"error" doc:"Why it failed; empty if it succeeded"`
+	Error   string    `json:"error" doc:"Error message; empty if the call succeeded"`
 	Took    float64   `json:"took_ms" doc:"Duration in milliseconds"`
-	Picture bool      `json:"picture" doc:"Whether a picture of the screen was taken afterwards"`
+	Picture bool      `json:"picture" doc:"Whether a picture of the screen was taken after the call"`
 	Change  *Change   `json:"change" doc:"File that the operation changed"`
-	Changes []Change  `json:"changes,omitempty" doc:"Files of the workspace that changed while a command ran"`
+	Changes []Change  `json:"changes,omitempty" doc:"Files of the workspace that changed during a command"`
 	Missed  int       `json:"missed" doc:"Number of entries before this one that were lost because the disk was too slow"`
 }
 
-// item is an entry that waits to be written, or a request to say when all before it are.
+// item is an entry to write, or a request to signal when all earlier items are written.
 type item struct {
 	entry   Entry
 	shot    bool // take a picture
 	written chan struct{}
 }
 
-// Record keeps what happens. Callers only summarize and queue; one goroutine, which the first
-// entry starts, removes secrets, takes pictures and writes.
+// Record stores entries. Callers only summarize and queue; one goroutine, which the first entry
+// starts, removes secrets, takes pictures and writes.
 type Record struct {
 	store  *store
 	screen func(ctx context.Context, width int) ([]byte, error)
 	log    *slog.Logger
 	files  changes
 	work   *tree
-	hide   []string // values that never enter the record
+	hide   []string // values that are never recorded
 
 	mu      sync.Mutex
 	queue   []item
@@ -70,7 +70,7 @@ type Record struct {
 	done    chan struct{} // closed when the writer has returned
 	listen  map[chan Entry]bool
 
-	shot time.Time // of the writer alone
+	shot time.Time // time of the last picture; only for the writer
 }
 
 func newRecord(cfg Config) *Record {
@@ -88,8 +88,8 @@ func newRecord(cfg Config) *Record {
 	return r
 }
 
-// quiet are operations that pages and hubs call all the time, and that say nothing about what
-// an agent does.
+// quiet are operations that pages and hubs poll. They are not recorded, since they do not show
+// what an agent does.
 var quiet = map[string]bool{
 	"sandbox_activity": true, "sandbox_activity_export": true, "sandbox_activity_picture": true, "sandbox_glance": true,
 	"sandbox_list_ports": true, "component_list": true, "display_control": true, "observe_live": true,
@@ -104,11 +104,11 @@ var runs = map[string]bool{"bash": true, "shell": true, "code": true, "jupyter":
 
 // Op returns the operation so that its calls are recorded.
 func (r *Record) Op(o op.Op) op.Op {
-	// Initialization and tickets carry mostly secrets.
+	// Initialization and tickets consist mostly of secrets.
 	if r == nil || quiet[o.Name] || o.Tag == "auth" || o.Name == "sandbox_init" {
 		return o
 	}
-	// Not all of o, which would stay in memory once more for every operation.
+	// Copy only these fields, so that o does not stay in memory twice.
 	which := recorded{o.Name, o.Tag, !o.ReadOnly && (o.Tag == "browser" || o.Tag == "display")}
 	if call := o.Call; call != nil {
 		o.Call = func(ctx context.Context, in any) (any, error) {
@@ -142,13 +142,13 @@ func (r *Record) Op(o op.Op) op.Op {
 	return o
 }
 
-// recorded is what the record needs to know of an operation.
+// recorded is the part of an operation that the record needs.
 type recorded struct {
 	name, tag string
-	shot      bool // it changes the screen, which is recorded too
+	shot      bool // it changes the screen, so a picture is recorded
 }
 
-// begin notes how things are before a call.
+// begin records the state before a call.
 func (r *Record) begin(o recorded, in any) (time.Time, *version) {
 	if runs[o.tag] {
 		r.work.begin()
@@ -160,7 +160,7 @@ func (r *Record) begin(o recorded, in any) (time.Time, *version) {
 func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out any, err error, before *version) {
 	e := Entry{Op: o.name, Kind: o.tag, Took: milliseconds(began), Input: summarize(in)}
 	if err != nil {
-		e.Error = cut(err.Error())
+		e.Error = shorten(err.Error())
 	} else {
 		e.Output = summarize(out)
 	}
@@ -174,20 +174,20 @@ func (r *Record) end(ctx context.Context, o recorded, began time.Time, in, out a
 	r.add(ctx, began, e, o.shot && err == nil)
 }
 
-// milliseconds are those since a time.
+// milliseconds returns the milliseconds since a time.
 func milliseconds(began time.Time) float64 { return float64(time.Since(began).Microseconds()) / 1000 }
 
 // add queues an entry.
 func (r *Record) add(ctx context.Context, began time.Time, e Entry, shot bool) {
 	call := op.CallOf(ctx)
-	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, cut(call.Subject), cut(call.KeyID)
+	e.Time, e.Via, e.Caller, e.Key = began.UTC(), call.Via, shorten(call.Subject), shorten(call.KeyID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return
 	}
 	if len(r.queue) >= maxQueue {
-		r.missed++ // a slow disk must not slow the agent down
+		r.missed++ // a slow disk must not delay calls
 		return
 	}
 	e.Missed, r.missed = r.missed, 0
@@ -202,7 +202,7 @@ func (r *Record) push(i item) {
 		go r.write()
 	}
 	notify(r.wake)
-	if i.shot || i.written != nil || len(r.queue) >= gatherMost {
+	if i.shot || i.written != nil || len(r.queue) >= maxBatch {
 		notify(r.urgent)
 	}
 }
@@ -214,9 +214,9 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// gather waits until there is more to write, or somebody waits for it.
-func (r *Record) gather() {
-	timer := time.NewTimer(gatherTime)
+// awaitBatch waits for more entries, unless one is urgent.
+func (r *Record) awaitBatch() {
+	timer := time.NewTimer(batchTime)
 	defer timer.Stop()
 	select {
 	case <-r.urgent:
@@ -228,7 +228,7 @@ func (r *Record) gather() {
 func (r *Record) write() {
 	defer close(r.done)
 	for range r.wake {
-		r.gather()
+		r.awaitBatch()
 		r.mu.Lock()
 		batch, closed := r.queue, r.closed
 		r.queue = nil
@@ -250,18 +250,18 @@ func (r *Record) write() {
 func (r *Record) put(i item) {
 	e := i.entry
 	for _, text := range []*string{&e.Input, &e.Output, &e.Error} {
-		*text = scrub(*text, r.hide)
+		*text = redact(*text, r.hide)
 	}
 	if c := e.Change; c != nil {
-		c.Diff, c.Content = scrub(c.Diff, r.hide), scrub(c.Content, r.hide)
+		c.Diff, c.Content = redact(c.Diff, r.hide), redact(c.Content, r.hide)
 	}
 	for i := range e.Changes {
 		c := &e.Changes[i]
-		c.Diff, c.Content = scrub(c.Diff, r.hide), scrub(c.Content, r.hide)
+		c.Diff, c.Content = redact(c.Diff, r.hide), redact(c.Content, r.hide)
 	}
 	e.ID = r.store.reserve()
 	if i.shot {
-		e.Picture = r.shoot(e.ID)
+		e.Picture = r.takePicture(e.ID)
 	}
 	r.store.append(e)
 	r.mu.Lock()
@@ -269,15 +269,15 @@ func (r *Record) put(i item) {
 	for to := range r.listen {
 		select {
 		case to <- e:
-		default: // too slow: it reads the store and listens again
+		default: // too slow: it reads the store and subscribes again
 			delete(r.listen, to)
 			close(to)
 		}
 	}
 }
 
-// shoot keeps a picture of the screen, at most a few each second.
-func (r *Record) shoot(id int64) bool {
+// takePicture stores a picture of the screen, at most a few per second.
+func (r *Record) takePicture(id int64) bool {
 	if r.screen == nil || time.Since(r.shot) < pictureTime {
 		return false
 	}
@@ -291,7 +291,7 @@ func (r *Record) shoot(id int64) bool {
 	return r.store.keepPicture(id, picture)
 }
 
-// flush waits until everything that happened so far is written.
+// flush waits until all queued entries are written.
 func (r *Record) flush(ctx context.Context) {
 	r.mu.Lock()
 	if !r.running || r.closed {
@@ -321,7 +321,7 @@ func (r *Record) subscribe() (entries chan Entry, stop func()) {
 	}
 }
 
-// Close writes what is queued.
+// Close writes the queued entries.
 func (r *Record) Close() {
 	r.mu.Lock()
 	r.closed = true

@@ -55,24 +55,24 @@ func call(t *testing.T, s *activity.Service, o op.Op, in any) {
 	s.Record(o).Call(op.WithCall(t.Context(), &op.Call{Via: "mcp", Subject: "anna"}), in)
 }
 
-func ask(t *testing.T, s *activity.Service, in activity.AskIn) []activity.Entry {
+func get(t *testing.T, s *activity.Service, in activity.GetIn) []activity.Entry {
 	t.Helper()
 	if in.Limit == 0 {
 		in.Limit = 1000
 	}
-	out, err := s.Ask(t.Context(), in)
+	out, err := s.Get(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out.Entries
 }
 
-// TestRecord: what happens is recorded, can be filtered, survives the server and is exported as text.
+// Calls are recorded, can be filtered, survive a restart and are exported as text.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
-	if got := ask(t, s, activity.AskIn{}); len(got) != 0 {
+	if got := get(t, s, activity.GetIn{}); len(got) != 0 {
 		t.Fatalf("got %v before anything happened, want nothing", got)
 	}
 	if _, err := os.Stat(dir + "/activity"); err == nil {
@@ -82,23 +82,23 @@ func TestRecord(t *testing.T) {
 	call(t, s, sayOp(), &sayIn{Command: "fail"})
 	call(t, s, clickOp(), &op.None{})
 	call(t, s, sayOp(), &sayIn{Command: strings.Repeat("x", 1<<20)})
-	all := ask(t, s, activity.AskIn{})
+	all := get(t, s, activity.GetIn{})
 	if len(all) != 4 || all[0].Caller != "anna" || all[0].Via != "mcp" || !strings.Contains(all[0].Output, "did") ||
 		all[1].Error != "it failed" || !all[2].Picture || len(all[3].Input) > 16<<10 {
 		t.Fatalf("got %+v, want the four calls", all)
 	}
-	for name, in := range map[string]activity.AskIn{"failed": {Failed: true}, "kind": {Kind: "browser"},
+	for name, in := range map[string]activity.GetIn{"failed": {Failed: true}, "kind": {Kind: "browser"},
 		"op": {Op: "browser_click"}, "search": {Search: "IT FAILED"}, "after": {After: 3}, "limit": {Limit: 1}} {
-		if got := ask(t, s, in); len(got) != 1 {
+		if got := get(t, s, in); len(got) != 1 {
 			t.Errorf("%s: got %d entries, want 1", name, len(got))
 		}
 	}
 	reader := op.WithCall(t.Context(), &op.Call{Reader: true})
-	if out, err := s.Ask(reader, activity.AskIn{Limit: 10}); err != nil || len(out.Entries) != 0 {
-		t.Errorf("got %v and error %v, want no entries for a caller who may only read", out.Entries, err)
+	if out, err := s.Get(reader, activity.GetIn{Limit: 10}); err != nil || len(out.Entries) != 0 {
+		t.Errorf("got %v and error %v, want no entries for a caller with read-only access", out.Entries, err)
 	}
-	if err := s.Follow(reader, activity.AskIn{}, nil); err == nil {
-		t.Error("a caller who may only read got a stream, want an error")
+	if err := s.Follow(reader, activity.GetIn{}, nil); err == nil {
+		t.Error("caller with read-only access: got a stream, want an error")
 	}
 	if b, err := s.Picture(t.Context(), activity.PictureIn{ID: all[2].ID}); err != nil {
 		t.Errorf("picture: %v, want one", err)
@@ -119,12 +119,12 @@ func TestRecord(t *testing.T) {
 	}
 	next := open(t, dir) // as if the first server had been killed
 	call(t, next, sayOp(), &sayIn{Command: "again"})
-	if got := ask(t, next, activity.AskIn{}); len(got) != 5 || got[4].ID <= got[3].ID || got[0].Op != "bash_exec" {
+	if got := get(t, next, activity.GetIn{}); len(got) != 5 || got[4].ID <= got[3].ID || got[0].Op != "bash_exec" {
 		t.Errorf("got %d entries after a restart, want 5 with ascending IDs", len(got))
 	}
 }
 
-// TestSecretsAreNotRecorded: neither by the name of a field, nor by their form, nor by their value.
+// Secrets are recognized by the name of a field, by their form and by their value.
 func TestSecretsAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -144,7 +144,7 @@ func TestSecretsAreNotRecorded(t *testing.T) {
 		func(_ context.Context, in writeIn) (op.None, error) {
 			return op.None{}, os.WriteFile(dir+"/"+in.File, []byte(in.Content), 0o600)
 		}), &writeIn{File: ".env", Content: "A=1\nSECRET_TOKEN=hunter2\n"})
-	list := ask(t, s, activity.AskIn{})
+	list := get(t, s, activity.GetIn{})
 	if len(list) != 15 || list[14].Change == nil || !strings.Contains(list[14].Change.Diff, "SECRET_TOKEN=[removed]") {
 		t.Fatalf("got %d entries, the last of them %+v, want 15 and a change", len(list), list[len(list)-1])
 	}
@@ -170,7 +170,7 @@ type writeIn struct {
 	Content string `json:"content"`
 }
 
-// TestChanges: files that operations write are recorded as diffs.
+// Files that operations write are recorded as diffs.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -197,13 +197,13 @@ func TestChanges(t *testing.T) {
 			&activity.Change{Diff: "@@ -0,0 +1,8 @@\n+1\n+2\n+3\n+4\n+5\n+6\n+7\n+8\n", Content: "1\n2\n3\n4\n5\n6\n7\n8\n"}},
 		{"inserted", "b", "1\n2\n3\n4\nnew\n5\n6\n7\n8\n",
 			&activity.Change{Diff: "@@ -2,6 +2,7 @@\n 2\n 3\n 4\n+new\n 5\n 6\n 7\n", Content: "1\n2\n3\n4\nnew\n5\n6\n7\n8\n"}},
-		{"gone", "b", "", &activity.Change{Deleted: true, Diff: "@@ -1,9 +0,0 @@\n-1\n-2\n-3\n-4\n-new\n-5\n-6\n-7\n-8\n"}},
+		{"long deleted", "b", "", &activity.Change{Deleted: true, Diff: "@@ -1,9 +0,0 @@\n-1\n-2\n-3\n-4\n-new\n-5\n-6\n-7\n-8\n"}},
 		{"hostile name", "<b>\n\"", "x\n", &activity.Change{Diff: "@@ -0,0 +1,1 @@\n+x\n", Content: "x\n"}},
 	}
 	for _, step := range steps {
 		call(t, s, write, &writeIn{step.file, step.content})
 	}
-	got := ask(t, s, activity.AskIn{})
+	got := get(t, s, activity.GetIn{})
 	for i, step := range steps {
 		if step.want != nil {
 			step.want.Path = dir + "/" + step.file
@@ -218,12 +218,12 @@ func TestChanges(t *testing.T) {
 	call(t, s, op.New(op.Spec{Name: "file_delete", Route: "POST /delete", Tag: "file", Doc: "Delete."},
 		func(context.Context, writeIn) (op.None, error) { return op.None{}, nil }), &writeIn{File: "pipe"})
 	call(t, s, write, &writeIn{"big", strings.Repeat("x", 1<<20)})
-	if got := ask(t, s, activity.AskIn{Limit: 1}); got[0].Change == nil || got[0].Change.Content != "" {
+	if got := get(t, s, activity.GetIn{Limit: 1}); got[0].Change == nil || got[0].Change.Content != "" {
 		t.Errorf("got %+v, want a change without content", got[0].Change)
 	}
 }
 
-// TestStream: a stream starts with what happened and continues, also when its reader is slow.
+// A stream starts with past entries and continues with new ones, also if its reader is slow.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -236,7 +236,7 @@ func TestStream(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- s.Follow(ctx, activity.AskIn{Limit: 2}, func(e op.Event) error {
+		done <- s.Follow(ctx, activity.GetIn{Limit: 2}, func(e op.Event) error {
 			mu.Lock()
 			ids = append(ids, e.Data.(activity.Entry).ID)
 			n := len(ids)
@@ -252,7 +252,7 @@ func TestStream(t *testing.T) {
 	for range 300 { // more than a stream's queue
 		call(t, s, sayOp(), &sayIn{Command: "more"})
 	}
-	ask(t, s, activity.AskIn{Limit: 1})
+	get(t, s, activity.GetIn{Limit: 1})
 	close(release)
 	testenv.Poll(t, "the stream has all entries", func() bool { mu.Lock(); defer mu.Unlock(); return len(ids) == 302 })
 	stop()
@@ -264,7 +264,7 @@ func TestStream(t *testing.T) {
 			t.Fatalf("entry %d of the stream has the ID %d, want %d", i, id, want)
 		}
 	}
-	if err := s.Follow(op.WithCall(t.Context(), &op.Call{LastEventID: "304"}), activity.AskIn{Limit: 1000}, func(e op.Event) error {
+	if err := s.Follow(op.WithCall(t.Context(), &op.Call{LastEventID: "304"}), activity.GetIn{Limit: 1000}, func(e op.Event) error {
 		if e.ID != "305" {
 			t.Errorf("got entry %s after 304, want 305", e.ID)
 		}
@@ -273,14 +273,14 @@ func TestStream(t *testing.T) {
 		t.Errorf("got error %v, want that of the receiver", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Follow(t.Context(), activity.AskIn{}, func(op.Event) error { return nil }) }()
+	go func() { ended <- s.Follow(t.Context(), activity.GetIn{}, func(op.Event) error { return nil }) }()
 	s.Close() // ends all streams
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestBounds: the record never grows beyond its limits, whatever goes in.
+// The record never exceeds its limits.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -289,10 +289,10 @@ func TestBounds(t *testing.T) {
 	for i := range 180 {
 		call(t, s, sayOp(), &sayIn{Command: nasty, Env: map[string]string{"a": nasty, "b": nasty, "c": nasty}})
 		if i%60 == 59 {
-			ask(t, s, activity.AskIn{Limit: 1}) // the writer catches up
+			get(t, s, activity.GetIn{Limit: 1}) // the writer catches up
 		}
 	}
-	all := ask(t, s, activity.AskIn{})
+	all := get(t, s, activity.GetIn{})
 	if last := all[len(all)-1]; len(all) < 50 || last.ID != 180 {
 		t.Errorf("got %d entries, the last with ID %d, want the latest ones up to 180", len(all), last.ID)
 	}
@@ -302,13 +302,12 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	again := open(t, dir)
-	if got := ask(t, again, activity.AskIn{}); len(got) != len(all) {
+	if got := get(t, again, activity.GetIn{}); len(got) != len(all) {
 		t.Errorf("got %d entries after a restart, want %d", len(got), len(all))
 	}
 }
 
-// TestHostileFiles: a program puts other things where the record is. The server neither blocks
-// nor follows them nor fails.
+// The server neither blocks nor fails nor follows links if a program replaces the record.
 func TestHostileFiles(t *testing.T) {
 	t.Parallel()
 	for name, attack := range map[string]func(dir string) error{
@@ -329,31 +328,31 @@ func TestHostileFiles(t *testing.T) {
 			}
 			s := open(t, dir)
 			call(t, s, sayOp(), &sayIn{Command: "works"})
-			if got := ask(t, s, activity.AskIn{}); len(got) != 1 || !strings.Contains(got[0].Input, "works") {
+			if got := get(t, s, activity.GetIn{}); len(got) != 1 || !strings.Contains(got[0].Input, "works") {
 				t.Errorf("got %+v, want one entry", got)
 			}
-			// The running server's file is emptied: what it held is gone, nothing else fails.
+			// If the file of the running server is truncated, only its entries are lost.
 			if err := os.Truncate(dir+"/activity/new.jsonl", 0); err != nil {
 				t.Fatal(err)
 			}
 			call(t, s, sayOp(), &sayIn{Command: "still"})
-			if got := ask(t, s, activity.AskIn{}); len(got) > 1 {
+			if got := get(t, s, activity.GetIn{}); len(got) > 1 {
 				t.Errorf("got %+v, want at most one entry", got)
 			}
 		})
 	}
 }
 
-// TestNoRecord: with the setting off, nothing is recorded and calls are not wrapped.
+// If the setting is off, nothing is recorded.
 func TestNoRecord(t *testing.T) {
 	t.Parallel()
 	s := activity.New(activity.Config{})
 	defer s.Close()
 	call(t, s, sayOp(), &sayIn{Command: "x"})
-	if got := ask(t, s, activity.AskIn{}); len(got) != 0 {
+	if got := get(t, s, activity.GetIn{}); len(got) != 0 {
 		t.Errorf("got %v, want nothing", got)
 	}
-	if err := s.Follow(t.Context(), activity.AskIn{}, nil); err == nil {
+	if err := s.Follow(t.Context(), activity.GetIn{}, nil); err == nil {
 		t.Error("got a stream, want an error that names the setting")
 	}
 	if _, err := s.Export(t.Context(), op.None{}); err == nil {
@@ -361,7 +360,7 @@ func TestNoRecord(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is what recording adds to a call.
+// BenchmarkRecord measures the cost of recording a call.
 func BenchmarkRecord(b *testing.B) {
 	for name, dir := range map[string]string{"on": b.TempDir(), "off": ""} {
 		b.Run(name, func(b *testing.B) {

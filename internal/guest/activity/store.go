@@ -25,10 +25,10 @@ const (
 	maxLine      = 256 << 10
 )
 
-// store keeps the entries in two files, of which the new one replaces the old one when it is
-// full, and the pictures beside them. In memory it holds only where each entry is. It is opened
-// on first use; reading creates nothing. Programs of the sandbox can change the files, so
-// whatever is in them is only data, and bounded.
+// store keeps the entries in two files, and the pictures next to them. A full new file replaces
+// the old one. Only the position of each entry is in memory. The store is opened on first use, and
+// reading creates nothing. Programs of the sandbox can change the files, so their content is
+// untrusted and limited.
 type store struct {
 	dir string
 	log *slog.Logger
@@ -48,7 +48,7 @@ type segment struct {
 	lines []line
 }
 
-// line is where an entry is, and what most filters ask for.
+// line is the position of an entry, and the fields that most filters need.
 type line struct {
 	id, at   int64
 	size     int
@@ -62,7 +62,7 @@ func newStore(state string, log *slog.Logger) *store {
 	return &store{dir: filepath.Join(state, "activity"), log: log}
 }
 
-// open reads what an earlier server has written. The lock is held.
+// open reads the entries of an earlier server. The lock is held.
 func (s *store) open() {
 	if s.opened {
 		return
@@ -72,7 +72,7 @@ func (s *store) open() {
 	for i, name := range segmentNames {
 		g, err := openSegment(filepath.Join(s.dir, name), names)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.log.Warn("cannot read the activity record", "file", name, "error", err)
+			s.log.Warn("cannot read activity record", "file", name, "error", err)
 		}
 		s.segments[i] = g
 		for _, l := range g.lines {
@@ -88,7 +88,7 @@ func (s *store) open() {
 	slices.Sort(s.shots)
 }
 
-// openSegment opens a file and finds its entries. Lines that are torn or not ours are skipped.
+// openSegment opens a file and finds its entries. It skips partial and invalid lines.
 func openSegment(path string, names map[string]string) (segment, error) {
 	f, err := openRegular(path, os.O_RDWR|os.O_APPEND)
 	if err != nil {
@@ -112,7 +112,7 @@ func openSegment(path string, names map[string]string) (segment, error) {
 		if err == nil || errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		if len(b) > 0 { // torn by a crash: what follows starts on a new line
+		if len(b) > 0 { // a partial line after a crash: the next entry starts on a new line
 			n, _ := f.Write([]byte("\n"))
 			g.size += int64(n)
 		}
@@ -120,7 +120,8 @@ func openSegment(path string, names map[string]string) (segment, error) {
 	}
 }
 
-// openRegular opens a regular file, and nothing that a program has put in its place.
+// openRegular opens a regular file. It fails for links and special files that a program has put in
+// its place.
 func openRegular(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -146,7 +147,7 @@ func (s *store) reserve() int64 {
 func (s *store) append(e Entry) {
 	b, err := op.JSON(e)
 	if err != nil {
-		s.log.Debug("cannot encode an activity", "error", err)
+		s.log.Debug("cannot encode activity entry", "error", err)
 		return
 	}
 	b = append(b, '\n')
@@ -155,14 +156,14 @@ func (s *store) append(e Entry) {
 	g := &s.segments[1]
 	if g.file == nil || g.size+int64(len(b)) > segmentSize || len(g.lines) >= segmentLines {
 		if err := s.rotate(); err != nil {
-			s.log.Debug("cannot record an activity", "error", err)
+			s.log.Debug("cannot write activity entry", "error", err)
 			return
 		}
 	}
 	n, err := g.file.Write(b)
 	if err != nil {
-		// A full disk may have taken a part: the next entry starts on a new line.
-		s.log.Debug("cannot record an activity", "error", err)
+		// A part may have been written to a full disk: the next entry starts on a new line.
+		s.log.Debug("cannot write activity entry", "error", err)
 		if n > 0 {
 			m, _ := g.file.Write([]byte("\n"))
 			n += m
@@ -190,7 +191,7 @@ func (s *store) rotate() error {
 		}
 		s.segments[0], s.segments[1] = s.segments[1], segment{}
 	}
-	os.RemoveAll(s.path(1)) // something that could not be opened
+	os.RemoveAll(s.path(1)) // an entry that could not be opened
 	f, err := openRegular(s.path(1), os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND)
 	s.segments[1].file = f
 	return err
@@ -230,8 +231,8 @@ func (s *store) keepPicture(id int64, b []byte) bool {
 	return true
 }
 
-// last calls take with the entries that fit, newest first, until it returns false. wanted
-// decides by the line alone, before the entry is read.
+// last calls take with the entries that match, newest first, until it returns false. wanted filters
+// by line before the entry is read.
 func (s *store) last(wanted func(line) bool, take func(Entry) bool) {
 	s.mu.Lock()
 	s.open()

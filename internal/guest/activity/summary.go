@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Limits of what is recorded of one call, so that its cost is small and the same for any
-// size of input and output.
+// Limits of the record of one call, so that its cost does not depend on the size of input and
+// output.
 const (
 	maxString = 2 << 10
 	maxItems  = 20
@@ -24,7 +24,7 @@ const (
 // secretWords are parts of the names of fields whose values are not recorded.
 var secretWords = []string{"password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "cookie", "credential", "private"}
 
-// mapWords are further ones for the keys of maps, which are environments and headers.
+// mapWords are additional words for keys of maps, which are environments and headers.
 var mapWords = []string{"key", "auth", "pass", "pwd"}
 
 func isSecret(name string, words ...string) bool {
@@ -33,17 +33,17 @@ func isSecret(name string, words ...string) bool {
 	return slices.ContainsFunc(secretWords, in) || slices.ContainsFunc(words, in)
 }
 
-// cut keeps the beginning and the end of a long text.
-func cut(s string) string { return cutTo(s, maxString) }
+// shorten removes the middle of a long text.
+func shorten(s string) string { return shortenTo(s, maxString) }
 
-func cutTo(s string, limit int) string {
+func shortenTo(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
 	return strings.ToValidUTF8(s[:limit/2], "") + " … " + strings.ToValidUTF8(s[len(s)-limit/2:], "")
 }
 
-// summarize writes a value as JSON, cut and without secrets.
+// summarize formats a value as JSON, truncated and without secrets.
 func summarize(v any) string {
 	switch x := v.(type) {
 	case nil:
@@ -73,7 +73,7 @@ func write(b *strings.Builder, v reflect.Value, depth int) {
 		}
 		write(b, v.Elem(), depth)
 	case reflect.String:
-		quote(b, cut(v.String()))
+		quote(b, shorten(v.String()))
 	case reflect.Bool:
 		b.WriteString(strconv.FormatBool(v.Bool()))
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -107,7 +107,7 @@ func quote(b *strings.Builder, s string) {
 	b.Write(text)
 }
 
-// isPlain reports whether a text is the same in JSON, as most are.
+// isPlain reports whether a text needs no escapes in JSON.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -117,7 +117,7 @@ func isPlain(s string) bool {
 	return true
 }
 
-// full reports whether no more is recorded.
+// full reports whether a limit is reached.
 func full(b *strings.Builder, depth int) bool { return depth > maxDepth || b.Len() > maxBytes }
 
 func writeStruct(b *strings.Builder, v reflect.Value, depth int) {
@@ -135,7 +135,7 @@ func writeStruct(b *strings.Builder, v reflect.Value, depth int) {
 	b.WriteByte('}')
 }
 
-// field is what is known of a field of a struct.
+// field describes a field of a struct.
 type field struct {
 	name     string
 	secret   bool
@@ -143,7 +143,7 @@ type field struct {
 	hidden   bool
 }
 
-// known are the fields of the types that were recorded, of which there are as many as operations have.
+// known caches the fields of recorded types. Their number is limited by the number of operations.
 var known sync.Map // []field by reflect.Type
 
 func fieldsOf(t reflect.Type) []field {
@@ -198,7 +198,7 @@ func writeMap(b *strings.Builder, v reflect.Value, depth int) {
 	b.WriteByte('{')
 	first, n := true, 0
 	for it := v.MapRange(); it.Next() && n < maxItems && !full(b, depth); n++ {
-		name := cut(fmt.Sprint(it.Key()))
+		name := shorten(fmt.Sprint(it.Key()))
 		entry(b, name, isSecret(name, mapWords...), it.Value(), depth, &first)
 	}
 	b.WriteByte('}')

@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/inotify"
 )
 
-// Limits of what is known of the workspace, so that commands stay fast in a large one. Beyond
-// them changes are not shown.
+// Limits of the known part of the workspace, so that commands stay fast in a large one. Changes
+// beyond them are not shown.
 const (
 	maxFolders  = 256
 	maxFiles    = 2000
@@ -25,13 +25,15 @@ const (
 	maxMemory   = 2 << 20  // of all of them
 	maxChanges  = 20       // of one command
 	maxShown    = 36 << 10 // bytes of all of them
-	treeMask    = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 	deadFolders = " node_modules __pycache__ site-packages target venv "
+
+	treeMask = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+		unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 )
 
-// tree knows the text files of the workspace, to tell how commands change them. The kernel
-// reports which files changed; without changes a command costs one system call. It is opened by
-// the first command.
+// tree caches the text files of the workspace to find how commands change them. The kernel
+// reports which files changed; a command without changes costs one system call. The first command
+// opens the tree.
 type tree struct {
 	root string
 	skip string // the record itself
@@ -39,7 +41,7 @@ type tree struct {
 
 	mu      sync.Mutex
 	opened  bool
-	watcher *inotify.Watcher // nil: not open, or the kernel has no more
+	watcher *inotify.Watcher // nil: not open, or unavailable
 	folders map[int]string
 	known   map[string]*version
 	memory  int
@@ -49,7 +51,7 @@ func newTree(root, skip string, log *slog.Logger) *tree {
 	return &tree{root: filepath.Clean(root), skip: skip, log: log, folders: map[int]string{}, known: map[string]*version{}}
 }
 
-// begin reads the workspace, the first time.
+// begin reads the workspace on the first call.
 func (t *tree) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,20 +61,20 @@ func (t *tree) begin() {
 	t.opened = true
 	w, err := inotify.New()
 	if err != nil {
-		t.log.Debug("changes of files by commands are not recorded", "error", err)
+		t.log.Debug("cannot record file changes of commands", "error", err)
 		return
 	}
 	t.watcher = w
 	t.scan(t.root, nil)
 }
 
-// scan watches a folder and those below it. New files are passed to found, or just remembered
-// if it is nil. The lock is held.
+// scan watches a folder and its subfolders. It calls found for each file, or caches the files if
+// found is nil. The lock is held.
 func (t *tree) scan(dir string, found func(path string)) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil //nolint:nilerr // it has just been deleted, or nobody may read it
+			return nil //nolint:nilerr // it was deleted, or is not readable
 		case e.IsDir():
 			if path != t.root && skipFolder(e.Name()) || path == t.skip || len(t.folders) >= maxFolders {
 				return fs.SkipDir
@@ -104,7 +106,7 @@ func readKnown(path string) *version {
 	return readVersion(path)
 }
 
-// keep remembers a file. The lock is held.
+// keep caches a file. The lock is held.
 func (t *tree) keep(v *version) {
 	if old := t.known[v.path]; old != nil {
 		t.memory -= len(old.data)
@@ -120,7 +122,7 @@ func (t *tree) keep(v *version) {
 	t.known[v.path] = v
 }
 
-// note remembers a file that an operation has changed: no command did.
+// note caches a file that an operation has changed, so that the change is not attributed to a command.
 func (t *tree) note(v *version) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +131,7 @@ func (t *tree) note(v *version) {
 	}
 }
 
-// changed returns what has changed since it was last called.
+// changed returns the changes since the last call.
 func (t *tree) changed() []Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +139,8 @@ func (t *tree) changed() []Change {
 		return nil
 	}
 	paths := map[string]bool{}
-	for range 16 { // a program that never stops does not keep this busy
-		events, err := t.watcher.Read(time.Time{}) // does not wait: there are some
+	for range 16 { // limits the time for a program that never stops writing
+		events, err := t.watcher.Read(time.Time{}) // does not wait, since events are pending
 		if err != nil {
 			break
 		}
@@ -165,14 +167,14 @@ func (t *tree) changed() []Change {
 			out = append(out, *c)
 		}
 	}
-	for i := range out { // an entry has a line of limited length
+	for i := range out { // the line of an entry has a limited length
 		share := maxShown / len(out)
-		out[i].Diff, out[i].Content = cutTo(out[i].Diff, min(maxDiff, share*2/3)), cutTo(out[i].Content, min(maxContent, share/3))
+		out[i].Diff, out[i].Content = shortenTo(out[i].Diff, min(maxDiff, share*2/3)), shortenTo(out[i].Content, min(maxContent, share/3))
 	}
 	return out
 }
 
-// take adds the files that an event is about. The lock is held.
+// take adds the files of an event. The lock is held.
 func (t *tree) take(e inotify.Event, paths map[string]bool) {
 	add := func(path string) {
 		if len(paths) < maxFiles {

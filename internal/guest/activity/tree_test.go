@@ -32,8 +32,7 @@ func write(path, text string) func() error {
 	return func() error { return os.WriteFile(path, []byte(text), 0o600) }
 }
 
-// TestCommandsChangeFiles: what a command does to the files of the workspace is in its entry, and
-// what operations on files do is not in the next command's.
+// The entry of a command has its changes of the workspace, without those of file operations.
 func TestCommandsChangeFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -85,11 +84,11 @@ func TestCommandsChangeFiles(t *testing.T) {
 		call(t, s, doOp(step.do), &sayIn{Command: step.name})
 		call(t, s, upload, &writeIn{"old-" + strings.ReplaceAll(step.name, " ", "-"), "by an operation\n"})
 	}
-	got := ask(t, s, activity.AskIn{Kind: "bash"})
+	got := get(t, s, activity.GetIn{Kind: "bash"})
 	for i, step := range steps {
 		var changes []activity.Change
 		for _, c := range got[i].Changes {
-			if !strings.HasPrefix(filepath.Base(c.Path), ".tmp") { // which was there for a moment
+			if !strings.HasPrefix(filepath.Base(c.Path), ".tmp") { // it existed only temporarily
 				changes = append(changes, c)
 			}
 		}
@@ -102,8 +101,8 @@ func TestCommandsChangeFiles(t *testing.T) {
 	}
 }
 
-// TestHostileWorkspace: whatever programs put into the workspace, a command is neither blocked nor slow
-// nor told to read anything else, and its entry is bounded.
+// A hostile workspace neither blocks nor slows commands, and their entries read nothing outside and
+// are bounded.
 func TestHostileWorkspace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,7 +123,7 @@ func TestHostileWorkspace(t *testing.T) {
 		return err
 	}), &sayIn{Command: "many"})
 	call(t, s, doOp(write(dir+"/f1", "after\n")), &sayIn{Command: "after"})
-	got := ask(t, s, activity.AskIn{})
+	got := get(t, s, activity.GetIn{})
 	if len(got) != 3 || len(got[1].Changes) == 0 || len(got[1].Changes) > 20 {
 		t.Fatalf("got %d entries, want 3, the second with up to 20 changes", len(got))
 	}
@@ -143,7 +142,7 @@ func TestHostileWorkspace(t *testing.T) {
 	}
 }
 
-// TestE2BRequests: processes and files of E2B's clients are recorded like commands.
+// Processes and files of E2B clients are recorded like commands.
 func TestE2BRequests(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -172,7 +171,7 @@ func TestE2BRequests(t *testing.T) {
 	send(http.MethodGet, "/health", "", "")
 	send(http.MethodPost, "/filesystem.Filesystem/MakeDir", "application/json", `{"path":"folder"}`)
 	send(http.MethodPost, "/process.Process/Start", "application/connect+json", "\x00\xff\xff\xff\xff{")
-	got := ask(t, s, activity.AskIn{})
+	got := get(t, s, activity.GetIn{})
 	if len(got) != 3 {
 		t.Fatalf("got %d entries, want 3: %+v", len(got), got)
 	}

@@ -1,10 +1,10 @@
 // Package bind assigns a warm sandbox to its owner: it sets the environment, files
 // and working directory.
 //
-// A sandbox from a warm pool starts before its owner is known; the hub initializes
-// it once, before anything runs in it. The package validates the request, writes the
-// files and makes sure that it happens only once. It refuses a sandbox that is not
-// waiting, and it stores, logs and returns nothing of the request.
+// A sandbox from a warm pool starts before its owner is known. The hub initializes it once,
+// before any command runs in it. The package validates the request, writes the files and
+// ensures that a sandbox is initialized only once. It never stores, logs or returns values
+// of the request.
 package bind
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	Home string
 	// Prepare validates the settings and prepares their changes; commit applies them
 	// and returns whether the sandbox is ready. Nil: the sandbox is not waiting, and
-	// the call is refused.
+	// calls are refused.
 	Prepare func(Settings) (commit Commit, err error)
 	// Bound means that the sandbox is already initialized.
 	Bound bool
@@ -68,7 +68,7 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "sandbox_init", Route: "POST /v1/sandbox/init", Tag: "sandbox", Style: op.Resource,
 			NoTool: true, NoVerb: true, NoDoc: true,
-			Doc: "Set the environment, files and working directory of a waiting sandbox. The hub calls it once, before anything runs."}, s.Init),
+			Doc: "Set the environment, files and working directory of a waiting sandbox. The hub calls it once, before any command runs."}, s.Init),
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *Service) Close() error { return nil }
 type InitIn struct {
 	Env     map[string]string `json:"env" nullable:"true" doc:"Environment variables of all new processes, including settings of the sandbox"`
 	Unset   []string          `json:"unset" nullable:"true" maxItems:"4096" doc:"Environment variables to remove"`
-	Files   []File            `json:"files" nullable:"true" maxItems:"4096" doc:"Files to write before anything runs"`
+	Files   []File            `json:"files" nullable:"true" maxItems:"4096" doc:"Files to write before any command runs"`
 	Workdir string            `json:"workdir" default:"" nullable:"true" doc:"Working directory of new sessions; created if missing"`
 }
 
@@ -92,7 +92,7 @@ type File struct {
 
 // InitOut is the result.
 type InitOut struct {
-	Ready bool `json:"ready" doc:"Whether the sandbox is ready; if not, its start hooks are still running and /readyz reports when they are done"`
+	Ready bool `json:"ready" doc:"Whether the sandbox is ready; otherwise start hooks are running, see /readyz"`
 }
 
 // Init initializes the sandbox. If it fails, the sandbox keeps waiting.
@@ -140,8 +140,8 @@ func (s *Service) Init(_ context.Context, in InitIn) (InitOut, error) {
 	return InitOut{Ready: ready}, nil
 }
 
-// checkEnv refuses an environment that no process could be started with. Its errors
-// contain no value.
+// checkEnv refuses an environment with which no process can start. Its errors contain no
+// values.
 func checkEnv(in InitIn) error {
 	size := 0
 	for k, v := range in.Env {
@@ -222,7 +222,7 @@ func (f file) write() error {
 
 var _ fmt.Stringer = InitIn{}
 
-// String shows no values, in case the input is ever logged.
+// String shows no values, in case the input is logged.
 func (in InitIn) String() string {
 	return fmt.Sprintf("%d variables, %d files", len(in.Env), len(in.Files))
 }

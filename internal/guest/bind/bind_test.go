@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// waiting is a service and what it was told.
+// waiting is a service and the settings that it received.
 func waiting(t *testing.T) (*bind.Service, *bind.Settings, string) {
 	home, got := t.TempDir(), &bind.Settings{}
 	return bind.New(bind.Config{Home: home, Prepare: func(s bind.Settings) (bind.Commit, error) {
@@ -41,10 +41,10 @@ func code(err error) op.Code {
 	return ""
 }
 
-// TestInit: everything is in place when it is put into effect.
+// All files exist when the settings are applied.
 func TestInit(t *testing.T) {
 	t.Parallel()
-	home, told := t.TempDir(), bind.Settings{}
+	home, applied := t.TempDir(), bind.Settings{}
 	if err := os.WriteFile(filepath.Join(home, "old"), []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +52,10 @@ func TestInit(t *testing.T) {
 		return func() (bool, error) {
 			for name, want := range map[string]string{"old": "new", "a/b/c": "deep"} {
 				if b, err := os.ReadFile(filepath.Join(home, name)); err != nil || string(b) != want {
-					t.Errorf("%s is not there yet: %q %v, want %v", name, b, err, want)
+					t.Errorf("%s got %q %v, want %v", name, b, err, want)
 				}
 			}
-			told = in
+			applied = in
 			return true, nil
 		}, nil
 	}})
@@ -66,7 +66,7 @@ func TestInit(t *testing.T) {
 		t.Fatalf("got %+v, %v, want it ready", out, err)
 	}
 	if diff := cmp.Diff(bind.Settings{Env: map[string]string{"A": "b"}, Unset: []string{"C"},
-		Workdir: filepath.Join(home, "work")}, told); diff != "" {
+		Workdir: filepath.Join(home, "work")}, applied); diff != "" {
 		t.Error(diff)
 	}
 	for name, want := range map[string]fs.FileMode{"old": 0o600, "a/b/c": 0o755, "work": fs.ModeDir | 0o755} {
@@ -75,7 +75,7 @@ func TestInit(t *testing.T) {
 		}
 	}
 	if _, err := s.Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
-		t.Errorf("a second time: %v, want code %q", err, op.Conflict)
+		t.Errorf("second call: got %v, want code %q", err, op.Conflict)
 	}
 	for _, c := range []bind.Config{{}, {Bound: true}} {
 		if _, err := bind.New(c).Init(t.Context(), bind.InitIn{}); code(err) != op.Conflict {
@@ -84,11 +84,11 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be is told without its content, changes nothing, and
-// leaves the sandbox waiting.
+// Invalid requests are refused without their content in the error, change nothing, and leave the
+// sandbox waiting.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	s, told, home := waiting(t)
+	s, applied, home := waiting(t)
 	const secret = "s3cret"
 	long := secret + strings.Repeat("x", 1<<17)
 	for name, in := range map[string]bind.InitIn{
@@ -112,11 +112,11 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s shows: %s, want shown without %q", name, shown, secret)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 || told.Env != nil {
-		t.Errorf("left %v %v, want none and no env", left, told)
+	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 || applied.Env != nil {
+		t.Errorf("left %v %v, want none and no env", left, applied)
 	}
-	if _, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}}); err != nil || told.Env["A"] != "b" {
-		t.Errorf("got %v, %v, want A=b", told, err)
+	if _, err := s.Init(t.Context(), bind.InitIn{Env: map[string]string{"A": "b"}}); err != nil || applied.Env["A"] != "b" {
+		t.Errorf("got %v, %v, want A=b", applied, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// TestOnce: of many at once one is done, over HTTP as well, and the others are told so.
+// Of many concurrent requests one succeeds, and the others get a conflict, also over HTTP.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	var done, won atomic.Int64
@@ -156,7 +156,7 @@ func TestOnce(t *testing.T) {
 	}
 	wait.Wait()
 	if done.Load() != 1 || won.Load() != 1 {
-		t.Errorf("%d done, %d told so, want Load 1, Load 1", done.Load(), won.Load())
+		t.Errorf("got %d commits and %d successful responses, want 1 and 1", done.Load(), won.Load())
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

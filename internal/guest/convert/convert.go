@@ -1,10 +1,11 @@
 // Package convert converts documents to Markdown: web pages, Office files, PDF, tables,
 // notebooks, image metadata and text, from the web, from files and from data URIs.
 //
-// It owns the choice of converter and the fetching, which respects the outbound proxy and
-// never reaches the sandbox's own internals. HTML is converted by aio-markdown (see package
-// markdown), Office files and PDF by Microsoft's markitdown or, if that is not installed, by
-// our own plainer reader. Both programs run in their own processes, bounded in size and time.
+// It selects the converter and downloads documents, through the outbound proxy and never from
+// the sandbox's internal services. HTML is converted by aio-markdown (see package markdown).
+// Office files and PDF are converted by Microsoft's markitdown or, if that is not installed,
+// by package document with less formatting. Both programs run in separate processes with
+// limits on memory and time.
 package convert
 
 import (
@@ -37,7 +38,7 @@ type Config struct {
 
 	// Proxy selects the outbound proxy of a request, as in http.Transport. Nil: none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Deny reports whether an address belongs to the sandbox's own internals. Nil: none does.
+	// Deny reports whether an address belongs to the sandbox's internal services. Nil: none does.
 	Deny func(netip.AddrPort) bool
 
 	MaxBytes int64         // size of a document
@@ -115,16 +116,16 @@ func (s *Service) Convert(ctx context.Context, in ConvertIn) (string, error) {
 		return "", s.explainTimeout(ctx, err)
 	}
 	if len(text) > s.cfg.MaxText {
-		text = strings.ToValidUTF8(text[:s.cfg.MaxText], "") + "\n\n[cut here]\n"
+		text = strings.ToValidUTF8(text[:s.cfg.MaxText], "") + "\n\n[truncated]\n"
 		op.Hint(ctx, "the Markdown was truncated after %d bytes", s.cfg.MaxText)
 	}
 	return text, nil
 }
 
-// explainTimeout turns an exceeded deadline into an error that says so.
+// explainTimeout returns the error of an exceeded deadline.
 func (s *Service) explainTimeout(ctx context.Context, err error) error {
 	if _, ok := op.AsError(err); !ok && ctx.Err() == context.DeadlineExceeded {
-		return op.Errorf(op.Unavailable, "the conversion took longer than %v and was canceled; try a smaller document: %w", s.cfg.Timeout, err)
+		return op.Errorf(op.Unavailable, "the conversion timed out after %v; try a smaller document: %w", s.cfg.Timeout, err)
 	}
 	return err
 }
@@ -136,12 +137,12 @@ type source struct {
 	full  string   // as declared, with parameters
 	name  string   // file name
 	page  *url.URL // its URL, for links; nil unless from the web
-	temp  bool     // path is to be removed
+	temp  bool     // path must be removed
 }
 
 func (s *source) close() {
 	if s.temp {
-		_ = os.Remove(s.path) // a leftover temporary file does no harm
+		_ = os.Remove(s.path) // best effort: a leftover temporary file is harmless
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// TestMain is also aio-markdown, under that name.
+// TestMain is also aio-markdown, if called by that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "aio-markdown" {
 		os.Exit(markdown.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// reader is the program aio-markdown.
+// reader returns the path of aio-markdown.
 func reader(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -52,7 +52,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// venv is the project's Python environment.
+// venv returns the Python environment of the project.
 func venv(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../../.venv")
@@ -86,7 +86,7 @@ func convert(t testing.TB, s *Service, uri string) string {
 	return text
 }
 
-// refused checks the code of a failure.
+// refused checks the code and text of an error.
 func refused(t testing.TB, s *Service, uri string, code op.Code, says string) {
 	t.Helper()
 	_, err := s.Convert(t.Context(), ConvertIn{uri})
@@ -124,7 +124,7 @@ Sales grew by twelve percent.
 - second point
 `
 
-// documents are made by real programs.
+// documents creates documents with real programs.
 func documents(t testing.TB) string {
 	t.Helper()
 	testenv.Engine(t) // an office, which is large
@@ -186,7 +186,7 @@ func TestRealDocuments(t *testing.T) {
 			t.Errorf(`got %v, want page_count 1 and file_type "pdf"`, v.Metadata)
 		}
 		if _, err := with.View(t.Context(), dir+"/report.pdf", document.Query{Pages: []int{2, 3}}); err == nil {
-			t.Error("a page that is not there was shown")
+			t.Error("page out of range: got no error, want one")
 		}
 		v, err = with.View(t.Context(), dir+"/data.xlsx", document.Query{Rows: []int{2, 2}})
 		must(t, err)
@@ -211,7 +211,7 @@ func TestDamagedAndMissing(t *testing.T) {
 	must(t, os.WriteFile(dir+"/x.xls", []byte{0xd0, 0xcf, 0x11, 0xe0}, 0o644))
 	refused(t, plain, dir+"/x.xls", op.Unavailable, "pip install")
 	slow := newService(t, func(c *Config) { c.Venv, c.Timeout = python, 100*time.Millisecond })
-	refused(t, slow, dir+"/x.xls", op.Unavailable, "took longer")
+	refused(t, slow, dir+"/x.xls", op.Unavailable, "timed out")
 }
 
 func TestDataURIs(t *testing.T) {
@@ -252,8 +252,8 @@ func TestFiles(t *testing.T) {
 		"/a%20b.md", s.cfg.Workspace + "/a b.md", "a b.md", " a b.md\n"} {
 		has(t, convert(t, s, uri), "# As it is\n")
 	}
-	if text := convert(t, s, "~/t.txt"); !strings.HasSuffix(text, "é\n\n[cut here]\n") || len(text) > 70 {
-		t.Errorf(`got %q, want text that ends with "é\n\n[cut here]\n" and at most 70 bytes`, text)
+	if text := convert(t, s, "~/t.txt"); !strings.HasSuffix(text, "é\n\n[truncated]\n") || len(text) > 70 {
+		t.Errorf(`got %q, want text that ends with "é\n\n[truncated]\n" and at most 70 bytes`, text)
 	}
 	refused(t, s, "file:///none", op.NotFound, "none")
 	refused(t, s, "file://elsewhere/x", op.Invalid, "elsewhere")
@@ -263,11 +263,11 @@ func TestFiles(t *testing.T) {
 	refused(t, s, "big.txt", op.TooLarge, "too large")
 	_, err := s.Convert(t.Context(), ConvertIn{"file:///none"})
 	if e, _ := op.AsError(err); e.Data == nil {
-		t.Error("a missing file must be told as other file operations tell it")
+		t.Error("missing file: want the same error as other file operations")
 	}
 }
 
-// page serves one reply.
+// page serves one response.
 func page(t testing.TB, media, body string) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -313,7 +313,7 @@ func TestWeb(t *testing.T) {
 	text = convert(t, s, article.URL)
 	has(t, text, "This is a long sentence")
 	if strings.Contains(text, "unrelated teaser") {
-		t.Errorf("what is not to be read is there:\n%.500s, want no \"unrelated teaser\" in it", text)
+		t.Errorf("got\n%.500s, want no \"unrelated teaser\" in it", text)
 	}
 	has(t, convert(t, s, page(t, "text/markdown", "# as it is").URL), "# as it is")
 	has(t, convert(t, s, page(t, "application/octet-stream", "a,b\n1,2\n").URL+"/t.csv"), "| a | b |")
@@ -329,7 +329,7 @@ func TestWeb(t *testing.T) {
 	refused(t, hurried, srv.URL+"/hang", op.Unavailable, "")
 }
 
-// The sandbox's own internals are not reached by any way.
+// Internal services of the sandbox cannot be reached in any way.
 func TestInternalsAreDenied(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
@@ -356,11 +356,11 @@ func TestInternalsAreDenied(t *testing.T) {
 			map[bool]op.Code{true: op.Denied, false: op.Unavailable}[!strings.HasPrefix(host, "2") && host != "127.1"], "")
 	}
 	if reached.Load() > 0 {
-		t.Error("it was reached")
+		t.Error("the internal service got a request")
 	}
 }
 
-// proxy is an outbound proxy that counts nothing and forwards everything.
+// proxy is an outbound proxy that forwards all requests.
 func proxy(t testing.TB) *url.URL {
 	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true}

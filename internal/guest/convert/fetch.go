@@ -27,12 +27,12 @@ type fetcher struct {
 	proxied *http.Transport // dials only the proxy
 }
 
-var errDenied = errors.New("the address belongs to the sandbox itself")
+var errDenied = errors.New("the address belongs to an internal service of the sandbox")
 
 func newFetcher(c Config) *fetcher {
 	f := &fetcher{cfg: c}
-	// Every address is checked right before the connection, so that a name that resolves
-	// to something else the second time does not help.
+	// Every address is checked directly before the connection, so that a name cannot resolve to
+	// another address in between.
 	guarded := &net.Dialer{Timeout: 15 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil || f.denied(ap) {
@@ -56,7 +56,7 @@ func (f *fetcher) close() {
 	f.proxied.CloseIdleConnections()
 }
 
-// denied checks an address in every form that leads to it.
+// denied checks an address, including its equivalent forms.
 func (f *fetcher) denied(ap netip.AddrPort) bool {
 	if f.cfg.Deny == nil {
 		return false
@@ -92,8 +92,8 @@ func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.direct.RoundTrip(r)
 }
 
-// checkName checks a host that a proxy will dial. A name that does not resolve here is resolved
-// by the proxy, elsewhere.
+// checkName checks a host that a proxy will dial. A name that does not resolve here may resolve at
+// the proxy, so it is allowed.
 func (f *fetcher) checkName(ctx context.Context, u *url.URL) error {
 	port := u.Port()
 	if port == "" {
@@ -120,7 +120,7 @@ func (f *fetcher) checkName(ctx context.Context, u *url.URL) error {
 func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
 	if err != nil || req.URL.Host == "" {
-		return nil, op.Errorf(op.Invalid, "the uri %q cannot be fetched; send one such as https://host/path", uri)
+		return nil, op.Errorf(op.Invalid, "the uri %q cannot be fetched; send a URI such as https://host/path", uri)
 	}
 	req.Header.Set("Accept", "text/markdown, text/html;q=0.9, */*;q=0.8")
 	req.Header.Set("User-Agent", "Mozilla/5.0 (compatible; Cove)")
@@ -148,7 +148,7 @@ func (f *fetcher) fetch(ctx context.Context, uri string) (*source, error) {
 	return src, nil
 }
 
-// explain turns a failed request into an error for the caller.
+// explain returns the error of a failed request for the caller.
 func (f *fetcher) explain(uri string, err error) error {
 	if errors.Is(err, errDenied) {
 		return op.Errorf(op.Denied, "%s cannot be fetched: %w", uri, errDenied)
@@ -159,7 +159,7 @@ func (f *fetcher) explain(uri string, err error) error {
 	return op.Errorf(op.Unavailable, "%s cannot be fetched: %w", uri, err)
 }
 
-// fileName is the name that the server gives a document.
+// fileName returns the name of a document according to the server.
 func fileName(res *http.Response) string {
 	if _, params, err := mime.ParseMediaType(res.Header.Get("Content-Disposition")); err == nil && params["filename"] != "" {
 		return path.Base(params["filename"])
@@ -194,7 +194,7 @@ func (s *source) spool(r io.Reader, what string, limit int64) error {
 func (s *Service) inline(rest string) (*source, error) {
 	head, data, ok := strings.Cut(rest, ",")
 	if !ok {
-		return nil, op.Errorf(op.Invalid, "the data URI has no comma; send one such as data:text/html;base64,…")
+		return nil, op.Errorf(op.Invalid, "the data URI has no comma; send a URI such as data:text/html;base64,…")
 	}
 	media, isBase64 := head, false
 	if i := strings.LastIndexByte(head, ';'); i >= 0 && strings.EqualFold(strings.TrimSpace(head[i+1:]), "base64") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// mediaKinds maps media types to kinds. A kind is named by its usual extension.
+// mediaKinds maps media types to kinds. The name of a kind is its usual extension.
 var mediaKinds = map[string]string{
 	"text/html": ".html", "application/xhtml+xml": ".html",
 	"text/markdown": ".md", "text/x-markdown": ".md",
@@ -34,9 +34,9 @@ var extensions = map[string]string{
 	".png": ".png", ".jpg": ".jpg", ".jpeg": ".jpg", ".gif": ".gif", ".webp": ".webp", ".bmp": ".bmp", ".tif": ".tiff", ".tiff": ".tiff",
 }
 
-// kind determines the kind of a document: by its declared media type, by its name, then by
-// its content. octet-stream and text/plain are what servers say that do not know. An empty
-// kind is unknown, ".txt" is text.
+// kind determines the kind of a document from its declared media type, its name, or its content.
+// It ignores octet-stream and text/plain, which servers declare for unknown types. An empty kind
+// is unknown, ".txt" is text.
 func (s *source) kind() (string, error) {
 	if k := mediaKinds[s.media]; k != "" {
 		if k == ".json" && extensions[strings.ToLower(filepath.Ext(s.name))] == ".ipynb" {
@@ -62,7 +62,7 @@ func (s *source) sniff() (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && n == 0 {
-		return ".txt", nil // empty, or unreadable, which the next step reports
+		return ".txt", nil // empty, or unreadable: the next step reports the error
 	}
 	head = head[:n]
 	if bytes.HasPrefix(head, []byte("PK\x03\x04")) {

@@ -45,7 +45,7 @@ func (s *source) title() string {
 	return "the document"
 }
 
-// read converts with our own reader, which depends on the file's extension.
+// read converts with package document, which depends on the file's extension.
 func (s *Service) read(ctx context.Context, src *source, kind string) (string, error) {
 	path := src.path
 	if strings.ToLower(filepath.Ext(path)) != kind {
@@ -106,7 +106,7 @@ func (s *Service) json(ctx context.Context, src *source) (string, error) {
 	return fence(text, "json"), nil
 }
 
-// fence encloses code in more backquotes than it contains in a row.
+// fence encloses code in more backquotes than it contains consecutively.
 func fence(text, language string) string {
 	marks := "```"
 	for strings.Contains(text, marks) {
@@ -115,7 +115,7 @@ func fence(text, language string) string {
 	return marks + language + "\n" + strings.TrimRight(text, "\n") + "\n" + marks + "\n"
 }
 
-// maxHTML bounds a page: parsed, it takes many times its size.
+// maxHTML limits a page, since parsing it requires many times its size.
 const maxHTML = 16 << 20
 
 // html converts a page.
@@ -141,7 +141,7 @@ func (s *Service) runHelper(ctx context.Context, src *source, args ...string) (s
 		return "", pyerr.From("convert", src.path, err)
 	}
 	defer f.Close()
-	// One byte more than is returned shows that the text was cut.
+	// One byte beyond the limit shows that the text is truncated.
 	out, err := s.docs.Helper.Run(ctx, "convert "+src.title(),
 		document.Job{Args: append([]string{"-type", src.full}, args...), Stdin: f, MaxOutput: s.cfg.MaxText + 1})
 	return strings.ToValidUTF8(string(out), ""), err

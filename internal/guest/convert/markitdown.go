@@ -24,10 +24,10 @@ sys.argv = ["markitdown"] + sys.argv[3:]
 runpy.run_module("markitdown", run_name="__main__")
 `
 
-// maxMemory bounds the address space of one conversion.
+// maxMemory limits the address space of one conversion.
 const maxMemory = 4 << 30
 
-// office converts with markitdown if it is installed, otherwise with our own reader.
+// office converts with markitdown if it is installed, otherwise with package document.
 func (s *Service) office(ctx context.Context, src *source, kind string) (string, error) {
 	if err := src.check(kind); err != nil {
 		return "", err
@@ -42,7 +42,7 @@ func (s *Service) office(ctx context.Context, src *source, kind string) (string,
 	const how = "install it in the sandbox's Python environment with: pip install 'markitdown[pdf,docx,pptx,xlsx]'"
 	switch kind {
 	case ".xls", ".epub":
-		return "", op.Errorf(op.Unavailable, "converting %s needs markitdown, which is not installed; %s", kind, how)
+		return "", op.Errorf(op.Unavailable, "converting %s requires markitdown, which is not installed; %s", kind, how)
 	}
 	op.Hint(ctx, "markitdown is not installed, so the result has less formatting; %s", how)
 	if kind == ".pdf" {
@@ -52,7 +52,7 @@ func (s *Service) office(ctx context.Context, src *source, kind string) (string,
 	return s.read(ctx, src, kind)
 }
 
-// check checks that a document is of its kind: markitdown would treat anything else as text.
+// check checks the content of a document, since markitdown would convert any other content as text.
 func (s *source) check(kind string) error {
 	var ok bool
 	switch kind {
@@ -63,7 +63,7 @@ func (s *source) check(kind string) error {
 		}
 		defer f.Close()
 		head := make([]byte, 1024)
-		n, _ := io.ReadFull(f, head) // a file too short is not of the kind
+		n, _ := io.ReadFull(f, head) // a shorter file is invalid
 		if head = head[:n]; kind == ".pdf" {
 			ok = bytes.Contains(head, []byte("%PDF-"))
 		} else {
@@ -78,8 +78,8 @@ func (s *source) check(kind string) error {
 	return nil
 }
 
-// withTables prefers our own reader for a PDF if it finds tables that markitdown misses:
-// those without lines.
+// withTables prefers package document for a PDF with tables that markitdown does not find: those
+// without lines.
 func (s *Service) withTables(ctx context.Context, src *source, text string) string {
 	if strings.Contains(text, "| --") {
 		return text
@@ -90,7 +90,7 @@ func (s *Service) withTables(ctx context.Context, src *source, text string) stri
 	return text
 }
 
-// markitdown returns the command that runs it, if it is installed.
+// markitdown returns the command of markitdown, if it is installed.
 func (s *Service) markitdown() (argv []string, ok bool) {
 	if s.cfg.Runner == nil {
 		return nil, false

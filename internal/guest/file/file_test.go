@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,6 +17,9 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/text"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/transfer"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/tree"
 	"github.com/cove-sandbox/cove/internal/guest/internal/document"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -22,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asNobody) != "" {
-		os.Exit(m.Run()) // leaks are the parent's to check
+		os.Exit(m.Run()) // the parent checks for leaks
 	}
 	// The clock of regexp2 ends by itself some time after the last search.
 	testenv.Main(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
@@ -35,9 +40,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// sandbox is a service with folders of its own.
+// sandbox is a service with its own folders.
 type sandbox struct {
 	*Service
+	cfg Config
 	t   testing.TB
 	dir string // the workspace
 	ops map[string]op.Op
@@ -60,7 +66,14 @@ func newSandbox(t testing.TB, change ...func(*Config)) *sandbox {
 		must(t, s.Close())
 		must(t, runner.Close())
 	})
-	return &sandbox{Service: s, t: t, dir: c.Workspace, ops: byName(s)}
+	return &sandbox{Service: s, cfg: c, t: t, dir: c.Workspace, ops: byName(s)}
+}
+
+// restart replaces the service.
+func (s *sandbox) restart(service *Service) {
+	s.t.Helper()
+	must(s.t, s.Close())
+	s.Service, s.ops = service, byName(service)
 }
 
 func byName(s *Service) map[string]op.Op {
@@ -71,7 +84,7 @@ func byName(s *Service) map[string]op.Op {
 	return ops
 }
 
-// put lays out files in the workspace.
+// put writes files in the workspace.
 func (s *sandbox) put(files map[string]string) {
 	s.t.Helper()
 	for name, content := range files {
@@ -90,7 +103,7 @@ func (s *sandbox) get(name string) string {
 
 type args = map[string]any
 
-// do runs an operation as a surface does: JSON in, defaults filled, checked.
+// do runs an operation as a surface does: it decodes JSON, fills defaults and checks the input.
 func do[Out any](s *sandbox, name string, in args) (Out, error) {
 	s.t.Helper()
 	var none Out
@@ -118,7 +131,7 @@ func want[Out any](s *sandbox, name string, in args) Out {
 	return out
 }
 
-// failure is what a failed operation tells.
+// failure returns the data of a failed operation.
 func failure(t testing.TB, err error) pyerr.Failure {
 	t.Helper()
 	e, ok := op.AsError(err)
@@ -147,7 +160,7 @@ func fails(t testing.TB, err error, kind pyerr.Kind, class string) {
 	}
 }
 
-// Everything that the reference lets be null or left out must be taken.
+// Inputs may be null or omitted wherever the reference allows it.
 func TestInputs(t *testing.T) {
 	t.Parallel()
 	ops := byName(New(Config{}))
@@ -176,11 +189,11 @@ func TestInputs(t *testing.T) {
 	}
 	in, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":null}`)})
 	must(t, err)
-	if g := in.(*GrepIn); g.MaxResults != 500 || g.MaxFileSize != "1M" || !g.Recursive {
+	if g := in.(*tree.GrepIn); g.MaxResults != 500 || g.MaxFileSize != "1M" || !g.Recursive {
 		t.Errorf(`defaults: got %+v, want max results 500, max file size "1M" and recursive`, g)
 	}
 	if _, err := ops["file_grep"].Bind(op.Input{JSON: []byte(`{"path":"a","pattern":"b","max_results":10001}`)}); err == nil {
-		t.Error("a limit was not held")
+		t.Error("max_results above the maximum: got no error, want one")
 	}
 }
 
@@ -193,12 +206,11 @@ func TestNewTouchesNothing(t *testing.T) {
 	}
 	must(t, s.Close())
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("something was made: got %v, want os.ErrNotExist", err)
+		t.Errorf("New created the folder: got %v, want os.ErrNotExist", err)
 	}
 }
 
-// Whatever a path leads to, every operation answers, and with a clear failure
-// where it cannot do its work.
+// Every operation responds for every kind of file, with a clear failure if it cannot handle it.
 func TestStrangeFiles(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -240,7 +252,7 @@ func TestStrangeFiles(t *testing.T) {
 	}
 	for path, k := range kinds {
 		t.Run(fmt.Sprintf("read %.20q", path), func(t *testing.T) {
-			_, err := do[ReadOut](s, "file_read", args{"file": path})
+			_, err := do[text.ReadOut](s, "file_read", args{"file": path})
 			fails(t, err, k.kind, k.class)
 			for name, in := range map[string]args{
 				"file_search":             {"file": path, "regex": "x"},
@@ -261,29 +273,29 @@ func TestStrangeFiles(t *testing.T) {
 	for _, name := range []string{"sp ace", "line\nbreak", "tab\t", "quote'\"", "größe 你好 🎈", "-rf", "*",
 		`back\slash`, strings.Repeat("n", 255), strings.Repeat("é", 127), "%2e%2e", deep + "f"} {
 		t.Run(fmt.Sprintf("good name %.20q", name), func(t *testing.T) {
-			want[WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
-			want[ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
-			if out := want[ReadOut](s, "file_read", args{"file": name}); out.Content != "bye\n" {
+			want[text.WriteOut](s, "file_write", args{"file": name, "content": "hello\n"})
+			want[text.ReplaceOut](s, "file_replace", args{"file": name, "old_str": "hello", "new_str": "bye"})
+			if out := want[text.ReadOut](s, "file_read", args{"file": name}); out.Content != "bye\n" {
 				t.Errorf(`got %q, want content "bye\n"`, out.Content)
 			}
-			want[DeleteOut](s, "file_delete", args{"path": name})
+			want[tree.DeleteOut](s, "file_delete", args{"path": name})
 		})
 	}
 }
 
-// What /proc and /sys offer has no size, no end, or waits.
+// Files of /proc and /sys have no size, have no end, or block.
 func TestProcFiles(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
+	if out := want[text.ReadOut](s, "file_read", args{"file": "/proc/self/status"}); !strings.Contains(out.Content, "\nPid:") {
 		t.Errorf(`got %q, want content that contains "\nPid:"`, out.Content)
 	}
-	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0,
+	if out := want[text.ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": 0,
 		"end_line": 1}); !strings.HasPrefix(out.Content, "Name:") || strings.Contains(out.Content, "\n") {
 		t.Errorf(`got %q, want content that starts with "Name:", without "\n"`, out.Content)
 	}
-	if out := want[ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {
-		t.Error("nothing from the end")
+	if out := want[text.ReadOut](s, "file_read", args{"file": "/proc/self/status", "start_line": -1}); out.Content == "" {
+		t.Error("last line: got no content, want some")
 	}
 	blob := want[*op.Blob](s, "file_download", args{"path": "/proc/self/status"})
 	b := make([]byte, 5)
@@ -291,19 +303,19 @@ func TestProcFiles(t *testing.T) {
 		t.Errorf(`got %q %v size %d, want "Name:" and size -1`, b, err, blob.Size)
 	}
 	must(t, blob.Body.Close())
-	if out := want[SearchOut](s, "file_search", args{"file": "/proc/self/status", "regex": "^Pid:"}); len(out.Matches) != 1 {
+	if out := want[text.SearchOut](s, "file_search", args{"file": "/proc/self/status", "regex": "^Pid:"}); len(out.Matches) != 1 {
 		t.Errorf("got %+v, want 1 match", out)
 	}
-	if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/self/mem"}); err == nil {
-		t.Error("the memory of a process cannot be read from its start")
+	if _, err := do[text.ReadOut](s, "file_read", args{"file": "/proc/self/mem"}); err == nil {
+		t.Error("memory of a process: got no error, want one")
 	}
 	if os.Geteuid() == 0 {
-		if _, err := do[ReadOut](s, "file_read", args{"file": "/proc/kmsg"}); err != nil {
-			failure(t, err) // waits for a message that may never come, so it gives up
+		if _, err := do[text.ReadOut](s, "file_read", args{"file": "/proc/kmsg"}); err != nil {
+			failure(t, err) // blocks until there is a message, so the read times out
 		}
 	}
-	want[ListOut](s, "file_list", args{"path": "/proc/self", "include_permissions": true})
-	want[StatOut](s, "file_stat", args{"path": "/dev/null"})
+	want[tree.ListOut](s, "file_list", args{"path": "/proc/self", "include_permissions": true})
+	want[tree.StatOut](s, "file_stat", args{"path": "/dev/null"})
 }
 
 func TestNamesThatAreNotUTF8(t *testing.T) {
@@ -313,18 +325,19 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	if err := os.WriteFile(s.dir+"/"+odd, []byte("found\n"), 0o644); err != nil {
 		testenv.Lack(t, err.Error())
 	}
-	shown := want[ListOut](s, "file_list", args{"path": "."}).Files[0].Path
-	if out := want[ReadOut](s, "file_read", args{"file": shown}); out.Content != "found\n" {
+	shown := want[tree.ListOut](s, "file_list", args{"path": "."}).Files[0].Path
+	if out := want[text.ReadOut](s, "file_read", args{"file": shown}); out.Content != "found\n" {
 		t.Errorf(`got %q, want content "found\n"`, out.Content)
 	}
-	if out := want[GrepOut](s, "file_grep", args{"path": ".", "pattern": "found"}); len(out.Matches) != 1 || out.Matches[0].File != shown {
-		t.Errorf("got %+v, want 1 match and first file %q", out, shown)
+	found := want[tree.GrepOut](s, "file_grep", args{"path": ".", "pattern": "found"})
+	if len(found.Matches) != 1 || found.Matches[0].File != shown {
+		t.Errorf("got %+v, want 1 match and first file %q", found, shown)
 	}
-	want[WriteOut](s, "file_write", args{"file": shown, "content": "again\n"})
+	want[text.WriteOut](s, "file_write", args{"file": shown, "content": "again\n"})
 	if s.get(odd) != "again\n" {
-		t.Error("another file was written")
+		t.Errorf("got %q, want the file with the invalid name to be written", s.get(odd))
 	}
-	want[DeleteOut](s, "file_delete", args{"path": shown})
+	want[tree.DeleteOut](s, "file_delete", args{"path": shown})
 }
 
 func TestCanceledCallsEnd(t *testing.T) {
@@ -332,14 +345,28 @@ func TestCanceledCallsEnd(t *testing.T) {
 	s := newSandbox(t)
 	s.put(map[string]string{"a": "x"})
 	ctx, cancel := context.WithCancel(t.Context())
-	release, err := s.locks.take(ctx, s.dir+"/a")
-	must(t, err)
+	stalled := stalledReader{make(chan struct{}), make(chan struct{})}
+	var upload sync.WaitGroup
+	upload.Go(func() { // holds the lock of the file
+		_, err := s.transfer.Upload(t.Context(), transfer.UploadIn{File: &op.File{Name: "a", Reader: stalled}})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-stalled.started
 	cancel()
-	if _, err := s.Write(ctx, WriteIn{File: "a", Content: "y"}); !errors.Is(err, context.Canceled) {
+	if _, err := s.text.Write(ctx, text.WriteIn{File: "a", Content: "y"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	release()
-	if len(s.locks.held) != 0 {
-		t.Errorf("left: got %v, want no locks", s.locks.held)
-	}
+	close(stalled.resume)
+	upload.Wait()
+}
+
+// stalledReader blocks once, and is empty.
+type stalledReader struct{ started, resume chan struct{} }
+
+func (r stalledReader) Read([]byte) (int, error) {
+	close(r.started)
+	<-r.resume
+	return 0, io.EOF
 }

@@ -9,16 +9,17 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/text"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// asNobody is set for a run of this test program as a user without rights. Its
-// value is the folder that was prepared for it.
+// asNobody is set when this test program runs as an unprivileged user. Its value is the
+// folder prepared for it.
 const asNobody = "COVE_TEST_AS_NOBODY"
 
-// TestWithoutRights runs TestNobody as such a user.
-func TestWithoutRights(t *testing.T) {
+// TestUnprivileged runs TestNobody as an unprivileged user.
+func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	dir, err := os.MkdirTemp("", "nobody")
@@ -49,7 +50,7 @@ func TestWithoutRights(t *testing.T) {
 func TestNobody(t *testing.T) {
 	dir := os.Getenv(asNobody)
 	if dir == "" {
-		t.Skip("TestWithoutRights runs it")
+		t.Skip("TestUnprivileged runs it")
 	}
 	s := newSandbox(t)
 	for _, c := range []struct {
@@ -78,45 +79,44 @@ func TestNobody(t *testing.T) {
 		_, err := do[any](s, c.op, c.in)
 		fails(t, err, pyerr.Denied, "PermissionError")
 	}
-	if out := want[ReadOut](s, "file_read", args{"file": dir + "/theirs/readable"}); out.Content != "old content\n" {
+	if out := want[text.ReadOut](s, "file_read", args{"file": dir + "/theirs/readable"}); out.Content != "old content\n" {
 		t.Errorf(`got %q, want content "old content\n"`, out.Content)
 	}
-	// Writable, in a folder where nothing can be made: written in place.
-	want[WriteOut](s, "file_write", args{"file": dir + "/theirs/open", "content": "new"})
-	if out := want[ReadOut](s, "file_read", args{"file": dir + "/theirs/open"}); out.Content != "new" {
+	// A writable file in a read-only folder is written in place.
+	want[text.WriteOut](s, "file_write", args{"file": dir + "/theirs/open", "content": "new"})
+	if out := want[text.ReadOut](s, "file_read", args{"file": dir + "/theirs/open"}); out.Content != "new" {
 		t.Errorf(`got %q, want content "new"`, out.Content)
 	}
 	must(t, os.WriteFile(dir+"/mine/protected", []byte("x"), 0o444))
-	_, err := do[WriteOut](s, "file_write", args{"file": dir + "/mine/protected", "content": "y"})
-	fails(t, err, pyerr.Denied, "PermissionError") // a rename would do it all the same
+	_, err := do[text.WriteOut](s, "file_write", args{"file": dir + "/mine/protected", "content": "y"})
+	fails(t, err, pyerr.Denied, "PermissionError") // although a rename would succeed
 	for _, in := range []args{{"file": dir + "/theirs/secret", "sudo": true}} {
-		_, err := do[ReadOut](s, "file_read", in)
+		_, err := do[text.ReadOut](s, "file_read", in)
 		fails(t, err, pyerr.Denied, "PermissionError")
 		if !strings.Contains(err.Error(), "sudo") {
 			t.Errorf(`got %v, want an error that contains "sudo"`, err)
 		}
 	}
-	_, err = do[WriteOut](s, "file_write", args{"file": dir + "/theirs/secret", "content": "x", "sudo": true})
+	_, err = do[text.WriteOut](s, "file_write", args{"file": dir + "/theirs/secret", "content": "x", "sudo": true})
 	fails(t, err, pyerr.Denied, "PermissionError")
 }
 
-// As root there is nothing to ask sudo for; the way through it is tested by
-// forgetting that.
+// Root needs no sudo. A service that does not know that it is root tests the way through sudo.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)
 	testenv.Need(t, "sudo")
 	direct := newSandbox(t)
 	through := newSandbox(t)
-	through.isRoot = false
+	through.restart(newService(through.cfg, false))
 	for name, s := range map[string]*sandbox{"direct": direct, "sudo": through} {
 		t.Run(name, func(t *testing.T) {
 			path := s.dir + "/de ep/f'\"$x"
-			want[WriteOut](s, "file_write", args{"file": path, "content": "one\ntwo\n", "sudo": true})
+			want[text.WriteOut](s, "file_write", args{"file": path, "content": "one\ntwo\n", "sudo": true})
 			must(t, os.Chmod(path, 0o640))
 			must(t, os.Chown(path, 1234, 4321))
-			want[WriteOut](s, "file_write", args{"file": path, "content": "three\n", "append": true, "sudo": true})
-			if out := want[ReplaceOut](s, "file_replace", args{"file": path, "old_str": "two", "new_str": "2",
+			want[text.WriteOut](s, "file_write", args{"file": path, "content": "three\n", "append": true, "sudo": true})
+			if out := want[text.ReplaceOut](s, "file_replace", args{"file": path, "old_str": "two", "new_str": "2",
 				"sudo": true}); out.ReplacedCount != 1 {
 				t.Errorf("got %+v, want replaced count 1", out)
 			}
@@ -125,32 +125,32 @@ func TestSudo(t *testing.T) {
 			if st := info.Sys().(*syscall.Stat_t); info.Mode() != 0o640 || st.Uid != 1234 || st.Gid != 4321 {
 				t.Errorf("got %v %d:%d, want mode 0640, owner 1234 and group 4321", info.Mode(), st.Uid, st.Gid)
 			}
-			if out := want[ReadOut](s, "file_read", args{"file": path, "sudo": true}); out.Content != "one\n2\nthree\n" {
+			if out := want[text.ReadOut](s, "file_read", args{"file": path, "sudo": true}); out.Content != "one\n2\nthree\n" {
 				t.Errorf(`got %q, want content "one\n2\nthree\n"`, out.Content)
 			}
 			for lines, wanted := range map[[2]int]string{{1, 2}: "2", {-1, 99}: "three", {0, -1}: "one\n2"} {
-				if out := want[ReadOut](s, "file_read", args{"file": path, "start_line": lines[0],
+				if out := want[text.ReadOut](s, "file_read", args{"file": path, "start_line": lines[0],
 					"end_line": lines[1], "sudo": true}); out.Content != wanted {
 					t.Errorf("%v: got %q, want content %q", lines, out.Content, wanted)
 				}
 			}
-			if out := want[SearchOut](s, "file_search",
+			if out := want[text.SearchOut](s, "file_search",
 				args{"file": path, "regex": "^t", "sudo": true}); len(out.Matches) != 1 || out.LineNumbers[0] != 2 {
 				t.Errorf("got %+v, want 1 match and first line number 2", out)
 			}
-			_, err = do[ReadOut](s, "file_read", args{"file": s.dir + "/none", "sudo": true})
+			_, err = do[text.ReadOut](s, "file_read", args{"file": s.dir + "/none", "sudo": true})
 			fails(t, err, pyerr.NotFound, "FileNotFoundError")
-			_, err = do[ReadOut](s, "file_read", args{"file": s.dir, "sudo": true})
+			_, err = do[text.ReadOut](s, "file_read", args{"file": s.dir, "sudo": true})
 			fails(t, err, pyerr.Target, "IsADirectoryError")
-			_, err = do[WriteOut](s, "file_write", args{"file": s.dir, "content": "x", "sudo": true})
+			_, err = do[text.WriteOut](s, "file_write", args{"file": s.dir, "content": "x", "sudo": true})
 			fails(t, err, pyerr.Target, "IsADirectoryError")
-			_, err = do[WriteOut](s, "file_write", args{"file": path + "/below", "content": "x", "sudo": true})
+			_, err = do[text.WriteOut](s, "file_write", args{"file": path + "/below", "content": "x", "sudo": true})
 			fails(t, err, pyerr.Target, "")
 			noTemps(t, filepath.Dir(path))
 		})
 	}
 	full := tmpfs(t, "size=64k")
-	_, err := do[WriteOut](through, "file_write", args{"file": full + "/f", "content": strings.Repeat("x", 1<<20), "sudo": true})
+	_, err := do[text.WriteOut](through, "file_write", args{"file": full + "/f", "content": strings.Repeat("x", 1<<20), "sudo": true})
 	fails(t, err, pyerr.NoSpace, "OSError")
 }
 
@@ -159,8 +159,8 @@ func TestSudoIsMissing(t *testing.T) {
 	runner := proc.New(proc.Config{Env: []string{"PATH=/nowhere"}})
 	t.Cleanup(func() { runner.Close() })
 	s := newSandbox(t, func(c *Config) { c.Runner = runner })
-	s.isRoot = false
-	_, err := do[ReadOut](s, "file_read", args{"file": "/etc/passwd", "sudo": true})
+	s.restart(newService(s.cfg, false))
+	_, err := do[text.ReadOut](s, "file_read", args{"file": "/etc/passwd", "sudo": true})
 	fails(t, err, pyerr.Denied, "PermissionError")
 	if !strings.Contains(err.Error(), "not installed") {
 		t.Errorf(`got %v, want an error that contains "not installed"`, err)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/transfer"
 )
 
-// TestPreviewRunsNothing: a browser that shows an HTML file is told to run and load nothing, and
-// a PDF becomes a picture.
+// An HTML file is shown with a policy that lets it run and load nothing, and a PDF becomes a
+// picture.
 func TestPreviewRunsNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "pdftoppm", "pdfinfo")
@@ -27,9 +28,9 @@ func TestPreviewRunsNothing(t *testing.T) {
 		}
 		return path
 	}
-	show := func(in PreviewIn) (*op.Blob, string, error) {
+	show := func(in transfer.PreviewIn) (*op.Blob, string, error) {
 		in.Page, in.Width = max(in.Page, 1), 100
-		b, err := s.Preview(context.Background(), in)
+		b, err := s.transfer.Preview(context.Background(), in)
 		if err != nil {
 			return nil, "", err
 		}
@@ -37,7 +38,7 @@ func TestPreviewRunsNothing(t *testing.T) {
 		text, err := io.ReadAll(b.Body)
 		return b, string(text), err
 	}
-	b, text, err := show(PreviewIn{Path: put("a.html", "<script>attack()</script>")})
+	b, text, err := show(transfer.PreviewIn{Path: put("a.html", "<script>attack()</script>")})
 	if err != nil || text != "<script>attack()</script>" || b.Name != "" {
 		t.Fatalf("got %q %v, want the file as it is, shown inline", text, err)
 	}
@@ -47,12 +48,12 @@ func TestPreviewRunsNothing(t *testing.T) {
 	}
 	pdf := put("a.pdf", "%PDF-1.1\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 "+
 		"R]/Count 1>>endobj 3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 30 20]>>endobj\ntrailer<</Root 1 0 R>>")
-	b, text, err = show(PreviewIn{Path: pdf})
+	b, text, err = show(transfer.PreviewIn{Path: pdf})
 	if err != nil || b.Type != "image/jpeg" || !strings.HasPrefix(text, "\xff\xd8") || b.Header["X-Page-Count"] != "1" {
-		t.Errorf("got %+v %v, want a picture of one of 1 pages", b, err)
+		t.Errorf("got %+v %v, want a picture and 1 page", b, err)
 	}
-	for _, in := range []PreviewIn{{Path: pdf, Page: 2}, {Path: put("b.pdf", "no PDF")}, {Path: put("a.exe", "x")},
-		{Path: dir}, {Path: filepath.Join(dir, "none.html")}, {Path: put("big.html", strings.Repeat("x", maxPreview+1))}} {
+	for _, in := range []transfer.PreviewIn{{Path: pdf, Page: 2}, {Path: put("b.pdf", "no PDF")}, {Path: put("a.exe", "x")},
+		{Path: dir}, {Path: filepath.Join(dir, "none.html")}, {Path: put("big.html", strings.Repeat("x", 8<<20+1))}} {
 		if _, _, err := show(in); err == nil {
 			t.Errorf("%s page %d: got no error, want one", in.Path, in.Page)
 		} else if _, ok := op.AsError(err); !ok {

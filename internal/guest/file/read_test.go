@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/editor"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/text"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 )
 
@@ -50,14 +52,14 @@ func TestReadRange(t *testing.T) {
 		{"blank", 0, 2, "\n"},
 		{"blank", -2, nil, "\nx"},
 	} {
-		out := want[ReadOut](s, "file_read", args{"file": c.file, "start_line": c.start, "end_line": c.end})
+		out := want[text.ReadOut](s, "file_read", args{"file": c.file, "start_line": c.start, "end_line": c.end})
 		if out.Content != c.want {
 			t.Errorf("%s [%v,%v): %q, want %q", c.file, c.start, c.end, out.Content, c.want)
 		}
 	}
 }
 
-// Ranges agree with cutting the whole text, also where buffers end.
+// Ranges are the same as slices of the complete text, also where buffers end.
 func TestReadRangeOfLargerFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -68,8 +70,8 @@ func TestReadRangeOfLargerFile(t *testing.T) {
 	s.put(map[string]string{"f": strings.Join(lines, "\n") + "\n"})
 	for _, r := range [][2]int{{0, 1}, {29_999, 30_000}, {12_345, 12_400}, {0, 30_000}, {29_000, 40_000}} {
 		want1 := strings.Join(lines[r[0]:min(r[1], len(lines))], "\n")
-		got := want[ReadOut](s, "file_read", args{"file": "f", "start_line": r[0], "end_line": r[1]})
-		back := want[ReadOut](s, "file_read", args{"file": "f", "start_line": r[0] - len(lines), "end_line": r[1]})
+		got := want[text.ReadOut](s, "file_read", args{"file": "f", "start_line": r[0], "end_line": r[1]})
+		back := want[text.ReadOut](s, "file_read", args{"file": "f", "start_line": r[0] - len(lines), "end_line": r[1]})
 		if got.Content != want1 || back.Content != want1 {
 			t.Errorf("%v: %d and %d bytes, want %d", r, len(got.Content), len(back.Content), len(want1))
 		}
@@ -85,19 +87,19 @@ func TestReadIsBounded(t *testing.T) {
 	must(t, err)
 	must(t, f.Truncate(5<<30)) // a hole: no disk is used
 	must(t, f.Close())
-	if out := want[ReadOut](s, "file_read", args{"file": "huge", "end_line": 2}); out.Content != "first\nsecond" {
+	if out := want[text.ReadOut](s, "file_read", args{"file": "huge", "end_line": 2}); out.Content != "first\nsecond" {
 		t.Errorf(`got %q, want content "first\nsecond"`, out.Content)
 	}
 	for _, in := range []args{{"file": "huge"}, {"file": "huge", "start_line": 1}, {"file": "huge", "start_line": -1}} {
-		_, err := do[ReadOut](s, "file_read", in)
+		_, err := do[text.ReadOut](s, "file_read", in)
 		fails(t, err, pyerr.IO, "OSError")
 		if f := failure(t, err); *f.ErrnoName != "EFBIG" || !strings.Contains(f.Message, "range") {
 			t.Errorf(`got %+v, want errno name "EFBIG" and message that contains "range"`, f)
 		}
 	}
-	_, err = do[ReplaceOut](s, "file_replace", args{"file": "huge", "old_str": "a", "new_str": "b"})
+	_, err = do[text.ReplaceOut](s, "file_replace", args{"file": "huge", "old_str": "a", "new_str": "b"})
 	fails(t, err, pyerr.IO, "OSError")
-	if out := want[EditOut](s, "file_str_replace_editor", args{"command": "view", "path": "huge",
+	if out := want[editor.EditOut](s, "file_str_replace_editor", args{"command": "view", "path": "huge",
 		"view_range": []int{1, 2}}); !strings.Contains(out.Output, "     2\tsecond\n") {
 		t.Errorf(`got %q, want output that contains "     2\tsecond\n"`, out.Output)
 	}
@@ -107,13 +109,13 @@ func TestReadNotText(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	s.put(map[string]string{"latin": "ok\ncaf\xe9\n"})
-	_, err := do[ReadOut](s, "file_read", args{"file": "latin"})
+	_, err := do[text.ReadOut](s, "file_read", args{"file": "latin"})
 	fails(t, err, pyerr.Decode, "UnicodeDecodeError")
 	e, _ := op.AsError(err)
 	if !strings.Contains(e.Msg, "offset 6") || !strings.Contains(e.Hint, "download") {
 		t.Errorf(`got %q %q, want an error that contains "offset 6" and a hint that contains "download"`, e.Msg, e.Hint)
 	}
-	if out := want[ReadOut](s, "file_read", args{"file": "latin", "end_line": 1}); out.Content != "ok" {
+	if out := want[text.ReadOut](s, "file_read", args{"file": "latin", "end_line": 1}); out.Content != "ok" {
 		t.Errorf(`a range that is text: got %q, want content "ok"`, out.Content)
 	}
 }
@@ -138,30 +140,18 @@ func TestSearch(t *testing.T) {
 		{`nothing`, nil},
 		{``, []int{0, 1, 2, 3, 4, 5}},
 	} {
-		out := want[SearchOut](s, "file_search", args{"file": "f", "regex": c.regex})
+		out := want[text.SearchOut](s, "file_search", args{"file": "f", "regex": c.regex})
 		if diff := cmp.Diff(append([]int{}, c.want...), out.LineNumbers); diff != "" {
 			t.Errorf("%s: got %s, want no difference", c.regex, diff)
 		}
 	}
-	if out := want[SearchOut](s, "file_search", args{"file": "f", "regex": "gamma"}); out.Matches[0] != "gamma=333" {
+	if out := want[text.SearchOut](s, "file_search", args{"file": "f", "regex": "gamma"}); out.Matches[0] != "gamma=333" {
 		t.Errorf(`got %q, want first match "gamma=333"`, out.Matches)
 	}
 	for _, bad := range []string{"(", "[a", "*x", `(?P=none)`} {
-		_, err := do[SearchOut](s, "file_search", args{"file": "f", "regex": bad})
+		_, err := do[text.SearchOut](s, "file_search", args{"file": "f", "regex": bad})
 		fails(t, err, pyerr.Target, "re.error")
 	}
-	_, err := do[SearchOut](s, "file_search", args{"file": "evil", "regex": `^(a+)+$`})
+	_, err := do[text.SearchOut](s, "file_search", args{"file": "evil", "regex": `^(a+)+$`})
 	fails(t, err, pyerr.IO, "TimeoutError")
-}
-
-func FuzzRegex(f *testing.F) {
-	for _, e := range []string{`(?P<a>x)(?P=a)`, `[]]`, `[^]a]`, `a{,3}`, `(?P=`, `\`, `[\]`} {
-		f.Add(e)
-	}
-	f.Fuzz(func(t *testing.T, expr string) {
-		if re, err := compile(expr); err == nil {
-			re.MatchTimeout = 50 * time.Millisecond
-			_, _ = re.MatchString("some text 123")
-		}
-	})
 }

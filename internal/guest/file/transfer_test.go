@@ -14,15 +14,17 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/text"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/transfer"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 )
 
-func upload(s *sandbox, name string, r io.Reader, path string) (UploadOut, error) {
-	in := UploadIn{File: &op.File{Name: name, Reader: r}}
+func upload(s *sandbox, name string, r io.Reader, path string) (transfer.UploadOut, error) {
+	in := transfer.UploadIn{File: &op.File{Name: name, Reader: r}}
 	if path != "-" {
 		in.Path = &path
 	}
-	return s.Upload(s.t.Context(), in)
+	return s.transfer.Upload(s.t.Context(), in)
 }
 
 func TestUpload(t *testing.T) {
@@ -54,10 +56,10 @@ func TestUpload(t *testing.T) {
 	noTemps(t, s.dir)
 }
 
-// serve answers as the REST surface does.
+// serve responds as the REST surface does.
 func serve(s *sandbox, path, policy string) *httptest.Server {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := s.Download(r.Context(), DownloadIn{Path: path, ChangePolicy: policy})
+		b, err := s.transfer.Download(r.Context(), transfer.DownloadIn{Path: path, ChangePolicy: policy})
 		if err != nil {
 			status := http.StatusBadRequest
 			if e, _ := op.AsError(err); e.Code == op.Conflict {
@@ -88,7 +90,7 @@ func fetch(t testing.TB, url string, header ...string) (int, string, http.Header
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		return res.StatusCode, "cut: " + err.Error(), res.Header
+		return res.StatusCode, "truncated: " + err.Error(), res.Header
 	}
 	return res.StatusCode, string(b), res.Header
 }
@@ -113,7 +115,7 @@ func TestDownload(t *testing.T) {
 		if status, body, _ = fetch(t, srv.URL, "Range", "bytes=2-4", "If-Range", `"other"`); status != 200 || len(body) != 10 {
 			t.Errorf("got %d %q, want status 200 and 10 bytes", status, body)
 		}
-		want[WriteOut](s, "file_write", args{"file": "größe.txt", "content": "abcdefghij"})
+		want[text.WriteOut](s, "file_write", args{"file": "größe.txt", "content": "abcdefghij"})
 		if status, body, _ = fetch(t, srv.URL, "If-None-Match", tag); status != 200 || body != "abcdefghij" {
 			t.Errorf(`after a change: got %d %q, want status 200 and body "abcdefghij"`, status, body)
 		}
@@ -130,28 +132,13 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-func TestDownloadOfAChangingFile(t *testing.T) {
+func TestDownloadOfChangingFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	s.put(map[string]string{"f": "before"})
-	f, err := openRegular(s.dir + "/f")
-	must(t, err)
-	info, err := f.Stat()
-	must(t, err)
-	if changed(f, info) {
-		t.Error("it has not changed yet")
-	}
-	must(t, os.WriteFile(s.dir+"/f", []byte("after, and longer"), 0o644))
-	_, err = s.stage(s.dir+"/f", f, info)
-	if e, ok := op.AsError(err); !ok || e.Code != op.Conflict || !failure(t, err).Retryable {
-		t.Errorf("got %v, want an error with code conflict and retryable", err)
-	}
-	must(t, f.Close())
-
-	// A large one is cut in the middle.
+	// The download of a large file fails in the middle.
 	large := s.dir + "/large"
 	must(t, os.WriteFile(large, nil, 0o644))
-	must(t, os.Truncate(large, maxStaged+1))
+	must(t, os.Truncate(large, 64<<20+1))
 	b := want[*op.Blob](s, "file_download", args{"path": large, "change_policy": "abort"})
 	defer b.Body.Close()
 	buf := make([]byte, 1000)
@@ -160,14 +147,14 @@ func TestDownloadOfAChangingFile(t *testing.T) {
 	}
 	must(t, os.Chtimes(large, time.Now(), time.Now().Add(time.Hour)))
 	if _, err := io.ReadFull(b.Body, buf); err == nil {
-		t.Error("the change was not noticed")
+		t.Error("after a change: got no error, want one")
 	}
-	// A file replaced as a whole has changed too.
+	// A replaced file has changed, too.
 	b = want[*op.Blob](s, "file_download", args{"path": large, "change_policy": "abort"})
 	defer b.Body.Close()
-	want[WriteOut](s, "file_write", args{"file": large, "content": "small"})
+	want[text.WriteOut](s, "file_write", args{"file": large, "content": "small"})
 	if _, err := io.ReadFull(b.Body, buf); err == nil {
-		t.Error("the replacement was not noticed")
+		t.Error("after a replacement: got no error, want one")
 	}
 }
 
@@ -183,14 +170,15 @@ func TestArchiveAndUnpack(t *testing.T) {
 		if b.Name != "pro."+format || b.Size != -1 || b.Header["X-Archive-Entries"] != "4" {
 			t.Errorf(`got %+v, want name %q, size -1 and X-Archive-Entries "4"`, b, "pro."+format)
 		}
-		out, err := s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)},
+		out, err := s.transfer.Unpack(t.Context(), transfer.UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)},
 			Path: new("to/here"), Overwrite: true, Strip: 1})
 		if err != nil || out.Files != 2 || out.Format != format || s.get("to/here/sub/größe.txt") != strings.Repeat("two", 50_000) {
 			t.Errorf("got %+v %v, want 2 files, format %q and the packed content", out, err, format)
 		}
-		_, err = s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)}, Path: new("to/here"), Strip: 1})
+		_, err = s.transfer.Unpack(t.Context(), transfer.UnpackIn{File: &op.File{Reader: bytes.NewReader(packed)},
+			Path: new("to/here"), Strip: 1})
 		fails(t, err, pyerr.Exists, "FileExistsError")
-		_, err = s.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: strings.NewReader("no archive")}})
+		_, err = s.transfer.Unpack(t.Context(), transfer.UnpackIn{File: &op.File{Reader: strings.NewReader("no archive")}})
 		fails(t, err, pyerr.Decode, "ValueError")
 		noTemps(t, s.cfg.State)
 	}
@@ -202,12 +190,12 @@ func TestArchiveAndUnpack(t *testing.T) {
 	small := newSandbox(t, func(c *Config) { c.Unpack.Bytes = 10 })
 	small.put(map[string]string{"d/f": "longer than ten"})
 	b := want[*op.Blob](small, "file_archive", args{"path": "d"})
-	_, err = small.Unpack(t.Context(), UnpackIn{File: &op.File{Reader: b.Body}, Path: new("to")})
+	_, err = small.transfer.Unpack(t.Context(), transfer.UnpackIn{File: &op.File{Reader: b.Body}, Path: new("to")})
 	fails(t, err, pyerr.Target, "")
 	must(t, b.Body.Close())
 }
 
-// An archive that nobody reads to its end must not stay.
+// An archive that no client reads to its end does not stay open.
 func TestAbandonedArchive(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -215,7 +203,7 @@ func TestAbandonedArchive(t *testing.T) {
 	b := want[*op.Blob](s, "file_archive", args{"path": "d"})
 	must(t, b.Body.Close())
 	b = want[*op.Blob](s, "file_archive", args{"path": "d"})
-	must(t, s.Close()) // must end the packing of the second, which nobody reads
+	must(t, s.Close()) // ends the second archive, which no client reads
 	if _, err := io.ReadAll(b.Body); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}

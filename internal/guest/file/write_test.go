@@ -16,6 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/editor"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/text"
+	"github.com/cove-sandbox/cove/internal/guest/file/internal/tree"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pyerr"
 )
 
@@ -37,17 +40,17 @@ func TestWrite(t *testing.T) {
 		{args{"content": "größe", "encoding": "raw"}, "größe"},
 	} {
 		c.in["file"] = "deep/er/f"
-		out := want[WriteOut](s, "file_write", c.in)
+		out := want[text.WriteOut](s, "file_write", c.in)
 		if got := s.get("deep/er/f"); got != c.want || out.File != s.dir+"/deep/er/f" {
 			t.Errorf("%v: %q, want %q", c.in, got, c.want)
 		}
 	}
-	if out := want[WriteOut](s, "file_write", args{"file": "n", "content": "é", "trailing_newline": true}); *out.BytesWritten != 3 {
+	if out := want[text.WriteOut](s, "file_write", args{"file": "n", "content": "é", "trailing_newline": true}); *out.BytesWritten != 3 {
 		t.Errorf("got %d bytes, want bytes written 3", *out.BytesWritten)
 	}
-	_, err := do[WriteOut](s, "file_write", args{"file": "f", "content": "***", "encoding": "base64"})
+	_, err := do[text.WriteOut](s, "file_write", args{"file": "f", "content": "***", "encoding": "base64"})
 	fails(t, err, pyerr.Decode, "ValueError")
-	want[WriteOut](s, "file_write", args{"file": "~/in-home", "content": "x"})
+	want[text.WriteOut](s, "file_write", args{"file": "~/in-home", "content": "x"})
 	if _, err := os.Stat(s.cfg.Home + "/in-home"); err != nil {
 		t.Error(err)
 	}
@@ -61,7 +64,7 @@ func TestWriteKeepsModeAndFollowsLinks(t *testing.T) {
 	must(t, os.Symlink("real/script", s.dir+"/link"))
 	must(t, os.Symlink("made/by/link", s.dir+"/dangling"))
 	for _, how := range []bool{false, true} {
-		want[WriteOut](s, "file_write", args{"file": "link", "content": "new", "append": how})
+		want[text.WriteOut](s, "file_write", args{"file": "link", "content": "new", "append": how})
 		info, err := os.Lstat(s.dir + "/real/script")
 		must(t, err)
 		if info.Mode() != 0o750 {
@@ -71,7 +74,7 @@ func TestWriteKeepsModeAndFollowsLinks(t *testing.T) {
 	if info, err := os.Lstat(s.dir + "/link"); err != nil || info.Mode()&os.ModeSymlink == 0 || s.get("real/script") != "newnew" {
 		t.Errorf(`the link was replaced: got %v %q, want a link to a file with "newnew"`, err, s.get("real/script"))
 	}
-	want[WriteOut](s, "file_write", args{"file": "dangling", "content": "x"})
+	want[text.WriteOut](s, "file_write", args{"file": "dangling", "content": "x"})
 	if s.get("made/by/link") != "x" {
 		t.Error("a link to nowhere was not followed")
 	}
@@ -91,7 +94,7 @@ func TestConcurrentWritersNeverTearAFile(t *testing.T) {
 		content := strings.Repeat(string(c), n)
 		writers.Go(func() {
 			for range 2500 {
-				if _, err := s.Write(t.Context(), WriteIn{File: path, Content: content}); err != nil {
+				if _, err := s.text.Write(t.Context(), text.WriteIn{File: path, Content: content}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -137,8 +140,8 @@ func TestConcurrentAppends(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				name := []string{"log", "alias"}[i%2]
-				in := WriteIn{File: name, Content: fmt.Sprintf("%d-%d x %s", w, i, strings.Repeat("y", 500)), Append: true, TrailingNewline: true}
-				if _, err := s.Write(t.Context(), in); err != nil {
+				in := text.WriteIn{File: name, Content: fmt.Sprintf("%d-%d x %s", w, i, strings.Repeat("y", 500)), Append: true, TrailingNewline: true}
+				if _, err := s.text.Write(t.Context(), in); err != nil {
 					t.Error(err)
 				}
 			}
@@ -146,7 +149,7 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 	wg.Go(func() {
 		for range 50 {
-			if _, err := s.Replace(t.Context(), ReplaceIn{File: "log", OldStr: " x ", NewStr: " z "}); err != nil {
+			if _, err := s.text.Replace(t.Context(), text.ReplaceIn{File: "log", OldStr: " x ", NewStr: " z "}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -165,7 +168,7 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 }
 
-// tmpfs mounts a small file system of its own.
+// tmpfs mounts a small file system.
 func tmpfs(t testing.TB, options string) string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -208,11 +211,11 @@ func TestFullDisk(t *testing.T) {
 		var err error
 		switch in.op {
 		case "file_write":
-			_, err = do[WriteOut](s, in.op, in.in)
+			_, err = do[text.WriteOut](s, in.op, in.in)
 		case "file_replace":
-			_, err = do[ReplaceOut](s, in.op, in.in)
+			_, err = do[text.ReplaceOut](s, in.op, in.in)
 		default:
-			_, err = do[EditOut](s, in.op, in.in)
+			_, err = do[editor.EditOut](s, in.op, in.in)
 		}
 		fails(t, err, pyerr.NoSpace, "OSError")
 		if f := failure(t, err); *f.Errno != 28 || *f.ErrnoName != "ENOSPC" {
@@ -222,13 +225,13 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("%s: got %d bytes, %v, want the old %d bytes", name, len(b), err, len(old))
 		}
 	}
-	_, err := s.Upload(t.Context(), UploadIn{File: &op.File{Name: "up", Reader: strings.NewReader(big)}, Path: new(dir + "/")})
+	_, err := upload(s, "up", strings.NewReader(big), dir+"/")
 	fails(t, err, pyerr.NoSpace, "OSError")
 	noTemps(t, dir)
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("got %v, want 1 entry", entries)
 	}
-	_, err = do[EditOut](s, "file_str_replace_editor", args{"command": "undo_edit", "path": path})
+	_, err = do[editor.EditOut](s, "file_str_replace_editor", args{"command": "undo_edit", "path": path})
 	fails(t, err, pyerr.Target, "") // what failed is not in the history
 }
 
@@ -240,10 +243,10 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	s := newSandbox(t)
 	for _, in := range []args{{"file": dir + "/f", "content": "y"},
 		{"file": dir + "/f", "content": "y", "append": true}, {"file": dir + "/new/g", "content": "y"}} {
-		_, err := do[WriteOut](s, "file_write", in)
+		_, err := do[text.WriteOut](s, "file_write", in)
 		fails(t, err, pyerr.ReadOnly, "OSError")
 	}
-	_, err := do[DeleteOut](s, "file_delete", args{"path": dir + "/f"})
+	_, err := do[tree.DeleteOut](s, "file_delete", args{"path": dir + "/f"})
 	fails(t, err, pyerr.ReadOnly, "OSError")
 }
 
@@ -251,18 +254,18 @@ func TestReplaceInFile(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
 	s.put(map[string]string{"f": "a.b.c\xff", "same": "x"})
-	if out := want[ReplaceOut](s, "file_replace",
+	if out := want[text.ReplaceOut](s, "file_replace",
 		args{"file": "f", "old_str": ".", "new_str": "::"}); out.ReplacedCount != 2 || s.get("f") != "a::b::c\xff" {
 		t.Errorf(`got %+v %q, want replaced count 2 and file f with "a::b::c\xff"`, out, s.get("f"))
 	}
 	before, err := os.Stat(s.dir + "/same")
 	must(t, err)
 	call := &op.Call{}
-	out, err := s.Replace(op.WithCall(t.Context(), call), ReplaceIn{File: "same", OldStr: "y", NewStr: "z"})
+	out, err := s.text.Replace(op.WithCall(t.Context(), call), text.ReplaceIn{File: "same", OldStr: "y", NewStr: "z"})
 	after, _ := os.Stat(s.dir + "/same")
 	if err != nil || out.ReplacedCount != 0 || !os.SameFile(before, after) || !strings.Contains(call.Message, "nothing was changed") {
 		t.Errorf(`got %+v %v %q, want none replaced, the same file and "nothing was changed"`, out, err, call.Message)
 	}
-	_, err = do[ReplaceOut](s, "file_replace", args{"file": "f", "old_str": "", "new_str": "x"})
+	_, err = do[text.ReplaceOut](s, "file_replace", args{"file": "f", "old_str": "", "new_str": "x"})
 	fails(t, err, pyerr.Target, "ValueError")
 }

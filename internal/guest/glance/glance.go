@@ -1,6 +1,5 @@
-// Package glance shows in one small reply what a sandbox is doing: its screen if the display
-// runs, else the end of its latest terminal. It starts nothing and keeps nothing running, so
-// that a wall of many sandboxes is cheap.
+// Package glance returns a small preview of a sandbox: its screen if the display runs, otherwise
+// the end of its latest terminal. It starts no processes, so previews of many sandboxes are cheap.
 package glance
 
 import (
@@ -13,13 +12,13 @@ import (
 
 // Config of the service.
 type Config struct {
-	// Screen returns a small JPEG picture, nil if no display runs.
+	// Screen returns a small JPEG picture, or nil if no display runs.
 	Screen func(ctx context.Context, width int) ([]byte, error)
-	// Text returns what the latest terminal shows.
+	// Text returns the text of the latest terminal.
 	Text func() string
 }
 
-// Service shows what the sandbox is doing.
+// Service implements the preview.
 type Service struct{ cfg Config }
 
 // New returns the service.
@@ -30,21 +29,21 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "sandbox_glance", Route: "GET /v1/sandbox/glance", Tag: "sandbox",
 			Verb: "sandbox glance", ReadOnly: true, NoTool: true,
-			Doc: "Show what the sandbox is doing, as a small picture of its display or the end of its latest terminal. Starts nothing."}, s.Look),
+			Doc: "Return a small preview of the sandbox: a picture of its display, or the end of its latest terminal. Starts no processes."}, s.Get),
 	}
 }
 
 // Close does nothing.
 func (s *Service) Close() error { return nil }
 
-// LookIn is the size of the picture.
-type LookIn struct {
+// GetIn is the size of the picture.
+type GetIn struct {
 	Width int `query:"width" default:"320" minimum:"80" maximum:"800" doc:"Width of the picture in pixels"`
 }
 
-// Glance is what the sandbox shows.
+// Glance is the preview.
 type Glance struct {
-	Kind    string `json:"kind" enum:"screen,terminal,none" doc:"What is shown"`
+	Kind    string `json:"kind" enum:"screen,terminal,none" doc:"Kind of the preview"`
 	Picture []byte `json:"picture" nullable:"true" doc:"JPEG, in base64"`
 	Text    string `json:"text" doc:"Last lines of the terminal"`
 }
@@ -54,9 +53,9 @@ const (
 	maxText  = 4 << 10
 )
 
-// Look returns the picture or the text.
-func (s *Service) Look(ctx context.Context, in LookIn) (Glance, error) {
-	// A display that cannot be read is like none: there may still be a terminal.
+// Get returns the picture or the text.
+func (s *Service) Get(ctx context.Context, in GetIn) (Glance, error) {
+	// If the display cannot be read, fall back to the terminal.
 	if picture, err := s.cfg.Screen(ctx, in.Width); err == nil && len(picture) > 0 {
 		return Glance{Kind: "screen", Picture: picture}, nil
 	}

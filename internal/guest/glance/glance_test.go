@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// TestLook: the screen comes first, then the end of the terminal, whatever it holds.
-func TestLook(t *testing.T) {
+// The screen has precedence over the end of the terminal, which may contain any text.
+func TestGet(t *testing.T) {
 	t.Parallel()
 	var picture []byte
 	var failed error
@@ -25,7 +25,7 @@ func TestLook(t *testing.T) {
 	})
 	look := func(kind string) glance.Glance {
 		t.Helper()
-		got, err := s.Look(t.Context(), glance.LookIn{Width: 320})
+		got, err := s.Get(t.Context(), glance.GetIn{Width: 320})
 		if err != nil || got.Kind != kind {
 			t.Fatalf("got %+v %v, want kind %q", got, err, kind)
 		}

@@ -1,6 +1,5 @@
-// Package hook runs commands at the start of a sandbox, when it is ready, and
-// before it stops. It owns the list of shutdown hooks and runs them; a timeout ends
-// a hook that hangs.
+// Package hook runs commands at the start of a sandbox, when it is ready, and before it stops.
+// It owns the list of shutdown hooks. Every hook has a timeout.
 package hook
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// maxHooks bounds the number of shutdown hooks.
+// maxHooks limits the number of shutdown hooks.
 const maxHooks = 256
 
 // Config of the service. The start hooks come from the environment.
@@ -43,7 +42,7 @@ type Service struct {
 	mu    sync.Mutex
 	hooks map[string]Hook
 	stage string // current step of the start
-	fault string // why the start failed
+	fault string // reason if the start failed
 	ready chan struct{}
 	once  sync.Once
 }
@@ -92,7 +91,7 @@ func ParseShutdown(text string, timeout time.Duration) ([]Hook, error) {
 // fillHooks completes and validates hooks of a setting.
 func fillHooks(list []Hook, timeout time.Duration) ([]Hook, error) {
 	if len(list) > maxHooks {
-		return nil, fmt.Errorf("invalid shutdown hooks: there are %d; the limit is %d", len(list), maxHooks)
+		return nil, fmt.Errorf("too many shutdown hooks: %d; the limit is %d", len(list), maxHooks)
 	}
 	for i := range list {
 		h := &list[i]
@@ -134,7 +133,7 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// Close does nothing: a hook's process belongs to the runner.
+// Close does nothing: the runner ends the processes of hooks.
 func (s *Service) Close() error { return nil }
 
 // Hook is a command that runs at an event.
@@ -261,11 +260,11 @@ func (s *Service) Shutdown(ctx context.Context) {
 	}
 }
 
-// startTimeout bounds start hooks, which may install packages.
+// startTimeout limits start hooks, which may install packages.
 const startTimeout = 30 * time.Minute
 
-// Begin runs the start hooks, waits for the ports and reports readiness. It returns
-// when all of that is done; the server responds meanwhile.
+// Begin runs the start hooks and waits for the ports. It returns after the last hook; the server
+// responds in the meantime.
 func (s *Service) Begin(ctx context.Context) {
 	for _, h := range []struct{ name, command string }{{"init", s.Init}, {"pre_services", s.PreServices}} {
 		s.setStage("running the hook " + h.name)
@@ -312,7 +311,7 @@ func (s *Service) fail(err error) {
 	s.Log.Error("start hook failed", "error", err)
 }
 
-// State reports readiness: ready, starting or failed, and the current step or why.
+// State returns the readiness, which is ready, starting or failed, with the current step or reason.
 func (s *Service) State() (state, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func register(t *testing.T, s *Service, name, command string, priority int, time
 
 func TestShutdownHooksRunByPriority(t *testing.T) {
 	s := newService(t, Config{})
-	// The two of priority 5 wait for each other, so they must run together.
+	// The hooks of priority 5 wait for each other, so they must run concurrently.
 	register(t, s, "last", "echo last >> log", 9, 10)
 	register(t, s, "a", "mkfifo f; echo x > f; echo mid >> log", 5, 10)
 	register(t, s, "b", "until [ -p f ]; do sleep 0.01; done; cat f", 5, 10)
@@ -85,7 +85,7 @@ func TestRegisterListRemove(t *testing.T) {
 		"too many hooks": func() error { return fill(ctx, s) },
 	} {
 		if _, ok := errors.AsType[*op.Error](f()); !ok {
-			t.Errorf("%s: not refused", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestFailedStartIsSaid(t *testing.T) {
 	}
 }
 
-// TestHookFailsAndTheStartContinues unless RUN_HOOKS_STRICT says otherwise.
+// The start continues after a failed hook, unless RUN_HOOKS_STRICT is set.
 func TestHookFailsAndTheStartContinues(t *testing.T) {
 	t.Parallel()
 	s := newService(t, Config{Init: "exit 4"})

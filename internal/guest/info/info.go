@@ -1,6 +1,5 @@
-// Package info describes the sandbox: system, runtimes, tools, packages. It reads the
-// machine for every request and caches only the versions of programs whose files
-// have not changed. It changes nothing.
+// Package info describes the sandbox: system, runtimes, tools and packages. It reads the machine
+// for every request. It caches only versions of programs, until their files change.
 package info
 
 import (
@@ -54,7 +53,7 @@ func (s *Service) Ops() []op.Op {
 // Close does nothing.
 func (s *Service) Close() error { return nil }
 
-// Context is the reply of GET /v1/sandbox: the envelope with additional fields.
+// Context is the response of GET /v1/sandbox: the envelope with additional fields.
 type Context struct {
 	op.Envelope
 	Data      string  `json:"data"`
@@ -163,7 +162,7 @@ func Version(v string) string {
 	return "v" + strings.Join(out[:4], ".")
 }
 
-// text is the detail as text.
+// text formats the detail as text.
 func text(version string, d Detail) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -33,7 +33,7 @@ func TestContextIsReadFromTheMachine(t *testing.T) {
 	defer l.Close()
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	s := newService(t, "/usr/bin:/bin")
-	for range 2 { // the second answer comes from remembered versions
+	for range 2 { // the second result uses cached versions
 		c, err := s.Context(t.Context(), op.None{})
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%+v, want a name and a version", p)
 		}
 	}
-	// A virtual environment of our own with one made-up package.
+	// A virtual environment with one invented package.
 	venv := t.TempDir()
 	site := filepath.Join(venv, "site")
 	meta := filepath.Join(site, "Toy-1.5.dist-info")

@@ -34,7 +34,7 @@ func osRelease() (name, version string) {
 	return "Linux", ""
 }
 
-// zone is the configured time zone, or the machine's.
+// zone returns the configured time zone, or that of the machine.
 func (s *Service) zone() string {
 	if s.TZ != "" {
 		return s.TZ
@@ -53,7 +53,7 @@ func (s *Service) zone() string {
 	return name
 }
 
-// listeningPorts lists the TCP ports that are listened on, in order.
+// listeningPorts lists the listening TCP ports in ascending order.
 func listeningPorts() ([]string, error) {
 	seen := map[int]bool{}
 	found := false

@@ -23,7 +23,7 @@ type version struct {
 	text     string
 }
 
-// queryTime bounds a call of another program.
+// queryTime limits a call of another program.
 const queryTime = 20 * time.Second
 
 // path returns the folders that are searched for programs.
@@ -74,8 +74,8 @@ func find(dirs []string, name *regexp.Regexp) map[string][]string {
 	return out
 }
 
-// identity is the real file of a program, but the folder of a virtual environment,
-// since that has its own packages.
+// identity returns the real file of a program, or the folder of its virtual environment, which has
+// its own packages.
 func identity(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
@@ -115,8 +115,8 @@ func (s *Service) interpreters(ctx context.Context, found map[string][]string) [
 	return merge(out)
 }
 
-// merge combines programs of the same folder and version: the wrappers of a version
-// manager are different files of one interpreter.
+// merge combines programs of the same folder and version, since the wrappers of a version manager
+// are different files of one interpreter.
 func merge(list []Tool) []Tool {
 	var out []Tool
 	for _, t := range list {
@@ -158,14 +158,14 @@ func (s *Service) version(ctx context.Context, path string) string {
 	return found
 }
 
-// catalogue lists the tools that an agent should know of if they are installed.
-var catalogue = []struct {
+// catalog lists the tools that an agent should know about if they are installed.
+var catalog = []struct {
 	category string
 	tools    []Available
 }{
 	{"editors", []Available{{"vim", "text editor"}, {"nano", "text editor"}, {"code-server", "VS Code in the browser"}}},
 	{"search", []Available{{"rg", "search in files"}, {"fd", "find files"}, {"fdfind", "find files"},
-		{"jq", "query JSON"}, {"fzf", "pick from a list"}}},
+		{"jq", "query JSON"}, {"fzf", "select from a list"}}},
 	{"network", []Available{{"curl", "transfer data"}, {"wget", "download files"}, {"ssh", "remote login"}, {"dig", "look up names"}}},
 	{"version control", []Available{{"git", "version control"}, {"gh", "GitHub"}, {"git-lfs", "large files in git"}}},
 	{"packages", []Available{{"pip", "Python packages"}, {"pip3", "Python packages"}, {"uv", "Python packages"},
@@ -181,7 +181,7 @@ var catalogue = []struct {
 
 func (s *Service) tools() []Category {
 	out := []Category{}
-	for _, c := range catalogue {
+	for _, c := range catalog {
 		have := Category{Category: c.category}
 		for _, t := range c.tools {
 			if _, ok := s.Runner.Look(t.Name); ok {
@@ -204,7 +204,7 @@ type Package struct {
 const listPython = `import importlib.metadata as m, json
 print(json.dumps([{"name": d.metadata["Name"], "version": d.version} for d in m.distributions() if d.metadata["Name"]]))`
 
-// Python asks the interpreter that code runs in for its packages.
+// Python lists the packages of the interpreter that runs code.
 func (s *Service) Python(ctx context.Context, _ op.None) ([]Package, error) {
 	python := filepath.Join(s.Venv, "bin", "python")
 	if _, err := os.Stat(python); s.Venv == "" || err != nil {
@@ -226,7 +226,7 @@ func (s *Service) Python(ctx context.Context, _ op.None) ([]Package, error) {
 	return sorted(list), nil
 }
 
-// Node reads the global package folders of the Node that is found first.
+// Node lists the global packages of the first Node.js in the PATH.
 func (s *Service) Node(_ context.Context, _ op.None) ([]Package, error) {
 	node, ok := s.Runner.Look("node", "nodejs")
 	if !ok {

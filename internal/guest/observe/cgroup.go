@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// group is the control group of the sandbox: a folder for each controller, empty where the
-// group cannot be seen or would be that of the whole machine.
+// group is the control group of the sandbox: a folder for each controller, empty if the group is
+// not visible or is that of the machine.
 type group struct {
 	cpu, cpuacct, memory string
 	unified              string // v2
 }
 
-// complete reports whether the group tells CPU and memory, so that no process must be read.
+// complete reports whether the group has the figures of CPU and memory, so that no processes must
+// be read.
 func (g group) complete() bool {
 	return (g.unified != "" || g.cpuacct != "") && (g.memory != "" || g.unified != "" && exists(filepath.Join(g.unified, "memory.current")))
 }
@@ -25,8 +26,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findGroup finds the group of this process. A hybrid system mounts v2 without controllers;
-// then those of v1 count.
+// findGroup finds the group of this process. On a hybrid system, v2 has no controllers and v1 is
+// used.
 func findGroup(proc string) group {
 	names := map[string]string{} // path of the group by controller; v2 is ""
 	for line := range lines(filepath.Join(proc, "self/cgroup")) {
@@ -74,7 +75,7 @@ func findGroup(proc string) group {
 	return g
 }
 
-// below is the folder of a group under a mount that shows the groups below root.
+// below returns the folder of a group under a mount that shows the groups below root.
 func below(mount, root, path string) string {
 	if root != "/" {
 		path = strings.TrimPrefix(path, root)
@@ -85,7 +86,7 @@ func below(mount, root, path string) string {
 	return mount
 }
 
-// read reads the figures of the group; those that it cannot tell stay empty.
+// read reads the figures of the group; unavailable ones stay empty.
 func (g group) read() Cgroup {
 	if g.unified != "" {
 		return g.readUnified()
@@ -169,7 +170,7 @@ func ptr(n int64, ok bool) (*int64, bool) {
 	return &n, true
 }
 
-// lines yields the lines of a file; none if it cannot be read.
+// lines yields the lines of a file, and none if it cannot be read.
 func lines(path string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		f, err := os.Open(path)

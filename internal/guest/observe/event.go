@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Event is something that an operator should know.
+// Event is a problem that an operator should know about.
 type Event struct {
 	Time    time.Time      `json:"ts"`
 	Type    string         `json:"type" doc:"oom_kill, cpu_throttled, memory_high, disk_high, inodes_high or component_failed"`
@@ -14,15 +14,15 @@ type Event struct {
 	Data    map[string]any `json:"data"`
 }
 
-// maxEvents is how many events are remembered.
+// maxEvents limits the events in memory.
 const maxEvents = 100
 
 const (
 	highPercent = 90.0
-	// lowPercent is how far a figure must fall before it can rise above highPercent again:
-	// one that sways around the limit is one event.
+	// lowPercent is the value below which a figure must fall before it can cause another event, so
+	// that oscillation around the limit is one event.
 	lowPercent = 85.0
-	// throttledShare is the share of periods in which a sandbox must be throttled.
+	// throttledShare is the minimum share of throttled periods for an event.
 	throttledShare = 0.25
 )
 
@@ -30,7 +30,7 @@ const (
 type events struct {
 	mu   sync.Mutex
 	ring []Event
-	seen int // events ever
+	seen int // number of all events
 	high map[string]bool
 }
 
@@ -50,7 +50,7 @@ func (e *events) list() []Event {
 	return list
 }
 
-// since returns the events after the first n, and how many there were.
+// since returns the events after the first n, and the number of all events.
 func (e *events) since(n int) ([]Event, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +58,7 @@ func (e *events) since(n int) ([]Event, int) {
 	return append([]Event{}, e.ring[len(e.ring)-fresh:]...), e.seen
 }
 
-// cross reports whether a figure has risen above the limit since it was low.
+// cross reports whether a figure has newly exceeded the limit.
 func (e *events) cross(name string, value float64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,30 +70,30 @@ func (e *events) cross(name string, value float64) bool {
 	return e.high[name] && !was
 }
 
-// detect records what happened between two samples; s.mu is held.
-func (s *Service) detect(before, now *Sample) {
-	a, b := before.Cgroup, now.Cgroup
+// detect records the events between two samples; s.mu is held.
+func (s *Service) detect(before, after *Sample) {
+	a, b := before.Cgroup, after.Cgroup
 	if n := growth(a.OOMKill, b.OOMKill); n > 0 {
-		s.events.add(now.Time, "oom_kill",
-			fmt.Sprintf("%d processes were killed because the sandbox ran out of memory; use less or raise the limit", n),
+		s.events.add(after.Time, "oom_kill",
+			fmt.Sprintf("%d processes were killed because the sandbox ran out of memory; use less memory or raise the limit", n),
 			map[string]any{"count": n, "mem_max_bytes": b.MemoryMax})
 	}
 	if n, periods := growth(a.Throttled, b.Throttled), growth(a.Periods, b.Periods); n > 0 && float64(n) >= throttledShare*float64(periods) {
-		s.events.add(now.Time, "cpu_throttled", fmt.Sprintf("the sandbox reached its CPU limit in %d of %d periods",
+		s.events.add(after.Time, "cpu_throttled", fmt.Sprintf("the sandbox reached its CPU limit in %d of %d periods",
 			n, periods), map[string]any{"throttled": n, "periods": periods})
 	}
 	if p := b.MemoryPercent; p != nil && s.events.cross("memory", *p) {
-		s.events.add(now.Time, "memory_high", fmt.Sprintf("memory is %.0f %% full", *p),
+		s.events.add(after.Time, "memory_high", fmt.Sprintf("memory is %.0f %% full", *p),
 			map[string]any{"usage_pct": *p, "mem_current_bytes": b.Memory, "mem_max_bytes": b.MemoryMax})
 	}
-	for _, d := range now.Disk {
+	for _, d := range after.Disk {
 		if s.events.cross("disk "+d.Path, d.Percent) {
-			s.events.add(now.Time, "disk_high", fmt.Sprintf("the disk at %s is %.0f %% full", d.Path, d.Percent),
+			s.events.add(after.Time, "disk_high", fmt.Sprintf("the disk at %s is %.0f %% full", d.Path, d.Percent),
 				map[string]any{"path": d.Path, "usage_pct": d.Percent, "free_bytes": d.Free})
 		}
 		if d.InodePercent != nil && s.events.cross("inodes "+d.Path, *d.InodePercent) {
-			s.events.add(now.Time, "inodes_high",
-				fmt.Sprintf("%.0f %% of the files that the disk at %s can hold exist", *d.InodePercent, d.Path),
+			s.events.add(after.Time, "inodes_high",
+				fmt.Sprintf("%.0f %% of the inodes of the disk at %s are in use", *d.InodePercent, d.Path),
 				map[string]any{"path": d.Path, "inode_usage_pct": *d.InodePercent})
 		}
 	}
@@ -102,17 +102,17 @@ func (s *Service) detect(before, now *Sample) {
 		if failed := state == "failed"; failed != s.failed[c.Name] {
 			s.failed[c.Name] = failed
 			if failed {
-				s.events.add(now.Time, "component_failed", fmt.Sprintf("%s failed: %s", c.Name, why),
+				s.events.add(after.Time, "component_failed", fmt.Sprintf("%s failed: %s", c.Name, why),
 					map[string]any{"component": c.Name, "reason": why})
 			}
 		}
 	}
 }
 
-// growth is how much a counter has grown; 0 if it is unknown.
-func growth(before, now *int64) int64 {
-	if before == nil || now == nil {
+// growth returns the increase of a counter, and 0 if it is unknown.
+func growth(before, after *int64) int64 {
+	if before == nil || after == nil {
 		return 0
 	}
-	return max(0, *now-*before)
+	return max(0, *after-*before)
 }

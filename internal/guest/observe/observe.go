@@ -1,8 +1,8 @@
 // Package observe measures a sandbox: CPU, memory, disks and processes, now and over time.
 //
-// It owns the samples, the events found in them, and the reports made of them, all bounded
-// in number and size. It reads control groups (v1 and v2) and /proc and changes neither. At
-// most one session runs at a time.
+// It owns the samples, their events and their reports, all limited in number and size. It
+// reads control groups (v1 and v2) and /proc, and does not change them. Only one session runs
+// at a time.
 package observe
 
 import (
@@ -24,13 +24,13 @@ type Component struct {
 
 // Config of the service. Zero limits mean the defaults.
 type Config struct {
-	State      string   // directory for sessions and reports
+	State      string   // folder for sessions and reports
 	Disks      []string // paths whose file systems are measured
 	Components []Component
 	Log        *slog.Logger
 
 	Proc       string // default /proc
-	MaxReports int    // the oldest reports beyond are deleted
+	MaxReports int    // older reports are deleted
 	MaxSamples int64  // bytes that a session keeps on disk
 }
 
@@ -49,7 +49,7 @@ type Service struct {
 	last    *Sample // for the use of CPU
 	lastAll *Sample // for the use of CPU by each process
 	failed  map[string]bool
-	now     *session // running, or the last one that ran
+	session *session // running, or the last one
 	keys    map[string]any
 	order   []string // of keys, oldest first
 	closed  bool
@@ -83,14 +83,15 @@ func (s *Service) Ops() []op.Op {
 				"events. Percentages of CPU are of one core."}, s.Live),
 		op.New(op.Spec{Name: "observe_start", Route: "POST /v1/sandbox/observe/start", Tag: "sandbox",
 			SDK: "sandbox.observe_start", Verb: "observe start",
-			Doc: "Start a session that samples to disk: capture for a detailed look, guardrail to watch for trouble at little cost."}, s.Start),
+			Doc: "Start a session that stores samples on disk. Mode capture is for detailed analysis; guardrail is for " +
+				"continuous monitoring at low cost, with processes only when an event occurs."}, s.Start),
 		op.New(op.Spec{Name: "observe_stop", Route: "POST /v1/sandbox/observe/stop", Tag: "sandbox",
 			SDK: "sandbox.observe_stop", Verb: "observe stop",
 			Doc: "Stop the session and export its report."}, s.Stop),
 		op.New(op.Spec{Name: "observe_export", Route: "POST /v1/sandbox/observe/export", Tag: "sandbox",
 			SDK: "sandbox.observe_export", Verb: "observe export",
-			Doc: "Export a report of the running or the last session, or of this moment if there was none: a " +
-				"tar.gz with JSON lines and an HTML page with plots."}, s.Export),
+			Doc: "Export a report of the running or last session, or of the current state without one. " +
+				"It is a tar.gz with JSON lines and an HTML page with plots."}, s.Export),
 		op.New(op.Spec{Name: "observe_reports", Route: "GET /v1/sandbox/observe/reports", Tag: "sandbox",
 			SDK: "sandbox.observe_reports", ReadOnly: true, Verb: "observe reports",
 			Doc: "List the reports, newest first."}, s.Reports),
@@ -104,10 +105,10 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// Begin takes the first sample, which later ones are compared with.
+// Begin takes the first sample, to which later samples are compared.
 func (s *Service) Begin() { s.measure(false) }
 
-// Close ends the running session. What it sampled stays on disk.
+// Close ends the running session. Its samples stay on disk.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -119,12 +120,12 @@ func (s *Service) Close() error {
 
 func (s *Service) dir() string { return filepath.Join(s.cfg.State, "observe") }
 
-// LiveIn limits the rows.
+// LiveIn limits the number of processes.
 type LiveIn struct {
 	TopRows int `query:"top_rows" default:"10" doc:"Number of processes to list"`
 }
 
-// Snapshot is what the sandbox uses now.
+// Snapshot is the current resource usage of the sandbox.
 type Snapshot struct {
 	CapturedAt   time.Time `json:"captured_at"`
 	Mode         string    `json:"mode" enum:"off,guardrail,capture"`
@@ -137,8 +138,7 @@ type Snapshot struct {
 
 const (
 	maxRows = 500
-	// minWindow is the shortest time that rates are computed over; maxWindow is the longest,
-	// since an old sample says nothing about now.
+	// minWindow and maxWindow limit the period for which rates are computed.
 	minWindow = 300 * time.Millisecond
 	maxWindow = time.Minute
 )
@@ -146,7 +146,7 @@ const (
 // Live measures the sandbox.
 func (s *Service) Live(ctx context.Context, in LiveIn) (Snapshot, error) {
 	if in.TopRows < 0 || in.TopRows > maxRows {
-		return Snapshot{}, op.Errorf(op.Invalid, "top_rows is %d; use 0 to %d", in.TopRows, maxRows)
+		return Snapshot{}, op.Errorf(op.Invalid, "invalid top_rows %d; use 0 to %d", in.TopRows, maxRows)
 	}
 	s.mu.Lock()
 	base := s.lastAll
@@ -167,7 +167,7 @@ func (s *Service) Live(ctx context.Context, in LiveIn) (Snapshot, error) {
 	}, nil
 }
 
-// sinceSample is the age of a sample; the longest if there is none.
+// sinceSample returns the age of a sample, and more than maxWindow without one.
 func sinceSample(s *Sample) time.Duration {
 	if s == nil {
 		return maxWindow + 1

@@ -33,7 +33,7 @@ func newService(t *testing.T, c Config) *Service {
 	return s
 }
 
-// burner is a process that holds 64 MiB and burns CPU; it says how long it has run.
+// burner is a process that holds 64 MiB and uses CPU. It reports how long it has run.
 func burner(t *testing.T) *exec.Cmd {
 	t.Helper()
 	testenv.Need(t, "python3")
@@ -61,7 +61,7 @@ while True: pass
 // near reports whether two figures differ by at most 3 percent.
 func near(a, b float64) bool { return math.Abs(a-b) <= 0.03*max(math.Abs(a), math.Abs(b)) }
 
-// cpuTicks is the CPU time of a process as /proc tells it.
+// cpuTicks returns the CPU time of a process from /proc.
 func cpuTicks(t *testing.T, pid int) float64 {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -83,12 +83,12 @@ func TestLiveAgreesWithProcAndPS(t *testing.T) {
 	if _, err := s.Live(t.Context(), LiveIn{TopRows: 500}); err != nil {
 		t.Fatal(err)
 	}
-	// On a busy machine the two measurements may lie apart; then they are repeated.
+	// On a busy machine the two measurements may differ in time; then they are repeated.
 	var got *Process
 	var live Snapshot
 	for attempt := 1; ; attempt++ {
 		before, began := cpuTicks(t, pid), s.measure(true).Time
-		// Let it burn for two seconds of its own CPU time, however busy the machine is.
+		// Wait for two seconds of its CPU time, regardless of the load of the machine.
 		testenv.Poll(t, "CPU time of the burner", func() bool { return cpuTicks(t, pid)-before >= 200 })
 		var err error
 		if live, err = s.Live(t.Context(), LiveIn{TopRows: 500}); err != nil {
@@ -139,7 +139,7 @@ func TestLiveAgreesWithProcAndPS(t *testing.T) {
 	}
 }
 
-// Without control groups, the sum over all processes, ended ones included, is what counts.
+// Without control groups, usage is the sum over all processes, including ended ones.
 func TestProcAloneCountsEndedProcesses(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -160,7 +160,7 @@ func TestProcAloneCountsEndedProcesses(t *testing.T) {
 	}
 }
 
-// fake makes a /proc and the folder of a control group.
+// fake creates a /proc and the folder of a control group.
 func fake(t *testing.T, cgroup, mountinfo string, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -303,7 +303,7 @@ func TestSession(t *testing.T) {
 	checkReport(t, s, list[0].ReportID, 3)
 }
 
-// checkReport downloads a report and looks into it.
+// checkReport downloads a report and checks its content.
 func checkReport(t *testing.T, s *Service, id string, atLeast int) {
 	t.Helper()
 	blob, err := s.Download(t.Context(), ReportIn{id})
@@ -359,7 +359,7 @@ func TestReports(t *testing.T) {
 	s := newService(t, Config{MaxReports: 3})
 	first, err := s.Export(t.Context(), ExportIn{Reason: "<script>alert(1)</script>", Key: new("k")})
 	if err != nil || first.SessionID != nil || first.Size == 0 {
-		t.Fatalf("got %+v and error %v, want a report of this moment", first, err)
+		t.Fatalf("got %+v and error %v, want a report of the current state", first, err)
 	}
 	if again, err := s.Export(t.Context(), ExportIn{Reason: "x", Key: new("k")}); err != nil || again.ReportID != first.ReportID {
 		t.Errorf("same key: got %+v and error %v, want the same report", again, err)
@@ -383,7 +383,7 @@ func TestReports(t *testing.T) {
 	}
 	newest := s.reports()[0]
 	if got, err := s.Delete(t.Context(), ReportIn{newest.ReportID}); err != nil || got.ReportID != newest.ReportID || len(s.reports()) != 2 {
-		t.Errorf("delete: got %+v and error %v, want it gone", got, err)
+		t.Errorf("delete: got %+v and error %v, want it deleted", got, err)
 	}
 	if files, _ := filepath.Glob(filepath.Join(s.reportDir(), "*")); len(files) != 4 {
 		t.Errorf("got %q, want two files for each of two reports", files)
@@ -454,8 +454,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-// BenchmarkGuardrail shows what one sample of a guardrail session costs; it takes one every
-// 30 seconds.
+// BenchmarkGuardrail measures one sample of a guardrail session, which takes one every 30 seconds.
 func BenchmarkGuardrail(b *testing.B) {
 	s := New(Config{State: b.TempDir(), Disks: []string{"/", "/tmp"}})
 	defer s.Close()

@@ -14,12 +14,14 @@ const (
 	plotPoints = 1500 // more samples are thinned out
 )
 
-const pageStyle = `body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+const pageStyle = `body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}
+body{color:#222;background:#fff}
 svg{width:100%;height:auto;background:#f7f7f9}polyline{fill:none;stroke:#2563eb;stroke-width:1.5}text{font-size:11px;fill:#666}
-table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left}td.n,th.n{text-align:right}
+table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left}
+td.n,th.n{text-align:right}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg{background:#222}td,th{border-color:#444}}`
 
-// page shows a report without loading anything from elsewhere.
+// page formats a report as an HTML page that loads no other resources.
 func page(rep Report, samples []Sample, happened []Event) []byte {
 	var b strings.Builder
 	first, last := samples[0], samples[len(samples)-1]

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// tickRate is the unit of CPU times in /proc: USER_HZ, the same on all our platforms.
+// tickRate is the unit of CPU times in /proc: USER_HZ, the same on all supported platforms.
 const tickRate = 100.0
 
-// maxProcesses bounds the processes that one sample reads.
+// maxProcesses limits the processes of one sample.
 const maxProcesses = 8192
 
 // Process is one process.
@@ -23,7 +23,7 @@ type Process struct {
 	Comm       string   `json:"comm"`
 	RSS        int64    `json:"rss_bytes"`
 	RSSMiB     float64  `json:"rss_mib"`
-	CPUPercent *float64 `json:"cpu_pct" doc:"Percent of one core since the sample before"`
+	CPUPercent *float64 `json:"cpu_pct" doc:"Percent of one core since the previous sample"`
 	Threads    *int     `json:"threads"`
 	FDs        *int     `json:"fds"`
 	State      *string  `json:"state"`
@@ -32,17 +32,17 @@ type Process struct {
 
 	key   processKey
 	ticks int   // CPU time
-	ended int   // CPU time of the ended processes that it has waited for
-	anon  int64 // memory that it shares with nobody
+	ended int   // CPU time of its ended child processes
+	anon  int64 // memory that it does not share
 }
 
-// processKey identifies a process even when its number is used again.
+// processKey identifies a process even if its PID is reused.
 type processKey struct {
 	pid   int
 	start uint64
 }
 
-// processes reads all processes: with details, or only what the sum of all needs.
+// processes reads all processes, with details or only with the values for totals.
 func (s *Service) processes(details bool) (list []Process) {
 	dir, err := os.Open(s.cfg.Proc)
 	if err != nil {
@@ -72,18 +72,18 @@ func (s *Service) processes(details bool) (list []Process) {
 	return list
 }
 
-// fill takes from the processes what no control group tells.
+// fill computes the figures that the control group lacks from the processes.
 func (g group) fill(c *Cgroup, list []Process) {
 	if g.unified == "" && g.cpuacct == "" {
 		for _, p := range list {
-			// The time of ended processes is with those that waited for them.
+			// The time of ended processes is part of their parents.
 			c.CPUUsec += int64(p.ticks+p.ended) * int64(1e6/tickRate)
 		}
 	}
 	if g.unified == "" && g.memory == "" {
 		var anon int64
 		for _, p := range list {
-			anon += p.anon // shared pages would count many times
+			anon += p.anon // shared pages would be counted repeatedly
 		}
 		c.Memory, c.Anon = anon, &anon
 	}
@@ -95,7 +95,7 @@ func readProcess(base string, pid int, up float64) (p Process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	// The name may contain anything, parentheses and spaces included.
+	// The name may contain any characters, including parentheses and spaces.
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open || end+2 > len(b) {
 		return p, false
@@ -122,8 +122,8 @@ func readProcess(base string, pid int, up float64) (p Process, ok bool) {
 	return p, true
 }
 
-// uptime is the number of seconds since the machine started, which starts of processes are
-// relative to.
+// uptime returns the seconds since the machine started. Start times of processes are relative to
+// that.
 func uptime(proc string) float64 {
 	b, err := os.ReadFile(filepath.Join(proc, "uptime"))
 	if err != nil {
@@ -134,7 +134,7 @@ func uptime(proc string) float64 {
 	return n
 }
 
-// owner is the name of the user who runs a process.
+// owner returns the name of the user that runs a process.
 func (s *Service) owner(dir string) string {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -39,30 +39,30 @@ const (
 	maxReason    = 200
 )
 
-// reportName is what a report is called. Nothing else is ever opened.
+// reportName matches the names of reports. No other files are opened.
 var reportName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^rep-[a-z0-9]{1,64}$`) })
 
 // ExportIn selects what to export.
 type ExportIn struct {
-	Key       *string `json:"idempotency_key" maxLength:"128" doc:"A repeated request with the same key gets the same report"`
-	SessionID *string `json:"session_id" doc:"Default: the running or the last session"`
-	Reason    string  `json:"reason" default:"manual" doc:"Noted in the report"`
+	Key       *string `json:"idempotency_key" maxLength:"128" doc:"A repeated request with the same key returns the same report"`
+	SessionID *string `json:"session_id" doc:"Default: the running or last session"`
+	Reason    string  `json:"reason" default:"manual" doc:"Reason to include in the report"`
 }
 
 // Export writes a report.
 func (s *Service) Export(_ context.Context, in ExportIn) (Report, error) {
 	if len(in.Reason) > maxReason {
-		return Report{}, op.Errorf(op.Invalid, "reason is longer than %d bytes", maxReason)
+		return Report{}, op.Errorf(op.Invalid, "reason exceeds %d bytes", maxReason)
 	}
 	s.mu.Lock()
 	known, ok := s.keys["export "+op.Value(in.Key)].(Report)
-	n := s.now
+	n := s.session
 	s.mu.Unlock()
 	if ok && in.Key != nil {
 		return known, nil
 	}
 	if id := op.Value(in.SessionID); id != "" && (n == nil || n.id != id) {
-		return Report{}, op.Errorf(op.NotFound, "no such session: %q; only the running and the last session can be exported", id)
+		return Report{}, op.Errorf(op.NotFound, "no such session: %q; only the running or last session can be exported", id)
 	}
 	rep, err := s.makeReport(n, in.Reason)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Service) Export(_ context.Context, in ExportIn) (Report, error) {
 
 func (s *Service) reportDir() string { return filepath.Join(s.dir(), "reports") }
 
-// makeReport writes the report of a session, or of this moment without one.
+// makeReport writes the report of a session, or of the current state if n is nil.
 func (s *Service) makeReport(n *session, reason string) (Report, error) {
 	s.export.Lock()
 	defer s.export.Unlock()
@@ -125,7 +125,7 @@ func (s *Service) makeReport(n *session, reason string) (Report, error) {
 	return rep, nil
 }
 
-// read returns what a session has written so far.
+// read returns the samples and events that a session has written so far.
 func (n *session) read() (samples []Sample, happened []Event, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +140,7 @@ func (n *session) read() (samples []Sample, happened []Event, err error) {
 	return samples, happened, nil
 }
 
-// readLines decodes the lines of a file, without a last one that a crash cut off.
+// readLines decodes the lines of a file, except a last line that is incomplete after a crash.
 func readLines[T any](path string, out *[]T) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,8 +163,7 @@ func readLines[T any](path string, out *[]T) error {
 	}
 }
 
-// writeReport writes the archive: the samples and events as JSON lines, and a page that
-// shows them.
+// writeReport writes the archive: samples and events as JSON lines, and an HTML page.
 func writeReport(w io.Writer, rep Report, samples []Sample, happened []Event) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -242,7 +241,7 @@ func (s *Service) Download(_ context.Context, in ReportIn) (*op.Blob, error) {
 	}
 	f, err := os.Open(rep.Path)
 	if err != nil {
-		return nil, op.Errorf(op.NotFound, "report %q is gone: %w", in.ReportID, err)
+		return nil, op.Errorf(op.NotFound, "the file of report %q was deleted: %w", in.ReportID, err)
 	}
 	return &op.Blob{Type: "application/gzip", Name: rep.ReportID + reportSuffix, Size: rep.Size, ModTime: rep.CreatedAt, Body: f}, nil
 }

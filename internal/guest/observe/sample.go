@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup is what the sandbox as a whole uses.
+// Cgroup is the resource usage of the sandbox.
 type Cgroup struct {
-	CPUPercent    *float64 `json:"cpu_usage_pct" doc:"Percent of one core since the sample before; 200 means two cores"`
+	CPUPercent    *float64 `json:"cpu_usage_pct" doc:"Percent of one core since the previous sample; 200 means two cores"`
 	CPUUsec       int64    `json:"cpu_usage_usec"`
 	Periods       *int64   `json:"cpu_nr_periods"`
 	Throttled     *int64   `json:"cpu_nr_throttled"`
@@ -24,7 +24,7 @@ type Cgroup struct {
 	File          *int64   `json:"memory_file_bytes"`
 	Shmem         *int64   `json:"memory_shmem_bytes"`
 	Slab          *int64   `json:"memory_slab_bytes"`
-	Source        string   `json:"source" doc:"Where the figures come from: cgroup v1, cgroup v2 or proc"`
+	Source        string   `json:"source" doc:"Source of the figures: cgroup v1, cgroup v2 or proc"`
 }
 
 // Disk is one file system.
@@ -49,7 +49,7 @@ type Sample struct {
 	ticks map[processKey]int // CPU time of each process
 }
 
-// measure takes a sample, computes rates since earlier ones, and records events.
+// measure takes a sample, computes rates since earlier samples, and records events.
 func (s *Service) measure(processes bool) Sample {
 	next := s.read(processes)
 	s.mu.Lock()
@@ -87,8 +87,8 @@ func (s *Service) read(processes bool) Sample {
 	return sample
 }
 
-// setRate computes the use of CPU since an earlier sample. It reports whether this sample is
-// far enough from the earlier one to take its place.
+// setRate computes the CPU usage since an earlier sample. It reports whether enough time has passed
+// for this sample to replace the earlier one.
 func (s *Sample) setRate(before *Sample) bool {
 	if before == nil {
 		return true
@@ -102,8 +102,8 @@ func (s *Sample) setRate(before *Sample) bool {
 	return true
 }
 
-// setProcessRates does the same for each process. A process that is new is measured since
-// its start.
+// setProcessRates computes the CPU usage of each process since an earlier sample; for a new
+// process, since its start.
 func (s *Sample) setProcessRates(before *Sample) bool {
 	if before == nil {
 		return true
@@ -154,7 +154,7 @@ func (s *Service) disks() (list []Disk) {
 			size = st.Bsize
 		}
 		d := Disk{Path: path, Total: int64(st.Blocks) * size, Free: int64(st.Bavail) * size, Used: int64(st.Blocks-st.Bfree) * size}
-		d.Percent = percent(d.Used, d.Used+d.Free) // as df shows it: without what only root can use
+		d.Percent = percent(d.Used, d.Used+d.Free) // as in df: without space reserved for root
 		if st.Files > 0 {
 			total, used := int64(st.Files), int64(st.Files-st.Ffree)
 			d.InodeTotal, d.InodeUsed, d.InodePercent = &total, &used, new(percent(used, total))

@@ -23,18 +23,18 @@ const (
 	maxInterval = time.Hour
 	maxDuration = 7 * 24 * time.Hour
 	maxKeys     = 256
-	// maxSessionRows is how many processes a sample keeps.
+	// maxSessionRows limits the processes in a sample.
 	maxSessionRows = 20
-	// maxSessions is how many sessions keep their samples on disk.
+	// maxSessions limits the sessions with samples on disk.
 	maxSessions = 5
 )
 
-// session samples to disk until it is stopped.
+// session stores samples on disk until it is stopped.
 type session struct {
 	id        string
 	mode      string
 	started   time.Time
-	ends      time.Time // zero: endless
+	ends      time.Time // zero: unlimited
 	interval  time.Duration
 	processes bool
 	disk      bool
@@ -54,12 +54,12 @@ type session struct {
 
 // StartIn describes a session.
 type StartIn struct {
-	Mode      string   `json:"mode" enum:"guardrail,capture" default:"capture" doc:"capture: detailed and short; guardrail: sparse and endless"`
-	Key       *string  `json:"idempotency_key" maxLength:"128" doc:"A repeated request with the same key starts nothing and gets the same reply"`
-	Duration  *int     `json:"duration_seconds" doc:"Default: 300 for capture, endless for guardrail"`
-	Interval  *float64 `json:"interval_seconds" doc:"Time between samples; default: 1 for capture, 30 for guardrail"`
-	Processes *bool    `json:"include_processes" doc:"Sample processes too; default: only for capture. A guardrail samples them when something happens"`
-	Disk      bool     `json:"include_disk" default:"true" doc:"Measure disks too"`
+	Mode      string   `json:"mode" enum:"guardrail,capture" default:"capture" doc:"capture: detailed, short; guardrail: sparse, unlimited"`
+	Key       *string  `json:"idempotency_key" maxLength:"128" doc:"A repeated request with the same key returns the same session"`
+	Duration  *int     `json:"duration_seconds" doc:"Default: 300 for capture, unlimited for guardrail"`
+	Interval  *float64 `json:"interval_seconds" doc:"Default: 1 for capture, 30 for guardrail"`
+	Processes *bool    `json:"include_processes" doc:"Include processes; default: for capture"`
+	Disk      bool     `json:"include_disk" default:"true" doc:"Include disks"`
 }
 
 // Started describes the new session.
@@ -81,13 +81,13 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 	if in.Duration != nil {
 		duration = time.Duration(*in.Duration) * time.Second
 		if duration <= 0 || duration > maxDuration {
-			return Started{}, op.Errorf(op.Invalid, "duration_seconds is %d; use 1 to %d", *in.Duration, int(maxDuration.Seconds()))
+			return Started{}, op.Errorf(op.Invalid, "invalid duration_seconds %d; use 1 to %d", *in.Duration, int(maxDuration.Seconds()))
 		}
 	}
 	if in.Interval != nil {
 		interval = time.Duration(*in.Interval * float64(time.Second))
 		if !(*in.Interval >= minInterval.Seconds() && *in.Interval <= maxInterval.Seconds()) {
-			return Started{}, op.Errorf(op.Invalid, "interval_seconds is %v; use %v to %v", *in.Interval,
+			return Started{}, op.Errorf(op.Invalid, "invalid interval_seconds %v; use %v to %v", *in.Interval,
 				minInterval.Seconds(), maxInterval.Seconds())
 		}
 	}
@@ -99,8 +99,8 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 	if s.closed {
 		return Started{}, op.Errorf(op.Unavailable, "the sandbox is stopping")
 	}
-	if n := s.now; n != nil && !n.isEnded() {
-		return Started{}, op.Errorf(op.Conflict, "the %s session %s is running already; stop it first", n.mode, n.id)
+	if n := s.session; n != nil && !n.isEnded() {
+		return Started{}, op.Errorf(op.Conflict, "the %s session %s is already running; stop it first", n.mode, n.id)
 	}
 	n := &session{
 		id: "obs-" + strings.ToLower(rand.Text()[:12]), mode: in.Mode, started: time.Now(), interval: interval, disk: in.Disk,
@@ -118,7 +118,7 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 	}
 	s.dropSessions()
 	_, n.seen = s.events.since(0)
-	s.now = n
+	s.session = n
 	ctx, stop := context.WithCancel(s.live)
 	n.stop = stop
 	s.work.Go(func() { s.run(ctx, n) })
@@ -127,8 +127,8 @@ func (s *Service) Start(_ context.Context, in StartIn) (Started, error) {
 	return out, nil
 }
 
-// remember keeps the reply to a request with a key; s.mu is held.
-func (s *Service) remember(what string, key *string, reply any) {
+// remember stores the response to a request with a key; s.mu is held.
+func (s *Service) remember(what string, key *string, response any) {
 	if key == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (s *Service) remember(what string, key *string, reply any) {
 		delete(s.keys, s.order[0])
 		s.order = s.order[1:]
 	}
-	s.keys[name] = reply
+	s.keys[name] = response
 	s.order = append(s.order, name)
 }
 
@@ -188,7 +188,7 @@ func (s *Service) sample(n *session) {
 	sample := s.measure(n.processes)
 	fresh, seen := s.events.since(n.seen)
 	if len(fresh) > 0 && !n.processes {
-		// Something happened: tell who was there.
+		// An event occurred: include the processes.
 		sample = s.measure(true)
 	}
 	if !n.disk {
@@ -210,8 +210,8 @@ const (
 	olderSuffix = ".1"
 )
 
-// write appends a line to a file of the session; n.mu is held. A full file becomes the older
-// half of the samples, and replaces the one before.
+// write appends a line to a file of the session; n.mu is held. A full file becomes the older half
+// and replaces the previous one.
 func (n *session) write(s *Service, name string, v any) {
 	if n.ended {
 		return
@@ -257,7 +257,7 @@ func (s *Service) finish(n *session, reason string) {
 	}
 	n.mu.Unlock()
 	if s.live.Err() != nil {
-		return // the sandbox stops; the samples stay
+		return // the sandbox is stopping; the samples stay on disk
 	}
 	if _, err := s.makeReport(n, reason); err != nil {
 		s.cfg.Log.Warn("cannot export observation report", "session", n.id, "error", err)
@@ -286,13 +286,13 @@ type StopIn struct {
 type Stopped struct {
 	SessionID   string `json:"session_id"`
 	Stopped     bool   `json:"stopped"`
-	ReportReady bool   `json:"report_ready" doc:"Whether the report of the session is in the list of reports"`
+	ReportReady bool   `json:"report_ready" doc:"Whether the report of the session is available"`
 }
 
 // Stop stops the session.
 func (s *Service) Stop(ctx context.Context, in StopIn) (Stopped, error) {
 	s.mu.Lock()
-	n := s.now
+	n := s.session
 	s.mu.Unlock()
 	if n == nil || n.isEnded() {
 		return Stopped{}, op.Errorf(op.NotFound, "no session is running; start one with POST /v1/sandbox/observe/start")
@@ -346,7 +346,7 @@ func (s *Service) Status(context.Context, op.None) (Status, error) {
 // running returns the running session, or nil.
 func (s *Service) running() *session {
 	s.mu.Lock()
-	n := s.now
+	n := s.session
 	s.mu.Unlock()
 	if n == nil || n.isEnded() {
 		return nil

@@ -20,7 +20,7 @@ const (
 	maxDocument  = 1 << 20
 	maxFront     = 64 << 10
 	maxDepth     = 4      // of skill folders below a registered one
-	maxFolders   = 10_000 // looked at in one registration
+	maxFolders   = 10_000 // visited by one registration
 )
 
 // document is a parsed SKILL.md.
@@ -57,7 +57,7 @@ func readDocument(dir string) (document, error) {
 	return doc, nil
 }
 
-// documentPath returns the path of the SKILL.md of a folder, however it is capitalized.
+// documentPath returns the path of the SKILL.md of a folder, regardless of its case.
 func documentPath(dir string) (string, error) {
 	path := filepath.Join(dir, documentName)
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -77,7 +77,7 @@ func documentPath(dir string) (string, error) {
 
 var fence = []byte("---")
 
-// parseDocument splits the front matter off. A document need not have one.
+// parseDocument separates the front matter, which is optional, from the body.
 func parseDocument(b []byte) (document, error) {
 	b = bytes.ReplaceAll(bytes.TrimPrefix(b, []byte("\ufeff")), []byte("\r\n"), []byte("\n"))
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
@@ -129,7 +129,7 @@ func parseFront(b []byte) (map[string]any, error) {
 	return plain, nil
 }
 
-// jsonValue replaces what YAML can hold but JSON cannot: keys that are not strings, and
+// jsonValue replaces values of YAML that JSON does not support: keys that are not strings, and
 // numbers that are not finite.
 func jsonValue(v any) any {
 	switch v := v.(type) {
@@ -157,12 +157,12 @@ func jsonValue(v any) any {
 	return v
 }
 
-// plainName is what a skill may be called: it becomes part of a path and of a URL.
+// plainName matches the allowed names of skills, which become part of paths and URLs.
 var plainName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[\p{L}\p{N}_][\p{L}\p{N} ._-]{0,126}[\p{L}\p{N}_-]$|^[\p{L}\p{N}_]$`)
 })
 
-// name returns the name of a skill: that of the front matter, else of its folder.
+// name returns the name of a skill, from the front matter or else from its folder.
 func (d document) name(dir string) (string, error) {
 	name := filepath.Base(dir)
 	if given, ok := d.front["name"]; ok && given != nil {

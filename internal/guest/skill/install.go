@@ -11,11 +11,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// maxOutput is how much of the output of a command is reported.
+// maxOutput limits the reported output of a command.
 const maxOutput = 32 << 10
 
-// installAll installs the dependencies of skills and returns the skills with the commands.
-// The commands do not end with the request: half an installation is worse than a late one.
+// installAll installs the dependencies of skills and returns the skills with the commands. The
+// commands continue if the request ends, so that no installation stays incomplete.
 func (s *Service) installAll(list []Metadata) []Metadata {
 	s.install.Lock()
 	defer s.install.Unlock()
@@ -26,7 +26,7 @@ func (s *Service) installAll(list []Metadata) []Metadata {
 		}
 		out = append(out, m)
 		s.mu.Lock()
-		if now, ok := s.skills[m.Name]; ok && now.Path == m.Path {
+		if current, ok := s.skills[m.Name]; ok && current.Path == m.Path {
 			s.skills[m.Name] = m
 		}
 		s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Service) installers(dir string) (list [][]string) {
 		python := filepath.Join(s.cfg.Venv, "bin", "python")
 		pip := []string{python, "-m", "pip", "install", "--disable-pip-version-check", "-r", "requirements.txt"}
 		if s.cfg.Venv == "" || !isFile(python) {
-			// Distributions protect the system's Python; the user's own packages are beside it.
+			// Distributions protect the system's Python. Packages of the user are separate from it.
 			pip = []string{"python3", "-m", "pip", "install", "--disable-pip-version-check", "--user",
 				"--break-system-packages", "-r", "requirements.txt"}
 		}

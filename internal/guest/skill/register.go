@@ -20,8 +20,8 @@ import (
 // RegisterIn is a folder, or an archive and its destination.
 type RegisterIn struct {
 	File *op.File `form:"file,omitempty" nullable:"true" doc:"Zip with one or more skills"`
-	Path *string  `form:"path" doc:"Without a file: the folder of a skill or of several skills. With a file: the folder to unpack it into"`
-	Name *string  `form:"name" doc:"With a file: folder below path to unpack into"`
+	Path *string  `form:"path" doc:"Without file: folder of one or several skills. With file: folder to unpack it into"`
+	Name *string  `form:"name" doc:"With file: folder below path to unpack it into"`
 }
 
 // Registered lists the registered skills.
@@ -55,7 +55,7 @@ func (s *Service) Register(ctx context.Context, in RegisterIn) (Registered, erro
 	return Registered{len(found), found}, nil
 }
 
-// hint tells what did not succeed beside the registration.
+// hint reports skipped skills and failed installations.
 func hint(ctx context.Context, found []Metadata, faults []error) {
 	var lines []string
 	for _, fault := range faults {
@@ -74,8 +74,8 @@ func hint(ctx context.Context, found []Metadata, faults []error) {
 	}
 }
 
-// scan finds the skills in a folder. It fails if there is none, or if the only one has a
-// fault; faults are those of others.
+// scan finds the skills in a folder. It fails if there is no valid one; faults are the errors of
+// invalid ones.
 func (s *Service) scan(path string) (found []Metadata, faults []error, err error) {
 	dir, err := s.base.Resolve(path)
 	if err != nil {
@@ -135,7 +135,7 @@ func skillFolders(dir string) ([]string, error) {
 	seen := 0
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // a folder that cannot be read holds no skill for us
+			return nil //nolint:nilerr // skip folders that cannot be read
 		}
 		if seen++; seen > maxFolders {
 			return fmt.Errorf("%q has more than %d folders; register the folders of skills", dir, maxFolders)
@@ -144,7 +144,7 @@ func skillFolders(dir string) ([]string, error) {
 			return fs.SkipDir
 		}
 		if _, err := documentPath(path); err != nil {
-			return nil //nolint:nilerr // it has none
+			return nil //nolint:nilerr // the folder has no SKILL.md
 		}
 		if found = append(found, path); len(found) > maxSkills {
 			return fmt.Errorf("%q has more than %d skills", dir, maxSkills)
@@ -162,8 +162,8 @@ func depth(root, path string) int {
 	return strings.Count(rel, string(filepath.Separator)) + 1
 }
 
-// unpack unpacks an archive and returns its folder. The archive is first unpacked aside: one
-// without a skill leaves nothing behind.
+// unpack unpacks an archive and returns its folder. It first unpacks to a temporary folder, so that
+// an archive without a skill leaves no files.
 func (s *Service) unpack(ctx context.Context, file *op.File, path, name string) (string, error) {
 	if name != "" && (!plainName().MatchString(name) || strings.Contains(name, "..")) {
 		return "", op.Errorf(op.Invalid, "invalid folder name %.80q; use letters, digits, hyphens, underscores and single dots", name)
@@ -196,7 +196,7 @@ func (s *Service) unpack(ctx context.Context, file *op.File, path, name string) 
 	return dest, s.extract(ctx, zip, dest, spool)
 }
 
-// destination is the folder that an archive is unpacked into.
+// destination returns the folder to unpack an archive into.
 func (s *Service) destination(file, path, name string) (string, error) {
 	if path == "" {
 		path = filepath.Join(s.cfg.State, "skills")
@@ -214,7 +214,7 @@ func (s *Service) destination(file, path, name string) (string, error) {
 	return filepath.Join(dest, name), nil
 }
 
-// store keeps an upload in a file, which is read twice.
+// store writes an upload to a file, since it is read twice.
 func (s *Service) store(file *op.File, dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "archive"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -306,8 +306,8 @@ func (s *Service) save() error {
 	return nil
 }
 
-// restore reads the list that an earlier server saved. A skill whose folder is gone or has
-// become invalid is left out.
+// restore reads the list that an earlier server saved. It skips skills whose folder is missing or
+// invalid.
 func (s *Service) restore() {
 	s.load.Do(func() {
 		b, err := os.ReadFile(s.listFile())
@@ -316,7 +316,7 @@ func (s *Service) restore() {
 		}
 		var folders []string
 		if err := json.Unmarshal(b, &folders); err != nil {
-			s.cfg.Log.Warn("cannot read the list of skills", "path", s.listFile(), "error", err)
+			s.cfg.Log.Warn("cannot read list of skills", "path", s.listFile(), "error", err)
 			return
 		}
 		s.mu.Lock()

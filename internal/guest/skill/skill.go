@@ -1,10 +1,9 @@
-// Package skill keeps the skills of a sandbox: folders with a SKILL.md that tell an agent
-// how to do something.
+// Package skill owns the skills of a sandbox: folders with a SKILL.md, which has instructions for
+// agents.
 //
-// It owns the list of registered skills and the installation of their dependencies. The
-// files of a skill stay where they are: deleting a skill only unregisters it. It refuses
-// names that are not plain, front matter that is not YAML, and archives that are too large
-// or leave their destination.
+// It keeps the list of registered skills and installs their dependencies. Deleting a skill
+// only unregisters it and keeps its files. The package refuses invalid names, front matter
+// that is not YAML, and archives that are too large or leave their destination.
 package skill
 
 import (
@@ -22,14 +21,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// maxSkills bounds the registered skills.
+// maxSkills limits the registered skills.
 const maxSkills = 1000
 
 // Config of the service. A limit of 0 means the default.
 type Config struct {
 	Home      string
 	Workspace string
-	State     string   // directory for the list of skills and for uploads without a path
+	State     string   // folder for the list of skills and for uploads without a path
 	Venv      string   // Python environment that requirements are installed into
 	Paths     []string // registered at the start
 	Runner    *proc.Runner
@@ -47,7 +46,7 @@ type Service struct {
 	end  context.CancelFunc
 
 	load    sync.Once
-	install sync.Mutex // one installation at a time: pip and npm do not run beside themselves
+	install sync.Mutex // one installation at a time, since pip and npm do not support concurrent runs
 
 	mu     sync.Mutex
 	skills map[string]Metadata
@@ -70,17 +69,17 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "skills_register", Route: "POST /v1/skills/register", Tag: "skills",
 			SDK: "skills.register_skills", MaxBody: -1, NoTool: true,
-			Doc: "Register skills and install their dependencies. Send path alone for a folder with a SKILL.md or " +
-				"a folder of such folders, or a zip as file, which is unpacked to path, or to a folder called name below it."}, s.Register),
+			Doc: "Register skills and install their dependencies. Send path for a folder with a SKILL.md, or for a " +
+				"folder of such folders. Or send a zip as file; it is unpacked to path, or to the folder name below it."}, s.Register),
 		op.New(op.Spec{Name: "skills_list", Access: op.AccessRead, Route: "GET /v1/skills/metadatas", Tag: "skills",
 			SDK: "skills.list_metadata", ReadOnly: true,
 			Doc: "List the registered skills with their front matter."}, s.List),
 		op.New(op.Spec{Name: "skills_content", Route: "GET /v1/skills/{name}/content", Tag: "skills", SDK: "skills.get_content", ReadOnly: true,
 			Doc: "Return the instructions of a skill: its SKILL.md without the front matter."}, s.Content),
 		op.New(op.Spec{Name: "skills_delete", Route: "DELETE /v1/skills/{name}", Tag: "skills", SDK: "skills.delete_skill",
-			Doc: "Unregister a skill. Its files stay."}, s.Delete),
+			Doc: "Unregister a skill. Its files are kept."}, s.Delete),
 		op.New(op.Spec{Name: "skills_clear", Route: "DELETE /v1/skills", Tag: "skills", SDK: "skills.clear_skills",
-			Doc: "Unregister all skills. Their files stay."}, s.Clear),
+			Doc: "Unregister all skills. Their files are kept."}, s.Clear),
 	}
 }
 
@@ -104,10 +103,10 @@ func (s *Service) Begin(ctx context.Context) {
 	}
 }
 
-// Close ends running installations.
+// Close ends running installations and waits for them.
 func (s *Service) Close() error {
 	s.end()
-	s.install.Lock() // wait for the last one
+	s.install.Lock() // waits for the last installation
 	defer s.install.Unlock()
 	return nil
 }

@@ -33,7 +33,7 @@ func newService(t *testing.T, c Config) *Service {
 	return s
 }
 
-// write makes files below a folder; pairs of name and content.
+// write writes files below a folder, given as pairs of name and content.
 func write(t *testing.T, dir string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -99,7 +99,7 @@ func TestFolderOfAPublishedSkillLoadsUnmodified(t *testing.T) {
 		t.Fatalf("got %+v and error %v, want one skill", out, err)
 	}
 	if _, err := json.Marshal(out); err != nil {
-		t.Errorf("encode the reply: %v, want no error", err)
+		t.Errorf("encode the response: %v, want no error", err)
 	}
 	m := out.Registered[0]
 	if m.Name != "pdf-forms" || m.Path != dir || m.Metadata["license"] != "Apache-2.0" || len(m.Commands) != 0 {
@@ -113,7 +113,7 @@ func TestFolderOfAPublishedSkillLoadsUnmodified(t *testing.T) {
 		t.Errorf("delete: got %+v and error %v, want the deleted skill", got, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "SKILL.md")); err != nil {
-		t.Errorf("the files are gone: %v, want them kept", err)
+		t.Errorf("files after delete: got %v, want them kept", err)
 	}
 	for _, call := range []func() error{
 		func() error { _, err := s.Content(t.Context(), NameIn{"pdf-forms"}); return err },
@@ -240,11 +240,11 @@ func TestHostileZipLeavesNothing(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat("/tmp/evil-skill-test"); err == nil {
-		t.Error("a file in /tmp, want none")
+		t.Error("got a file in /tmp, want none")
 	}
 }
 
-// pip and npm are real; what they install is on this machine.
+// pip and npm are real, and install packages from this machine.
 func TestDependenciesAreInstalledAndReported(t *testing.T) {
 	testenv.Need(t, "python3", "npm")
 	s := newService(t, Config{})

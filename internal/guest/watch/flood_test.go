@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// flooder drives a watcher by itself, so that a storm never becomes quiet before its end.
+// flooder drives a watcher step by step, so that many changes never become quiet before their end.
 func newFlooder(t *testing.T, dir string, max int) *watcher {
 	t.Helper()
 	tree, err := newTree(t.Context(), dir, true, rules{}, 200_000)
@@ -19,7 +19,7 @@ func newFlooder(t *testing.T, dir string, max int) *watcher {
 		pending: map[string]*change{}, moves: map[uint32]*move{}}
 }
 
-// read lets the watcher handle all that the kernel has, at a moment.
+// read lets the watcher handle all pending events of the kernel at one time.
 func (w *watcher) readAll(t *testing.T, now time.Time) {
 	t.Helper()
 	for {
@@ -32,8 +32,8 @@ func (w *watcher) readAll(t *testing.T, now time.Time) {
 	}
 }
 
-// A program changes more paths than a watcher keeps: the watcher says so, its memory stays bounded, and when it is quiet
-// everything is known again.
+// If a program changes more paths than a watcher keeps, the watcher reports it, its memory stays
+// bounded, and it knows all paths again when they are quiet.
 func TestFloodIsBounded(t *testing.T) {
 	t.Parallel()
 	const max, files = 100, 1000

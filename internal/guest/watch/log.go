@@ -33,13 +33,13 @@ type Event struct {
 	IsDirectory bool     `json:"is_directory" doc:"The same as is_dir"`
 	Timestamp   float64  `json:"timestamp" doc:"Unix time in seconds"`
 	Time        string   `json:"time" doc:"The same as timestamp, in RFC 3339"`
-	ModTime     *float64 `json:"mtime" doc:"Unix time of the last change of the content; null if the path is gone"`
-	Size        *int64   `json:"size" doc:"Bytes; null if the path is gone"`
-	Inode       *uint64  `json:"inode" doc:"Null if the path is gone"`
+	ModTime     *float64 `json:"mtime" doc:"Unix time of the last change of the content; null if the path no longer exists"`
+	Size        *int64   `json:"size" doc:"Bytes; null if the path no longer exists"`
+	Inode       *uint64  `json:"inode" doc:"Null if the path no longer exists"`
 	Reason      *string  `json:"reason" doc:"For an overflow, the reason"`
 }
 
-// newEvent describes a change of a path below root. What is there now is part of it.
+// newEvent describes a change of a path below root, including its current state.
 func newEvent(kind, root, path string, dir bool, now time.Time) Event {
 	e := Event{Type: kind, Path: pathname.Show(path), IsDir: dir, IsDirectory: dir, Timestamp: seconds(now), Time: stamp(now)}
 	if rel, err := filepath.Rel(root, path); err == nil && !strings.HasPrefix(rel, "..") {
@@ -63,7 +63,7 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 // log keeps the latest events of a watcher.
 type log struct {
 	mu      sync.Mutex
-	events  []Event // a ring once it is full
+	events  []Event // a ring buffer when full
 	max     int
 	seq     int64
 	changed chan struct{} // closed at the next event
@@ -85,8 +85,8 @@ func (l *log) add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// after returns events after the cursor, how many of them have been dropped, whether there
-// are more than the limit, and a channel that is closed at the next event.
+// after returns events after the cursor, the number of dropped ones, whether there are more than
+// the limit, and a channel that is closed at the next event.
 func (l *log) after(cursor int64, limit int) (events []Event, dropped int64, more bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

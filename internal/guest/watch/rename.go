@@ -13,7 +13,7 @@ type move struct {
 	parent *folder
 	name   string
 	node   *folder // of a watched folder
-	known  bool    // has been reported
+	known  bool    // it was reported
 	dir    bool
 	due    time.Time
 }
@@ -25,8 +25,8 @@ func (w *watcher) movedFrom(f *folder, e inotify.Event, rel string, dir bool, no
 	w.moves[e.Cookie] = m
 }
 
-// movedTo reports a rename immediately, so that renames of folders and of their content
-// are reported in the order in which they happened.
+// movedTo reports a rename immediately, so that renames of folders and of their content are
+// reported in order.
 func (w *watcher) movedTo(f *folder, e inotify.Event, rel string, dir bool, now time.Time) {
 	m := w.moves[e.Cookie]
 	delete(w.moves, e.Cookie)
@@ -75,10 +75,10 @@ func (w *watcher) renamed(m *move, f *folder, name, from, rel string, now time.T
 	}
 }
 
-// dropReplaced forgets what a rename replaces.
+// dropReplaced drops what a rename replaces.
 func (w *watcher) dropReplaced(f *folder, name, rel string, now time.Time) {
-	if over := f.children[name]; over != nil {
-		w.dropFolder(over, now)
+	if replaced := f.children[name]; replaced != nil {
+		w.dropFolder(replaced, now)
 	}
 	for key, c := range w.pending {
 		if key == rel && c.wasFolder {
@@ -90,8 +90,7 @@ func (w *watcher) dropReplaced(f *folder, name, rel string, now time.Time) {
 	}
 }
 
-// reportFolder reports a folder and those above it, if they are new, before something in it
-// is reported.
+// reportFolder reports a folder and its parents, if they are new, before their content is reported.
 func (w *watcher) reportFolder(f *folder) {
 	if f.reported {
 		return

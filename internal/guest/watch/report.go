@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 )
 
-// report logs the difference between what is known of a path and what is there.
+// report logs the difference between the known and the current state of a path.
 func (w *watcher) report(c *change) {
 	delete(w.pending, c.rel)
 	info, err := os.Lstat(filepath.Join(w.tree.path, c.rel))
@@ -52,7 +52,7 @@ func (w *watcher) update(c *change, exists bool) (known bool) {
 		switch child := f.children[name]; {
 		case child != nil && exists:
 			w.tree.markReported(child)
-		case child != nil: // the kernel's event for its end is still to come
+		case child != nil: // the kernel's event for its removal follows
 			child.reported = false
 		case exists:
 			w.tree.addName(f, name)
@@ -80,9 +80,8 @@ func (w *watcher) add(kind, rel, from string, dir bool) {
 	w.log.add(e)
 }
 
-// verify checks folders again that were found while things moved. By the time the event
-// of a new folder is read, its path may lead to another folder, so that the wrong one is
-// watched and was read too early.
+// verify checks folders again that were found during renames. When the event of a new folder is
+// read, another folder may already have its path, so that the wrong folder is watched.
 func (w *watcher) verify(now time.Time) {
 	if len(w.pending)+len(w.moves) > 0 {
 		return
@@ -91,7 +90,7 @@ func (w *watcher) verify(now time.Time) {
 	w.tree.unverified = nil
 	for _, f := range fresh {
 		if f.children == nil {
-			continue // dropped since
+			continue // it was dropped
 		}
 		if err := w.tree.rewatch(f); err != nil {
 			w.dropFolder(f, now)
@@ -101,7 +100,7 @@ func (w *watcher) verify(now time.Time) {
 	}
 }
 
-// resync compares everything known with what is there, after the kernel has dropped events.
+// resync compares the known with the current state of all folders, after the kernel dropped events.
 func (w *watcher) resync(now time.Time) {
 	pending := []*folder{w.tree.root}
 	for len(pending) > 0 {
@@ -115,7 +114,7 @@ func (w *watcher) resync(now time.Time) {
 	}
 }
 
-// compare marks the differences between a folder and what is known of it as changes.
+// compare marks the differences between the known and the current state of a folder as changes.
 func (w *watcher) compare(f *folder, now time.Time) {
 	rel := f.rel()
 	seen := map[string]bool{}
@@ -131,7 +130,7 @@ func (w *watcher) compare(f *folder, now time.Time) {
 		}
 	})
 	if err != nil {
-		return // its parent reports that it is gone
+		return // its parent reports the removal
 	}
 	for name := range f.files {
 		if !seen[name] {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// rules decide what is reported. Paths are relative to the watched folder.
+// rules select the changes to report. Paths are relative to the watched folder.
 type rules struct {
 	include, exclude []string
 }
@@ -24,8 +24,8 @@ func newRules(include, exclude []string) (rules, error) {
 	return rules{include, exclude}, nil
 }
 
-// excludes reports whether a file, or a folder with all its content, is excluded. So are the
-// temporary files of our own writes.
+// excludes reports whether a file, or a folder with all its content, is excluded. Temporary files of
+// package atomicfile are always excluded.
 func (r rules) excludes(rel string) bool {
 	return atomicfile.IsTemp(path.Base(rel)) || anyMatch(r.exclude, rel)
 }

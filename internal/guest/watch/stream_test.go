@@ -9,13 +9,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// stream collects messages until the wanted number, then hangs up.
+// stream collects n messages, then disconnects.
 func stream(t testing.TB, s *Service, in EventsIn, lastEventID string, n int) []op.Event {
 	t.Helper()
 	return streamFrom(t, s, in, lastEventID, n, make(chan struct{}))
 }
 
-// streamFrom closes begun with the first message.
+// streamFrom does the same and closes begun at the first message.
 func streamFrom(t testing.TB, s *Service, in EventsIn, lastEventID string, n int, begun chan<- struct{}) []op.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
@@ -56,7 +56,7 @@ func TestStreamResumes(t *testing.T) {
 	if got[0].ID != o.id+":2" || got[1].ID != o.id+":3" || got[1].Data.(Event).Path != dir+"/c" {
 		t.Errorf("got %+v, want first ID %q, second ID %q and second path %q", got, o.id+":2", o.id+":3", dir+"/c")
 	}
-	// Live, from now on.
+	// A stream of new events only.
 	var live []op.Event
 	var wg sync.WaitGroup
 	begun := make(chan struct{})
@@ -70,18 +70,18 @@ func TestStreamResumes(t *testing.T) {
 	if len(live) < 2 || live[0].ID < o.id+":3" || live[1].Name != "file_change" {
 		t.Errorf(`got %+v, want at least 2 messages, first ID at least %q and second name "file_change"`, live, o.id+":3")
 	}
-	// What is no longer kept is told.
+	// Lost events are reported.
 	got = stream(t, s, EventsIn{WatcherID: o.id}, o.id+":1", 3)
 	if got[1].Name != "overflow" || got[1].Data.(Lost).Dropped != 1 || got[1].ID != o.id+":2" || got[2].ID != o.id+":3" {
 		t.Errorf(`got %+v, want second name "overflow", second dropped 1, second ID %q and third ID %q`, got, o.id+":2", o.id+":3")
 	}
-	// Ids of another watcher, or none at all, mean nothing.
+	// IDs of another watcher, or invalid ones, are ignored.
 	for _, id := range []string{"other:4", o.id + ":x", o.id + ":-4", "nonsense"} {
 		if got := stream(t, s, EventsIn{WatcherID: o.id}, id, 1); got[0].ID != o.id+":0" {
 			t.Errorf("%s: got %+v, want first ID %q", id, got, o.id+":0")
 		}
 	}
-	// A watcher that ends, ends its streams.
+	// The end of a watcher ends its streams.
 	done := make(chan error)
 	go func() {
 		done <- s.Events(t.Context(), EventsIn{WatcherID: o.id}, func(e op.Event) error {

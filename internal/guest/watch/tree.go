@@ -18,23 +18,23 @@ import (
 const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
-// folder is one watched folder. A rename moves its node, so that everything below has its
-// new path immediately.
+// folder is one watched folder. A rename moves its node, so that all its content has its new path
+// immediately.
 type folder struct {
 	wd       int    // -1: not watched
 	name     string // in its parent
 	parent   *folder
 	children map[string]*folder
-	files    map[string]struct{} // its other content that was reported; nil if too many names are known
-	reported bool                // it was reported, or existed from the start
+	files    map[string]struct{} // other reported content; nil if too many names are known
+	reported bool                // it was reported, or existed at the start
 }
 
-// tree is the watched folders and what is known to be in them. Once it is built, only the
-// goroutine of its watcher uses it.
+// tree is the watched folders and their known content. Only the goroutine of its watcher uses it
+// after construction.
 type tree struct {
 	in         *inotify.Watcher
 	path       string
-	only       string // the one name that is watched; empty: all
+	only       string // the only watched name; empty: all
 	recursive  bool
 	rules      rules
 	root       *folder
@@ -43,7 +43,7 @@ type tree struct {
 	maxNames   int
 	unwatched  int
 	limited    bool      // the limit of watches was reached
-	unverified []*folder // found while things moved, to be verified when they settle
+	unverified []*folder // found during renames, to be verified when those have ended
 }
 
 func newTree(ctx context.Context, path string, recursive bool, r rules, maxNames int) (*tree, error) {
@@ -73,7 +73,7 @@ func newTree(ctx context.Context, path string, recursive bool, r rules, maxNames
 	return t, nil
 }
 
-// rel is a folder's path below the root; empty for the root itself.
+// rel returns the path of a folder below the root, empty for the root itself.
 func (f *folder) rel() string {
 	if f.parent == nil {
 		return ""
@@ -92,15 +92,15 @@ func (t *tree) watch(f *folder) error {
 	if t.names < t.maxNames {
 		f.files = map[string]struct{}{}
 	}
-	// A folder that is already watched has come here by a rename whose event is still to come.
+	// A folder that is already watched was renamed, and the event follows.
 	if t.byWD[wd] == nil {
 		f.wd, t.byWD[wd] = wd, f
 	}
 	return nil
 }
 
-// rewatch makes sure that the folder at a path is the one that is watched. Watches are made
-// by path, which may have changed meanwhile.
+// rewatch ensures that the watched folder is the one at the path. Watches are created by path, which
+// may have changed in the meantime.
 func (t *tree) rewatch(f *folder) error {
 	wd, err := t.in.Add(t.abs(f), mask)
 	if err != nil {
@@ -120,8 +120,8 @@ func (t *tree) rewatch(f *folder) error {
 	return nil
 }
 
-// scan reads a folder that has just been watched, and those below it. It calls found for
-// everything in them; found is nil at the start, when nothing is new.
+// scan reads a newly watched folder and its subfolders. It calls found for each entry; found is nil
+// at the start, when no entry is new.
 func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir bool)) error {
 	pending := []*folder{top}
 	for len(pending) > 0 {
@@ -158,7 +158,7 @@ func (t *tree) scan(ctx context.Context, top *folder, found func(rel string, dir
 	return nil
 }
 
-// addUnverified remembers a folder to be verified. Those that are gone are forgotten before they are many.
+// addUnverified adds a folder to verify. It removes dropped folders before there are too many.
 func (t *tree) addUnverified(f *folder) {
 	const few = 1000
 	if len(t.unverified) > few+2*len(t.byWD) {
@@ -167,7 +167,7 @@ func (t *tree) addUnverified(f *folder) {
 	t.unverified = append(t.unverified, f)
 }
 
-// watchChild watches a folder below another; nil if it cannot.
+// watchChild watches a folder in another one. It returns nil on failure.
 func (t *tree) watchChild(f *folder, name string) *folder {
 	if child := f.children[name]; child != nil {
 		return nil
@@ -183,7 +183,7 @@ func (t *tree) watchChild(f *folder, name string) *folder {
 	case errors.Is(err, syscall.EACCES):
 		t.unwatched++
 	}
-	return nil // gone or replaced meanwhile, which will be reported
+	return nil // it was removed or replaced, and the event follows
 }
 
 func (t *tree) readNames(f *folder, visit func(name string, dir bool)) error {
@@ -206,7 +206,7 @@ func (t *tree) readNames(f *folder, visit func(name string, dir bool)) error {
 	}
 }
 
-// addName remembers that a name is there, unless there are too many.
+// addName adds a known name, unless there are too many.
 func (t *tree) addName(f *folder, name string) {
 	if _, ok := f.files[name]; !ok && f.files != nil && t.names < t.maxNames {
 		f.files[name] = struct{}{}
@@ -221,14 +221,14 @@ func (t *tree) removeName(f *folder, name string) {
 	}
 }
 
-// markReported marks a folder as reported. A file of its name that it replaced is then no
-// longer known. If the folder disappears before it is reported, the file's removal still is.
+// markReported marks a folder as reported, and drops a file that it replaced. If the folder is
+// removed before it is reported, the removal of the file is reported.
 func (t *tree) markReported(f *folder) {
 	f.reported = true
 	t.removeName(f.parent, f.name)
 }
 
-// knows reports whether a name was there and reported; sure is false if that is unknown.
+// knows reports whether a name exists and was reported; sure is false if that is unknown.
 func (t *tree) knows(f *folder, name string) (known, sure bool) {
 	if child := f.children[name]; child != nil {
 		return child.reported, true

@@ -18,11 +18,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 )
 
-// WaitIn names what to wait for.
+// WaitIn names a path and its events.
 type WaitIn struct {
-	Path       string   `json:"path" doc:"Path; neither it nor its folder needs to exist yet"`
+	Path       string   `json:"path" doc:"Path; it and its folder may not exist yet"`
 	Timeout    int      `json:"timeout" default:"30" minimum:"1" maximum:"300" doc:"Timeout in seconds"`
-	EventTypes []string `json:"event_types" enum:"create,write,remove,rename,chmod" default:"[\"create\",\"write\",\"remove\",\"rename\",\"chmod\"]" doc:"Events to wait for. create alone returns immediately if the path exists, remove alone if it does not"`
+	EventTypes []string `json:"event_types" enum:"create,write,remove,rename,chmod" default:"create,write,remove,rename,chmod" doc:"Events"`
 }
 
 // WaitOut is the result of a wait.
@@ -41,7 +41,7 @@ func (s *Service) Wait(ctx context.Context, in WaitIn) (WaitOut, error) {
 	if err != nil {
 		return WaitOut{}, op.Errorf(op.Invalid, "wait for %s: %w", in.Path, err)
 	}
-	was := stat(path) // from here on nothing is missed
+	was := stat(path) // changes after this are detected
 	if err := s.acquireWait(); err != nil {
 		return WaitOut{}, err
 	}
@@ -85,7 +85,7 @@ func (s *Service) releaseWait() {
 	s.waits--
 }
 
-// state is what a path was at some time.
+// state is the state of a path at one time.
 type state struct {
 	exists bool
 	dir    bool
@@ -104,7 +104,7 @@ func stat(path string) state {
 	return s
 }
 
-// changed names the difference between two states, if there is one.
+// changed returns the events between two states.
 func (s state) changed(now state) []string {
 	switch {
 	case !s.exists && now.exists:
@@ -138,12 +138,12 @@ func (w *waiter) run() (string, error) {
 		dir := nearest(filepath.Dir(w.path))
 		wd, err := w.in.Add(dir, mask)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue // it was removed meanwhile
+			continue // it was removed in the meantime
 		}
 		if err != nil {
 			return "", err
 		}
-		// Changes from before the watch are found by comparison.
+		// A comparison finds changes before the watch.
 		now := stat(w.path)
 		if kind := w.pick(w.was.changed(now)); kind != "" {
 			return kind, nil
@@ -159,7 +159,7 @@ func (w *waiter) run() (string, error) {
 	}
 }
 
-// nearest is the folder itself, or the nearest parent that exists.
+// nearest returns the folder, or the nearest parent that exists.
 func nearest(dir string) string {
 	for dir != "/" {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -170,7 +170,7 @@ func nearest(dir string) string {
 	return dir
 }
 
-// pick returns the first of the kinds that is wanted.
+// pick returns the first of the requested kinds.
 func (w *waiter) pick(kinds []string) string {
 	for _, k := range kinds {
 		if slices.Contains(w.wanted, k) {
@@ -180,7 +180,7 @@ func (w *waiter) pick(kinds []string) string {
 	return ""
 }
 
-// follow reads the events of a folder until one is wanted, or until another folder must be
+// follow reads the events of a folder until a requested one, or until another folder must be
 // watched.
 func (w *waiter) follow(wd int, dir string) (string, error) {
 	rel, err := filepath.Rel(dir, w.path)
@@ -197,9 +197,9 @@ func (w *waiter) follow(wd int, dir string) (string, error) {
 			switch {
 			case e.Mask&unix.IN_Q_OVERFLOW != 0:
 				return "", nil
-			case e.WD != wd: // of a folder that was watched before
+			case e.WD != wd: // an event of a previously watched folder
 			case e.Name == "":
-				return "", nil // the folder itself is gone
+				return "", nil // the folder itself was removed
 			case e.Name != next:
 			case below:
 				return "", nil // the next folder may exist now
@@ -214,7 +214,7 @@ func (w *waiter) follow(wd int, dir string) (string, error) {
 	}
 }
 
-// kinds are the events that a notification about the path itself stands for.
+// kinds returns the events of a notification about the path itself.
 func (w *waiter) kinds(m uint32) []string {
 	switch {
 	case m&unix.IN_CREATE != 0:

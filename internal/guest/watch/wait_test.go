@@ -15,8 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// waiting calls wait and tells when it watches: as soon as it holds a slot the
-// path has been looked at, and what happens later is noticed.
+// waiting calls wait and returns when it has a slot. It has checked the path then, so later changes
+// are detected.
 func waiting(t *testing.T, s *Service, in m, then func()) WaitOut {
 	t.Helper()
 	type result struct {
@@ -79,7 +79,7 @@ func TestWait(t *testing.T) {
 		{"its folder goes", "sub/in", []string{"remove"}, func(t *testing.T, d string) { must(t, os.RemoveAll(d+"/sub")) }, Remove},
 		{"chmod", "old", []string{"chmod"}, func(t *testing.T, d string) { must(t, os.Chmod(d+"/old", 0o600)) }, Chmod},
 		{"is there already", "old", []string{"create"}, nil, Create},
-		{"is gone already", "none", []string{"remove"}, nil, Remove},
+		{"does not exist", "none", []string{"remove"}, nil, Remove},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,13 +124,13 @@ func TestWaitEnds(t *testing.T) {
 	}
 	for _, in := range []m{{"path": dir, "timeout": 0}, {"path": dir, "timeout": 301}, {"path": dir, "event_types": []string{"burn"}}} {
 		if _, err := call[WaitOut](t, s, "watch_wait", in); err == nil {
-			t.Errorf("%v was taken", in)
+			t.Errorf("%v: got no error, want one", in)
 		}
 	}
 }
 
-// fewWatches is set for a run of this test program in a user namespace of its
-// own, where the limits of inotify can be changed.
+// fewWatches is set when this test program runs in its own user namespace, where the limits of
+// inotify can be changed.
 const fewWatches = "COVE_TEST_FEW_WATCHES"
 
 func TestWatchesRunOut(t *testing.T) {
@@ -167,7 +167,7 @@ func TestFewWatches(t *testing.T) {
 		t.Errorf(`got %v, want an error with code exhausted that contains "max_user_watches"`, err)
 	}
 	few := t.TempDir()
-	// The kernel gives the watches of a closed instance back a moment later.
+	// The kernel releases the watches of a closed instance a moment later.
 	deadline := time.Now().Add(longEnough)
 	o := &observer{t: t, s: s, dir: few}
 	for o.id == "" {

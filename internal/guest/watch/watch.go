@@ -1,10 +1,9 @@
 // Package watch reports changes of files: by watchers over trees, whose events are polled or
 // streamed, and by waiting for one path.
 //
-// It owns the watchers with their bounded logs, and what an event is: not what the kernel
-// reports, but the difference between what was known and what is there once things are
-// quiet. It never loses events silently: a full log, a full kernel queue and an exceeded
-// limit are events themselves.
+// It owns the watchers with their bounded logs. An event is not a notification of the kernel, but
+// the difference between the known and the current state after a path has been quiet. No events
+// are lost silently: a full log, a full kernel queue and an exceeded limit are events, too.
 package watch
 
 import (
@@ -36,7 +35,7 @@ type Config struct {
 	MaxWaits    int           // concurrent waits
 	MaxEvents   int           // events kept by a watcher
 	MaxPending  int           // changed paths that a watcher has yet to report
-	MaxNames    int           // names known to a watcher; beyond, a replaced file looks new
+	MaxNames    int           // names known to a watcher; beyond, a replaced file is reported as new
 	Idle        time.Duration // after which an unused watcher may be evicted
 }
 
@@ -74,19 +73,21 @@ func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "watch_create", Route: "POST /v1/file/watch", Tag: "file-watch", SDK: "file.watch_create", Style: op.Resource,
 			Doc: "Watch a folder or file for changes, including folders created later. Poll or stream the events " +
-				"with the returned watcher_id."}, s.Create),
+				"with the returned watcher_id. Changes that match a glob of exclude are ignored; a glob without a slash " +
+				"matches names at any depth."}, s.Create),
 		op.New(op.Spec{Name: "watch_list", Access: op.AccessRead, Route: "GET /v1/file/watch", Tag: "file-watch",
 			SDK: "file.watch_list", Style: op.Resource, ReadOnly: true,
 			Doc: "List the watchers."}, s.List),
 		op.Stream[EventsIn, Event](op.Spec{Name: "watch_events", Route: "GET /v1/file/watch/{watcher_id}/events",
 			Tag: "file-watch", SDK: "file.watch_events", Style: op.Resource, ReadOnly: true, NoTool: true,
-			Doc: "Stream the events of a watcher from its first. A reconnect with Last-Event-ID resumes where the stream stopped."}, s.Events),
+			Doc: "Stream the events of a watcher, starting with the first. A reconnect with Last-Event-ID resumes the stream."}, s.Events),
 		op.New(op.Spec{Name: "watch_poll", Route: "POST /v1/file/watch/{watcher_id}/poll", Tag: "file-watch",
 			SDK: "file.watch_poll", Style: op.Resource, ReadOnly: true,
-			Doc: "Return the events after a cursor, the sequence number of the last event seen. With a timeout, wait for the first event."}, s.Poll),
+			Doc: "Return the events after a cursor, the sequence number of the last event seen. A timeout waits for the first event."}, s.Poll),
 		op.New(op.Spec{Name: "watch_wait", Route: "POST /v1/file/watch/wait", Tag: "file-watch",
 			SDK: "file.watch_wait", Style: op.Resource, ReadOnly: true,
-			Doc: "Wait for an event of one path. Neither it nor its folder needs to exist yet."}, s.Wait),
+			Doc: "Wait for an event of one path, which may not exist yet. Waiting only for create returns immediately if " +
+				"the path exists; waiting only for remove, if it does not."}, s.Wait),
 		op.New(op.Spec{Name: "watch_stop", Route: "DELETE /v1/file/watch/{watcher_id}", Tag: "file-watch",
 			SDK: "file.watch_stop", Style: op.Resource,
 			Doc: "Stop a watcher and discard its events."}, s.Stop),
@@ -109,11 +110,13 @@ func (s *Service) Close() error {
 
 // CreateIn names what to watch.
 type CreateIn struct {
-	Path      string   `json:"path" doc:"Path of a folder or file"`
-	Recursive bool     `json:"recursive" default:"true" doc:"Include subfolders"`
-	Exclude   []string `json:"exclude" default:"[\".git\",\"node_modules\",\"__pycache__\",\".venv\",\"*.pyc\",\"*.pyo\",\".DS_Store\",\"*.swp\",\"*.swo\"]" doc:"Globs to exclude; one without a slash matches every element of a path"`
-	Debounce  int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds without further changes before a change is reported"`
-	Include   []string `json:"include_patterns" default:"[]" doc:"Globs of paths to report; empty means all"`
+	Path      string `json:"path" doc:"Path of a folder or file"`
+	Recursive bool   `json:"recursive" default:"true" doc:"Include subfolders"`
+
+	Exclude []string `json:"exclude" default:".git,node_modules,__pycache__,.venv,*.pyc,*.pyo,.DS_Store,*.swp,*.swo" doc:"Globs to exclude"`
+
+	Debounce int      `json:"debounce" default:"300" minimum:"50" maximum:"5000" doc:"Milliseconds without changes before a report"`
+	Include  []string `json:"include_patterns" default:"[]" doc:"Globs of paths to report; empty means all"`
 }
 
 // Info describes a watcher.
@@ -124,7 +127,7 @@ type Info struct {
 	Exclude   []string `json:"exclude"`
 	Include   []string `json:"include_patterns"`
 	Debounce  int      `json:"debounce"`
-	Status    string   `json:"status" doc:"active, or gone if the watched path itself was removed"`
+	Status    string   `json:"status" doc:"active, or gone if the watched path was removed"`
 	CreatedAt string   `json:"created_at"`
 	Cursor    int64    `json:"cursor" doc:"Sequence number of the last event"`
 	Kept      int      `json:"events_kept" doc:"Number of events that can still be read"`
@@ -132,10 +135,10 @@ type Info struct {
 	Unwatched int      `json:"unwatched" doc:"Number of folders that cannot be watched for lack of permissions or inotify watches"`
 }
 
-// Created is a new watcher. It is there twice: public clients read either.
+// Created is a new watcher, twice: public clients read either.
 type Created struct {
 	Info
-	Data Info `json:"data" doc:"The watcher once more"`
+	Data Info `json:"data" doc:"Same as the other fields"`
 }
 
 // Create starts a watcher.
@@ -178,8 +181,8 @@ func (s *Service) create(ctx context.Context, in CreateIn) (Info, error) {
 	return w.info(), nil
 }
 
-// makeRoom makes room for one more watcher. If necessary it evicts the one that has been
-// idle longest.
+// makeRoom ensures that one more watcher fits. If necessary, it evicts the watcher that has been idle
+// longest.
 func (s *Service) makeRoom() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +204,7 @@ func (s *Service) makeRoom() error {
 	return nil
 }
 
-// explain turns a failure to watch into an error that says what to do.
+// explain returns the error of a failure to watch, with advice.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -302,7 +305,7 @@ type PollOut struct {
 	Events    []Event `json:"events"`
 	Cursor    int64   `json:"cursor" doc:"Cursor for the next poll"`
 	HasMore   bool    `json:"has_more"`
-	Overflow  bool    `json:"overflow" doc:"Whether events after the cursor were lost; if so, check the files themselves"`
+	Overflow  bool    `json:"overflow" doc:"Whether events after the cursor were lost; if so, check the files"`
 	Dropped   int64   `json:"dropped" doc:"Number of lost events"`
 	Status    string  `json:"status"`
 }
@@ -384,8 +387,8 @@ func (s *Service) Events(ctx context.Context, in EventsIn, send func(op.Event) e
 	}
 }
 
-// start is the cursor of a new stream: what the caller has seen, or the watcher's start, so
-// that nothing between create and this call is lost.
+// start returns the cursor of a new stream: the last event that the caller has seen, or the start of
+// the watcher, so that no event since create is lost.
 func (w *watcher) start(cursor *int64, lastEventID string) int64 {
 	last := w.log.last()
 	if id, seq, ok := strings.Cut(lastEventID, ":"); ok && id == w.id {

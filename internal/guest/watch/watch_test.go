@@ -72,7 +72,7 @@ func call[Out any](t testing.TB, s *Service, name string, in map[string]any) (Ou
 
 type m = map[string]any
 
-// longEnough bounds what must come by itself. It is generous: a busy machine must not fail a test.
+// longEnough limits the wait for events. It is generous, so that a busy machine does not fail a test.
 const longEnough = time.Minute
 
 // observer follows a watcher by polling.
@@ -95,8 +95,8 @@ func observe(t testing.TB, s *Service, dir string, in m) *observer {
 	return &observer{t, s, info.WatcherID, dir, 0}
 }
 
-// until polls until all the wanted events came, in this order but perhaps with
-// others between them, and returns all. An event is "kind path" below the folder.
+// until polls until all the wanted events have arrived in this order, possibly with others between
+// them, and returns all events. An event is "kind path" below the folder.
 func (o *observer) until(want ...string) []string {
 	o.t.Helper()
 	var got []string
@@ -129,8 +129,8 @@ func (o *observer) brief(e Event) string {
 	return text
 }
 
-// atOnce holds the watcher back while something happens: on a busy machine the steps of one change may be further apart than
-// the watcher waits for more.
+// atOnce pauses the watcher during do: on a busy machine, the steps of one change may otherwise
+// exceed the debounce time.
 func (o *observer) atOnce(do func()) {
 	o.t.Helper()
 	o.s.mu.Lock()
@@ -162,7 +162,7 @@ func TestEvents(t *testing.T) {
 	o := observe(t, s, dir, nil)
 	exact := func(want ...string) {
 		t.Helper()
-		// A last file tells that everything before it was told.
+		// When the last file is reported, everything before it has been reported.
 		name := fmt.Sprint("mark", o.cursor)
 		o.until(want...)
 		o.write(name, "")
@@ -184,13 +184,13 @@ func TestEvents(t *testing.T) {
 	exact("rename renamed from fresh")
 	must(t, os.Remove(dir+"/renamed"))
 	exact("remove renamed")
-	// Made and gone within a moment: nothing happened.
+	// A file that is created and removed quickly is not reported.
 	o.atOnce(func() {
 		o.write("brief", "")
 		must(t, os.Remove(dir+"/brief"))
 	})
 	exact()
-	// The ways in which editors save.
+	// The different ways in which editors save.
 	o.atOnce(func() {
 		must(t, os.Rename(dir+"/old", dir+"/old~"))
 		o.write("old", "saved")
@@ -202,7 +202,7 @@ func TestEvents(t *testing.T) {
 		must(t, os.Rename(dir+"/sedABC", dir+"/old"))
 	})
 	o.until("write old")
-	// Out of the tree and into it.
+	// Moves out of the tree and into it.
 	outside := t.TempDir()
 	must(t, os.Rename(dir+"/new", outside+"/new"))
 	exact("remove new")
@@ -298,7 +298,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// shadow is a tree as one knows it who only hears of events.
+// shadow is the state of a tree according to its events.
 type shadow map[string]bool
 
 func (s shadow) apply(e Event) {
@@ -344,7 +344,7 @@ func actual(t testing.TB, dir string) shadow {
 	return out
 }
 
-// Whatever happens to a tree, who follows the events knows it in the end.
+// After any changes of a tree, a client that follows the events knows its state.
 func TestEventsTellTheTree(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -373,7 +373,7 @@ func TestEventsTellTheTree(t *testing.T) {
 		must(t, err)
 		for _, e := range out.Events {
 			known.apply(e)
-			trace = append(trace, "  told: "+o.brief(e))
+			trace = append(trace, "  event: "+o.brief(e))
 		}
 		o.cursor = out.Cursor
 		return cmp.Equal(known, actual(t, dir))
@@ -381,7 +381,7 @@ func TestEventsTellTheTree(t *testing.T) {
 	for round := range 12 {
 		for range 25 {
 			p := path()
-			// Most of these fail as they may: on files in place of folders.
+			// Many of these fail, which is fine: a file may be in the place of a folder.
 			switch rnd.IntN(7) {
 			case 0:
 				did("mkdir "+p, os.MkdirAll(p, 0o755))
@@ -407,7 +407,7 @@ func TestEventsTellTheTree(t *testing.T) {
 	}
 }
 
-// When the kernel's queue was full, what is known is compared with what is there.
+// After an overflow of the kernel's queue, the known state is compared with the current state.
 func TestKernelOverflow(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -524,6 +524,6 @@ func TestCloseEndsEverything(t *testing.T) {
 	must(t, s.Close())
 	wg.Wait()
 	if !errors.Is(o.s.life.Err(), context.Canceled) {
-		t.Error("still alive")
+		t.Error("the watcher still runs")
 	}
 }

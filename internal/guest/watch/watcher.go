@@ -29,9 +29,9 @@ type watcher struct {
 	tree     *tree
 
 	pending    map[string]*change // by path below the root
-	moves      map[uint32]*move   // renames whose second half is due
+	moves      map[uint32]*move   // renames that wait for their second half
 	maxPending int                // of both
-	flooded    bool               // more happened at once; everything is compared when it is quiet
+	flooded    bool               // too many changes at once; all folders are compared when it is quiet
 
 	mu        sync.Mutex
 	used      time.Time
@@ -43,22 +43,22 @@ type watcher struct {
 	done      chan struct{} // closed when stopped
 }
 
-// change is what happened to a path since it was last reported.
+// change is the change of a path since it was last reported.
 type change struct {
 	rel         string
 	dir         bool
-	content     bool // more than its mode or times
-	created     bool // for when it is unknown whether it existed
-	wasFolder   bool // a reported folder is gone, whatever is there now
+	content     bool // not only its mode or times
+	created     bool // used if it is unknown whether it existed
+	wasFolder   bool // a reported folder was removed, regardless of the current entry
 	first, last time.Time
 }
 
 const (
-	// pairing is how long the second half of a rename may take. The kernel writes both at
-	// once; only a read may separate them.
+	// pairing limits the wait for the second half of a rename. The kernel writes both at once; only a
+	// read may separate them.
 	pairing = 100 * time.Millisecond
-	// patience bounds the delay of a path that never rests, in multiples of the debounce time.
-	patience = 5
+	// maxDelay limits the delay of a path that changes continuously, in multiples of the debounce time.
+	maxDelay = 5
 )
 
 func (w *watcher) stop() {
@@ -68,7 +68,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// wait waits for changed; false if the caller or the watcher has ended.
+// wait waits for changed. It returns false if the caller or the watcher has ended.
 func (w *watcher) wait(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-changed:
@@ -85,7 +85,7 @@ func (w *watcher) touch() {
 	w.used = time.Now()
 }
 
-// attach counts an open stream; the returned function ends it.
+// attach counts an open stream. The returned function ends it.
 func (w *watcher) attach() func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,8 +113,8 @@ func (w *watcher) status() string {
 	return w.statusLocked()
 }
 
-// after returns the events after a cursor and the status that fits them: whoever sees the last
-// event of a watcher also sees that it is gone.
+// after returns the events after a cursor with the matching status: a client that gets the last
+// event of a watcher also gets status gone.
 func (w *watcher) after(cursor int64, limit int) (events []Event, dropped int64, more bool, changed <-chan struct{}, status string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,13 +154,13 @@ func (w *watcher) run(l *slog.Logger) {
 	}
 }
 
-// step handles what was read, and reports what has become quiet.
+// step handles events, and reports changes that are quiet.
 func (w *watcher) step(events []inotify.Event, now time.Time) {
 	for _, e := range events {
 		w.handle(e, now)
 	}
-	// If nothing is left to read, the other half of a rename will not come. A program that never lets us read
-	// everything must not fill our memory.
+	// If there is nothing to read, the other half of a rename will not arrive. A program that writes
+	// faster than we read must not fill the memory.
 	if len(events) == 0 || len(w.moves) > w.maxPending {
 		w.expireMoves(now)
 	}
@@ -179,7 +179,7 @@ func (w *watcher) count() {
 	w.folders, w.unwatched = len(w.tree.byWD), w.tree.unwatched
 }
 
-// due is when the next report is due; zero: never.
+// due returns the time of the next report; zero: never.
 func (w *watcher) due() time.Time {
 	var due time.Time
 	earlier := func(t time.Time) {
@@ -196,9 +196,9 @@ func (w *watcher) due() time.Time {
 	return due
 }
 
-// reportTime is when a change is reported: once it is quiet, but not much later.
+// reportTime returns the time to report a change: when it is quiet, but not much later.
 func (w *watcher) reportTime(c *change) time.Time {
-	quiet, latest := c.last.Add(w.debounce), c.first.Add(patience*w.debounce)
+	quiet, latest := c.last.Add(w.debounce), c.first.Add(maxDelay*w.debounce)
 	if latest.Before(quiet) {
 		return latest
 	}
@@ -208,7 +208,7 @@ func (w *watcher) reportTime(c *change) time.Time {
 // handle handles one event of the kernel.
 func (w *watcher) handle(e inotify.Event, now time.Time) {
 	if w.status() == "gone" {
-		return // its paths are no longer ours
+		return // its path may belong to another folder
 	}
 	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
 		w.overflow("the inotify queue was full", now)
@@ -217,7 +217,7 @@ func (w *watcher) handle(e inotify.Event, now time.Time) {
 	}
 	f := w.tree.byWD[e.WD]
 	if f == nil {
-		return // its folder was dropped meanwhile
+		return // its folder was dropped
 	}
 	if e.Name == "" {
 		w.handleSelf(f, e, now)
@@ -258,7 +258,7 @@ func (w *watcher) handleSelf(f *folder, e inotify.Event, now time.Time) {
 	if f != w.tree.root || e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) == 0 {
 		return
 	}
-	w.expireMoves(now.Add(time.Hour)) // nothing more will come
+	w.expireMoves(now.Add(time.Hour)) // no more events will arrive
 	w.reportQuiet(now.Add(time.Hour))
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +266,7 @@ func (w *watcher) handleSelf(f *folder, e inotify.Event, now time.Time) {
 	w.gone = true
 }
 
-// dropFolder drops a folder that is gone.
+// dropFolder drops a removed folder.
 func (w *watcher) dropFolder(f *folder, now time.Time) {
 	if f.reported {
 		w.markChanged(f.rel(), true, true, now).wasFolder = true
@@ -276,8 +276,8 @@ func (w *watcher) dropFolder(f *folder, now time.Time) {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// markChanged records that something happened to a path. Of more changes at once than the log keeps, the rest is found
-// later, by comparison.
+// markChanged records a change of a path. If there are too many at once, a later comparison finds
+// the rest.
 func (w *watcher) markChanged(rel string, dir, content bool, now time.Time) *change {
 	c := w.pending[rel]
 	if c == nil && len(w.pending) >= w.maxPending {
@@ -295,7 +295,7 @@ func (w *watcher) markChanged(rel string, dir, content bool, now time.Time) *cha
 	return c
 }
 
-// watchNew watches a new folder, and reports what is already in it.
+// watchNew watches a new folder, and reports its content.
 func (w *watcher) watchNew(f *folder, name string, dir bool, now time.Time) {
 	if !dir || !w.tree.recursive || w.tree.only != "" {
 		return
@@ -319,7 +319,7 @@ func (w *watcher) overflow(reason string, now time.Time) {
 	w.log.add(e)
 }
 
-// expireMoves ends renames whose other half should have come.
+// expireMoves ends renames whose second half did not arrive in time.
 func (w *watcher) expireMoves(now time.Time) {
 	for cookie, m := range w.moves {
 		if !m.due.After(now) {
@@ -331,20 +331,20 @@ func (w *watcher) expireMoves(now time.Time) {
 
 // reportQuiet reports the changes that have been quiet long enough.
 func (w *watcher) reportQuiet(now time.Time) {
-	var ripe []*change
+	var quiet []*change
 	for _, c := range w.pending {
 		if !w.reportTime(c).After(now) {
-			ripe = append(ripe, c)
+			quiet = append(quiet, c)
 		}
 	}
-	slices.SortFunc(ripe, func(a, b *change) int {
+	slices.SortFunc(quiet, func(a, b *change) int {
 		if c := a.first.Compare(b.first); c != 0 {
 			return c
 		}
 		return strings.Compare(a.rel, b.rel)
 	})
-	for _, c := range ripe {
-		if w.pending[c.rel] == c { // not yet reported because of another
+	for _, c := range quiet {
+		if w.pending[c.rel] == c { // another report has not included it
 			w.report(c)
 		}
 	}

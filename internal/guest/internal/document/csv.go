@@ -90,10 +90,10 @@ func delimiter(f *os.File, path string) (rune, error) {
 		return 0, err
 	}
 	line, _, _ := strings.Cut(string(head[:n]), "\n")
-	best, most := ',', strings.Count(line, ",")
+	best, highest := ',', strings.Count(line, ",")
 	for _, c := range ";\t|" {
-		if n := strings.Count(line, string(c)); n > most {
-			best, most = c, n
+		if n := strings.Count(line, string(c)); n > highest {
+			best, highest = c, n
 		}
 	}
 	return best, nil

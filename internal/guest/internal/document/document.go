@@ -1,9 +1,9 @@
 // Package document reads files that are not plain text, by page, sheet, row, slide or cell:
 // PDF, Excel, PowerPoint, Word, CSV, notebooks and images.
 //
-// It owns how each format is shown as text and which metadata it has. It runs poppler's
-// programs for PDF and aio-markdown for Excel, and reads everything else itself. It shows
-// only a bounded part, and says how to request the rest.
+// It owns the text form and the metadata of each format. It runs poppler's programs for PDF and
+// aio-markdown for Excel, and reads all other formats itself. Views are limited; a truncated view
+// says how to request the rest.
 package document
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Query is the part of a document to show. Ranges are [first, last], from 1 and inclusive;
+// Query selects the part of a document to show. Ranges are [first, last], from 1 and inclusive;
 // -1 as the last is the end; an empty range means everything.
 type Query struct {
 	Pages    []int
@@ -89,7 +89,7 @@ func (r Reader) View(ctx context.Context, path string, q Query) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	v.Text = cut(v.Text)
+	v.Text = truncate(v.Text)
 	if !q.Metadata {
 		v.Metadata = nil
 	} else {
@@ -99,15 +99,15 @@ func (r Reader) View(ctx context.Context, path string, q Query) (View, error) {
 	return v, nil
 }
 
-func cut(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxText {
 		return s
 	}
 	s = strings.ToValidUTF8(s[:maxText], "")
-	return s + "\n\n[cut here; request a smaller range to see the rest]\n"
+	return s + "\n\n[truncated; request a smaller range to see the rest]\n"
 }
 
-// damaged is the error for a file that does not match its extension.
+// damaged returns the error for a file that does not match its extension.
 func damaged(path string, err error) error {
 	return op.Errorf(op.Invalid, "%s cannot be read as %s: %w", path, strings.TrimPrefix(ext(path), "."), err)
 }

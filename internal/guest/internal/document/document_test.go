@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// newReader returns a reader with everything it needs.
+// newReader returns a reader with all programs.
 func newReader(t testing.TB) Reader {
 	t.Helper()
 	runner := proc.New(proc.Config{})
@@ -66,7 +66,7 @@ func view(t testing.TB, path string, q Query) View {
 	return v
 }
 
-// shows checks what a view holds and what not.
+// shows checks which texts a view contains and which not.
 func shows(t testing.TB, v View, has []string, not ...string) {
 	t.Helper()
 	for _, s := range has {
@@ -76,7 +76,7 @@ func shows(t testing.TB, v View, has []string, not ...string) {
 	}
 	for _, s := range not {
 		if strings.Contains(v.Text, s) {
-			t.Errorf("got %q should not be in\n%s, want text without %q", s, v.Text, s)
+			t.Errorf("got %q in\n%s, want text without it", s, v.Text)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestWord(t *testing.T) {
 		"| Region | Units |\n| --- | --- |\n| North | 1200 |", `a\|b`, "- first point\n- second point\n"})
 	if v.Metadata["title"] != "Quarterly report" || v.Metadata["creator"] != "Ada Example" ||
 		v.Metadata["page_count"] != 1 || v.Metadata["file_type"] != "docx" {
-		t.Errorf("%v", v.Metadata)
+		t.Errorf("got %v, want title, creator, 1 page and file type docx", v.Metadata)
 	}
 }
 
@@ -132,7 +132,10 @@ func TestWordPages(t *testing.T) {
 	t.Parallel()
 	p := func(s string) string { return `<w:p><w:r>` + s + `</w:r></w:p>` }
 	body := `<w:document xmlns:w="x"><w:body>` +
-		p(`<w:t>one</w:t><w:br w:type="page"/>`) + p(`<w:t>two</w:t><w:br/><w:t>more</w:t>`) + p(`<w:lastRenderedPageBreak/><w:t>three</w:t>`) + `</w:body></w:document>`
+		p(`<w:t>one</w:t><w:br w:type="page"/>`) +
+		p(`<w:t>two</w:t><w:br/><w:t>more</w:t>`) +
+		p(`<w:lastRenderedPageBreak/><w:t>three</w:t>`) +
+		`</w:body></w:document>`
 	pages, err := wordPages([]byte(body))
 	if err != nil || len(pages) != 3 || !strings.Contains(pages[1], "two\nmore") || strings.Contains(pages[2], "two") {
 		t.Errorf(`got %q %v, want 3 pages, second page that contains "two\nmore" and third page without "two"`, pages, err)
@@ -152,7 +155,7 @@ func TestSlides(t *testing.T) {
 	v = view(t, path, Query{Slides: []int{n, -1}})
 	shows(t, v, []string{fmt.Sprintf("## Slide %d of %d", n, n), "second point"}, "North")
 	if v.Metadata != nil {
-		t.Errorf("not asked for: got %v, want no metadata", v.Metadata)
+		t.Errorf("not requested: got %v, want no metadata", v.Metadata)
 	}
 }
 
@@ -172,7 +175,8 @@ func TestNotebook(t *testing.T) {
 	t.Parallel()
 	nb := `{"nbformat":4,"metadata":{"kernelspec":{"name":"python3"},"language_info":{"name":"python"}},"cells":[
 	{"cell_type":"markdown","source":["# Title\n","text"]},
-	{"cell_type":"code","source":"print(1)","outputs":[{"output_type":"stream","text":["1\n"]},{"output_type":"execute_result","data":{"text/plain":["42"],"image/png":"x"}}]},
+	{"cell_type":"code","source":"print(1)","outputs":[{"output_type":"stream","text":["1\n"]},
+		{"output_type":"execute_result","data":{"text/plain":["42"],"image/png":"x"}}]},
 	{"cell_type":"code","source":"1/0","outputs":[{"output_type":"error","ename":"ZeroDivisionError","evalue":"division by zero"}]}]}`
 	path := put(t, "n.ipynb", nb)
 	v := view(t, path, Query{Metadata: true})
@@ -233,7 +237,7 @@ func TestDamagedDocuments(t *testing.T) {
 	defer runner.Close()
 	_, err := Reader{Runner: runner}.View(t.Context(), put(t, "x.pdf", "%PDF-"), Query{})
 	if e, ok := op.AsError(err); !ok || e.Code != op.Unavailable || !strings.Contains(e.Msg, "poppler-utils") {
-		t.Errorf(`a missing program must be named: got %v, want an error with code unavailable that contains "poppler-utils"`, err)
+		t.Errorf(`missing program: got %v, want an error with code unavailable that contains "poppler-utils"`, err)
 	}
 	testenv.Need(t, "pdfinfo")
 	real := proc.New(proc.Config{})
@@ -245,7 +249,7 @@ func TestDamagedDocuments(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err = (Reader{Runner: real}).View(ctx, put(t, "x.pdf", "x"), Query{}); err == nil {
-		t.Error("canceled, but shown")
+		t.Error("canceled: got no error, want one")
 	}
 }
 
@@ -269,7 +273,7 @@ func TestLayout(t *testing.T) {
 		{"list", []word{at(1, 0, "•"), at(4, 0, "one"), at(1, 1, "•"), at(4, 1, "two")}, "- one\n- two", 0},
 		{"two columns of prose", []word{at(0, 0, strings.Repeat("left ", 10)),
 			at(60, 0, strings.Repeat("right ", 10)), at(0, 1, strings.Repeat("left ", 10)), at(60, 1, strings.Repeat("right ", 10))}, "", 0},
-		{"nothing", nil, "", 0},
+		{"no words", nil, "", 0},
 	} {
 		got, n := layout(c.words)
 		if n != c.tables || c.want != "" && got != c.want {

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Helper runs aio-markdown, which reads what is too dangerous or takes too much code to be
-// read in aio itself.
+// Helper runs aio-markdown, which reads formats that are too dangerous, or require too much code,
+// to be read in aio.
 type Helper struct {
 	Runner  *proc.Runner
 	Program string // its path; empty: not installed
@@ -21,12 +21,12 @@ type Helper struct {
 type Job struct {
 	Args      []string
 	Stdin     io.Reader
-	MaxOutput int    // bytes; the rest is dropped
-	TempDir   string // for its temporary files; empty: the usual one
+	MaxOutput int    // bytes; the rest is discarded
+	TempDir   string // for its temporary files; empty: the default
 }
 
-// Run returns what the helper writes. The purpose, such as "convert page.html", is for
-// errors. The helper bounds its memory itself and is killed when ctx ends.
+// Run returns the output of the helper. The purpose, such as "convert page.html", is for error
+// messages. The helper limits its own memory and is killed when ctx ends.
 func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) {
 	if h.Program == "" || h.Runner == nil {
 		return nil, op.Errorf(op.Unavailable, "cannot %s: the program aio-markdown is missing; install it in the folder of aio", purpose)
@@ -45,7 +45,7 @@ func (h Helper) Run(ctx context.Context, purpose string, j Job) ([]byte, error) 
 		reason, _, _ := strings.Cut(strings.TrimSpace(string(res.Stderr)), "\n")
 		return nil, op.Errorf(op.Invalid, "cannot %s: %.300s", purpose, reason)
 	case res.Exit.Code != 0:
-		return nil, op.Errorf(op.Invalid, "cannot %s: it takes too much memory, or is damaged (aio-markdown: %s)", purpose, res.Exit)
+		return nil, op.Errorf(op.Invalid, "cannot %s: the file requires too much memory or is damaged (aio-markdown: %s)", purpose, res.Exit)
 	}
 	return out.Head(), nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// script is a program in place of the helper.
+// script returns a helper that runs a shell script.
 func script(t *testing.T, text string) Helper {
 	t.Helper()
 	runner := proc.New(proc.Config{})

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/document/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
-// A PDF file holds words at positions, not tables. What follows finds tables: rows of words
+// A PDF file has words at positions, but no tables. The functions below find tables: rows of words
 // with the same wide gaps.
 
 // word is text at a position of a page; y grows downwards.
@@ -68,7 +68,7 @@ func parseBoxes(s string) ([][]word, error) {
 	var pages [][]word
 	var words []word
 	block, line := 0, 0
-	var now *word
+	var current *word
 	err := tokens([]byte(s), func(e xml.StartElement) {
 		switch e.Name.Local {
 		case "page":
@@ -78,29 +78,28 @@ func parseBoxes(s string) ([][]word, error) {
 		case "line":
 			line++
 		case "word":
-			num := func(name string) float64 { f, _ := strconv.ParseFloat(xmlscan.Attr(e, name), 64); return f }
-			now = &word{num("xMin"), num("yMin"), num("xMax"), num("yMax"), "", block, line}
+			num := func(name string) float64 { f, _ := strconv.ParseFloat(office.Attr(e, name), 64); return f }
+			current = &word{num("xMin"), num("yMin"), num("xMax"), num("yMax"), "", block, line}
 		}
 	}, func(e xml.EndElement) {
 		switch e.Name.Local {
 		case "word":
-			if now != nil && strings.TrimSpace(now.text) != "" {
-				words = append(words, *now)
+			if current != nil && strings.TrimSpace(current.text) != "" {
+				words = append(words, *current)
 			}
-			now = nil
+			current = nil
 		case "page":
 			pages = append(pages, words)
 		}
 	}, func(text string) {
-		if now != nil {
-			now.text += text
+		if current != nil {
+			current.text += text
 		}
 	})
 	return pages, err
 }
 
-// layout formats the words of a page. A table is written where its first word is in reading
-// order.
+// layout formats the words of a page. A table takes the place of its first word in reading order.
 func layout(words []word) (string, int) {
 	rows := toRows(words)
 	owner := map[int]int{} // word → table
@@ -177,7 +176,7 @@ func cmpFloat(a, b float64) int {
 }
 
 // run returns the number of rows from the first that have the same columns, and those columns.
-// Fewer than two rows are none.
+// Fewer than two rows are not a table.
 func run(rows []row) (int, []cell) {
 	if len(rows[0].cells) < 2 {
 		return 0, nil

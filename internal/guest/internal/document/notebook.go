@@ -47,7 +47,7 @@ type notebook struct {
 	} `json:"cells"`
 }
 
-// maxOutput bounds the text of one output of a cell.
+// maxOutput limits the text of one output of a cell.
 const maxOutput = 4 << 10
 
 // notebook shows cells; the rows of a query are cells.

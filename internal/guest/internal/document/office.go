@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/document/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
 func (r Reader) slides(ctx context.Context, file string, q Query) (View, error) {
@@ -71,7 +71,7 @@ func (p parts) slide(out *strings.Builder, name string) error {
 		case "sp":
 			title = false
 		case "ph":
-			title = strings.Contains(strings.ToLower(xmlscan.Attr(e, "type")), "title")
+			title = strings.Contains(strings.ToLower(office.Attr(e, "type")), "title")
 		case "p":
 			if f.prefix = ""; title {
 				f.prefix = "### "
@@ -132,13 +132,13 @@ func wordPages(b []byte) ([]string, error) {
 	err := tokens(b, func(e xml.StartElement) {
 		switch e.Name.Local {
 		case "pStyle":
-			f.prefix = cmp.Or(heading(xmlscan.Attr(e, "val")), f.prefix)
+			f.prefix = cmp.Or(heading(office.Attr(e, "val")), f.prefix)
 		case "numPr":
 			f.prefix = "- "
 		case "tab":
 			f.text("\t")
 		case "br":
-			if xmlscan.Attr(e, "type") == "page" && f.depth == 0 {
+			if office.Attr(e, "type") == "page" && f.depth == 0 {
 				turn()
 			} else {
 				f.text("\n")

@@ -13,10 +13,10 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/document/xmlscan"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
-// Limits on what is read of a file. A small zip can unpack to anything.
+// Limits of the content of a file, since a small zip can unpack to any size.
 const (
 	maxUnpacked = 1 << 30  // bytes of all parts of one document
 	maxSmall    = 16 << 20 // bytes of a part without text, such as relationships
@@ -27,7 +27,7 @@ const (
 type parts struct {
 	path  string
 	file  *os.File
-	files map[string]*zip.File // by lower-case name: part names ignore case
+	files map[string]*zip.File // by lower-case name, since part names ignore case
 	left  *int64               // bytes that may still be unpacked
 }
 
@@ -68,7 +68,7 @@ func (p parts) list() error {
 	return nil
 }
 
-// listReader bounds the directory, since one of millions of empty files would be held in memory.
+// listReader limits the size of the directory, which is held in memory.
 type listReader struct {
 	io.ReaderAt
 	left int64
@@ -180,7 +180,7 @@ func fill(meta map[string]any, props map[string]string) {
 
 // tokens calls a function for every start, end and text of a part.
 func tokens(b []byte, start func(xml.StartElement), end func(xml.EndElement), text func(string)) error {
-	return xmlscan.Scan(context.Background(), bytes.NewReader(b), func(t xml.Token) error {
+	return office.Scan(context.Background(), bytes.NewReader(b), func(t xml.Token) error {
 		switch t := t.(type) {
 		case xml.StartElement:
 			start(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// pdfTimeout bounds one run of a poppler program.
+// pdfTimeout limits one run of a poppler program.
 const pdfTimeout = 60 * time.Second
 
 func (r Reader) pdf(ctx context.Context, path string, q Query) (View, error) {
@@ -75,7 +75,7 @@ func snake(s string) string {
 }
 
 func (r Reader) poppler(ctx context.Context, program string, args ...string) (string, error) {
-	missing := op.Errorf(op.Unavailable, "reading PDF needs %s, which is not installed; install the Debian package poppler-utils", program)
+	missing := op.Errorf(op.Unavailable, "reading PDF requires %s, which is not installed; install the Debian package poppler-utils", program)
 	if r.Runner == nil {
 		return "", missing
 	}

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/document/workbook"
+	"github.com/cove-sandbox/cove/internal/document/office"
 )
 
 const (
-	// sheetTimeout bounds the reading of one workbook.
+	// sheetTimeout limits the reading of one workbook.
 	sheetTimeout = 60 * time.Second
-	// maxBook bounds the helper's reply: text as JSON, where a byte can take six.
+	// maxBook limits the helper's response: text as JSON, where a byte can take six.
 	maxBook = 6*maxText + 4<<20
 )
 
@@ -29,11 +29,11 @@ func (r Reader) sheet(ctx context.Context, path string, q Query) (View, error) {
 		return View{}, err
 	}
 	defer p.close()
-	part := workbook.Query{Path: path, Sheet: q.Sheet, First: 1, Last: maxRows, MaxText: maxText}
+	part := office.Query{Path: path, Sheet: q.Sheet, First: 1, Last: maxRows, MaxText: maxText}
 	if n := len(q.Rows); n > 0 {
 		part.FirstSheet, part.First, part.Last = true, q.Rows[0], q.Rows[n-1]
 		if part.Last == -1 {
-			part.Last = workbook.MaxRows
+			part.Last = office.MaxRows
 		}
 	}
 	book, err := r.readWorkbook(ctx, part)
@@ -56,16 +56,16 @@ func (r Reader) sheet(ctx context.Context, path string, q Query) (View, error) {
 	return View{b.String(), meta}, nil
 }
 
-// readWorkbook asks the helper. Large parts are unpacked into a folder that is removed
+// readWorkbook queries the helper. The helper unpacks large parts into a folder that is removed
 // even if the helper is killed.
-func (r Reader) readWorkbook(ctx context.Context, q workbook.Query) (workbook.Book, error) {
+func (r Reader) readWorkbook(ctx context.Context, q office.Query) (office.Workbook, error) {
 	query, err := json.Marshal(q)
 	if err != nil {
-		return workbook.Book{}, err
+		return office.Workbook{}, err
 	}
 	temp, err := os.MkdirTemp("", "workbook-*")
 	if err != nil {
-		return workbook.Book{}, fmt.Errorf("unpack the workbook: %w", err)
+		return office.Workbook{}, fmt.Errorf("unpack the workbook: %w", err)
 	}
 	defer os.RemoveAll(temp)
 	limit, cancel := context.WithTimeout(ctx, sheetTimeout)
@@ -73,22 +73,22 @@ func (r Reader) readWorkbook(ctx context.Context, q workbook.Query) (workbook.Bo
 	out, err := r.Helper.Run(limit, "read "+q.Path, Job{Stdin: bytes.NewReader(query), MaxOutput: maxBook,
 		TempDir: temp, Args: []string{"-workbook"}})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return workbook.Book{}, op.Errorf(op.Unavailable,
-			"reading %s took longer than %v; ask for one sheet with sheet_name", q.Path, sheetTimeout)
+		return office.Workbook{}, op.Errorf(op.Unavailable,
+			"reading %s timed out after %v; request one sheet with sheet_name", q.Path, sheetTimeout)
 	}
 	if err != nil {
-		return workbook.Book{}, err
+		return office.Workbook{}, err
 	}
-	var book workbook.Book
+	var book office.Workbook
 	if err := json.Unmarshal(out, &book); err != nil {
-		return workbook.Book{}, damaged(q.Path, err)
+		return office.Workbook{}, damaged(q.Path, err)
 	}
 	return book, nil
 }
 
-// writeSheet writes rows with their numbers and the columns' letters, so that what is shown
-// can be named in a formula or the next range.
-func writeSheet(b *strings.Builder, s workbook.Sheet, want []int) error {
+// writeSheet writes rows with their numbers and the letters of the columns, so that a formula or
+// the next range can refer to them.
+func writeSheet(b *strings.Builder, s office.Sheet, rows []int) error {
 	fmt.Fprintf(b, "## Sheet %s\n\n", s.Name)
 	switch {
 	case s.Problem != "":
@@ -98,11 +98,11 @@ func writeSheet(b *strings.Builder, s workbook.Sheet, want []int) error {
 		b.WriteString("[empty]\n\n")
 		return nil
 	}
-	first, last, err := span("row_range", want, s.Rows)
+	first, last, err := span("row_range", rows, s.Rows)
 	if err != nil {
 		return err
 	}
-	more := len(want) == 0 && last > maxRows
+	more := len(rows) == 0 && last > maxRows
 	if more {
 		last = maxRows
 	}
@@ -114,8 +114,8 @@ func writeSheet(b *strings.Builder, s workbook.Sheet, want []int) error {
 	return nil
 }
 
-// numberedRows yields a head of letters, then all rows of the range, including empty ones.
-func numberedRows(s workbook.Sheet, first, last int) iter.Seq[[]string] {
+// numberedRows yields a header of letters, then all rows of the range, including empty ones.
+func numberedRows(s office.Sheet, first, last int) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		line := make([]string, s.Columns+1)
 		for c := 1; c <= s.Columns; c++ {
@@ -139,7 +139,7 @@ func numberedRows(s workbook.Sheet, first, last int) iter.Seq[[]string] {
 	}
 }
 
-// columnName is the letters of a column: 28 is AB.
+// columnName returns the letters of a column: AB for 28.
 func columnName(n int) string {
 	name := ""
 	for ; n > 0; n = (n - 1) / 26 {

@@ -64,7 +64,7 @@ func styleSheet(inner string) string {
 	return `<styleSheet xmlns="` + mainSpace + `">` + inner + `</styleSheet>`
 }
 
-// book is a workbook of sheets by their XML; more replaces or adds parts.
+// book writes a workbook with sheets given as XML; more replaces or adds parts.
 func book(t testing.TB, sheets []string, more map[string]any) string {
 	t.Helper()
 	content := map[string]any{
@@ -81,8 +81,8 @@ func book(t testing.TB, sheets []string, more map[string]any) string {
 	content["xl/_rels/workbook.xml.rels"] = relations(links.String() + `<Relationship Id="s" Type="` + relationType +
 		`sharedStrings" Target="sharedStrings.xml"/><Relationship Id="t" Type="` + relationType + `styles" Target="styles.xml"/>`)
 	content["xl/styles.xml"] = `<styleSheet xmlns="` + mainSpace + `"/>`
-	content["xl/SharedStrings.xml"] = `<sst xmlns="` + mainSpace +
-		`"><si><t>plain</t></si><si><r><t>rich </t></r><r><rPr/><t>text</t></r><rPh><t>spoken</t></rPh></si><si><t>a_x000D_b_x_</t></si></sst>`
+	content["xl/SharedStrings.xml"] = `<sst xmlns="` + mainSpace + `"><si><t>plain</t></si>` +
+		`<si><r><t>rich </t></r><r><rPr/><t>text</t></r><rPh><t>spoken</t></rPh></si><si><t>a_x000D_b_x_</t></si></sst>`
 	for name, c := range more {
 		content[name] = c
 	}
@@ -194,7 +194,8 @@ func TestNumberFormats(t *testing.T) {
 
 func TestStylesOfCells(t *testing.T) {
 	t.Parallel()
-	styles := styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; km&quot;"/></numFmts><cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>
+	styles := styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; km&quot;"/></numFmts>
+		<cellStyleXfs><xf numFmtId="9"/></cellStyleXfs>
 		<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="164"/><xf numFmtId="10"/><xf numFmtId="12"/></cellXfs>`)
 	row := `<row><c s="1"><v>45351</v></c><c s="2"><v>3</v></c><c s="3"><v>0.5</v></c><c s="4"><v>0.5</v></c><c s="77"><v>1</v></c></row>`
 	shows(t, view(t, book(t, []string{row}, map[string]any{"xl/styles.xml": styles}), Query{}),
@@ -210,7 +211,7 @@ func TestStylesOfCells(t *testing.T) {
 	shows(t, view(t, path, Query{}), []string{"## Sheet " + long + "\n\n[cannot be read: ", "rename the sheet", "## Sheet Good\n\n|  | A |"})
 }
 
-// TestLongSheet reads a sheet of which nobody could hold every cell.
+// A sheet with more cells than fit into a view can be read to its end.
 func TestLongSheet(t *testing.T) {
 	t.Parallel()
 	const rows = 20_000
@@ -271,7 +272,7 @@ func TestHostileWorkbooks(t *testing.T) {
 		{"a cell with too much text", sheet, open + `<row><c t="str"><v>` + strings.Repeat("x", 1<<18) + `</v></c></row>` + end, "larger than"},
 		{"a number format that is no format", "xl/styles.xml",
 			styleSheet(`<numFmts><numFmt numFmtId="164" formatCode="[[;;;&quot;\\"/></numFmts><cellXfs><xf/></cellXfs>`), ""},
-		{"a sheet cut short", sheet, open + `<row><c><v>1`, "EOF"},
+		{"a truncated sheet", sheet, open + `<row><c><v>1`, "EOF"},
 		{"no sheet", sheet, "", ""},
 		{"too many sheets", "xl/workbook.xml", repeat(strings.TrimSuffix(workbookXML("<sheets>"), "</workbook>"),
 			`<sheet name="a" sheetId="1" r:id="rId1"/>`, 5000, "</sheets></workbook>"), "sheets"},
@@ -287,7 +288,7 @@ func TestHostileWorkbooks(t *testing.T) {
 	}
 }
 
-func TestWideCellsAreCut(t *testing.T) {
+func TestWideCellsAreTruncated(t *testing.T) {
 	t.Parallel()
 	var row strings.Builder
 	for range 3000 {
@@ -295,8 +296,8 @@ func TestWideCellsAreCut(t *testing.T) {
 	}
 	long := `<sst xmlns="` + mainSpace + `"><si><t>` + strings.Repeat("é", 32767) + `</t></si></sst>`
 	path := book(t, []string{"<row>" + row.String() + "</row>"}, map[string]any{"xl/SharedStrings.xml": long})
-	if v := view(t, path, Query{}); len(v.Text) > maxText+100 || !strings.Contains(v.Text, "cut here") {
-		t.Errorf("got %d bytes, want at most about %d, and a note that they were cut", len(v.Text), maxText)
+	if v := view(t, path, Query{}); len(v.Text) > maxText+100 || !strings.Contains(v.Text, "[truncated;") {
+		t.Errorf("got %d bytes, want at most about %d, and a note that they were truncated", len(v.Text), maxText)
 	}
 }
 
@@ -316,7 +317,7 @@ func TestTooManyFilesInside(t *testing.T) {
 	}
 }
 
-// TestSheetOfLibreOffice reads what another program wrote.
+// Workbooks of another program can be read.
 func TestSheetOfLibreOffice(t *testing.T) {
 	t.Parallel()
 	testenv.Engine(t)

@@ -2,19 +2,19 @@ package grep
 
 import "strings"
 
-// builder assembles the matches of one file from its lines, which come in order:
-// matching lines and the lines around them.
+// builder assembles the matches of one file from its lines in order: matching lines and the lines
+// around them.
 type builder struct {
 	file          string
 	before, after int
-	skip          int // matches that are only counted: they are on earlier pages
+	skip          int // matches on earlier pages, which are only counted
 
 	matches []Match
 	count   int // including skipped ones
 	bytes   int
 
 	recent []line // the last lines, at most before
-	open   []int  // matches that still take lines after them
+	open   []int  // matches that need more lines after them
 }
 
 type line struct {
@@ -22,14 +22,14 @@ type line struct {
 	text string
 }
 
-// addContext takes a line that does not match.
+// addContext adds a line that does not match.
 func (b *builder) addContext(n int, text string) {
 	if b.before+b.after > 0 {
 		b.addLine(line{n, cleanLine(text)})
 	}
 }
 
-// addMatch takes the lines of one match, the first of which is the nth.
+// addMatch adds the lines of one match, which starts at the nth line of the file.
 func (b *builder) addMatch(n int, lines []string) {
 	b.count++
 	wanted := b.count > b.skip
@@ -62,7 +62,7 @@ func (b *builder) addMatch(n int, lines []string) {
 
 // addLine adds a line to the open matches before it and keeps it for those after it.
 func (b *builder) addLine(l line) {
-	still := b.open[:0]
+	open := b.open[:0]
 	for _, i := range b.open {
 		m := &b.matches[i]
 		last := m.Line + strings.Count(m.Text, "\n")
@@ -71,10 +71,10 @@ func (b *builder) addLine(l line) {
 			b.bytes += len(l.text)
 		}
 		if l.n < last+b.after {
-			still = append(still, i)
+			open = append(open, i)
 		}
 	}
-	b.open = still
+	b.open = open
 	if b.before == 0 {
 		return
 	}

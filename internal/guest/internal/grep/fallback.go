@@ -15,17 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fallback searches in Go, one file after the other and line by line. Its patterns are
-// those of package regexp: \w, \d, \s and \b know only ASCII.
+// Fallback searches in Go, one file at a time and line by line. Its patterns are those of package
+// regexp: \w, \d, \s and \b match only ASCII.
 type Fallback struct{}
 
 const (
-	// maxFallbackFile bounds a file, which is held in memory.
+	// maxFallbackFile limits the size of a file, which is held in memory.
 	maxFallbackFile = 64 << 20
-	// maxDepth ends the walk of a folder that is mounted into itself.
+	// maxDepth limits the depth of folders, since one may be mounted into itself.
 	maxDepth = 512
-	// readTimeout bounds a read: a few files of /proc look regular and block until
-	// something happens.
+	// readTimeout limits a read: some files of /proc look regular, but block until an event occurs.
 	readTimeout = time.Second
 )
 
@@ -55,7 +54,7 @@ func (Fallback) Grep(ctx context.Context, q Query) (Result, error) {
 	case info.Size() > maxFallbackFile:
 		return Result{}, needsRipgrep("searching a file larger than 64 MiB")
 	default:
-		s.q.MaxFileSize = 0 // the file is named
+		s.q.MaxFileSize = 0 // it applies only to the files of a folder
 		s.searchFile(q.Root)
 	}
 	if ctx.Err() != nil {
@@ -69,7 +68,7 @@ func (Fallback) Grep(ctx context.Context, q Query) (Result, error) {
 }
 
 func needsRipgrep(what string) error {
-	return &PatternError{what + " needs ripgrep, which is not installed; install the Debian package ripgrep"}
+	return &PatternError{what + " requires ripgrep, which is not installed; install the Debian package ripgrep"}
 }
 
 type search struct {
@@ -81,11 +80,11 @@ type search struct {
 	buf       []byte
 }
 
-// setOperator finds ripgrep's set operations in character classes, which package regexp
-// would read as plain characters.
+// setOperator matches ripgrep's set operations in character classes, which package regexp would
+// read as plain characters.
 const setOperator = `\[[^\]]*(&&|~~)`
 
-// compile prepares the pattern and globs, and refuses what only ripgrep can do.
+// compile prepares the pattern and globs, and refuses queries that only ripgrep supports.
 func (s *search) compile() error {
 	q := s.q
 	switch {
@@ -94,7 +93,7 @@ func (s *search) compile() error {
 	case q.Ignore:
 		return needsRipgrep("respecting .gitignore")
 	case len(q.Types) > 0:
-		return &PatternError{"type needs ripgrep, which is not installed; use include, such as *.py, or install the Debian package ripgrep"}
+		return &PatternError{"type requires ripgrep, which is not installed; use include, such as *.py, or install the Debian package ripgrep"}
 	}
 	expr := q.Pattern
 	if q.Fixed {
@@ -247,7 +246,7 @@ func (s *search) read(name string) ([]byte, bool) {
 	if err != nil || !info.Mode().IsRegular() || s.q.MaxFileSize > 0 && info.Size() > s.q.MaxFileSize {
 		return nil, false
 	}
-	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // an ordinary file has none and needs none
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // a file on a disk supports no deadline and needs none
 	b := bytes.NewBuffer(s.buf[:0])
 	n, err := b.ReadFrom(io.LimitReader(f, maxFallbackFile+1))
 	s.buf = b.Bytes()

@@ -1,10 +1,9 @@
 // Package grep searches a tree of files for a pattern, as ripgrep does.
 //
-// It has two engines: ripgrep, and a plain fallback in Go for machines without it.
-// Where the fallback understands a query it gives ripgrep's results; what only
-// ripgrep can do it refuses with an error that names the package to install.
-// The package owns what a match is, the order of matches (by path, so that paging
-// is stable), and the limits on memory and time.
+// It has two engines: ripgrep, and a fallback in Go for machines without it. The fallback returns
+// the same results as ripgrep. For a query that it does not support, it returns an error that
+// names the package to install. Matches are ordered by path, so that paging is stable. Memory
+// and time are limited.
 package grep
 
 import (
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// Query is what to search for, and where.
+// Query selects what to search for, and where.
 type Query struct {
 	Root    string // absolute path of a folder or a file
 	Pattern string
@@ -56,21 +55,21 @@ type Engine interface {
 	Grep(ctx context.Context, q Query) (Result, error)
 }
 
-// PatternError says what is wrong with a query.
+// PatternError describes an invalid query.
 type PatternError struct{ Msg string }
 
 func (e *PatternError) Error() string { return e.Msg }
 
 const (
-	// maxText bounds the text of one line: a minified file has lines of megabytes.
+	// maxText limits the text of one line, since a minified file has lines of megabytes.
 	maxText = 8 << 10
-	// maxPage bounds the text of one page.
+	// maxPage limits the text of one page.
 	maxPage = 16 << 20
-	// maxOffset bounds how far a caller may page.
+	// maxOffset limits the offset of a page.
 	maxOffset = 1_000_000
 )
 
-// need is the number of matches that settle the page: one more than it shows, to know
+// need returns the number of matches required for the page: one more than it shows, to know
 // whether there are more.
 func (q Query) need() int { return q.Offset + q.Max + 1 }
 
@@ -103,16 +102,16 @@ func less(a, b string) bool {
 	return len(a) < len(b)
 }
 
-// cleanLine makes a line fit for a reply: without its end, valid UTF-8 and not too long.
+// cleanLine prepares a line for a response: without line break, valid UTF-8 and limited.
 func cleanLine(line string) string {
 	line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-	cut := len(line) > maxText
-	if cut {
+	truncated := len(line) > maxText
+	if truncated {
 		line = line[:maxText]
 	}
 	line = strings.ToValidUTF8(line, "\uFFFD")
-	if cut {
-		line = strings.TrimRight(line, "\uFFFD") + "… [line cut]"
+	if truncated {
+		line = strings.TrimRight(line, "\uFFFD") + "… [truncated]"
 	}
 	return line
 }

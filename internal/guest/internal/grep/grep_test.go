@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// ripgrep is the real engine, or the test is skipped.
+// ripgrep returns the real engine, or skips the test.
 func ripgrep(t testing.TB) Engine {
 	t.Helper()
 	testenv.Need(t, "rg")
@@ -30,7 +30,7 @@ func ripgrep(t testing.TB) Engine {
 	t.Cleanup(func() { runner.Close() })
 	program, ok := runner.Look("rg")
 	if !ok {
-		testenv.Lack(t, "rg is not where children look for it")
+		testenv.Lack(t, "rg is not in the PATH of child processes")
 	}
 	return Ripgrep{Runner: runner, Program: program}
 }
@@ -41,7 +41,7 @@ func both(t *testing.T, test func(t *testing.T, e Engine)) {
 	t.Run("fallback", func(t *testing.T) { t.Parallel(); test(t, Fallback{}) })
 }
 
-// tree lays out files from a name → content map.
+// tree writes files from a map of names to contents.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -57,7 +57,7 @@ func tree(t testing.TB, files map[string]string) string {
 	return root
 }
 
-// brief shows a result as one line per match: path:line:text, context in brackets.
+// brief formats a result as one line per match: path:line:text, with context in brackets.
 func brief(root string, r Result) []string {
 	out := []string{}
 	for _, m := range r.Matches {
@@ -95,93 +95,100 @@ var sample = map[string]string{
 	"empty.txt":            "",
 }
 
+// with returns a query for foo with a change.
+func with(change func(*Query)) Query {
+	q := Query{Pattern: "foo", Max: 500}
+	change(&q)
+	return q
+}
+
+// grepCases are queries of the sample, with the matches of ripgrep.
+var grepCases = []struct {
+	name string
+	q    Query
+	want []string
+}{
+	{"include", with(func(q *Query) { q.Include = []string{"*.py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+	{"include beats type", with(func(q *Query) {
+		q.Include = []string{"*.js"}
+		q.Types = []string{"py"}
+	}), []string{"a/b/c.js:1:const foo = 1", "node_modules/m/i.js:1:foo module"}},
+	{"type", with(func(q *Query) { q.Types = []string{"py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+	{"alias of a type", with(func(q *Query) { q.Types = []string{"python"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+	{"include with braces", with(func(q *Query) {
+		q.Include = []string{"*.{js,py}"}
+		q.Exclude = []string{"node_modules"}
+	}), []string{"a/.hidden.py:1:foo hidden", "a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
+	{"anchored include", with(func(q *Query) { q.Include = []string{"a/*.py"} }),
+		[]string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+	{"double star", with(func(q *Query) { q.Include = []string{"src/**"} }), []string{"src/build/keep.txt:1:foo kept"}},
+	{"a folder's name includes nothing", with(func(q *Query) { q.Include = []string{"src"} }), nil},
+	{"exclude everywhere", with(func(q *Query) {
+		q.Include = []string{"*.txt"}
+		q.Exclude = []string{"build", "n*", "utf16*", "large*", "l*"}
+	}),
+		[]string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar", "bom.txt:1:foo with mark", "uml.txt:3:foo größe_2"}},
+	{"exclude at the root", with(func(q *Query) {
+		q.Include = []string{"*t.txt", "keep.txt"}
+		q.Exclude = []string{"/build"}
+	}), []string{"src/build/keep.txt:1:foo kept"}},
+	{"hidden", with(func(q *Query) {
+		q.Hidden = true
+		q.Exclude = []string{"*.txt", "*.js", "*.log"}
+	}), []string{".config/settings.ini:1:foo=config", "a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
+	{"ignore files", with(func(q *Query) {
+		q.Ignore = true
+		q.Exclude = []string{"*.js", "*.py", "a.txt", "u*", "b*.txt", "l*.txt"}
+	}), []string{"important.log:1:foo important", "no-newline.txt:1:foo at the end"}},
+	{"ignore files off", with(func(q *Query) { q.Include = []string{"*.log"} }),
+		[]string{"important.log:1:foo important", "other.log:1:foo other"}},
+	{"shallow", with(func(q *Query) {
+		q.Shallow = true
+		q.Exclude = []string{"*.txt"}
+	}), []string{"important.log:1:foo important", "other.log:1:foo other"}},
+	{"context", with(func(q *Query) {
+		q.Include = []string{"a.txt"}
+		q.Before, q.After = 1, 2
+	}), []string{"a.txt:2:foo [hello world|bar,foo]", "a.txt:4:foo [bar|foo bar]", "a.txt:5:foo bar [foo|]"}},
+	{"ignore case", Query{Pattern: "FOO'", IgnoreCase: true, Max: 9}, []string{"a/z.py:2:    return 'Foo'"}},
+	{"ignore case beyond ASCII", Query{Pattern: "über", IgnoreCase: true, Max: 9}, []string{"uml.txt:2:Über"}},
+	{"fixed", Query{Pattern: "foo()", Fixed: true, Max: 9}, []string{"a/z.py:1:def foo():"}},
+	{"classes are Unicode's", Query{Pattern: `^\w+$`, Include: []string{"uml.txt"}, Max: 9}, []string{"uml.txt:1:größe", "uml.txt:2:Über"}},
+	{"boundaries are Unicode's", Query{Pattern: `r\b|\bgr`, Include: []string{"uml.txt"}, Max: 9},
+		[]string{"uml.txt:1:größe", "uml.txt:2:Über", "uml.txt:3:foo größe_2"}},
+	{"no boundary within a word", Query{Pattern: `\bb|gr\b`, Include: []string{"uml.txt"}, Max: 9}, nil},
+	{"not UTF-8", Query{Pattern: "caf", Max: 9}, []string{"latin1.txt:1:caf\uFFFD foo"}},
+	{"UTF-16", Query{Pattern: "foo 16", Max: 9}, []string{"utf16.txt:1:foo 16"}},
+	{"byte order mark", Query{Pattern: "^foo with", Max: 9}, []string{"bom.txt:1:foo with mark"}},
+	{"carriage return", Query{Pattern: `1\r$`, Max: 9}, []string{"a/b/c.js:1:const foo = 1"}},
+	{"name with a line break", Query{Pattern: "odd", Max: 9}, []string{"nl/with\nbreak.txt:1:foo in odd name"}},
+	{"size", with(func(q *Query) { q.Include = []string{"la*.txt"}; q.MaxFileSize = 1000 }), []string{"latin1.txt:1:caf\uFFFD foo"}},
+	{"binary", with(func(q *Query) { q.Include = []string{"bin"} }), nil},
+	{"multiline", Query{Pattern: `bar\nfoo`, Multiline: true, Max: 9}, []string{"a.txt:3:bar⏎foo"}},
+	{"multiline keeps neighbours apart", Query{Pattern: `foo\n?`, Multiline: true, Include: []string{"a.txt"},
+		Max: 9}, []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
+	{"multiline neighbours at the end of a file without a line end", Query{Pattern: `^\w$`, Multiline: true,
+		Include: []string{"open.md"}, Max: 9}, []string{"open.md:2:p", "open.md:3:q"}},
+	{"multiline dot stops", Query{Pattern: `hello.*foo`, Multiline: true, Max: 9}, nil},
+	{"multiline dot goes on", Query{Pattern: `(?s)hello.*bar$`, Multiline: true, Max: 9},
+		[]string{"a.txt:1:hello world⏎foo⏎bar⏎foo⏎foo bar"}},
+	{"multiline context", Query{Pattern: `bar\nfoo`, Multiline: true, Before: 1, After: 1, Max: 9},
+		[]string{"a.txt:3:bar⏎foo [foo|foo bar]"}},
+	{"page", with(func(q *Query) { q.Max = 2 }), []string{"a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
+	{"next page", with(func(q *Query) { q.Max, q.Offset = 3, 2 }), []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
+	{"page within a file", with(func(q *Query) { q.Max, q.Offset = 2, 3 }), []string{"a.txt:4:foo", "a.txt:5:foo bar"}},
+	{"beyond the last page", with(func(q *Query) { q.Offset = 400 }), nil},
+}
+
 func TestGrep(t *testing.T) {
 	t.Parallel()
 	root := tree(t, sample)
-	everything := Query{Pattern: "foo", Max: 500}
-	with := func(change func(*Query)) Query { q := everything; change(&q); return q }
-	cases := []struct {
-		name string
-		q    Query
-		want []string
-	}{
-		{"include", with(func(q *Query) { q.Include = []string{"*.py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"include beats type", with(func(q *Query) {
-			q.Include = []string{"*.js"}
-			q.Types = []string{"py"}
-		}), []string{"a/b/c.js:1:const foo = 1", "node_modules/m/i.js:1:foo module"}},
-		{"type", with(func(q *Query) { q.Types = []string{"py"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"alias of a type", with(func(q *Query) { q.Types = []string{"python"} }), []string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"include with braces", with(func(q *Query) {
-			q.Include = []string{"*.{js,py}"}
-			q.Exclude = []string{"node_modules"}
-		}), []string{"a/.hidden.py:1:foo hidden", "a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
-		{"anchored include", with(func(q *Query) { q.Include = []string{"a/*.py"} }),
-			[]string{"a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"double star", with(func(q *Query) { q.Include = []string{"src/**"} }), []string{"src/build/keep.txt:1:foo kept"}},
-		{"a folder's name includes nothing", with(func(q *Query) { q.Include = []string{"src"} }), nil},
-		{"exclude everywhere", with(func(q *Query) {
-			q.Include = []string{"*.txt"}
-			q.Exclude = []string{"build", "n*", "utf16*", "large*", "l*"}
-		}),
-			[]string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar", "bom.txt:1:foo with mark", "uml.txt:3:foo größe_2"}},
-		{"exclude at the root", with(func(q *Query) {
-			q.Include = []string{"*t.txt", "keep.txt"}
-			q.Exclude = []string{"/build"}
-		}), []string{"src/build/keep.txt:1:foo kept"}},
-		{"hidden", with(func(q *Query) {
-			q.Hidden = true
-			q.Exclude = []string{"*.txt", "*.js", "*.log"}
-		}), []string{".config/settings.ini:1:foo=config", "a/.hidden.py:1:foo hidden", "a/z.py:1:def foo():"}},
-		{"ignore files", with(func(q *Query) {
-			q.Ignore = true
-			q.Exclude = []string{"*.js", "*.py", "a.txt", "u*", "b*.txt", "l*.txt"}
-		}), []string{"important.log:1:foo important", "no-newline.txt:1:foo at the end"}},
-		{"ignore files off", with(func(q *Query) { q.Include = []string{"*.log"} }),
-			[]string{"important.log:1:foo important", "other.log:1:foo other"}},
-		{"shallow", with(func(q *Query) {
-			q.Shallow = true
-			q.Exclude = []string{"*.txt"}
-		}), []string{"important.log:1:foo important", "other.log:1:foo other"}},
-		{"context", with(func(q *Query) {
-			q.Include = []string{"a.txt"}
-			q.Before, q.After = 1, 2
-		}), []string{"a.txt:2:foo [hello world|bar,foo]", "a.txt:4:foo [bar|foo bar]", "a.txt:5:foo bar [foo|]"}},
-		{"ignore case", Query{Pattern: "FOO'", IgnoreCase: true, Max: 9}, []string{"a/z.py:2:    return 'Foo'"}},
-		{"ignore case beyond ASCII", Query{Pattern: "über", IgnoreCase: true, Max: 9}, []string{"uml.txt:2:Über"}},
-		{"fixed", Query{Pattern: "foo()", Fixed: true, Max: 9}, []string{"a/z.py:1:def foo():"}},
-		{"classes are Unicode's", Query{Pattern: `^\w+$`, Include: []string{"uml.txt"}, Max: 9}, []string{"uml.txt:1:größe", "uml.txt:2:Über"}},
-		{"boundaries are Unicode's", Query{Pattern: `r\b|\bgr`, Include: []string{"uml.txt"}, Max: 9},
-			[]string{"uml.txt:1:größe", "uml.txt:2:Über", "uml.txt:3:foo größe_2"}},
-		{"no boundary within a word", Query{Pattern: `\bb|gr\b`, Include: []string{"uml.txt"}, Max: 9}, nil},
-		{"not UTF-8", Query{Pattern: "caf", Max: 9}, []string{"latin1.txt:1:caf\uFFFD foo"}},
-		{"UTF-16", Query{Pattern: "foo 16", Max: 9}, []string{"utf16.txt:1:foo 16"}},
-		{"byte order mark", Query{Pattern: "^foo with", Max: 9}, []string{"bom.txt:1:foo with mark"}},
-		{"carriage return", Query{Pattern: `1\r$`, Max: 9}, []string{"a/b/c.js:1:const foo = 1"}},
-		{"name with a line break", Query{Pattern: "odd", Max: 9}, []string{"nl/with\nbreak.txt:1:foo in odd name"}},
-		{"size", with(func(q *Query) { q.Include = []string{"la*.txt"}; q.MaxFileSize = 1000 }), []string{"latin1.txt:1:caf\uFFFD foo"}},
-		{"binary", with(func(q *Query) { q.Include = []string{"bin"} }), nil},
-		{"multiline", Query{Pattern: `bar\nfoo`, Multiline: true, Max: 9}, []string{"a.txt:3:bar⏎foo"}},
-		{"multiline keeps neighbours apart", Query{Pattern: `foo\n?`, Multiline: true, Include: []string{"a.txt"},
-			Max: 9}, []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
-		{"multiline neighbours at the end of a file without a line end", Query{Pattern: `^\w$`, Multiline: true,
-			Include: []string{"open.md"}, Max: 9}, []string{"open.md:2:p", "open.md:3:q"}},
-		{"multiline dot stops", Query{Pattern: `hello.*foo`, Multiline: true, Max: 9}, nil},
-		{"multiline dot goes on", Query{Pattern: `(?s)hello.*bar$`, Multiline: true, Max: 9},
-			[]string{"a.txt:1:hello world⏎foo⏎bar⏎foo⏎foo bar"}},
-		{"multiline context", Query{Pattern: `bar\nfoo`, Multiline: true, Before: 1, After: 1, Max: 9},
-			[]string{"a.txt:3:bar⏎foo [foo|foo bar]"}},
-		{"page", with(func(q *Query) { q.Max = 2 }), []string{"a/b/c.js:1:const foo = 1", "a/z.py:1:def foo():"}},
-		{"next page", with(func(q *Query) { q.Max, q.Offset = 3, 2 }), []string{"a.txt:2:foo", "a.txt:4:foo", "a.txt:5:foo bar"}},
-		{"page within a file", with(func(q *Query) { q.Max, q.Offset = 2, 3 }), []string{"a.txt:4:foo", "a.txt:5:foo bar"}},
-		{"beyond the last page", with(func(q *Query) { q.Offset = 400 }), nil},
-	}
 	both(t, func(t *testing.T, e Engine) {
 		_, fallback := e.(Fallback)
-		// The fallback knows only ASCII's classes, and takes UTF-16 for binary.
+		// The fallback knows only classes of ASCII, and handles UTF-16 as binary.
 		unicodeOnly := map[string]bool{"classes are Unicode's": true, "boundaries are Unicode's": true,
 			"no boundary within a word": true, "UTF-16": true}
-		for _, c := range cases {
+		for _, c := range grepCases {
 			t.Run(c.name, func(t *testing.T) {
 				c.q.Root = root
 				got, err := e.Grep(t.Context(), c.q)
@@ -217,7 +224,7 @@ func TestGrepOneFile(t *testing.T) {
 			want []string
 		}{
 			{"a/.hidden.py", []string{"a/.hidden.py:1:foo hidden"}},
-			{"large.txt", []string{"large.txt:1:foo large"}}, // named, so its size does not matter
+			{"large.txt", []string{"large.txt:1:foo large"}}, // a file that is the root has no size limit
 			{"bin", []string{}},
 		} {
 			q := Query{Root: filepath.Join(root, c.file), Pattern: "foo", Include: []string{"*.nothing"}, MaxFileSize: 10, Max: 9}
@@ -260,8 +267,7 @@ func TestGrepRefusals(t *testing.T) {
 	})
 }
 
-// A pattern that is everywhere must give the first page of the paths' order, and
-// long lines must not make a reply unbounded.
+// A pattern that matches everywhere returns the first page by path, and long lines are truncated.
 func TestGrepManyAndLong(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"long.txt": strings.Repeat("foo ", 100_000)}
@@ -280,13 +286,13 @@ func TestGrepManyAndLong(t *testing.T) {
 		}
 		got, err = e.Grep(t.Context(), Query{Root: root, Pattern: "foo", Include: []string{"long.txt"}, Max: 5})
 		if err != nil || len(got.Matches) != 1 || len(got.Matches[0].Text) > maxText+100 ||
-			!strings.HasSuffix(got.Matches[0].Text, "[line cut]") {
-			t.Errorf("long line: got %d matches, %v, want one that is cut", len(got.Matches), err)
+			!strings.HasSuffix(got.Matches[0].Text, "[truncated]") {
+			t.Errorf("long line: got %d matches, %v, want one that is truncated", len(got.Matches), err)
 		}
 	})
 }
 
-// What is no plain file must not hang or break a search.
+// Special files do not block or break a search.
 func TestGrepSpecialFiles(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"a.txt": "foo\n", "sub/b.txt": "foo\n"})
@@ -331,7 +337,7 @@ func TestGrepTimeLimit(t *testing.T) {
 	})
 }
 
-// Random small trees and patterns: both engines find the same.
+// Both engines return the same results for random small trees and patterns.
 func TestEnginesAgree(t *testing.T) {
 	t.Parallel()
 	rg := ripgrep(t)
@@ -376,7 +382,7 @@ func TestEnginesAgree(t *testing.T) {
 	}
 }
 
-// The aliases stand for types that ripgrep knows.
+// Ripgrep knows the types of all aliases.
 func TestTypeAliases(t *testing.T) {
 	t.Parallel()
 	e, root := ripgrep(t), tree(t, map[string]string{"a": "x\n"})

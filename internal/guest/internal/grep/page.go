@@ -2,16 +2,16 @@ package grep
 
 import "container/heap"
 
-// sink takes the matches of whole files.
+// sink receives the matches of files.
 type sink interface {
-	// skip is the number of matches of the next file that are on earlier pages.
+	// skip returns the number of matches of the next file that are on earlier pages.
 	skip() int
-	// addFile takes a file's matches; it returns false when no more are needed.
+	// addFile adds the matches of a file. It returns false if no more are needed.
 	addFile(b *builder) bool
 	result() Result
 }
 
-// page takes files ordered by path and keeps the matches of one page.
+// page receives files ordered by path and keeps the matches of one page.
 type page struct {
 	offset, max int
 	seen        int
@@ -41,29 +41,29 @@ func (p *page) addFile(b *builder) bool {
 
 func (p *page) result() Result { return p.out }
 
-// collector takes files in any order and keeps those with the lowest paths, as many
-// as settle the page. It gives up when a search yields far more than a page, since an
-// ordered search then ends sooner.
+// collector receives files in any order and keeps those with the lowest paths, as many as the page
+// requires. It gives up if a search yields far more matches than a page, since an ordered search
+// then ends earlier.
 type collector struct {
 	offset, max int
 	limit       int // matches to keep
-	patience    int // matches to take before giving up
+	remaining   int // matches to receive before giving up
 	kept, bytes int
 	files       highestFirst
 	gaveUp      bool
 }
 
-// tooMany is how many times the page an unordered search may yield.
+// tooMany is the number of pages that an unordered search may yield.
 const tooMany = 2
 
 func newCollector(q Query) *collector {
-	return &collector{offset: q.Offset, max: q.Max, limit: q.need(), patience: tooMany * (q.need() + 500)}
+	return &collector{offset: q.Offset, max: q.Max, limit: q.need(), remaining: tooMany * (q.need() + 500)}
 }
 
 func (c *collector) skip() int { return 0 }
 
 func (c *collector) addFile(b *builder) bool {
-	c.patience -= b.count
+	c.remaining -= b.count
 	c.kept += len(b.matches)
 	c.bytes += b.bytes
 	heap.Push(&c.files, b)
@@ -72,7 +72,7 @@ func (c *collector) addFile(b *builder) bool {
 		c.kept -= len(highest.matches)
 		c.bytes -= highest.bytes
 	}
-	if c.patience < 0 || c.bytes > 2*maxPage {
+	if c.remaining < 0 || c.bytes > 2*maxPage {
 		c.gaveUp = true
 	}
 	return !c.gaveUp

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxReport bounds one line of rg's report. A longer one is dropped.
+// maxReport limits a line of rg's report. Longer lines are dropped.
 const maxReport = 96 << 20
 
-// reportReader reads rg's report as it is written.
+// reportReader reads rg's report while rg writes it.
 type reportReader struct {
 	q   Query
 	dir string
@@ -22,7 +22,7 @@ type reportReader struct {
 
 	rest    []byte // of an unfinished line
 	drop    bool   // until the end of the line
-	now     *builder
+	current *builder
 	done    bool // the sink needs no more
 	summary bool
 }
@@ -99,29 +99,28 @@ func (t text) String() string {
 
 func (r *reportReader) handle(raw []byte) error {
 	var e event
-	// The spans within a line are not needed, and a line of a minified file has
-	// more of them than text. Within a string the quotes would be escaped.
+	// The spans within a line are not needed, and a line of a minified file can have more spans
+	// than text. Within a string the quotes would be escaped.
 	if i := bytes.Index(raw, []byte(`,"submatches":[`)); i >= 0 && !r.q.Multiline {
 		raw = append(raw[:i], "}}"...)
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return err
 	}
-	if r.now == nil && e.Type != "begin" && e.Type != "summary" {
-		return errors.New("a line belongs to no file")
+	if r.current == nil && e.Type != "begin" && e.Type != "summary" {
+		return errors.New("a line does not belong to a file")
 	}
 	switch e.Type {
 	case "begin":
-		r.now = &builder{file: filepath.Join(r.dir, e.Data.Path.String()), before: r.q.Before, after: r.q.After, skip: r.to.skip()}
+		r.current = &builder{file: filepath.Join(r.dir, e.Data.Path.String()), before: r.q.Before, after: r.q.After, skip: r.to.skip()}
 	case "context":
-		r.now.addContext(e.Data.Line, e.Data.Lines.String())
+		r.current.addContext(e.Data.Line, e.Data.Lines.String())
 	case "match":
 		r.match(e)
 	case "end":
-		b := r.now
-		r.now = nil
-		// A file that turns out to be binary after its first matches counts as
-		// binary from its beginning.
+		b := r.current
+		r.current = nil
+		// A file in which rg finds binary data after its first matches counts as binary.
 		if e.Data.BinaryOffset == nil && b.count > 0 {
 			r.done = !r.to.addFile(b)
 		}
@@ -133,19 +132,19 @@ func (r *reportReader) handle(raw []byte) error {
 
 func (r *reportReader) match(e event) {
 	lines := e.Data.Lines.String()
-	if r.now.bytes > 2*maxPage {
+	if r.current.bytes > 2*maxPage {
 		return
 	}
 	if !r.q.Multiline || !strings.Contains(strings.TrimSuffix(lines, "\n"), "\n") {
-		r.now.addMatch(e.Data.Line, []string{lines})
+		r.current.addMatch(e.Data.Line, []string{lines})
 		return
 	}
-	splitMatches(lines, r.spans(e, lines), func(before int, match []string) { r.now.addMatch(e.Data.Line+before, match) })
+	splitMatches(lines, r.spans(e, lines), func(before int, match []string) { r.current.addMatch(e.Data.Line+before, match) })
 }
 
-// spans are the matches within the lines of one event. rg puts neighbours into one event
-// and leaves out spans near its end, so they are searched again where package regexp
-// gives the same results: its \w, \d, \s and \b know only ASCII.
+// spans returns the matches within the lines of one event. rg puts neighbors into one event and
+// omits spans near its end. So they are searched again if package regexp gives the same results:
+// its \w, \d, \s and \b match only ASCII.
 func (r *reportReader) spans(e event, lines string) []span {
 	expr := r.q.Pattern
 	if r.q.Fixed {
@@ -173,11 +172,11 @@ func isASCII(s string) bool {
 	return true
 }
 
-// span is where a match is in a text of several lines.
+// span is the position of a match in a text of several lines.
 type span struct{ start, end int }
 
-// splitMatches cuts the lines of a text into matches: spans that share a line are one
-// match. It calls yield with the number of lines before the match and the match's lines.
+// splitMatches splits the lines of a text into matches; spans that share a line are one match. It
+// calls yield with the number of lines before the match and the lines of the match.
 func splitMatches(text string, spans []span, yield func(before int, lines []string)) {
 	lines := strings.SplitAfter(text, "\n")
 	if lines[len(lines)-1] == "" && len(lines) > 1 {

@@ -19,9 +19,8 @@ type Ripgrep struct {
 	Program string // its path
 }
 
-// Grep first searches with all cores, which report files in any order. A search that
-// yields far more than the page is started again in order, so that it stops as
-// soon as the page is full.
+// Grep first searches with all cores, which report files in any order. If that yields far more
+// than the page, an ordered search follows, which stops as soon as the page is full.
 func (r Ripgrep) Grep(ctx context.Context, q Query) (Result, error) {
 	if err := q.check(); err != nil {
 		return Result{}, err
@@ -42,10 +41,10 @@ func (r Ripgrep) Grep(ctx context.Context, q Query) (Result, error) {
 	return r.run(ctx, limit, dir, r.args(q, target, true), q, &page{offset: q.Offset, max: q.Max})
 }
 
-// splitRoot splits a root into the folder to search from, to which globs are
-// relative, and what to search there.
+// splitRoot splits a root into the folder to which globs are relative, and the target to search
+// there.
 func splitRoot(root string) (dir, target string, err error) {
-	f, err := os.OpenFile(root, os.O_RDONLY|unix.O_NONBLOCK, 0) // rg is silent about a root that it may not read
+	f, err := os.OpenFile(root, os.O_RDONLY|unix.O_NONBLOCK, 0) // rg does not report a root that it may not read
 	if err != nil {
 		return "", "", err
 	}
@@ -73,8 +72,7 @@ func (r Ripgrep) args(q Query, target string, ordered bool) []string {
 	add(q.Multiline, "--multiline")
 	add(q.Hidden, "--hidden")
 	add(!q.Ignore, "--no-ignore")
-	// Only files of the tree count, wherever it lies: results must not depend on
-	// the user's own Git settings.
+	// Only ignore files of the tree apply: results must not depend on the user's Git settings.
 	add(q.Ignore, "--no-require-git", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-parent")
 	add(q.Shallow, "--max-depth", "1")
 	add(q.Before > 0, "--before-context", strconv.Itoa(q.Before))
@@ -92,12 +90,12 @@ func (r Ripgrep) args(q Query, target string, ordered bool) []string {
 	return append(args, "--regexp="+q.Pattern, "--", target)
 }
 
-// run feeds rg's report to the sink and returns its result. limit ends the search, ctx the call.
+// run passes rg's report to the sink and returns its result. limit ends the search, ctx the call.
 func (r Ripgrep) run(ctx, limit context.Context, dir string, args []string, q Query, to sink) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{}, ctx.Err()
 	}
-	// The report is read here and not by the runner, which would not wait for a slow line of it.
+	// The report is not read by the runner, since the runner would not wait for a slow line.
 	report, out, err := os.Pipe()
 	if err != nil {
 		return Result{}, fmt.Errorf("run ripgrep: %w", err)
@@ -140,7 +138,7 @@ func oneLine(stderr string) string {
 	return text
 }
 
-// types are ripgrep's names of the wanted types.
+// types returns ripgrep's names of the types.
 func (q Query) types() []string {
 	types := make([]string, len(q.Types))
 	for i, t := range q.Types {
@@ -152,7 +150,7 @@ func (q Query) types() []string {
 	return types
 }
 
-// typeAliases are common names of file types that the installed ripgrep may not know.
+// typeAliases maps common names of file types that the installed ripgrep may not know.
 var typeAliases = map[string]string{
 	"python": "py", "python3": "py", "javascript": "js", "jsx": "js", "typescript": "ts", "tsx": "ts",
 	"golang": "go", "c++": "cpp", "rs": "rust", "rb": "ruby", "yml": "yaml", "text": "txt", "makefile": "make",

@@ -1,9 +1,8 @@
 // Package pathname resolves the paths that callers send to absolute ones.
 //
-// It owns the rules that every operation shares: an absolute path stays, ~ is the home,
-// everything else is relative to the workspace, and a name that is not UTF-8, which JSON
-// cannot carry, can still be addressed. It refuses paths that no file can have, and does
-// not check whether a file exists.
+// It owns the rules that all operations share: ~ is the home, other relative paths are relative
+// to the workspace, and names that are not UTF-8, which JSON does not support, can still be
+// addressed. It refuses invalid paths, and does not check whether a file exists.
 package pathname
 
 import (
@@ -14,15 +13,15 @@ import (
 	"syscall"
 )
 
-// Base is what relative paths are resolved against.
+// Base has the folders that relative paths are resolved against.
 type Base struct {
 	Home      string
 	Workspace string
 }
 
-// maxAlike bounds the entries of a folder that are compared with a name that contains
+// maxCompared limits the entries of a folder that are compared with a name that contains
 // replacement characters.
-const maxAlike = 100_000
+const maxCompared = 100_000
 
 // Resolve returns the clean absolute form of a path.
 func (b Base) Resolve(path string) (string, error) {
@@ -50,8 +49,8 @@ func (b Base) Resolve(path string) (string, error) {
 	return path, nil
 }
 
-// resolveShown finds the one file that a reply shows under this path. A reply shows bytes that
-// are not UTF-8 as U+FFFD; without this, such a file could be listed but not opened, moved
+// resolveShown finds the file that a response shows under this path. A response shows bytes that
+// are not UTF-8 as U+FFFD; without this function, such a file could be listed but not opened, moved
 // or deleted.
 func resolveShown(path string) (string, error) {
 	at := "/"
@@ -78,7 +77,7 @@ func findShown(dir, shown string) (string, error) {
 	}
 	defer d.Close()
 	var found []string
-	for seen := 0; seen < maxAlike; {
+	for seen := 0; seen < maxCompared; {
 		names, err := d.Readdirnames(1024)
 		for _, name := range names {
 			if Show(name) == shown {
@@ -99,8 +98,8 @@ func findShown(dir, shown string) (string, error) {
 		Err: fmt.Errorf("%d names that are not UTF-8 are shown like this one; rename them in a shell: %w", len(found), syscall.EINVAL)}
 }
 
-// Show returns a name as a reply can carry it: every byte that is not UTF-8 becomes U+FFFD, as
-// in encoding/json.
+// Show returns a name for a response: every byte that is not UTF-8 becomes U+FFFD, as in
+// encoding/json.
 func Show(name string) string {
 	return string([]rune(name))
 }

@@ -71,7 +71,7 @@ func TestResolveNameThatIsNotUTF8(t *testing.T) {
 	}
 	absent := filepath.Join(dir, "none\uFFFD")
 	if got, err := (Base{}).Resolve(absent); err != nil || got != absent {
-		t.Errorf("a name nobody has must stay: got %q, %v, want %q", got, err, absent)
+		t.Errorf("name without a file: got %q, %v, want %q", got, err, absent)
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(odd), "a\xfa\xfbb"), nil, 0o644); err != nil {
 		t.Fatal(err)

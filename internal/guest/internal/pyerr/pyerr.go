@@ -1,6 +1,6 @@
-// Package pyerr describes errors of file operations in the terms that clients test on: one
-// of nine kinds, the errno with its name, and the exception that Python would raise. It owns
-// that vocabulary, not what an operation does about an error.
+// Package pyerr describes errors of file operations in the terms that clients check: one of nine
+// kinds, the errno with its name, and the exception that Python would raise. It owns that
+// vocabulary.
 package pyerr
 
 import (
@@ -33,7 +33,7 @@ const (
 	IO       Kind = "io_error"
 )
 
-// Failure is the data of a reply to a file operation that failed.
+// Failure is the data in the response of a failed file operation.
 type Failure struct {
 	Path      string  `json:"path"`
 	Operation string  `json:"operation"`
@@ -48,7 +48,7 @@ type Failure struct {
 // Spec describes an error that no system call reported.
 type Spec struct {
 	Kind      Kind
-	Class     string        // Python's exception; empty: the usual one of the kind
+	Class     string        // Python's exception; empty: the default of the kind
 	Errno     syscall.Errno // 0: none
 	Hint      string
 	Retryable bool
@@ -59,8 +59,8 @@ func New(operation, path string, s Spec, format string, args ...any) error {
 	return build(operation, path, s, fmt.Errorf(format, args...))
 }
 
-// From describes any error of a file operation. An error that is already described stays as
-// it is.
+// From describes any error of a file operation. It does not change an error that is already
+// described.
 func From(operation, path string, err error) error {
 	if err == nil {
 		return nil
@@ -101,7 +101,7 @@ func AsPython(what string, err error) error {
 	}
 	text := syscall.Errno(*f.Errno).Error()
 	tail, plain := strings.CutPrefix(e.Msg, f.Operation+" "+f.Path+": "+text)
-	if !plain { // it says more than the errno does
+	if !plain { // it has more information than the errno
 		return Say(err, "%s: [Errno %d] %s", what, *f.Errno, e.Msg)
 	}
 	described, _ := op.AsError(Say(err, "%s: [Errno %d] %s: '%s'", what, *f.Errno, strings.ToUpper(text[:1])+text[1:], f.Path))
@@ -111,7 +111,7 @@ func AsPython(what string, err error) error {
 	return described
 }
 
-// complete adds the fields that clients test on to an error of another package.
+// complete adds the fields that clients check to an error of another package.
 func complete(operation, path string, e *op.Error) error {
 	if _, ok := e.Data.(Failure); ok {
 		return e
@@ -235,7 +235,7 @@ func classify(err error) Spec {
 	return Spec{Kind: IO}
 }
 
-// reason is the innermost message: the outer ones repeat the path.
+// reason returns the innermost message, since the outer ones repeat the path.
 func reason(err error) string {
 	for {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {

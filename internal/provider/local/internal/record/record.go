@@ -1,5 +1,5 @@
-// Package record keeps small JSON files of which a reader finds the old content or
-// the new, never a part, and writes them, and what belongs to them, to the disk.
+// Package record stores small JSON files. It replaces them atomically, and syncs them and the
+// data that belongs to them to the disk.
 package record
 
 import (
@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
 // Save replaces the record called name in dir. It survives the end of this
@@ -24,21 +26,10 @@ func save(dir, name string, v any, durable bool) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, "."+name+".new")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("save record: %w", err)
-	}
-	_, err = f.Write(data)
-	if err == nil && durable {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, filepath.Join(dir, name))
-	}
-	if err == nil && durable {
-		err = SyncDir(dir)
-	}
+	err = atomicfile.Replace(filepath.Join(dir, name), atomicfile.Options{Perm: 0o600, Sync: durable}, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("save record: %w", err)
 	}
@@ -68,13 +59,7 @@ func Sync(dir, name string) error {
 }
 
 // SyncDir writes the entries of a folder to the disk.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+func SyncDir(dir string) error { return atomicfile.SyncDir(dir) }
 
 // SyncFilesystem writes the whole filesystem of a folder to the disk.
 func SyncFilesystem(dir string) error {
