@@ -192,7 +192,7 @@ func (c compiler) union(typ *Type) {
 
 // component returns the name of a type in the OpenAPI document. It starts with the package,
 // so that two services can both have a Session. The packages directly below hub are one
-// service.
+// service, and so are those below guest/page.
 func component(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
@@ -203,8 +203,11 @@ func component(t reflect.Type) string {
 		name = name[:i] + "_" + arg[strings.LastIndexAny(arg, "./")+1:] + "_"
 	}
 	dir, pkg := path.Split(t.PkgPath())
-	if strings.HasSuffix(dir, "/hub/") {
+	switch {
+	case strings.HasSuffix(dir, "/hub/"):
 		pkg = "hub"
+	case strings.HasSuffix(dir, "/guest/page/internal/"):
+		pkg = "page"
 	}
 	pkg = strings.TrimSuffix(pkg, "_test")
 	if pkg == "" || pkg == "op" || strings.HasPrefix(strings.ToLower(name), pkg) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -49,7 +48,7 @@ type Config struct {
 	DoH         []string // URL templates of DNS-over-HTTPS servers
 	Block       []string // URLs to block until a restart says otherwise
 	Allow       []string // exceptions from Block
-	Cookies     string   // that the first browser gets: JSON, or the path of a file; see package cookie
+	Cookies     string   // that the first browser gets: JSON, or the path of a file; see cdp.ParseCookies
 	Proxy       Proxy
 	Trust       func() []string // switches by which the browser trusts the proxy; nil: none
 
@@ -202,7 +201,7 @@ func (s *Service) Downloads() string {
 
 // CheckConfig validates the lists of URLs and the cookies.
 func (s *Service) CheckConfig() error {
-	if _, err := cookie.Parse(s.cfg.Cookies); err != nil {
+	if _, err := cdp.ParseCookies(s.cfg.Cookies); err != nil {
 		return fmt.Errorf("BROWSER_INIT_COOKIES: %w", err)
 	}
 	for _, list := range [][]string{s.cfg.Block, s.cfg.Allow} {

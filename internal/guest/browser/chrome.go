@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -193,9 +192,9 @@ func (s *Service) setCookies(ctx context.Context, client *cdp.Client) {
 	if done {
 		return
 	}
-	list, err := cookie.Parse(s.cfg.Cookies)
+	list, err := cdp.ParseCookies(s.cfg.Cookies)
 	if err == nil {
-		err = cookie.Send(ctx, client, map[string]any{}, list)
+		err = client.SetCookies(ctx, map[string]any{}, list)
 	}
 	if err != nil {
 		s.cfg.Log.Warn("cannot set the configured cookies", "error", err)

@@ -325,8 +325,8 @@ func (b *Browser) DisposeContext(ctx context.Context, id string) error {
 	})
 }
 
-// ErrGone is returned when a tab closed during an operation.
-var ErrGone = errors.New("the tab was closed")
+// ErrClosed is returned when a tab closed during an operation.
+var ErrClosed = errors.New("the tab was closed")
 
 // ErrCrashed is returned when the page of a tab has crashed.
 var ErrCrashed = errors.New("the page has crashed")

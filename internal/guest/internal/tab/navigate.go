@@ -16,6 +16,21 @@ const (
 	NetworkIdle      = "networkIdle"
 )
 
+// LoadState returns the load state with a name that callers use. The default is load.
+func LoadState(name string) (state string, ok bool) {
+	switch name {
+	case "", "load":
+		return Load, true
+	case "domcontentloaded":
+		return DOMContentLoaded, true
+	case "networkidle", "network_idle":
+		return NetworkIdle, true
+	case "commit":
+		return Commit, true
+	}
+	return "", false
+}
+
 // NavigationError is a navigation that failed.
 type NavigationError struct {
 	URL      string
@@ -44,7 +59,7 @@ func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 	seen := false
 	err := t.b.await(ctx, func() (bool, error) {
 		if t.gone {
-			return false, ErrGone
+			return false, ErrClosed
 		}
 		if t.main != nil { // a page that hangs since before the connection has none yet
 			seen = seen || t.main.loader == r.LoaderID || t.main.started != r.LoaderID && t.main.loader != "" && t.commitsAfter(r.LoaderID)
@@ -90,7 +105,7 @@ func (t *Tab) Commits() int {
 func (t *Tab) AwaitCommit(ctx context.Context, after int) error {
 	return t.b.await(ctx, func() (bool, error) {
 		if t.gone {
-			return false, ErrGone
+			return false, ErrClosed
 		}
 		return t.commits > after, nil
 	})
@@ -134,7 +149,7 @@ func (t *Tab) Navigating() bool {
 func (t *Tab) AwaitURL(ctx context.Context, match func(string) bool) error {
 	return t.b.await(ctx, func() (bool, error) {
 		if t.gone {
-			return false, ErrGone
+			return false, ErrClosed
 		}
 		return match(t.url), nil
 	})

@@ -300,7 +300,7 @@ func (t *Tab) AwaitRequest(ctx context.Context, after int, match func(*Request) 
 	var found Request
 	err := t.b.await(ctx, func() (bool, error) {
 		if t.gone {
-			return false, ErrGone
+			return false, ErrClosed
 		}
 		for i := max(0, len(t.log.list)-(t.log.sent-after)); i < len(t.log.list); i++ {
 			if match(t.log.list[i]) {

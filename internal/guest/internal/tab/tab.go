@@ -34,7 +34,7 @@ type Tab struct {
 	console    []Entry
 	log        requestLog
 	choosers   []chooser
-	way        way
+	pointer    pointerPath
 	watchers   map[int]func() // called when the page crashes or the tab closes
 	lastWatch  int
 
@@ -48,38 +48,38 @@ type Point struct {
 	Y float64 `json:"y"`
 }
 
-// way is where operations have moved the mouse, and over which document.
-type way struct {
+// pointerPath is where operations moved the mouse, and over which document.
+type pointerPath struct {
 	points   []Point
 	document string
 }
 
-// maxWay is how many points of a way are kept.
-const maxWay = 4
+// maxPointerPath is the maximum length of a pointer path.
+const maxPointerPath = 4
 
-// LeavePointer records where an operation has left the mouse.
-func (t *Tab) LeavePointer(at Point) {
-	points := append(t.Way(), at)
-	t.SetWay(points[max(0, len(points)-maxWay):])
+// RecordPointer records where an operation moved the mouse.
+func (t *Tab) RecordPointer(at Point) {
+	points := append(t.PointerPath(), at)
+	t.SetPointerPath(points[max(0, len(points)-maxPointerPath):])
 }
 
-// SetWay replaces the last places of the mouse.
-func (t *Tab) SetWay(points []Point) {
+// SetPointerPath replaces the last positions of the mouse.
+func (t *Tab) SetPointerPath(points []Point) {
 	document := t.Main().Document()
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	t.way = way{points, document}
+	t.pointer = pointerPath{points, document}
 }
 
-// Way returns the last places where operations have left the mouse over the present document.
-func (t *Tab) Way() []Point {
+// PointerPath returns the last positions to which operations moved the mouse over the current document.
+func (t *Tab) PointerPath() []Point {
 	document := t.Main().Document()
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	if t.way.document != document {
+	if t.pointer.document != document {
 		return nil
 	}
-	return slices.Clone(t.way.points)
+	return slices.Clone(t.pointer.points)
 }
 
 // Session is the session with the page itself.
@@ -206,7 +206,7 @@ func (t *Tab) Check() error {
 func (t *Tab) check() error {
 	switch {
 	case t.gone:
-		return ErrGone
+		return ErrClosed
 	case t.crashed:
 		return ErrCrashed
 	}
@@ -340,9 +340,9 @@ func (b *Browser) detached(id cdp.SessionID) {
 	}
 }
 
-// Gone reports whether an error means that the document or frame that a script ran in does not exist anymore, so that
+// IsStale reports whether an error means that the document or frame that a script ran in does not exist anymore, so that
 // it can be tried in the next.
-func Gone(err error) bool {
+func IsStale(err error) bool {
 	if errors.Is(err, cdp.ErrDetached) {
 		return true
 	}
