@@ -27,7 +27,7 @@ const (
 )
 
 // enforceRules begins to enforce the rules if no policy does, until life ends.
-func (c *chrome) enforceRules(ctx, life context.Context, set settings) error {
+func (c *chrome) enforceRules(ctx, life context.Context, set setup) error {
 	if c.enforcedBy != byDevtools {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (c *chrome) enforceRules(ctx, life context.Context, set settings) error {
 	if err != nil {
 		return err
 	}
-	f := &enforcer{client: c.client, rules: list, dialogs: c.s.fileDialogs(set), busy: make(chan struct{}, maxBusy)}
+	f := &enforcer{client: c.client, rules: list, dialogs: set.fileDialogs(), busy: make(chan struct{}, maxBusy)}
 	events := c.client.Subscribe(cdp.Filter{
 		AllSessions: true, MaxEvents: 1 << 16,
 		Methods: []string{"Target.attachedToTarget", "Fetch.requestPaused", "Page.frameNavigated"},

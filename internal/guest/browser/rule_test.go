@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 		{"[::1]", "", "http://[::2]/", "http://[::1]/ http://[::1]:80/"},
 		{"", "", "http://example.com/", ""},
 	} {
-		l, err := newRules(settings{Block: strings.Fields(c.block), Allow: strings.Fields(c.allow)})
+		l, err := newRules(setup{settings: settings{Block: strings.Fields(c.block), Allow: strings.Fields(c.allow)}})
 		if err != nil {
 			t.Errorf("%q: %v", c.block, err)
 			continue

@@ -176,7 +176,7 @@ func testContexts(t *testing.T, r *fixture) {
 	_, err = r.DeleteContext(ctx(t), tablist.ContextIn{ID: made.ID})
 	must(t, err)
 	_, err = r.DeleteContext(ctx(t), tablist.ContextIn{ID: made.ID})
-	wantError(t, err, "no such context")
+	wantError(t, err, "no context")
 	_, err = r.ClearCookies(ctx(t), state.ClearCookiesIn{})
 	must(t, err)
 }
