@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// startTime bounds a start, which takes about a second on an idle machine.
+	// startTime is the timeout of a start, which takes about a second on an idle machine.
 	startTime = 60 * time.Second
 	// closeTime is how long the browser may take to save its tabs and cookies.
 	closeTime = 5 * time.Second
@@ -112,7 +112,7 @@ func (s *Service) start(ctx context.Context) (*chrome, error) {
 	return c, nil
 }
 
-// describeRestart says why a browser replaces another one.
+// describeRestart describes why a browser replaced another one.
 func describeRestart(last *chrome, tabs bool) string {
 	what := "its tabs were restored"
 	if !tabs {
@@ -368,7 +368,7 @@ type sandboxError struct{ line string }
 
 func (e *sandboxError) Error() string { return "chromium's sandbox does not work: " + e.line }
 
-// explainExit says why a browser ended before it was ready.
+// explainExit returns why a browser ended before it was ready.
 func explainExit(exit proc.Exit, output *proc.Capture) error {
 	lines := relevantLines(output)
 	for _, line := range lines {

@@ -344,14 +344,14 @@ func testIsolatedClients(t *testing.T, r *fixture) {
 
 // testDisconnectedClient checks that the sessions of a client end when it disconnects.
 func testDisconnectedClient(t *testing.T, r *fixture) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{})
 	must(t, err)
 	attached := func() bool {
 		var info struct {
 			Target cdp.Target `json:"targetInfo"`
 		}
-		must(t, ours.Call(testContext(t), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info))
+		must(t, client.Call(testContext(t), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info))
 		return info.Target.Attached
 	}
 	for name, address := range map[string]string{
@@ -369,18 +369,18 @@ func testDisconnectedClient(t *testing.T, r *fixture) {
 		c.Close()
 		testenv.Poll(t, "the page is not attached", func() bool { return !attached() })
 	}
-	must(t, ours.CloseTarget(testContext(t), id))
+	must(t, client.CloseTarget(testContext(t), id))
 }
 
 // testClosedPageEndsItsSocket checks that the client of a page is notified when the page closes.
 func testClosedPageEndsItsSocket(t *testing.T, r *fixture) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{})
 	must(t, err)
 	c := dial(t, strings.Replace(r.url, "http", "ws", 1)+"/devtools/page/"+id)
 	events := c.Subscribe(cdp.Filter{Methods: []string{"Inspector.detached"}})
 	defer events.Close()
-	must(t, ours.CloseTarget(testContext(t), id))
+	must(t, client.CloseTarget(testContext(t), id))
 	for reason := ""; reason != "target_closed"; { // another event may precede it
 		e, err := events.Next(testContext(t))
 		must(t, err)
@@ -400,8 +400,8 @@ func testClosedPageEndsItsSocket(t *testing.T, r *fixture) {
 
 // testInspector checks that the DevTools page loads its files from the server and connects to the inspected page.
 func testInspector(t *testing.T, r *fixture) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: "data:text/html,<title>inspected</title>"})
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{URL: "data:text/html,<title>inspected</title>"})
 	must(t, err)
 	frontend := ""
 	for _, e := range getJSON[[]entry](t, r.url+"/json/list") {
@@ -409,17 +409,17 @@ func testInspector(t *testing.T, r *fixture) {
 			frontend = e.Frontend
 		}
 	}
-	inspector, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: frontend})
+	inspector, err := client.CreateTarget(testContext(t), cdp.NewTarget{URL: frontend})
 	must(t, err)
-	session, err := ours.Attach(testContext(t), inspector)
+	session, err := client.Attach(testContext(t), inspector)
 	must(t, err)
 	testenv.Poll(t, "DevTools show the page", func() bool {
 		var title string
-		err := ours.Evaluate(testContext(t), session, `document.title`, &title)
+		err := client.Evaluate(testContext(t), session, `document.title`, &title)
 		return err == nil && strings.Contains(title, "data:text/html")
 	})
 	for _, target := range []string{inspector, id} {
-		must(t, ours.CloseTarget(testContext(t), target))
+		must(t, client.CloseTarget(testContext(t), target))
 	}
 	if status, _, _ := get(t, "GET", r.url+"/devtools/no/such/file.js"); status != 404 {
 		t.Errorf("missing file: status %d, want 404", status)
@@ -428,7 +428,7 @@ func testInspector(t *testing.T, r *fixture) {
 
 // testOrder checks that the list starts with the front tab, followed by the previous front tabs.
 func testOrder(t *testing.T, r *fixture) {
-	ours, files := r.connect(t), site(t, nil)
+	client, files := r.connect(t), site(t, nil)
 	var ids []string
 	order := func() string {
 		var names []string
@@ -444,7 +444,7 @@ func testOrder(t *testing.T, r *fixture) {
 		testenv.Poll(t, what+": the list is "+list, func() bool { return order() == list })
 	}
 	for i := range 3 {
-		ids = append(ids, r.open(t, ours, fmt.Sprintf("%s/%d", files.URL, i)).id)
+		ids = append(ids, r.open(t, client, fmt.Sprintf("%s/%d", files.URL, i)).id)
 		order()
 	}
 	want("opened in turn", "2 1 0")
@@ -452,10 +452,10 @@ func testOrder(t *testing.T, r *fixture) {
 		t.Errorf("activate: %d %s, want status 200, Target activated", status, body)
 	}
 	want("brought to the front", "0 2 1")
-	must(t, ours.CloseTarget(testContext(t), ids[2]))
+	must(t, client.CloseTarget(testContext(t), ids[2]))
 	want("another one closed", "0 1")
 	for _, id := range ids[:2] {
-		must(t, ours.CloseTarget(testContext(t), id))
+		must(t, client.CloseTarget(testContext(t), id))
 	}
 }
 

@@ -15,14 +15,14 @@ type enforcer struct {
 	client  *cdp.Client
 	rules   rules
 	dialogs bool
-	busy    chan struct{} // bounds concurrent handlers
+	busy    chan struct{} // limits concurrent handlers
 	loops   sync.WaitGroup
 }
 
 const (
 	// maxBusy is the maximum number of concurrent handlers.
 	maxBusy = 64
-	// enforceTime bounds a handler; a page that is closing never responds.
+	// enforceTime is the timeout of a handler; a closing page never responds.
 	enforceTime = 10 * time.Second
 )
 

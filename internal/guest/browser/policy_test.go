@@ -146,13 +146,13 @@ func opens(t *testing.T, c *cdp.Client, address string) bool {
 	}
 	if !strings.HasPrefix(address, "http") {
 		// A blocked page may be visible for a short time.
-		gone := false
+		left := false
 		for range 20 {
 			var href string
 			must(t, c.Evaluate(testContext(t), s, `new Promise(d => setTimeout(() => d(location.href), 20))`, &href))
-			gone = gone || href == "about:blank"
+			left = left || href == "about:blank"
 		}
-		return !gone
+		return !left
 	}
 	return true
 }
@@ -173,15 +173,15 @@ func opensDialog(t *testing.T, r *fixture) bool {
 		must(t, err)
 		img, err := png.Decode(b.Body)
 		must(t, err)
-		ours := 0
+		matching := 0
 		for y := 200; y < 700; y += 10 {
 			for x := 0; x < 1000; x += 10 {
 				if img.At(x, y) == (color.RGBA{0x12, 0x34, 0x56, 0xff}) {
-					ours++
+					matching++
 				}
 			}
 		}
-		return ours < 4000
+		return matching < 4000
 	}
 	testenv.Poll(t, "the page is drawn", func() bool { return !covered() })
 	eval[any](t, p, `input.click(), null`)

@@ -19,7 +19,7 @@ type rule struct {
 	query  []string
 }
 
-// maxRule bounds a rule.
+// maxRule is the maximum length of a rule.
 const maxRule = 2 << 10
 
 // parseRule parses an entry of a list.

@@ -156,8 +156,8 @@ func testTargets(t *testing.T, b *browser) {
 		}
 	}
 	must(t, c.ActivateTarget(ctx, ids[3]))
-	gone := c.Subscribe(Filter{Methods: []string{"Target.targetDestroyed"}})
-	defer gone.Close()
+	destroyed := c.Subscribe(Filter{Methods: []string{"Target.targetDestroyed"}})
+	defer destroyed.Close()
 	must(t, c.Call(ctx, Browser, "Target.setDiscoverTargets", map[string]any{"discover": true}, nil))
 	left := map[string]bool{}
 	for _, id := range ids {
@@ -165,7 +165,7 @@ func testTargets(t *testing.T, b *browser) {
 		must(t, c.CloseTarget(ctx, id))
 	}
 	for len(left) > 0 {
-		e, err := gone.Next(ctx)
+		e, err := destroyed.Next(ctx)
 		must(t, err)
 		var p struct{ TargetID string }
 		must(t, e.Decode(&p))

@@ -151,7 +151,7 @@ func (p *Pipe) refuse(msg []byte) {
 // forget removes a session that has ended, the sessions that were opened in it, and their commands, to which the browser does
 // not reply. p.mu is held.
 func (p *Pipe) forget(s SessionID) {
-	gone := p.sessions[s]
+	ended := p.sessions[s]
 	delete(p.sessions, s)
 	for id, c := range p.commands {
 		if c.session == s {
@@ -163,8 +163,8 @@ func (p *Pipe) forget(s SessionID) {
 			p.forget(child)
 		}
 	}
-	if gone.conn != nil && gone.conn.session == s {
-		gone.conn.push([]byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`))
-		gone.conn.end(errTargetClosed, false)
+	if ended.conn != nil && ended.conn.session == s {
+		ended.conn.push([]byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`))
+		ended.conn.end(errTargetClosed, false)
 	}
 }

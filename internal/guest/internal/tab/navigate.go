@@ -58,7 +58,7 @@ func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 	}
 	seen := false
 	err := t.b.await(ctx, func() (bool, error) {
-		if t.gone {
+		if t.closed {
 			return false, ErrClosed
 		}
 		if t.main != nil { // nil if the page did not respond since the connection was opened
@@ -105,7 +105,7 @@ func (t *Tab) Commits() int {
 // AwaitCommit waits for a navigation after the given count.
 func (t *Tab) AwaitCommit(ctx context.Context, after int) error {
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone {
+		if t.closed {
 			return false, ErrClosed
 		}
 		return t.commits > after, nil
@@ -122,7 +122,7 @@ func (t *Tab) AwaitSettled(ctx context.Context) error {
 	})
 	defer timer.Stop()
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone || t.crashed {
+		if t.closed || t.crashed {
 			return true, nil
 		}
 		for _, f := range t.frames {
@@ -149,7 +149,7 @@ func (t *Tab) Navigating() bool {
 // AwaitURL waits until the URL matches.
 func (t *Tab) AwaitURL(ctx context.Context, match func(string) bool) error {
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone {
+		if t.closed {
 			return false, ErrClosed
 		}
 		return match(t.url), nil

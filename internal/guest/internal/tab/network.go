@@ -299,7 +299,7 @@ func (t *Tab) Sent() int {
 func (t *Tab) AwaitRequest(ctx context.Context, after int, match func(*Request) bool) (Request, error) {
 	var found Request
 	err := t.b.await(ctx, func() (bool, error) {
-		if t.gone {
+		if t.closed {
 			return false, ErrClosed
 		}
 		for i := max(0, len(t.log.list)-(t.log.sent-after)); i < len(t.log.list); i++ {

@@ -27,7 +27,7 @@ type Tab struct {
 	main       *Frame
 	commits    int // navigations of the main frame, including those within the document
 	crashed    bool
-	gone       bool
+	closed     bool
 	busy       int // operations in progress
 	dialog     *Dialog
 	dialogs    []Dialog
@@ -167,7 +167,7 @@ func (t *Tab) Ready(ctx context.Context) error {
 func (t *Tab) awaitRestored(ctx context.Context) error {
 	blank := false
 	return t.b.await(ctx, func() (bool, error) {
-		if !t.existed || t.main == nil || t.gone || t.crashed {
+		if !t.existed || t.main == nil || t.closed || t.crashed {
 			return true, nil
 		}
 		blank = blank || t.main.url == ""
@@ -205,7 +205,7 @@ func (t *Tab) Check() error {
 
 func (t *Tab) check() error {
 	switch {
-	case t.gone:
+	case t.closed:
 		return ErrClosed
 	case t.crashed:
 		return ErrCrashed
@@ -323,7 +323,7 @@ func (b *Browser) detached(id cdp.SessionID) {
 	}
 	delete(b.sessions, id)
 	if s.id == s.tab.session {
-		s.tab.gone = true
+		s.tab.closed = true
 		s.tab.notifyEnd()
 		b.tabs = slices.DeleteFunc(b.tabs, func(t *Tab) bool { return t == s.tab })
 		for key, other := range b.sessions {

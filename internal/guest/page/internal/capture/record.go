@@ -15,7 +15,7 @@ import (
 
 // RecordIn starts, pauses, resumes, stops or describes a recording.
 type RecordIn struct {
-	Action   string  `json:"action" doc:"once returns after the duration" enum:"once,start,pause,resume,stop,status" default:"once"`
+	Action   string  `json:"action" doc:"once records for the duration" enum:"once,start,pause,resume,stop,status" default:"once"`
 	SavePath *string `json:"save_path" doc:"Path of the video, .mp4 or .webm; default: a new file in ~/Videos"`
 	Duration float64 `json:"duration" doc:"Maximum duration in seconds" exclusiveMinimum:"0" default:"10"`
 	FPS      int     `json:"fps" doc:"Frames per second" exclusiveMinimum:"0" default:"15"`

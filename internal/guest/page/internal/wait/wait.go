@@ -31,9 +31,9 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// WaitIn says what to wait for.
+// WaitIn is an event to wait for.
 type WaitIn struct {
-	Type       string   `json:"type" doc:"Event" enum:"selector,load,url,network_idle,download,function,response,request,timeout"`
+	Type       string   `json:"type" doc:"Type of event" enum:"selector,load,url,network_idle,download,function,response,request,timeout"`
 	Selector   *string  `json:"selector" doc:"For selector: the element"`
 	State      *string  `json:"state" doc:"For selector: attached, detached, visible or hidden. For load: load, domcontentloaded, networkidle"`
 	URL        *string  `json:"url" doc:"For url: exact URL, glob such as **/done, or /regex/"`
