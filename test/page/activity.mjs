@@ -1,5 +1,5 @@
-// The activity record as a page: it follows live, replays a session of 200 steps as it was, exports it, and what a hostile
-// sandbox writes stays text. Alone, below a prefix and through a hub.
+// The activity page: live updates, replay of a session of 200 steps, export, and hostile content shown as text. Standalone,
+// below a prefix and through a hub.
 import { audit, check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
@@ -11,7 +11,7 @@ const poster = (root, headers = {}) => async (path, body) => {
 const post = poster(direct);
 const listed = async (query) => (await (await fetch(`${direct}/v1/sandbox/activity?${query}`)).json()).entries;
 
-// A session of 200 steps: commands that count, and a file that grows, with what was true after each.
+// A session of 200 steps: commands that count, and a file that grows, with the expected state after each step.
 const truth = [];
 let content = "";
 let output = "";
@@ -35,7 +35,7 @@ await withPage(async (page) => {
   await page.locator(".steps li").nth(199).waitFor();
   await audit(page, "the activity page");
 
-  // It follows live, and hostile names and outputs stay text.
+  // Live updates; hostile names and outputs are shown as text.
   const hostile = `<img src=x onerror="document.title='broken'">`;
   await post("/v1/bash/exec", { command: `echo '${hostile}'; (exit 3) # live` });
   await page.locator(".steps li").nth(200).waitFor();
@@ -53,7 +53,7 @@ await withPage(async (page) => {
   await page.getByLabel("Kind").selectOption("file");
   await until("only files are shown", async () => (await page.locator(".steps > li").count()) === 101, () => page.locator(".steps > li").count());
 
-  // Replay: ten points, compared with what was true then.
+  // Replay: ten points, compared with the expected state.
   await page.getByRole("button", { name: "Replay" }).click();
   const range = page.getByLabel("Moment", { exact: true });
   const shows = (what) => page.locator(`[data-shows=${what}]`).textContent();
@@ -74,7 +74,7 @@ await withPage(async (page) => {
   await page.setViewportSize({ width: 390, height: 780 });
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
 
-  // The export needs nothing else, and runs nothing.
+  // The export is self-contained and contains no scripts.
   const saving = page.waitForEvent("download");
   await page.getByRole("link", { name: "Export" }).click();
   await (await saving).saveAs(`${dir}/activity.html`);
@@ -89,8 +89,8 @@ await withPage(async (page) => {
 });
 console.log("ok below a prefix");
 
-// Through a hub: the record says who called with which key, and what a command did to files. A program of the sandbox cannot
-// speak for somebody else.
+// Through a hub: the record contains the caller and key of each call, and the file changes of commands. A program in the
+// sandbox cannot impersonate a caller.
 const hub = async (path, body, secret) => (await (await fetch(`${guarded}/api/v1/${path}`, { method: "POST", headers: { "Content-Type": "application/json", "X-API-Key": secret }, body: JSON.stringify(body) })).json()).data;
 const tenant = await hub("key", { tenant: "anna" }, key);
 await hub("sandbox", { name: "hers" }, tenant.secret);

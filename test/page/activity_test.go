@@ -6,7 +6,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestActivity: the record of what happened as a page, live, replayed and exported.
+// TestActivity tests the activity page: live, replayed and exported.
 func TestActivity(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

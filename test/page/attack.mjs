@@ -1,5 +1,5 @@
-// A hostile sandbox: what it writes into its record, its pictures, its files and its terminal is shown by the activity page, the replay, the export, the
-// wall, the dashboard and what the hub keeps after its end, and nothing of it runs.
+// A hostile sandbox: its activity log, images, files and terminal are shown by the activity page, the replay, the export, the
+// wall, the dashboard and the archive of the hub, and none of its content runs.
 import { writeFileSync } from "node:fs";
 import { check, until, withPage } from "./browser.mjs";
 
@@ -19,10 +19,10 @@ await post("sandbox/a/v1/bash/exec", { command: `echo '${markup}'; echo '${marku
 await post("sandbox/a/v1/file/write", { file: `${markup.replaceAll("/", "")}.md`, content: `${markup}\n[x](javascript:${attack})` });
 await fetch(`${base}/sandbox/a/v1/file/read`, { method: "POST", headers, body: JSON.stringify({ file: `/nowhere/${markup}` }) }); // fails, with the name
 await post("sandbox/a/v1/shell/exec", { command: `printf '\\033]0;${"<b>title</b>"}\\007'; echo '${markup}'`, id: "s" });
-// Pictures, which the sandbox then replaces by what is none.
+// Images, which the sandbox then replaces by other content.
 const shots = async () => (await entries()).filter((e) => e.picture).map((e) => e.id);
 let moved = 0;
-await until("there are pictures", async () => { // not of every action: there are only a few each second
+await until("there are pictures", async () => { // not for every action: there are only a few per second
   await post("sandbox/a/v1/browser/actions", { action_type: "MOVE_TO", x: 10 + (moved++ % 200), y: 10 });
   return (await shots()).length >= 4;
 });
@@ -30,7 +30,7 @@ const svg = `<svg xmlns="http://www.w3.org/2000/svg" onload="${attack}"><script>
 const forged = [`printf '%s' '${svg}'`, `printf '%s' '<!doctype html><script>${attack}</script>'`, "printf '\\377\\330\\377broken'; head -c 4000 /dev/urandom", "printf '\\377\\330\\377'; head -c 20000000 /dev/zero"];
 const pictures = (await shots()).slice(-4);
 for (const [i, make] of forged.entries()) await inside(`(${make}) > /var/tmp/aio-1000/activity/pictures/${pictures[i]}.jpg`);
-// Entries in place, each as long as before, and what is not an entry at all.
+// Forged entries of equal length, and invalid entries.
 await inside(`cd /var/tmp/aio-1000/activity && sed 's/"op":"bash_exec"/"op":"<i>xx<\\/i>"/; s/"kind":"bash"/"kind":"<b\\/>"/; s/"via":"rest"/"via":"<u\\/>"/' new.jsonl > /tmp/forged && cat /tmp/forged > new.jsonl`);
 check((await entries()).some((e) => e.op === "<i>xx</i>"), "the record cannot be forged: this tests nothing");
 
@@ -60,7 +60,7 @@ async function steps(page, where, count) {
   console.log(`ok ${where}: ${count} steps`);
 }
 
-const ignore = /status of (401|404)/; // a picture that is none is not loaded, which browsers do not call an error
+const ignore = /status of (401|404)/; // an invalid image is not loaded, which browsers do not report as an error
 await withPage(async (page) => {
   page.on("dialog", (dialog) => { throw new Error(`a dialog: ${dialog.message()}`); });
   await page.goto(base);
@@ -77,7 +77,7 @@ await withPage(async (page) => {
   await page.goto(`${base}/sandbox/a/activity`);
   await page.locator(".steps").getByText("<i>xx</i>").first().waitFor();
   await steps(page, "the activity", (await entries()).length);
-  // A picture by itself is no document.
+  // An image is not a document.
   for (const id of pictures) {
     const address = new URL(`v1/sandbox/activity/${id}/picture`, page.url().replace(/activity$/, ""));
     const reply = await fetch(`${base}/sandbox/a/v1/sandbox/activity/${id}/picture`, { headers });
@@ -87,7 +87,7 @@ await withPage(async (page) => {
     check(!(await other.evaluate(() => globalThis.attacked)), `the picture ${id} has run by itself`);
     await other.close();
   }
-  // The export is for anybody, from the disk.
+  // The export is opened from the disk.
   const file = await (await fetch(`${base}/sandbox/a/v1/sandbox/activity/export`, { headers })).text();
   check(file.length < 40_000_000, `the export has ${file.length} bytes`);
   writeFileSync(`${dir}/export.html`, file);
@@ -98,7 +98,7 @@ await withPage(async (page) => {
   check((await page.locator("script, svg, details b > *, pre > *").count()) === 0, "what a sandbox wrote became markup of the export");
 }, { ignore });
 
-// After its end the hub shows what it kept.
+// After the end of the sandbox the hub shows what it kept.
 const { id } = await post("api/v1/sandbox/a", undefined, "GET");
 const kept = (await entries()).length;
 await post("api/v1/sandbox/a", undefined, "DELETE");

@@ -6,7 +6,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestHostileRecord: nothing that a sandbox writes into its record, pictures, files or terminal runs where people look at it.
+// TestHostileRecord checks that content of a hostile sandbox (activity log, images, files, terminal) never runs in our pages.
 func TestHostileRecord(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

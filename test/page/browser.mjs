@@ -1,9 +1,9 @@
-// What the stories share: one Chromium, a page, and checks that say what is wrong.
+// Helpers of the stories: one Chromium, a page, and checks.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
-// One browser serves all pages of a story, each in a context of its own, and ends with the story.
+// One browser serves all pages of a story, each in a separate context, and ends with the story.
 let browser;
 
 async function launch() {
@@ -20,10 +20,10 @@ export async function close() {
   await (await browser)?.close();
 }
 
-// gone is what noVNC says of a connection that the page has given up, when its pictures are drawn or its end comes in late.
+// gone matches messages of noVNC about a connection that the page has closed, which may arrive late.
 const gone = /Got data while disconnected|Disconnection timed out|when already disconnected/;
 
-// withPage shows a page to a story. ignore is what it may complain of.
+// withPage runs a story with a page. ignore matches console messages that are allowed.
 export async function withPage(story, { ignore, ...options } = {}) {
   const context = await (await launch()).newContext({ viewport: { width: 1000, height: 640 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
   try {
@@ -40,14 +40,14 @@ export async function withPage(story, { ignore, ...options } = {}) {
   }
 }
 
-// connect drives a browser through its DevTools address, as patiently as withPage.
+// connect connects to a browser through its DevTools URL, with the timeouts of withPage.
 export async function connect(endpoint, options = {}) {
   const browser = await chromium.connectOverCDP(endpoint, { timeout: patience, ...options });
   browser.contexts()[0].setDefaultTimeout(patience);
   return browser;
 }
 
-// axe checks that nothing in a page keeps people with disabilities out.
+// axe checks the accessibility of a page.
 export async function axe(page, name) {
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
   const found = await page.evaluate(() => globalThis.axe.run(document, { iframes: false, resultTypes: ["violations"] }));
@@ -55,7 +55,7 @@ export async function axe(page, name) {
   check(serious.length === 0, `${name}: ${serious.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => `${n.html} ${n.failureSummary}`).slice(0, 3).join(" | ")}`).join("; ")}`);
 }
 
-// audit checks a page of ours: nothing that keeps people with disabilities out, few bytes, and nothing from other hosts.
+// audit checks one of our pages: accessibility, size, and no requests to other hosts.
 export async function audit(page, name) {
   await axe(page, name);
   const loaded = await page.evaluate(() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource").filter((e) => e.initiatorType !== "iframe" && e.initiatorType !== "fetch" && e.initiatorType !== "xmlhttprequest")]
@@ -67,8 +67,8 @@ export async function audit(page, name) {
   console.log(`ok ${name}: ${size} bytes, ready after ${await page.evaluate(() => Math.round(performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd))} ms`);
 }
 
-// gate stops the requests of a page to an address that contain a text, or only their answers, until it is opened. With only it stops
-// that one of them alone, counted from 1.
+// gate holds requests of a page whose URL contains a text, or only their responses, until it is opened. only selects a single
+// request, counted from 1.
 export async function gate(page, address, text, { answers = true, only = 0 } = {}) {
   const held = [];
   let seen = 0;
@@ -90,7 +90,7 @@ export async function gate(page, address, text, { answers = true, only = 0 } = {
 
 export const keys = { enter: { key: "Enter", code: "Enter", windowsVirtualKeyCode: 13, text: "\r" }, space: { key: " ", code: "Space", windowsVirtualKeyCode: 32, text: " " } };
 
-// hold repeats a key in a page, as for a person who pressed it on another page. With release the person lets go at the end.
+// hold repeats a key in a page that was pressed on another page. With release the key is released at the end.
 export async function hold(page, key, { release }) {
   const devtools = await page.context().newCDPSession(page);
   await page.bringToFront();
@@ -99,7 +99,7 @@ export async function hold(page, key, { release }) {
   await devtools.detach();
 }
 
-// typeInstead runs a command in a terminal, and drops what is at its prompt.
+// typeInstead runs a command in a terminal and discards the text at its prompt.
 export async function typeInstead(page, command) {
   await page.locator(".xterm-helper-textarea").first().focus();
   await page.keyboard.press("Control+u"); // the terminal drops what is typed right after Control+c
@@ -113,7 +113,7 @@ export function check(ok, message) {
 // patience is how long a page may take on a busy machine.
 export const patience = 180_000;
 
-// until polls what must come by itself. It never repeats an action. got describes the state of things for the failure.
+// until polls a condition and never repeats an action. got describes the state in case of a failure.
 export async function until(what, ask, got) {
   const end = Date.now() + patience;
   for (;;) {

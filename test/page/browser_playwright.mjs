@@ -1,4 +1,4 @@
-// Playwright, from outside: through the address that info tells, and through a path prefix as a hub serves it.
+// Playwright as an external client: through the URL of info, and through a path prefix as a hub serves it.
 import http from "node:http";
 import { check, connect, patience, until } from "./browser.mjs";
 
@@ -22,7 +22,8 @@ async function call(base, path, body) {
   return reply;
 }
 
-// name is that of the file to download; where downloads go is one setting of the whole browser, so only one client may.
+// name is the name of the file to download. The folder of downloads is a setting of the whole browser, so only one client
+// may set it.
 async function story(base, endpoint, name) {
   const browser = await connect(endpoint);
   try {
@@ -38,7 +39,7 @@ async function story(base, endpoint, name) {
     const shot = await page.screenshot();
     check(shot.subarray(1, 4).toString() === "PNG" && shot.length > 500, "the screenshot is no picture");
 
-    // A context of its own has its own cookies; both work beside each other.
+    // A separate context has separate cookies; both work at the same time.
     const alone = await browser.newContext();
     alone.setDefaultTimeout(patience);
     const other = await alone.newPage();
@@ -56,7 +57,7 @@ async function story(base, endpoint, name) {
   }
 }
 
-// download saves a file where the sandbox's file operations find it.
+// download saves a file where the file operations of the sandbox can read it.
 async function download(base, page, name) {
   const [file] = await Promise.all([page.waitForEvent("download"), page.click("#get")]);
   check(file.suggestedFilename() === "report.txt", `the file is called ${file.suggestedFilename()}`);
@@ -74,7 +75,7 @@ for (const base of [process.env.URL, process.env.PREFIX_URL]) {
   await story(base, base + "/cdp"); // Playwright asks json/version/ itself
 }
 
-// Two at once, beside our own operations.
+// Two clients at once, and our own operations.
 const base = process.env.URL;
 const info = (await call(base, "/v1/browser/info")).data;
 await Promise.all([story(base, info.cdp_url), story(base, info.cdp_url), call(base, "/v1/browser/info")]);
@@ -84,7 +85,7 @@ const browser = await connect(info.cdp_url);
 for (const page of browser.contexts()[0].pages()) await page.close();
 await until("a blank tab comes back", () => browser.contexts()[0].pages().length === 1);
 await browser.close();
-check((await call(base, "/v1/browser/info")).data.cdp_url === info.cdp_url, "it is another browser");
+check((await call(base, "/v1/browser/info")).data.cdp_url === info.cdp_url, "the browser was restarted");
 site.close();
-site.closeAllConnections(); // Chromium keeps some in stock
+site.closeAllConnections(); // Chromium keeps idle connections
 console.log("Playwright works");

@@ -1,4 +1,4 @@
-// Who signs in with a ticket gets addresses that carry one: for Playwright, and for the page that shows the desktop.
+// Callers that sign in with a ticket receive URLs with a ticket: for Playwright, and for the page that shows the desktop.
 import { check, connect, until, withPage } from "./browser.mjs";
 
 const base = process.env.URL;
@@ -14,7 +14,7 @@ for (const path of ["/json/version", "/cdp/json/version", "/devtools/browser/x",
   check(res.status === 401, `${path} without signing in: ${res.status}`);
 }
 const known = (await (await fetch(base + "/v1/browser/info", bearer)).json()).data;
-check(!known.cdp_url.includes("ticket"), `who has a token needs no ticket: ${known.cdp_url}`);
+check(!known.cdp_url.includes("ticket"), `URL with a ticket for a caller with a token: ${known.cdp_url}`);
 await (await connect(known.cdp_url, bearer)).close();
 
 const { cdp_url: address } = await info();
@@ -26,6 +26,6 @@ check(await connect(address).then(() => false, () => true), "a ticket can be use
 await withPage(async (viewer) => {
   await viewer.goto((await info()).vnc_url);
   await until("the viewer is connected", () => viewer.evaluate(() => document.body.classList.contains("connected")));
-  check(!viewer.url().includes("ticket"), `the ticket stays in the address: ${viewer.url()}`);
+  check(!viewer.url().includes("ticket"), `the URL still contains the ticket: ${viewer.url()}`);
 });
 console.log("signing in works");

@@ -1,5 +1,5 @@
-// VS Code: started by the first visit behind a page of ours, edits what the API reads, is healed when it was killed; alone, below a
-// prefix and through a hub, and not for those who may only read or come from elsewhere.
+// VS Code: starts on the first visit while our page shows progress, edits files that the API reads, and restarts after a kill.
+// Standalone, below a prefix and through a hub; denied to read-only callers and other origins.
 import { audit, check, patience, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir, DISABLED_URL: disabled, BARE_URL: bare } = process.env;
@@ -11,10 +11,10 @@ const caller = (root, headers = {}) => async (method, path, body) => {
 const api = caller(direct);
 const read = async (file, call = api) => (await call("POST", "/v1/file/read", { file })).content;
 const state = async () => (await api("GET", "/v1/sandbox/components"))[0].state;
-// VS Code fills the console with what only Microsoft's own build has. Our own pages are audited.
+// VS Code logs many errors about features of Microsoft's build. Our own pages are audited.
 const ignore = /./;
 
-// edit opens a file that exists, writes a line in front of it and saves it.
+// edit opens an existing file, inserts a line at its start and saves it.
 async function edit(page, file, text, frame = page) {
   await frame.locator(".monaco-workbench .explorer-viewlet").waitFor();
   await frame.getByRole("treeitem", { name: file }).dblclick();
@@ -26,10 +26,10 @@ async function edit(page, file, text, frame = page) {
 }
 const holds = (file, text, call) => until(`${file} holds ${text}`, async () => (await read(file, call)).includes(text), () => read(file, call));
 
-check((await state()) === "idle", "VS Code runs before anybody has visited it");
+check((await state()) === "idle", "VS Code runs before the first visit");
 await api("POST", "/v1/file/write", { file: `${dir}/notes.txt`, content: "by the agent\n" });
 await withPage(async (page, context) => {
-  // A cold visit has our page at once, then the editor in its place.
+  // A cold visit shows our page immediately, then the editor.
   const first = await page.goto(`${direct}/code-server`, { waitUntil: "commit" });
   check((await first.text()).includes('name="component" content="code-server"'), "the first page is not ours");
   await edit(page, "notes.txt", "by a person ");
@@ -38,23 +38,23 @@ await withPage(async (page, context) => {
   const [dark, light] = [await theme(page, "dark"), await theme(page, "light")];
   check(/vs-dark/.test(dark) && !/vs-dark/.test(light), `the theme does not follow: ${dark}, ${light}`);
 
-  // Its terminal is the sandbox's user, in the workspace.
+  // Its terminal runs as the user of the sandbox, in the workspace.
   await page.keyboard.press("Control+`");
   await page.locator(".terminal-wrapper.active .xterm-helper-textarea").focus();
   await page.keyboard.type(`echo "$(id -u) $PWD" > who.txt\n`);
   await until("the terminal has written", async () => (await api("POST", "/v1/bash/exec", { command: `cat ${dir}/who.txt 2>/dev/null || true` })).stdout.trim() === `${(await api("POST", "/v1/bash/exec", { command: "id -u" })).stdout.trim()} ${dir}`);
 
-  // Killed: the next visit is told, until a person has read it, and goes on; what was saved is there. Nobody is connected
-  // meanwhile: an open page would heal it, too.
+  // Killed: the next visit shows a notice until it is dismissed, then continues with the saved files. No page is connected
+  // meanwhile, because an open page would restart it, too.
   await page.close();
-  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f 'code-server/out/node/[e]ntry.js --config.* ${dir}$'` }); // not those of others on this machine
+  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f 'code-server/out/node/[e]ntry.js --config.* ${dir}$'` }); // only the one of this test
   await until("the death is noticed", async () => (await state()) !== "ready", state);
-  const later = await (await context.browser().newContext()).newPage(); // which remembers nothing
+  const later = await (await context.browser().newContext()).newPage(); // without stored state
   later.setDefaultTimeout(patience);
   // Below a prefix it would have the origin of the API.
   await later.goto(`${prefixed}/?panes=code`);
   await later.frameLocator(".pane[data-pane=code] iframe").getByText("VS Code needs its own host name").waitFor();
-  // In a pane of the sandbox's page a browser may block its storage, as this one does.
+  // In a pane of the page of the sandbox, the browser may block storage, as this one does.
   await later.goto(`${direct}/?panes=code`);
   const [tab] = await Promise.all([later.waitForEvent("popup"), later.frameLocator(".pane[data-pane=code] iframe").getByRole("link", { name: "Open VS Code in a tab" }).click()]);
   tab.setDefaultTimeout(patience);
@@ -72,14 +72,14 @@ async function theme(page, colorScheme) {
   return name();
 }
 
-// visit opens VS Code through the hub, as a person who was given a ticket.
+// visit opens VS Code through the hub with a ticket.
 async function visit(page, at) {
   const { ticket } = await (await fetch(`${guarded}/tickets`, { method: "POST", headers: { "X-API-Key": key } })).json();
   await page.goto(`${at}/v1/docs?ticket=${ticket}`);
   await page.goto(`${at}/sandbox/a/code-server/`);
 }
 
-// Through a hub: by name it works, at a bare address the page says what to do, and who may only read does not get in.
+// Through a hub: it works by host name, at an IP address the page explains what to do, and read-only callers are denied.
 const hub = caller(`${guarded}/sandbox/a`, { "X-API-Key": key });
 await hub("POST", "/v1/file/write", { file: "notes.txt", content: "inside\n" });
 await withPage(async (page, context) => {
@@ -109,8 +109,8 @@ for (const path of ["/code-server/", "/code-server/static/x", "/v1/sandbox/compo
 }
 console.log("ok through the hub");
 
-// Disabled: neither the page nor the pane. Not installed: the page says so and offers to install it.
-check((await fetch(`${disabled}/code-server/`, { headers: { Accept: "text/html" } })).status === 404, "the disabled page is there");
+// Disabled: neither the page nor the pane exists. Not installed: the page offers to install it.
+check((await fetch(`${disabled}/code-server/`, { headers: { Accept: "text/html" } })).status === 404, "the disabled page exists");
 await withPage(async (page) => {
   await page.goto(`${disabled}/?panes=code,jupyter,terminal`);
   await page.frameLocator(".pane[data-pane=terminal] iframe").locator(".xterm-rows").waitFor();

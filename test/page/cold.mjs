@@ -1,4 +1,4 @@
-// How long a cold visit to VS Code and the lab takes: until our page shows progress, and until their own page can be used.
+// Duration of a cold visit to VS Code and the lab: until our page shows progress, and until their own page is usable.
 import { withPage } from "./browser.mjs";
 
 const { URL: direct } = process.env;

@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestCorpus runs every step of the corpus by playwright-core and by our operation, and compares what the pages have recorded.
-// REPEAT makes our side run more often.
+// TestCorpus runs every step of the corpus with playwright-core and with our operation, and compares what the pages recorded.
+// REPEAT is the number of runs of our side.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

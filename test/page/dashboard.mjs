@@ -1,5 +1,5 @@
-// The hub's dashboard: sign-in, sandboxes as a table and a wall, several at once, keys, audit, what doctor says, by keyboard alone,
-// and a tenant who sees only its own.
+// The dashboard of the hub: sign-in, sandboxes as a table and a wall, bulk actions, keys, audit log, doctor, use by keyboard
+// alone, and a tenant that sees only its own sandboxes.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { audit, check, gate, until, withPage } from "./browser.mjs";
 
@@ -28,14 +28,14 @@ const tabTo = async (page, name) => {
 };
 const row = (page, name) => page.getByRole("row", { name: new RegExp(`Choose ${name} `) });
 
-// Programs that ask for / are served as before.
+// Programs that request / are redirected to the documentation.
 const program = await fetch(`${base}/`, { redirect: "manual", headers: { "X-API-Key": key } });
 check(program.status === 307 && program.headers.get("location") === "v1/docs", `GET / of a program: ${program.status}`);
 
 let tenantKey = "";
 let typed;
 await withPage(async (page, context) => {
-  // The page asks for the list a second time when it follows the events: a list that comes late does not undo them.
+  // The page requests the list again when it follows the events. A late list must not undo events.
   const second = await gate(page, /\/api\/v1\/sandbox\?/, "", { only: 2 });
   await signIn(page, key);
   await row(page, "a").waitFor();
@@ -50,7 +50,7 @@ await withPage(async (page, context) => {
   await until("both disappear", async () => (await page.getByRole("row").count()) === 2);
   await audit(page, "the dashboard");
 
-  // Create several, of which one has no way out.
+  // Create several sandboxes, one of them without network.
   await page.getByRole("button", { name: "New sandbox" }).click();
   await page.getByLabel("Name", { exact: true }).fill("crew");
   await page.getByLabel("How many").fill("3");
@@ -61,7 +61,7 @@ await withPage(async (page, context) => {
   const made = (await api("sandbox")).find((sb) => sb.name === "crew-2");
   check(made.network.mode === "none", `the network is ${made.network.mode}`);
 
-  // Others' changes appear by themselves.
+  // Changes by other clients appear automatically.
   await api("sandbox", { name: "by-api" });
   await row(page, "by-api").waitFor();
   await api("sandbox/by-api", undefined, "DELETE");
@@ -79,11 +79,11 @@ await withPage(async (page, context) => {
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await until("two are deleted", async () => (await names()).join() === "a,crew-1", names);
 
-  // The wall shows what each does, as text: a hostile sandbox puts no markup into the page.
+  // The wall shows activities as text: a hostile sandbox cannot insert markup.
   await fetch(`${base}/sandbox/a/v1/shell/exec`, { method: "POST", headers: { "X-API-Key": key, "Content-Type": "application/json" }, body: JSON.stringify({ command: `echo '<img src=x onerror="attacked=1">'-$((40+2))`, id: "s" }) });
   await page.getByRole("button", { name: "Wall", exact: true }).click();
   await page.locator(".tile pre").getByText("-42").waitFor();
-  check(!(await page.evaluate(() => globalThis.attacked)), "what a sandbox said has run in the page");
+  check(!(await page.evaluate(() => globalThis.attacked)), "content of a sandbox ran in the page");
   await api("sandbox/crew-1/pause", {});
   await page.locator(".tile.asleep").getByText("paused").first().waitFor();
   await audit(page, "the wall");
@@ -122,7 +122,7 @@ await withPage(async (page, context) => {
   check(later.success === false, `after the roll back the file is ${JSON.stringify(later)}`);
   await api("sandbox/typed", undefined, "DELETE");
 
-  // What surrounds the sandboxes.
+  // The other pages of the dashboard.
   for (const [name, text] of [["Snapshots", /crew-2-/], ["Records", "typed"], ["Secrets", "New secret"], ["Usage", /Memory in use/], ["Events", "existing"], ["Machine", "1 of 1 ready"], ["Machine", "state folder, closed to other users"]]) {
     await page.getByRole("link", { name }).click();
     await page.getByText(text).first().waitFor();
@@ -131,7 +131,7 @@ await withPage(async (page, context) => {
   await page.getByRole("link", { name: "Records" }).click();
   const saving = page.waitForEvent("download");
   await page.getByRole("link", { name: "Download the record of typed" }).click();
-  check(readFileSync(await (await saving).path(), "utf8").includes("/tmp/later"), "the record of a deleted sandbox lacks what it did");
+  check(readFileSync(await (await saving).path(), "utf8").includes("/tmp/later"), "the record of a deleted sandbox lacks its actions");
   await page.getByRole("link", { name: "Keys" }).click();
   await page.getByRole("button", { name: "New key" }).click();
   await page.getByRole("textbox", { name: "Tenant" }).fill("anna");
@@ -140,7 +140,7 @@ await withPage(async (page, context) => {
   await page.getByRole("button", { name: "Done" }).click();
   await page.getByRole("cell", { name: "anna", exact: true }).waitFor();
 
-  // An administrator sees the sandboxes of all tenants, and acts on the one that it means: names are unique for their owner only.
+  // An administrator sees the sandboxes of all tenants. Actions apply to the selected one, because names are unique only per owner.
   const anna = caller(tenantKey);
   await anna("sandbox", { name: "a" });
   const [hers] = await anna("sandbox");
@@ -165,7 +165,7 @@ await withPage(async (page, context) => {
   await audit(page, "the audit log");
 
   await page.getByRole("row", { name: /admin.*key_add/ }).waitFor();
-  const [log] = readdirSync(`${state}/audit`).filter((name) => name.endsWith(".jsonl")); // somebody changes a line
+  const [log] = readdirSync(`${state}/audit`).filter((name) => name.endsWith(".jsonl")); // tamper with a line
   writeFileSync(`${state}/audit/${log}`, readFileSync(`${state}/audit/${log}`, "utf8").replace("key_add", "key_bad"));
   await page.getByRole("button", { name: "Verify" }).click();
   await page.locator(".verdict.bad").filter({ hasText: log }).waitFor();
@@ -174,11 +174,11 @@ await withPage(async (page, context) => {
   for (const name of ["Sandboxes", "Snapshots", "Usage", "Keys", "Machine"]) {
     await page.getByRole("link", { name }).click();
     await page.getByRole("heading", { level: 2 }).first().waitFor();
-    check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is wider than the telephone`);
+    check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is wider than the phone`);
   }
   await audit(page, "the dashboard on a telephone");
 
-  // Signed out, the session is of no use even to who kept its cookie.
+  // After sign-out, the cookie of the session is invalid.
   const kept = await context.cookies();
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("API key or token").waitFor();
@@ -188,14 +188,14 @@ await withPage(async (page, context) => {
 }, { ignore: /status of 401/ });
 console.log("ok administrator");
 
-// A tenant sees nothing of the others, in no part of the dashboard and by no request that its page could make.
+// A tenant sees no data of others, neither in the dashboard nor with direct requests.
 const [operators] = await api("sandbox");
 await api(`sandbox/${operators.id}/snapshot`, { snapshot: "of-operator" });
 await withPage(async (page) => {
   await signIn(page, tenantKey);
   await page.getByRole("row", { name: /Choose a a paused/ }).waitFor();
   check((await page.getByRole("row").count()) === 2, "a tenant sees more than its own sandbox");
-  check((await page.getByRole("link", { name: /Audit|Keys/ }).count()) === 0, "a tenant sees what is for administrators");
+  check((await page.getByRole("link", { name: /Audit|Keys/ }).count()) === 0, "a tenant sees pages for administrators");
   await page.getByText("anna (user)").waitFor();
   await page.getByRole("button", { name: "Wall", exact: true }).click();
   await page.locator(".tile.asleep").waitFor();

@@ -1,4 +1,4 @@
-// The documentation: every operation has an example that can be tried as it is, and code to copy that does the same.
+// The documentation: every operation has a complete example, and code to copy that does the same.
 import { execFileSync } from "node:child_process";
 import { check, until, withPage } from "./browser.mjs";
 import { Schema } from "../../web/docs/schema.js";
@@ -6,14 +6,15 @@ import { languages } from "../../web/docs/snippet.js";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, PYTHON: python } = process.env;
 
-// Examples are complete: whatever an operation says, it is not that its input is wrong. Those that would end the sandbox or reach out
-// of the machine are only composed.
+// Examples are complete: no operation rejects their input. Examples that would stop the sandbox or access other hosts are only
+// composed.
 const left = new Set(["sandbox_tunnel", "shell_ws", "vnc_socket", "component_install", "browser_page_record", "display_record", "browser_restart", "proxy_diagnose", "browser_config", "proxy_set_upstream", "watch_wait", "browser_captcha_wait"]);
 const schema = new Schema(await (await fetch(`${direct}/v1/openapi.json`)).json());
 const operations = Object.entries(schema.doc.paths).flatMap(([path, item]) => Object.entries(item).map(([method, op]) => ({ path, method, op })));
 let tried = 0;
 const wrong = [];
-// Those of the browser act on the page that the example of browser_navigate opens, those of files on what others leave: one after the other.
+// Examples of the browser use the page of the example of browser_navigate, those of files use files of previous examples. So
+// they run in order.
 const { path: navigate, op: opened } = operations.find(({ op }) => op.operationId === "browser_navigate");
 const example = JSON.stringify(schema.exampleOf(opened.operationId, schema.fieldsOf(opened)));
 for (const { path, method, op } of operations) {
@@ -32,11 +33,11 @@ for (const { path, method, op } of operations) {
   if (/"timed? ?out|did not appear|no element matches|Timeout/i.test(text) && op.tags[0] === "browser") wrong.push(`${op.operationId}: ${text.slice(0, 300)}`);
   if (reply.status === 422 || reply.status === 405 || reply.status === 415) wrong.push(`${op.operationId}: ${reply.status} ${text.slice(0, 300)} for ${JSON.stringify(call.body)}`);
 }
-check(wrong.length === 0, `examples that are refused:\n${wrong.join("\n")}`);
+check(wrong.length === 0, `rejected examples:\n${wrong.join("\n")}`);
 check(tried > 150, `only ${tried} examples were tried`);
 console.log(`ok ${tried} examples`);
 
-// The code runs, and does what the page did.
+// The code has the same effect as the page.
 const exec = operations.find(({ op }) => op.operationId === "bash_exec");
 const hard = { command: `printf '%s' "it's \\"quoted\\" \`and\` $((6*7)) ü"` };
 const call = schema.compose(direct, exec.method, exec.path, schema.fieldsOf(exec.op), hard);
@@ -63,7 +64,7 @@ await withPage(async (page) => {
     const copied = () => page.evaluate(() => navigator.clipboard.readText());
     await until(`${name} is copied`, async () => (await copied()) === (await page.getByLabel("Code", { exact: true }).innerText()), copied);
   }
-  // A stream is shown as it comes, and can be stopped.
+  // A stream is shown while it arrives and can be stopped.
   await page.getByLabel("Search operations").fill("sandbox/ports");
   await open(page, "sandbox_list_ports");
   await page.locator("#sandbox_list_ports").getByLabel("stream").selectOption("true");
@@ -71,14 +72,14 @@ await withPage(async (page) => {
   await page.locator(".reply pre").getByText("event:").or(page.locator(".reply pre").getByText("data:")).first().waitFor();
   await page.getByRole("button", { name: "Stop" }).click();
   await until("it has stopped", async () => (await page.getByRole("button", { name: "Stop" }).count()) === 0);
-  // What a sandbox says stays text.
+  // Replies of a sandbox are shown as text.
   await page.getByLabel("Search operations").fill("bash exec");
   await page.goto(`${direct}/v1/docs#bash_exec`);
   await page.reload();
   await page.getByLabel("command", { exact: true }).fill(`echo '<img src=x onerror="attacked=1">'`);
   await page.getByRole("button", { name: "Try it" }).click();
   await page.locator(".reply pre").getByText("onerror").waitFor();
-  check(!(await page.evaluate(() => globalThis.attacked)) && (await page.locator(".op img").count()) === 0, "what a sandbox said became markup");
+  check(!(await page.evaluate(() => globalThis.attacked)) && (await page.locator(".op img").count()) === 0, "a reply of a sandbox became markup");
 });
 console.log("ok the page");
 
@@ -87,7 +88,7 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Try it" }).click();
   await page.getByText(/^200 OK/).waitFor();
   await page.getByText(`${prefixed}/v1/bash/exec`).waitFor();
-  // The hub's own, with a key that is never shown.
+  // The documentation of the hub, with a key that is never shown.
   await page.goto(guarded);
   await page.getByLabel("API key or token").fill(key);
   await page.keyboard.press("Enter");

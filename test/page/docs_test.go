@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestDocs: examples and code of the documentation work, alone, below a prefix and of a hub.
+// TestDocs checks that examples and code of the documentation work: standalone, below a prefix and in a hub.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

@@ -1,6 +1,6 @@
-// Every page of the list: nothing that keeps people with disabilities out, in light and dark, on a telephone and at 200 %; no complaint in the
-// console, no request to another host, few bytes, and everything within reach of the keyboard.
-// With SHOTS it leaves pictures in that folder, to be looked at. With BENCH it only says how long each takes until it can be used.
+// Every page of the list: accessibility, in light and dark mode, on a phone and at 200 %; no messages in the console, no
+// requests to other hosts, small size, and full keyboard access.
+// SHOTS saves screenshots in that folder. BENCH only measures the time until each page is usable.
 import { mkdirSync } from "node:fs";
 import { axe, check, until, withPage } from "./browser.mjs";
 import { pages } from "./pages.mjs";
@@ -13,7 +13,7 @@ const post = async (base, path, body, headers = {}) => {
   check(reply.success === true || reply.code === "0", `${path}: ${JSON.stringify(reply)}`);
 };
 
-// Something to see.
+// Content to show.
 await post(sandbox, "/v1/file/write", { file: `${dir}/hello.py`, content: "# A greeting\nprint('hello', 6 * 7)\n" });
 await post(sandbox, "/v1/bash/exec", { command: `cd ${dir} && mkdir -p docs && echo '# Notes' > docs/notes.md && ls -l` });
 await post(sandbox, "/v1/file/replace", { file: `${dir}/hello.py`, old_str: "hello", new_str: "goodbye" });
@@ -36,7 +36,7 @@ async function signIn(page) {
 
 const addressOf = (one) => `${one.at === "sandbox" ? sandbox : hub}${one.path.replace("DIR", encodeURIComponent(dir))}`;
 
-// visit opens a page as somebody who has never seen it.
+// visit opens a page in a new browser context.
 async function visit(page, one) {
   await page.goto("about:blank");
   const devtools = await page.context().newCDPSession(page);
@@ -91,10 +91,10 @@ async function look(page, name, one) {
   console.log(`ok ${name}: ${size} bytes`);
 }
 
-// settled waits until colours have changed, which some controls do slowly.
+// settled waits for colour transitions.
 const settled = (page) => page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity).map((a) => a.finished.catch(() => {}))).then(() => new Promise((done) => requestAnimationFrame(() => done()))));
 
-// byKeyboard moves through the page by the Tab key alone, which must come by everything that can be used, and be seen where it is.
+// byKeyboard moves through the page with the Tab key, which must reach all controls with a visible focus.
 async function byKeyboard(page, name) {
   const total = await page.evaluate(() => {
     const usable = "a[href], button:not(:disabled), input:not(:disabled, [type=hidden]), select:not(:disabled), textarea:not(:disabled), summary, [tabindex]";
@@ -112,7 +112,7 @@ async function byKeyboard(page, name) {
       return [globalThis.left.size, globalThis.reachable().length];
     });
     if (rest === 0) return;
-    most = Math.max(most, now); // a page that lives grows
+    most = Math.max(most, now); // a live page grows
   }
   const missed = await page.evaluate(() => [...globalThis.left].filter((e) => e.isConnected && e.checkVisibility({ visibilityProperty: true })).map((e) => e.outerHTML.slice(0, 120)));
   check(missed.length === 0, `${name}: the keyboard does not reach ${missed.slice(0, 5).join(", ")}`);
@@ -132,7 +132,7 @@ for (const at of ["sandbox", "stranger", "hub"]) {
 }
 
 if (!bench && !only) {
-  // The terminal takes the Tab key, and one key leads out of it.
+  // The terminal captures the Tab key; another key leaves it.
   await withPage(async (page) => {
     await visit(page, pages.terminal);
     const on = () => page.evaluate(() => document.activeElement.id || document.activeElement.className);

@@ -6,8 +6,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestEveryPage: all our pages, from one list, in light and dark, on a telephone, at 200 % and by keyboard alone. With SHOTS=folder it
-// leaves pictures of them there.
+// TestEveryPage tests all our pages in light and dark mode, on a phone, at 200 % and by keyboard alone. SHOTS=folder saves
+// screenshots there.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

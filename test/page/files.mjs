@@ -1,4 +1,4 @@
-// The files of the sandbox in a page: the live tree, the editor, viewers, uploads, undo, search, and hostile content.
+// The page with the files of the sandbox: live tree, editor, viewers, uploads, undo, search, and hostile content.
 import { mkdirSync, mkdtempSync, writeFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ const read = async (name) => (await post("/v1/file/read", { file: `${dir}/${name
 const names = async () => (await post("/v1/file/list", { path: dir })).files.map((f) => f.name);
 const item = (page, name) => page.getByRole("treeitem", { name, exact: true });
 
-// What a hostile sandbox would put there: if any of it ran, the page would know.
+// Hostile content: if any of it runs, it sets a flag in the page.
 const attack = "globalThis.attacked = true";
 const markup = `<img src=x onerror="${attack}">`;
 await write("hello.py", "print(1)\n");
@@ -32,12 +32,12 @@ const told = (page, text) => page.waitForResponse(async (response) => response.u
 const polled = (page) => page.waitForRequest((request) => request.url().endsWith("/poll"));
 
 await withPage(async (page) => {
-  // The time in which a deletion can be undone does not run out, however busy the machine is.
+  // The time to undo a deletion does not expire, even on a busy machine.
   await page.addInitScript((long) => {
     const { setTimeout } = globalThis;
     globalThis.setTimeout = (run, time, ...rest) => setTimeout(run, time === 10_000 ? long : time, ...rest);
   }, patience);
-  // What comes after the list was read and before changes are watched is shown, too.
+  // Changes between reading the list and watching it are shown, too.
   const watch = await gate(page, /v1\/file\/watch$/, "", { answers: false });
   await page.goto(`${direct}/files?path=${encodeURIComponent(dir)}`);
   await item(page, "hello.py").waitFor();
@@ -47,7 +47,7 @@ await withPage(async (page) => {
   await item(page, "between.txt").waitFor();
   await audit(page, "the files");
 
-  // The tree follows what others do.
+  // The tree follows changes by other clients.
   await write("made/by-agent.txt", "by the agent\n");
   await item(page, "made").waitFor();
   await item(page, "made").click();
@@ -65,7 +65,7 @@ await withPage(async (page) => {
   await page.keyboard.press("Control+s");
   await until("the file is saved", async () => (await read("made/by-agent.txt")) === "changed by the agent\nand by a person", () => read("made/by-agent.txt"));
 
-  // What others change while a person edits is not lost, and neither is what the person wrote. What the person saved is no change.
+  // Neither concurrent changes by other clients nor edits of the user are lost. A save by the user does not count as a change.
   await page.getByText("Saved").first().waitFor();
   const text = () => page.locator(".cm-content").innerText();
   await page.keyboard.type(" again");
@@ -78,7 +78,7 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Load it and drop my changes" }).click();
   await page.locator(".cm-content").getByText("third").waitFor();
 
-  // What a person writes while the page reads the file again is not lost.
+  // Edits while the page reads the file again are not lost.
   const reading = await gate(page, /v1\/file\/download.*by-agent/, "fourth");
   await write("made/by-agent.txt", "fourth\n");
   await reading.stopped();
@@ -90,7 +90,7 @@ await withPage(async (page) => {
   check((await text()).startsWith("mine third"), `what a person wrote meanwhile is lost: ${await text()}`);
   await page.getByRole("button", { name: "Load it and drop my changes" }).click();
   await page.locator(".cm-content").getByText("fourth").waitFor();
-  // Nor is what a person writes in the moment in which the new text is shown.
+  // Edits at the moment when the new text is shown are not lost either.
   await page.locator(".cm-content").focus();
   await page.keyboard.press("Control+Home");
   await page.evaluate(() => {
@@ -141,7 +141,7 @@ await withPage(async (page) => {
   await page.keyboard.type("not saved");
   const unsaved = page.getByRole("heading", { name: "● hello.py" });
   await unsaved.waitFor();
-  for (const drop of [false, true]) { // a rename asks before it drops what is not saved
+  for (const drop of [false, true]) { // a rename asks before it discards unsaved changes
     page.once("dialog", (dialog) => (drop ? dialog.accept() : dialog.dismiss()));
     await page.getByRole("tree").focus();
     await page.keyboard.press("F2");
@@ -159,7 +159,7 @@ await withPage(async (page) => {
   await item(page, "world.py").waitFor();
   check((await read("world.py")) === "print(1)\n", "undo did not bring the file back");
 
-  // What is deleted is not looked at, even if its content and news of it are still on their way.
+  // A deleted file is not opened, even if its content and events arrive later.
   await write("slow.txt", "1");
   await item(page, "slow.txt").waitFor();
   const content = await gate(page, /v1\/file\/download/, "slow.txt", { answers: false });
@@ -182,7 +182,7 @@ await withPage(async (page) => {
   await page.getByRole("button", { name: "Undo" }).click();
   await item(page, "slow.txt").waitFor();
 
-  // A list that comes late does not replace one that was read after it.
+  // A late list does not replace a newer one.
   const list = await gate(page, /v1\/file\/list$/, "early.txt", { only: 1 });
   await write("early.txt", "x");
   await list.stopped();
@@ -204,7 +204,7 @@ await withPage(async (page) => {
   await page.locator(".cm-content").getByText("fifth").waitFor();
   await page.getByRole("searchbox").fill("");
 
-  // A folder of 1,000 files, and files that are dropped.
+  // A folder of 1,000 files, and drag and drop.
   const temp = mkdtempSync(join(tmpdir(), "upload-"));
   try {
     for (let i = 0; i < 10; i++) {
@@ -227,7 +227,7 @@ await withPage(async (page) => {
   await item(page, "dropped.txt").waitFor();
   check((await read("dropped.txt")) === "dropped here", "the dropped file has other content");
 
-  // A folder is downloaded whole.
+  // A folder is downloaded completely.
   await page.getByRole("button", { name: "More" }).click();
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download this folder" }).click()]);
   check(download.suggestedFilename().endsWith(".zip"), `the download is ${download.suggestedFilename()}`);
@@ -241,7 +241,7 @@ console.log("ok files");
 
 for (const [name, base] of [["below a prefix", prefixed], ["through the hub", `${guarded}/sandbox/a`]]) {
   await withPage(async (page) => {
-    // Who is quicker than the page waits until it knows where it is.
+    // The search waits until the page knows its folder.
     await page.addInitScript(() => {
       const { fetch } = globalThis;
       globalThis.fetch = async (to, options) => {

@@ -1,4 +1,4 @@
-// The guide as a page: chapters, languages, search and links, alone, below a prefix and of a hub.
+// The guide: chapters, languages, search and links; standalone, below a prefix and of a hub.
 import { audit, check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key } = process.env;
@@ -9,7 +9,7 @@ await withPage(async (page) => {
   await until("one chapter is shown", async () => (await shown(page)).join() === "Start", () => shown(page));
   await audit(page, "the guide");
 
-  // Each link of the contents leads to a place.
+  // Each link of the table of contents has a target.
   const lost = await page.evaluate(() => [...document.querySelectorAll('a[href^="#"]')].map((a) => a.getAttribute("href").slice(1)).filter((id) => !document.getElementById(id)));
   check(lost.length === 0, `links that lead nowhere: ${lost.join(", ")}`);
 
@@ -22,7 +22,7 @@ await withPage(async (page) => {
   check((await page.locator(".block.shown:visible").first().textContent()).includes("import { call }"), "the language was forgotten");
   check((await page.title()) === "Files · Guide", `title: ${await page.title()}`);
 
-  // Search over headings and text; a hit leads to its place, and the way back works.
+  // Search in headings and text; a result opens its section, and the back button works.
   const search = page.getByLabel("Search the guide");
   await page.keyboard.press("/");
   check(await search.evaluate((node) => node === document.activeElement), "/ does not lead to the search");
@@ -43,7 +43,7 @@ await withPage(async (page) => {
   await search.press("Escape");
   await until("the chapter is back", async () => (await shown(page)).join() === "Files", () => shown(page));
 
-  // A chapter's address works by itself, also with what is generated.
+  // The URL of a chapter works directly, also for generated chapters.
   await page.goto(`${prefixed}/guide#errors`);
   await until("the codes below a prefix", async () => (await shown(page)).join() === "Error codes", () => shown(page));
   check(await page.getByRole("cell", { name: "unauthenticated" }).isVisible(), "the codes are missing");
@@ -51,7 +51,7 @@ await withPage(async (page) => {
   await until("a broken address shows the start", async () => (await shown(page)).join() === "Start", () => shown(page));
 }, { reducedMotion: "reduce" });
 
-// A hub's guide is for those who may come in, as its other pages are.
+// The guide of a hub requires authentication, like its other pages.
 const refused = await fetch(`${guarded}/guide`, { redirect: "manual" });
 check(refused.status === 401, `without a key: got ${refused.status}, want 401`);
 for (const at of ["/guide", "/sandbox/a/guide"]) {

@@ -2,7 +2,7 @@ package page
 
 import "testing"
 
-// TestGuidePage: the guide, of a sandbox, below a prefix, and of a hub where a person signs in.
+// TestGuidePage tests the guide of a sandbox, below a prefix, and of a hub with sign-in.
 func TestGuidePage(t *testing.T) {
 	t.Parallel()
 	address := serve(t)

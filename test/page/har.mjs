@@ -1,4 +1,4 @@
-// A HAR of many kinds of requests passes the validator that other tools use, and has what the server saw.
+// A HAR file with many kinds of requests passes a common validator and matches what the server received.
 import fs from 'node:fs';
 import http from 'node:http';
 import os from 'node:os';
@@ -18,7 +18,7 @@ const site = http.createServer((req, res) => {
         fetch('/form', {method: 'POST', body: new URLSearchParams({name: 'ann', text: 'ü & ='})}), fetch('/empty'), fetch('/packed'), fetch('/missing'),
         fetch('/cut').catch(() => 0), fetch('http://127.0.0.1:1/').catch(() => 0), fetch('/packed', {cache: 'force-cache'}), fetch('data:text/plain,hello'), fetch('/multi', {method: 'PUT', body: (() => { const f = new FormData(); f.append('a', new Blob(['x']), 'a.bin'); return f; })()}),
       ];
-      // A reply counts when it is here as a whole.
+      // A response counts when it is complete.
       Promise.allSettled([...all.map(async (reply) => (await reply).arrayBuffer()), document.images[0].decode()]).then(() => document.title = 'done')</script>`);
   } else if (at === '/pixel.png') {
     res.setHeader('Content-Type', 'image/png');

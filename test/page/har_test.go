@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestHARIsValid: an outside validator of HAR 1.2 accepts what export_har writes.
+// TestHARIsValid checks a file of export_har with an independent validator of HAR 1.2.
 func TestHARIsValid(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

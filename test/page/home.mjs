@@ -1,4 +1,4 @@
-// The sandbox's own page: panes, layouts, the bar, taking over the desktop, a cut connection.
+// The page of the sandbox: panes, layouts, the bar, desktop takeover, an interrupted connection.
 import http from "node:http";
 import { audit, check, gate, until, withPage } from "./browser.mjs";
 
@@ -9,7 +9,7 @@ const frame = (page, id) => pane(page, id).frameLocator("iframe");
 const box = async (page, id) => (await pane(page, id).boundingBox());
 const post = async (path, body) => (await fetch(direct + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
 
-// Programs are led to the documentation, as before; people get the page.
+// Programs are redirected to the documentation; browsers get the page.
 const program = await fetch(`${direct}/`, { redirect: "manual" });
 check(program.status === 307 && program.headers.get("location") === "v1/docs", `GET / of a program: ${program.status} to ${program.headers.get("location")}`);
 for (const path of ["/", "/index.html"]) {
@@ -40,8 +40,8 @@ await withPage(async (page) => {
   const narrower = await box(page, "terminal");
   check(Math.abs(wider.width - narrower.width - 204) < 20, `dragging: ${wider.width} to ${narrower.width}`);
 
-  // One is enlarged by a double click, and small again by Escape; its frame is not loaded anew.
-  await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor(); // what is typed before it is connected is lost
+  // A double click enlarges a pane and Escape restores it; its frame is not reloaded.
+  await frame(page, "terminal").locator(".xterm-rows").getByText(/[#$]/).first().waitFor(); // input before the connection is lost
   await frame(page, "terminal").locator(".xterm-helper-textarea").focus();
   await page.keyboard.type("kept=$((40+2)); clear\n");
   await pane(page, "terminal").locator(".bar").dblclick();
@@ -72,7 +72,7 @@ await withPage(async (page) => {
   if (await link.count()) check((await link.getAttribute("href")).endsWith(`/proxy/${port}/`), "the port does not lead to its preview");
   site.close();
 
-  // On a telephone one pane is shown, at 200 % nothing is lost.
+  // On a phone one pane is shown; at 200 % nothing is hidden.
   await page.setViewportSize({ width: 390, height: 780 });
   await until("one pane fills the width", async () => (await box(page, "files")).width > 380);
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the telephone");
@@ -83,14 +83,14 @@ await withPage(async (page) => {
   await page.goto(`${direct}/?panes=browser&layout=single`);
   const desktop = frame(page, "browser");
   await desktop.locator("body.connected").waitFor();
-  // While an agent is at work, people watch.
+  // While an agent works, users watch.
   const click = () => post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
-  await until("the page tells that an agent is at work", async () => { // it may get to know only of a later action
+  await until("the page shows that an agent works", async () => { // it may notice only a later action
     check((await click()).success !== false, "the agent cannot act");
     return desktop.getByText("An agent is at work; you are watching").isVisible();
   });
   await desktop.locator("body.connected").waitFor();
-  // Who takes over has the desktop alone, and gives it back.
+  // A user who takes over controls the desktop exclusively and hands it back.
   await desktop.getByRole("button", { name: "Take over" }).click();
   await desktop.getByText("You have taken over: agents wait").waitFor();
   const held = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
@@ -99,14 +99,14 @@ await withPage(async (page) => {
   check(refused.success === false && /taken over/.test(refused.message), `the agent acts all the same: ${JSON.stringify(refused)}`);
   await desktop.getByRole("button", { name: "Hand back" }).click();
   await until("the agent may act again", async () => (await click()).success !== false, held);
-  // Who closes the page hands back, too.
+  // Closing the page hands back, too.
   await desktop.getByRole("button", { name: "Take over" }).click();
   await until("the person holds the desktop again", async () => (await held()) === "person", held);
   await page.goto("about:blank");
   await until("the desktop is free", async () => (await held()) !== "person", held);
 });
 
-// A connection that was lost is not made twice: by who watches because an agent is at work, and once more when the reason of the loss is known.
+// A lost connection is restored only once, even if the page watches an agent and the reason of the loss arrives later.
 await withPage(async (page) => {
   await page.addInitScript(() => {
     const { setTimeout } = globalThis;
@@ -117,11 +117,11 @@ await withPage(async (page) => {
   await page.locator("body.connected").waitFor();
   const holder = async () => (await (await fetch(`${direct}/v1/display/control`)).json()).data.holder;
   await until("nobody is at work", async () => (await holder()) === "nobody" && (await page.locator("#holder").textContent()) === "", holder);
-  await page.locator("body.connected").waitFor(); // anew, if it watched until now
+  await page.locator("body.connected").waitFor(); // reconnected if it only watched before
   const reason = await gate(page, /\/auth$/, "", { only: 1 });
   await fetch(control, { method: "POST" });
   await reason.stopped();
-  await until("the page tells that an agent is at work", async () => {
+  await until("the page shows that an agent works", async () => {
     await post("/v1/browser/actions", { action_type: "MOVE_TO", x: 100, y: 100 });
     return page.getByText("An agent is at work; you are watching").isVisible();
   });
@@ -149,7 +149,7 @@ await withPage(async (page) => {
 });
 console.log("ok below a prefix");
 
-// Through the hub: sign in by key, then the sandbox's page at a bare address.
+// Through the hub: sign in by key, then the page of the sandbox at an IP address.
 await withPage(async (page) => {
   await page.goto(`${guarded}/sandbox/a/?panes=terminal,files`);
   await audit(page, "the sign-in page");
@@ -162,7 +162,7 @@ await withPage(async (page) => {
   await page.locator("header h1").waitFor();
   if ((await page.locator(".pane[data-pane=terminal]").count()) === 0) await page.getByRole("button", { name: "Terminal", exact: true }).click();
   await frame(page, "terminal").locator(".xterm-rows").waitFor();
-  // A person who comes back to the desktop brings what they have copied; the page has no origin of its own here.
+  // The clipboard of the user is available when they return to the desktop; the page has an opaque origin here.
   if ((await pane(page, "browser").count()) === 0) await page.getByRole("button", { name: "Browser", exact: true }).click();
   await frame(page, "browser").locator("body.connected").waitFor();
   const may = await frame(page, "browser").locator("body").evaluate(async () => {

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// guarded starts a hub that asks for a key, with a sandbox "a".
+// guarded starts a hub that requires a key, with a sandbox "a".
 func guarded(t *testing.T, more ...string) []string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -38,8 +38,8 @@ func guarded(t *testing.T, more ...string) []string {
 	return []string{"KEY=" + key, "KEY_URL=" + address, "STATE=" + state}
 }
 
-// TestHome: the sandbox's page, alone, below a prefix, over a cut connection, and through a hub
-// where a person signs in.
+// TestHome tests the page of a sandbox: standalone, below a prefix, over an interrupted connection, and through a hub with
+// sign-in.
 func TestHome(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "Xtigervnc", "openbox")
@@ -49,7 +49,7 @@ func TestHome(t *testing.T) {
 		"CUT_CONTROL="+control)...)
 }
 
-// TestDashboard: the hub's dashboard, as an administrator and as a tenant.
+// TestDashboard tests the dashboard of the hub as an administrator and as a tenant.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	environments := filepath.Join(t.TempDir(), "environments.json")
@@ -70,7 +70,7 @@ func TestDashboard(t *testing.T) {
 	runStory(t, "dashboard.mjs", env...)
 }
 
-// TestWall: 50 sandboxes on the dashboard's wall, behind a sign-in.
+// TestWall tests the wall of the dashboard with 50 sandboxes and sign-in.
 func TestWall(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -78,7 +78,7 @@ func TestWall(t *testing.T) {
 	runStory(t, "wall.mjs", guarded(t)...)
 }
 
-// metrics returns those of a hub.
+// metrics returns the metrics of a hub.
 func metrics(t *testing.T, address, key string) string {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, address+"/metrics", nil)
@@ -114,7 +114,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestFiles: the files of the sandbox in a page, with what a hostile sandbox puts there.
+// TestFiles tests the page with the files of the sandbox, including hostile content.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "pdftoppm")

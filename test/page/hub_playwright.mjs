@@ -1,4 +1,4 @@
-// A sandbox of a hub, used from outside through the hub's one port: its browser by Playwright, its desktop and terminal as pages.
+// A sandbox of a hub, used through the port of the hub: its browser with Playwright, its desktop and terminal as pages.
 import { check, connect, until, withPage } from "./browser.mjs";
 
 const base = process.env.URL;

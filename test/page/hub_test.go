@@ -8,8 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestThroughTheHub: Playwright, the desktop and the terminal of a sandbox, all
-// behind the hub's prefix.
+// TestThroughTheHub tests Playwright, the desktop and the terminal of a sandbox below the prefix of a hub.
 func TestThroughTheHub(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

@@ -1,5 +1,5 @@
-// JupyterLab: its kernels are the sessions of the API, in both directions; killed and healed, kernels outlive it; alone, below a prefix
-// and through a hub, and not for those who may only read.
+// JupyterLab: its kernels are sessions of the API and the reverse; kernels survive its restart. Standalone, below a prefix and
+// through a hub; denied to read-only callers.
 import { check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir, DISABLED_URL: disabled, BARE_URL: bare } = process.env;
@@ -17,9 +17,9 @@ const lab = async (method, path) => {
 };
 const cell = (source) => ({ cell_type: "code", id: source.length.toString(36).padStart(8, "x"), metadata: {}, execution_count: null, outputs: [], source });
 const notebook = (...cells) => JSON.stringify({ nbformat: 4, nbformat_minor: 5, metadata: { kernelspec: { name: "python3", display_name: "Python 3", language: "python" } }, cells: cells.map(cell) });
-const ignore = /./; // what the lab says in the console
+const ignore = /./; // messages of the lab in the console
 
-// ready waits until the kernel of the notebook is there.
+// ready waits until the kernel of the notebook is ready.
 const ready = (page) => page.getByText(/Python .* \| Idle/).first().waitFor();
 const output = (page, n) => page.locator(".jp-Notebook .jp-CodeCell").nth(n).locator(".jp-OutputArea-output");
 async function run(page, n, text) {
@@ -39,7 +39,7 @@ await withPage(async (page, context) => {
   check((await runs("work", "mine")).includes("set by a person"), "the agent does not see the person's variable");
   await runs("work", "said = 'hello'");
   await run(page, 1, "agent says hello");
-  // A session of the agent can be chosen, and has its variables.
+  // A session of the agent can be selected, with its variables.
   await page.locator(".jp-Toolbar-kernelName").first().click();
   const choice = page.locator(".jp-Dialog select");
   await until("the agent's session is offered", async () => /agent/.test(await choice.innerText()), () => choice.innerText());
@@ -50,12 +50,12 @@ await withPage(async (page, context) => {
   await ready(page);
   await run(page, 2, "answer 43");
 
-  // Killed: the next visit is told; kernels, variables and what was saved are there.
+  // Killed: the next visit shows a notice; kernels, variables and saved files are kept.
   await page.keyboard.press("Control+s");
   await until("the notebook is saved", async () => (await api("POST", "/v1/file/read", { file: `${dir}/work.ipynb` })).content.includes("answer 43"));
   await page.close();
   const kernels = JSON.stringify((await lab("GET", "kernels")).map((k) => k.id).sort());
-  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f '[j]upyterlab --config=.*--ServerApp.root_dir=${dir} '` }); // not those of others on this machine
+  await api("POST", "/v1/bash/exec", { command: `pkill -9 -f '[j]upyterlab --config=.*--ServerApp.root_dir=${dir} '` }); // only the one of this test
   const later = await context.newPage();
   await until("the death is noticed", async () => (await api("GET", "/v1/sandbox/components")).find((c) => c.name === "jupyterlab").state !== "ready");
   await later.goto(`${prefixed}/jupyter/lab/tree/work.ipynb`); // there it would have the origin of the API
@@ -70,9 +70,9 @@ await withPage(async (page, context) => {
 }, { ignore });
 console.log("ok alone and below a prefix");
 
-// What one side does with a kernel, the other sees.
+// Changes to a kernel are visible on both sides.
 const idOf = async (name) => (await lab("GET", "sessions")).find((s) => s.name === name).kernel.id;
-await runs("third", "import atexit, time; x = 1; atexit.register(time.sleep, 600)"); // and is killed, since it does not end by itself
+await runs("third", "import atexit, time; x = 1; atexit.register(time.sleep, 600)"); // is killed, because it does not exit
 const id = await idOf("third");
 await lab("POST", `kernels/${id}/restart`);
 check((await runs("third", "'x' in globals()")).includes("False"), "the restart kept the variables");
@@ -81,7 +81,7 @@ await lab("DELETE", `kernels/${id}`);
 check(!("third" in (await api("GET", "/v1/jupyter/sessions")).sessions), "the API still has a session that the lab has shut down");
 await api("DELETE", "/v1/jupyter/sessions/agent");
 await until("the lab drops the kernel", async () => !(await lab("GET", "sessions")).some((s) => s.name === "agent"));
-// Who deletes sessions while the lab gets to know them is not told of them again.
+// Sessions that are deleted while the lab loads them do not reappear.
 const brief = Array.from({ length: 4 }, (_, i) => `brief ${i}`);
 for (let round = 0; round < 3; round++) {
   await Promise.all(brief.map((session_id) => api("POST", "/v1/jupyter/sessions/create", { session_id })));

@@ -1,5 +1,5 @@
-// The notebook: it shares kernels with the API in both directions, keeps files, and what a kernel prints stays text. Alone, below
-// a prefix and through a hub.
+// The notebook: it shares kernels with the API, saves files, and shows output of kernels as text. Standalone, below a prefix
+// and through a hub.
 import { audit, check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, KEY_URL: guarded, KEY: key, DIR: dir } = process.env;
@@ -18,7 +18,7 @@ const shows = (page, n, text) => cells(page).nth(n).getByRole("log").filter({ ha
 await agentRuns("answer = 42");
 await withPage(async (page) => {
   await page.goto(`${direct}/notebook?path=${encodeURIComponent(`${dir}/work.ipynb`)}`);
-  // The kernel that the agent made is chosen, with its variables; and the agent sees what the person sets.
+  // The kernel of the agent is selected, with its variables, and the agent sees variables that the user sets.
   await chosen(page, "agent");
   await write(page, 0, "print(answer + 1)\nmine = 'set by a person'");
   await shows(page, 0, "43");
@@ -27,7 +27,7 @@ await withPage(async (page) => {
   await page.locator(".runs li pre").filter({ hasText: "answer = 42" }).waitFor();
   await audit(page, "the notebook");
 
-  // Errors, pictures, output as it comes, hostile output, an interrupt.
+  // Errors, images, streamed output, hostile output, an interrupt.
   await write(page, 1, "1/0");
   await shows(page, 1, "ZeroDivisionError");
   await write(page, 2, "from IPython.display import HTML, display\nprint('<img src=x onerror=alert(1)>')\ndisplay(HTML('<script>document.title=\"broken\"</script>'))");
@@ -39,14 +39,14 @@ await withPage(async (page) => {
   await until("the cell has ended", async () => (await cells(page).nth(3).getAttribute("aria-busy")) === "false");
   check((await agentRuns("answer")).includes("42"), "the interrupt cost the variables");
 
-  // The file is a notebook that others can read, and comes back with its outputs.
+  // The file is a valid notebook and is restored with its outputs.
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.getByText("Saved").waitFor();
   const saved = JSON.parse(await (await fetch(`${direct}/v1/file/download?path=${encodeURIComponent(`${dir}/work.ipynb`)}`)).text());
   check(saved.nbformat === 4 && saved.cells[0].source.join("").startsWith("print(answer") && saved.cells[0].outputs[0].text.includes("43"), `the file: ${JSON.stringify(saved).slice(0, 500)}`);
   await page.reload();
   await shows(page, 0, "43");
-  // What is written while it is saved is not taken for saved.
+  // Edits during a save do not count as saved.
   let begun, release;
   const writing = new Promise((resolve) => { begun = resolve; });
   const held = new Promise((resolve) => { release = resolve; });
@@ -61,8 +61,8 @@ await withPage(async (page) => {
   await cells(page).nth(0).getByLabel("Code").fill("answer + 2");
   release();
   await page.getByText("Saved").waitFor();
-  check(await page.getByRole("button", { name: "Save", exact: true }).isEnabled(), "what was written meanwhile counts as saved");
-  // Somebody else has changed it meanwhile: nothing is lost without a question.
+  check(await page.getByRole("button", { name: "Save", exact: true }).isEnabled(), "edits during a save count as saved");
+  // Another client changed the file meanwhile: the page asks before it discards anything.
   await post("/v1/file/write", { file: `${dir}/work.ipynb`, content: JSON.stringify({ ...saved, cells: [] }) });
   await cells(page).nth(0).getByLabel("Code").fill("answer");
   await page.getByRole("button", { name: "Save", exact: true }).click();

@@ -6,7 +6,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestNotebook: the notebook and the API work in the same kernels.
+// TestNotebook checks that the notebook and the API share kernels.
 func TestNotebook(t *testing.T) {
 	t.Parallel()
 	address := serve(t, "AIO_VENV="+testenv.NeedFile(t, "../../.venv"))

@@ -1,15 +1,15 @@
-// What the stories about origins share: the hubs, calls as a program, and visits as a person.
+// Helpers of the stories about origins: the hubs, calls of programs, and visits of users.
 import { check } from "./browser.mjs";
 
 const { KEY: key, KEY_URL: keyed, OPEN_URL: open } = process.env;
 
-// Every hub under a name below which sandboxes have names, and at a bare address.
+// Every hub under a domain below which sandboxes have names, and at an IP address.
 export const hubs = [{ url: keyed, key }, { url: open }].flatMap(({ url, key }) => [
   { at: url.replace("127.0.0.1", "localhost"), named: true, url, key, title: `by name, ${key ? "with a key" : "open"}` },
   { at: url, named: false, url, key, title: `by address, ${key ? "with a key" : "open"}` },
 ]);
 
-// call is a program's call.
+// call sends a request as a program.
 export async function call(hub, method, path, body) {
   const headers = { ...(hub.key && { "X-API-Key": hub.key }), ...(body && { "Content-Type": "application/json" }) };
   const res = await fetch(hub.url + path, { method, headers, body: body && JSON.stringify(body) });
@@ -22,7 +22,7 @@ export const run = async (hub, name, command) => (await call(hub, "POST", `/sand
 export const start = (hub, name, command) => call(hub, "POST", `/sandbox/${name}/v1/bash/exec`, { command, async_mode: true });
 export const write = (hub, name, file, content) => call(hub, "POST", `/sandbox/${name}/v1/file/write`, { file, content });
 
-// signIn gives the browser a session at the hub, as a person has who opened it with a ticket.
+// signIn creates a session of the browser at the hub with a ticket.
 export async function signIn(hub, page) {
   let ticket = "";
   if (hub.key) {
@@ -33,7 +33,7 @@ export async function signIn(hub, page) {
   check(page.url() === `${hub.at}/v1/docs`, `got ${page.url()}, want the hub's own page`);
 }
 
-// A server with files, which answers everything that a page of another origin could ask for.
+// A server with files, which responds to all requests of pages of other origins.
 export const server = `
 import http.server, os, socketserver, sys, urllib.parse
 class Handler(http.server.SimpleHTTPRequestHandler):

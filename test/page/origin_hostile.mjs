@@ -1,6 +1,6 @@
-// A hostile page in a sandbox, opened by a person who is signed in at the hub. It tries to act as that person: on the hub, on a
-// neighbor, on its own sandbox's server and on another port of it. Every way runs in a browser, from two places: the page of a
-// service, and that of a sandbox whose server is hostile. The same ways, aimed at what a page may use, work: see control.
+// A hostile page in a sandbox, opened by a user who is signed in at the hub. It tries to act as that user: on the hub, on
+// another sandbox, and on the server and other ports of its own sandbox. Every way runs in a browser, from two places: the
+// page of a service, and that of a sandbox whose server is hostile. The control checks that the same ways work with allowed targets.
 import { chromium } from "playwright-core";
 import { check, hold, keys, patience, typeInstead, until } from "./browser.mjs";
 import { call, hubs, run, server, signIn, start, write } from "./origin.mjs";
@@ -21,7 +21,7 @@ const site = (secret) => ({
   if (self.postMessage) go((m) => postMessage(m)); else onconnect = (e) => go((m) => e.ports[0].postMessage(m));`,
 });
 
-// A way is a function that runs in the page. It gets what to aim at, and returns all that it could read.
+// A way is a function that runs in the page. It receives a target and returns everything that it could read.
 const ways = {
   fetch: (aim) => aim.all((url, init) => fetch(url, { ...init, credentials: "include", headers: { "Content-Type": "application/json" } })),
   "fetch as a simple request": (aim) => aim.all((url, init) => fetch(url, { ...init, credentials: "include", headers: { "Content-Type": "text/plain" } })),
@@ -150,7 +150,7 @@ const ways = {
     await fetch(url, { mode: "no-cors", credentials: "include" }).catch(() => {});
     return performance.getEntriesByName(url).map((e) => (e.responseStatus === 200 ? `SECRET-STATUS of ${url}` : "")).join();
   }),
-  // These change what the page is, so they come last.
+  // These change the page itself, so they run last.
   "data of the site that is cleared": () => fetch("clear").then((r) => r.text()),
   "cookies that a server sets": (aim) => fetch("cookies").then((r) => r.text()).then(() => aim.all((url, init) => fetch(url, { ...init, credentials: "include" }))),
   "cookies that are read": (aim) => { document.cookie = `own=${aim.tag}`; return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage); },
@@ -163,9 +163,9 @@ const ways = {
 const alone = new Set(["window that is read", "window that is scripted", "window that is sent a script", "window that is spoken to", "form in a window", "terminal with a command", "redirect to a terminal with a command",
   "data of the site that is cleared", "cookies that a server sets", "cookies that are read", "cookies that are set", "a document of another origin"]);
 
-// What runs in the page before the ways: the aims, and how to reach them.
+// Runs in the page before the ways: the targets, and how to reach them.
 function arm(given) {
-  // Everything replies or fails by itself; patience is for what a browser drops without a word.
+  // Every request completes or fails; patience is for requests that a browser drops silently.
   const settle = (promise) => Promise.race([promise.then((v) => (v instanceof Response ? v.text() : String(v ?? ""))).catch(String), new Promise((done) => setTimeout(done, given.patience, "no reply"))]);
   const each = async (list, act) => (await Promise.all(list.map((x) => settle((async () => act(x))())))).join("\n");
   const command = JSON.stringify({ command: given.shell });
@@ -230,7 +230,7 @@ function arm(given) {
   };
 }
 
-// perform runs ways in a page, all at once but those that need it for themselves. It returns what each of them read.
+// perform runs ways in a page, concurrently except for exclusive ones. It returns what each of them read.
 async function perform(page, names, aimsOf) {
   const shoot = (list) => page.evaluate(`(async () => {
     const settle = (act) => (async () => String(await act()))().catch(String);
@@ -244,7 +244,7 @@ async function perform(page, names, aimsOf) {
 }
 
 async function prepare(hub) {
-  // A sandbox whose own server is hostile: what answers as such need not be ours.
+  // A sandbox with a hostile server instead of aio.
   const pack = (name, secret) => [`mkdir -p ~/${name}`, ...Object.entries(site(secret)).map(([file, text]) => `cat > ~/${name}/${file} <<'END'\n${text}\nEND`)].join("\n");
   const serve = `cat > ~/server.py <<'END'\n${server}\nEND\ncd ~`;
   const setup = `${pack("site", "SECRET-OF-3000")}\n${pack("other", "SECRET-OF-4000")}\nmkdir -p ~/other/proxy/3000; cp ~/other/secret.txt ~/other/proxy/3000/\n${serve}\npython3 server.py 4000 other &\nexec python3 server.py `;
@@ -259,7 +259,7 @@ async function prepare(hub) {
   for (const at of ["evil/proxy/3000/", "evil/proxy/4000/", "mine/proxy/5000/", "fake/", "fake/proxy/4000/"]) await until(`${at} answers`, () => fetch(`${hub.url}/sandbox/${at}`, { headers }).then((res) => res.ok));
 }
 
-// enemies are the aims of a page that has no right to any of them.
+// enemies are the targets of a page that may not use any of them.
 function enemies(hub, name, tag) {
   const port = new URL(hub.url).port;
   const reach = (label, path) => [`${hub.at}/sandbox/${path}`, `http://${label}.localhost:${port}/`];
@@ -280,7 +280,7 @@ async function traces(hub) {
   return JSON.stringify(left);
 }
 
-// visit opens a page from the hub's own, as a person does who follows a link there.
+// visit opens a page through a link on the page of the hub.
 async function visit(home, url) {
   const [page] = await Promise.all([home.waitForEvent("popup"), home.evaluate((url) => { open(url); }, url)]);
   await page.waitForLoadState();
@@ -304,7 +304,7 @@ async function attack(browser, hub, name, at, failures) {
   const context = await browser.newContext();
   context.setDefaultTimeout(patience);
   const pending = new Set();
-  // The end of a shared worker's script is not told, nor that of a page that was loaded in advance.
+  // The end of requests for scripts of shared workers and for prerendered pages is not reported.
   const isUntold = (r) => r.url().includes("fetcher.js") || r.method() === "GET" && ["document", "prefetch", "other"].includes(r.resourceType());
   context.on("request", (r) => isUntold(r) || pending.add(r));
   for (const end of ["requestfinished", "requestfailed"]) context.on(end, (r) => pending.delete(r));
@@ -320,10 +320,10 @@ async function attack(browser, hub, name, at, failures) {
   for (const [way, text] of Object.entries(got)) {
     if (/SECRET-(?!OF-3000)|cove_session/.test(text) || text.includes(id)) failures.push(`${hub.title}, from ${at}: ${way}: read ${text.slice(0, 400)}`);
   }
-  // A link may suggest a command. Only the person runs it. At a bare address a redirect stays below the site that sent it.
+  // A link may suggest a command, which only the user can run. At an IP address a redirect stays below its site.
   for (const p of await terminals(context, hub.named ? 2 : 1)) {
     await hold(p, keys.enter, { release: true });
-    const mark = `typed-${Math.random().toString(36).slice(2)}`; // what was held has arrived before it
+    const mark = `typed-${Math.random().toString(36).slice(2)}`; // held keys arrive before it
     await typeInstead(p, `touch ~/${mark}`);
     await until("the terminal works", async () => (await run(hub, "mine", "ls ~")).includes(mark), () => p.locator("body").innerText());
   }
@@ -334,31 +334,32 @@ async function attack(browser, hub, name, at, failures) {
   await until("all requests are answered", () => pending.size === 0, () => [...pending].map((r) => `${r.method()} ${r.url()}`).join(" "));
   const left = await traces(hub);
   for (const way of Object.keys(ways)) if (left.includes(tag(way))) failures.push(`${hub.title}, from ${at}: ${way}: acted`);
-  // The person can still do everything.
+  // The user still has full access.
   const still = await home.evaluate(async () => (await fetch("/api/v1/sandbox")).status);
   if (still !== 200) failures.push(`${hub.title}: got ${still} for the person's own page afterwards, want 200`);
   await context.close();
   console.log(`ok ${Object.keys(ways).length} ways ${hub.title}, from ${at}`);
 }
 
-// accept runs the command that a terminal suggests, as a person does.
+// accept runs the command that a terminal suggests, like a user.
 async function accept(page) {
   const button = page.getByRole("button", { name: /^Run\b/ });
   await ((await button.count()) > 0 ? button.first().click() : page.locator(".xterm-helper-textarea").press("Enter"));
 }
 
-// What a control cannot show: ways to what no page may use, or that have no meaning for a page's own site.
+// Ways without a control: no page may use their target, or they are meaningless for the page's own site.
 const uncontrolled = ["WebSocket", "window that is spoken to", "terminal with a command", "redirect to a terminal with a command", "its opener", "its ancestors and its referrer", "the channel of a page",
   "a ticket of its own", "its own pass elsewhere", "paths that lead out", "a document of another origin", "fetch from nowhere", "WebSocket from nowhere", "WebSocket through a redirect", "prerendered page",
   "worker of a file of the sandbox", "frames that are spoken to", "all channels", "locks and caches", "the clipboard", "its opener with a script", "timings of others", "data of the site that is cleared",
   "cookies that a server sets"];
-// Without an origin a page can send, but not read with credentials; it has no cookies, and its frames and windows are strangers to it.
+// A page with an opaque origin can send, but not read with credentials. It has no cookies, and its frames and windows are
+// cross-origin.
 const fromNowhere = ["fetch as a simple request", "fetch without CORS", "fetch that outlives the page", "own host with the header of another port", "XMLHttpRequest", "XMLHttpRequest, synchronous", "beacon", "form in a frame", "form, encoded",
   "form, multipart", "frame of a document", "frame of a blob", "script", "module import", "redirect of a form", "redirect of a script", "worker that fetches", "form in a window", "credentials in the address"];
 const toServer = ["fetch as a simple request", "fetch without CORS", "fetch that outlives the page", "XMLHttpRequest", "XMLHttpRequest, synchronous", "beacon", "WebSocket", "credentials in the address"];
 
-// control: the ways get through where the page has the right to: from its own site to that site, from the page of a sandbox's
-// server to that server, and from the hub's own page to the hub. Otherwise nothing above would mean anything.
+// control checks that the ways work where they are allowed: from a site to itself, from the page of the server of a sandbox to
+// that server, and from the page of the hub to the hub. Otherwise the checks above would prove nothing.
 async function control(browser, hub) {
   const context = await browser.newContext();
   context.setDefaultTimeout(patience);

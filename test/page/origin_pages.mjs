@@ -1,8 +1,8 @@
-// Our pages, and one of a service, where a sandbox has host names and where there is only an address.
+// Our pages, and one of a service, with host names of sandboxes and with only an IP address.
 import { check, until, withPage } from "./browser.mjs";
 import { call, hubs, run, server, signIn, start, write } from "./origin.mjs";
 
-// An application as people preview it: modules, style, data, pictures, a form, its own storage if it has one.
+// A typical previewed application: modules, style, data, images, a form, and storage if available.
 const site = {
   "index.html": `<!doctype html><title>app</title><link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"><img id="picture" src="picture.svg">
     <form method="post" action="sent"><input name="a" value="b"><button>send</button></form><script type="module" src="main.js"></script>`,
@@ -47,7 +47,7 @@ async function visit(hub) {
     await page.locator(".xterm-helper-textarea").focus();
     await page.keyboard.type("echo $((6*7))-answer\n");
     await shows(/42-answer/);
-    await until("the address has the session", async () => new URL(page.url()).searchParams.get("session_id"));
+    await until("the URL contains the session", async () => new URL(page.url()).searchParams.get("session_id"));
     await page.reload();
     await shows(/42-answer/);
     await page.click("#theme");
@@ -56,7 +56,7 @@ async function visit(hub) {
     await page.locator(".close").last().click();
     await until("one tab", async () => (await page.locator(".tab").count()) === 1);
 
-    // A link with a command shows it and types nothing; to run it is the person's decision.
+    // A link with a command shows it and types nothing; only the user can run it.
     await page.goto(`${hub.at}/sandbox/a/terminal?command=${encodeURIComponent("touch ~/unasked\r\nid")}`);
     await until("the command is shown", async () => (await page.locator("#suggested").textContent()) === "touch ~/unasked\\r\\nid");
     await shows(/\$/);
@@ -82,7 +82,7 @@ async function visit(hub) {
   console.log(`ok ${hub.title}`);
 }
 
-// A person without a session who opens a page at its own host gets one from the hub, if the hub knows them.
+// A user without a session who opens a page at its own host receives one from the hub, if they are signed in there.
 async function comeBack(hub) {
   await withPage(async (page, context) => {
     await signIn(hub, page);
@@ -95,7 +95,7 @@ async function comeBack(hub) {
       await page.getByLabel("API key or token").fill(hub.key);
       await page.getByRole("button", { name: "Sign in" }).click();
       await page.waitForURL((url) => url.hostname === "a.localhost");
-      await at(hub, page, "a"); // the form leads back to the sandbox's own host
+      await at(hub, page, "a"); // the form redirects to the host of the sandbox
     }
   }, { ignore: /401/ });
   console.log(`ok come back ${hub.title}`);

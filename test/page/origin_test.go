@@ -11,10 +11,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// fakeEnvironment has a server that is not ours.
+// fakeEnvironment is an environment whose server is not aio.
 const fakeEnvironment = `[{"name": "fake", "port": 8000, "ready_path": "/", "command": ["bash", "-c", "eval \"$SETUP\""]}]`
 
-// hubs starts a hub with a key and one without, for stories that visit both. more are their flags.
+// hubs starts a hub with a key and one without, for stories that visit both. more are additional flags.
 func hubs(t *testing.T, more ...string) []string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -59,8 +59,8 @@ func deleteAll(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestPagesHaveTheirOrigins: all our pages and a previewed one work by host name and at a
-// bare address, with a key and without.
+// TestPagesHaveTheirOrigins checks that all our pages and a previewed page work by host name and by IP address, with and
+// without a key.
 func TestPagesHaveTheirOrigins(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
@@ -68,8 +68,7 @@ func TestPagesHaveTheirOrigins(t *testing.T) {
 	runStory(t, "origin_pages.mjs", hubs(t)...)
 }
 
-// TestHostilePages: no page of a sandbox acts on the hub, on a neighbor or on another site of
-// its own sandbox.
+// TestHostilePages checks that no page of a sandbox can act on the hub, on another sandbox or on another site of its sandbox.
 func TestHostilePages(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

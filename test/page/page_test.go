@@ -1,5 +1,5 @@
-// Package page drives the pages of the real program in a real browser. The
-// stories are Node scripts beside this file; this file starts what they need.
+// Package page tests the pages of the real programs in a real browser. The
+// stories are Node scripts in this folder; the Go files start the programs that they need.
 package page
 
 import (
@@ -77,7 +77,7 @@ type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// prefixed is the server behind a path, as a hub serves it.
+// prefixed serves the server below a path, as a hub does.
 func prefixed(t *testing.T, address string) string {
 	t.Helper()
 	const prefix = "/sandbox/abc"
@@ -104,8 +104,8 @@ func prefixed(t *testing.T, address string) string {
 	return s.URL + prefix
 }
 
-// cuttable is the server behind a wire that can be cut: a request to control
-// breaks every connection that is open.
+// cuttable forwards connections to the server. A request to control closes all
+// open connections.
 func cuttable(t *testing.T, address string) (through, control string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

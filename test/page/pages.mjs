@@ -1,8 +1,8 @@
-// Every page of ours, with what must be there before it can be used. One list: whoever adds a page adds a line.
-// at: what serves it. open: what a person does there before it is looked at. own: whether the keyboard is tried by a story of its own,
-// since something in the page takes the Tab key. kept: it needs a hub that keeps records.
+// All our pages, with what must be present before each is usable. A new page needs a new line.
+// at: what serves it. open: steps before the checks. own: whether another story tests the keyboard,
+// because the page captures the Tab key. kept: it needs a hub that keeps records.
 const press = (name) => (page) => page.getByRole("button", { name, exact: true }).first().click();
-// What the hub's dashboard shows beside the sandboxes, with a text of each.
+// The other pages of the dashboard, with a text of each.
 const parts = { Snapshots: "Snapshots", Records: "Activity records", Secrets: "New secret", Usage: "Usage and quotas", Keys: "Tenants and keys", Events: "Live events", Audit: "Verify", Machine: "What sandboxes can do here" };
 const part = (name, text) => ({ at: "hub", path: `/#${name.toLowerCase()}`, ready: (page) => page.getByRole("main").getByText(text).first() });
 

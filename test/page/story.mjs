@@ -1,4 +1,4 @@
-// Runs the story that it is given, and ends with it: an answer that nobody read or a connection that is kept holds nobody up.
+// Runs a story and exits when it ends, even if responses are unread or connections are open.
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { close } from "./browser.mjs";

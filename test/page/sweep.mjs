@@ -1,5 +1,5 @@
-// A foreign site makes the browser of a person ask for every address of both programs, in every way that browsers know, while the
-// attacker's files are everywhere a file can be. No script of the attacker runs on an origin of ours, and none of our APIs obeys.
+// A foreign site makes the browser of a user request every URL of both programs in every possible way, while files of the
+// attacker are in every possible place. No script of the attacker may run on our origins or use our APIs.
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 import { check, hold, keys, patience, typeInstead, until } from "./browser.mjs";
@@ -18,7 +18,7 @@ const named = (url, name = "localhost") => `http://${name}:${portOf(url)}`;
 const lines = []; // what scripts of the attacker report
 const failures = new Set();
 const evil = await listen(lines);
-const weak = `http://weak.test:${evil.port}`; // a server that lets everything happen
+const weak = `http://weak.test:${evil.port}`; // a server without any protection
 const aims = [AIO, named(AIO), open, named(open), named(open, "api.localhost"), named(open, "a.localhost"), named(keyed), named(keyed, "a.localhost")];
 const planted = evil.arm(aims);
 
@@ -32,7 +32,7 @@ const post = async (api, path, body) => {
   return JSON.parse(text).data;
 };
 
-// plant fills a sandbox with the attacker's files and traces, and returns what the addresses are filled with.
+// plant creates the files and traces of the attacker in a sandbox and returns the values for the parameters of URLs.
 async function plant(api, port) {
   await post(api, "/v1/bash/exec", { command: plantScript(planted) });
   const home = (await post(api, "/v1/bash/exec", { command: "cd; pwd" })).stdout.trim();
@@ -48,11 +48,11 @@ async function plant(api, port) {
   return { XHOMEX: home, XPORTX: port, XACTIVITYX: entries.at(-1).id, XWATCHX: watch, XEVILX: evil.evil };
 }
 
-// plantHub makes the sandboxes of a hub, and what one leaves that is gone.
+// plantHub creates the sandboxes of a hub, and the data of a deleted one.
 async function plantHub(hub, hostile) {
   const site = Object.fromEntries(Object.entries(planted).filter(([name]) => name.startsWith("site/")));
   const setup = `${plantScript(site)}\ncat > ~/server.py <<'END'\n${server}\nEND\ncd ~; exec python3 server.py 8000 site`;
-  const create = (body) => call(hub, "POST", "/api/v1/sandbox", { timeout: 240, idle_timeout: 60, ...body }); // a busy machine takes its time
+  const create = (body) => call(hub, "POST", "/api/v1/sandbox", { timeout: 240, idle_timeout: 60, ...body }); // a busy machine is slow
   const refused = [];
   await Promise.all([
     create({ name: "a", labels: { note: "x" }, annotations: { note: "<script>sweep()</script>" } }),
@@ -82,15 +82,16 @@ note("planted");
 const filled = (path, values) => Object.entries(values).reduce((p, [name, value]) => p.replaceAll(name, encodeURIComponent(value)), path);
 
 const isMarkup = (one) => one.path.includes("onerror");
-// What may show something of the attacker's: pages, files and proxies.
+// URLs that may show content of the attacker: pages, files and proxies.
 const isPage = (one) => one.hot && !/_asset$/.test(one.op);
-// Some of each kind, for the other names of a program whose every address was visited under one.
+// Some of each kind, for other host names of a program whose URLs were all visited under one name.
 const isCore = (one) => isPage(one) && !isMarkup(one) &&
   /(envd|download|preview).*invoice\.(html|svg)$|\/(abs)?proxy.XPORTX\/$|^\/(v1\/docs|terminal|files|activity|hub.index.html)?$|export$|jupyter.files.*html|sandbox.a.(terminal.*|v1.docs)?$|logs$|^.share|picture/.test(one.path);
-// One of each kind, which is tried in all ways.
+// One of each kind, which is visited in all ways.
 const sample = /envd.files.path=.*invoice\.(html|svg)$|(download|preview).path=.*invoice\.html$|\/proxy.XPORTX\/$|^\/v1\/docs$|activity.export|^\/$|sandbox.a.$/;
 
-// surface is an origin of ours. every: all its addresses are visited, not only some of each kind. deep: one of each kind is visited in all ways.
+// surface is one of our origins. every: all its URLs are visited, not only some of each kind. deep: one of each kind is
+// visited in all ways.
 const surface = (title, at, list, values, { every, deep, session, only = () => true } = {}) => ({
   title, session, every: every || full,
   urls: list.filter(only).map((one) => ({
@@ -123,8 +124,8 @@ const surfaces = [
   surface("sandbox by path and address with a session", `${keyed}/sandbox/a`, targets.sandbox, ofKeyed, { session }),
 ];
 
-// Where scripts of the attacker may run: on the attacker's sites, on sites of services, and without an origin. The sandbox named www has a
-// server of the attacker's, and may use what is its own.
+// Scripts of the attacker may run on the sites of the attacker, on sites of services, and with an opaque origin. The sandbox
+// named www has a server of the attacker and may use its own resources.
 const ownPorts = ["49983", "49999", portOf(AIO)];
 function isForeign(origin) {
   if (origin === "null" || origin === named(open, "www.localhost")) return true;
@@ -133,7 +134,7 @@ function isForeign(origin) {
   return port === String(evil.port) || (service !== undefined && !ownPorts.includes(service));
 }
 
-const bad = new Set(); // addresses that have failed, which need not fail again in every way
+const bad = new Set(); // failed URLs, which are not retried in every way
 function judge(line) {
   const [word, did, origin, url, about] = line.split(" | ");
   if (word !== "SWEEP") return;
@@ -164,7 +165,7 @@ class Visitor {
     const end = (r) => { if (v.pending.delete(r) && r.isNavigationRequest()) v.ended.push(...v.chain(r)); };
     v.context.on("requestfinished", end);
     v.context.on("requestfailed", end);
-    // The end of a stream does not come, and that of some replies without markup is not told.
+    // Streams do not end, and the end of some replies without markup is not reported.
     v.context.on("response", (r) => {
       if (!r.request().isNavigationRequest() || (r.status() >= 300 && r.status() < 400)) return;
       if (/event-stream/.test(r.headers()["content-type"]) || r.status() === 204) end(r.request());
@@ -175,8 +176,8 @@ class Visitor {
 
   chain(r) { return [r.url(), ...(r.redirectedFrom() ? this.chain(r.redirectedFrom()) : [])]; }
 
-  // counts reports whether a request is waited for: documents, and what the attacker's scripts ask our servers for. Other requests are those
-  // of our own pages, which may never end, and those of the attacker's pages, which wait for them themselves.
+  // counts reports whether the test waits for a request: documents, and requests of the attacker's scripts to our servers. Other
+  // requests are those of our own pages, which may never end, and of the attacker's pages, which wait for them.
   counts(r) {
     if (r.isNavigationRequest()) return true;
     try { return /(exec|tickets|v2.sandboxes|envs)$/.test(r.url()) && new URL(r.frame().url()).port !== String(evil.port); } catch { return false; }
@@ -186,7 +187,7 @@ class Visitor {
     await until(`${this.title}: ${what}: all requests are answered`, () => this.waiting().length === 0, () => this.waiting().slice(0, 9).join(" "));
   }
 
-  // waiting forgets the requests of pages and frames that are gone: their end is not told.
+  // waiting removes requests of closed pages and frames, because their end is not reported.
   waiting() {
     for (const r of [...this.pending.keys()]) {
       let gone = false;
@@ -211,7 +212,7 @@ class Visitor {
     return this.homes.get(at);
   }
 
-  // embed lets a page of the attacker try one way for many addresses.
+  // embed tries one way for many URLs in a page of the attacker.
   async embed(at, way, every) {
     const got = [];
     for (let i = 0; i < every.length; i += 60) got.push(...await this.embedSome(at, way, every.slice(i, i + 60).filter((url) => !bad.has(url))));
@@ -226,7 +227,7 @@ class Visitor {
       const each = ${JSON.stringify(list)}.map((url) => new Promise((done) => { try { way(url, (t) => done(t && url + " " + t)); } catch (e) { done(""); } }));
       return ${quick ? "(await Promise.all(each)).filter(Boolean)" : "[]"};
     })()`);
-    if (!quick) { // what is started before this is known to the driver before its end
+    if (!quick) { // requests started before this are known to the driver before it ends
       await page.evaluate((src) => new Promise((done) => { document.body.append(Object.assign(document.createElement("iframe"), { src, onload: done })); }), at + "/");
     }
     await this.idle(way);
@@ -236,7 +237,7 @@ class Visitor {
     return got;
   }
 
-  // open lets the attacker lead windows to addresses, some at a time.
+  // open opens URLs in windows of the attacker, several at a time.
   async open(at, way, list) {
     const page = await this.evilPage(at);
     const key = (url) => (/form that gets/.test(way) ? url.split("?")[0] : url);
@@ -252,12 +253,12 @@ class Visitor {
       if (way === "window") await page.evaluate((n) => { for (let i = 0; i < n; i++) open("", "w" + i)?.postMessage({ type: "input", data: "echo message >> ~/owned\r" }, "*"); }, some.length);
       if (way === "back and forward") for (const p of windows) await this.goBack(p);
     }
-    // A page of ours need not remain the window of the attacker that opened it.
+    // Our page may have replaced the window that the attacker opened.
     const windows = this.context.pages().filter((p) => ![...this.homes.values()].includes(p));
     if (windows.length > 8) for (const p of windows) await p.close();
   }
 
-  // goBack returns a window to the attacker's page, which comes from the cache and leaves again. What was downloaded left no history.
+  // goBack returns a window to the attacker's page, which comes from the cache and leaves again. A download has no history entry.
   async goBack(page) {
     this.ended.length = 0;
     await page.goBack({ waitUntil: "commit" }).catch(() => {});
@@ -269,13 +270,13 @@ class Visitor {
   }
 }
 
-// Every way works where nothing holds it.
+// Every way works against an unprotected server.
 async function control() {
   const v = await Visitor.begin("control");
   const quiet = [];
   const good = { EventSource: "/events", picture: "/picture.svg", "style sheet": "/style.css", script: "/p.js", module: "/p.js", worker: "/p.js" };
   for (const way of Object.keys(embeds)) {
-    if (way === "service worker") continue; // the attacker's page is no secure context
+    if (way === "service worker") continue; // the page of the attacker is not a secure context
     v.reports.length = 0;
     const got = await v.embed(evil.evil, way, [weak + (good[way] ?? "/attack.html?x=1")]);
     const silent = ["prefetch", "prerender", "fetch without CORS", "fetch that posts"].includes(way);
@@ -294,9 +295,9 @@ async function control() {
   note(`ok ${Object.keys(embeds).length} ways within a page and ${Object.keys(tops).length} with windows work where they may`);
 }
 
-const sites = [evil.evil, `http://localhost:${evil.port}`]; // another site, and another port of the same
+const sites = [evil.evil, `http://localhost:${evil.port}`]; // another site, and another port of the same site
 
-// Ways that every address is visited in. Only those that can be WebSockets are tried as such: a browser opens few of them at a time.
+// Ways in which every URL is visited. WebSockets are only tried where possible, because a browser opens few of them at a time.
 const broad = ["frame", "fetch", "form that posts"];
 const sockets = ["WebSocket", "WebSocket without an origin"];
 
@@ -328,7 +329,7 @@ async function sweep(v, s) {
   note(`ok ${s.title}: ${all.length} addresses, ${visits} visits in ${((performance.now() - from) / 1000).toFixed(1)} s`);
 }
 
-// A file that the person downloaded from the attacker is opened by the attacker.
+// The attacker opens a file that the user downloaded from it.
 async function download(v) {
   const page = await v.evilPage(evil.evil);
   const [file] = await Promise.all([page.waitForEvent("download"), page.evaluate(() => { location = "/download"; })]);
@@ -339,8 +340,8 @@ async function download(v) {
   note("ok a file that was downloaded and opened");
 }
 
-// A person holds a key down on a page of the attacker, which opens a terminal with a command. What is typed there afterwards shows that the
-// terminal works, and that what was held has arrived.
+// The user holds a key on a page of the attacker, which opens a terminal with a command. Text typed afterwards proves that the
+// terminal works and that the held keys have arrived.
 async function holdKeys(v) {
   for (const [i, key] of [keys.enter, keys.space].entries()) {
     const page = await v.evilPage(evil.evil);
@@ -371,7 +372,7 @@ try {
   await browser.close();
 }
 for (const line of lines) judge(line);
-// What the attacker's scripts did.
+// Results of the attacker's scripts.
 const owned = { aio: (await post({ url: AIO }, "/v1/bash/exec", { command: "cat ~/owned 2>/dev/null; true" })).stdout };
 for (const hub of [openHub, keyHub]) owned[`sandbox of the ${hub.title} hub`] = await run(hub, "a", "cat ~/owned 2>/dev/null; true");
 for (const [where, text] of Object.entries(owned)) for (const line of new Set(text.split("\n").filter(Boolean))) failures.add(`a command ran in ${where}, from ${decodeURIComponent(line).slice(0, 200)}`);

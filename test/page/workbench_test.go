@@ -18,8 +18,8 @@ func components(t *testing.T) string {
 	return dir
 }
 
-// TestWorkbench: VS Code and JupyterLab alone, below a prefix, through a hub, killed, disabled and not installed. One
-// after the other: each loads many megabytes into a browser.
+// TestWorkbench tests VS Code and JupyterLab: standalone, below a prefix, through a hub, killed, disabled and not installed.
+// They run one after the other, because each loads many megabytes into a browser.
 func TestWorkbench(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)

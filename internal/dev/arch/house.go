@@ -82,7 +82,7 @@ api/toolset: api/op api/spell
 ticket: api/op
 
 # mechanisms of a sandbox +
-guest/internal/cdp:
+guest/internal/cdp: api/op
 guest/internal/environ:
 guest/internal/pathname:
 guest/internal/pty:
@@ -92,15 +92,28 @@ guest/internal/grep: system/proc
 guest/internal/kernel: guest/internal/environ system/proc
 guest/internal/cell: guest/internal/kernel
 guest/internal/connect: api/op
-guest/internal/cookie: guest/internal/cdp api/op
 guest/internal/document: api/op system/proc document/office
 guest/internal/pyerr: guest/internal/pathname api/op
 guest/internal/session: guest/internal/pathname api/op
-guest/internal/tab: guest/internal/cdp
-guest/internal/film: api/op system/proc
-guest/internal/har: guest/internal/tab
-guest/internal/keyboard: guest/internal/tab
-guest/internal/locate: guest/internal/cdp guest/internal/keyboard guest/internal/tab api/op
+guest/internal/tab: guest/internal/cdp api/op
+guest/internal/locate: guest/internal/cdp guest/internal/tab api/op
+
+# parts of the page service +
+guest/page/internal/driver: filesystem/atomicfile guest/internal/cdp guest/internal/locate guest/internal/pathname
+	guest/internal/tab api/op
+guest/page/internal/captcha: guest/internal/locate guest/internal/tab guest/page/internal/driver api/op
+guest/page/internal/content: guest/internal/document guest/internal/locate guest/internal/tab
+	guest/page/internal/driver api/op system/proc
+guest/page/internal/action: guest/internal/locate guest/internal/tab guest/page/internal/content
+	guest/page/internal/driver api/op
+guest/page/internal/capture: guest/internal/cdp guest/internal/locate guest/internal/tab guest/page/internal/content
+	guest/page/internal/driver api/op system/proc
+guest/page/internal/navigation: guest/internal/tab guest/page/internal/driver api/op
+guest/page/internal/network: guest/internal/tab guest/page/internal/driver api/op
+guest/page/internal/prompt: guest/internal/tab guest/page/internal/driver api/op api/spell
+guest/page/internal/state: guest/internal/cdp guest/internal/locate guest/internal/tab guest/page/internal/driver api/op
+guest/page/internal/tablist: guest/internal/tab guest/page/internal/driver guest/page/internal/navigation api/op
+guest/page/internal/wait: guest/internal/locate guest/internal/tab guest/page/internal/driver api/op
 
 # parts of the services of a sandbox +
 guest/file/internal/line:
@@ -118,7 +131,7 @@ guest/file/internal/transfer: filesystem/archive guest/file/internal/access gues
 guest/activity: guest/internal/pathname filesystem/inotify api/op
 guest/agentconfig: filesystem/atomicfile
 guest/bind: filesystem/atomicfile guest/internal/pathname api/op
-guest/browser: filesystem/atomicfile guest/internal/cdp guest/internal/cookie api/op system/proc
+guest/browser: filesystem/atomicfile guest/internal/cdp api/op system/proc
 guest/e2b/desktop: guest/internal/x11 api/op system/proc
 guest/display: guest/internal/pathname guest/internal/x11 api/op system/proc
 guest/glance: api/op
@@ -130,9 +143,10 @@ guest/mcphub: filesystem/atomicfile api/op system/proc
 guest/observe: filesystem/atomicfile api/op
 guest/proxy: filesystem/atomicfile network/authority guest/internal/environ api/op network/relay system/proc
 	network/socks
-guest/page: filesystem/atomicfile guest/internal/cdp guest/internal/cookie guest/internal/document guest/internal/film
-	guest/internal/har guest/internal/keyboard guest/internal/locate guest/internal/pathname guest/internal/tab api/op
-	system/proc api/spell
+guest/page: guest/internal/pathname guest/page/internal/action guest/page/internal/captcha guest/page/internal/capture
+	guest/page/internal/content guest/page/internal/driver guest/page/internal/navigation guest/page/internal/network
+	guest/page/internal/prompt guest/page/internal/state guest/page/internal/tablist guest/page/internal/wait api/op
+	system/proc
 guest/toolcatalog: api/op api/toolset
 guest/port: api/op
 guest/preview: auth api/op auth/origin filesystem/subpath

@@ -35,7 +35,7 @@ var libraries = []Library{
 	{Path: "github.com/jezek/xgb", By: []string{"internal/guest/internal/x11"}, Reason: "internal/guest/internal/x11 speaks to the X server"},
 	{Path: "github.com/golang-jwt/jwt", By: []string{"internal/auth", "test/attack"}, Reason: "internal/auth alone checks credentials"},
 	{Path: "golang.org/x/net/http/httpguts", By: []string{
-		"internal/guest/page", "internal/network/egress",
+		"internal/guest/page/internal/network", "internal/network/egress",
 	}, Reason: protocolReason},
 	{Path: "golang.org/x/net/http2", Tests: []string{"test/e2e"}, Reason: protocolReason},
 

@@ -1,9 +1,8 @@
-// Package browser is the sandbox's Chromium: one browser with a real window, one profile, its downloads in the home.
+// Package browser runs Chromium in a sandbox: one browser with a real window and one profile.
 //
 // It owns the process and its setup: switches, preferences, policies, a tab that is always open, and the DevTools endpoint
 // for Playwright and similar clients. Chromium starts on first use, is replaced when it crashes or hangs, and stops when
-// idle; its tabs are restored. The package needs a display and declares what it requires of one. It turns Chromium's own
-// sandbox off only where that cannot work.
+// idle; its tabs are restored. Its own sandbox is turned off only where it does not work.
 package browser
 
 import (
@@ -19,13 +18,13 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 // Display shows the browser's windows.
 type Display interface {
-	// Hold keeps the display running until release. env tells programs how to find it; done is closed if it ends.
+	// Hold keeps the display running until release. env contains the variables that programs need to use it; done is
+	// closed if the display ends.
 	Hold(ctx context.Context) (env []string, done <-chan struct{}, release func(), err error)
 	// Size is the size of the display in pixels.
 	Size(ctx context.Context) (width, height int, err error)
@@ -47,16 +46,16 @@ type Config struct {
 	ExtraArgs   []string // additional switches
 	FileDialogs bool     // pages may open file dialogs
 	DoH         []string // URL templates of DNS-over-HTTPS servers
-	Block       []string // URLs to block until a restart says otherwise
+	Block       []string // URLs to block unless a restart changes them
 	Allow       []string // exceptions from Block
-	Cookies     string   // that the first browser gets: JSON, or the path of a file; see package cookie
+	Cookies     string   // of the first browser: JSON, or the path of a file; see cdp.ParseCookies
 	Proxy       Proxy
-	Trust       func() []string // switches by which the browser trusts the proxy; nil: none
+	Trust       func() []string // returns switches that make the browser trust the proxy; nil: none
 
-	// Output receives what the browser prints; nil: only the end of it is kept, to explain a failure.
+	// Output receives a copy of the output of the browser; nil: none.
 	Output io.Writer
-	// Policies is the folder of the browser's managed policies; empty: the browser's default. If it is not writable, the
-	// rules are enforced over the DevTools protocol.
+	// Policies is the folder of managed policies; empty: the default of the browser. If it is not writable, the rules are
+	// enforced over the DevTools protocol.
 	Policies string
 	// Ticket returns a one-time ticket for a URL in a reply if the caller authenticated with a ticket, otherwise nothing.
 	Ticket func(ctx context.Context) (string, error)
@@ -80,7 +79,7 @@ type Service struct {
 	restarted string    // why the browser was restarted, for the next reply
 }
 
-// startMode says why a browser starts and with which tabs.
+// startMode is the reason of a start, which selects the tabs.
 type startMode int
 
 const (
@@ -105,7 +104,7 @@ func New(c Config) *Service {
 	}
 	s := &Service{cfg: c, restart: make(chan struct{}, 1), next: startFresh}
 	s.chrome = proc.NewComponent(proc.ComponentConfig[*chrome]{
-		Name: "the browser", Start: s.start, Idle: c.Idle, Installed: s.installed, Log: c.Log,
+		Name: "the browser", Start: s.start, Idle: c.Idle, Installed: s.cfg.installed, Log: c.Log,
 		Restart: proc.Policy{Tries: 8, Window: time.Minute, Backoff: 50 * time.Millisecond, MaxBackoff: 5 * time.Second},
 	})
 	return s
@@ -115,17 +114,18 @@ func New(c Config) *Service {
 func (s *Service) Ops() []op.Op {
 	return []op.Op{
 		op.New(op.Spec{Name: "browser_info", Route: "GET /v1/browser/info", Tag: "browser", SDK: "browser.get_info", ReadOnly: true,
-			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the " +
-				"page to watch it, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
+			Doc: "Show how to reach the browser: the URL for Playwright, Puppeteer and other DevTools clients, the URL of " +
+				"the page that shows the display, and the sizes of display and page. Starts the browser if necessary."}, s.Info),
 		op.New(op.Spec{Name: "browser_restart", Route: "POST /v1/browser/restart", Tag: "browser", SDK: "browser.restart", Destructive: true,
 			Doc: "Restart the browser: soft restores the open tabs, hard starts with one new tab. Cookies and " +
-				"logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings stay as they are."}, s.Restart),
+				"logins are kept. The URL lists, file dialogs and the language can be changed; omitted settings are unchanged. " +
+				"URL lists contain hosts, which include their subdomains, scheme://host:port/path, or * for all URLs."}, s.Restart),
 		op.New(op.Spec{Name: "browser_proxy_pac", Content: op.ContentAPI, Route: "GET /v1/browser/proxy.pac",
 			Tag: "browser", SDK: "browser.get_proxy_pac", ReadOnly: true, NoTool: true, Produces: "application/x-ns-proxy-autoconfig",
 			Doc: "Return the proxy auto-configuration (PAC) script of the browser."}, s.PAC),
 		op.Handle(op.Spec{Name: "cdp", Content: op.ContentAPI, Route: "/cdp/{path...}",
 			Also: []string{"/cdp", "/json", "/json/{path...}"}, Tag: "browser",
-			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and its " +
+			Doc: "The browser's DevTools protocol: discovery as JSON, with URLs that the caller can reach, and " +
 				"WebSockets."}, http.HandlerFunc(s.serveCDP)),
 		op.Handle(op.Spec{Name: "devtools", Content: op.ContentSite, Route: "/devtools/{path...}", Tag: "browser",
 			Doc: "The WebSockets of the DevTools protocol, and the browser's own DevTools page."}, http.HandlerFunc(s.serveCDP)),
@@ -135,10 +135,11 @@ func (s *Service) Ops() []op.Op {
 // Close stops the browser and removes its policies.
 func (s *Service) Close() error {
 	s.chrome.Stop()
-	return s.dropPolicy()
+	return s.cfg.removePolicy()
 }
 
-// State reports readiness: absent, idle, starting, ready or failed, and why; also that the browser runs without its sandbox.
+// State returns the readiness (absent, idle, starting, ready or failed) and its reason, or why the sandbox of a ready browser
+// is off.
 func (s *Service) State() (state, why string) {
 	st := s.chrome.State()
 	switch st.Phase {
@@ -171,8 +172,8 @@ func (s *Service) Connect(ctx context.Context) (client *cdp.Client, release func
 	return c.client, release, nil
 }
 
-// Reach keeps the browser running until release, for a connection of the caller's own on its pipe. recent are the ids of its
-// tabs, most recently used first.
+// Reach keeps the browser running until release and returns its pipe, to which the caller can connect. recent contains the
+// ids of its tabs, most recently used first.
 func (s *Service) Reach(ctx context.Context) (pipe *cdp.Pipe, recent []string, release func(), err error) {
 	c, release, err := s.chrome.AcquireWorking(ctx, func(c *chrome) error {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.Hang)
@@ -193,16 +194,19 @@ func (s *Service) Reach(ctx context.Context) (pipe *cdp.Pipe, recent []string, r
 	return c.pipe, recent, release, nil
 }
 
-func (s *Service) dir(name string) string { return filepath.Join(s.cfg.State, "browser", name) }
+// dir returns a path in the state folder of the browser.
+func (c *Config) dir(name string) string { return filepath.Join(c.State, "browser", name) }
+
+func (c *Config) downloads() string {
+	return cmp.Or(c.Folder, filepath.Join(c.Home, "Downloads"))
+}
 
 // Downloads is the folder of downloaded files.
-func (s *Service) Downloads() string {
-	return cmp.Or(s.cfg.Folder, filepath.Join(s.cfg.Home, "Downloads"))
-}
+func (s *Service) Downloads() string { return s.cfg.downloads() }
 
 // CheckConfig validates the lists of URLs and the cookies.
 func (s *Service) CheckConfig() error {
-	if _, err := cookie.Parse(s.cfg.Cookies); err != nil {
+	if _, err := cdp.ParseCookies(s.cfg.Cookies); err != nil {
 		return fmt.Errorf("BROWSER_INIT_COOKIES: %w", err)
 	}
 	for _, list := range [][]string{s.cfg.Block, s.cfg.Allow} {

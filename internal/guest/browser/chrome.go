@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cookie"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
 const (
-	// startTime bounds a start, which takes about a second on an idle machine.
+	// startTime is the timeout of a start, which takes about a second on an idle machine.
 	startTime = 60 * time.Second
 	// closeTime is how long the browser may take to save its tabs and cookies.
 	closeTime = 5 * time.Second
@@ -57,28 +56,29 @@ type chrome struct {
 var programs = []string{"chromium", "chromium-browser", "google-chrome-stable", "google-chrome"}
 
 // program finds the browser.
-func (s *Service) program() (string, bool) {
-	if s.cfg.Program != "" {
-		return s.cfg.Runner.Look(s.cfg.Program)
+func (c *Config) program() (string, bool) {
+	if c.Program != "" {
+		return c.Runner.Look(c.Program)
 	}
-	return s.cfg.Runner.Look(programs...)
+	return c.Runner.Look(programs...)
 }
 
-func (s *Service) installed() error {
-	if _, ok := s.program(); ok {
+// installed returns an error if there is no browser.
+func (c *Config) installed() error {
+	if _, ok := c.program(); ok {
 		return nil
 	}
-	if s.cfg.Program != "" {
-		return fmt.Errorf("no program at %q; correct the path or install the package chromium", s.cfg.Program)
+	if c.Program != "" {
+		return fmt.Errorf("no program at %q; correct the path or install the package chromium", c.Program)
 	}
 	return errors.New("install the package chromium")
 }
 
-// start starts a browser. If that fails, nothing of it is left.
+// start starts a browser. If that fails, it releases all resources.
 func (s *Service) start(ctx context.Context) (*chrome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("not ready after %v", startTime))
 	defer cancel()
-	set, err := s.settings()
+	set, err := s.setup()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s *Service) start(ctx context.Context) (*chrome, error) {
 	}
 	c, err := s.launch(ctx, set, tabs)
 	if failed, ok := errors.AsType[*sandboxError](err); ok && s.sandboxOffReason() == "" {
-		s.cfg.Log.Warn("chromium sandbox does not work here and is turned off", "reason", failed.line)
+		s.cfg.Log.Warn("chromium sandbox does not work and is turned off", "reason", failed.line)
 		s.mu.Lock()
 		s.noSandbox = failed.line
 		s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Service) start(ctx context.Context) (*chrome, error) {
 	return c, nil
 }
 
-// describeRestart says why a browser replaces another one.
+// describeRestart describes why a browser replaced another one.
 func describeRestart(last *chrome, tabs bool) string {
 	what := "its tabs were restored"
 	if !tabs {
@@ -135,7 +135,7 @@ func (s *Service) sandboxOffReason() string {
 }
 
 // launch starts the process and connects to it. The profile is prepared while the display starts.
-func (s *Service) launch(ctx context.Context, set settings, tabs bool) (*chrome, error) {
+func (s *Service) launch(ctx context.Context, set setup, tabs bool) (*chrome, error) {
 	c := &chrome{s: s, began: time.Now(), tabs: tabs, painted: make(chan struct{}), Lifetime: proc.NewLifetime(),
 		cancel: func() {}, release: func() {}}
 	if err := c.start(ctx, set); err != nil {
@@ -145,7 +145,7 @@ func (s *Service) launch(ctx context.Context, set settings, tabs bool) (*chrome,
 	return c, nil
 }
 
-func (c *chrome) start(ctx context.Context, set settings) error {
+func (c *chrome) start(ctx context.Context, set setup) error {
 	ready := make(chan error, 1)
 	go func() { ready <- c.prepareProfile(ctx, set) }()
 	env, lost, release, err := c.s.cfg.Display.Hold(ctx)
@@ -183,8 +183,8 @@ func (c *chrome) start(ctx context.Context, set settings) error {
 	return nil
 }
 
-// setCookies gives the configured cookies to the first browser. It is of use without them, so a
-// failure is only logged.
+// setCookies sets the configured cookies in the first browser. The browser is useful without them, so an error is only
+// logged.
 func (s *Service) setCookies(ctx context.Context, client *cdp.Client) {
 	s.mu.Lock()
 	done := s.prepared || s.cfg.Cookies == ""
@@ -193,9 +193,9 @@ func (s *Service) setCookies(ctx context.Context, client *cdp.Client) {
 	if done {
 		return
 	}
-	list, err := cookie.Parse(s.cfg.Cookies)
+	list, err := cdp.ParseCookies(s.cfg.Cookies)
 	if err == nil {
-		err = cookie.Send(ctx, client, map[string]any{}, list)
+		err = client.SetCookies(ctx, map[string]any{}, list)
 	}
 	if err != nil {
 		s.cfg.Log.Warn("cannot set the configured cookies", "error", err)
@@ -203,18 +203,18 @@ func (s *Service) setCookies(ctx context.Context, client *cdp.Client) {
 }
 
 // tee copies the browser's output to Output.
-func (s *Service) tee(w io.Writer) io.Writer {
-	if s.cfg.Output == nil {
+func (c *Config) tee(w io.Writer) io.Writer {
+	if c.Output == nil {
 		return w
 	}
-	return io.MultiWriter(w, s.cfg.Output)
+	return io.MultiWriter(w, c.Output)
 }
 
 // startProcess starts the process and connects to it over a pipe, which no other program can reach.
-func (c *chrome) startProcess(ctx context.Context, env []string, set settings) error {
-	program, ok := c.s.program()
+func (c *chrome) startProcess(ctx context.Context, env []string, set setup) error {
+	program, ok := c.s.cfg.program()
 	if !ok {
-		return c.s.installed()
+		return c.s.cfg.installed()
 	}
 	pipe, theirs, err := cdp.NewPipe()
 	if err != nil {
@@ -223,8 +223,8 @@ func (c *chrome) startProcess(ctx context.Context, env []string, set settings) e
 	c.pipe = pipe
 	output := proc.NewCapture(4<<10, 4<<10)
 	c.process, err = c.s.cfg.Runner.Start(proc.Command{
-		Path: program, Args: c.s.switches(set, c.tabs), Dir: c.s.cfg.Home, Env: append(c.s.environ(set), env...),
-		Stdout: c.s.tee(output), Stderr: c.s.tee(output), Session: true, ExtraFiles: theirs,
+		Path: program, Args: set.switches(c.tabs, c.s.sandboxOffReason() == ""), Dir: c.s.cfg.Home,
+		Env: append(set.environ(), env...), Stdout: c.s.cfg.tee(output), Stderr: c.s.cfg.tee(output), Session: true, ExtraFiles: theirs,
 	})
 	for _, f := range theirs {
 		f.Close()
@@ -240,21 +240,21 @@ func (c *chrome) startProcess(ctx context.Context, env []string, set settings) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The pipe ends a moment before the process has.
+	// The pipe closes shortly before the process ends.
 	if exit, waited := c.process.Wait(ctx); waited == nil {
 		return explainExit(exit, output)
 	}
 	return context.Cause(ctx)
 }
 
-// newGUID is a random id in the form that the browser gives its own WebSocket.
+// newGUID returns a random id in the format of the id of the browser's own WebSocket.
 func newGUID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// watch ends the browser when its process, its display or our connection has ended, or it hangs.
+// watch ends the browser when its process, its display or the connection ends, or when it hangs.
 func (c *chrome) watch(life context.Context, display <-chan struct{}) {
 	tick := time.NewTicker(max(c.s.cfg.Hang/3, time.Second))
 	defer tick.Stop()
@@ -283,7 +283,7 @@ func (c *chrome) watch(life context.Context, display <-chan struct{}) {
 	}
 }
 
-// connectionLost returns why the connection ended. The exit of the process says more, and is known a moment later.
+// connectionLost returns why the connection ended. The exit status of the process is more specific and is known shortly after.
 func (c *chrome) connectionLost(life context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
@@ -316,13 +316,13 @@ func (c *chrome) Stop() {
 	c.closeConnections()
 	c.release()
 	if c.lock != nil {
-		// A child that is just being started may hold the file for a moment longer.
+		// A child process that is starting may hold the file for a short time.
 		unix.Flock(int(c.lock.Fd()), unix.LOCK_UN)
 		c.lock.Close()
 	}
 }
 
-// closeConnections ends the pipe and its clients. The browser would exit if that came first.
+// closeConnections closes the pipe and its clients after the process has ended: the browser exits without its pipe.
 func (c *chrome) closeConnections() {
 	if c.assets != nil {
 		c.assets.close()
@@ -342,23 +342,23 @@ func (c *chrome) closeConnections() {
 func (c *chrome) closeGracefully() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	// An error means that it has ended or does not respond; then it is killed.
+	// An error means that it has ended or does not respond. Then it is killed.
 	_ = c.client.Call(ctx, cdp.Browser, "Browser.close", nil, nil)
 	_, _ = c.process.Wait(ctx)
 }
 
 // lockProfile locks the profile: two servers with one state folder must not share it.
 func (c *chrome) lockProfile() error {
-	if err := os.MkdirAll(c.s.dir("profile"), 0o700); err != nil {
+	if err := os.MkdirAll(c.s.cfg.dir("profile"), 0o700); err != nil {
 		return fmt.Errorf("create the browser's profile: %w", err)
 	}
-	lock, err := os.OpenFile(c.s.dir("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(c.s.cfg.dir("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock the browser's profile: %w", err)
 	}
 	c.lock = lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another sandbox uses the browser profile in %q; give each sandbox its own state folder", c.s.dir(""))
+		return fmt.Errorf("another sandbox uses the browser profile in %q; give each sandbox its own state folder", c.s.cfg.dir(""))
 	}
 	return nil
 }
@@ -368,7 +368,7 @@ type sandboxError struct{ line string }
 
 func (e *sandboxError) Error() string { return "chromium's sandbox does not work: " + e.line }
 
-// explainExit says why a browser ended before it was ready.
+// explainExit returns why a browser ended before it was ready.
 func explainExit(exit proc.Exit, output *proc.Capture) error {
 	lines := relevantLines(output)
 	for _, line := range lines {

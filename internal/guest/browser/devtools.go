@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// serveCDP serves DevTools to callers outside, as the browser would on a port: /json… and /devtools…, with or without the
-// prefix /cdp. It holds the browser as long as the connection lives.
+// serveCDP serves DevTools to callers as the browser does on a port: /json… and /devtools…, with or without the prefix
+// /cdp. It keeps the browser running while the connection is open.
 func (s *Service) serveCDP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPut: // PUT opens tabs
@@ -40,7 +40,7 @@ func (s *Service) serveCDP(w http.ResponseWriter, r *http.Request) {
 	tab, isTab := strings.CutPrefix(path, "/devtools/page/")
 	switch {
 	case upgrade && (path == "" || path == "/" || strings.HasPrefix(path, "/devtools/browser")):
-		// There is only one browser. A URL from before a restart means the new one.
+		// There is only one browser. A URL from before a restart selects the new one.
 		c.serveSocket(w, r, "")
 	case upgrade && isTab && tab != "":
 		c.serveSocket(w, r, tab)
@@ -63,7 +63,7 @@ func (c *chrome) serveSocket(w http.ResponseWriter, r *http.Request, target stri
 	if _, refused := errors.AsType[*cdp.Error](err); refused && target != "" {
 		writeError(w, http.StatusNotFound, "no such target; /cdp/json/list lists them")
 	} else if err != nil {
-		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; try again", err))
+		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; retry", err))
 	}
 }
 
@@ -76,7 +76,7 @@ var frontendTypes = map[string]string{
 // serveFrontend serves a file of the browser's own DevTools page.
 func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name string) {
 	if path.Ext(name) == ".html" && !isInspection(r) {
-		writeError(w, http.StatusForbidden, "the DevTools page connects only to this server; open it from devtoolsFrontendUrl in /json/list")
+		writeError(w, http.StatusForbidden, "the DevTools page may connect only to this server; open devtoolsFrontendUrl of /json/list")
 		return
 	}
 	data, err := c.assets.read(r.Context(), name)
@@ -85,7 +85,7 @@ func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name stri
 		writeError(w, http.StatusNotFound, err.Error())
 		return
 	case err != nil:
-		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not return the file: %v; try again", err))
+		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not return the file: %v; retry", err))
 		return
 	}
 	kind := frontendTypes[path.Ext(name)]
@@ -95,8 +95,8 @@ func (c *chrome) serveFrontend(w http.ResponseWriter, r *http.Request, name stri
 	writeBody(w, r, http.StatusOK, kind, data)
 }
 
-// isInspection reports whether the parameters of the DevTools page make it connect to this server
-// only. A link of another site could choose them.
+// isInspection reports whether the parameters of the DevTools page connect it only to this server. A link on another site
+// could set other parameters.
 func isInspection(r *http.Request) bool {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -117,7 +117,7 @@ func isInspection(r *http.Request) bool {
 	return true
 }
 
-// discovery is a reply of discovery: a text, or a value to encode.
+// discovery is a discovery response: a text, or a value to encode.
 type discovery struct {
 	status int
 	text   string
@@ -132,7 +132,7 @@ func refuse(status int, format string, args ...any) discovery {
 func (s *Service) discover(w http.ResponseWriter, r *http.Request, c *chrome, command, prefix string) {
 	reply, err := s.runDiscovery(r, c, command, prefix)
 	if err != nil {
-		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; try again", err))
+		writeError(w, http.StatusBadGateway, fmt.Sprintf("the browser did not respond: %v; retry", err))
 		return
 	}
 	body := []byte(reply.text)

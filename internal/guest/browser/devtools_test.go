@@ -22,13 +22,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// TestFromOutside shares one browser among the tests that leave it alive.
-func TestFromOutside(t *testing.T) {
+// TestDevTools runs tests that share one browser and keep it running.
+func TestDevTools(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, withTickets)
+	r := newFixture(t, withTickets)
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, *room)
+		test func(*testing.T, *fixture)
 	}{
 		{"info", testInfo},
 		{"discovery", testDiscovery},
@@ -49,7 +49,7 @@ func TestFromOutside(t *testing.T) {
 	}
 }
 
-func testInfo(t *testing.T, r *room) {
+func testInfo(t *testing.T, r *fixture) {
 	type reply struct {
 		Success bool
 		Data    struct {
@@ -69,7 +69,7 @@ func testInfo(t *testing.T, r *room) {
 		t.Errorf("info: %+v, want Chrome, a CDP address below ws://%s, the viewer at %s and a 1024x768 viewport", d, host, r.url)
 	}
 	if p := d.PageViewport; p == nil || p.Width != 1024 || p.Height < 500 || p.Height >= 768 {
-		t.Errorf("the page is %+v, want p set, Width 1024, Height at least 500, Height less than 768", p)
+		t.Errorf("page viewport %+v, want width 1024 and height 500 to 767", p)
 	}
 	hub := behind(t, r.url, "/sandbox/abc", true)
 	host = strings.TrimPrefix(hub, "http://")
@@ -83,7 +83,7 @@ func testInfo(t *testing.T, r *room) {
 	}
 }
 
-// entry is what clients look for in discovery.
+// entry contains the discovery fields that clients use.
 type entry struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
@@ -93,7 +93,7 @@ type entry struct {
 	Browser  string
 }
 
-func testDiscovery(t *testing.T, r *room) {
+func testDiscovery(t *testing.T, r *fixture) {
 	hub := behind(t, r.url, "/sandbox/abc", false)
 	for _, base := range []string{r.url, hub} {
 		socket := strings.Replace(base, "http", "ws", 1)
@@ -130,12 +130,12 @@ func testDiscovery(t *testing.T, r *room) {
 	}
 	if status, h, body := get(t, "GET", r.url+"/devtools/inspector.html"); status != 200 ||
 		!strings.Contains(h.Get("Content-Type"), "html") || !strings.Contains(body, "DevTools") {
-		t.Errorf("DevTools' own page: %d %v, want status 200, Content-Type containing \"html\", containing \"DevTools\"", status, h)
+		t.Errorf("DevTools page: %d %v, want status 200, Content-Type containing \"html\", containing \"DevTools\"", status, h)
 	}
 	if status, _, body := get(t, "GET", r.url+"/json/protocol"); status != 200 || !strings.Contains(body, `"domain": "Page"`) {
 		t.Errorf("the protocol: %d, want status 200, containing %q", status, `"domain": "Page"`)
 	}
-	// Opening and closing tabs the old way.
+	// Open and close tabs over HTTP.
 	status, _, body := get(t, "PUT", r.url+"/json/new?about:blank")
 	if status != 200 || !strings.Contains(body, strings.Replace(r.url, "http", "ws", 1)) {
 		t.Fatalf("a new tab: %d %s, want status 200, containing %q", status, body, strings.Replace(r.url, "http", "ws", 1))
@@ -147,7 +147,7 @@ func testDiscovery(t *testing.T, r *room) {
 	}
 }
 
-// ticketed is a context whose caller signed in with a ticket.
+// ticketed returns a context whose caller authenticated with a ticket.
 type ticketed struct{ context.Context }
 
 func (c ticketed) Value(key any) any {
@@ -157,7 +157,7 @@ func (c ticketed) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// withTickets numbers the tickets of such callers.
+// withTickets issues numbered tickets to such callers.
 func withTickets(c *browser.Config) {
 	var issued atomic.Int32
 	c.Ticket = func(ctx context.Context) (string, error) {
@@ -168,8 +168,8 @@ func withTickets(c *browser.Config) {
 	}
 }
 
-// testTickets: who signed in with a ticket gets addresses that carry a new one, each its own.
-func testTickets(t *testing.T, r *room) {
+// testTickets checks that each URL for a caller with a ticket contains a new ticket.
+func testTickets(t *testing.T, r *fixture) {
 	call := &op.Call{Base: &url.URL{Scheme: "https", Host: "example.com", Path: "/s/1"}}
 	ctx := ticketed{op.WithCall(testContext(t), call)}
 	info, err := r.Info(ctx, op.None{})
@@ -195,7 +195,7 @@ func dial(t testing.TB, address string) *cdp.Client {
 	return c
 }
 
-func testSockets(t *testing.T, r *room) {
+func testSockets(t *testing.T, r *fixture) {
 	hub := behind(t, r.url, "/sandbox/abc", false)
 	files := site(t, nil)
 	for _, base := range []string{r.url, hub} {
@@ -220,8 +220,8 @@ func testSockets(t *testing.T, r *room) {
 	}
 }
 
-// blank is the tab that the browser began with.
-func (r *room) blank(t testing.TB) entry {
+// blank returns the tab with which the browser started.
+func (r *fixture) blank(t testing.TB) entry {
 	t.Helper()
 	for _, e := range getJSON[[]entry](t, r.url+"/cdp/json/list") {
 		if e.Type == "page" && e.URL == "about:blank" {
@@ -232,8 +232,8 @@ func (r *room) blank(t testing.TB) entry {
 	return entry{}
 }
 
-// testLargeMessages: whatever the protocol's client does with them, the door lets them through.
-func testLargeMessages(t *testing.T, r *room) {
+// testLargeMessages checks that large messages pass in both directions.
+func testLargeMessages(t *testing.T, r *fixture) {
 	ctx := testContext(t)
 	ws, _, err := websocket.Dial(ctx, r.blank(t).Socket, nil)
 	must(t, err)
@@ -255,14 +255,14 @@ func testLargeMessages(t *testing.T, r *room) {
 		return b.String(), size
 	}
 	if head, n := ask(fmt.Sprintf(`'x'.repeat(%d)`, down)); n < down-200 {
-		t.Errorf("%d of %d bytes came: %s, want at least %v", n, down, head, down-200)
+		t.Errorf("received %d of %d bytes: %s, want at least %v", n, down, head, down-200)
 	}
 	if head, _ := ask(`'` + strings.Repeat("y", up) + `'.length`); !strings.Contains(head, fmt.Sprint(up)) {
-		t.Errorf("%d bytes were sent, the answer is %s, want head containing %q", up, head, fmt.Sprint(up))
+		t.Errorf("sent %d bytes, the reply is %s, want head containing %q", up, head, fmt.Sprint(up))
 	}
 }
 
-func testManyClients(t *testing.T, r *room) {
+func testManyClients(t *testing.T, r *fixture) {
 	files := site(t, nil)
 	address := getJSON[entry](t, r.url+"/cdp/json/version").Socket
 	var all sync.WaitGroup
@@ -299,8 +299,8 @@ func testManyClients(t *testing.T, r *room) {
 	all.Wait()
 }
 
-// testIsolatedClients: two clients use the same ids, and neither receives or reaches anything of the other's sessions.
-func testIsolatedClients(t *testing.T, r *room) {
+// testIsolatedClients checks that clients with equal ids neither receive events of the other's sessions nor reach them.
+func testIsolatedClients(t *testing.T, r *fixture) {
 	files := site(t, nil)
 	address := getJSON[entry](t, r.url+"/cdp/json/version").Socket
 	a, b := dial(t, address), dial(t, address)
@@ -320,7 +320,7 @@ func testIsolatedClients(t *testing.T, r *room) {
 		_, err := s.Next(testContext(t))
 		must(t, err)
 	}
-	// All messages come over one pipe, so that what was misdirected would precede this reply.
+	// All messages use one pipe, so a misdirected message would precede this reply.
 	must(t, b.Call(testContext(t), cdp.Browser, "Browser.getVersion", nil, nil))
 	over, cancel := context.WithCancel(testContext(t))
 	cancel()
@@ -337,21 +337,21 @@ func testIsolatedClients(t *testing.T, r *room) {
 	}
 	b.Close()
 	if got := eval[string](t, p, `document.title`); got != "/of-a" {
-		t.Errorf("after the other client left, the title is %q, want \"/of-a\"", got)
+		t.Errorf("after the other client disconnected, the title is %q, want \"/of-a\"", got)
 	}
 	must(t, a.CloseTarget(testContext(t), p.id))
 }
 
-// testDisconnectedClient: the sessions of a client that leaves end with it.
-func testDisconnectedClient(t *testing.T, r *room) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+// testDisconnectedClient checks that the sessions of a client end when it disconnects.
+func testDisconnectedClient(t *testing.T, r *fixture) {
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{})
 	must(t, err)
 	attached := func() bool {
 		var info struct {
 			Target cdp.Target `json:"targetInfo"`
 		}
-		must(t, ours.Call(testContext(t), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info))
+		must(t, client.Call(testContext(t), cdp.Browser, "Target.getTargetInfo", map[string]any{"targetId": id}, &info))
 		return info.Target.Attached
 	}
 	for name, address := range map[string]string{
@@ -369,19 +369,19 @@ func testDisconnectedClient(t *testing.T, r *room) {
 		c.Close()
 		testenv.Poll(t, "the page is not attached", func() bool { return !attached() })
 	}
-	must(t, ours.CloseTarget(testContext(t), id))
+	must(t, client.CloseTarget(testContext(t), id))
 }
 
-// testClosedPageEndsItsSocket: the client of a page learns that the page was closed.
-func testClosedPageEndsItsSocket(t *testing.T, r *room) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{})
+// testClosedPageEndsItsSocket checks that the client of a page is notified when the page closes.
+func testClosedPageEndsItsSocket(t *testing.T, r *fixture) {
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{})
 	must(t, err)
 	c := dial(t, strings.Replace(r.url, "http", "ws", 1)+"/devtools/page/"+id)
 	events := c.Subscribe(cdp.Filter{Methods: []string{"Inspector.detached"}})
 	defer events.Close()
-	must(t, ours.CloseTarget(testContext(t), id))
-	for reason := ""; reason != "target_closed"; { // the browser itself has another one first
+	must(t, client.CloseTarget(testContext(t), id))
+	for reason := ""; reason != "target_closed"; { // another event may precede it
 		e, err := events.Next(testContext(t))
 		must(t, err)
 		var p struct{ Reason string }
@@ -398,10 +398,10 @@ func testClosedPageEndsItsSocket(t *testing.T, r *room) {
 	}
 }
 
-// testInspector: the DevTools page loads its files from us, and connects to the page that it inspects.
-func testInspector(t *testing.T, r *room) {
-	ours := r.connect(t)
-	id, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: "data:text/html,<title>inspected</title>"})
+// testInspector checks that the DevTools page loads its files from the server and connects to the inspected page.
+func testInspector(t *testing.T, r *fixture) {
+	client := r.connect(t)
+	id, err := client.CreateTarget(testContext(t), cdp.NewTarget{URL: "data:text/html,<title>inspected</title>"})
 	must(t, err)
 	frontend := ""
 	for _, e := range getJSON[[]entry](t, r.url+"/json/list") {
@@ -409,26 +409,26 @@ func testInspector(t *testing.T, r *room) {
 			frontend = e.Frontend
 		}
 	}
-	inspector, err := ours.CreateTarget(testContext(t), cdp.NewTarget{URL: frontend})
+	inspector, err := client.CreateTarget(testContext(t), cdp.NewTarget{URL: frontend})
 	must(t, err)
-	session, err := ours.Attach(testContext(t), inspector)
+	session, err := client.Attach(testContext(t), inspector)
 	must(t, err)
 	testenv.Poll(t, "DevTools show the page", func() bool {
 		var title string
-		err := ours.Evaluate(testContext(t), session, `document.title`, &title)
+		err := client.Evaluate(testContext(t), session, `document.title`, &title)
 		return err == nil && strings.Contains(title, "data:text/html")
 	})
 	for _, target := range []string{inspector, id} {
-		must(t, ours.CloseTarget(testContext(t), target))
+		must(t, client.CloseTarget(testContext(t), target))
 	}
 	if status, _, _ := get(t, "GET", r.url+"/devtools/no/such/file.js"); status != 404 {
-		t.Errorf("a file that is not there: status %d, want 404", status)
+		t.Errorf("missing file: status %d, want 404", status)
 	}
 }
 
-// testOrder: the list begins with the tab in front, then those that were in front before.
-func testOrder(t *testing.T, r *room) {
-	ours, files := r.connect(t), site(t, nil)
+// testOrder checks that the list starts with the front tab, followed by the previous front tabs.
+func testOrder(t *testing.T, r *fixture) {
+	client, files := r.connect(t), site(t, nil)
 	var ids []string
 	order := func() string {
 		var names []string
@@ -444,7 +444,7 @@ func testOrder(t *testing.T, r *room) {
 		testenv.Poll(t, what+": the list is "+list, func() bool { return order() == list })
 	}
 	for i := range 3 {
-		ids = append(ids, r.open(t, ours, fmt.Sprintf("%s/%d", files.URL, i)).id)
+		ids = append(ids, r.open(t, client, fmt.Sprintf("%s/%d", files.URL, i)).id)
 		order()
 	}
 	want("opened in turn", "2 1 0")
@@ -452,22 +452,22 @@ func testOrder(t *testing.T, r *room) {
 		t.Errorf("activate: %d %s, want status 200, Target activated", status, body)
 	}
 	want("brought to the front", "0 2 1")
-	must(t, ours.CloseTarget(testContext(t), ids[2]))
+	must(t, client.CloseTarget(testContext(t), ids[2]))
 	want("another one closed", "0 1")
 	for _, id := range ids[:2] {
-		must(t, ours.CloseTarget(testContext(t), id))
+		must(t, client.CloseTarget(testContext(t), id))
 	}
 }
 
-// testLastTab: closing every tab leaves a blank one, and the browser and its clients alive.
-func testLastTab(t *testing.T, r *room) {
+// testLastTab checks that closing all tabs opens a blank one and keeps the browser and its clients.
+func testLastTab(t *testing.T, r *fixture) {
 	c := dial(t, getJSON[entry](t, r.url+"/cdp/json/version").Socket)
 	pid := r.pidOf(t, "chromium")
 	for range 2 {
 		targets, err := c.Targets(testContext(t))
 		must(t, err)
 		for _, p := range targets {
-			// One of another test may be about to close.
+			// A tab of another test may be closing.
 			if p.Type != "page" {
 				continue
 			}
@@ -481,14 +481,14 @@ func testLastTab(t *testing.T, r *room) {
 		})
 	}
 	if r.pidOf(t, "chromium") != pid {
-		t.Error("it is another browser")
+		t.Error("the browser was restarted")
 	}
 	if _, hint := r.info(t); hint != "" {
 		t.Errorf("hint %q, want hint \"\"", hint)
 	}
 }
 
-func testDownload(t *testing.T, r *room) {
+func testDownload(t *testing.T, r *fixture) {
 	files := site(t, map[string]http.HandlerFunc{"/report": func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="report ü.txt"`)
 		fmt.Fprint(w, "figures")
@@ -499,7 +499,7 @@ func testDownload(t *testing.T, r *room) {
 	must(t, p.client.CloseTarget(testContext(t), p.id))
 }
 
-func testRefusals(t *testing.T, r *room) {
+func testRefusals(t *testing.T, r *fixture) {
 	for _, c := range []struct {
 		method, path string
 		status       int

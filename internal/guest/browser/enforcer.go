@@ -15,19 +15,19 @@ type enforcer struct {
 	client  *cdp.Client
 	rules   rules
 	dialogs bool
-	busy    chan struct{} // bounds concurrent handlers
+	busy    chan struct{} // limits concurrent handlers
 	loops   sync.WaitGroup
 }
 
 const (
 	// maxBusy is the maximum number of concurrent handlers.
 	maxBusy = 64
-	// enforceTime bounds a handler; a page that is closing never responds.
+	// enforceTime is the timeout of a handler; a closing page never responds.
 	enforceTime = 10 * time.Second
 )
 
 // enforceRules begins to enforce the rules if no policy does, until life ends.
-func (c *chrome) enforceRules(ctx, life context.Context, set settings) error {
+func (c *chrome) enforceRules(ctx, life context.Context, set setup) error {
 	if c.enforcedBy != byDevtools {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (c *chrome) enforceRules(ctx, life context.Context, set settings) error {
 	if err != nil {
 		return err
 	}
-	f := &enforcer{client: c.client, rules: list, dialogs: c.s.fileDialogs(set), busy: make(chan struct{}, maxBusy)}
+	f := &enforcer{client: c.client, rules: list, dialogs: set.fileDialogs(), busy: make(chan struct{}, maxBusy)}
 	events := c.client.Subscribe(cdp.Filter{
 		AllSessions: true, MaxEvents: 1 << 16,
 		Methods: []string{"Target.attachedToTarget", "Fetch.requestPaused", "Page.frameNavigated"},

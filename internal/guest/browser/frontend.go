@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// frontendURL is where the browser has the files of its DevTools page. Only a page below it can read them.
+	// frontendURL is the URL of the files of the DevTools page in the browser. Only a page below it can read them.
 	frontendURL = "devtools://devtools/bundled/"
-	// frontendFile is a small script. Shown as a page it is a text that runs nothing.
+	// frontendFile is a small script. Opened as a page it is shown as text and not run.
 	frontendFile = frontendURL + "entrypoints/inspector/inspector.js"
 	// frontendTime is how long the browser may take for a file.
 	frontendTime = 30 * time.Second
-	// frontendIdle is how long the hidden page is kept for the next file.
+	// frontendIdle is how long the hidden page is kept after the last file.
 	frontendIdle = 10 * time.Second
 )
 
 var errNoFile = errors.New("DevTools have no such file")
 
-// frontend reads the files of the browser's DevTools page, which the browser itself serves only on a port. It opens a hidden
-// page for the purpose, and closes it when no file was read for a while.
+// frontend reads the files of the DevTools page, which the browser serves only on a port, through a hidden page. It closes
+// that page when it is idle.
 type frontend struct {
 	pipe *cdp.Pipe
 
@@ -72,7 +72,7 @@ const readFile = `fetch(%s).then(r => r.ok ? r.blob() : Promise.reject(r.status)
 	reader.readAsDataURL(b);
 }))`
 
-// acquire returns the hidden page, which stays until release.
+// acquire returns the hidden page, which stays open until release.
 func (f *frontend) acquire(ctx context.Context) (*frontendPage, func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

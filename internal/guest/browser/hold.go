@@ -13,7 +13,7 @@ import (
 func (s *Service) hold(ctx context.Context) (*chrome, func(), error) {
 	c, release, err := s.chrome.AcquireWorking(ctx, func(c *chrome) error {
 		err := c.ping(ctx)
-		// A browser that was killed a moment ago ends by itself.
+		// After ErrClosed the browser ends on its own.
 		if err != nil && ctx.Err() == nil && !errors.Is(err, cdp.ErrClosed) {
 			c.End(hung(err))
 		}
@@ -45,11 +45,8 @@ func hung(err error) error {
 	return fmt.Errorf("it does not respond: %w", err)
 }
 
-// HintRestart adds to the reply that the browser was restarted since the last one.
-func (s *Service) HintRestart(ctx context.Context) { s.hintRestart(ctx) }
-
-// hintRestart adds to the reply that the browser was restarted since the last one.
-func (s *Service) hintRestart(ctx context.Context) {
+// HintRestart adds a hint to the reply if the browser was restarted since the previous reply.
+func (s *Service) HintRestart(ctx context.Context) {
 	s.mu.Lock()
 	text := s.restarted
 	s.restarted = ""
@@ -72,7 +69,7 @@ func toOpError(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, cdp.ErrClosed) {
-		return op.Errorf(op.Unavailable, "the browser crashed during this call; try again, the next call starts a new one")
+		return op.Errorf(op.Unavailable, "the browser crashed during this call; retry, the next call starts a new browser")
 	}
 	return op.Errorf(op.Unavailable, "%w", err)
 }

@@ -16,19 +16,19 @@ type Viewport struct {
 	Height int `json:"height"`
 }
 
-// Info says how to reach the browser.
+// Info describes how to reach the browser.
 type Info struct {
 	UserAgent string    `json:"user_agent"`
 	CDP       string    `json:"cdp_url" doc:"WebSocket URL for DevTools clients, reachable by the caller"`
-	VNC       string    `json:"vnc_url" doc:"URL of the page to watch and control the display, reachable by the caller"`
+	VNC       string    `json:"vnc_url" doc:"URL of the page that shows and controls the display, reachable by the caller"`
 	CDPUI     *string   `json:"cdp_ui_url" doc:"URL of the DevTools of the current tab, reachable by the caller"`
 	Viewport  Viewport  `json:"viewport" doc:"Size of the display"`
-	Page      *Viewport `json:"page_viewport" doc:"Size of the page in the current tab, without the browser's own toolbars"`
+	Page      *Viewport `json:"page_viewport" doc:"Size of the page in the current tab, without toolbars"`
 	Sandbox   bool      `json:"sandbox" doc:"Whether Chromium's own sandbox is on"`
 	Reason    string    `json:"sandbox_off_reason,omitempty" doc:"Why the sandbox is off"`
 }
 
-// viewportTime is how long a page may take to report its size; a busy page has none for now.
+// viewportTime is how long a page may take to report its size. The size of a busy page is unknown.
 const viewportTime = 2 * time.Second
 
 // Info starts the browser if necessary and returns its URLs.
@@ -40,7 +40,7 @@ func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	if err != nil {
 		return Info{}, toOpError(ctx, err)
 	}
-	s.hintRestart(ctx)
+	s.HintRestart(ctx)
 	return info, nil
 }
 
@@ -81,7 +81,7 @@ func (s *Service) info(ctx context.Context) (Info, error) {
 	return out, nil
 }
 
-// ticketQuery is the query that authenticates a URL in a reply to a caller who used a ticket.
+// ticketQuery returns the query that authenticates a URL in a reply, if the caller authenticated with a ticket.
 func (s *Service) ticketQuery(ctx context.Context) (url.Values, error) {
 	ticket, err := s.cfg.Ticket(ctx)
 	if err != nil || ticket == "" {
@@ -90,7 +90,7 @@ func (s *Service) ticketQuery(ctx context.Context) (url.Values, error) {
 	return url.Values{"ticket": {ticket}}, nil
 }
 
-// inspector is the URL of the browser's own DevTools page.
+// inspector returns the URL of the browser's own DevTools page for a tab.
 func (s *Service) inspector(ctx context.Context, tab string) *string {
 	call := op.CallOf(ctx)
 	if call.Base == nil {

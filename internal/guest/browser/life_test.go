@@ -33,7 +33,7 @@ func TestRestart(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "who", Value: "me", MaxAge: 3600})
 		fmt.Fprint(w, "<title>login</title>")
 	}})
-	r := newRoom(t, func(c *browser.Config) { c.Homepage = files.URL + "/home" })
+	r := newFixture(t, func(c *browser.Config) { c.Homepage = files.URL + "/home" })
 	c := r.connect(t)
 	testenv.Poll(t, "the homepage is open", func() bool { return slices.Equal(pages(t, c), []string{files.URL + "/home"}) })
 	r.open(t, c, files.URL+"/login")
@@ -54,7 +54,7 @@ func TestRestart(t *testing.T) {
 		return slices.Equal(got, want)
 	})
 	if _, hint := r.info(t); hint != "" {
-		t.Errorf("after a restart that was asked for the hint is %q, want hint \"\"", hint)
+		t.Errorf("after a requested restart the hint is %q, want hint \"\"", hint)
 	}
 
 	out, err = r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Locale: new("de-DE")})
@@ -67,17 +67,17 @@ func TestRestart(t *testing.T) {
 		t.Errorf("hard: language %q, cookie %q, %+v, want lang \"de-DE\", cookie \"who=me\", Locale \"de-DE\"", lang, cookie, out)
 	}
 	if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft", Locale: new("not a language")}); err == nil {
-		t.Error("nonsense is taken for a language")
+		t.Error("an invalid language was accepted")
 	}
 }
 
 func TestKilledBrowserIsReplaced(t *testing.T) {
 	t.Parallel()
 	files := site(t, nil)
-	r := newRoom(t)
+	r := newFixture(t)
 	c := r.connect(t)
 	r.open(t, c, files.URL+"/kept")
-	// Chromium writes its tabs down every few seconds; a soft restart makes sure of it.
+	// Chromium saves its tabs every few seconds; a soft restart saves them immediately.
 	_, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft"})
 	must(t, err)
 	first, _ := r.info(t)
@@ -87,13 +87,13 @@ func TestKilledBrowserIsReplaced(t *testing.T) {
 		t.Errorf("hint %q, want hint containing \"ended by SIGKILL\", hint containing \"tabs were restored\"", hint)
 	}
 	if first.CDP == second.CDP {
-		t.Errorf("it is the same browser, want CDP address other than %q", second.CDP)
+		t.Errorf("the browser was not replaced, want CDP address other than %q", second.CDP)
 	}
 	testenv.Poll(t, "the tab is back", func() bool { return slices.Contains(pages(t, r.connect(t)), files.URL+"/kept") })
 	if _, hint := r.info(t); hint != "" {
 		t.Errorf("the next hint is %q, want hint \"\"", hint)
 	}
-	// A client from outside may close it for good; the next call has a new one.
+	// An external client may close the browser; the next call starts a new one.
 	_ = dial(t, getJSON[entry](t, r.url+"/json/version").Socket).Call(testContext(t), cdp.Browser, "Browser.close", nil, nil)
 	testenv.Poll(t, "the browser ends", func() bool { state, _ := r.State(); return state == "failed" })
 	if _, hint := r.info(t); !strings.Contains(hint, "ended normally") {
@@ -104,24 +104,24 @@ func TestKilledBrowserIsReplaced(t *testing.T) {
 func TestHungBrowserIsReplaced(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
-	r := newRoom(t, func(c *browser.Config) { c.Hang = 10 * time.Second })
+	r := newFixture(t, func(c *browser.Config) { c.Hang = 10 * time.Second })
 	r.info(t)
 	pid := r.pidOf(t, "chromium")
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	if _, hint := r.info(t); !strings.Contains(hint, "hung") || r.pidOf(t, "chromium") == pid {
 		t.Errorf("hint %q and process %d, want one containing \"hung\" and another process", hint, pid)
 	}
-	// It is noticed without a call, too.
+	// The hang is detected without a call, too.
 	must(t, syscall.Kill(r.pidOf(t, "chromium"), syscall.SIGSTOP))
 	testenv.Poll(t, "the hung browser is given up", func() bool { state, _ := r.State(); return state == "failed" })
 	r.info(t)
 }
 
-// TestEverythingIsKilledUnderLoad: in turn and together, while calls go on.
+// TestEverythingIsKilledUnderLoad kills the processes, one by one and together, during calls.
 func TestEverythingIsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
-	r := newRoom(t)
+	r := newFixture(t)
 	r.info(t)
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -153,7 +153,7 @@ func TestEverythingIsKilledUnderLoad(t *testing.T) {
 		for _, v := range victims {
 			pids = append(pids, r.pidOf(t, v))
 		}
-		for i, pid := range pids { // the end of the first may have ended the others
+		for i, pid := range pids { // the others may have ended with the first
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && (i == 0 || !errors.Is(err, syscall.ESRCH)) {
 				t.Fatal(err)
 			}
@@ -166,16 +166,16 @@ func TestEverythingIsKilledUnderLoad(t *testing.T) {
 	load.Wait()
 }
 
-func TestIdleBrowserStopsAndComesBack(t *testing.T) {
+func TestIdleBrowserStopsAndRestarts(t *testing.T) {
 	t.Parallel()
 	files := site(t, nil)
-	r := newRoom(t, func(c *browser.Config) { c.Idle = 50 * time.Millisecond })
+	r := newFixture(t, func(c *browser.Config) { c.Idle = 50 * time.Millisecond })
 	c, release, err := r.Connect(testContext(t))
 	must(t, err)
 	r.open(t, c, files.URL+"/kept")
 	release()
 	testenv.Poll(t, "the browser stops", func() bool { state, _ := r.State(); return state == "idle" })
-	// Held, so that it does not stop again before its tabs are back.
+	// Hold the browser so that it does not stop before its tabs are restored.
 	c, release, err = r.Connect(testContext(t))
 	must(t, err)
 	defer release()
@@ -186,10 +186,10 @@ func TestIdleBrowserStopsAndComesBack(t *testing.T) {
 	testenv.Poll(t, "the tab is back", func() bool { return slices.Contains(pages(t, c), files.URL+"/kept") })
 }
 
-// TestForeignLockIsNoObstacle: a profile that was used under another host name, or by a browser that was killed.
-func TestForeignLockIsNoObstacle(t *testing.T) {
+// TestStaleProfileLock starts with a profile that was used under another host name or by a killed browser.
+func TestStaleProfileLock(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	profile := filepath.Join(r.dir, "browser", "profile")
 	must(t, os.MkdirAll(profile, 0o700))
 	must(t, os.Symlink("otherhost-1", filepath.Join(profile, "SingletonLock")))
@@ -203,7 +203,7 @@ func TestForeignLockIsNoObstacle(t *testing.T) {
 	r.info(t)
 }
 
-func TestMissingBrowserIsNamed(t *testing.T) {
+func TestMissingBrowser(t *testing.T) {
 	t.Parallel()
 	runner := proc.New(proc.Config{Env: []string{"PATH=" + t.TempDir()}})
 	defer runner.Close()
@@ -224,10 +224,10 @@ func TestMissingBrowserIsNamed(t *testing.T) {
 	}
 }
 
-// TestScreenshotWithoutBrowser: a desktop is one without it, too.
+// TestScreenshotWithoutBrowser checks that a desktop works without a browser.
 func TestScreenshotWithoutBrowser(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, func(c *browser.Config) { c.Program = "/no/such/browser" })
+	r := newFixture(t, func(c *browser.Config) { c.Program = "/no/such/browser" })
 	_, err := r.display.Screenshot(testContext(t), display.ScreenshotIn{Format: "png"})
 	must(t, err)
 	call := &op.Call{}
@@ -272,7 +272,7 @@ func unprivileged(t *testing.T) {
 
 func TestSandboxIsOn(t *testing.T) {
 	unprivileged(t)
-	r := newRoom(t)
+	r := newFixture(t)
 	info, _ := r.info(t)
 	if _, why := r.State(); !info.Sandbox || info.Reason != "" || why != "" {
 		t.Fatalf("the sandbox is off: %s, %s, want Sandbox true, Reason \"\", why \"\"", info.Reason, why)
@@ -302,7 +302,7 @@ func TestSandboxIsOn(t *testing.T) {
 	}
 }
 
-// TestSandboxIsTurnedOffOnlyWhereItCannotWork: a stand-in says what Chromium says there.
+// TestSandboxIsTurnedOffOnlyWhereItCannotWork replaces Chromium by a program that prints the same error.
 func TestSandboxIsTurnedOffOnlyWhereItCannotWork(t *testing.T) {
 	unprivileged(t)
 	script := filepath.Join(t.TempDir(), "chromium")
@@ -311,7 +311,7 @@ case "$*" in *--no-sandbox*) exec /usr/bin/chromium "$@";; esac
 echo "[1:1:FATAL:zygote_host_impl_linux.cc(128)] No usable sandbox! If you are running on Ubuntu 23.10+ ..." >&2
 exit 133
 `), 0o755))
-	r := newRoom(t, func(c *browser.Config) { c.Program = script })
+	r := newFixture(t, func(c *browser.Config) { c.Program = script })
 	info, _ := r.info(t)
 	if _, why := r.State(); info.Sandbox || !strings.Contains(info.Reason, "No usable sandbox") ||
 		!strings.Contains(why, "No usable sandbox") {

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// room is a browser on a display of its own, served over HTTP.
-type room struct {
+// fixture is a browser on a separate display, served over HTTP.
+type fixture struct {
 	*browser.Service
 	display *display.Service
 	runner  *proc.Runner
@@ -41,10 +41,10 @@ type room struct {
 	url     string // of the server
 }
 
-func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
+func newFixture(t testing.TB, change ...func(*browser.Config)) *fixture {
 	t.Helper()
 	testenv.Need(t, "chromium", "Xtigervnc", "openbox")
-	r := &room{dir: t.TempDir()}
+	r := &fixture{dir: t.TempDir()}
 	r.runner = proc.New(proc.Config{
 		Env:   []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "LANG=C.UTF-8"},
 		Guard: []string{"/proc/self/exe", "guard"},
@@ -71,18 +71,18 @@ func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 		r.Close()
 		r.display.Close()
 		if left := r.runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %+v, want none", left)
+			t.Errorf("processes still run: %+v", left)
 		}
 		r.runner.Close()
 		for _, left := range testenv.ProcessesOf(r.dir) {
-			t.Errorf("a process is left: %s", left)
+			t.Errorf("process still runs: %s", left)
 		}
 	})
 	return r
 }
 
-// pidOf finds a process of the room by its program's name.
-func (r *room) pidOf(t testing.TB, program string) int {
+// pidOf finds a process by the name of its program.
+func (r *fixture) pidOf(t testing.TB, program string) int {
 	t.Helper()
 	pid := 0
 	testenv.Poll(t, program+" runs", func() bool {
@@ -96,8 +96,8 @@ func (r *room) pidOf(t testing.TB, program string) int {
 	return pid
 }
 
-// info asks the service, and returns what the reply hints at.
-func (r *room) info(t testing.TB) (browser.Info, string) {
+// info calls Info and returns the hint of the reply.
+func (r *fixture) info(t testing.TB) (browser.Info, string) {
 	t.Helper()
 	call := &op.Call{Base: &url.URL{Scheme: "http", Host: "sandbox"}}
 	info, err := r.Info(op.WithCall(testContext(t), call), op.None{})
@@ -105,8 +105,8 @@ func (r *room) info(t testing.TB) (browser.Info, string) {
 	return info, call.Hint
 }
 
-// connect shares the service's own connection.
-func (r *room) connect(t testing.TB) *cdp.Client {
+// connect returns the connection of the service.
+func (r *fixture) connect(t testing.TB) *cdp.Client {
 	t.Helper()
 	c, release, err := r.Connect(testContext(t))
 	must(t, err)
@@ -122,7 +122,7 @@ type tab struct {
 }
 
 // open opens a tab and waits until it has loaded.
-func (r *room) open(t testing.TB, c *cdp.Client, address string) tab {
+func (r *fixture) open(t testing.TB, c *cdp.Client, address string) tab {
 	t.Helper()
 	id, err := c.CreateTarget(testContext(t), cdp.NewTarget{URL: address})
 	must(t, err)
@@ -142,7 +142,7 @@ func eval[T any](t testing.TB, p tab, script string) T {
 	testenv.Poll(t, "an answer of the page", func() bool {
 		err := p.client.Evaluate(testContext(t), p.session, script, &v)
 		if err != nil && strings.Contains(err.Error(), "navigated") {
-			return false // asked in the moment of a reload
+			return false // the page is reloading
 		}
 		must(t, err)
 		return true
@@ -150,7 +150,7 @@ func eval[T any](t testing.TB, p tab, script string) T {
 	return v
 }
 
-// pages lists the addresses of the open tabs.
+// pages lists the URLs of the open tabs.
 func pages(t testing.TB, c *cdp.Client) []string {
 	t.Helper()
 	targets, err := c.Targets(testContext(t))
@@ -181,7 +181,7 @@ func site(t testing.TB, routes map[string]http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// behind puts the server behind a path prefix, as a hub does.
+// behind serves the server below a path prefix, as a hub does.
 func behind(t testing.TB, target, prefix string, tls bool) string {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -209,7 +209,7 @@ func behind(t testing.TB, target, prefix string, tls bool) string {
 	return s.URL + prefix
 }
 
-// get asks over HTTP.
+// get sends a GET request.
 func get(t testing.TB, method, address string) (int, http.Header, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(testContext(t), method, address, nil)

@@ -23,10 +23,10 @@ type target struct {
 	} `json:"embedderData"` // only of tabs
 }
 
-// tabOrder lists targets, the page that was used last first. The protocol has no such order. It says only which tab of a
-// window is in front, and a tab is not the page in it. So the order is remembered from one list to the next.
+// tabOrder lists targets, most recently used page first. The protocol has no such order: it only reports the front tab of
+// each window, and a tab is a different target than its page. So the order is tracked from one list to the next.
 type tabOrder struct {
-	client *cdp.Client   // its own, since it receives its sessions
+	client *cdp.Client   // not shared, because it receives events of its sessions
 	turn   chan struct{} // held while a list is made; guards the rest
 	last   uint64        // number of times that a tab came to the front
 	used   map[string]uint64
@@ -105,7 +105,7 @@ func (o *tabOrder) update(ctx context.Context, all []target) error {
 	return nil
 }
 
-// findPage finds the page of a tab. Only a session with the tab names it.
+// findPage finds the page of a tab, which is only reported in a session with the tab.
 func (o *tabOrder) findPage(ctx context.Context, tab string) error {
 	session, err := o.client.Attach(ctx, tab)
 	if err != nil {
@@ -140,7 +140,7 @@ func (o *tabOrder) findPage(ctx context.Context, tab string) error {
 	return ignoreClosed(o.client.Detach(ctx, session))
 }
 
-// ignoreClosed ignores the error of a tab that was closed meanwhile.
+// ignoreClosed ignores the error of a tab that was closed.
 func ignoreClosed(err error) error {
 	if _, refused := errors.AsType[*cdp.Error](err); refused || errors.Is(err, cdp.ErrDetached) {
 		return nil

@@ -50,7 +50,8 @@ func (p Proxy) script() string {
     return false;
   }
   host = host.toLowerCase();
-  if (host === "localhost" || dnsDomainIs(host, ".localhost") || shExpMatch(host, "127.*") || host === "::1" || host === "[::1]") return "DIRECT";
+  if (host === "localhost" || dnsDomainIs(host, ".localhost")) return "DIRECT";
+  if (shExpMatch(host, "127.*") || host === "::1" || host === "[::1]") return "DIRECT";
   if (listed(exclude)) return "DIRECT";
   if (include.length > 0 && !listed(include)) return "DIRECT";
   return %s;

@@ -21,14 +21,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// TestAddressesAreBlocked holds both ways of keeping the rules against the same list, one after the other: a policy is heeded
-// by every browser on the machine.
+// TestAddressesAreBlocked tests both ways of enforcement with the same list, one after the other, because a policy applies to
+// every browser on the machine.
 func TestAddressesAreBlocked(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
 	for _, keeper := range []string{"policy", "devtools"} {
 		t.Run(keeper, func(t *testing.T) {
-			r := newRoom(t, func(c *browser.Config) {
+			r := newFixture(t, func(c *browser.Config) {
 				if keeper == "devtools" {
 					c.Policies = "/proc/no/such/folder"
 				}
@@ -41,8 +41,8 @@ func TestAddressesAreBlocked(t *testing.T) {
 	}
 }
 
-func testRules(t *testing.T, r *room, keeper string) {
-	// Names below localhost lead here without any resolver; a rule for them concerns no other browser on the machine.
+func testRules(t *testing.T, r *fixture, keeper string) {
+	// Names below localhost resolve to this host. Rules for them do not affect other browsers on the machine.
 	names := site(t, map[string]http.HandlerFunc{
 		"/away": func(w http.ResponseWriter, req *http.Request) {
 			http.Redirect(w, req, req.URL.Query().Get("to"), http.StatusFound)
@@ -76,7 +76,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 			t.Errorf("%s: open is %v, want %v", address, got, open)
 		}
 	}
-	// What a page opens is held to the rules, too.
+	// The rules also apply to frames and windows of a page.
 	p := r.open(t, c, "about:blank")
 	frame := at("some", "/frame?to="+url.QueryEscape(bad))
 	must(t, c.Call(testContext(t), p.session, "Page.navigate", map[string]any{"url": frame}, nil))
@@ -87,7 +87,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 	})
 	if text := eval[string](t, p, `(() => { try { return document.querySelector("iframe").contentDocument?.title `+
 		`?? "closed" } catch (e) { return "closed" } })()`); text == "/x" {
-		t.Error("a frame shows what is blocked")
+		t.Error("a frame shows a blocked page")
 	}
 	eval[any](t, p, fmt.Sprintf(`window.open(%q), null`, bad))
 	eval[any](t, p, fmt.Sprintf(`window.open(%q), null`, good))
@@ -103,7 +103,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 	})
 	for _, line := range shown {
 		if line == bad+" /x" {
-			t.Errorf("a window shows what is blocked: %q, want line other than %q", shown, bad+" /x")
+			t.Errorf("a window shows a blocked page: %q, want line other than %q", shown, bad+" /x")
 		}
 	}
 	if opensDialog(t, r) {
@@ -112,7 +112,7 @@ func testRules(t *testing.T, r *room, keeper string) {
 	testRulesAreKept(t, r, keeper, bad)
 }
 
-// opens tells whether a tab shows an address in the end.
+// opens reports whether a tab finally shows a URL.
 func opens(t *testing.T, c *cdp.Client, address string) bool {
 	t.Helper()
 	id, err := c.CreateTarget(testContext(t), cdp.NewTarget{})
@@ -145,20 +145,20 @@ func opens(t *testing.T, c *cdp.Client, address string) bool {
 		return false
 	}
 	if !strings.HasPrefix(address, "http") {
-		// It may be there for a moment before it is taken away.
-		gone := false
+		// A blocked page may be visible for a short time.
+		left := false
 		for range 20 {
 			var href string
 			must(t, c.Evaluate(testContext(t), s, `new Promise(d => setTimeout(() => d(location.href), 20))`, &href))
-			gone = gone || href == "about:blank"
+			left = left || href == "about:blank"
 		}
-		return !gone
+		return !left
 	}
 	return true
 }
 
-// opensDialog tells whether the dialog that picks a file covers a part of the display when a page asks for one.
-func opensDialog(t *testing.T, r *room) bool {
+// opensDialog reports whether a file dialog appears on the display when a page requests one.
+func opensDialog(t *testing.T, r *fixture) bool {
 	t.Helper()
 	files := site(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `<body style="margin:0;background:#123456"><input type=file style="display:none"><script>
@@ -173,15 +173,15 @@ func opensDialog(t *testing.T, r *room) bool {
 		must(t, err)
 		img, err := png.Decode(b.Body)
 		must(t, err)
-		ours := 0
+		matching := 0
 		for y := 200; y < 700; y += 10 {
 			for x := 0; x < 1000; x += 10 {
 				if img.At(x, y) == (color.RGBA{0x12, 0x34, 0x56, 0xff}) {
-					ours++
+					matching++
 				}
 			}
 		}
-		return ours < 4000
+		return matching < 4000
 	}
 	testenv.Poll(t, "the page is drawn", func() bool { return !covered() })
 	eval[any](t, p, `input.click(), null`)
@@ -193,36 +193,36 @@ func opensDialog(t *testing.T, r *room) bool {
 	return open
 }
 
-// testRulesAreKept: they hold after another restart that does not mention them, also of the server, until they are taken back.
-func testRulesAreKept(t *testing.T, r *room, keeper, bad string) {
+// testRulesAreKept checks that rules survive restarts of browser and server until they are removed.
+func testRulesAreKept(t *testing.T, r *fixture, keeper, bad string) {
 	must(t, r.Close())
 	if keeper == "policy" {
 		left, _ := filepath.Glob("/etc/chromium/policies/managed/aio-*.json")
 		for _, path := range left {
 			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "bad-"+keeper) {
-				t.Errorf("%s is left", path)
+				t.Errorf("%s still exists", path)
 			}
 		}
 	}
 	_, err := r.Restart(testContext(t), browser.RestartIn{Mode: "soft"})
 	must(t, err)
 	if opens(t, r.connect(t), bad) {
-		t.Error("the rules were forgotten")
+		t.Error("the rules were lost")
 	}
 	out, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{}, Allow: &[]string{},
 		Dialogs: browser.Dialogs{Sent: true}})
 	must(t, err)
 	if out.Enforced != "" || !opens(t, r.connect(t), bad) {
-		t.Errorf("after the rules were dropped: %+v, want Enforced \"\" and %s to open", out, bad)
+		t.Errorf("after the rules were removed: %+v, want Enforced \"\" and %s to open", out, bad)
 	}
 	if !opensDialog(t, r) {
-		t.Error("the file dialog does not open any more")
+		t.Error("the file dialog does not open")
 	}
 }
 
 func TestRulesAreChecked(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	for _, bad := range []string{"", "*.example.com", "a b"} {
 		if _, err := r.Restart(testContext(t), browser.RestartIn{Mode: "hard", Block: &[]string{bad}}); err == nil ||
 			!strings.Contains(err.Error(), "invalid rule") {
@@ -230,7 +230,7 @@ func TestRulesAreChecked(t *testing.T) {
 		}
 	}
 	if n := len(r.runner.Living()); n != 0 {
-		t.Errorf("%d processes were started for nothing, want 0", n)
+		t.Errorf("%d processes were started, want 0", n)
 	}
 	must(t, os.MkdirAll(filepath.Join(r.dir, "browser"), 0o700))
 	must(t, os.WriteFile(filepath.Join(r.dir, "browser", "settings.json"), []byte(`{"url_block`), 0o600))
@@ -253,7 +253,7 @@ func TestProxyIsUsed(t *testing.T) {
 		direct.Add(1)
 		fmt.Fprint(w, "<title>direct</title>")
 	}})
-	r := newRoom(t, func(c *browser.Config) {
+	r := newFixture(t, func(c *browser.Config) {
 		c.Proxy = browser.Proxy{Server: proxy.URL, Exclude: []string{"*.excluded.example"}}
 		c.UserAgent = "Mozilla/5.0 test"
 	})

@@ -16,15 +16,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// TestNoOtherUserReachesDevTools: a DevTools port accepts every local user, who could read any file of ours through it, and
-// pages can connect to it. So no process of the browser listens on one, whatever the settings and the profile say, while
-// clients use DevTools through us.
+// TestNoOtherUserReachesDevTools checks that no process of the browser listens on a DevTools port, independent of settings
+// and profile, while clients use DevTools through the server. Such a port would accept every local user and every page, and
+// allow them to read files.
 func TestNoOtherUserReachesDevTools(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, func(c *browser.Config) {
+	r := newFixture(t, func(c *browser.Config) {
 		c.ExtraArgs = []string{"--remote-debugging-port=0", "--remote-debugging-address=127.0.0.1", "--remote-allow-origins=*"}
 	})
-	// A port that was allowed in the browser's settings before.
+	// Older settings of the browser allow a port.
 	profile := filepath.Join(r.dir, "browser", "profile")
 	must(t, os.MkdirAll(profile, 0o700))
 	must(t, os.WriteFile(filepath.Join(profile, "Local State"), []byte(`{"devtools":{"remote_debugging":{"user-enabled":true}}}`), 0o600))
@@ -48,7 +48,7 @@ func TestNoOtherUserReachesDevTools(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(profile, "DevToolsActivePort")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file that names the DevTools port: %v, want none", err)
 	}
-	// The check itself finds a port.
+	// Verify that the check finds a port.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
@@ -56,7 +56,7 @@ func TestNoOtherUserReachesDevTools(t *testing.T) {
 	if found := listeners(t, []int{os.Getpid()}); !slices.Contains(found, own) {
 		t.Errorf("this program listens on %v, want %s among them", found, own)
 	}
-	// Nor does a page find DevTools at the usual port, or where the browser itself has them.
+	// Pages reach DevTools neither at the default port nor at internal URLs of the browser.
 	for _, address := range []string{"http://127.0.0.1:9222/json/version", "devtools://devtools/bundled/inspector.html", "chrome://inspect/"} {
 		if got := eval[string](t, p, `fetch("`+address+`", {mode: "no-cors"}).then(() => "reached", () => "refused")`); got != "refused" {
 			t.Errorf("a page fetches %s: %s, want refused", address, got)
@@ -64,10 +64,11 @@ func TestNoOtherUserReachesDevTools(t *testing.T) {
 	}
 }
 
-// TestClientsEndWithTheBrowser: clients outside learn that the browser was killed, and reach the next one at the old address.
+// TestClientsEndWithTheBrowser checks that external clients are disconnected when the browser is killed and can reconnect to
+// the next one at the same URL.
 func TestClientsEndWithTheBrowser(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	address := getJSON[entry](t, r.url+"/cdp/json/version").Socket
 	clients := []*cdp.Client{dial(t, address), dial(t, r.blank(t).Socket)}
 	must(t, syscall.Kill(r.pidOf(t, "chromium"), syscall.SIGKILL))
@@ -131,7 +132,7 @@ func listeners(t *testing.T, pids []int) []string {
 	return found
 }
 
-// socketAddress decodes an address of the kernel's table; only those of IPv4 on loopback have a readable form.
+// socketAddress decodes an address of the kernel's table. Only IPv4 loopback addresses are readable.
 func socketAddress(hex string) string {
 	host, port, _ := strings.Cut(hex, ":")
 	n, _ := strconv.ParseUint(port, 16, 16)

@@ -17,7 +17,7 @@ import (
 )
 
 // prepareProfile locks the profile and writes preferences and policies before a start.
-func (c *chrome) prepareProfile(ctx context.Context, set settings) error {
+func (c *chrome) prepareProfile(ctx context.Context, set setup) error {
 	if err := c.lockProfile(); err != nil {
 		return err
 	}
@@ -27,37 +27,37 @@ func (c *chrome) prepareProfile(ctx context.Context, set settings) error {
 	if err := os.MkdirAll(c.s.Downloads(), 0o755); err != nil {
 		return fmt.Errorf("create the downloads folder: %w", err)
 	}
-	if err := c.s.writePreferences(set); err != nil {
+	if err := set.writePreferences(); err != nil {
 		return err
 	}
 	var err error
-	c.enforcedBy, err = c.s.installPolicy(set)
+	c.enforcedBy, err = set.installPolicy()
 	return err
 }
 
-// removeSingleton removes the link by which Chromium keeps a second instance from its profile. The link names host and
-// process: after a kill, or when a container gets a new host name, Chromium would assume that another machine uses the
-// profile and refuse to start. We hold the lock of the profile, so only a browser left by a killed server can use it, and
-// that one is ending.
+// removeSingleton removes the link with which Chromium locks its profile. The link contains the host name and the process
+// id. After a kill, or when the host name of a container changes, Chromium would assume that another machine uses the
+// profile and would not start. The server holds its own lock of the profile, so only the browser of a killed server can
+// still use it, and that browser is ending.
 func (c *chrome) removeSingleton(ctx context.Context) error {
-	link := filepath.Join(c.s.dir("profile"), "SingletonLock")
+	link := filepath.Join(c.s.cfg.dir("profile"), "SingletonLock")
 	for {
 		target, err := os.Readlink(link)
 		if err != nil {
 			break
 		}
 		pid, err := strconv.Atoi(target[strings.LastIndexByte(target, '-')+1:])
-		if err != nil || !usesProfile(pid, c.s.dir("profile")) {
+		if err != nil || !usesProfile(pid, c.s.cfg.dir("profile")) {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d still uses the browser's profile; end it", pid)
+			return fmt.Errorf("process %d still uses the browser's profile; stop this process", pid)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	for _, name := range []string{"SingletonLock", "SingletonSocket", "SingletonCookie"} {
-		if err := os.Remove(filepath.Join(c.s.dir("profile"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(c.s.cfg.dir("profile"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the browser's singleton link: %w", err)
 		}
 	}
@@ -73,14 +73,14 @@ func usesProfile(pid int, profile string) bool {
 	return err == nil && strings.Contains(string(line), "--user-data-dir="+profile+"\x00")
 }
 
-// writePreferences sets what has no switch. All other preferences are kept.
-func (s *Service) writePreferences(set settings) error {
-	err := merge(filepath.Join(s.dir("profile"), "Default", "Preferences"), map[string]any{
-		"download.default_directory":       s.Downloads(),
+// writePreferences sets preferences for which there is no switch. All other preferences are kept.
+func (s setup) writePreferences() error {
+	err := merge(filepath.Join(s.cfg.dir("profile"), "Default", "Preferences"), map[string]any{
+		"download.default_directory":       s.cfg.downloads(),
 		"download.prompt_for_download":     false,
-		"savefile.default_directory":       s.Downloads(),
-		"intl.accept_languages":            s.languages(set),
-		"intl.selected_languages":          s.languages(set),
+		"savefile.default_directory":       s.cfg.downloads(),
+		"intl.accept_languages":            s.languages(),
+		"intl.selected_languages":          s.languages(),
 		"credentials_enable_service":       false,
 		"profile.password_manager_enabled": false,
 		"translate.enabled":                false,
@@ -92,7 +92,7 @@ func (s *Service) writePreferences(set settings) error {
 	if len(s.cfg.DoH) > 0 {
 		dns = map[string]any{"dns_over_https.mode": "secure", "dns_over_https.templates": strings.Join(s.cfg.DoH, " ")}
 	}
-	return merge(filepath.Join(s.dir("profile"), "Local State"), dns)
+	return merge(filepath.Join(s.cfg.dir("profile"), "Local State"), dns)
 }
 
 // merge sets values, named by dotted paths, in a JSON file. It replaces a file that is not JSON, as Chromium does.

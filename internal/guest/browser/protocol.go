@@ -18,15 +18,15 @@ const (
 	packVersion = 5
 	// packHead is the size of a resource file's header, packEntry that of an entry of its table.
 	packHead, packEntry = 12, 6
-	// minProtocol and maxProtocol bound the description of the protocol; it has 1.6 MB.
+	// minProtocol and maxProtocol are limits of the size of the protocol description, which is about 1.6 MB.
 	minProtocol, maxProtocol = 256 << 10, 64 << 20
 )
 
 // compressed precedes a resource that is compressed with Brotli; its size in 6 bytes follows.
 var compressed = []byte{0x1e, 0x9b}
 
-// protocol reads the description of the browser's protocol. The browser gives it out only on a port, so it is read from the
-// file that the browser would read it from.
+// protocol reads the protocol description of the browser from its resource file, because the browser serves it only on a
+// port.
 func (c *chrome) protocol() ([]byte, error) {
 	program, err := os.Readlink("/proc/" + strconv.Itoa(c.process.PID()) + "/exe")
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *chrome) protocol() ([]byte, error) {
 	return findProtocol(f)
 }
 
-// findProtocol finds the description in a resource file by its content: resources have numbers, which change with each version.
+// findProtocol finds the description in a resource file by its content. The numbers of resources change with each version.
 func findProtocol(f io.ReaderAt) ([]byte, error) {
 	head := make([]byte, packHead)
 	if _, err := f.ReadAt(head, 0); err != nil {

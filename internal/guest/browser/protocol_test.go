@@ -50,7 +50,7 @@ func TestProtocolIsFoundByItsContent(t *testing.T) {
 		t.Errorf("found %d bytes, %v, want %d", len(got), err, len(want))
 	}
 	if _, err := findProtocol(bytes.NewReader(pack([]byte("plain"), other))); err == nil {
-		t.Error("found a description where none is")
+		t.Error("found a description in a file without one")
 	}
 }
 

@@ -14,27 +14,34 @@ import (
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 )
 
-// settings are what a restart may change. They are stored: a list of blocked URLs must survive a reboot.
+// settings are the settings that a restart can change. They are stored, because the list of blocked URLs must survive a
+// reboot.
 type settings struct {
-	Block   []string `json:"url_blocklist"` // null: as configured
-	Allow   []string `json:"url_allowlist"` // likewise
+	Block   []string `json:"url_blocklist"` // nil: as configured
+	Allow   []string `json:"url_allowlist"` // nil: as configured
 	Dialogs *bool    `json:"allow_file_selection_dialogs,omitempty"`
 	Locale  string   `json:"locale,omitempty"`
 }
 
-// maxRules is how many entries of a list Chromium applies.
+// setup is the configuration of a start: that of the service, and the settings of restarts.
+type setup struct {
+	settings
+	cfg *Config
+}
+
+// maxRules is the number of entries of a list that Chromium applies.
 const maxRules = 1000
 
 // RestartIn is the mode of a restart and the settings to change.
 type RestartIn struct {
 	Mode    string    `json:"mode" doc:"soft restores the open tabs; hard starts with one new tab" enum:"soft,hard" default:"hard"`
-	Block   *[]string `json:"url_blocklist" doc:"URLs to block, in the format of Chromium's URLBlocklist policy: a host including its subdomains, scheme://host:port/path, or * for all; an empty list blocks nothing"`
+	Block   *[]string `json:"url_blocklist" doc:"URLs to block as in Chromium's URLBlocklist policy; an empty list blocks nothing"`
 	Allow   *[]string `json:"url_allowlist" doc:"Exceptions from url_blocklist, in the same format"`
-	Dialogs Dialogs   `json:"allow_file_selection_dialogs,omitempty" doc:"Whether pages may open file dialogs; null removes an earlier choice"`
-	Locale  *string   `json:"locale" doc:"Language of the browser and preferred language of pages, such as de-DE; empty: as configured"`
+	Dialogs Dialogs   `json:"allow_file_selection_dialogs,omitempty" doc:"Whether pages may open file dialogs; null restores the default"`
+	Locale  *string   `json:"locale" doc:"Language of the browser and of pages, such as de-DE; empty: the configured language"`
 }
 
-// Dialogs is a choice that can be made, removed with null, or left as it is.
+// Dialogs is an optional setting: omitted means unchanged, null restores the default.
 type Dialogs struct {
 	Sent  bool
 	Allow *bool // nil: as configured
@@ -65,10 +72,10 @@ type Restarted struct {
 	Allow    []string `json:"url_allowlist"`
 	Dialogs  bool     `json:"allow_file_selection_dialogs"`
 	Locale   string   `json:"locale"`
-	Enforced string   `json:"enforced_by" doc:"What enforces the rules: policy (the browser itself), devtools (this server, while it runs), or empty if there are none"`
+	Enforced string   `json:"enforced_by" doc:"What enforces the rules: policy (the browser), devtools (this server) or empty (no rules)"`
 }
 
-// Restart stops the browser and starts it again.
+// Restart changes settings and restarts the browser.
 func (s *Service) Restart(ctx context.Context, in RestartIn) (Restarted, error) {
 	select {
 	case s.restart <- struct{}{}:
@@ -76,7 +83,7 @@ func (s *Service) Restart(ctx context.Context, in RestartIn) (Restarted, error) 
 	case <-ctx.Done():
 		return Restarted{}, ctx.Err()
 	}
-	if err := s.installed(); err != nil {
+	if err := s.cfg.installed(); err != nil {
 		return Restarted{}, op.Errorf(op.Unavailable, "the browser is not installed: %w", err)
 	}
 	set, err := s.updateSettings(in)
@@ -96,21 +103,21 @@ func (s *Service) Restart(ctx context.Context, in RestartIn) (Restarted, error) 
 		return Restarted{}, err
 	}
 	release()
-	out := Restarted{Mode: in.Mode, Block: set.Block, Allow: set.Allow, Dialogs: s.fileDialogs(set),
-		Locale: s.languages(set), Enforced: c.enforcedBy}
+	out := Restarted{Mode: in.Mode, Block: set.Block, Allow: set.Allow, Dialogs: set.fileDialogs(),
+		Locale: set.languages(), Enforced: c.enforcedBy}
 	op.Say(ctx, "Browser restarted")
 	if out.Enforced == byDevtools {
 		op.Hint(ctx, "The policy folder %s is not writable, so this server enforces the rules over the DevTools "+
-			"protocol while it runs.", s.policyFolder())
+			"protocol while it runs.", s.cfg.policyFolder())
 	}
 	return out, nil
 }
 
 // updateSettings merges a request into the settings and stores them.
-func (s *Service) updateSettings(in RestartIn) (settings, error) {
-	set, err := s.storedSettings()
+func (s *Service) updateSettings(in RestartIn) (setup, error) {
+	set, err := s.cfg.readSettings()
 	if err != nil {
-		return set, err
+		return setup{}, err
 	}
 	for _, list := range []struct {
 		sent *[]string
@@ -120,7 +127,7 @@ func (s *Service) updateSettings(in RestartIn) (settings, error) {
 			continue
 		}
 		if err := checkRules(*list.sent); err != nil {
-			return set, err
+			return setup{}, err
 		}
 		*list.to = append([]string{}, *list.sent...) // an empty list is not nil
 	}
@@ -129,11 +136,11 @@ func (s *Service) updateSettings(in RestartIn) (settings, error) {
 	}
 	if in.Locale != nil {
 		if *in.Locale != "" && !isLocale(*in.Locale) {
-			return set, op.Errorf(op.Invalid, "invalid locale %q; use a language tag such as de-DE", *in.Locale)
+			return setup{}, op.Errorf(op.Invalid, "invalid locale %q; use a language tag such as de-DE", *in.Locale)
 		}
 		set.Locale = *in.Locale
 	}
-	return s.complete(set), s.store(set)
+	return s.cfg.complete(set), s.cfg.storeSettings(set)
 }
 
 // checkRules validates a list of URLs.
@@ -164,34 +171,34 @@ func isLocale(s string) bool {
 }
 
 // fileDialogs reports whether pages may open file dialogs.
-func (s *Service) fileDialogs(set settings) bool {
-	if set.Dialogs != nil {
-		return *set.Dialogs
+func (s setup) fileDialogs() bool {
+	if s.Dialogs != nil {
+		return *s.Dialogs
 	}
 	return s.cfg.FileDialogs
 }
 
-// settings returns the settings of the next start.
-func (s *Service) settings() (settings, error) {
-	set, err := s.storedSettings()
-	return s.complete(set), err
+// setup returns the configuration of the next start.
+func (s *Service) setup() (setup, error) {
+	set, err := s.cfg.readSettings()
+	return s.cfg.complete(set), err
 }
 
-// complete adds the configured lists where no restart has set others.
-func (s *Service) complete(set settings) settings {
+// complete adds the configured lists unless a restart set others.
+func (c *Config) complete(set settings) setup {
 	if set.Block == nil {
-		set.Block = s.cfg.Block
+		set.Block = c.Block
 	}
 	if set.Allow == nil {
-		set.Allow = s.cfg.Allow
+		set.Allow = c.Allow
 	}
-	return set
+	return setup{set, c}
 }
 
-// storedSettings reads what restarts have set.
-func (s *Service) storedSettings() (settings, error) {
+// readSettings reads the settings of restarts.
+func (c *Config) readSettings() (settings, error) {
 	var set settings
-	b, err := os.ReadFile(s.dir("settings.json"))
+	b, err := os.ReadFile(c.dir("settings.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return set, nil
 	}
@@ -199,21 +206,21 @@ func (s *Service) storedSettings() (settings, error) {
 		err = json.Unmarshal(b, &set)
 	}
 	if err != nil {
-		// Without them, blocked pages would open.
-		return set, fmt.Errorf("read the browser's settings: %w; remove %q to reset them", err, s.dir("settings.json"))
+		// Without the settings, blocked pages would open.
+		return set, fmt.Errorf("read the browser's settings: %w; remove %q to reset them", err, c.dir("settings.json"))
 	}
 	return set, nil
 }
 
-func (s *Service) store(set settings) error {
+func (c *Config) storeSettings(set settings) error {
 	b, err := json.Marshal(set)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.dir(""), 0o700); err != nil {
+	if err := os.MkdirAll(c.dir(""), 0o700); err != nil {
 		return fmt.Errorf("store the browser's settings: %w", err)
 	}
-	err = atomicfile.Replace(s.dir("settings.json"), atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error {
+	err = atomicfile.Replace(c.dir("settings.json"), atomicfile.Options{Perm: 0o600, Sync: true}, func(f *os.File) error {
 		_, err := f.Write(b)
 		return err
 	})

@@ -19,7 +19,7 @@ type rule struct {
 	query  []string
 }
 
-// maxRule bounds a rule.
+// maxRule is the maximum length of a rule.
 const maxRule = 2 << 10
 
 // parseRule parses an entry of a list.
@@ -146,7 +146,7 @@ func (r rule) moreSpecific(other rule) bool {
 type rules struct{ block, allow []rule }
 
 // newRules parses lists that were validated when they were stored.
-func newRules(set settings) (rules, error) {
+func newRules(set setup) (rules, error) {
 	var out rules
 	for _, list := range []struct {
 		from []string

@@ -10,7 +10,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		block, allow string // space separated
-		open, closed string // addresses that are open, and that are not
+		open, closed string // allowed and blocked URLs
 	}{
 		{"example.com", "", "http://example.org/ http://notexample.com/ about:blank",
 			"http://example.com/ https://example.com:8443/x?y http://a.b.example.com/ http://EXAMPLE.com/"},
@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 		{"[::1]", "", "http://[::2]/", "http://[::1]/ http://[::1]:80/"},
 		{"", "", "http://example.com/", ""},
 	} {
-		l, err := newRules(settings{Block: strings.Fields(c.block), Allow: strings.Fields(c.allow)})
+		l, err := newRules(setup{settings: settings{Block: strings.Fields(c.block), Allow: strings.Fields(c.allow)}})
 		if err != nil {
 			t.Errorf("%q: %v", c.block, err)
 			continue
@@ -51,12 +51,12 @@ func TestRules(t *testing.T) {
 	for _, bad := range []string{"", "a b", "*.example.com", "http://exa*mple.com", "example.com:0",
 		"example.com:http", "ex ample", strings.Repeat("x", 3000), "user@example.com", "ht tp://x"} {
 		if r, err := parseRule(bad); err == nil {
-			t.Errorf("%q is taken as %+v, want an error", bad, r)
+			t.Errorf("%q was parsed as %+v, want an error", bad, r)
 		}
 	}
 }
 
-// FuzzRules: no list and no address makes it fail, and what blocks everything blocks every web address.
+// FuzzRules checks that no list and no URL causes a panic, and that * blocks every web URL.
 func FuzzRules(f *testing.F) {
 	f.Add("example.com/a?b=c*", "http://x.example.com/a?b=cd")
 	f.Add("*", "https://u:p@[::1]:99/%zz")
@@ -68,7 +68,7 @@ func FuzzRules(f *testing.F) {
 		}
 		l := rules{block: []rule{r}}
 		blocked := l.blocks(address)
-		_, err = url.Parse(address) // what cannot be parsed is blocked, whatever is allowed
+		_, err = url.Parse(address) // invalid URLs are blocked even if they are allowed
 		if l.allow = l.block; err == nil && l.blocks(address) && blocked {
 			t.Errorf("%q blocks %q although it allows it", text, address)
 		}

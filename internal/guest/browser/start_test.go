@@ -21,7 +21,7 @@ func TestSwitches(t *testing.T) {
 			"--remote-debugging-port=1", "--remote-debugging-address=0.0.0.0", "not-a-switch", "--enable-features=Yours"},
 		Proxy: Proxy{Server: "http://user:secret@proxy:3128", Exclude: []string{"*.internal"}},
 	})
-	args := s.switches(settings{}, false)
+	args := s.cfg.complete(settings{}).switches(false, true)
 	for _, want := range []string{"--remote-debugging-pipe", "--mute-audio", "--enable-features=Yours",
 		"--user-agent=me/1", "--lang=de-DE", "--accept-lang=de-DE,de,en", "--user-data-dir=/state/browser/profile", "http://home/"} {
 		if !slices.Contains(args, want) {
@@ -39,26 +39,26 @@ func TestSwitches(t *testing.T) {
 		case strings.Contains(a, "elsewhere") || strings.HasPrefix(a, "--remote-debugging-port") ||
 			strings.HasPrefix(a, "--remote-debugging-address") || a == "not-a-switch" ||
 			strings.Contains(a, "secret") || a == "--restore-last-session":
-			t.Errorf("%s should not be there", a)
+			t.Errorf("unexpected switch %s", a)
 		}
 	}
 	if features != 1 {
 		t.Errorf("%d lists of features, want features 1", features)
 	}
-	args = s.switches(settings{Locale: "fr-FR"}, true)
+	args = s.cfg.complete(settings{Locale: "fr-FR"}).switches(true, true)
 	if !slices.Contains(args, "--restore-last-session") || slices.Contains(args, "http://home/") ||
 		!slices.Contains(args, "--lang=fr-FR") || !slices.Contains(args, "--accept-lang=fr-FR") {
-		t.Errorf("with the old tabs: %q, want --restore-last-session and fr-FR, and no homepage", args)
+		t.Errorf("with restored tabs: %q, want --restore-last-session and fr-FR, and no homepage", args)
 	}
-	if env := s.environ(settings{Locale: "fr-FR"}); !slices.Contains(env, "LANGUAGE=fr_FR:fr") {
+	if env := s.cfg.complete(settings{Locale: "fr-FR"}).environ(); !slices.Contains(env, "LANGUAGE=fr_FR:fr") {
 		t.Errorf("environment %q, want env containing \"LANGUAGE=fr_FR:fr\"", env)
 	}
 }
 
-func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
+func TestPreferencesKeepOtherValues(t *testing.T) {
 	t.Parallel()
 	s := New(Config{State: t.TempDir(), Home: "/home/gem", Lang: "de-DE", DoH: []string{"https://a/dns{?dns}", "https://b/dns"}})
-	path := filepath.Join(s.dir("profile"), "Default", "Preferences")
+	path := filepath.Join(s.cfg.dir("profile"), "Default", "Preferences")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
 		}
 		return tree
 	}
-	if err := s.writePreferences(settings{}); err != nil {
+	if err := s.cfg.complete(settings{}).writePreferences(); err != nil {
 		t.Fatal(err)
 	}
 	d := read(path)["download"].(map[string]any)
@@ -85,7 +85,7 @@ func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
 	if b, _ := os.ReadFile(path); !strings.Contains(string(b), "9007199254740993") {
 		t.Errorf("a large number was changed: %s, want containing \"9007199254740993\"", b)
 	}
-	local := filepath.Join(s.dir("profile"), "Local State")
+	local := filepath.Join(s.cfg.dir("profile"), "Local State")
 	dns := read(local)["dns_over_https"].(map[string]any)
 	if dns["mode"] != "secure" || dns["templates"] != "https://a/dns{?dns} https://b/dns" {
 		t.Errorf("dns: %v, want mode secure with both templates", dns)
@@ -93,7 +93,7 @@ func TestPreferencesKeepWhatIsNotOurs(t *testing.T) {
 	if err := os.WriteFile(local, []byte(`{"cut`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.writePreferences(settings{}); err != nil {
+	if err := s.cfg.complete(settings{}).writePreferences(); err != nil {
 		t.Fatal(err)
 	}
 	read(local)
@@ -109,8 +109,8 @@ func TestProxyScript(t *testing.T) {
 			t.Errorf("%q: %q, want %q", server, got, want)
 		}
 	}
-	nasty := Proxy{Server: "p:1", Exclude: []string{`"];alert(1)//</script>`}}.script()
-	if !strings.Contains(nasty, `["\"];alert`) {
-		t.Errorf("a host breaks out of its quotes: %s, want nasty containing %q", nasty, `["\"];alert`)
+	script := Proxy{Server: "p:1", Exclude: []string{`"];alert(1)//</script>`}}.script()
+	if !strings.Contains(script, `["\"];alert`) {
+		t.Errorf("a host breaks out of its quotes: %s, want script containing %q", script, `["\"];alert`)
 	}
 }

@@ -18,7 +18,7 @@ func (c *chrome) watchTabs(ctx context.Context) (*cdp.Subscription, error) {
 	return events, nil
 }
 
-// keepTab opens a blank tab when the last one was closed: a browser without a tab has no window, and clients find no page.
+// keepTab opens a blank tab when the last one was closed: without a tab the browser has no window, and clients find no page.
 func (c *chrome) keepTab(life context.Context, events *cdp.Subscription) {
 	defer events.Close()
 	for {
@@ -26,7 +26,7 @@ func (c *chrome) keepTab(life context.Context, events *cdp.Subscription) {
 			return
 		}
 		if c.hasNoTab(life) && c.pause(life) && c.hasNoTab(life) {
-			// This fails only when the browser is ending, too.
+			// This fails only if the browser is ending.
 			_, _ = c.client.CreateTarget(life, cdp.NewTarget{})
 		}
 	}
@@ -45,8 +45,8 @@ func (c *chrome) hasNoTab(ctx context.Context) bool {
 	return true
 }
 
-// pause waits a moment and reports whether the browser still runs. The browser may be closing, or its client about to open
-// another tab; then there is nothing to do.
+// pause waits for a short time and reports whether the browser still runs. The browser may be closing, or a client may be
+// about to open another tab.
 func (c *chrome) pause(life context.Context) bool {
 	select {
 	case <-time.After(150 * time.Millisecond):

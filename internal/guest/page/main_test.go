@@ -16,6 +16,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/browser"
 	"github.com/cove-sandbox/cove/internal/guest/display"
 	"github.com/cove-sandbox/cove/internal/guest/page"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/action"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/captcha"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/capture"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/content"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/driver"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/navigation"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/network"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/prompt"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/state"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/tablist"
+	"github.com/cove-sandbox/cove/internal/guest/page/internal/wait"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -26,19 +37,42 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// room is a browser with its pages, and a site to visit.
-type room struct {
-	*page.Service
+// The parts of the service, whose methods the tests call.
+type (
+	navigationService = navigation.Service
+	waitService       = wait.Service
+	actionService     = action.Service
+	captureService    = capture.Service
+	contentService    = content.Service
+	tabService        = tablist.Service
+	promptService     = prompt.Service
+	captchaService    = captcha.Service
+	stateService      = state.Service
+	networkService    = network.Service
+)
+
+// fixture is a browser with its pages, and a site to visit.
+type fixture struct {
+	*navigationService
+	*waitService
+	*actionService
+	*captureService
+	*contentService
+	*tabService
+	*promptService
+	*captchaService
+	*stateService
+	*networkService
 	browser *browser.Service
 	runner  *proc.Runner
 	dir     string
 	site    string
 }
 
-func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
+func newFixture(t testing.TB, change ...func(*browser.Config)) *fixture {
 	t.Helper()
 	testenv.Need(t, "chromium", "Xtigervnc", "openbox", "ffmpeg", "pdftotext")
-	r := &room{dir: t.TempDir()}
+	r := &fixture{dir: t.TempDir()}
 	runner := proc.New(proc.Config{
 		Env:   []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "LANG=C.UTF-8"},
 		Guard: []string{"/proc/self/exe", "guard"},
@@ -54,11 +88,15 @@ func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 		f(&c)
 	}
 	r.browser = browser.New(c)
-	r.Service = page.New(page.Config{Browser: r.browser, Runner: runner, Home: r.dir, Workspace: r.dir})
+	pages := page.New(page.Config{Browser: r.browser, Runner: runner, Home: r.dir, Workspace: r.dir})
+	p := pages.Parts()
+	r.navigationService, r.waitService, r.actionService, r.captureService = p.Navigation, p.Wait, p.Action, p.Capture
+	r.contentService, r.tabService, r.promptService = p.Content, p.Tabs, p.Prompt
+	r.captchaService, r.stateService, r.networkService = p.Captcha, p.State, p.Network
 	site := httptest.NewServer(http.HandlerFunc(serveSite))
 	r.site = site.URL
 	t.Cleanup(func() {
-		r.Close()
+		pages.Close()
 		r.browser.Close()
 		desktop.Close()
 		runner.Close()
@@ -68,7 +106,7 @@ func newRoom(t testing.TB, change ...func(*browser.Config)) *room {
 	return r
 }
 
-// serveSite serves pages by their path; /html?… serves the query itself as a page.
+// serveSite serves pages by path. /html?body=… serves the query as a page.
 func serveSite(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/html":
@@ -124,15 +162,15 @@ endstream endobj
 trailer<</Root 1 0 R>>
 `
 
-// show opens a page with this content.
-func (r *room) show(t testing.TB, body string) {
+// show opens a page with the given body.
+func (r *fixture) show(t testing.TB, body string) {
 	t.Helper()
 	r.visit(t, "/html?body="+escape(body))
 }
 
-func (r *room) visit(t testing.TB, path string) page.Location {
+func (r *fixture) visit(t testing.TB, path string) navigation.Location {
 	t.Helper()
-	at, err := r.Navigate(ctx(t), page.NavigateIn{URL: r.site + path, WaitUntil: "load"})
+	at, err := r.Navigate(ctx(t), navigation.NavigateIn{URL: r.site + path, WaitUntil: "load"})
 	must(t, err)
 	return at
 }
@@ -140,21 +178,21 @@ func (r *room) visit(t testing.TB, path string) page.Location {
 func escape(s string) string { return url.QueryEscape(s) }
 
 // eval runs a script and returns its value as JSON.
-func (r *room) eval(t *testing.T, script string) string {
+func (r *fixture) eval(t *testing.T, script string) string {
 	t.Helper()
-	out, err := r.Evaluate(ctx(t), page.EvaluateIn{Expression: script})
+	out, err := r.Evaluate(ctx(t), content.EvaluateIn{Expression: script})
 	must(t, err)
 	return fmt.Sprintf("%s", out.Data)
 }
 
-// pick names an element by a selector.
-func pick(selector string) page.Pick { return page.Pick{Selector: &selector} }
+// pick selects an element by a selector.
+func pick(selector string) action.Pick { return action.Pick{Selector: &selector} }
 
-func click(selector string) page.ClickIn {
-	return page.ClickIn{Pick: pick(selector), Button: "left", Count: 1}
+func click(selector string) action.ClickIn {
+	return action.ClickIn{Pick: pick(selector), Button: "left", Count: 1}
 }
 
-func within(seconds float64) page.Where { return page.Where{Timeout: &seconds} }
+func within(seconds float64) driver.Where { return driver.Where{Timeout: &seconds} }
 
 // call is a context whose hint and message can be read.
 func call(t *testing.T) (context.Context, *op.Call) {
@@ -175,12 +213,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// wantError checks that an error says all of the words.
+// wantError checks that an error contains all texts.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("error %v, want one that says %q", err, w)
+			t.Errorf("error %v, want %q in it", err, w)
 		}
 	}
 }

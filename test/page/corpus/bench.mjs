@@ -1,5 +1,5 @@
-// Prints how long page operations take through our API and through playwright-core over the same browser, in turns, and how
-// long the snapshots of the corpus' pages are beside those that Playwright's MCP server sends.
+// Prints how long page operations take through our API and through playwright-core over the same browser, in turns, and
+// compares the length of snapshots of the pages of the corpus with those of Playwright's MCP server.
 import http from 'node:http';
 import {chromium} from 'playwright-core';
 import {cases, document as html, fixed} from './cases.mjs';

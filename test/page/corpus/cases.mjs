@@ -1,7 +1,7 @@
 // The corpus: pages and steps that agents meet. Each step is run by playwright-core and by our operation; what the page
 // records and its final state must be the same.
 //
-// A case is [name, body, steps]. A step is [action, selector, argument]. ORIGIN2 stands for the address of another site.
+// A case is [name, body, steps]. A step is [action, selector, argument]. ORIGIN2 is replaced by the URL of another site.
 const later = (ms, code) => `<script>setTimeout(() => { ${code} }, ${ms})</script>`;
 const button = (extra = '') => `<button id="b" ${extra}>Go</button>`;
 const click = ['click', '#b'];

@@ -1,4 +1,4 @@
-// Runs the corpus: every case by playwright-core over the sandbox's DevTools address, then by our operations, and compares.
+// Runs the corpus: every case with playwright-core over the DevTools URL of the sandbox, then with our operations, and compares.
 // URL is the sandbox; REPEAT how often our side runs; ONLY a part of a case's name.
 import fs from 'node:fs';
 import http from 'node:http';
@@ -38,7 +38,7 @@ await new Promise((done) => site.listen(0, '0.0.0.0', done));
 const origin = `http://127.0.0.1:${site.address().port}`;
 origin2 = `http://localhost:${site.address().port}`;
 
-// What the page shows and has recorded, in words that do not depend on the address of the site. It waits until the page rests.
+// What the page shows and recorded, independent of the URL of the site. Waits until the page is idle.
 const capture = `(async () => {
   const frames = () => [...document.querySelectorAll('iframe')];
   if (frames().length) await new Promise((done) => setTimeout(done, 150));
@@ -122,7 +122,7 @@ async function byPlaywright(c, lane) {
       if (action === 'popup' || action === 'download') results.push(r);
     }
     const state = JSON.parse(await pages[lane].evaluate(capture));
-    // Over a frame of another process Playwright may lose the click; then it tries again alone.
+    // Over a frame of another process Playwright may lose the click and retries it.
     if (c.steps.some(([, selector]) => selector && selector.startsWith('#f >>')) && !state.framed.length && !c.body.includes('srcdoc') && !c.again) throw new Error('no event reached the frame');
     expected.set(c.name, JSON.stringify({...state, results}));
   } catch (e) {
@@ -168,7 +168,7 @@ for (let round = 0; round < repeat; round++) {
   });
   if (repeat > 1) console.log(`round ${round}: ${faults.length} faults so far, ${different.length} results to ask Playwright about`);
 }
-// Playwright's own result can vary, with events of a click that it took back: ask it again before blaming us.
+// Playwright's result can vary because of events of a canceled click, so it is repeated before a failure is reported.
 if (different.length) {
   browser = await chromium.connectOverCDP(info.data.cdp_url, {timeout: patience});
   pages[0] = await browser.contexts()[0].newPage();

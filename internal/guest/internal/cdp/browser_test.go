@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestBrowser shares one Chromium among the tests that leave it alive.
+// TestBrowser runs tests that share one Chromium and keep it running.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
@@ -66,7 +66,7 @@ func testEvaluate(t *testing.T, b *browser) {
 	}
 	var number int
 	if err := c.Evaluate(testContext(t), s, `"text"`, &number); err == nil {
-		t.Error("a text was decoded into a number")
+		t.Error("a string was decoded into a number")
 	}
 }
 
@@ -94,7 +94,7 @@ func testErrors(t *testing.T, b *browser) {
 		t.Error("a function was sent")
 	}
 	if _, err := Dial(ctx, "ws://127.0.0.1:1/devtools/browser/none", Config{}); err == nil {
-		t.Error("connected to a browser that is not there")
+		t.Error("connected to a browser that does not exist")
 	}
 	if _, err := b.pipe.Open(ctx, "no target"); !errors.As(err, &refused) {
 		t.Errorf("a connection to an unknown target: %v, want an error of the browser", err)
@@ -109,7 +109,7 @@ func testConcurrentCalls(t *testing.T, b *browser) {
 		all.Go(func() {
 			for i := range 20 {
 				var got int
-				// Answers overtake each other: some wait in the page.
+				// Replies arrive out of order, because some scripts wait.
 				script := fmt.Sprintf("new Promise(ok => setTimeout(ok, %d, %d))", (worker*i)%3, worker*1000+i)
 				if err := c.Evaluate(testContext(t), s, script, &got); err != nil || got != worker*1000+i {
 					t.Errorf("worker %d call %d: %d, %v, want %v", worker, i, got, err, worker*1000+i)
@@ -156,8 +156,8 @@ func testTargets(t *testing.T, b *browser) {
 		}
 	}
 	must(t, c.ActivateTarget(ctx, ids[3]))
-	gone := c.Subscribe(Filter{Methods: []string{"Target.targetDestroyed"}})
-	defer gone.Close()
+	destroyed := c.Subscribe(Filter{Methods: []string{"Target.targetDestroyed"}})
+	defer destroyed.Close()
 	must(t, c.Call(ctx, Browser, "Target.setDiscoverTargets", map[string]any{"discover": true}, nil))
 	left := map[string]bool{}
 	for _, id := range ids {
@@ -165,7 +165,7 @@ func testTargets(t *testing.T, b *browser) {
 		must(t, c.CloseTarget(ctx, id))
 	}
 	for len(left) > 0 {
-		e, err := gone.Next(ctx)
+		e, err := destroyed.Next(ctx)
 		must(t, err)
 		var p struct{ TargetID string }
 		must(t, e.Decode(&p))
@@ -238,7 +238,7 @@ func testStalledSubscriber(t *testing.T, b *browser) {
 	defer stalled.Close()
 	must(t, c.Call(ctx, s, "Runtime.enable", nil, nil))
 	must(t, c.Evaluate(ctx, s, fmt.Sprintf("for (let i = 0; i < %d; i++) console.log(i)", flood), nil))
-	// The connection goes on meanwhile.
+	// The connection still works.
 	for range 10 {
 		must(t, c.Evaluate(ctx, s, "1", nil))
 	}
@@ -264,7 +264,7 @@ func testClosedTargetEndsItsCalls(t *testing.T, b *browser) {
 	defer sub.Close()
 	failed := make(chan error, 1)
 	go func() { failed <- c.Evaluate(ctx, s, "new Promise(() => {})", nil) }()
-	must(t, c.Evaluate(ctx, s, "1", nil)) // the endless call has been sent by now, or will be to a session that is gone
+	must(t, c.Evaluate(ctx, s, "1", nil)) // the endless call was sent, or will be sent to an ended session
 	must(t, c.CloseTarget(ctx, id))
 	if err := <-failed; err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 		t.Errorf("the call ended with %v, want an error of the session", err)
@@ -297,7 +297,7 @@ func testEndOfContextLeavesTheConnection(t *testing.T, b *browser) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) != 0 {
-		t.Errorf("%d calls are still remembered, want no pending", len(c.pending))
+		t.Errorf("%d calls are still pending, want none", len(c.pending))
 	}
 }
 
@@ -331,7 +331,7 @@ func testCloseEndsAllCalls(t *testing.T, b *browser) {
 	}
 }
 
-func TestKilledBrowserEndsEverything(t *testing.T) {
+func TestKilledBrowserEndsCallsAndSubscriptions(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t)
 	c := b.dial(t)

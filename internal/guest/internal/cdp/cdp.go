@@ -1,10 +1,9 @@
-// Package cdp speaks the Chrome DevTools Protocol with a browser.
+// Package cdp is a client of the Chrome DevTools Protocol.
 //
 // Pipe is the private channel to a browser that this program started. Many clients share it, each with its own connection:
-// clients in this program, and WebSocket clients outside. Client is a thin client on one connection: it matches replies to
-// calls and delivers events to subscribers through bounded queues. It has functions for the few commands that manage
-// targets; Call sends any other. The package starts no browser and does not reconnect: when the connection ends, every call
-// and subscription fails with ErrClosed.
+// clients in this program and external WebSocket clients. Client uses one connection: it matches replies to calls and
+// delivers events to subscribers through bounded queues. The package neither starts a browser nor reconnects. When the
+// connection ends, every call and subscription fails with ErrClosed.
 package cdp
 
 import (
@@ -18,13 +17,13 @@ import (
 )
 
 var (
-	// ErrClosed is wrapped by every error of a connection that has ended. Dial again.
+	// ErrClosed is wrapped by every error of a connection that has ended. The caller must connect again.
 	ErrClosed = errors.New("cdp: connection to the browser was lost")
 	// ErrDetached is wrapped by errors about a session that has ended: its target closed, crashed or was detached.
 	ErrDetached = errors.New("cdp: session has ended")
 )
 
-// SessionID names a session with one target. The zero value is the browser itself.
+// SessionID is the id of a session with one target. The zero value is the browser itself.
 type SessionID string
 
 // Browser is the session of commands to the browser as a whole.
@@ -32,7 +31,7 @@ const Browser SessionID = ""
 
 // Config of a connection.
 type Config struct {
-	// MaxMessage bounds one message of a WebSocket; a larger one ends the connection. Zero means 256 MiB.
+	// MaxMessage is the maximum size of a WebSocket message; a larger one ends the connection. Zero means 256 MiB.
 	MaxMessage int64
 	// WriteTimeout is how long the browser may take to accept a message. Zero means 30 s.
 	WriteTimeout time.Duration
@@ -76,7 +75,7 @@ type call struct {
 	failed  chan error
 }
 
-// Connect returns a client with its own connection to the browser. ctx bounds only the connecting.
+// Connect returns a client with its own connection to the browser. ctx limits only the connecting.
 func (p *Pipe) Connect(ctx context.Context, cfg Config) (*Client, error) {
 	conn, err := p.Open(ctx, "")
 	if err != nil {
@@ -120,7 +119,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// end ends the connection once and fails everything that waits for it.
+// end ends the connection once and fails all pending calls and subscriptions.
 func (c *Client) end(why error) {
 	c.endOnce.Do(func() {
 		c.err = fmt.Errorf("%w (%w)", ErrClosed, why)
@@ -135,7 +134,7 @@ func (c *Client) end(why error) {
 	})
 }
 
-// Call sends a command and decodes its result, if result is not nil. ctx bounds the wait, not the command. An error that the
+// Call sends a command and decodes its result, if result is not nil. ctx limits the wait, not the command. An error that the
 // browser returns is an *Error.
 func (c *Client) Call(ctx context.Context, session SessionID, method string, params, result any) error {
 	p, err := c.Begin(ctx, session, method, params)
@@ -154,13 +153,13 @@ type Pending struct {
 	call   *call
 }
 
-// Begin sends a command without waiting for its reply, so that the browser receives several in the order of the calls.
+// Begin sends a command without waiting for its reply. The browser receives commands in the order of the calls.
 func (c *Client) Begin(ctx context.Context, session SessionID, method string, params any) (*Pending, error) {
 	return c.BeginHandled(ctx, session, method, params, nil)
 }
 
-// BeginHandled is Begin for a result whose place among the events matters. handle receives it before any later event is
-// handled, and is not called if the command fails. Like Config.Handle it must not block or call.
+// BeginHandled is Begin for a result that must be handled in order with events. handle receives it before any later event
+// and is not called if the command fails. Like Config.Handle it must not block or call.
 func (c *Client) BeginHandled(ctx context.Context, session SessionID, method string, params any,
 	handle func(result json.RawMessage)) (*Pending, error) {
 	id := c.lastID.Add(1)
@@ -202,7 +201,7 @@ func (p *Pending) Wait(ctx context.Context, result any) error {
 		return fmt.Errorf("%s: %w", p.method, ctx.Err())
 	case <-c.done:
 	}
-	// The reply may have arrived just before.
+	// The reply may have arrived in the meantime.
 	select {
 	case raw := <-p.call.reply:
 		return decodeReply(p.method, raw, result)

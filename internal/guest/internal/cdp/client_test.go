@@ -14,7 +14,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// serve runs a browser's end of the connection, for what no real browser does on demand.
+// serve runs a fake browser, for behavior that a real browser does not show on demand.
 func serve(t testing.TB, cfg Config, fn func(context.Context, *websocket.Conn)) *Client {
 	t.Helper()
 	ended := make(chan struct{})
@@ -39,7 +39,7 @@ func serve(t testing.TB, cfg Config, fn func(context.Context, *websocket.Conn)) 
 	return c
 }
 
-func TestMessagesThatMakeNoSenseAreIgnored(t *testing.T) {
+func TestInvalidMessagesAreIgnored(t *testing.T) {
 	t.Parallel()
 	c := serve(t, Config{}, func(ctx context.Context, ws *websocket.Conn) {
 		_, msg, err := ws.Read(ctx)
@@ -56,7 +56,7 @@ func TestMessagesThatMakeNoSenseAreIgnored(t *testing.T) {
 				return
 			}
 		}
-		// A second reply to the same call has nobody to go to.
+		// A second reply to the same call has no receiver.
 		_ = ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"id":%d,"result":{"value":"again"}}`, m.ID))
 		_, _, _ = ws.Read(ctx)
 	})
@@ -88,12 +88,12 @@ func TestBrowserThatReadsNothing(t *testing.T) {
 	stop := make(chan struct{})
 	c := serve(t, Config{WriteTimeout: time.Second}, func(ctx context.Context, ws *websocket.Conn) { <-stop })
 	defer close(stop)
-	// More than the network holds back.
+	// More than the buffers of the network.
 	big := make(chan error, 1)
 	go func() {
 		big <- c.Call(testContext(t), Browser, "X.y", map[string]string{"data": strings.Repeat("x", 32<<20)}, nil)
 	}()
-	// Callers leave when their context ends, whether their message has been sent or not.
+	// Callers return when their context ends, whether or not their message was sent.
 	for range 3 * cap(c.out) {
 		ctx, cancel := context.WithTimeout(testContext(t), time.Millisecond)
 		if err := c.Call(ctx, Browser, "X.y", nil, nil); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrClosed) {
@@ -102,7 +102,7 @@ func TestBrowserThatReadsNothing(t *testing.T) {
 		cancel()
 	}
 	if err := <-big; !errors.Is(err, ErrClosed) {
-		t.Errorf("the call that was not taken ended with %v, want %v", err, ErrClosed)
+		t.Errorf("the unsent call ended with %v, want %v", err, ErrClosed)
 	}
 	<-c.Done()
 }
@@ -138,7 +138,7 @@ func TestQueueIsBoundedByBytes(t *testing.T) {
 	var p struct{ N int }
 	must(t, e.Decode(&p))
 	if p.N != events-5 {
-		t.Errorf("the oldest that was kept is %d, want N %v", p.N, events-5)
+		t.Errorf("the oldest kept event is %d, want N %v", p.N, events-5)
 	}
 	if _, err := closed.Next(ctx); !errors.Is(err, errUnsubscribed) {
 		t.Errorf("a closed subscription ended with %v, want %v", err, errUnsubscribed)

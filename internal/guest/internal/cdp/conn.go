@@ -10,26 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// maxQueue bounds what waits for a client that reads slowly; the browser itself allowed 256 MiB on a socket. Beyond it the
-// connection ends, so that neither the browser nor another client has to wait. A message that is larger passes alone.
+// maxQueue is the maximum size of the queue of a slow client. Above it the connection ends, so that neither the browser nor
+// other clients have to wait. A larger message is accepted by an empty queue.
 const maxQueue = 128 << 20
 
-// overhead is what a message in a queue costs beside its bytes.
+// overhead is the memory of a message in a queue in addition to its bytes.
 const overhead = 64
 
 var (
 	errTargetClosed = errors.New("the target was closed")
-	errTooSlow      = errors.New("the client reads too slowly; more than 128 MiB wait for it")
+	errTooSlow      = errors.New("the client reads too slowly: its queue exceeds 128 MiB")
 	errTooMany      = fmt.Errorf("limit of %d connections to the browser reached; close one", maxConns)
 )
 
-// Conn is one client's connection on a Pipe. It is to the client what a WebSocket of the browser would be: it has its own
-// ids, sessions and settings, and ends them when it is closed.
+// Conn is the connection of one client on a Pipe. Like a WebSocket of the browser, it has separate ids, sessions and
+// settings, which end when it is closed.
 type Conn struct {
 	pipe    *Pipe
 	session SessionID // with its target; set before Open returns
 	waiting int       // commands without a reply; guarded by pipe.mu
-	closed  bool      // likewise
+	closed  bool      // guarded by pipe.mu
 
 	mu    sync.Mutex
 	queue [][]byte
@@ -37,7 +37,7 @@ type Conn struct {
 	err   error
 	ready chan struct{} // has a token when the queue or err may have something new
 	done  chan struct{} // closed when err is set
-	drops bool          // it ended without what was in the queue
+	drops bool          // it ended and dropped its queue
 }
 
 // Open opens a connection to the browser itself, or to the target with an id.
@@ -46,7 +46,7 @@ func (p *Pipe) Open(ctx context.Context, target string) (*Conn, error) {
 	method, params := "Target.attachToBrowserTarget", json.RawMessage(nil)
 	if target != "" {
 		method = "Target.attachToTarget"
-		params, _ = json.Marshal(attachParams{targetRef{target}, true}) // a text and a truth have a form as JSON
+		params, _ = json.Marshal(attachParams{targetRef{target}, true}) // a string and a bool can always be encoded
 	}
 	p.mu.Lock()
 	full := len(p.conns) >= maxConns
@@ -75,7 +75,7 @@ func (p *Pipe) Open(ctx context.Context, target string) (*Conn, error) {
 	return c, nil
 }
 
-// opened takes the session that the browser has opened. p.mu is held.
+// opened records the session that the browser opened. p.mu is held.
 func (c *Conn) opened(method string, reply []byte) error {
 	var r struct {
 		SessionID SessionID `json:"sessionId"`
@@ -87,7 +87,7 @@ func (c *Conn) opened(method string, reply []byte) error {
 		return fmt.Errorf("%s: the browser returned no session", method)
 	}
 	c.session = r.SessionID
-	if c.closed { // the caller left meanwhile
+	if c.closed { // the caller closed it meanwhile
 		c.pipe.loops.Go(c.detach)
 		return nil
 	}
@@ -125,18 +125,18 @@ func (c *Conn) CloseNow() error {
 	return nil
 }
 
-// detach ends the session with the target, and with it all that were opened in it.
+// detach ends the session with the target and all sessions that were opened in it.
 func (c *Conn) detach() {
 	ctx, cancel := context.WithTimeout(context.Background(), detachTime)
 	defer cancel()
 	params, err := json.Marshal(map[string]SessionID{"sessionId": c.session})
 	if err == nil {
-		// It fails only when the browser has ended or hangs.
+		// It fails only if the browser has ended or does not respond.
 		_ = c.pipe.begin(ctx, &command{handle: func([]byte) {}}, "Target.detachFromTarget", params)
 	}
 }
 
-// Write sends a command to the browser. A command that the browser could not accept is replied to with an error.
+// Write sends a command to the browser. The reply to an invalid command is an error.
 func (c *Conn) Write(ctx context.Context, msg []byte) error {
 	if len(msg) > maxSend {
 		return fmt.Errorf("message of %d bytes (limit %d); send it in parts", len(msg), maxSend)
@@ -182,9 +182,9 @@ const (
 	serverError    = -32000
 )
 
-// parseCommand checks a command strictly: what the browser cannot parse has no id in its reply, and could not be routed.
+// parseCommand validates a command. A reply of the browser to an invalid command has no id and could not be routed.
 func parseCommand(msg []byte) (in incoming, refused []byte) {
-	wrong := json.Unmarshal(msg, &in) // fields of a wrong type are left out
+	wrong := json.Unmarshal(msg, &in) // fields of a wrong type are omitted
 	_, invalid := errors.AsType[*json.SyntaxError](wrong)
 	switch {
 	case invalid || !utf8.Valid(msg):
@@ -205,14 +205,14 @@ func refusal(id *int, code int, text string) []byte {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 	}
-	reply, _ := json.Marshal(struct { // numbers and texts have a form as JSON
+	reply, _ := json.Marshal(struct { // numbers and strings can always be encoded
 		ID    *int  `json:"id,omitempty"`
 		Error fault `json:"error"`
 	}{id, fault{code, text}})
 	return reply
 }
 
-// Read returns the next message of the browser. Messages that came before the end of the connection precede its error.
+// Read returns the next message of the browser. Messages that arrived before the end of the connection precede its error.
 func (c *Conn) Read(ctx context.Context) ([]byte, error) {
 	for {
 		c.mu.Lock()
@@ -253,7 +253,7 @@ func (c *Conn) push(msg []byte) {
 	c.wake()
 }
 
-// end ends the connection; drop says that nothing more is to be read.
+// end ends the connection; drop discards the queue.
 func (c *Conn) end(why error, drop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,14 +18,14 @@ type Event struct {
 // Decode decodes the event's parameters.
 func (e Event) Decode(v any) error { return json.Unmarshal(e.Params, v) }
 
-// Filter selects the events of a subscription and bounds its queue.
+// Filter selects the events of a subscription and limits its queue.
 type Filter struct {
-	// Session selects the events of one session; AllSessions those of all.
+	// Session selects the events of one session, AllSessions those of all sessions.
 	Session     SessionID
 	AllSessions bool
 	// Methods are the names of the events. None means all.
 	Methods []string
-	// MaxEvents and MaxBytes bound the queue; a full queue drops its oldest events. Zero means 1024 and 64 MiB.
+	// MaxEvents and MaxBytes limit the queue; a full queue drops its oldest events. Zero means 1024 and 64 MiB.
 	MaxEvents int
 	MaxBytes  int
 }
@@ -50,7 +50,7 @@ type queued struct {
 
 var errUnsubscribed = errors.New("cdp: subscription was closed")
 
-// Subscribe receives events from now on. The caller must call Close.
+// Subscribe subscribes to later events. The caller must call Close.
 func (c *Client) Subscribe(f Filter) *Subscription {
 	if f.MaxEvents == 0 {
 		f.MaxEvents = 1024
@@ -86,7 +86,7 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		err := s.err
 		s.mu.Unlock()
 		if err != nil {
-			s.wake() // for other goroutines that wait here
+			s.wake() // for other goroutines that wait
 			return Event{}, err
 		}
 		select {

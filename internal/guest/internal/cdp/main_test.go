@@ -13,10 +13,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patience bounds every wait of these tests; nothing is expected to take a tenth of it.
+// patience is the timeout of every wait in these tests; each should take less than a tenth of it.
 const patience = 2 * time.Minute
 
-// browser is a headless Chromium of one test's own.
+// browser is a headless Chromium of one test.
 type browser struct {
 	cmd    *exec.Cmd
 	pipe   *Pipe
@@ -52,7 +52,7 @@ func startBrowser(t testing.TB) *browser {
 	return b
 }
 
-// kill ends the browser's whole process group, and returns when nobody is left who could write to its profile.
+// kill kills the process group of the browser and returns when no process can write to its profile.
 func (b *browser) kill() {
 	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	<-b.waited

@@ -33,10 +33,10 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Is makes commands to an ended session fail alike, whether it ended before or during the command.
+// Is makes commands to an ended session return the same error, whether it ended before or during the command.
 func (e *Error) Is(target error) bool { return target == ErrDetached && e.Code == sessionNotFound }
 
-// route delivers a message to its receiver. It drops messages that nobody waits for, and invalid ones.
+// route delivers a message to its receiver. It drops messages without a receiver and invalid messages.
 func (c *Client) route(msg []byte) {
 	if id, ok := replyID(msg); ok {
 		c.deliver(id, msg)
@@ -60,7 +60,7 @@ func (c *Client) route(msg []byte) {
 	}
 }
 
-// replyID parses only the id of a reply. The rest may be megabytes, which the caller's goroutine has to parse anyway.
+// replyID parses only the id of a reply. The goroutine of the caller parses the rest, which may be megabytes.
 func replyID(msg []byte) (int64, bool) {
 	rest, ok := bytes.CutPrefix(msg, []byte(`{"id":`))
 	if !ok {

@@ -17,29 +17,29 @@ import (
 const (
 	// writeTime is how long the browser may take to accept a message.
 	writeTime = 30 * time.Second
-	// detachTime bounds the end of a connection; a browser that accepts nothing is about to be stopped.
+	// detachTime is how long the browser may take to end the sessions of a connection.
 	detachTime = 2 * time.Second
-	// maxMessage bounds a message of the browser; a larger one ends the connection that it is for.
+	// maxMessage is the maximum size of a message of the browser; a larger one ends its connection.
 	maxMessage = 256 << 20
-	// maxSend bounds a message to the browser. Chromium exits after one of 100 MiB.
+	// maxSend is the maximum size of a message to the browser. Chromium exits after a message of 100 MiB.
 	maxSend = 96 << 20
-	// maxConns bounds the connections, maxWaiting the commands of one connection that wait for a reply.
+	// maxConns is the maximum number of connections, maxWaiting that of pending commands of one connection.
 	maxConns, maxWaiting = 256, 1 << 16
-	// pipeSize is the buffer of the kernel for messages of the browser.
+	// pipeSize is the size of the kernel buffer for messages of the browser.
 	pipeSize = 1 << 20
 )
 
-// Ids of commands have the same length, so that a shorter id of the client always fits in its place.
+// All ids of commands have the same length, so that a shorter id of the client can replace them in place.
 const firstID, lastID = 1_000_000_000, 2_147_483_647
 
-// Pipe is the debugging pipe of a browser. No other process has it, and no port is open. Its connections do not see each
-// other: each has its own session with the browser, its own ids of commands, and receives only replies to its commands and
-// events of the sessions below its own.
+// Pipe is the debugging pipe of a browser. No other process can access it, and no port is open. Its connections are
+// isolated: each has its own session with the browser and its own command ids, and receives only replies to its commands
+// and events of its sessions.
 type Pipe struct {
 	in    *os.File      // messages of the browser
 	out   *os.File      // messages to it
 	turn  chan struct{} // held while a message is written
-	queue int           // bound of each connection's queue
+	queue int           // maximum size of the queue of each connection
 	loops sync.WaitGroup
 
 	done    chan struct{}
@@ -80,7 +80,7 @@ func NewPipe() (p *Pipe, theirs []*os.File, err error) {
 		out.Close()
 		return nil, nil, fmt.Errorf("open the browser's pipe: %w", err)
 	}
-	// Best effort: a small buffer only costs time.
+	// Best effort: a small buffer is only slower.
 	_, _ = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p = &Pipe{
 		in: in, out: out, turn: make(chan struct{}, 1), queue: maxQueue, done: make(chan struct{}), last: firstID,

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// fake is the browser's end of a pipe, for what no real browser does on demand. It opens sessions S1, S2, … and sends what
-// else it receives to commands.
+// fake is a fake browser on a pipe, for behavior that a real browser does not show on demand. It opens sessions S1, S2, …
+// and sends other commands to the channel commands.
 type fake struct {
 	pipe     *Pipe
 	in       *bufio.Reader
@@ -58,7 +58,7 @@ func (f *fake) serve(t testing.TB) {
 		dec := json.NewDecoder(bytes.NewReader(msg[:len(msg)-1]))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&c); err != nil || c.ID < firstID || c.ID > lastID {
-			t.Errorf("the browser received %q (%v), want a command with our id", msg, err)
+			t.Errorf("the browser received %q (%v), want a command with an id of the pipe", msg, err)
 			continue
 		}
 		switch {
@@ -90,7 +90,7 @@ func read(t testing.TB, c *Conn) string {
 	return string(msg)
 }
 
-// TestConnectionsShareAPipe: each has its own ids, its own sessions, and no trace of the session that stands for it.
+// TestConnectionsShareAPipe checks that each connection has separate ids and sessions, and does not see its own session id.
 func TestConnectionsShareAPipe(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -136,7 +136,7 @@ func TestConnectionsShareAPipe(t *testing.T) {
 	}
 }
 
-// TestEndedSessionIsForgotten: with the sessions that were opened in it, and with commands that get no reply.
+// TestEndedSessionIsForgotten checks that child sessions and pending commands are removed with a session.
 func TestEndedSessionIsForgotten(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -151,7 +151,7 @@ func TestEndedSessionIsForgotten(t *testing.T) {
 	read(t, c)
 	f.pipe.mu.Lock()
 	if len(f.pipe.sessions) != 1 || len(f.pipe.commands) != 0 || c.waiting != 0 {
-		t.Errorf("left are %v and %d commands, want only session S1", f.pipe.sessions, len(f.pipe.commands))
+		t.Errorf("remaining: sessions %v and %d commands, want only session S1", f.pipe.sessions, len(f.pipe.commands))
 	}
 	f.pipe.mu.Unlock()
 	f.send(`{"method":"Target.detachedFromTarget","params":{"sessionId":"S1"}}`)
@@ -163,7 +163,7 @@ func TestEndedSessionIsForgotten(t *testing.T) {
 	}
 }
 
-// TestSlowConnectionEnds: one whose client does not read, and no other.
+// TestSlowConnectionEnds checks that only the connection whose client does not read ends.
 func TestSlowConnectionEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -180,14 +180,14 @@ func TestSlowConnectionEnds(t *testing.T) {
 		t.Errorf("the connection ended with %v, want %v", err, errTooSlow)
 	}
 	slow.Close()
-	// A message that is larger than a queue passes.
+	// A single message larger than the queue is accepted.
 	f.send(`{"method":"A.b","params":{"x":%q},"sessionId":"S2"}`, strings.Repeat("x", room+1))
 	if got := read(t, other); len(got) < room {
 		t.Errorf("received %d bytes, want more than %d", len(got), room)
 	}
 }
 
-// TestOversizedMessageEndsItsConnection: only the one that it is for, and it is not kept in memory.
+// TestOversizedMessageEndsItsConnection checks that only the receiver of the message ends, and that it is not kept in memory.
 func TestOversizedMessageEndsItsConnection(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10_000)
@@ -223,7 +223,7 @@ func TestOversizedMessageEndsItsConnection(t *testing.T) {
 	read(t, b)
 }
 
-// TestAbandonedOpenIsDetached: a session that the browser opens for a caller who has left is closed.
+// TestAbandonedOpenIsDetached checks that a session is closed if its caller canceled while the browser opened it.
 func TestAbandonedOpenIsDetached(t *testing.T) {
 	t.Parallel()
 	p, theirs, err := NewPipe()
@@ -242,7 +242,7 @@ func TestAbandonedOpenIsDetached(t *testing.T) {
 	must(t, err)
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller left with %v, want context.Canceled", err)
+		t.Errorf("the caller returned with %v, want context.Canceled", err)
 	}
 	var c received
 	must(t, json.Unmarshal(msg[:len(msg)-1], &c))
@@ -268,7 +268,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	f.open(t)
 }
 
-// FuzzWrite: whatever a client sends, the browser receives at most one command, in a session of that client.
+// FuzzWrite checks that each message of a client causes at most one command, in a session of that client.
 func FuzzWrite(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":1,"method":"X.y"}`, `{"id":1,"method":"X.y","sessionId":"S2"}`, `{"id":1,"method":"X.y","sessionId":"S1","sessionId":"S2"}`,
@@ -303,7 +303,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// FuzzReadMessage: messages of any form are routed without a panic, and never to a connection that does not own their session.
+// FuzzReadMessage checks that any message is routed without a panic, and only to the owner of its session.
 func FuzzReadMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":1000000001,"result":{},"sessionId":"S1"}`, `{"method":"A.b","sessionId":"S1"}`, `{"method":"A.b","sessionId":"S2"}`,

@@ -9,12 +9,12 @@ import (
 	"strconv"
 )
 
-// headSize and tailSize are the ends of a message that name its owner: the id of a reply comes first, the session last.
+// headSize and tailSize are the sizes of both ends of a message, which identify its owner: the id is first, the session last.
 const headSize, tailSize = 64, 128
 
 var errTooLarge = errors.New("a message of the browser is larger than 256 MiB")
 
-// readMessage reads a message up to its zero byte. Of one above the limit it returns only both ends, and false.
+// readMessage reads a message up to its zero byte. For a message above the limit it returns only both ends, and false.
 func readMessage(r *bufio.Reader, limit int) (msg []byte, whole bool, err error) {
 	whole = true
 	for {
@@ -39,8 +39,8 @@ func readMessage(r *bufio.Reader, limit int) (msg []byte, whole bool, err error)
 	}
 }
 
-// sessionOf returns the session of a message, and where it is written. The browser writes it last, and omits it for the
-// browser itself.
+// sessionOf returns the session of a message and its position. The browser writes it last, and omits it for the browser
+// itself.
 func sessionOf(msg []byte) (session SessionID, at int) {
 	const key = `,"sessionId":"`
 	start := max(0, len(msg)-tailSize)
@@ -55,7 +55,7 @@ func sessionOf(msg []byte) (session SessionID, at int) {
 	return SessionID(name), start + i
 }
 
-// cutSession removes the session of a connection from a message in place: its client knows no such session.
+// cutSession removes the session of a connection from a message in place, because the client does not know it.
 func cutSession(msg []byte, own SessionID) []byte {
 	session, at := sessionOf(msg)
 	if session == Browser || session != own {
@@ -79,7 +79,7 @@ func withID(reply []byte, id int) []byte {
 	return reply[begin:]
 }
 
-// route delivers a message to its connection, and drops one that has none: its client has left.
+// route delivers a message to its connection, and drops it if the connection is closed.
 func (p *Pipe) route(msg []byte) {
 	if id, ok := replyID(msg); ok {
 		p.reply(int(id), msg)
@@ -100,7 +100,7 @@ func (p *Pipe) route(msg []byte) {
 	}
 }
 
-// parseLifetime returns the session that an event says was opened or closed.
+// parseLifetime returns the session that was opened or closed according to an event.
 func parseLifetime(msg []byte) (attached, detached SessionID) {
 	opened := bytes.HasPrefix(msg, []byte(`{"method":"Target.attachedToTarget"`))
 	closed := bytes.HasPrefix(msg, []byte(`{"method":"Target.detachedFromTarget"`))
@@ -148,10 +148,10 @@ func (p *Pipe) refuse(msg []byte) {
 	}
 }
 
-// forget forgets a session that has ended, the sessions that were opened in it, and their commands, to which the browser does
+// forget removes a session that has ended, the sessions that were opened in it, and their commands, to which the browser does
 // not reply. p.mu is held.
 func (p *Pipe) forget(s SessionID) {
-	gone := p.sessions[s]
+	ended := p.sessions[s]
 	delete(p.sessions, s)
 	for id, c := range p.commands {
 		if c.session == s {
@@ -163,8 +163,8 @@ func (p *Pipe) forget(s SessionID) {
 			p.forget(child)
 		}
 	}
-	if gone.conn != nil && gone.conn.session == s {
-		gone.conn.push([]byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`))
-		gone.conn.end(errTargetClosed, false)
+	if ended.conn != nil && ended.conn.session == s {
+		ended.conn.push([]byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`))
+		ended.conn.end(errTargetClosed, false)
 	}
 }

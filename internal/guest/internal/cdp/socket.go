@@ -51,12 +51,12 @@ func (p *Pipe) ServeSocket(w http.ResponseWriter, r *http.Request, target string
 		}
 	}
 	if ctx.Err() == nil {
-		_ = ws.Close(websocket.StatusGoingAway, "the browser or the page was closed") // the client may have left
+		_ = ws.Close(websocket.StatusGoingAway, "the browser or the page was closed") // the client may have disconnected
 	}
 	return nil
 }
 
-// receive forwards the commands of a client until it leaves.
+// receive forwards the commands of a client until it disconnects.
 func receive(ctx context.Context, ws *websocket.Conn, conn *Conn) {
 	for {
 		_, msg, err := ws.Read(ctx)
@@ -69,8 +69,8 @@ func receive(ctx context.Context, ws *websocket.Conn, conn *Conn) {
 	}
 }
 
-// awaitDrained returns when the connection has ended and its client had time to read the rest. A client that reads too slowly
-// gets none.
+// awaitDrained returns when the connection has ended and its client had time to read the remaining messages. A client that
+// reads too slowly receives none.
 func (c *Conn) awaitDrained(ctx context.Context) {
 	select {
 	case <-c.done:
@@ -88,7 +88,7 @@ func (c *Conn) awaitDrained(ctx context.Context) {
 	}
 }
 
-// Dial connects a client to the WebSocket of a browser. ctx bounds only the dialing. Proxies from the environment are not used.
+// Dial connects a client to the WebSocket of a browser. ctx limits only the dialing. Proxies from the environment are not used.
 func Dial(ctx context.Context, url string, cfg Config) (*Client, error) {
 	if cfg.MaxMessage == 0 {
 		cfg.MaxMessage = maxMessage

@@ -19,7 +19,7 @@ type Target struct {
 	BrowserContextID string `json:"browserContextId"`
 }
 
-// Targets lists the browser's targets in its own order.
+// Targets lists the targets of the browser in its order.
 func (c *Client) Targets(ctx context.Context) ([]Target, error) {
 	var r struct {
 		TargetInfos []Target `json:"targetInfos"`
@@ -48,7 +48,7 @@ func (c *Client) CreateTarget(ctx context.Context, t NewTarget) (string, error) 
 	return r.TargetID, err
 }
 
-// CloseTarget asks a target to close. The page may ask its user first.
+// CloseTarget requests that a target closes. The page may prompt the user first.
 func (c *Client) CloseTarget(ctx context.Context, id string) error {
 	return c.Call(ctx, Browser, "Target.closeTarget", targetRef{id}, nil)
 }
@@ -67,7 +67,7 @@ type attachParams struct {
 	Flatten bool `json:"flatten"`
 }
 
-// Attach opens a session with a target. Several sessions with one target do not disturb each other.
+// Attach opens a session with a target. Several sessions with one target are independent.
 func (c *Client) Attach(ctx context.Context, id string) (SessionID, error) {
 	var r struct {
 		SessionID SessionID `json:"sessionId"`
@@ -92,8 +92,8 @@ type EvalError struct {
 
 func (e *EvalError) Error() string { return "script threw " + e.Text }
 
-// Evaluate runs a JavaScript expression in a page, awaits it if it is a promise, and decodes its JSON value. Values that JSON
-// lacks, such as NaN or a bigint, are decoded as their JavaScript string; undefined leaves result unchanged.
+// Evaluate runs a JavaScript expression in a page, awaits it if it is a promise, and decodes its JSON value. Values without a JSON
+// equivalent, such as NaN or a bigint, are decoded as their JavaScript string; undefined leaves result unchanged.
 func (c *Client) Evaluate(ctx context.Context, s SessionID, expression string, result any) error {
 	var r struct {
 		Result           remoteObject `json:"result"`

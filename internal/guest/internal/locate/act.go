@@ -9,7 +9,6 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
-	"github.com/cove-sandbox/cove/internal/guest/internal/keyboard"
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
 )
 
@@ -17,9 +16,9 @@ import (
 type Press struct {
 	Button    string // left, right or middle
 	Count     int
-	Keys      []string // held meanwhile, such as Shift
-	At        *Point   // relative to the element; nil is its middle
-	modifiers int      // of those keys
+	Keys      []string // held during the click, such as Shift
+	At        *Point   // relative to the element; nil: its center
+	modifiers int      // of Keys
 }
 
 var buttons = map[string]int{"left": 1, "right": 2, "middle": 4}
@@ -66,11 +65,11 @@ func pressEvents(at Point, p Press) []mouseEvent {
 	return events
 }
 
-// send clicks at a point, while the keys are held.
+// send clicks at a point while the keys are held.
 func (p Press) send(ctx context.Context, t *tab.Tab, at Point) error {
-	held, release, err := keyboard.Hold(ctx, t, p.Keys)
+	held, release, err := holdKeys(ctx, t, p.Keys)
 	if err == nil {
-		t.LeavePointer(at)
+		t.RecordPointer(at)
 		p.modifiers = held
 		err = send(ctx, t, append([]mouseEvent{{Type: "mouseMoved", X: at.X, Y: at.Y, Modifiers: held}}, pressEvents(at, p)...)...)
 	}
@@ -82,7 +81,7 @@ func (p Press) send(ctx context.Context, t *tab.Tab, at Point) error {
 
 // ClickAt clicks at a point of the viewport.
 func ClickAt(ctx context.Context, t *tab.Tab, at Point, p Press) error {
-	if err := p.send(ctx, t, at); err != nil && !tab.Gone(err) {
+	if err := p.send(ctx, t, at); err != nil && !tab.IsStale(err) {
 		return err
 	}
 	return Settle(ctx, t)
@@ -102,16 +101,16 @@ func Hover(ctx context.Context, t *tab.Tab, target Target) (Element, error) {
 
 // HoverAt moves the mouse to a point of the viewport.
 func HoverAt(ctx context.Context, t *tab.Tab, at Point) error {
-	t.LeavePointer(at)
+	t.RecordPointer(at)
 	return send(ctx, t, mouseEvent{Type: "mouseMoved", X: at.X, Y: at.Y})
 }
 
-// hoverAgain moves the mouse back to where operations have left it: a window that opens over the page, such as the list of
-// another tab's field, takes the hover away, and with it what the page shows under the mouse. It goes the last part of the way
-// again, since the last point may be over something that only the point before has opened.
-func hoverAgain(ctx context.Context, t *tab.Tab) error {
+// restoreHover moves the mouse along its last positions again. A window that opens over the page, such as the list of a field
+// in another tab, ends the hover and hides what the page shows for it. The last position may be over an element that only
+// the position before it has opened.
+func restoreHover(ctx context.Context, t *tab.Tab) error {
 	var events []mouseEvent
-	for _, at := range t.Way() {
+	for _, at := range t.PointerPath() {
 		events = append(events, mouseEvent{Type: "mouseMoved", X: at.X - 1, Y: at.Y}, mouseEvent{Type: "mouseMoved", X: at.X, Y: at.Y})
 	}
 	return send(ctx, t, events...)
@@ -119,28 +118,29 @@ func hoverAgain(ctx context.Context, t *tab.Tab) error {
 
 type verdict struct {
 	Seen bool   `json:"seen"`
-	Over bool   `json:"over"` // the mouse is over the element, or the element is gone
+	Over bool   `json:"over"` // the mouse is over the element, or the element was removed
 	By   string `json:"by"`
 }
 
-// hoverRounds is how often the mouse is moved over an element that does not take the hover, such as one that moves away.
+// hoverRounds is how often the mouse is moved over an element that does not receive the hover, such as one that moves away.
 const hoverRounds = 5
 
-// point sends mouse events to an element, and again until they reach it: the engine stops those that would hit another one.
-func point(ctx context.Context, t *tab.Tab, target Target, sp spec, shot func(context.Context, Point) error, move bool) (Element, error) {
+// point sends mouse events to an element and repeats them until they reach it. The engine stops events that would hit
+// another element.
+func point(ctx context.Context, t *tab.Tab, target Target, sp spec, emit func(context.Context, Point) error, move bool) (Element, error) {
 	last := status{S: "none"}
-	way := t.Way()
+	path := t.PointerPath()
 	for round := 0; ; round++ {
 		sp.Round = round
 		el, err := prepareAgain(ctx, t, target, sp, last)
 		if err != nil {
 			return el, err
 		}
-		got, err := shoot(ctx, t, el, shot, move)
+		got, err := deliver(ctx, t, el, emit, move)
 		switch {
 		case err == nil && got.By == "" && (!move && got.Seen || move && (got.Over || round >= hoverRounds)):
 			return el, Settle(ctx, t)
-		case err != nil && !tab.Gone(err):
+		case err != nil && !tab.IsStale(err):
 			if ctx.Err() != nil {
 				return el, op.Errorf(op.Unavailable, "timed out: the page did not handle the event on %s in time; its script may be busy", el.What)
 			}
@@ -148,7 +148,7 @@ func point(ctx context.Context, t *tab.Tab, target Target, sp spec, shot func(co
 		case err == nil:
 			last = status{S: "wait", Element: el, Why: "covered by another element", By: got.By}
 			if !move || got.By != "" {
-				t.SetWay(way) // what shows the element may be there
+				t.SetPointerPath(path) // the element may only show while the mouse is there
 			}
 			if got.By == "" {
 				last.Why = "not reached by events at its position"
@@ -157,8 +157,8 @@ func point(ctx context.Context, t *tab.Tab, target Target, sp spec, shot func(co
 	}
 }
 
-// shoot sends the events once and returns where they went.
-func shoot(ctx context.Context, t *tab.Tab, el Element, shot func(context.Context, Point) error, move bool) (verdict, error) {
+// deliver sends the events once and returns where they arrived.
+func deliver(ctx context.Context, t *tab.Tab, el Element, emit func(context.Context, Point) error, move bool) (verdict, error) {
 	at := Point{X: el.X, Y: el.Y}
 	if el.Frame != t.Main() {
 		_, cover, err := OffsetOf(ctx, el.Frame, &at)
@@ -166,7 +166,7 @@ func shoot(ctx context.Context, t *tab.Tab, el Element, shot func(context.Contex
 			return verdict{Seen: true, By: cover}, err
 		}
 		if !move {
-			if got, err := aim(ctx, t, el, at); err != nil || !got.Seen || got.By != "" {
+			if got, err := moveOver(ctx, t, el, at); err != nil || !got.Seen || got.By != "" {
 				return got, err
 			}
 		}
@@ -175,16 +175,16 @@ func shoot(ctx context.Context, t *tab.Tab, el Element, shot func(context.Contex
 		return verdict{}, err
 	}
 	document := el.Frame.Document()
-	err := shot(ctx, at)
-	if err != nil && !tab.Gone(err) {
+	err := emit(ctx, at)
+	if err != nil && !tab.IsStale(err) {
 		return verdict{}, err
 	}
 	if err != nil || el.Frame.Document() != document {
-		return verdict{Seen: true, Over: true}, nil //nolint:nilerr // the events made the document go away
+		return verdict{Seen: true, Over: true}, nil //nolint:nilerr // the events replaced the document
 	}
 	var got verdict
 	if err := Run(ctx, el.Frame, &got, "disarm"); err != nil {
-		if tab.Gone(err) {
+		if tab.IsStale(err) {
 			return verdict{Seen: true, Over: true}, nil
 		}
 		return verdict{}, err
@@ -192,9 +192,9 @@ func shoot(ctx context.Context, t *tab.Tab, el Element, shot func(context.Contex
 	return got, nil
 }
 
-// aim moves the mouse over an element of a frame and returns where that went. After scrolling, the browser may send events
-// for the frame to the page around it for a moment; a click there would be lost.
-func aim(ctx context.Context, t *tab.Tab, el Element, at Point) (verdict, error) {
+// moveOver moves the mouse over an element of a frame and returns where the events arrived. For a short time after scrolling,
+// the browser may send events for the frame to the page around it; a click there would be lost.
+func moveOver(ctx context.Context, t *tab.Tab, el Element, at Point) (verdict, error) {
 	var got verdict
 	if err := Run(ctx, el.Frame, nil, "arm", el.ID, true); err != nil {
 		return got, err
@@ -206,10 +206,10 @@ func aim(ctx context.Context, t *tab.Tab, el Element, at Point) (verdict, error)
 	return got, Run(ctx, el.Frame, &got, "disarm")
 }
 
-// settleTime is how long an action waits for a navigation that it has begun.
+// settleTime is how long an action waits for a navigation that it started.
 const settleTime = 10 * time.Second
 
-// Settle waits for the navigation that an action has begun. A slow one is left to the next operation.
+// Settle waits for the navigation that an action started. The next operation waits for a slow one.
 func Settle(ctx context.Context, t *tab.Tab) error {
 	if !t.Navigating() {
 		return nil
@@ -231,7 +231,7 @@ func Fill(ctx context.Context, t *tab.Tab, target Target, text string) (Element,
 		}
 		var st status
 		if err := Run(ctx, el.Frame, &st, "beginFill", el.ID, text); err != nil {
-			if tab.Gone(err) && ctx.Err() == nil {
+			if tab.IsStale(err) && ctx.Err() == nil {
 				continue
 			}
 			return el, err
@@ -250,15 +250,15 @@ func Fill(ctx context.Context, t *tab.Tab, target Target, text string) (Element,
 	}
 }
 
-// replaceSelection replaces the selected text as typing does.
+// replaceSelection replaces the selected text with the same events as typing.
 func replaceSelection(ctx context.Context, t *tab.Tab, text string) error {
 	if text == "" {
-		return keyboard.Press(ctx, t, "Delete")
+		return PressKey(ctx, t, "Delete")
 	}
-	return t.Call(ctx, "Input.insertText", map[string]any{"text": text}, nil)
+	return insertText(ctx, t, text)
 }
 
-// Focus focuses an element, and returns when it can take keys.
+// Focus focuses an element and returns when it can receive keys.
 func Focus(ctx context.Context, t *tab.Tab, target Target) (Element, error) {
 	el, err := prepare(ctx, t, target, spec{Need: []string{"visible"}, Strict: true, Retarget: "control"})
 	if err != nil {
@@ -267,14 +267,14 @@ func Focus(ctx context.Context, t *tab.Tab, target Target) (Element, error) {
 	return el, Run(ctx, el.Frame, nil, "focus", el.ID)
 }
 
-// Choice names an option of a select by one of its properties.
+// Choice selects an option of a <select> by one of its properties.
 type Choice struct {
 	Value *string `json:"value,omitempty"`
 	Label *string `json:"label,omitempty"`
 	Index *int    `json:"index,omitempty"`
 }
 
-// Choose selects options and returns the values that are selected then.
+// Choose selects options and returns the selected values.
 func Choose(ctx context.Context, t *tab.Tab, target Target, choices []Choice) ([]string, error) {
 	last := status{S: "none"}
 	for {
@@ -290,7 +290,7 @@ func Choose(ctx context.Context, t *tab.Tab, target Target, choices []Choice) ([
 			Values []string `json:"values"`
 		}
 		if err := Run(ctx, el.Frame, &st, "choose", el.ID, choices); err != nil {
-			if tab.Gone(err) && ctx.Err() == nil {
+			if tab.IsStale(err) && ctx.Err() == nil {
 				continue
 			}
 			return nil, err
@@ -302,7 +302,7 @@ func Choose(ctx context.Context, t *tab.Tab, target Target, choices []Choice) ([
 			return st.Values, Settle(ctx, t)
 		}
 		last = st.status
-		if pause(ctx, 50*time.Millisecond) != nil { // the option may come yet
+		if pause(ctx, 50*time.Millisecond) != nil { // the page may add the option later
 			return nil, explainTimeout(ctx, t, target, last)
 		}
 	}
@@ -324,9 +324,9 @@ func Check(ctx context.Context, t *tab.Tab, target Target, want bool) error {
 	case state.Checked == want:
 		return nil
 	case state.Radio && !want:
-		return op.Errorf(op.Invalid, "a radio button cannot be unchecked; check another one of its group")
+		return op.Errorf(op.Invalid, "a radio button cannot be unchecked; check another button of its group")
 	}
-	// Check the element that was judged, or its label where it is hidden behind that.
+	// Click the element that was examined, or its label if the label covers it.
 	held := Target{Listed: &Listed{Frame: el.Frame, Document: el.Frame.Document(), ID: el.ID}, Selector: target.Selector}
 	if _, err := clickOrLabel(ctx, t, held); err != nil {
 		return err
@@ -337,11 +337,11 @@ func Check(ctx context.Context, t *tab.Tab, target Target, want bool) error {
 	return nil
 }
 
-// labelTime is how long a hidden checkbox may take to show before its label is clicked instead.
+// labelTime is how long a hidden checkbox may take to become visible before its label is clicked instead.
 const labelTime = 300 * time.Millisecond
 
-// clickOrLabel clicks a checkbox, or its label where that lies over it or the checkbox is hidden. It decides before it clicks: a
-// click that was given up may have been sent, and another one would take it back.
+// clickOrLabel clicks a checkbox, or its label if the label covers it or the checkbox is hidden. It decides before the click:
+// a click that timed out may have been sent, and a second one would undo it.
 func clickOrLabel(ctx context.Context, t *tab.Tab, target Target) (Element, error) {
 	var label int
 	l := target.Listed
@@ -388,26 +388,26 @@ func Upload(ctx context.Context, t *tab.Tab, target Target, files []string) erro
 	}
 	s, node, err := t.AwaitChooser(ctx)
 	if err != nil {
-		return op.Errorf(op.Invalid, "%s is not a file input, and a click on it opened no file dialog", el.What)
+		return op.Errorf(op.Invalid, "%s is not a file input, and a click on it did not open a file dialog", el.What)
 	}
 	return toFileError(client.Call(ctx, s, "DOM.setFileInputFiles", map[string]any{"files": files, "backendNodeId": node}, nil))
 }
 
 func toFileError(err error) error {
 	if e, ok := errors.AsType[*cdp.Error](err); ok && strings.Contains(e.Message, "multiple") {
-		return op.Errorf(op.Invalid, "the file input takes only one file")
+		return op.Errorf(op.Invalid, "the file input accepts only one file")
 	}
 	return err
 }
 
-// Scrolled is the position of a scroller.
+// Scrolled is the position of a scrollable element.
 type Scrolled struct {
 	X     float64 `json:"x"`
 	Y     float64 `json:"y"`
-	AtEnd bool    `json:"at_end" doc:"Whether there is nothing more below"`
+	AtEnd bool    `json:"at_end" doc:"Whether the end is reached"`
 }
 
-// Wheel turns the mouse wheel over an element, or in the middle of the page, and returns when the scrolling is over.
+// Wheel turns the mouse wheel over an element, or over the center of the page, and returns when scrolling has ended.
 func Wheel(ctx context.Context, t *tab.Tab, target *Target, dx, dy float64) (Scrolled, error) {
 	f, id := t.Main(), 0
 	var at Point
@@ -442,9 +442,4 @@ func Wheel(ctx context.Context, t *tab.Tab, target *Target, dx, dy float64) (Scr
 	}
 	var out Scrolled
 	return out, Run(ctx, f, &out, "scrollSettled", held.ID, from, dx, dy)
-}
-
-// Evaluate evaluates a trusted expression in the page itself.
-func Evaluate(ctx context.Context, t *tab.Tab, expression string, result any) error {
-	return t.Browser().Client().Evaluate(ctx, t.Session(), expression, result)
 }

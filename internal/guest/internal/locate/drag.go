@@ -43,11 +43,11 @@ func Drag(ctx context.Context, t *tab.Tab, from, to Target) error {
 		Y: a.Y, Button: "left", Buttons: 1, ClickCount: 1}, held(Point{X: a.X + 6, Y: a.Y + 6}), held(middle)); err != nil {
 		return err
 	}
-	if err := Run(ctx, begin.Frame, nil, "afterFrame"); err != nil && !tab.Gone(err) {
+	if err := Run(ctx, begin.Frame, nil, "afterFrame"); err != nil && !tab.IsStale(err) {
 		return err
 	}
 	data, dragged := pendingDrag(ctx, events)
-	if !dragged { // the page handles the mouse by itself
+	if !dragged { // the page handles mouse events itself
 		if err := send(ctx, t, held(b), mouseEvent{Type: "mouseReleased", X: b.X, Y: b.Y, Button: "left", ClickCount: 1}); err != nil {
 			return err
 		}

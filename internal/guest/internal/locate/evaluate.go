@@ -16,25 +16,25 @@ var isFunction = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(async\s+)?(function\b|\([^()]*\)\s*=>|\(\s*\{[^=]*\}\s*\)\s*=>|[\w$]+\s*=>)`)
 })
 
-// RunScript runs a script in one of the ways in which people write them: as a function, as an expression, or as statements.
+// RunScript runs a script, which may be a function, an expression or statements.
 func RunScript(ctx context.Context, t *tab.Tab, script string) (json.RawMessage, error) {
 	text := strings.TrimSpace(script)
 	bare := strings.TrimRight(text, "; \n\t")
-	// In a block, names that a script declares do not clash with those of the next script.
+	// In a block, declared names do not conflict with those of the next script.
 	statements := "{\n" + text + "\n}"
-	ways := []string{statements}
+	forms := []string{statements}
 	switch {
 	case isFunction().MatchString(bare):
-		ways = []string{"(" + bare + ")()", statements}
+		forms = []string{"(" + bare + ")()", statements}
 	case strings.HasPrefix(text, "{"): // an object rather than a block
-		ways = []string{"(" + bare + ")", statements}
+		forms = []string{"(" + bare + ")", statements}
 	}
-	ways = append(ways, "(async () => {\n"+text+"\n})()")
+	forms = append(forms, "(async () => {\n"+text+"\n})()")
 	var r EvalResult
-	for _, way := range ways {
+	for _, form := range forms {
 		r = EvalResult{}
 		err := t.Call(ctx, "Runtime.evaluate", map[string]any{
-			"expression": way, "awaitPromise": true, "userGesture": true, "replMode": way == statements,
+			"expression": form, "awaitPromise": true, "userGesture": true, "replMode": form == statements,
 		}, &r)
 		if err != nil {
 			return nil, err
@@ -46,7 +46,7 @@ func RunScript(ctx context.Context, t *tab.Tab, script string) (json.RawMessage,
 				return nil, err
 			}
 		}
-		// Only what cannot be parsed is tried in another way: it had no effect.
+		// Only a script that cannot be parsed is tried in another form: it had no effect.
 		if r.Exception == nil || r.Exception.Exception.Class != "SyntaxError" {
 			break
 		}
@@ -77,7 +77,7 @@ func valueOf(ctx context.Context, t *tab.Tab, v Remote) (json.RawMessage, error)
 	var r EvalResult
 	err := t.Call(ctx, "Runtime.callFunctionOn", map[string]any{"objectId": v.ObjectID,
 		"functionDeclaration": serializer, "returnByValue": true}, &r)
-	// The page keeps the value otherwise, until it navigates.
+	// Otherwise the page keeps the value until it navigates.
 	_ = t.Call(ctx, "Runtime.releaseObject", map[string]any{"objectId": v.ObjectID}, nil)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func valueOf(ctx context.Context, t *tab.Tab, v Remote) (json.RawMessage, error)
 	return json.RawMessage(text), nil
 }
 
-// serializer turns a value into JSON text, whatever it contains.
+// serializer converts any value to JSON text.
 const serializer = `function() {
 	const above = [];
 	let left = 200000;
@@ -116,14 +116,19 @@ const serializer = `function() {
 		if (above.length > 40) return '[Truncated]';
 		above.push(v);
 		try {
-			if (Array.isArray(v) || v instanceof NodeList || v instanceof HTMLCollection || ArrayBuffer.isView(v) && !(v instanceof DataView)) return Array.from(v, show);
+			if (Array.isArray(v) || v instanceof NodeList || v instanceof HTMLCollection ||
+				ArrayBuffer.isView(v) && !(v instanceof DataView)) return Array.from(v, show);
 			if (v instanceof Set) return Array.from(v, show);
-			if (v instanceof Map) return Object.fromEntries(Array.from(v, ([k, x]) => [typeof k === 'object' ? JSON.stringify(show(k)) : String(k), show(x)]));
+			if (v instanceof Map) {
+				return Object.fromEntries(Array.from(v, ([k, x]) => [typeof k === 'object' ? JSON.stringify(show(k)) : String(k), show(x)]));
+			}
 			if (v instanceof ArrayBuffer) return Array.from(new Uint8Array(v));
 			if (typeof v.toJSON === 'function') { try { return show(v.toJSON()); } catch { /* shown by its fields */ } }
 			const out = {};
 			const names = Object.keys(v);
-			if (!names.length && v.constructor && v.constructor !== Object) for (const k in v) { try { if (typeof v[k] !== 'function') names.push(k); } catch { names.push(k); } }
+			if (!names.length && v.constructor && v.constructor !== Object) {
+				for (const k in v) { try { if (typeof v[k] !== 'function') names.push(k); } catch { names.push(k); } }
+			}
 			for (const k of names) { let x; try { x = v[k]; } catch (e) { x = String(e); } if (x !== undefined) out[k] = show(x); }
 			return out;
 		} finally {

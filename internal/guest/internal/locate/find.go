@@ -12,13 +12,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/tab"
 )
 
-// Target names an element: by a selector, or one that was listed before.
+// Target selects an element: by a selector, or from a previous list.
 type Target struct {
 	Selector string
 	Listed   *Listed
 }
 
-// Listed is an element of a list that the caller has seen.
+// Listed is an element of a list that the caller received.
 type Listed struct {
 	Index    int
 	Frame    *tab.Frame
@@ -33,7 +33,7 @@ func (t Target) String() string {
 	return fmt.Sprintf("selector %q", t.Selector)
 }
 
-// What an element must be before an action.
+// Conditions that an element must meet before an action.
 var (
 	clickable = []string{"visible", "stable", "enabled", "view", "hit"}
 	hoverable = []string{"visible", "stable", "view", "hit"}
@@ -47,7 +47,7 @@ var (
 type Element struct {
 	Frame *tab.Frame
 	ID    int     `json:"id"`
-	X     float64 `json:"x"` // where to click, in the viewport of the frame
+	X     float64 `json:"x"` // position to click, in the viewport of the frame
 	Y     float64 `json:"y"`
 	Box   Box     `json:"box"`
 	Tag   string  `json:"tag"`
@@ -62,7 +62,7 @@ type Box struct {
 	Height float64 `json:"height"`
 }
 
-// spec is what the engine's prepare takes.
+// spec is the argument of the engine's prepare function.
 type spec struct {
 	Selector string          `json:"selector,omitempty"`
 	Parts    json.RawMessage `json:"parts,omitempty"`
@@ -78,7 +78,7 @@ type spec struct {
 // Point is a position.
 type Point = tab.Point
 
-// status is what the engine's prepare returns.
+// status is the result of the engine's prepare function.
 type status struct {
 	Element
 	S     string          `json:"s"`
@@ -89,15 +89,15 @@ type status struct {
 	Rest  json.RawMessage `json:"rest"`
 }
 
-// patience is how long the engine waits by itself for an element that is there but not ready.
+// patience is how long the engine itself waits for an element that is attached but not ready.
 const patience = 500 * time.Millisecond
 
-// prepare waits until the target can be acted on. ctx bounds the wait; when it ends, the error says what did not hold.
+// prepare waits until the target can be acted on. ctx limits the wait; then the error names the condition that was not met.
 func prepare(ctx context.Context, t *tab.Tab, target Target, sp spec) (Element, error) {
 	return prepareAgain(ctx, t, target, sp, status{S: "none"})
 }
 
-// prepareAgain is prepare for an element that did not hold what last tells.
+// prepareAgain is prepare for an element that was in the state last.
 func prepareAgain(ctx context.Context, t *tab.Tab, target Target, sp spec, last status) (Element, error) {
 	for round := sp.Round; ; round++ {
 		sp.Round = round
@@ -105,7 +105,7 @@ func prepareAgain(ctx context.Context, t *tab.Tab, target Target, sp spec, last 
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return Element{}, explainTimeout(ctx, t, target, last)
-		case err != nil && !tab.Gone(err):
+		case err != nil && !tab.IsStale(err):
 			return Element{}, err
 		case err == nil && st.S == "ok":
 			return st.Element, nil
@@ -114,7 +114,7 @@ func prepareAgain(ctx context.Context, t *tab.Tab, target Target, sp spec, last 
 		case err == nil:
 			last = st
 			if st.Why == "not visible" {
-				if err := hoverAgain(ctx, t); err != nil && !tab.Gone(err) && ctx.Err() == nil {
+				if err := restoreHover(ctx, t); err != nil && !tab.IsStale(err) && ctx.Err() == nil {
 					return Element{}, err
 				}
 			}
@@ -122,7 +122,7 @@ func prepareAgain(ctx context.Context, t *tab.Tab, target Target, sp spec, last 
 		if err := t.Check(); err != nil {
 			return Element{}, err
 		}
-		// The page may be between two documents, or the element yet to come.
+		// The page may be between two documents, or may add the element later.
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return Element{}, explainTimeout(ctx, t, target, last)
 		}
@@ -140,7 +140,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tryFrames looks for the target in each frame, the main one first, and returns the most telling status.
+// tryFrames searches each frame for the target, the main frame first, and returns the most specific status.
 func tryFrames(ctx context.Context, t *tab.Tab, target Target, sp spec) (status, error) {
 	if l := target.Listed; l != nil {
 		if t.Frame(l.Frame.ID) != l.Frame || l.Frame.Document() != l.Document {
@@ -176,13 +176,13 @@ func tryFrames(ctx context.Context, t *tab.Tab, target Target, sp spec) (status,
 	return best, nil
 }
 
-// frameTime bounds the answer of one frame: another one may hang.
+// frameTime limits the query of a child frame, which may not respond.
 const frameTime = 3 * time.Second
 
 func tryFrame(ctx context.Context, f *tab.Frame, sp spec) (status, error) {
 	var st status
 	if f.Document() == "" && f != f.Tab().Main() {
-		return status{S: "none"}, nil // a frame without a document, such as one that is blocked
+		return status{S: "none"}, nil // a frame without a document, for example because it is blocked
 	}
 	inner := ctx
 	if f != f.Tab().Main() {
@@ -205,7 +205,7 @@ func tryFrame(ctx context.Context, f *tab.Frame, sp spec) (status, error) {
 	return tryFrame(ctx, next, sp)
 }
 
-// ContentFrame is the frame that an iframe element shows.
+// ContentFrame returns the frame that an iframe element shows.
 func ContentFrame(ctx context.Context, f *tab.Frame, id int) (*tab.Frame, error) {
 	node, err := describeNode(ctx, f, id)
 	if err != nil {
@@ -231,22 +231,22 @@ func describeNode(ctx context.Context, f *tab.Frame, id int) (node, error) {
 	return r.Node, err
 }
 
-// refuse explains a target that waiting cannot help.
+// refuse returns the error for a target for which waiting is useless.
 func refuse(target Target, st status) error {
 	switch st.S {
 	case "bad":
 		return op.Errorf(op.Invalid, "%s", st.Why)
 	case "many":
-		return op.Errorf(op.Conflict, "%s matches %d elements; make it more specific or append >> nth=0. The first "+
-			"are:\n  %s", target, st.Count, strings.Join(st.List, "\n  "))
+		return op.Errorf(op.Conflict, "%s matches %d elements; make it more specific or append >> nth=0. First "+
+			"matches:\n  %s", target, st.Count, strings.Join(st.List, "\n  "))
 	}
 	if target.Listed != nil {
 		return op.Errorf(op.NotFound, "%s is stale: the page has changed since its elements were listed; list them again", target)
 	}
-	return op.Errorf(op.NotFound, "%s is stale; look for the element again", target)
+	return op.Errorf(op.NotFound, "%s is stale; find the element again", target)
 }
 
-// explainTimeout says what did not hold when the time was over.
+// explainTimeout returns an error that names the condition that was not met in time.
 func explainTimeout(ctx context.Context, t *tab.Tab, target Target, last status) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return context.Canceled
@@ -261,12 +261,12 @@ func explainTimeout(ctx context.Context, t *tab.Tab, target Target, last status)
 	return &NotFoundError{Target: target}
 }
 
-// NotFoundError says that nothing matches a target.
+// NotFoundError means that no element matches a target.
 type NotFoundError struct{ Target Target }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no element matches %s", e.Target) }
 
-// Find waits until an element is attached to the page, and visible if wanted.
+// Find waits until an element is attached to the page, and visible if requested.
 func Find(ctx context.Context, t *tab.Tab, target Target, visible bool) (Element, error) {
 	need := attached
 	if visible {
@@ -278,13 +278,13 @@ func Find(ctx context.Context, t *tab.Tab, target Target, visible bool) (Element
 // State is the state of the first element that matches a selector.
 type State struct{ Attached, Visible bool }
 
-// Probe returns the state of a selector now.
+// Probe returns the current state of a selector.
 func Probe(ctx context.Context, t *tab.Tab, selector string) (State, error) {
 	var out State
 	for _, f := range t.Frames() {
 		st, err := probeFrame(ctx, f, selector, nil)
 		if err != nil {
-			if ctx.Err() != nil || !tab.Gone(err) {
+			if ctx.Err() != nil || !tab.IsStale(err) {
 				return out, err
 			}
 			continue
@@ -323,7 +323,7 @@ func probeFrame(ctx context.Context, f *tab.Frame, selector string, parts json.R
 	return probeFrame(ctx, next, "", st.Rest)
 }
 
-// Offset is where the viewport of a frame lies in that of the page, and its scale.
+// Offset is the position of the viewport of a frame in that of the page, and its scale.
 type Offset struct {
 	X  float64 `json:"x"`
 	Y  float64 `json:"y"`
@@ -331,11 +331,16 @@ type Offset struct {
 	SY float64 `json:"sy"`
 }
 
-// owner holds the iframe element of a frame in its parent, and returns its number there.
+// Box converts a rectangle of the frame to one of the page.
+func (o Offset) Box(b Box) Box {
+	return Box{X: o.X + b.X*o.SX, Y: o.Y + b.Y*o.SY, Width: b.Width * o.SX, Height: b.Height * o.SY}
+}
+
+// owner finds the iframe element of a frame in its parent and returns the id that the engine assigned to it.
 func owner(ctx context.Context, f *tab.Frame) (parent *tab.Frame, id int, err error) {
 	t := f.Tab()
 	if parent = t.Frame(f.Parent); parent == nil {
-		return nil, 0, errors.New("the frame is not in the page anymore")
+		return nil, 0, errors.New("the frame was removed from the page")
 	}
 	client, s := t.Browser().Client(), parent.Session()
 	var own struct {
@@ -369,8 +374,8 @@ func owner(ctx context.Context, f *tab.Frame) (parent *tab.Frame, id int, err er
 	return parent, held.Result.Value, err
 }
 
-// OffsetOf computes where a frame lies in the page. If at is not nil, it becomes a point of the page, and the error says what
-// covers one of the frames there.
+// OffsetOf computes the position of a frame in the page. If at is not nil, it is converted to a point of the page, and the
+// second result describes what covers one of the frames there.
 func OffsetOf(ctx context.Context, f *tab.Frame, at *Point) (Offset, string, error) {
 	out := Offset{SX: 1, SY: 1}
 	for f.Parent != "" && f != f.Tab().Main() {

@@ -1,7 +1,7 @@
-// Package locate finds elements of pages and acts on them as a person would: real input events, after the element is
-// visible, stable, enabled, in view and not covered.
+// Package locate finds elements of pages and acts on them with real input events, after the element is visible, stable,
+// enabled, in view and not covered.
 //
-// Its engine is one script of ours that runs in an isolated world of each frame, where pages cannot see or change it.
+// It owns the engine, a script that runs in an isolated world of each frame, where pages cannot see or change it.
 package locate
 
 import (

@@ -1,8 +1,8 @@
 // Package tab models the tabs of a running browser over the DevTools protocol.
 //
-// It owns one connection. Every page and frame is attached to before its first script runs, so that nothing is missed: frames
-// and their script contexts, navigations, dialogs, console, requests, downloads and crashes. It knows what tabs are and do;
-// how elements are found and acted on is up to its users.
+// It owns one connection and attaches to every page and frame before the first script runs, so that the model is complete:
+// frames and their script contexts, navigations, dialogs, console, requests, downloads and crashes. Package locate finds
+// elements and acts on them.
 package tab
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// Limits of what a browser remembers.
+// Limits of what is stored about a browser.
 const (
-	maxTabs      = 200 // more that pages open are closed
+	maxTabs      = 200 // further tabs that pages open are closed
 	maxConsole   = 1000
 	maxDialogs   = 100
 	maxDownloads = 500
@@ -28,9 +28,9 @@ const (
 )
 
 const (
-	// replyTime bounds what the browser is asked on its own, without a caller.
+	// replyTime is the timeout of commands without a caller.
 	replyTime = 20 * time.Second
-	// attachTime is how long a new connection waits for its pages, of which some may not be loaded.
+	// attachTime is how long a new connection waits for its pages. Some may not be loaded.
 	attachTime = 2 * time.Second
 )
 
@@ -65,7 +65,7 @@ type Browser struct {
 
 	permissions []Permission
 	position    *Position
-	positioned  bool // position counts, even if it is nil
+	positioned  bool // position is in effect, even if it is nil
 }
 
 // session is a connection to one page or out-of-process frame.
@@ -116,7 +116,8 @@ func (b *Browser) attachAll(ctx context.Context) error {
 	return nil
 }
 
-// broadcast sends commands to sessions. It waits for the replies of pages that are set up; the others obey them when they are.
+// broadcast sends commands to sessions and waits for the replies of pages that are set up. Other pages apply the commands
+// later.
 func (b *Browser) broadcast(ctx context.Context, sessions []*session, list ...command) error {
 	var sent []*cdp.Pending
 	for _, s := range sessions {
@@ -132,7 +133,7 @@ func (b *Browser) broadcast(ctx context.Context, sessions []*session, list ...co
 		}
 	}
 	for _, p := range sent {
-		// A page that closed meanwhile obeys nothing.
+		// An error means that the page has closed.
 		if err := p.Wait(ctx, nil); err != nil && ctx.Err() != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (b *Browser) Done() <-chan struct{} { return b.client.Done() }
 // Client is the connection.
 func (b *Browser) Client() *cdp.Client { return b.client }
 
-// notify wakes everybody who waits for a change. b.mu is held.
+// notify wakes all goroutines that wait for a change. b.mu is held.
 func (b *Browser) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -251,7 +252,7 @@ func (b *Browser) Activate(ctx context.Context, t *Tab) error {
 	return b.client.ActivateTarget(ctx, t.ID)
 }
 
-// CloseTab closes a tab and waits until it is gone. A page cannot refuse.
+// CloseTab closes a tab and waits until it is closed. The page cannot prevent it.
 func (b *Browser) CloseTab(ctx context.Context, t *Tab) error {
 	defer t.Begin()()
 	if err := b.client.CloseTarget(ctx, t.ID); err != nil {
@@ -260,10 +261,10 @@ func (b *Browser) CloseTab(ctx context.Context, t *Tab) error {
 	return b.await(ctx, func() (bool, error) { return b.find(t.ID) == nil, nil })
 }
 
-// maxScripts bounds the further scripts; the oldest is forgotten by pages that are opened later.
+// maxScripts is the maximum number of additional scripts. Later pages do not run the oldest ones above it.
 const maxScripts = 20
 
-// AddScript makes a script run in the isolated world of every document from now on.
+// AddScript runs a script in the isolated world of all documents, including later ones.
 func (b *Browser) AddScript(ctx context.Context, script string) error {
 	b.mu.Lock()
 	b.scripts = append(b.scripts, script)
@@ -283,7 +284,7 @@ func (b *Browser) Origins() []string {
 	return slices.Clone(b.origins)
 }
 
-// CreateContext makes an isolated context: tabs in it share cookies and storage with no other.
+// CreateContext creates an isolated context. Its tabs do not share cookies and storage with others.
 func (b *Browser) CreateContext(ctx context.Context, name string) (string, error) {
 	var r struct {
 		ID string `json:"browserContextId"`
@@ -325,8 +326,8 @@ func (b *Browser) DisposeContext(ctx context.Context, id string) error {
 	})
 }
 
-// ErrGone is returned when a tab closed during an operation.
-var ErrGone = errors.New("the tab was closed")
+// ErrClosed is returned when a tab closed during an operation.
+var ErrClosed = errors.New("the tab was closed")
 
 // ErrCrashed is returned when the page of a tab has crashed.
 var ErrCrashed = errors.New("the page has crashed")

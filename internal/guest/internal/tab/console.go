@@ -9,17 +9,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// Entry is a line of a page's console.
+// Entry is an entry of the console of a page.
 type Entry struct {
 	Type   string    `json:"type" doc:"log, info, warning, error or debug"`
 	Text   string    `json:"text"`
 	Time   time.Time `json:"timestamp"`
-	URL    string    `json:"url" doc:"Script that wrote it"`
+	URL    string    `json:"url" doc:"URL of the script"`
 	Line   int       `json:"line" doc:"Line of the script, from 1; 0 if unknown"`
-	Source string    `json:"source" doc:"console, exception, or the part of the browser, such as network"`
+	Source string    `json:"source" doc:"console, exception, or a component of the browser such as network"`
 }
 
-// Console returns the console, oldest first, and clears it if asked to.
+// Console returns the console, oldest entry first, and optionally clears it.
 func (t *Tab) Console(clear bool) []Entry {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -83,7 +83,7 @@ func (t *Tab) consoleCalled(e cdp.Event) {
 	t.addEntry(Entry{Type: level(p.Type), Text: format(parts), Time: millis(p.Time), URL: url, Line: line, Source: "console"})
 }
 
-// format puts values into the placeholders of a console message.
+// format replaces the placeholders of a console message.
 func format(parts []string) string {
 	if len(parts) < 2 || !strings.Contains(parts[0], "%") {
 		return strings.Join(parts, " ")

@@ -9,10 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// DialogPolicy says how dialogs are answered. The zero value dismisses all, except that pages may be left.
+// DialogPolicy is how dialogs are answered. The zero value dismisses all except beforeunload, which is always accepted.
 type DialogPolicy struct {
 	Accept bool
-	Prompt *string // text for prompts that are accepted; nil: their default
+	Prompt *string // text for accepted prompts; nil: their default
 }
 
 // Dialog is an alert, confirm, prompt or beforeunload of a page.
@@ -22,13 +22,13 @@ type Dialog struct {
 	Default  string    `json:"default_value"`
 	URL      string    `json:"url"`
 	Accepted bool      `json:"accepted"`
-	Open     bool      `json:"open" doc:"Whether it still waits for an answer"`
+	Open     bool      `json:"open" doc:"Whether the dialog is still open"`
 	Time     time.Time `json:"timestamp"`
 	session  cdp.SessionID
 	answered bool
 }
 
-// SetDialogPolicy sets how dialogs are answered from now on.
+// SetDialogPolicy sets how later dialogs are answered.
 func (b *Browser) SetDialogPolicy(p DialogPolicy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,7 +42,7 @@ func (b *Browser) DialogPolicy() DialogPolicy {
 	return b.policy
 }
 
-// Dialogs lists the dialogs of the tab, oldest first, and their total number.
+// Dialogs lists the dialogs of the tab, oldest first.
 func (t *Tab) Dialogs() []Dialog {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -84,7 +84,7 @@ func (t *Tab) dialogCloses(e cdp.Event) {
 	t.b.notify()
 }
 
-// answer answers a dialog by the policy, once.
+// answer answers a dialog once, according to the policy.
 func (b *Browser) answer(t *Tab, d *Dialog) {
 	b.mu.Lock()
 	policy, done := b.policy, d.answered || t.dialog != d
@@ -102,11 +102,11 @@ func (b *Browser) answer(t *Tab, d *Dialog) {
 	}
 	ctx, cancel := context.WithTimeout(b.life, replyTime)
 	defer cancel()
-	// An error means that somebody else has answered it.
+	// An error means that another client has answered it.
 	_ = b.client.Call(ctx, d.session, "Page.handleJavaScriptDialog", params, nil)
 }
 
-// chooser is a file dialog that a page wanted to open.
+// chooser is an intercepted file dialog.
 type chooser struct {
 	session cdp.SessionID
 	Node    int64 `json:"backendNodeId"`
@@ -120,7 +120,7 @@ func (t *Tab) chooserOpens(e cdp.Event) {
 	t.b.notify()
 }
 
-// InterceptChooser makes file dialogs wait for AwaitChooser until the result is called.
+// InterceptChooser intercepts file dialogs for AwaitChooser until the result is called.
 func (t *Tab) InterceptChooser(ctx context.Context) (func(), error) {
 	t.b.mu.Lock()
 	t.choosers = nil
@@ -149,7 +149,7 @@ func clip(s string) string {
 	return s
 }
 
-// rawText shows a remote object as the console does.
+// rawText formats a remote object as the console does.
 func rawText(raw json.RawMessage) string {
 	var o struct {
 		Type        string          `json:"type"`

@@ -16,10 +16,10 @@ type Download struct {
 	Path     string    `json:"path" doc:"Path of the file; empty until it is complete"`
 	State    string    `json:"state" doc:"inProgress, completed or canceled"`
 	Received int64     `json:"received_bytes"`
-	Total    int64     `json:"total_bytes" doc:"Size of the file; 0 if the server did not say"`
-	Began    time.Time `json:"created_at"`
+	Total    int64     `json:"total_bytes" doc:"Size of the file; 0 if unknown"`
+	Started  time.Time `json:"created_at"`
 	tab      string
-	taken    bool // somebody has waited for it
+	awaited  bool // AwaitDownload returned it
 }
 
 func (b *Browser) downloadBegins(e cdp.Event) {
@@ -29,7 +29,7 @@ func (b *Browser) downloadBegins(e cdp.Event) {
 		URL     string `json:"url"`
 		Name    string `json:"suggestedFilename"`
 	}](e)
-	d := &Download{ID: p.GUID, URL: p.URL, Name: p.Name, State: "inProgress", Began: time.Now().UTC()}
+	d := &Download{ID: p.GUID, URL: p.URL, Name: p.Name, State: "inProgress", Started: time.Now().UTC()}
 	for _, t := range b.tabs {
 		if t.frames[p.FrameID] != nil {
 			d.tab = t.ID
@@ -71,7 +71,7 @@ func (b *Browser) Downloads() []Download {
 	return list
 }
 
-// LatestDownload returns the id of the latest download, or nothing.
+// LatestDownload returns the id of the latest download, empty if there is none.
 func (b *Browser) LatestDownload() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,15 +81,15 @@ func (b *Browser) LatestDownload() string {
 	return b.downloads[len(b.downloads)-1].ID
 }
 
-// AwaitDownload waits until a download that nobody has waited for is over. It prefers the oldest.
+// AwaitDownload waits for the end of a download and returns each download once, oldest first.
 func (b *Browser) AwaitDownload(ctx context.Context) (Download, error) {
 	var found Download
 	err := b.await(ctx, func() (bool, error) {
-		i := slices.IndexFunc(b.downloads, func(d *Download) bool { return !d.taken && d.State != "inProgress" })
+		i := slices.IndexFunc(b.downloads, func(d *Download) bool { return !d.awaited && d.State != "inProgress" })
 		if i < 0 {
 			return false, nil
 		}
-		b.downloads[i].taken = true
+		b.downloads[i].awaited = true
 		found = *b.downloads[i]
 		return true, nil
 	})

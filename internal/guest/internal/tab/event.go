@@ -65,7 +65,7 @@ func (b *Browser) handleBrowser(e cdp.Event) {
 
 func decode[T any](e cdp.Event) T {
 	var v T
-	_ = json.Unmarshal(e.Params, &v) // the browser's own events are well formed
+	_ = json.Unmarshal(e.Params, &v) // events of the browser are well-formed
 	return v
 }
 
@@ -130,7 +130,7 @@ var handlers = map[string]func(t *Tab, e cdp.Event){
 			Disposition string `json:"disposition"`
 		}](e)
 		if f := t.frames[p.FrameID]; f != nil && p.Disposition == "currentTab" && f.started == "" {
-			f.started, f.asked = requested, time.Now()
+			f.started, f.requestedAt = requested, time.Now()
 		}
 	},
 	"Page.frameStoppedLoading": func(t *Tab, e cdp.Event) {
@@ -154,7 +154,7 @@ var handlers = map[string]func(t *Tab, e cdp.Event){
 	"Page.lifecycleEvent": func(t *Tab, e cdp.Event) {
 		p := decode[lifecycleEvent](e)
 		if f := t.frames[p.FrameID]; f != nil {
-			f.note(p)
+			f.recordState(p)
 			t.b.notify()
 		}
 	},
@@ -166,9 +166,9 @@ var handlers = map[string]func(t *Tab, e cdp.Event){
 		p := decode[struct {
 			ID int64 `json:"executionContextId"`
 		}](e)
-		t.contextGone(e.Session, p.ID)
+		t.contextDestroyed(e.Session, p.ID)
 	},
-	"Runtime.executionContextsCleared": func(t *Tab, e cdp.Event) { t.contextGone(e.Session, 0) },
+	"Runtime.executionContextsCleared": func(t *Tab, e cdp.Event) { t.contextDestroyed(e.Session, 0) },
 	"Inspector.targetCrashed": func(t *Tab, e cdp.Event) {
 		if e.Session == t.session {
 			t.crash()
@@ -199,10 +199,10 @@ var handlers = map[string]func(t *Tab, e cdp.Event){
 	"Fetch.authRequired":                 (*Tab).authRequired,
 }
 
-// crash notes that the page has crashed. b.mu is held.
+// crash records that the page has crashed. b.mu is held.
 func (t *Tab) crash() {
 	t.crashed = true
-	t.endNow()
+	t.notifyEnd()
 	for _, f := range t.frames {
 		f.own, f.page = 0, 0
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// Frame is a frame of a page: the main one, or that of an iframe, in whichever process.
+// Frame is the main frame of a page or the frame of an iframe, in any process.
 type Frame struct {
 	ID     string
 	Parent string // id of the parent, empty for the main frame
@@ -23,35 +23,36 @@ type Frame struct {
 	url     string
 	loader  string // of the document
 	states  map[string]bool
-	failed  string    // why the last navigation failed, such as net::ERR_FAILED
-	started string    // loader of the navigation in progress, or requested
-	asked   time.Time // when the page asked for it
-	page    int64     // context of the page's own scripts
-	own     int64     // context of our script
-	loaded  bool      // our engine is in that context
-	order   int
+	failed  string // why the last navigation failed, such as net::ERR_FAILED
+	started string // loader of the navigation in progress, or requested
+	page    int64  // context of the scripts of the page
+	own     int64  // context of the engine
+	loaded  bool   // the engine is loaded in that context
+
+	requestedAt time.Time // when the page requested a navigation
+	order       int
 }
 
-// requested stands for a navigation that a page has asked for and that has no loader yet.
+// requested is the loader of a navigation that the page requested and that has not started.
 const requested = "requested"
 
-// requestTime is how long such a navigation may take to begin; some never do.
+// requestTime is how long a requested navigation may take to start. Some never start.
 const requestTime = time.Second
 
 // isNavigating reports whether a navigation is in progress. b.mu is held.
 func (f *Frame) isNavigating() bool {
-	return f.started != "" && (f.started != requested || time.Since(f.asked) < requestTime)
+	return f.started != "" && (f.started != requested || time.Since(f.requestedAt) < requestTime)
 }
 
-// lifecycleEvent tells how far the document of a frame is loaded.
+// lifecycleEvent is a load state of the document of a frame.
 type lifecycleEvent struct {
 	FrameID  string `json:"frameId"`
 	LoaderID string `json:"loaderId"`
 	Name     string `json:"name"`
 }
 
-// note records what an event tells about the frame's document. b.mu is held.
-func (f *Frame) note(p lifecycleEvent) {
+// recordState records a load state of the frame's document. b.mu is held.
+func (f *Frame) recordState(p lifecycleEvent) {
 	if p.Name == "init" {
 		f.states = map[string]bool{}
 		f.loader = p.LoaderID
@@ -90,8 +91,8 @@ func (t *Tab) frame(id, parent string, s cdp.SessionID) *Frame {
 	return f
 }
 
-// adopt takes over the frames that exist at the time of attaching. It runs on the reading goroutine: an event that precedes
-// the list of frames is older than the list, and one that follows is newer.
+// adopt records the frames that exist when the page is attached. It runs on the reading goroutine, so that events before the
+// list of frames are older than the list, and later events are newer.
 func (b *Browser) adopt(s *session, result json.RawMessage) {
 	var r struct {
 		Tree frameTree `json:"frameTree"`
@@ -120,7 +121,7 @@ func (t *Tab) adopt(s cdp.SessionID, tree frameTree, parent string) {
 	}
 }
 
-// Main is the main frame, nil before the page is set up.
+// Main returns the main frame, nil before the page is set up.
 func (t *Tab) Main() *Frame {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -161,14 +162,14 @@ func (t *Tab) Frame(id string) *Frame {
 	return t.frames[id]
 }
 
-// URL returns the address of the frame's document.
+// URL returns the URL of the frame's document.
 func (f *Frame) URL() string {
 	f.tab.b.mu.Lock()
 	defer f.tab.b.mu.Unlock()
 	return f.url
 }
 
-// Document identifies the frame's document: it changes when another is loaded.
+// Document returns the id of the frame's document, which changes with each navigation.
 func (f *Frame) Document() string {
 	f.tab.b.mu.Lock()
 	defer f.tab.b.mu.Unlock()
@@ -185,7 +186,7 @@ func (f *Frame) Session() cdp.SessionID {
 // Tab is the tab that the frame belongs to.
 func (f *Frame) Tab() *Tab { return f.tab }
 
-// Context returns where scripts of ours run in the frame, and whether our engine is loaded there. It waits for the document.
+// Context returns the context of the engine in the frame, and whether the engine is loaded. It waits for the document.
 func (f *Frame) Context(ctx context.Context) (s cdp.SessionID, id int64, loaded bool, err error) {
 	err = f.tab.b.await(ctx, func() (bool, error) {
 		if err := f.tab.check(); err != nil {
@@ -200,7 +201,7 @@ func (f *Frame) Context(ctx context.Context) (s cdp.SessionID, id int64, loaded 
 	return s, id, loaded, err
 }
 
-// SetLoaded notes that our engine runs in a context.
+// SetLoaded records that the engine is loaded in a context.
 func (f *Frame) SetLoaded(id int64) {
 	f.tab.b.mu.Lock()
 	defer f.tab.b.mu.Unlock()
@@ -209,7 +210,7 @@ func (f *Frame) SetLoaded(id int64) {
 	}
 }
 
-// PageContext returns where the page's own scripts run in the frame.
+// PageContext returns the context of the page's own scripts in the frame.
 func (f *Frame) PageContext(ctx context.Context) (s cdp.SessionID, id int64, err error) {
 	err = f.tab.b.await(ctx, func() (bool, error) {
 		s, id = f.session, f.page
@@ -222,7 +223,7 @@ func (f *Frame) PageContext(ctx context.Context) (s cdp.SessionID, id int64, err
 func (t *Tab) navigated(s cdp.SessionID, info frameInfo) {
 	f := t.frame(info.ID, info.ParentID, s)
 	if info.ParentID == "" && s == t.session {
-		t.main = f // another one after the browser showed a page that it had loaded in advance
+		t.main = f // the browser showed a page that it loaded in advance
 	}
 	f.session, f.loader, f.url = s, info.LoaderID, info.URL+info.Fragment
 	f.failed = ""
@@ -233,7 +234,7 @@ func (t *Tab) navigated(s cdp.SessionID, info frameInfo) {
 		f.url = info.Unreachable
 	}
 	f.states = map[string]bool{"commit": true}
-	for id, child := range t.frames { // those of the previous document
+	for id, child := range t.frames { // frames of the previous document
 		if child.Parent == f.ID {
 			t.forget(id)
 		}
@@ -247,7 +248,7 @@ func (t *Tab) navigated(s cdp.SessionID, info frameInfo) {
 	t.b.noteOrigin(f.url)
 }
 
-// forget removes a frame and those below it.
+// forget removes a frame and its descendants.
 func (t *Tab) forget(id string) {
 	f := t.frames[id]
 	if f == nil || f == t.main {
@@ -289,7 +290,7 @@ func (t *Tab) context(s cdp.SessionID, raw json.RawMessage) {
 	}
 	f := t.frames[p.Context.Aux.FrameID]
 	if f == nil {
-		// The tree of frames has not arrived yet; it tells the parent.
+		// The frame tree, which contains the parent, has not arrived yet.
 		f = t.frame(p.Context.Aux.FrameID, "", s)
 	}
 	switch {
@@ -300,8 +301,8 @@ func (t *Tab) context(s cdp.SessionID, raw json.RawMessage) {
 	}
 }
 
-// contextGone handles the end of one context, or of all contexts of a session if id is 0. b.mu is held.
-func (t *Tab) contextGone(s cdp.SessionID, id int64) {
+// contextDestroyed handles the end of one context, or of all contexts of a session if id is 0. b.mu is held.
+func (t *Tab) contextDestroyed(s cdp.SessionID, id int64) {
 	for _, f := range t.frames {
 		if f.session != s {
 			continue
@@ -315,7 +316,7 @@ func (t *Tab) contextGone(s cdp.SessionID, id int64) {
 	}
 }
 
-// String names the frame for a message.
+// String describes the frame in messages.
 func (f *Frame) String() string {
 	return fmt.Sprintf("frame %q", strings.TrimSpace(f.URL()))
 }

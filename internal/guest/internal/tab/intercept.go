@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// Route answers or aborts the requests whose URL matches.
+// Route answers or aborts requests whose URL matches.
 type Route struct {
 	Pattern string
 	Match   func(url string) bool
@@ -21,15 +21,15 @@ type Route struct {
 	Body    string
 }
 
-// Credentials sign in to sites that ask for a user name and password.
+// Credentials are sent to sites that require HTTP authentication.
 type Credentials struct{ User, Password string }
 
 // Rules change the requests of all pages.
 type Rules struct {
 	Headers map[string]string            // added to every request
 	Scoped  map[string]map[string]string // added to requests to an origin
-	Routes  []Route                      // the latest that matches counts
-	Login   map[string]Credentials       // by origin; "" is for all
+	Routes  []Route                      // the latest matching route applies
+	Login   map[string]Credentials       // by origin; "" applies to all
 }
 
 type command struct {
@@ -45,7 +45,7 @@ func (r Rules) commands() []command {
 	if len(r.Headers) > 0 {
 		list = append(list, command{"Network.setExtraHTTPHeaders", map[string]any{"headers": r.Headers}})
 	}
-	// Without interception the browser would ask for a password in a window of its own, which nobody may see.
+	// Without interception the browser would prompt for a password in a window.
 	pattern := map[string]any{"urlPattern": "*", "resourceType": "Document"}
 	if r.intercepts() {
 		pattern = map[string]any{"urlPattern": "*"}
@@ -65,7 +65,7 @@ func (r Rules) clone() Rules {
 	return r
 }
 
-// ChangeRules changes the rules for all pages, and returns when they hold. change may return an error to leave them as they are.
+// ChangeRules changes the rules of all pages and returns when they are in effect. If change returns an error, nothing changes.
 func (b *Browser) ChangeRules(ctx context.Context, change func(*Rules) error) error {
 	b.mu.Lock()
 	next := b.rules.clone()
@@ -73,12 +73,12 @@ func (b *Browser) ChangeRules(ctx context.Context, change func(*Rules) error) er
 		b.mu.Unlock()
 		return err
 	}
-	was := b.rules
+	previous := b.rules
 	b.rules = next
 	sessions := slices.Collect(maps.Values(b.sessions))
 	b.mu.Unlock()
 	list := next.commands()
-	if len(was.Headers) > 0 && len(next.Headers) == 0 {
+	if len(previous.Headers) > 0 && len(next.Headers) == 0 {
 		list = append(list, command{"Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{}}})
 	}
 	return b.broadcast(ctx, sessions, list...)
@@ -134,7 +134,7 @@ func headerList(h map[string]string) []map[string]string {
 	return list
 }
 
-// Origin returns the origin of an address in its usual form, or nothing.
+// Origin returns the normalized origin of a URL, empty if it has none.
 func Origin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -150,7 +150,7 @@ func Origin(address string) string {
 	return strings.ToLower(u.Scheme) + "://" + host
 }
 
-// authRequired answers a site that asks for a password, once per request. b.mu is held.
+// authRequired answers an HTTP authentication challenge, once per request. b.mu is held.
 func (t *Tab) authRequired(e cdp.Event) {
 	p := decode[struct {
 		ID      string `json:"requestId"`
@@ -172,7 +172,7 @@ func (t *Tab) authRequired(e cdp.Event) {
 	})
 }
 
-// firstAuth reports whether credentials have not been sent for a request: wrong ones are asked for again.
+// firstAuth reports whether no credentials were sent for a request. After wrong credentials the site sends another challenge.
 func (l *requestLog) firstAuth(id string) bool {
 	if l.extra == nil {
 		l.byKey, l.extra = map[string]*Request{}, map[string]map[string]string{}

@@ -16,16 +16,31 @@ const (
 	NetworkIdle      = "networkIdle"
 )
 
+// LoadState returns the load state with a name that callers use. The default is load.
+func LoadState(name string) (state string, ok bool) {
+	switch name {
+	case "", "load":
+		return Load, true
+	case "domcontentloaded":
+		return DOMContentLoaded, true
+	case "networkidle", "network_idle":
+		return NetworkIdle, true
+	case "commit":
+		return Commit, true
+	}
+	return "", false
+}
+
 // NavigationError is a navigation that failed.
 type NavigationError struct {
 	URL      string
 	Text     string // such as net::ERR_CONNECTION_REFUSED
-	Download bool   // the address is that of a file that is being downloaded
+	Download bool   // the URL is a download
 }
 
 func (e *NavigationError) Error() string { return fmt.Sprintf("navigate to %q: %s", e.URL, e.Text) }
 
-// Navigate opens an address in the tab and waits for a load state.
+// Navigate opens a URL in the tab and waits for a load state.
 func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 	var r struct {
 		LoaderID string `json:"loaderId"`
@@ -43,11 +58,12 @@ func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 	}
 	seen := false
 	err := t.b.await(ctx, func() (bool, error) {
-		if t.gone {
-			return false, ErrGone
+		if t.closed {
+			return false, ErrClosed
 		}
-		if t.main != nil { // a page that hangs since before the connection has none yet
-			seen = seen || t.main.loader == r.LoaderID || t.main.started != r.LoaderID && t.main.loader != "" && t.commitsAfter(r.LoaderID)
+		if t.main != nil { // nil if the page did not respond since the connection was opened
+			replaced := t.main.started != r.LoaderID && t.main.loader != "" && t.isReplaced(r.LoaderID)
+			seen = seen || t.main.loader == r.LoaderID || replaced
 		}
 		return seen, nil
 	})
@@ -57,12 +73,12 @@ func (t *Tab) Navigate(ctx context.Context, address, state string) error {
 	return t.AwaitLoad(ctx, state)
 }
 
-// commitsAfter reports whether another navigation has replaced the one with a loader. b.mu is held.
-func (t *Tab) commitsAfter(loader string) bool {
+// isReplaced reports whether another navigation has replaced the one with a loader. b.mu is held.
+func (t *Tab) isReplaced(loader string) bool {
 	return t.main.started != "" && t.main.started != loader
 }
 
-// AwaitLoad waits until the document of the main frame reaches a load state. A navigation in progress is waited for.
+// AwaitLoad waits until the document of the main frame reaches a load state. It waits for a navigation in progress.
 func (t *Tab) AwaitLoad(ctx context.Context, state string) error {
 	return t.b.await(ctx, func() (bool, error) {
 		if err := t.check(); err != nil {
@@ -89,16 +105,16 @@ func (t *Tab) Commits() int {
 // AwaitCommit waits for a navigation after the given count.
 func (t *Tab) AwaitCommit(ctx context.Context, after int) error {
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone {
-			return false, ErrGone
+		if t.closed {
+			return false, ErrClosed
 		}
 		return t.commits > after, nil
 	})
 }
 
-// AwaitSettled waits for the navigations that an action has begun, in any frame, until their documents can be used.
+// AwaitSettled waits for the navigations that an action started, in any frame, until their documents can be used.
 func (t *Tab) AwaitSettled(ctx context.Context) error {
-	// A requested navigation that never begins is forgotten after a moment, which is no event.
+	// A requested navigation that never starts expires without an event.
 	timer := time.AfterFunc(requestTime+10*time.Millisecond, func() {
 		t.b.mu.Lock()
 		defer t.b.mu.Unlock()
@@ -106,7 +122,7 @@ func (t *Tab) AwaitSettled(ctx context.Context) error {
 	})
 	defer timer.Stop()
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone || t.crashed {
+		if t.closed || t.crashed {
 			return true, nil
 		}
 		for _, f := range t.frames {
@@ -130,17 +146,17 @@ func (t *Tab) Navigating() bool {
 	return false
 }
 
-// AwaitURL waits until the address satisfies match.
+// AwaitURL waits until the URL matches.
 func (t *Tab) AwaitURL(ctx context.Context, match func(string) bool) error {
 	return t.b.await(ctx, func() (bool, error) {
-		if t.gone {
-			return false, ErrGone
+		if t.closed {
+			return false, ErrClosed
 		}
 		return match(t.url), nil
 	})
 }
 
-// Travel goes through the history by a number of entries. It returns false if there is no such entry.
+// Travel moves in the history by a number of entries. It returns false if there is no such entry.
 func (t *Tab) Travel(ctx context.Context, by int) (bool, error) {
 	var r struct {
 		Current int `json:"currentIndex"`

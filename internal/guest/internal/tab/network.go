@@ -48,7 +48,7 @@ type Request struct {
 	Frame   string  `json:"-"`
 }
 
-// Timing has the moments of a request in milliseconds after its start; -1 means none.
+// Timing contains the phases of a request in milliseconds after its start; -1 means none.
 type Timing struct {
 	RequestTime  float64 `json:"requestTime"`
 	DNSStart     float64 `json:"dnsStart"`
@@ -67,7 +67,7 @@ type requestLog struct {
 	list  []*Request
 	byKey map[string]*Request // the latest with an id; redirects share theirs
 	sent  int                 // number of all requests
-	mark  int                 // sent when the last action began
+	mark  int                 // value of sent when the last action started
 	extra map[string]map[string]string
 }
 
@@ -90,7 +90,7 @@ func (l *requestLog) add(r *Request) {
 	}
 }
 
-// abandon ends the requests of the documents before the one with a loader: the browser does not report their end.
+// abandon ends the requests of all documents except the one with a loader. The browser does not report their end.
 func (l *requestLog) abandon(loader string) {
 	for _, r := range l.list {
 		if r.ID != loader {
@@ -99,7 +99,7 @@ func (l *requestLog) abandon(loader string) {
 	}
 }
 
-// downloaded ends the request that has become a download.
+// downloaded ends the request that became a download.
 func (l *requestLog) downloaded(url string) {
 	for _, r := range l.list {
 		if r.URL == url && r.Type == "document" {
@@ -274,14 +274,14 @@ func (t *Tab) Requests() []Request {
 	return list
 }
 
-// Mark notes that an action begins: Marked then is the number of requests before it.
+// Mark records the start of an action: Marked returns the number of requests before it.
 func (t *Tab) Mark() {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	t.log.mark = t.log.sent
 }
 
-// Marked is the number of requests before the last action. Who waits for a request that the action has caused looks from there.
+// Marked returns the number of requests before the last action, from which a wait for its requests starts.
 func (t *Tab) Marked() int {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -299,8 +299,8 @@ func (t *Tab) Sent() int {
 func (t *Tab) AwaitRequest(ctx context.Context, after int, match func(*Request) bool) (Request, error) {
 	var found Request
 	err := t.b.await(ctx, func() (bool, error) {
-		if t.gone {
-			return false, ErrGone
+		if t.closed {
+			return false, ErrClosed
 		}
 		for i := max(0, len(t.log.list)-(t.log.sent-after)); i < len(t.log.list); i++ {
 			if match(t.log.list[i]) {
@@ -313,7 +313,7 @@ func (t *Tab) AwaitRequest(ctx context.Context, after int, match func(*Request) 
 	return found, err
 }
 
-// Busy is the number of requests in progress, without streams, which never end.
+// Busy returns the number of requests in progress except streams, which never end.
 func (t *Tab) Busy() int {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -326,7 +326,7 @@ func (t *Tab) Busy() int {
 	return n
 }
 
-// AwaitIdle waits until no request has been in progress for a while.
+// AwaitIdle waits until no request was in progress for the duration quiet.
 func (t *Tab) AwaitIdle(ctx context.Context, quiet time.Duration) error {
 	for {
 		err := t.b.await(ctx, func() (bool, error) {
@@ -355,7 +355,7 @@ func (t *Tab) AwaitIdle(ctx context.Context, quiet time.Duration) error {
 	}
 }
 
-// ResponseBody reads the body of a response while the browser has it.
+// ResponseBody reads the body of a response if the browser still has it.
 func (t *Tab) ResponseBody(ctx context.Context, r Request) ([]byte, error) {
 	var out struct {
 		Body   string `json:"body"`

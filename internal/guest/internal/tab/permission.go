@@ -8,7 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 )
 
-// Prompting are the permissions that pages ask for in a prompt of the browser. While nobody answers it, the page waits.
+// Prompting are the permissions for which the browser shows a prompt. The page waits until it is answered.
 var Prompting = []string{
 	"geolocation", "notifications", "camera", "microphone", "clipboard-read", "clipboard-write", "midi", "midi-sysex", "persistent-storage",
 	"storage-access", "idle-detection", "window-management", "local-fonts", "nfc", "local-network-access",
@@ -17,21 +17,21 @@ var Prompting = []string{
 // Permission is how one permission is answered.
 type Permission struct {
 	Name    string
-	Setting string // granted, denied, or Ask
-	Origin  string // empty: all; what is asked is asked of all
+	Setting string // granted, denied or Ask
+	Origin  string // empty: all sites; must be empty for Ask
 }
 
-// Ask is the setting of a permission that is asked for on the display.
+// Ask is the setting of a permission for which the browser shows a prompt on the display.
 const Ask = "prompt"
 
-// Position is where the browser says that it is.
+// Position is the geolocation that pages receive.
 type Position struct {
 	Latitude  float64 `json:"latitude"`
 	Longitude float64 `json:"longitude"`
 	Accuracy  float64 `json:"accuracy"`
 }
 
-// permissionParams is what the browser takes. Two names are those of other permissions with a flag.
+// permissionParams are the parameters of the browser. Two names are other permissions with a flag.
 func permissionParams(p Permission, context string) map[string]any {
 	descriptor := map[string]any{"name": p.Name}
 	switch p.Name {
@@ -50,7 +50,7 @@ func permissionParams(p Permission, context string) map[string]any {
 	return params
 }
 
-// SetPermission sets how a permission is answered from now on, in all contexts.
+// SetPermission sets a permission in all contexts.
 func (b *Browser) SetPermission(ctx context.Context, p Permission) error {
 	b.mu.Lock()
 	b.permissions = append(slices.DeleteFunc(b.permissions, func(old Permission) bool {
@@ -60,7 +60,7 @@ func (b *Browser) SetPermission(ctx context.Context, p Permission) error {
 	b.mu.Unlock()
 	for _, id := range contexts {
 		if p.Setting == Ask {
-			// For the browser, a setting of that name means an answer of its own: no.
+			// The browser would answer such a setting itself, with no.
 			if err := b.client.Call(ctx, cdp.Browser, "Browser.resetPermissions", contextParams(id), nil); err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func contextParams(id string) map[string]any {
 	return map[string]any{"browserContextId": id}
 }
 
-// permitContext makes a context without settings follow what was set.
+// permitContext applies the settings to a new context.
 func (b *Browser) permitContext(ctx context.Context, id string) {
 	b.mu.Lock()
 	list := slices.Clone(b.permissions)
@@ -93,13 +93,13 @@ func (b *Browser) permitContext(ctx context.Context, id string) {
 	}
 }
 
-// SetPosition sets where all pages are told that they are; nil means that it cannot be found out.
+// SetPosition sets the geolocation that all pages receive; nil means unavailable.
 func (b *Browser) SetPosition(ctx context.Context, p *Position) error {
 	b.mu.Lock()
 	b.position, b.positioned = p, true
 	var sessions []*session
 	for _, s := range b.sessions {
-		if s.id == s.tab.session { // frames follow their page
+		if s.id == s.tab.session { // frames use the position of their page
 			sessions = append(sessions, s)
 		}
 	}
@@ -109,7 +109,7 @@ func (b *Browser) SetPosition(ctx context.Context, p *Position) error {
 
 const positionMethod = "Emulation.setGeolocationOverride"
 
-// positionParams without a position make the browser say that it is unavailable.
+// positionParams returns the parameters of a position. Without a position the browser reports it as unavailable.
 func positionParams(p *Position) any {
 	if p == nil {
 		return map[string]any{}

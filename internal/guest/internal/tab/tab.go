@@ -25,16 +25,16 @@ type Tab struct {
 	url, title string
 	frames     map[string]*Frame
 	main       *Frame
-	commits    int // navigations of the main frame, within the document too
+	commits    int // navigations of the main frame, including those within the document
 	crashed    bool
-	gone       bool
+	closed     bool
 	busy       int // operations in progress
 	dialog     *Dialog
 	dialogs    []Dialog
 	console    []Entry
 	log        requestLog
 	choosers   []chooser
-	way        way
+	pointer    pointerPath
 	watchers   map[int]func() // called when the page crashes or the tab closes
 	lastWatch  int
 
@@ -48,38 +48,38 @@ type Point struct {
 	Y float64 `json:"y"`
 }
 
-// way is where operations have moved the mouse, and over which document.
-type way struct {
+// pointerPath is where operations moved the mouse, and over which document.
+type pointerPath struct {
 	points   []Point
 	document string
 }
 
-// maxWay is how many points of a way are kept.
-const maxWay = 4
+// maxPointerPath is the maximum length of a pointer path.
+const maxPointerPath = 4
 
-// LeavePointer records where an operation has left the mouse.
-func (t *Tab) LeavePointer(at Point) {
-	points := append(t.Way(), at)
-	t.SetWay(points[max(0, len(points)-maxWay):])
+// RecordPointer records where an operation moved the mouse.
+func (t *Tab) RecordPointer(at Point) {
+	points := append(t.PointerPath(), at)
+	t.SetPointerPath(points[max(0, len(points)-maxPointerPath):])
 }
 
-// SetWay replaces the last places of the mouse.
-func (t *Tab) SetWay(points []Point) {
+// SetPointerPath replaces the last positions of the mouse.
+func (t *Tab) SetPointerPath(points []Point) {
 	document := t.Main().Document()
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	t.way = way{points, document}
+	t.pointer = pointerPath{points, document}
 }
 
-// Way returns the last places where operations have left the mouse over the present document.
-func (t *Tab) Way() []Point {
+// PointerPath returns the last positions to which operations moved the mouse over the current document.
+func (t *Tab) PointerPath() []Point {
 	document := t.Main().Document()
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	if t.way.document != document {
+	if t.pointer.document != document {
 		return nil
 	}
-	return slices.Clone(t.way.points)
+	return slices.Clone(t.pointer.points)
 }
 
 // Session is the session with the page itself.
@@ -102,8 +102,8 @@ func (t *Tab) Title() string {
 	return t.title
 }
 
-// Begin marks an operation on the tab until the result is called: dialogs that open meanwhile, or are open, are answered by the
-// policy. Without an operation a dialog waits for a person or another client.
+// Begin marks an operation on the tab until the result is called. Dialogs that are open or open meanwhile are answered
+// according to the policy. Without an operation, a dialog waits for a person or another client.
 func (t *Tab) Begin() (end func()) {
 	b := t.b
 	b.mu.Lock()
@@ -120,8 +120,8 @@ func (t *Tab) Begin() (end func()) {
 	}
 }
 
-// OnEnd calls f when the page crashes or the tab closes, unless cancel was called before: the browser does not reply to the
-// commands that such a page was sent.
+// OnEnd calls f when the page crashes or the tab closes, unless cancel is called before. The browser does not reply to
+// commands to such a page.
 func (t *Tab) OnEnd(f func()) (cancel func()) {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -138,20 +138,20 @@ func (t *Tab) OnEnd(f func()) (cancel func()) {
 	}
 }
 
-// endNow tells everybody who watches. b.mu is held.
-func (t *Tab) endNow() {
+// notifyEnd calls all functions of OnEnd. b.mu is held.
+func (t *Tab) notifyEnd() {
 	for _, f := range t.watchers {
 		f()
 	}
 	clear(t.watchers)
 }
 
-// Ready waits until the page is set up and makes it run as if it were in front. A restored tab is loaded first.
+// Ready waits until the page is set up and makes it run like a page in front. A restored tab is loaded first.
 func (t *Tab) Ready(ctx context.Context) error {
 	var wake *cdp.Pending
 	t.wakeOnce.Do(func() {
-		// Otherwise a page behind another is not drawn, and its animations stand still. Most tabs that the browser has
-		// restored are not even loaded, so that they reply to nothing else.
+		// Otherwise a page behind another is not drawn and its animations do not run. Most restored tabs are not even
+		// loaded and reply to no other command.
 		wake, _ = t.b.client.Begin(t.b.life, t.session, "Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true})
 	})
 	if err := t.awaitReady(ctx); err != nil {
@@ -163,11 +163,11 @@ func (t *Tab) Ready(ctx context.Context) error {
 	return t.awaitRestored(ctx)
 }
 
-// awaitRestored waits until a restored tab shows its page. Before that it has a document without an address, which is of no use.
+// awaitRestored waits until a restored tab shows its page. Before that it has a document without a URL.
 func (t *Tab) awaitRestored(ctx context.Context) error {
 	blank := false
 	return t.b.await(ctx, func() (bool, error) {
-		if !t.existed || t.main == nil || t.gone || t.crashed {
+		if !t.existed || t.main == nil || t.closed || t.crashed {
 			return true, nil
 		}
 		blank = blank || t.main.url == ""
@@ -205,8 +205,8 @@ func (t *Tab) Check() error {
 
 func (t *Tab) check() error {
 	switch {
-	case t.gone:
-		return ErrGone
+	case t.closed:
+		return ErrClosed
 	case t.crashed:
 		return ErrCrashed
 	}
@@ -294,7 +294,7 @@ func (b *Browser) attached(e cdp.Event) {
 		excess := len(b.tabs) > maxTabs && t.Opener != ""
 		b.noteOrigin(t.url)
 		b.notify()
-		b.work.Go(func() { // as long as it takes: a restored tab replies when it is loaded, a busy page when it is free
+		b.work.Go(func() { // without a timeout: a restored tab replies when it is loaded, a busy page when its script returns
 			if excess {
 				_ = b.client.CloseTarget(b.life, t.ID)
 			}
@@ -309,7 +309,7 @@ func (b *Browser) attached(e cdp.Event) {
 		b.work.Go(func() { _ = b.setUp(b.life, s, p.Waiting) })
 		return
 	}
-	b.spawn(func(ctx context.Context) { // nothing for us; it must not wait forever
+	b.spawn(func(ctx context.Context) { // other targets are not used, but must not stay paused
 		_ = b.client.Call(ctx, s.id, "Runtime.runIfWaitingForDebugger", nil, nil)
 		_ = b.client.Detach(ctx, s.id)
 	})
@@ -323,8 +323,8 @@ func (b *Browser) detached(id cdp.SessionID) {
 	}
 	delete(b.sessions, id)
 	if s.id == s.tab.session {
-		s.tab.gone = true
-		s.tab.endNow()
+		s.tab.closed = true
+		s.tab.notifyEnd()
 		b.tabs = slices.DeleteFunc(b.tabs, func(t *Tab) bool { return t == s.tab })
 		for key, other := range b.sessions {
 			if other.tab == s.tab {
@@ -340,9 +340,9 @@ func (b *Browser) detached(id cdp.SessionID) {
 	}
 }
 
-// Gone reports whether an error means that the document or frame that a script ran in does not exist anymore, so that
-// it can be tried in the next.
-func Gone(err error) bool {
+// IsStale reports whether an error means that the document or frame of a script was replaced, so that the script can be
+// retried in the new one.
+func IsStale(err error) bool {
 	if errors.Is(err, cdp.ErrDetached) {
 		return true
 	}

@@ -20,8 +20,8 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // openPage connects to a browser with one page, whose document has the loader "first" when the connection begins. The browser
-// sends events after its list of frames, and replies to the first command of the setup last: whoever waits for the setup sees
-// the list later than the events, as on a busy machine.
+// sends events after its list of frames, and replies to the first command of the setup last: goroutines that wait for
+// the setup see the list later than the events, as on a busy machine.
 func openPage(t *testing.T, events ...string) *Browser {
 	t.Helper()
 	ended := make(chan struct{})
@@ -34,7 +34,7 @@ func openPage(t *testing.T, events ...string) *Browser {
 		}
 		defer ws.CloseNow()
 		send := func(format string, args ...any) {
-			_ = ws.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, format, args...)) // the client may have left
+			_ = ws.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, format, args...)) // the client may have disconnected
 		}
 		late := 0
 		for {
@@ -97,8 +97,8 @@ const (
 		`"loaderId":"second","url":"http://site/next"}}}`
 )
 
-// TestPageThatLoadsDuringTheSetup: whoever waits for the load of a page must not wait forever because the page was loaded
-// while the connection to it was set up, as happens when a restarted browser restores its tabs.
+// TestPageThatLoadsDuringTheSetup checks that AwaitLoad returns if the page was loaded while the connection to it was set up,
+// as happens when a restarted browser restores its tabs.
 func TestPageThatLoadsDuringTheSetup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -113,11 +113,11 @@ func TestPageThatLoadsDuringTheSetup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			page := openPage(t, c.events...).Tabs()[0]
-			// The setup is over, so that nothing is left to wait for.
+			// The setup is complete, so no event will follow.
 			ctx, cancel := context.WithCancel(testContext(t))
 			cancel()
 			if err := page.AwaitLoad(ctx, Load); err != nil {
-				t.Errorf("wait for load: %v, want that the page is loaded", err)
+				t.Errorf("wait for load: %v, want no error", err)
 			}
 			if got := page.Main().URL(); got != c.url {
 				t.Errorf("the page is at %q, want %q", got, c.url)
@@ -130,7 +130,7 @@ func TestPageThatLoadsDuringTheSetup(t *testing.T) {
 		ctx, cancel := context.WithCancel(testContext(t))
 		cancel()
 		if err := page.AwaitLoad(ctx, Load); !errors.Is(err, context.Canceled) {
-			t.Errorf("wait for load: %v, want that the next document is waited for", err)
+			t.Errorf("wait for load: %v, want a wait for the next document", err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Preparing an element for an action: found, visible, stable, enabled, in view, and hit by events at the point.
+// Prepares an element for an action: it must be visible, stable, enabled, in view, and receive events at its point.
 
 function retarget(el, want) {
   if (want !== 'control') return el;
@@ -7,7 +7,7 @@ function retarget(el, want) {
   return label && label.control ? label.control : el;
 }
 
-// resolve finds the one element that a spec names.
+// resolve finds the element that a spec selects.
 function resolve(spec) {
   if (spec.id) {
     const el = held.get(spec.id);
@@ -31,7 +31,7 @@ function resolve(spec) {
   return {el: list[0]};
 }
 
-// pointOf is where to click: the middle of the first visible part.
+// pointOf returns the point to click: the center of the first visible part.
 function pointOf(el) {
   const w = innerWidth, h = innerHeight;
   for (const r of el.getClientRects()) {
@@ -52,7 +52,7 @@ function hitAt(x, y) {
   }
 }
 
-// belongs reports whether an event at hit counts for el: it is in it, or in its label.
+// belongs reports whether an event at hit reaches el: hit is in el or in its label.
 function belongs(hit, el) {
   if (!hit) return false;
   if (isWithin(hit, el)) return true;
@@ -61,7 +61,7 @@ function belongs(hit, el) {
   return el.tagName === 'LABEL' && el.control && isWithin(hit, el.control);
 }
 
-// topCover is the outermost element that covers el at hit: the overlay, not a part of it.
+// topCover returns the outermost element that covers el at hit, such as an overlay.
 function topCover(hit, el) {
   let top = hit;
   for (let at = hit; at; at = parentOf(at)) {
@@ -75,10 +75,10 @@ const scrolls = [{block: 'center', inline: 'center'}, {block: 'end', inline: 'en
 
 const sameBox = (a, b) => a.left === b.left && a.top === b.top && a.width === b.width && a.height === b.height;
 
-// colours are what an animation can change without moving anything; keyframes have entries of their own besides.
+// colours are the properties that an animation can change without moving elements, and the other entries of keyframes.
 const colours = /^(opacity|visibility|filter|.*[cC]olor|background.*|.*[sS]hadow|fill.*|stroke.*|offset|computedOffset|easing|composite)$/;
 
-// movers are the animations that move el, or an element around it.
+// movers returns the animations that move el or one of its ancestors.
 function movers(el) {
   const moves = (a) => a.playState === 'running' && a.effect && a.effect.getKeyframes().some((frame) => Object.keys(frame).some((name) => !colours.test(name)));
   const found = [];
@@ -88,8 +88,8 @@ function movers(el) {
   return found;
 }
 
-// rests reports whether el keeps its place. An animation may not show it yet: it waits for its first frame, or frames are far apart;
-// and one that turns back has the same place twice.
+// rests reports whether el keeps its position. Equal positions are not sufficient: an animation may wait for its first frame,
+// frames may be far apart, and an alternating animation has the same position twice.
 async function rests(el) {
   const before = el.getBoundingClientRect();
   const moved = () => !sameBox(before, el.getBoundingClientRect()) || undrawnSince && performance.now() - undrawnSince < maxUndrawn && movers(el).length;
@@ -102,7 +102,7 @@ async function rests(el) {
   return !moved();
 }
 
-// judge checks one element once. It returns null if the action can begin, else why not.
+// judge checks an element once. It returns null if the action can start, otherwise the reason.
 async function judge(el, spec, round) {
   const need = new Set(spec.need);
   const no = (why, by) => ({s: 'wait', why, what: describe(el), by: by ? describe(by) : ''});
@@ -150,7 +150,7 @@ function inView(el) {
   return cx >= box.left && cx <= box.right && cy >= box.top && cy <= box.bottom && cx < innerWidth && cy < innerHeight && cx >= 0 && cy >= 0;
 }
 
-// prepare waits up to spec.patience milliseconds until the element can be acted on.
+// prepare waits up to spec.patience milliseconds until the element is ready.
 async function prepare(spec) {
   const end = performance.now() + spec.patience;
   let last = {s: 'none'};
@@ -176,7 +176,7 @@ function boxOf(el) {
   return {x: r.x, y: r.y, width: r.width, height: r.height};
 }
 
-// arm judges the trusted events of the next action: the first decides whether they reach the element or are stopped.
+// arm checks the trusted events of the next action. The first one decides whether all of them pass or are stopped.
 function arm(id, move) {
   const el = held.get(id);
   const state = {el, seen: false, by: null};
@@ -205,7 +205,7 @@ function disarm() {
   return {seen: state.seen, over: !state.el?.isConnected || state.el.matches(':hover'), by: state.by ? describe(state.by) : ''};
 }
 
-// contentOffset is where the content of an iframe begins, and its scale.
+// contentOffset returns the position of the content of an iframe, and its scale.
 function contentOffset(id) {
   const el = held.get(id), r = el.getBoundingClientRect(), style = styleOf(el);
   const sx = el.offsetWidth ? r.width / el.offsetWidth : 1, sy = el.offsetHeight ? r.height / el.offsetHeight : 1;
@@ -214,7 +214,7 @@ function contentOffset(id) {
   };
 }
 
-// covers reports what lies over an iframe at a point, or nothing.
+// covers describes what covers an iframe at a point, if anything.
 function coverOf(id, x, y) {
   const el = held.get(id), hit = hitAt(x, y);
   return belongs(hit, el) ? '' : describe(topCover(hit, el));
@@ -222,7 +222,7 @@ function coverOf(id, x, y) {
 
 const insertTypes = /^(|text|email|password|search|tel|url|number)$/;
 
-// beginFill prepares a field for text, or sets its value where a person would pick one.
+// beginFill prepares a field for text, or sets the value of a field with a picker.
 function beginFill(id, value) {
   const el = held.get(id);
   if (!el || !el.isConnected) return {s: 'stale'};
@@ -266,7 +266,7 @@ function choose(id, wants) {
   if (!el || !el.isConnected) return {s: 'stale'};
   if (el.tagName !== 'SELECT') return {s: 'bad', why: describe(el) + ' is not a <select>; click it and then its option'};
   const options = [...el.options], chosen = [];
-  if (wants.length > 1 && !el.multiple) return {s: 'bad', why: 'the <select> takes only one option'};
+  if (wants.length > 1 && !el.multiple) return {s: 'bad', why: 'the <select> accepts only one option'};
   for (const w of wants) {
     const o = options.find((o, i) => (w.index !== undefined ? i === w.index : w.label !== undefined ? squash(o.label) === squash(w.label) : o.value === w.value || squash(o.label) === squash(w.value)));
     if (!o) return {s: 'wait', why: 'without the option ' + JSON.stringify(w.value ?? w.label ?? w.index), what: describe(el), by: 'options: ' + shorten(options.map((o) => JSON.stringify(squash(o.label))).join(', '), 300)};
@@ -291,7 +291,7 @@ function checkedOf(id) {
   return aria === null ? null : {checked: aria === 'true', radio: el.getAttribute('role') === 'radio'};
 }
 
-// scroller is the nearest element around el that can scroll in a direction, or the page.
+// scroller returns the nearest ancestor of el that can scroll in a direction, or the page.
 function scroller(el, dx, dy) {
   const page = document.scrollingElement || document.documentElement;
   for (let at = el; at && at !== page && at !== document.body; at = parentOf(at)) {
@@ -307,7 +307,7 @@ function scrollState(id, x, y, dx, dy) {
   return {id: hold(at), x: at.scrollLeft, y: at.scrollTop, room: dy > 0 ? at.scrollHeight - at.clientHeight - at.scrollTop > 1 : dy < 0 ? at.scrollTop > 0 : dx > 0 ? at.scrollWidth - at.clientWidth - at.scrollLeft > 1 : at.scrollLeft > 0};
 }
 
-// scrollSettled waits until a scroller rests, and scrolls by itself if the wheel did not move it.
+// scrollSettled waits until a scroller has stopped, and scrolls it if the wheel did not move it.
 async function scrollSettled(id, from, dx, dy) {
   const el = held.get(id);
   let x = el.scrollLeft, y = el.scrollTop, still = 0;
@@ -315,13 +315,13 @@ async function scrollSettled(id, from, dx, dy) {
     await nextFrame();
     still = el.scrollLeft === x && el.scrollTop === y ? still + 1 : 0;
     x = el.scrollLeft; y = el.scrollTop;
-    if (still === 3 && from.room && x === from.x && y === from.y && i < 12) still = 0; // the wheel may be on its way
+    if (still === 3 && from.room && x === from.x && y === from.y && i < 12) still = 0; // the wheel event may arrive later
   }
   if (from.room && el.scrollLeft === from.x && el.scrollTop === from.y) el.scrollBy({left: dx, top: dy, behavior: 'instant'});
   return {x: el.scrollLeft, y: el.scrollTop, at_end: el.scrollTop + el.clientHeight >= el.scrollHeight - 1};
 }
 
-// match reports the state of a selector for waiting.
+// probe returns the state of a selector.
 function probe(selector, parts) {
   const r = resolve({selector, parts, strict: false});
   if (!r.el) return r;

@@ -1,4 +1,4 @@
-// Roles and accessible names, in the part of ARIA that pages use.
+// Roles and accessible names, for the common part of ARIA.
 const inputRoles = {button: 'button', submit: 'button', reset: 'button', image: 'button', checkbox: 'checkbox', radio: 'radio', range: 'slider', number: 'spinbutton', search: 'searchbox', file: 'button', color: 'textbox'};
 const tagRoles = {
   ARTICLE: 'article', ASIDE: 'complementary', BLOCKQUOTE: 'blockquote', BUTTON: 'button', CAPTION: 'caption', CODE: 'code', DD: 'definition', DETAILS: 'group', DIALOG: 'dialog', DT: 'term',
@@ -92,7 +92,7 @@ function nativeName(el, role) {
   return '';
 }
 
-// contentName is the text of an element and what is in it.
+// contentName returns the text of an element and its descendants.
 function contentName(el, seen, force) {
   if (seen.has(el)) return '';
   seen.add(el);
@@ -124,7 +124,7 @@ function contentName(el, seen, force) {
   return out + pseudo('::after');
 }
 
-// stateOf lists what a person would notice about a control.
+// stateOf lists the visible states of a control.
 function stateOf(el, role) {
   const out = {};
   const flag = (name) => el.getAttribute('aria-' + name);

@@ -1,5 +1,5 @@
-// Runs in the isolated world of every document before the page's own scripts. Its listeners come first, so that the engine
-// can judge each trusted event before the page sees it.
+// Runs in the isolated world of every document before the page's own scripts. Its listeners are first, so that the engine
+// can check each trusted event before the page receives it.
 (() => {
   if (globalThis.coveBoot) return;
   const boot = (globalThis.coveBoot = {guard: null});

@@ -1,8 +1,8 @@
-// What the other parts share: walking the composed tree, visibility, descriptions, held elements.
+// Shared functions: traversal of the composed tree, visibility, descriptions, held elements.
 const squash = (s) => (s || '').replace(/[\u200b\u00ad]/g, '').replace(/\s+/g, ' ').trim();
 const shorten = (s, n) => (s.length > n ? s.slice(0, n - 1) + '…' : s);
 
-// parentOf is the parent in the composed tree: of a slotted element its slot, of a shadow root its host.
+// parentOf returns the parent in the composed tree: the slot of a slotted element, the host of a shadow root.
 function parentOf(el) {
   if (el.assignedSlot) return el.assignedSlot;
   if (el.parentElement) return el.parentElement;
@@ -10,7 +10,7 @@ function parentOf(el) {
   return root && root.host ? root.host : null;
 }
 
-// upOf is the parent for selectors: light children belong to their host, not to its slots.
+// upOf returns the parent for selectors: light children belong to their host, not to its slots.
 function upOf(el) {
   if (el.parentElement) return el.parentElement;
   const root = el.parentNode;
@@ -38,7 +38,7 @@ function rootsOf(root) {
   return roots;
 }
 
-// inOrder sorts elements by their place in the composed document.
+// inOrder sorts elements by their position in the composed document.
 function inOrder(list) {
   const path = (el) => {
     const out = [];
@@ -98,7 +98,7 @@ function isDisabled(el) {
 const isEditable = (el) => el.isContentEditable || el.tagName === 'TEXTAREA' || el.tagName === 'SELECT' || el.tagName === 'INPUT';
 const isReadOnly = (el) => !!el.readOnly || el.getAttribute('aria-readonly') === 'true';
 
-// describe shows an element in a message.
+// describe returns an element for a message.
 function describe(el) {
   if (!el || el.nodeType !== 1) return 'the document';
   const tag = el.tagName.toLowerCase();
@@ -111,7 +111,7 @@ function describe(el) {
   return out + '>' + text + (text ? '</' + tag + '>' : '');
 }
 
-// Elements that Go refers to by number.
+// Elements that the Go code refers to by number.
 const held = new Map();
 let lastHeld = 0;
 function hold(el) {
@@ -120,15 +120,15 @@ function hold(el) {
   return lastHeld;
 }
 
-// undrawnSince is when a frame was first missed, or 0 if the last one came in time.
+// undrawnSince is the time when a frame was first missed, or 0 if the last one was in time.
 let undrawnSince = 0;
 
-// nextFrame waits until the next frame is drawn, or a moment if the page is not drawn at all.
+// nextFrame waits until the next frame is drawn, or for a short time if the page is not drawn.
 const nextFrame = () => new Promise((done) => {
   const began = performance.now();
   const timer = setTimeout(() => { undrawnSince ||= began; done(); }, 100);
   requestAnimationFrame(() => { undrawnSince = 0; clearTimeout(timer); done(); });
 });
 
-// maxUndrawn is how long (in ms) frames may be apart on a busy machine. A page without any is not drawn at all.
+// maxUndrawn is the maximum time in ms between frames on a busy machine. After it the page counts as not drawn.
 const maxUndrawn = 2000;

@@ -1,6 +1,6 @@
-// Reading pages: text, elements, links, text search, Markdown.
+// Reads pages: text, elements, links, text search, Markdown.
 
-// visibleText is the text as a person sees it. innerText does it, except for shadow roots.
+// visibleText returns the visible text: innerText, and the text of shadow roots.
 function visibleText() {
   const body = document.body || document.documentElement;
   if (!body) return '';
@@ -37,7 +37,7 @@ function listElements() {
   const seen = new Set();
   for (const el of deepAll(document, '*')) {
     let fits = el.matches(interactive);
-    // What reacts to the pointer without saying so in the markup.
+    // Elements that react to the pointer without markup for it.
     if (!fits && el.nodeType === 1 && styleOf(el).cursor === 'pointer') {
       const up = upOf(el);
       fits = (!up || styleOf(up).cursor !== 'pointer') && el.tagName !== 'LABEL' && el.tagName !== 'BODY' && el.tagName !== 'HTML';
@@ -180,7 +180,7 @@ async function readStorage() {
   let local = [], session = [];
   try { local = items(localStorage); session = items(sessionStorage); } catch { /* a page without an origin */ }
   let databases = [];
-  try { databases = await readDatabases(); } catch { /* likewise */ }
+  try { databases = await readDatabases(); } catch { /* a page without an origin */ }
   return {origin: location.origin, localStorage: local, sessionStorage: session, indexedDB: databases};
 }
 
@@ -235,7 +235,7 @@ async function writeStorage(data, session) {
   return true;
 }
 
-// pack makes JSON of what IndexedDB can hold; unpack reverses it.
+// pack converts values of IndexedDB to JSON; unpack reverses it.
 function pack(v) {
   if (v === undefined) return {$: 'undefined'};
   if (typeof v === 'bigint') return {$: 'bigint', v: String(v)};

@@ -43,7 +43,7 @@ function parseSelector(selector) {
   });
 }
 
-// matcher makes a predicate on text: "exact", /regex/flags, or a part in any case.
+// matcher returns a predicate on text: "exact", /regex/flags, or a case-insensitive part.
 function matcher(body, exactByDefault) {
   body = body.trim();
   const re = /^\/(.*)\/([a-z]*)$/s.exec(body);
@@ -59,7 +59,7 @@ function matcher(body, exactByDefault) {
   return (s) => squash(s).toLowerCase().includes(want.toLowerCase());
 }
 
-// textOf is the text that text selectors look at.
+// textOf returns the text for text selectors.
 function textOf(el) {
   if (el.tagName === 'INPUT' && /^(submit|button|reset)$/.test(el.type)) return el.value;
   if (/^(SCRIPT|STYLE|NOSCRIPT|HEAD|TEMPLATE|TITLE)$/.test(el.tagName)) return '';
@@ -74,7 +74,7 @@ function textOf(el) {
 
 function byText(scope, test) {
   const found = [];
-  // visit returns whether something in the element matches.
+  // visit returns whether a descendant of the element matches.
   const visit = (el) => {
     if (/^(SCRIPT|STYLE|NOSCRIPT|HEAD|TEMPLATE)$/.test(el.tagName)) return false;
     let inner = false;
@@ -227,7 +227,7 @@ function runXPath(scope, body) {
 
 function runRole(scope, body) {
   const m = /^([\w-]+)\s*/.exec(body);
-  if (!m) throw new SelectorError('"role=' + body + '" has no role; write role=button[name="Save"]');
+  if (!m) throw new SelectorError('"role=' + body + '" has no role; use role=button[name="Save"]');
   const role = m[1], tests = [];
   let rest = body.slice(m[0].length).trim(), hidden = false;
   while (rest) {

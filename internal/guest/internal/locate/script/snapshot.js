@@ -1,4 +1,4 @@
-// The accessibility snapshot: a compact tree for language models, with references that stay the same while an element lives.
+// The accessibility snapshot: a compact tree for language models. The reference of an element never changes.
 const refs = new Map(); // reference → WeakRef
 const refNames = new WeakMap();
 let lastRef = 0;
@@ -31,7 +31,7 @@ function snapshot(prefix, urls) {
     size += text.length;
     lines.push(' '.repeat(depth) + text);
   };
-  // collect returns the parts below an element: texts and nodes, wrappers left out.
+  // collect returns the descendants of an element: texts and nodes without wrappers.
   const collect = (el, out) => {
     for (const node of childrenOf(el)) {
       if (node.nodeType === 3) {
@@ -140,7 +140,7 @@ function pointerStarts(el) {
   return (!up || styleOf(up).cursor !== 'pointer') && el.tagName !== 'LABEL' && el.tagName !== 'BODY' && el.tagName !== 'HTML';
 }
 
-// Captchas, by what the common services put into a page.
+// Detects captchas of common services.
 const captchas = [
   ['recaptcha', 'iframe[src*="google.com/recaptcha"],iframe[src*="recaptcha.net/recaptcha"],.g-recaptcha,#g-recaptcha', 'textarea[name="g-recaptcha-response"],#g-recaptcha-response'],
   ['hcaptcha', 'iframe[src*="hcaptcha.com"],.h-captcha', 'textarea[name="h-captcha-response"]'],
@@ -168,7 +168,7 @@ function detectCaptcha() {
   return {detected: false, type: null, selector: null, site_key: null};
 }
 
-// number draws the numbers of elements over the page, for models that look at pictures.
+// drawNumbers draws the numbers of elements over the page, for models with vision.
 function drawNumbers(list) {
   const layer = document.createElement('cove-numbers');
   layer.style.cssText = 'position:fixed!important;inset:0!important;z-index:2147483647!important;pointer-events:none!important;display:block!important';
