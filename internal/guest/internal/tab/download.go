@@ -71,16 +71,6 @@ func (b *Browser) Downloads() []Download {
 	return list
 }
 
-// LatestDownload returns the id of the latest download, empty if there is none.
-func (b *Browser) LatestDownload() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.downloads) == 0 {
-		return ""
-	}
-	return b.downloads[len(b.downloads)-1].ID
-}
-
 // AwaitDownload waits for the end of a download and returns each download once, oldest first.
 func (b *Browser) AwaitDownload(ctx context.Context) (Download, error) {
 	var found Download

@@ -210,15 +210,6 @@ func (f *Frame) SetLoaded(id int64) {
 	}
 }
 
-// PageContext returns the context of the page's own scripts in the frame.
-func (f *Frame) PageContext(ctx context.Context) (s cdp.SessionID, id int64, err error) {
-	err = f.tab.b.await(ctx, func() (bool, error) {
-		s, id = f.session, f.page
-		return id != 0, f.tab.check()
-	})
-	return s, id, err
-}
-
 // navigated handles a new document in a frame. b.mu is held.
 func (t *Tab) navigated(s cdp.SessionID, info frameInfo) {
 	f := t.frame(info.ID, info.ParentID, s)

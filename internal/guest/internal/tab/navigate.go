@@ -2,9 +2,7 @@ package tab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -195,12 +193,3 @@ func (t *Tab) Reload(ctx context.Context) error {
 
 // Stop cancels a navigation that has not committed.
 func (t *Tab) Stop(ctx context.Context) { _ = t.Call(ctx, "Page.stopLoading", nil, nil) }
-
-// Failed returns the network error of the page, such as net::ERR_NAME_NOT_RESOLVED, if the browser shows its error page.
-func Failed(err error) (string, bool) {
-	e, ok := errors.AsType[*NavigationError](err)
-	if !ok {
-		return "", false
-	}
-	return strings.TrimPrefix(e.Text, "net::"), true
-}
