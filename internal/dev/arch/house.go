@@ -91,7 +91,6 @@ guest/internal/vt:
 guest/internal/x11:
 guest/internal/grep: system/proc
 guest/internal/kernel: guest/internal/environ system/proc
-guest/internal/cell: guest/internal/kernel
 guest/internal/connect: api/op
 guest/internal/cookie: guest/internal/cdp api/op
 guest/internal/document: api/op system/proc document/workbook document/xmlscan
@@ -112,7 +111,7 @@ guest/e2b/desktop: guest/internal/x11 api/op system/proc
 guest/display: guest/internal/pathname guest/internal/x11 api/op system/proc
 guest/glance: api/op
 guest/hook: api/op system/proc
-guest/e2b/interpreter: guest/internal/cell guest/internal/kernel api/op
+guest/e2b/interpreter: guest/internal/kernel api/op
 guest/e2b/envd: guest/internal/connect guest/internal/environ guest/internal/pty api/op system/proc
 guest/info: api/op system/proc
 guest/mcphub: filesystem/atomicfile api/op system/proc
@@ -129,13 +128,13 @@ guest/skill: filesystem/archive filesystem/atomicfile guest/internal/pathname ap
 guest/watch: filesystem/atomicfile guest/internal/pathname filesystem/inotify api/op
 guest/workbench: auth api/op auth/origin system/proc filesystem/subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session api/op system/proc
-guest/code: guest/internal/cell guest/internal/kernel api/op
+guest/code: guest/internal/kernel api/op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr api/op system/proc
 guest/file: filesystem/archive filesystem/atomicfile guest/internal/document guest/internal/grep
 	guest/internal/pathname guest/internal/pyerr api/op system/proc
-guest/jupyter: guest/internal/cell guest/internal/kernel guest/internal/pathname guest/internal/session api/op
+guest/jupyter: guest/internal/kernel guest/internal/pathname guest/internal/session api/op
 	system/proc
-guest/node: guest/internal/cell guest/internal/environ guest/internal/kernel guest/internal/pathname
+guest/node: guest/internal/environ guest/internal/kernel guest/internal/pathname
 	guest/internal/session api/op system/proc
 guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty guest/internal/session
 	guest/internal/vt api/op system/proc

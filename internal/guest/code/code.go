@@ -9,7 +9,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
@@ -17,7 +16,7 @@ import (
 type Language interface {
 	// Run runs a cell and calls emit, which may be nil, for each output, including the
 	// value of the last expression. The result has all outputs in their final form.
-	Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error)
+	Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error)
 	// About returns the version of the language and details.
 	About(ctx context.Context) (version string, details map[string]any, err error)
 }
@@ -125,9 +124,9 @@ func (s *Service) run(ctx context.Context, in ExecuteIn, emit func(kernel.Output
 	if err != nil {
 		return ExecuteOut{}, err
 	}
-	c := cell.Cell{
+	c := kernel.Cell{
 		Code: in.Code, Session: op.Value(in.SessionID), Stateful: in.Stateful, Dir: op.Value(in.Cwd),
-		Timeout: cell.Timeout(op.Value(in.Timeout)),
+		Timeout: kernel.TimeoutOf(op.Value(in.Timeout)),
 	}
 	r, err := l.Run(ctx, c, emit)
 	if err != nil {
@@ -137,8 +136,8 @@ func (s *Service) run(ctx context.Context, in ExecuteIn, emit func(kernel.Output
 }
 
 // unite converts a result to the common form.
-func unite(in ExecuteIn, r cell.Result) ExecuteOut {
-	stdout, stderr := cell.Streams(r.Outputs, false)
+func unite(in ExecuteIn, r kernel.Result) ExecuteOut {
+	stdout, stderr := kernel.Streams(r.Outputs, false)
 	out := ExecuteOut{
 		Language: in.Language, Code: in.Code, Status: r.Status, ExitCode: &r.ExitCode,
 		Stdout: &stdout, Stderr: &stderr, Outputs: make([]Output, 0, len(r.Outputs)),
@@ -181,7 +180,7 @@ func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 		if err != nil {
 			return Info{}, err
 		}
-		list[i].DefaultTimeout, list[i].MaxTimeout = int(cell.DefaultTimeout/time.Second), maxTimeout
+		list[i].DefaultTimeout, list[i].MaxTimeout = int(kernel.DefaultTimeout/time.Second), maxTimeout
 		version, details, err := l.About(ctx)
 		if e, ok := op.AsError(err); ok {
 			list[i].Description = e.Msg

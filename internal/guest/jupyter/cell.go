@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
@@ -26,7 +25,7 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, li
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Conflict,
-			"session %q was busy with other cells for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+			"session %q was busy with other cells for %s; try again, or use another session", ss.ID, kernel.FormatDuration(limit))
 	}
 	k, err := s.ensureKernel(ctx, ss)
 	if err != nil {
@@ -57,8 +56,8 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, li
 	switch {
 	case o.fate != "":
 		op.Say(ctx, "%s. Its variables are lost, and the next call starts a new one", o.fate)
-	case o.status == cell.TimedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", cell.Seconds(limit))
+	case o.status == kernel.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", kernel.FormatDuration(limit))
 	}
 	if k.Err() != nil || o.reply.Exit {
 		s.dropKernel(ss, k)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -60,14 +59,14 @@ func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.
 }
 
 // Run runs a cell of Python, or of the kernel that it names, and calls emit, which may be nil, for each output.
-func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (s *Service) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
 	if c.Kernel != "" {
 		in.KernelName = &c.Kernel
 	}
 	o, err := s.execute(ctx, in, c.Stateful, emit)
-	exit := map[string]int{cell.OK: 0, cell.Failed: 1, cell.TimedOut: cell.TimeoutCode}[o.status]
-	return cell.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
+	exit := map[string]int{kernel.OK: 0, kernel.Failed: 1, kernel.TimedOut: kernel.TimeoutCode}[o.status]
+	return kernel.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
 }
 
 // outcome is the result of a cell.
@@ -81,7 +80,7 @@ type outcome struct {
 }
 
 func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit func(kernel.Output) error) (outcome, error) {
-	limit := cell.Timeout(in.Timeout)
+	limit := kernel.TimeoutOf(in.Timeout)
 	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return outcome{}, err
@@ -121,15 +120,15 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit t
 	}
 	o, err := s.runCell(ctx, k, in.Code, limit, emit)
 	o.kernel = spec.Name
-	if k.Err() == nil && err == nil && o.status != cell.TimedOut {
+	if k.Err() == nil && err == nil && o.status != kernel.TimedOut {
 		s.clearNamespace(k)
 	}
 	s.releaseKernel(k)
 	switch {
 	case errors.Is(err, kernel.ErrClosed):
 		err = session.ErrStopping()
-	case err == nil && o.status == cell.TimedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted", cell.Seconds(limit))
+	case err == nil && o.status == kernel.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted", kernel.FormatDuration(limit))
 	case err == nil && o.fate != "":
 		op.Say(ctx, "%s", o.fate)
 	}
@@ -254,7 +253,7 @@ func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 	if err != nil {
 		return op.Errorf(op.Unavailable, "change the kernel's directory to %q: %w; try again, or use another session", dir, err)
 	}
-	if reply.Status != cell.OK {
+	if reply.Status != kernel.OK {
 		return op.Errorf(op.NotFound, "cannot change to directory %q: %s", dir, reply.EValue)
 	}
 	return nil
@@ -264,8 +263,8 @@ func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration,
 	emit func(kernel.Output) error) (outcome, error) {
 	var all []kernel.Output
-	o := outcome{status: cell.OK}
-	run, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	o := outcome{status: kernel.OK}
+	run, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	reply, err := k.Execute(run, kernel.Request{Code: code, Grace: s.grace}, func(out kernel.Output) error {
 		all = append(all, out)
@@ -279,21 +278,21 @@ func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, li
 		k.Close()
 	}
 	_, died := errors.AsType[*kernel.ExitError](err)
-	timeout, stuck := errors.Is(err, cell.ErrTimeout), errors.Is(err, kernel.ErrUnresponsive)
+	timeout, stuck := errors.Is(err, kernel.ErrTimeout), errors.Is(err, kernel.ErrUnresponsive)
 	switch {
-	case err == nil && reply.Status != cell.OK:
-		o.status = cell.Failed
+	case err == nil && reply.Status != kernel.OK:
+		o.status = kernel.Failed
 	case err == nil && reply.Exit:
 		o.fate = "The cell told the kernel to exit"
 	case err == nil:
 	case errors.Is(err, kernel.ErrClosed):
 		return o, err
 	case timeout && stuck:
-		o.status, o.fate = cell.TimedOut, "The cell ran longer than "+cell.Seconds(limit)+" and ignored the interrupt, so the kernel was killed"
+		o.status, o.fate = kernel.TimedOut, "The cell ran longer than "+kernel.FormatDuration(limit)+" and ignored the interrupt, so the kernel was killed"
 	case timeout:
-		o.status = cell.TimedOut
+		o.status = kernel.TimedOut
 	case died || stuck && ctx.Err() == nil:
-		o.status, o.fate = cell.Failed, "The kernel died while the cell ran"
+		o.status, o.fate = kernel.Failed, "The kernel died while the cell ran"
 		if stuck {
 			o.fate = "The kernel stopped responding and was killed"
 		}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
@@ -69,7 +68,7 @@ type Service struct {
 	mu       sync.Mutex // guards what follows and all sessions
 	sessions *session.Table[*Session]
 	oneShot  map[*kernel.Kernel]struct{} // kernels of calls without a session
-	runtime  cell.Readiness
+	runtime  kernel.Readiness
 }
 
 // New returns the service; nothing is started or touched before the first call.

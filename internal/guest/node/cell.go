@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
@@ -31,7 +30,7 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, fi
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Conflict,
-			"session %q was busy with other code for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+			"session %q was busy with other code for %s; try again, or use another session", ss.ID, kernel.FormatDuration(limit))
 	}
 	s.mu.Lock()
 	ss.move(dir)
@@ -121,7 +120,7 @@ func (s *Service) runCell(ctx context.Context, ss *Session, p *process, in Execu
 	s.mu.Unlock()
 	r.record(p.transcript().take()) // output since the last cell is not of this one
 	before := len(r.all)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	w := watch{p: p, id: m.ID, r: r, grace: s.grace}
 	p.send(m)
@@ -130,11 +129,11 @@ func (s *Service) runCell(ctx context.Context, ss *Session, p *process, in Execu
 		p.kill()
 	}
 	r.record(p.nextTranscript().finish())
-	o := outcome{status: cell.OK, session: ss.ID, count: m.ID}
+	o := outcome{status: kernel.OK, session: ss.ID, count: m.ID}
 	err := s.resolveOutcome(ctx, ss, e, how, &o, r, limit)
 	for _, out := range r.all[before:] {
-		if out.Type == kernel.Error && o.status == cell.OK {
-			o.status, o.exit = cell.Failed, max(o.exit, 1)
+		if out.Type == kernel.Error && o.status == kernel.OK {
+			o.status, o.exit = kernel.Failed, max(o.exit, 1)
 		}
 	}
 	o.outputs = fold(r.all)
@@ -152,7 +151,7 @@ func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e ending, how
 		ss.p = nil
 	}
 	s.mu.Unlock()
-	timeout := errors.Is(context.Cause(ctx), cell.ErrTimeout)
+	timeout := errors.Is(context.Cause(ctx), kernel.ErrTimeout)
 	switch {
 	case how != ended && (removed || s.stopping()):
 		return s.abandonedError(ss)
@@ -166,18 +165,18 @@ func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e ending, how
 		}
 		return op.Errorf(op.Canceled, "the request was canceled, so the code was interrupted")
 	case how == unresponsive:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
 		op.Say(ctx, "The code ran longer than %s and ignored the interrupt, so the session's process was killed. "+
-			"Its variables are lost, and the next call starts a new one", cell.Seconds(limit))
+			"Its variables are lost, and the next call starts a new one", kernel.FormatDuration(limit))
 	case e.Status == interrupted:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", cell.Seconds(limit))
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", kernel.FormatDuration(limit))
 	case e.Status == waiting:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
 		op.Say(ctx, "The code was still waiting for something after %s. The session and its variables are kept, "+
-			"and what the code started continues in the background", cell.Seconds(limit))
-	case e.Status == cell.Failed:
-		o.status, o.exit = cell.Failed, 1
+			"and what the code started continues in the background", kernel.FormatDuration(limit))
+	case e.Status == kernel.Failed:
+		o.status, o.exit = kernel.Failed, 1
 	}
 	return nil
 }
@@ -187,7 +186,7 @@ func (s *Service) reportExit(ctx context.Context, p *process, o *outcome, r *rec
 	exit := p.Exit()
 	o.exit = exit.Code
 	if exit.Code != 0 {
-		o.status = cell.Failed
+		o.status = kernel.Failed
 	}
 	if exit.Signal != 0 {
 		r.record([]output{failure("ProcessDied", describeExit(exit))})

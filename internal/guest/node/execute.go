@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -33,9 +32,9 @@ type ExecuteIn struct {
 
 // Output is one output of the code.
 type Output struct {
-	cell.StreamFields
-	cell.ErrorFields
-	cell.DataFields
+	kernel.StreamFields
+	kernel.ErrorFields
+	kernel.DataFields
 }
 
 // ExecuteOut is the result of the code.
@@ -76,10 +75,10 @@ func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.
 }
 
 // Run runs a cell and calls emit, which may be nil, for each output.
-func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (s *Service) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Stateful: c.Stateful, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
 	o, err := s.execute(ctx, in, emit)
-	return cell.Result{Status: o.status, Session: o.session, ExitCode: o.exit, Outputs: o.outputs}, err
+	return kernel.Result{Status: o.status, Session: o.session, ExitCode: o.exit, Outputs: o.outputs}, err
 }
 
 // outcome is the result of code.
@@ -92,7 +91,7 @@ type outcome struct {
 }
 
 func (s *Service) execute(ctx context.Context, in ExecuteIn, emit func(output) error) (outcome, error) {
-	limit := cell.Timeout(in.Timeout)
+	limit := kernel.TimeoutOf(in.Timeout)
 	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return outcome{}, err
@@ -166,7 +165,7 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files m
 
 // await emits the outputs of a process until it exits or times out.
 func (s *Service) await(ctx context.Context, p *process, limit time.Duration, emit func(output) error) (outcome, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	r := recorder{emit: emit}
 	out := p.transcript()
@@ -188,17 +187,17 @@ func (s *Service) await(ctx context.Context, p *process, limit time.Duration, em
 	exit := p.Exit()
 	err := r.err
 	r.record(out.finish())
-	o := outcome{status: cell.OK, exit: exit.Code}
+	o := outcome{status: kernel.OK, exit: exit.Code}
 	switch {
-	case errors.Is(err, cell.ErrTimeout):
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code ran longer than %s, so its process was killed", cell.Seconds(limit))
+	case errors.Is(err, kernel.ErrTimeout):
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s, so its process was killed", kernel.FormatDuration(limit))
 	case err != nil:
 		return outcome{}, op.Errorf(op.Canceled, "the request was canceled, so the process was killed")
 	case exit.Signal != 0 && s.stopping():
 		return outcome{}, session.ErrStopping()
 	case exit.Code != 0:
-		o.status = cell.Failed
+		o.status = kernel.Failed
 		if exit.Signal != 0 {
 			r.record([]output{failure("ProcessDied", describeExit(exit))})
 		}
@@ -268,10 +267,10 @@ func (p *process) waitReady(ctx context.Context) (string, error) {
 	case v := <-p.version:
 		return v, nil
 	case <-p.gone:
-		_, stderr := cell.Streams(p.nextTranscript().finish(), true)
+		_, stderr := kernel.Streams(p.nextTranscript().finish(), true)
 		return "", op.Errorf(op.Unavailable, "Node.js did not start: %s\n%s", describeExit(p.Exit()), strings.TrimSpace(stderr))
 	case <-limit.C:
-		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy", cell.Seconds(startTime))
+		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy", kernel.FormatDuration(startTime))
 	case <-ctx.Done():
 		return "", op.Errorf(op.Canceled, "start Node.js: canceled")
 	}
@@ -313,7 +312,7 @@ func describeExit(e proc.Exit) string {
 
 func (o outcome) reply(code string) ExecuteOut {
 	r := ExecuteOut{Language: "javascript", Status: o.status, Code: code, ExitCode: o.exit}
-	r.Stdout, r.Stderr = cell.Streams(o.outputs, true)
+	r.Stdout, r.Stderr = kernel.Streams(o.outputs, true)
 	if o.session != "" {
 		r.SessionID = &o.session
 	}
@@ -329,6 +328,6 @@ func (o outcome) reply(code string) ExecuteOut {
 
 func newOutput(o output) Output {
 	var w Output
-	w.StreamFields, w.DataFields, w.ErrorFields = cell.Fields(o)
+	w.StreamFields, w.DataFields, w.ErrorFields = kernel.OutputFields(o)
 	return w
 }

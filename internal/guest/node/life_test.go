@@ -18,7 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 func TestTimeoutKeepsTheSession(t *testing.T) {
@@ -441,7 +441,7 @@ func FuzzFrames(f *testing.F) {
 		if !bytes.Contains([]byte(text), sign) && string(raw) != text {
 			t.Errorf("got %q, want the text %q unchanged", raw, text)
 		}
-		if stdout, stderr := cell.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
+		if stdout, stderr := kernel.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
 			t.Errorf("got %d bytes from %d, want at most %d", len(stdout)+len(stderr), len(text), 3*len(text)+1000)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -53,7 +53,7 @@ type Service struct {
 	mu       sync.Mutex            // guards what follows and all sessions
 	oneShot  map[*process]struct{} // processes of calls without a session
 	sessions *session.Table[*Session]
-	runtime  cell.Readiness
+	runtime  kernel.Readiness
 	versions map[string]cachedVersion
 }
 

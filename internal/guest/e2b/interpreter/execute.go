@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
@@ -121,7 +120,7 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		return fmt.Errorf("the sandbox has no kernel for %s; %s", p.Language, k.install)
 	}
 	p.begun = true
-	if err == nil && result.Status == cell.Failed && !out.failed() {
+	if err == nil && result.Status == kernel.Failed && !out.failed() {
 		err = errors.New("the code ended with an error")
 		if p.Language == "bash" {
 			err = nil // its exit code is not an error of the interpreter
@@ -135,8 +134,8 @@ func isMissing(err error) bool {
 	return ok && e.Code == op.NotFound
 }
 
-func (s *Service) cell(p *place, code string) cell.Cell {
-	c := cell.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
+func (s *Service) cell(p *place, code string) kernel.Cell {
+	c := kernel.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
 	if !p.begun {
 		c.Dir = p.Cwd
 	}

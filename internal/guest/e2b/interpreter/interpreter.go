@@ -21,7 +21,6 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
@@ -42,7 +41,7 @@ const (
 
 // Runner runs code in sessions.
 type Runner interface {
-	Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error)
+	Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error)
 }
 
 // Language is a Runner, and how its sessions end.
@@ -55,16 +54,16 @@ type Language struct {
 type Shell func(ctx context.Context, session, dir, code string, send func(stream, text string) error) (exit int, err error)
 
 // Run makes a Shell a Runner.
-func (sh Shell) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (sh Shell) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	exit, err := sh(ctx, c.Session, c.Dir, c.Code, func(stream, text string) error {
 		if emit == nil {
 			return nil
 		}
 		return emit(kernel.Output{Type: kernel.Stream, Name: stream, Text: text})
 	})
-	r := cell.Result{Status: cell.OK, Session: c.Session, ExitCode: exit}
+	r := kernel.Result{Status: kernel.OK, Session: c.Session, ExitCode: exit}
 	if exit != 0 {
-		r.Status = cell.Failed
+		r.Status = kernel.Failed
 	}
 	return r, err
 }

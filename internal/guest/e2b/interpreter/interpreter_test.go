@@ -12,7 +12,6 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
@@ -33,24 +32,24 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 		}
 		return 0, errors.Join(err, send("stdout", string(out)))
 	})
-	python := runner(func(_ context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+	python := runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 		for _, o := range outputs {
 			if emit != nil {
 				if err := emit(o); err != nil {
-					return cell.Result{}, err
+					return kernel.Result{}, err
 				}
 			}
 		}
-		return cell.Result{Status: cell.OK, Session: c.Session}, nil
+		return kernel.Result{Status: kernel.OK, Session: c.Session}, nil
 	})
 	end := func(context.Context, string) {}
 	return New(Config{Home: tmp, Bash: Language{shell, end}, Python: Language{python, end}, JavaScript: Language{python, end},
 		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("no types here") }})
 }
 
-type runner func(context.Context, cell.Cell, func(kernel.Output) error) (cell.Result, error)
+type runner func(context.Context, kernel.Cell, func(kernel.Output) error) (kernel.Result, error)
 
-func (r runner) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (r runner) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	return r(ctx, c, emit)
 }
 
@@ -220,12 +219,12 @@ func TestOtherKernels(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	end := func(context.Context, string) {}
-	s.Python = Language{runner(func(_ context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+	s.Python = Language{runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 		if c.Kernel == "java" {
-			return cell.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
+			return kernel.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
 		}
 		err := emit(kernel.Output{Type: kernel.Stream, Name: "stdout", Text: c.Kernel + " runs " + c.Code})
-		return cell.Result{Status: cell.OK, Session: c.Session}, err
+		return kernel.Result{Status: kernel.OK, Session: c.Session}, err
 	}), end}
 	lines := execute(t, s, map[string]any{"code": "1 + 1", "language": "R", "env_vars": map[string]string{"A": "1"}})
 	if len(lines) != 3 || lines[1]["text"] != "ir runs 1 + 1" {

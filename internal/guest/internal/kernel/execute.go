@@ -92,7 +92,7 @@ func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) err
 	}
 	p, forget := k.expect(newSink(k.cfg.OutputLimit), req.Silent)
 	defer forget()
-	c := &cell{k: k, p: p, emit: emit, grace: req.Grace, over: make(chan struct{})}
+	c := &execution{k: k, p: p, emit: emit, grace: req.Grace, over: make(chan struct{})}
 	c.reply.MessageID = p.id
 	if c.grace <= 0 {
 		c.grace = defaultGrace
@@ -110,8 +110,8 @@ func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) err
 	return c.reply, err
 }
 
-// cell is a cell that runs.
-type cell struct {
+// execution is the run of one cell.
+type execution struct {
 	k       *Kernel
 	p       *pending
 	emit    func(Output) error
@@ -130,7 +130,7 @@ type cell struct {
 }
 
 // wait returns when the cell is over: answered on shell and idle on iopub.
-func (c *cell) wait(ctx context.Context) error {
+func (c *execution) wait(ctx context.Context) error {
 	defer c.helpers.Wait() // a late interrupt must not hit the next cell
 	defer close(c.over)
 	c.helpers.Go(func() { c.interruptWith(ctx) })
@@ -191,7 +191,7 @@ func (c *cell) wait(ctx context.Context) error {
 // interruptWith interrupts the cell when ctx ends. It does not wait for emit,
 // which may be slow, but for the kernel to take the cell up: before, it would
 // ignore the signal.
-func (c *cell) interruptWith(ctx context.Context) {
+func (c *execution) interruptWith(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-c.over:
@@ -205,7 +205,7 @@ func (c *cell) interruptWith(ctx context.Context) {
 	}
 }
 
-func (c *cell) interrupt() {
+func (c *execution) interrupt() {
 	if err := c.k.Interrupt(); err != nil {
 		c.k.log.Debug("interrupt failed", "error", err)
 	}
@@ -214,7 +214,7 @@ func (c *cell) interrupt() {
 // end begins the time that an interrupted cell has left. It is interrupted again
 // when half of that is over, and then ever sooner: the first may have been lost,
 // but to repeat it early would cut short what the cell does about it.
-func (c *cell) end(why error) {
+func (c *execution) end(why error) {
 	if c.ended == nil {
 		c.ended, c.pause = why, c.grace/2
 		c.graceOver, c.again = time.After(c.grace), time.After(c.pause)
@@ -224,7 +224,7 @@ func (c *cell) end(why error) {
 // expectRest gives the other half of the cell's end some time to come. It may
 // never: an interrupt between the lines of the kernel's own code makes it forget
 // the reply, and a full queue makes it throw away the rest.
-func (c *cell) expectRest() {
+func (c *execution) expectRest() {
 	c.missing = time.After(restTime)
 	if c.ended != nil {
 		c.missing = time.After(restTimeInterrupted)
@@ -233,7 +233,7 @@ func (c *cell) expectRest() {
 
 // waitForOthers sends other requests until one is answered in full. On each channel
 // answers come in order, so what of ours has not come by then does not exist.
-func (c *cell) waitForOthers() <-chan struct{} {
+func (c *execution) waitForOthers() <-chan struct{} {
 	passed := make(chan struct{})
 	c.helpers.Go(func() {
 		for !c.k.watchTurns(c.over) {
@@ -274,7 +274,7 @@ func (k *Kernel) watchTurns(stop <-chan struct{}) bool {
 }
 
 // collect takes in what has come of the cell's end.
-func (c *cell) collect() {
+func (c *execution) collect() {
 	select {
 	case m := <-c.p.reply:
 		c.handleReply(m)
@@ -287,7 +287,7 @@ func (c *cell) collect() {
 	}
 }
 
-func (c *cell) deliver(outputs []Output) {
+func (c *execution) deliver(outputs []Output) {
 	for _, o := range outputs {
 		if c.emit == nil || c.emitErr != nil {
 			return
@@ -297,7 +297,7 @@ func (c *cell) deliver(outputs []Output) {
 }
 
 // handleReply takes in the reply to the request.
-func (c *cell) handleReply(m *message) {
+func (c *execution) handleReply(m *message) {
 	var r struct {
 		Status         string                `json:"status"`
 		ExecutionCount int                   `json:"execution_count"`
