@@ -224,11 +224,11 @@ func (r *recorder) record(outputs []output) {
 
 // startProcess starts a process with a version of Node.js.
 func (s *Service) startProcess(ctx context.Context, version string, c start) (*process, error) {
-	rt, err := s.findVersion(ctx, version)
+	path, err := s.installed.findVersion(ctx, version)
 	if err != nil {
 		return nil, err
 	}
-	c.path, c.env, c.limit = rt, s.environ(rt), s.limit
+	c.path, c.env, c.limit = path, s.installed.environ(path), s.limit
 	p, err := launch(s.Runner, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *Service) startProcess(ctx context.Context, version string, c start) (*p
 		return nil, op.Errorf(op.Exhausted, "cannot start more processes (%w); end some first", err)
 	}
 	s.runtime.Fault = err.Error()
-	return nil, op.Errorf(op.Unavailable, "cannot start Node.js at %q (%w); reinstall it", rt, err)
+	return nil, op.Errorf(op.Unavailable, "cannot start Node.js at %q (%w); reinstall it", path, err)
 }
 
 func isMissingDir(dir string) bool {

@@ -47,6 +47,8 @@ type Service struct {
 	grace time.Duration // how long an interrupted cell may take to end
 	limit int64         // bytes of a cell's output that are kept
 
+	installed *installations
+
 	turns chan struct{}  // limits the calls without a session
 	tasks sync.WaitGroup // processes that are being ended
 
@@ -54,7 +56,6 @@ type Service struct {
 	oneShot  map[*process]struct{} // processes of calls without a session
 	sessions *session.Table[*Session]
 	runtime  kernel.Readiness
-	versions map[string]cachedVersion
 }
 
 // New returns the service; nothing is started or touched before the first call.
@@ -69,13 +70,15 @@ func New(c Config) *Service {
 		c.Workspace = c.Home
 	}
 	s := &Service{
-		Config:   c,
-		base:     pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		grace:    5 * time.Second,
-		limit:    outputLimit,
-		turns:    make(chan struct{}, c.MaxSessions),
-		oneShot:  map[*process]struct{}{},
-		versions: map[string]cachedVersion{},
+		Config:  c,
+		base:    pathname.Base{Home: c.Home, Workspace: c.Workspace},
+		grace:   5 * time.Second,
+		limit:   outputLimit,
+		turns:   make(chan struct{}, c.MaxSessions),
+		oneShot: map[*process]struct{}{},
+		installed: &installations{
+			runner: c.Runner, home: c.Home, workspace: c.Workspace, preferred: c.Version, versions: map[string]cachedVersion{},
+		},
 	}
 	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
 		Name: "Node.js", Field: "session_id", List: "GET /v1/nodejs/sessions", End: "DELETE /v1/nodejs/sessions/{session_id}",

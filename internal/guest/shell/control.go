@@ -44,12 +44,12 @@ func (s *Service) View(_ context.Context, in ViewIn) (ViewResult, error) {
 	defer ss.mu.Unlock()
 	r := ViewResult{SessionID: ss.ID, Status: completed, Console: append([]Record{}, ss.records...)}
 	if c := ss.current(); c != nil {
-		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.visibleOutput(c)
+		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.display.visibleOutput(c)
 		r.Console = append(r.Console, Record{PS1: c.ps1, Command: c.text, Output: r.Output})
 	} else if c := ss.last; c != nil {
 		r.Status, r.Command, r.Output, r.ExitCode = c.status, &c.text, c.output, c.exit
 	} else if t := ss.terminal; t != nil {
-		r.Output = strings.TrimRight(strings.Join(t.screen.Screen(), "\n"), "\n")
+		r.Output = strings.TrimRight(strings.Join(t.display.screen.Screen(), "\n"), "\n")
 	}
 	return r, nil
 }
@@ -272,7 +272,7 @@ func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
 		t.p.Signal(sig)
 	case errors.Is(err, syscall.EPERM):
 		// It runs as another user, for example under sudo; the terminal may reach it.
-		t.interrupt(step)
+		t.input.interrupt(step)
 	case group != 0 && sig != syscall.SIGINT:
 		t.signal(syscall.SIGCONT) // a stopped process cannot react
 	}

@@ -206,7 +206,7 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 	output := c.output
 	switch {
 	case !c.hasEnded():
-		output = t.visibleOutput(c)
+		output = t.display.visibleOutput(c)
 	case c.full:
 		output = c.all
 		c.all = ""
@@ -221,18 +221,4 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 		op.Hint(ctx, "The command ended the shell with exit code %d; the next command in session %s starts a new one", *c.exit, t.ss.ID)
 	}
 	return r
-}
-
-// visibleOutput is the output of a running command so far, or the screen of a
-// full-screen program. The lock is held.
-func (t *terminal) visibleOutput(c *command) string {
-	switch {
-	case t.screen.Alt():
-		return strings.TrimRight(strings.Join(t.screen.Screen(), "\n"), "\n")
-	case !c.hasStarted():
-		return ""
-	case c.full:
-		return trimText(t.screen.Text())
-	}
-	return shorten(t.screen.Text(), maxOutput)
 }

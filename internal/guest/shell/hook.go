@@ -74,7 +74,7 @@ func (t *terminal) notify() {
 // startTypedCommand records the start of a line that a person typed: the text on the
 // screen since the prompt.
 func (t *terminal) startTypedCommand() {
-	c := newCommand(strings.TrimSpace(trimText(t.screen.Text())))
+	c := newCommand(strings.TrimSpace(trimText(t.display.screen.Text())))
 	c.typed = true
 	t.current = c
 	t.startCommand()
@@ -90,25 +90,25 @@ func (t *terminal) startCommand() {
 	if t.mute {
 		t.mute = false
 		line := formatEcho(c.text)
-		if strings.TrimSpace(trimText(t.screen.Text())) != "" { // somebody was typing
+		if strings.TrimSpace(trimText(t.display.screen.Text())) != "" { // somebody was typing
 			line = "\r\n" + t.ps1 + " " + line
 		}
-		if t.screen.BracketedPaste() { // the line editor's own reset was muted
+		if t.display.screen.BracketedPaste() { // the line editor's own reset was muted
 			line += "\x1b[?2004l"
 		}
-		t.show([]byte(line))
+		t.display.show([]byte(line))
 	}
 	t.shown, t.more, t.doubt = false, false, false
 	t.changed = time.Now()
-	t.screen.Write([]byte(cancel))
-	t.screen.Mark()
+	t.display.screen.Write([]byte(cancel))
+	t.display.screen.Mark()
 	t.notify()
 }
 
 // finishCommand records the end of the current command.
 func (t *terminal) finishCommand(c *command, code int) {
-	t.screen.Write([]byte(cancel))
-	text := t.screen.Text()
+	t.display.screen.Write([]byte(cancel))
+	text := t.display.screen.Text()
 	if !c.hasStarted() {
 		close(c.begun)
 		text = vt.Text{}
@@ -149,12 +149,12 @@ func (t *terminal) onPrompt(key, rest string) {
 	t.mute, t.more = false, false
 	t.prompts++
 	t.prompted = time.Now()
-	if t.screen.Alt() { // its program was killed
-		t.log.write([]byte("\x1b[?1049l\x1b[!p"))
+	if t.display.screen.Alt() { // its program was killed
+		t.display.log.write([]byte("\x1b[?1049l\x1b[!p"))
 	}
-	t.screen.Write([]byte(cancel))
-	t.screen.SoftReset()
-	t.screen.Mark()
+	t.display.screen.Write([]byte(cancel))
+	t.display.screen.SoftReset()
+	t.display.screen.Mark()
 	t.notify()
 }
 
@@ -176,8 +176,8 @@ func (t *terminal) onPromptShown(rest string) {
 		t.finishCommand(c, t.code)
 	}
 	t.prompted = time.Time{}
-	t.ps1 = strings.Trim(trimText(t.screen.Text()), " \n")
-	t.screen.Mark()
+	t.ps1 = strings.Trim(trimText(t.display.screen.Text()), " \n")
+	t.display.screen.Mark()
 	t.shown, t.more = true, false
 	t.notify()
 }
@@ -198,7 +198,7 @@ func (t *terminal) resolveDoubt() {
 	}
 	t.finishCommand(c, t.code)
 	t.shown = true
-	t.screen.Mark()
+	t.display.screen.Mark()
 	t.notify()
 }
 

@@ -133,7 +133,7 @@ func (ss *Session) openShell(ctx context.Context, bare bool) (*terminal, error) 
 	if ctx.Err() != nil {
 		return nil, canceled(ctx)
 	}
-	said := strings.TrimSpace(strings.Join(t.screen.Screen(), "\n"))
+	said := strings.TrimSpace(strings.Join(t.display.screen.Screen(), "\n"))
 	if len(said) > 500 {
 		said = strings.ToValidUTF8(said[:500], "") + "…"
 	}
@@ -160,7 +160,7 @@ func (ss *Session) isIdle(ignoreJobs bool) bool {
 	if t == nil {
 		return len(ss.starting) == 0
 	}
-	return t.current == nil && len(t.viewers) == 0 && (ignoreJobs || t.jobs == 0)
+	return t.current == nil && len(t.display.viewers) == 0 && (ignoreJobs || t.jobs == 0)
 }
 
 // stop ends the session's shell.

@@ -160,7 +160,7 @@ func (ss *Session) newFollower() *follower {
 func (f *follower) listen() {
 	f.t.ss.mu.Lock()
 	defer f.t.ss.mu.Unlock()
-	f.t.bells[f.bell] = struct{}{}
+	f.t.display.bells[f.bell] = struct{}{}
 	wake(f.bell)
 }
 
@@ -168,7 +168,7 @@ func (f *follower) listen() {
 func (f *follower) detach() {
 	f.t.ss.mu.Lock()
 	defer f.t.ss.mu.Unlock()
-	delete(f.t.bells, f.bell)
+	delete(f.t.display.bells, f.bell)
 	if f.c.followers--; f.c.followers == 0 {
 		f.c.kept = vt.Text{}
 	}
@@ -182,7 +182,7 @@ func (f *follower) next() StreamEvent {
 	case f.c.hasEnded():
 		x = f.c.kept
 	case f.c.hasStarted():
-		x = f.t.screen.Text()
+		x = f.t.display.screen.Text()
 	}
 	f.t.ss.mu.Unlock()
 	return f.advance(x)

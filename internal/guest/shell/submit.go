@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -146,7 +145,7 @@ func (t *terminal) waitForPrompt(ctx context.Context) error {
 			// Someone typed an incomplete command, which would swallow ours. The
 			// shell may miss the interrupt while they keep typing.
 			interrupted = time.Now()
-			if err := t.interrupt(readLimit); err != nil {
+			if err := t.input.interrupt(readLimit); err != nil {
 				return err
 			}
 			again = interruptPause
@@ -200,7 +199,7 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 			return false, nil
 		}
 	}
-	if !t.translatesNewlines() && !strings.Contains(c.flags, "sane") {
+	if !t.input.translatesNewlines() && !strings.Contains(c.flags, "sane") {
 		c.flags += " sane"
 	}
 	key := rand.Text()
@@ -215,11 +214,11 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	if !ready {
 		return false, nil
 	}
-	t.rememberMark(key)
+	t.marks.remember(key)
 	if err := os.WriteFile(t.path+".cmd", encodeCommand(key, c), 0o600); err != nil {
 		return false, op.Errorf(op.Unavailable, "pass the command to the shell: %w", err)
 	}
-	if err := t.typeKeys(keys, readLimit); err != nil {
+	if err := t.input.typeKeys(keys, readLimit); err != nil {
 		return false, err
 	}
 	// From here on the command may run, even if the caller goes away.
@@ -229,7 +228,7 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	if taken {
 		return true, nil
 	}
-	if t.revoke(key) {
+	if t.marks.revoke(key, t.done) {
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
 		c.key = "" // the end of its line says nothing about it
@@ -250,39 +249,6 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 		}
 	}
 	return true, nil
-}
-
-// revoke makes sure that the shell never runs the command with this key. False means
-// that it already does.
-func (t *terminal) revoke(key string) bool {
-	f, err := os.OpenFile(t.markPath(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return !errors.Is(err, fs.ErrExist)
-	}
-	f.Close()
-	select {
-	case <-t.done: // and has removed its files
-		os.Remove(f.Name())
-	default:
-	}
-	return true
-}
-
-// markPath is the file whose existence means that the command with this key runs or
-// must never run.
-func (t *terminal) markPath(key string) string { return t.path + ".cmd." + key }
-
-// keptMarks is how many commands keep their marks.
-const keptMarks = 16
-
-// rememberMark keeps the mark of a key for a while, because its line may be part of a
-// loop.
-func (t *terminal) rememberMark(key string) {
-	t.marks = append(t.marks, key)
-	if len(t.marks) > keptMarks {
-		os.Remove(t.markPath(t.marks[0]))
-		t.marks = t.marks[1:]
-	}
 }
 
 // waitUntilTaken waits until the shell runs the command. False means that something

@@ -83,7 +83,7 @@ func (t *terminal) attach() *viewer {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
 	t.ss.Touch()
-	t.viewers[v] = struct{}{}
+	t.display.viewers[v] = struct{}{}
 	v.resync(0)
 	return v
 }
@@ -92,7 +92,7 @@ func (t *terminal) detach(v *viewer) {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
 	t.ss.Touch()
-	delete(t.viewers, v)
+	delete(t.display.viewers, v)
 }
 
 // resync moves a viewer that missed output to where it can continue. For a full-screen
@@ -101,7 +101,7 @@ func (t *terminal) detach(v *viewer) {
 func (v *viewer) resync(missed int64) {
 	t := v.t
 	v.intro = nil
-	if t.log.start == 0 {
+	if t.display.log.start == 0 {
 		v.at = 0
 		return
 	}
@@ -109,65 +109,19 @@ func (v *viewer) resync(missed int64) {
 	if missed > 0 {
 		b.WriteString(cancel + "\x1b[!p")
 	}
-	if !t.screen.Alt() {
+	if !t.display.screen.Alt() {
 		if missed > 0 {
 			fmt.Fprintf(&b, "\x1b[?1049l\r\n[... %d bytes of output were skipped ...]\r\n", missed)
 		}
-		v.at, v.intro = t.log.entry(), b.Bytes()
+		v.at, v.intro = t.display.log.entry(), b.Bytes()
 		return
 	}
 	b.WriteString("\x1b[?1049h\x1b[2J\x1b[H")
-	b.WriteString(strings.TrimRight(strings.Join(t.screen.Screen(), "\r\n"), "\r\n"))
-	at, _ := t.screen.Cursor()
+	b.WriteString(strings.TrimRight(strings.Join(t.display.screen.Screen(), "\r\n"), "\r\n"))
+	at, _ := t.display.screen.Cursor()
 	fmt.Fprintf(&b, "\x1b[%d;%dH", at.Row+1, at.Col+1)
-	v.at, v.intro = t.log.end, b.Bytes()
+	v.at, v.intro = t.display.log.end, b.Bytes()
 	t.signal(syscall.SIGWINCH)
-}
-
-// wakeViewers tells the viewers and followers that there is something new. The lock is held.
-func (t *terminal) wakeViewers() {
-	for v := range t.viewers {
-		wake(v.wakeup)
-	}
-	for bell := range t.bells {
-		wake(bell)
-	}
-}
-
-func wake(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
-}
-
-// pace waits briefly for viewers that make progress but are about to lose output.
-func (t *terminal) pace() {
-	for {
-		t.ss.mu.Lock()
-		var slow *viewer
-		for v := range t.viewers {
-			switch lag := t.log.end - v.at; {
-			case lag < ringSize/8:
-				v.stalled = false
-			case lag > ringSize/2 && !v.stalled:
-				slow = v
-			}
-		}
-		t.ss.mu.Unlock()
-		if slow == nil {
-			return
-		}
-		timer := time.NewTimer(paceLimit)
-		select {
-		case <-slow.moved:
-			timer.Stop()
-		case <-timer.C:
-			t.ss.mu.Lock()
-			slow.stalled = true
-			t.ss.mu.Unlock()
-		}
-	}
 }
 
 // message is what goes over the wire. Clients of the public image read the session of ready
@@ -235,15 +189,15 @@ func (v *viewer) nextOutput(buf []byte, last bool) []byte {
 	t := v.t
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	if v.at < t.log.start {
-		v.resync(t.log.start - v.at)
+	if v.at < t.display.log.start {
+		v.resync(t.display.log.start - v.at)
 	}
 	if len(v.intro) > 0 {
 		buf, v.intro = append(buf, v.intro...), nil
 		return buf
 	}
-	buf = t.log.read(buf, v.at, maxMessage)
-	if n := completePrefix(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.log.end) {
+	buf = t.display.log.read(buf, v.at, maxMessage)
+	if n := completePrefix(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.display.log.end) {
 		buf = buf[:n]
 	}
 	v.at += int64(len(buf))

@@ -337,7 +337,7 @@ func TestReplay(t *testing.T) {
 		ss, _ := s.find("a")
 		ss.mu.Lock()
 		defer ss.mu.Unlock()
-		return len(ss.terminal.viewers) == 1
+		return len(ss.terminal.display.viewers) == 1
 	})
 	first.typeLine("echo alone")
 	first.waitFor("\ralone\r\n")
