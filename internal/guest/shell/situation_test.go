@@ -2,6 +2,7 @@ package shell
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +27,11 @@ const (
 )
 
 func situations() []situation {
+	return slices.Concat(simpleSituations(), syntaxSituations(), characterSituations(), screenSituations(), stateSituations(), optionSituations(),
+		exitSituations(), signalSituations(), trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
+}
+
+func simpleSituations() []situation {
 	return []situation{
 		{name: "a word", run: "echo hi", want: "hi"},
 		{name: "no newline", run: "printf abc", want: "abc"},
@@ -41,7 +47,11 @@ func situations() []situation {
 		{name: "not found", run: "unset -f command_not_found_handle; nosuchcommand", want: "bash: nosuchcommand: command not found", code: 127},
 		{name: "pipe", run: "yes | head -2", want: "y\ny"},
 		{name: "process substitution", run: "cat <(echo hi)", want: "hi"},
+	}
+}
 
+func syntaxSituations() []situation {
+	return []situation{
 		{name: "lines", run: script, want: "in f: a\nin f: b"},
 		{name: "here-document", run: heredoc, want: "2\n  two\nafter"},
 		{name: "here-document without its end", run: "cat <<EOF\nabc",
@@ -61,13 +71,21 @@ func situations() []situation {
 		{name: "trailing backslash", run: `echo a \`, want: `a \`},
 		{name: "trailing pipe", run: "echo a |", want: "bash: syntax error: unexpected end of file", code: 2},
 		{name: "first line good, second bad", run: "echo a\necho )", want: "a\nbash: syntax error near unexpected token `)'", code: 2},
+	}
+}
 
+func characterSituations() []situation {
+	return []situation{
 		{name: "no history expansion", run: `echo "hi! !!"`, want: "hi! !!"},
 		{name: "no completion", run: "echo a\tb\t\tc", want: "a b c"},
 		{name: "UTF-8", run: "echo 'Grüße 世界 👩‍💻'", want: "Grüße 世界 👩‍💻"},
 		{name: "control characters in the command", run: "printf %s '\x01\x02\x04\x1b\x7f\x80' | od -An -tx1", want: " 01 02 04 1b 7f 80"},
 		{name: "carriage returns in the command", run: "echo a;\recho b", want: "a\nbash: $'\\recho': command not found", code: 127},
+	}
+}
 
+func screenSituations() []situation {
+	return []situation{
 		{name: "progress", run: `printf '10%%\r50%%\r100%%\ndone\n'`, want: "100%\ndone"},
 		{name: "backspace", run: `printf 'abc\b\bX\n'`, want: "aXc"},
 		{name: "erase", run: `printf 'working...\r\e[Kok\n'`, want: "ok"},
@@ -90,7 +108,11 @@ func situations() []situation {
 		{name: "binary", run: "head -c 100000 /dev/urandom | tr -d '\\033\\232-\\237'; printf '\\033c'; echo end", want: "end"},
 		{name: "longer than the screen is wide", run: "printf '%0500d\\n' 7", want: strings.Repeat("0", 499) + "7"},
 		{name: "more lines than the screen has", run: "seq 200", want: numbers(200)},
+	}
+}
 
+func stateSituations() []situation {
+	return []situation{
 		{name: "variables stay", before: []string{"x=1; export y=2"}, run: "echo $x $y; sh -c 'echo $x-$y'", want: "1 2\n-2"},
 		{name: "directory stays", before: []string{"cd /usr/bin"}, run: "pwd; cd -", want: "~/usr/bin\n/.*/work"},
 		{name: "functions stay", before: []string{"f() { echo f$1; }"}, run: "f 1", want: "f1"},
@@ -104,7 +126,11 @@ func situations() []situation {
 		{name: "the directory is gone", before: []string{"mkdir d; cd d; rmdir ../d"}, run: "echo still here", want: "still here"},
 		{name: "directory with odd characters", before: []string{"mkdir $'a;b\\n\\ac'; cd $'a;b\\n\\ac'"},
 			run: `echo "${PWD##*/}" | od -An -c`, want: `   a   ;   b  \n  \a   c  \n`},
+	}
+}
 
+func optionSituations() []situation {
+	return []situation{
 		{name: "set -e, all well", before: []string{"set -e"}, run: "true; echo ok; if false; then :; fi", want: "ok"},
 		{name: "set -e ends the shell", before: []string{"set -e"}, run: "false; echo not reached", code: 1, status: terminated},
 		{name: "set -e in the command ends the shell", run: "set -euo pipefail\necho a\nfalse | true\necho b",
@@ -119,7 +145,11 @@ func situations() []situation {
 			run: "echo *; x=aeb; echo $x", want: "*\na b"},
 		{name: "set -a exports nothing of ours", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
 		{name: "no children see our key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
+	}
+}
 
+func exitSituations() []situation {
+	return []situation{
 		{name: "exec", run: "exec sh -c 'echo last; exit 7'", want: "last", code: 7, status: terminated},
 		{name: "exec of nothing", run: "exec nosuchcommand", want: "bash: exec: nosuchcommand: not found", code: 127},
 		{name: "exec of output", run: "exec >/dev/null; echo lost"},
@@ -133,13 +163,21 @@ func situations() []situation {
 			want: "exit\nThere are stopped jobs.", code: 1},
 		{name: "subshell exits", run: "(exit 3); echo $?; bash -c 'exit 4'; echo $?", want: "3\n4"},
 		{name: "logout", run: "logout", want: "bash: logout: not login shell: use `exit'", code: 1},
+	}
+}
 
+func signalSituations() []situation {
+	return []situation{
 		{name: "shell killed", run: "kill -9 $$", code: 137, status: terminated},
 		{name: "shell hung up", run: "kill -HUP $$; sleep 300", code: 129, status: terminated},
 		{name: "shell asked to end", run: "kill -TERM $$; echo ignored", want: "ignored"},
 		{name: "shell interrupted", run: "kill -INT $$; echo not reached", code: 130},
 		{name: "shell's parent asked for", run: "kill -0 $PPID && echo alive", want: "alive"},
+	}
+}
 
+func trapSituations() []situation {
+	return []situation{
 		{name: "trap of a signal", run: "trap 'echo got it' USR1; kill -USR1 $$; echo after", want: "got it\nafter"},
 		{name: "trap of errors", before: []string{"trap 'echo failed' ERR"}, run: "true; false; true", want: "failed"},
 		{name: "trap of errors, last", before: []string{"trap 'echo failed' ERR"}, run: "false", want: "failed", code: 1},
@@ -147,7 +185,11 @@ func situations() []situation {
 		{name: "trap of commands sees the hooks too", before: []string{"trap 'echo D:$BASH_COMMAND' DEBUG"},
 			run: "echo a", want: "~(?s).*D:echo a\na\n.*"},
 		{name: "trap of interrupts", before: []string{"trap '' INT"}, run: "echo a", want: "a"},
+	}
+}
 
+func jobSituations() []situation {
+	return []situation{
 		{name: "job", run: "sleep 300 &", want: `~\[1\] \d+`},
 		{name: "job that ends", run: "true & wait $!; echo $?", want: `~\[1\] \d+\n(\[1\]\+  Done +true\n)?0`},
 		{name: "job in a subshell", run: "(sleep 300 >/dev/null 2>&1 &)"},
@@ -156,7 +198,11 @@ func situations() []situation {
 		{name: "daemon", run: "setsid sh -c 'sleep 0.01' >/dev/null 2>&1 </dev/null & disown; echo ok", want: `~\[1\] \d+\nok`},
 		{name: "coprocess", run: "coproc cat; echo hi >&${COPROC[1]}; read -r x <&${COPROC[0]}; echo $x; kill " +
 			"$COPROC_PID; wait $COPROC_PID 2>/dev/null", want: "~(?s)\\[1\\] \\d+\nhi.*", code: 143},
+	}
+}
 
+func promptSituations() []situation {
+	return []situation{
 		{name: "prompt changed", before: []string{"PS1='new$ '"}, run: "echo a", want: "a"},
 		{name: "prompt of several lines", before: []string{`PS1='\n[\u]\n$(echo sub)\$ '`}, run: "echo a", want: "a"},
 		{name: "prompt empty", before: []string{"PS1= PS2= PS0="}, run: "echo a", want: "a"},
@@ -184,7 +230,11 @@ func situations() []situation {
 			before: []string{"printf() { echo no; }; read() { echo no; }; history() { echo no; }; cd() { echo no; }"}, run: "echo a", want: "a"},
 		{name: "no PATH", before: []string{"PATH="}, run: "echo a; unset HOME; cd", want: "a\nbash: cd: HOME not set", code: 1},
 		{name: "hook cannot be removed", run: "unset -f __cove", want: "bash: unset: __cove: cannot unset: readonly function", code: 1},
+	}
+}
 
+func terminalSituations() []situation {
+	return []situation{
 		{name: "own line in a loop", run: `echo once; for i in 1 2; do \__cove s; \eval "$__cove_c"; done`, want: "once"},
 		{name: "no echo", before: []string{"stty -echo"}, run: "echo a", want: "a"},
 		{name: "raw terminal", before: []string{"stty raw -echo"}, run: "echo a; echo b", want: "a\nb"},
@@ -192,7 +242,11 @@ func situations() []situation {
 		{name: "capitals only", before: []string{"stty olcuc iuclc"}, run: "echo a", want: "A"},
 		{name: "terminal reset", before: []string{"tput reset"}, run: "echo a", want: "a"},
 		{name: "size", run: "stty size; echo $COLUMNS", want: "50 200\n200"},
+	}
+}
 
+func longSituations() []situation {
+	return []situation{
 		{name: "long command", run: "x=" + strings.Repeat("abcdefghi ", 100_000)[:1_000_000-1] + "; echo ok ${#x}", want: "~(?s).*", code: -1},
 		{name: "long quoted command", run: "x='" + strings.Repeat("Grüße\n", 150_000) + "'; echo ${#x}", want: "900000"},
 		{name: "command of many lines", run: strings.Repeat(": line\n", 3000) + "echo $?", want: "0"},
