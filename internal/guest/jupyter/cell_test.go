@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One session runs them all, in this order: they see each other's variables.
+// cells run in this order in one session, and share variables.
 var cells = []struct{ name, code, want string }{
 	{"value", "1 + 1", "= 2"},
 	{"empty", "", ""},
@@ -46,8 +46,8 @@ var cells = []struct{ name, code, want string }{
 	{"capture magic", "%%capture c\nprint('hidden')", ""},
 	{"captured", "c.stdout", "= 'hidden\\n'"},
 	{"program in order", "import os\nprint('a'); os.system('echo b'); print('c')", "stdout a⏎b⏎c⏎"},
-	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: nobody can type while " +
-		"the code runs; put the value into the code instead"},
+	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: the code runs without a terminal; " +
+		"set the value in the code"},
 	{"html", "from IPython.display import *\nHTML('<b>x</b>')", "= <IPython.core.display.HTML object> +text/html"},
 	{"latex", "display(Latex('$x$'))", "show <IPython.core.display.Latex object> +text/latex"},
 	{"markdown", "display(Markdown('# x'))", "show <IPython.core.display.Markdown object> +text/markdown"},

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// brief writes outputs one a line, so that a table of cells is readable.
+// brief formats outputs one per line, for readable tables.
 func brief(outputs []Output) string {
 	var lines []string
 	for _, o := range outputs {
@@ -33,7 +33,7 @@ func brief(outputs []Output) string {
 	return strings.Join(lines, "\n")
 }
 
-// One kernel runs them all, in this order: they see each other's variables.
+// cells run in this order in one kernel, and share variables.
 var cells = []struct{ name, code, want string }{
 	{"value", "1 + 1", "execute_result 2"},
 	{"nothing", "x = 41", ""},
@@ -64,7 +64,7 @@ var cells = []struct{ name, code, want string }{
 	{"async task", "async def g(): return 5\nawait asyncio.gather(g(), g())", "execute_result [5, 5]"},
 	{"thread", "import threading\nt = threading.Thread(target=lambda: print('in thread')); t.start(); t.join()", "stdout in thread⏎"},
 	{"os.system", "import os\nprint('a'); os.system('echo b'); print('d')", "stdout a⏎b⏎d⏎"},
-	{"os.system to stderr", "_ = os.system('echo c >&2')", "stderr c⏎"}, // alone: two streams of another process come in any order
+	{"os.system to stderr", "_ = os.system('echo c >&2')", "stderr c⏎"}, // alone: the order of two streams is undefined
 	{"subprocess", "import subprocess\nprint(1); subprocess.run(['echo', '2']); print(3)", "stdout 1⏎2⏎3⏎"},
 	{"subprocess to sys.stdout", "subprocess.run(['echo', 'x'], stdout=sys.stdout).returncode", "stdout x⏎\nexecute_result 0"},
 	{"subprocess prints letters", "_ = os.system('for i in $(seq 400); do printf ä€; done')", "stdout " + strings.Repeat("ä€", 400)},
@@ -118,7 +118,7 @@ func TestCells(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	if i := k.Info(); i.Language != "python" || i.Implementation != "ipython" || i.LanguageVersion == "" || i.Version == "" {
-		t.Errorf(`info: %+v, want language "python", implementation "ipython", a language version and a version`, i)
+		t.Errorf(`got info %+v, want language "python", implementation "ipython", a language version and a version`, i)
 	}
 	count, file := 0, regexp.MustCompile(`\(\w+\.py, `)
 	for _, c := range cells {
@@ -127,7 +127,7 @@ func TestCells(t *testing.T) {
 			count++
 		}
 		if c.code != "" && reply.ExecutionCount < count {
-			t.Errorf("%s: count %d, want %d", c.name, reply.ExecutionCount, count)
+			t.Errorf("%s: got count %d, want %d", c.name, reply.ExecutionCount, count)
 		}
 		got := file.ReplaceAllString(brief(outputs), "(FILE, ")
 		if pattern, ok := strings.CutPrefix(c.want, "REGEXP "); ok {
