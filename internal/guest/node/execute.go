@@ -20,14 +20,16 @@ import (
 
 // ExecuteIn is code to run.
 type ExecuteIn struct {
-	Code      string             `json:"code" doc:"JavaScript to run"`
-	Timeout   int                `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds after which the code is interrupted"`
-	Stdin     *string            `json:"stdin" doc:"Standard input of the code"`
-	Files     *map[string]string `json:"files" doc:"Files to create before the code runs, by relative path: in a temporary folder, which is the working directory unless cwd is set, or in the working directory of the session"`
-	Stateful  bool               `json:"stateful" default:"false" nullable:"true" doc:"Keep variables: run in a session, a new one unless session_id is set"`
-	SessionID *string            `json:"session_id" doc:"Session to run in; created if it does not exist"`
-	Cwd       *string            `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
-	Version   *string            `json:"version" doc:"Version of Node.js, such as 20 or 20.11.1. Default: the default version"`
+	Code    string  `json:"code" doc:"JavaScript to run"`
+	Timeout int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds until the code is interrupted"`
+	Stdin   *string `json:"stdin" doc:"Standard input of the code"`
+
+	Files *map[string]string `json:"files" doc:"Files to create first, by path relative to cwd; without a session and cwd, in a temporary cwd"`
+
+	Stateful  bool    `json:"stateful" default:"false" nullable:"true" doc:"Keep variables: run in session_id, or in a new session"`
+	SessionID *string `json:"session_id" doc:"Session to run in; created if it does not exist"`
+	Cwd       *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
+	Version   *string `json:"version" doc:"Version of Node.js, such as 20 or 20.11.1. Default: the default version"`
 }
 
 // Output is one output of the code.
@@ -46,7 +48,7 @@ type ExecuteOut struct {
 	Code           string   `json:"code" doc:"The code"`
 	Stdout         string   `json:"stdout" default:"" doc:"Standard output"`
 	Stderr         string   `json:"stderr" default:"" doc:"Standard error, with the stack traces of errors"`
-	ExitCode       int      `json:"exit_code" doc:"Exit code of the process; in a session 0 on success and 1 after an error. 124 after a timeout"`
+	ExitCode       int      `json:"exit_code" doc:"Exit code of the process; in a session 0 on success, 1 after an error. 124 after a timeout"`
 	SessionID      *string  `json:"session_id" doc:"Session that ran the code"`
 }
 
@@ -62,8 +64,8 @@ func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error)
 	return o.reply(in.Code), err
 }
 
-// ExecuteStream runs code and sends its outputs as they are produced. It is interrupted if
-// the reader goes away.
+// ExecuteStream runs code and sends its outputs as they are produced. The code is
+// interrupted if the client disconnects.
 func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.Event) error) error {
 	o, err := s.execute(ctx, in, func(o output) error {
 		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: new(newOutput(o))}})
@@ -119,7 +121,7 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files m
 		defer func() { <-s.turns }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Exhausted,
-			"%d calls without a session are running, the maximum, and none ended in time; try again later", cap(s.turns))
+			"call limit reached (%d without a session), and none ended in time; try again later", cap(s.turns))
 	}
 	base := ""
 	if len(files) > 0 {
@@ -173,7 +175,7 @@ func (s *Service) await(ctx context.Context, p *process, limit time.Duration, em
 		select {
 		case <-out.ready:
 			r.record(out.take())
-		case <-p.gone:
+		case <-p.finished:
 			ended = true
 		case <-ctx.Done():
 			r.err = context.Cause(ctx)
@@ -182,7 +184,7 @@ func (s *Service) await(ctx context.Context, p *process, limit time.Duration, em
 	if r.err != nil {
 		p.stop()
 	} else {
-		p.kill() // what it left in its group
+		p.kill() // its background processes
 	}
 	exit := p.Exit()
 	err := r.err
@@ -258,19 +260,20 @@ func isMissingDir(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir()
 }
 
-// waitReady waits until the worker runs, which is when the timeout starts, and returns the
-// version of Node.js.
+// waitReady waits until the worker runs and returns the version of Node.js. The timeout of
+// the code starts afterwards.
 func (p *process) waitReady(ctx context.Context) (string, error) {
 	limit := time.NewTimer(startTime)
 	defer limit.Stop()
 	select {
 	case v := <-p.version:
 		return v, nil
-	case <-p.gone:
+	case <-p.finished:
 		_, stderr := kernel.Streams(p.nextTranscript().finish(), true)
 		return "", op.Errorf(op.Unavailable, "Node.js did not start: %s\n%s", describeExit(p.Exit()), strings.TrimSpace(stderr))
 	case <-limit.C:
-		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy", kernel.FormatDuration(startTime))
+		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy",
+			kernel.FormatDuration(startTime))
 	case <-ctx.Done():
 		return "", op.Errorf(op.Canceled, "start Node.js: canceled")
 	}
@@ -303,7 +306,7 @@ func (s *Service) stopping() bool {
 func describeExit(e proc.Exit) string {
 	switch {
 	case e.Signal == syscall.SIGKILL:
-		return "the process was killed by SIGKILL; if nobody sent it, the process ran out of memory"
+		return "the process was killed by SIGKILL; unless it was sent deliberately, the process ran out of memory"
 	case e.Signal != 0:
 		return "the process was killed by " + unix.SignalName(e.Signal)
 	}

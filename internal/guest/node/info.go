@@ -41,7 +41,7 @@ type Info struct {
 	CurrentVersion     *string   `json:"current_version" doc:"Same as node_version"`
 }
 
-// Info inspects the machine.
+// Info describes the installed versions and packages.
 func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	i := Info{
 		SupportedLanguages: []string{"javascript"},

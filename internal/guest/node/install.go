@@ -59,7 +59,7 @@ var installPatterns = []string{
 
 var programName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^node(js)?(-?v?\d+(\.\d+)*)?$`) })
 
-// candidates are the paths of everything that looks like Node.js, the default first.
+// candidates returns the paths of programs with the name of Node.js, the default first.
 func (f *installations) candidates() []string {
 	var paths []string
 	if path, ok := f.runner.Look("node", "nodejs"); ok {
@@ -189,7 +189,7 @@ func (f *installations) findDefault(ctx context.Context) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		op.Hint(ctx, "%v; the default is used instead. The setting node_version (NODE_CODE_EXEC_VERSION) asks for it.", err)
+		op.Hint(ctx, "%v. The default version is used; to change it, edit the setting node_version (NODE_CODE_EXEC_VERSION).", err)
 	}
 	path, ok := f.runner.Look("node", "nodejs")
 	if !ok {
@@ -198,13 +198,13 @@ func (f *installations) findDefault(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// matches reports whether a version matches a request: 20 matches 20.11.1.
-func matches(version, asked string) bool {
+// matches reports whether a version matches a requested one: 20 matches 20.11.1.
+func matches(version, requested string) bool {
 	bare := func(s string) string {
 		return strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(s), "node"), "js"), "v-")
 	}
-	version, asked = bare(version), bare(asked)
-	return version == asked || strings.HasPrefix(version, asked+".")
+	version, requested = bare(version), bare(requested)
+	return version == requested || strings.HasPrefix(version, requested+".")
 }
 
 // compare orders versions by their numbers.
@@ -223,8 +223,8 @@ func compare(a, b string) int {
 	return cmp.Compare(len(x), len(y))
 }
 
-// environ is the environment of code. It finds the packages of the workspace and the
-// global ones from everywhere, and the programs of its own version of Node.js.
+// environ returns the environment of code. It makes packages of the workspace and global
+// packages available in every directory, and adds the programs of this version of Node.js.
 func (f *installations) environ(path string) []string {
 	env := f.runner.Environ()
 	dirs := filepath.SplitList(environ.Get(env, "NODE_PATH"))
@@ -239,7 +239,7 @@ func (f *installations) environ(path string) []string {
 	return env
 }
 
-// globalModules is the folder of the global packages of a Node.js.
+// globalModules returns the folder of the global packages of a Node.js.
 func globalModules(path string) string {
 	if file, err := filepath.EvalSymlinks(path); err == nil {
 		path = file

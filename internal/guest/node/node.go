@@ -2,9 +2,9 @@
 // which is a process that keeps its variables.
 //
 // It owns the sessions with their processes, and the folders for the files of a call. It
-// keeps a bounded part of the output. A cell that times out is interrupted and its session
-// kept; only if the cell ignores the interrupt is the process killed, and the reply says
-// that the variables are lost. It installs no versions or packages of Node.js.
+// keeps a limited part of the output. A cell that times out is interrupted and its session
+// is kept. If the cell ignores the interrupt, the process is killed, and the reply says that
+// the variables are lost. The package does not install versions or packages of Node.js.
 package node
 
 import (
@@ -25,7 +25,7 @@ type Config struct {
 	Home        string
 	Workspace   string        // where code runs; empty: the home
 	State       string        // folder for the files of a call; empty: the temporary folder
-	Version     string        // of code that asks for none, if it is installed; empty: the first in PATH
+	Version     string        // default version, if it is installed; empty: the first in PATH
 	MaxSessions int           // 0: 16
 	Idle        time.Duration // upper limit of a session's idle timeout; 0: none
 	Log         *slog.Logger
@@ -45,7 +45,7 @@ type Service struct {
 	Config
 	base  pathname.Base
 	grace time.Duration // how long an interrupted cell may take to end
-	limit int64         // bytes of a cell's output that are kept
+	limit int64         // how many bytes of a cell's output are kept
 
 	installed *installations
 
@@ -58,7 +58,7 @@ type Service struct {
 	runtime  kernel.Readiness
 }
 
-// New returns the service; nothing is started or touched before the first call.
+// New returns the service. It has no side effects before the first call.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -93,8 +93,8 @@ func (s *Service) Ops() []op.Op {
 	execute := op.New(op.Spec{Name: "nodejs_execute", Route: "POST /v1/nodejs/execute", Tag: tag, SDK: "nodejs.execute_code",
 		Doc: "Run JavaScript in Node.js. Without a session the code runs in a new process; with session_id or " +
 			"stateful it runs in a process that keeps variables, where const, let and class may be redeclared. " +
-			"Top-level await, require, import and import() work in both; the value of the last expression is among " +
-			"the outputs, awaited if it is a promise. " +
+			"Top-level await, require, import and import() work in both. The value of the last expression is among " +
+			"the outputs; a promise is awaited. " +
 			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
@@ -117,8 +117,8 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// State is the readiness: absent without Node.js, idle before the first call, failed if
-// the last start failed, otherwise ready.
+// State returns the readiness: absent if Node.js is not installed, idle before the first
+// call, failed if the last start failed, otherwise ready.
 func (s *Service) State() (state, why string) {
 	if _, ok := s.Runner.Look("node", "nodejs"); !ok {
 		return "absent", notInstalled

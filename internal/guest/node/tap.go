@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// tap reads one of a process's own streams, to which the programs that it starts write. It
-// can be drained at any time, so that its content comes before later events.
+// tap reads stdout or stderr of a process, which programs started by the code share. It can
+// be drained at any time, so that earlier output precedes later events.
 type tap struct {
 	f    *os.File
 	conn syscall.RawConn
@@ -58,7 +58,7 @@ func (t *tap) with(f func()) {
 	f()
 }
 
-// pipes are the pipe ends of a process.
+// pipes are the pipe ends of the process and of the service.
 type pipes struct{ theirs, ours []*os.File }
 
 func (l *pipes) pipe(theyWrite bool) (theirs, own *os.File, err error) {
@@ -74,8 +74,8 @@ func (l *pipes) pipe(theyWrite bool) (theirs, own *os.File, err error) {
 	return theirs, own, nil
 }
 
-// reopen opens the end of a pipe again: a change to one, such as making it non-blocking,
-// does not affect the other.
+// reopen opens the end of a pipe a second time. A change to one, such as making it
+// non-blocking, does not affect the other.
 func (l *pipes) reopen(f *os.File) (*os.File, error) {
 	other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *pipes) reopen(f *os.File) (*os.File, error) {
 	return other, nil
 }
 
-// decoder converts bytes that come in pieces to text.
+// decoder converts bytes that arrive in pieces to text.
 type decoder struct{ rest []byte }
 
 // text returns the complete characters. Invalid UTF-8 becomes U+FFFD.
