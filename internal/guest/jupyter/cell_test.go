@@ -71,7 +71,7 @@ func cellTable(t *testing.T, s *Service, id string) {
 			got = got[:i] + "invalid syntax (FILE" + got[strings.Index(got, ", line"):]
 		}
 		if i := strings.Index(got, "\nstderr "); c.name == "system exit" && i >= 0 {
-			got = got[:i] // a warning of IPython's
+			got = got[:i] // a warning of IPython
 		}
 		got = strings.Replace(got, "=    a⏎", "= a⏎", 1)
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -93,8 +93,8 @@ func cellTable(t *testing.T, s *Service, id string) {
 	}
 }
 
-func figureIsAPNG(t *testing.T, s *Service, id string) {
-	runIn(t, s, id, "import matplotlib.font_manager") // where this takes long, it says so
+func figureIsPNG(t *testing.T, s *Service, id string) {
+	runIn(t, s, id, "import matplotlib.font_manager") // prints a note if it is slow
 	out := runIn(t, s, id, "import matplotlib.pyplot as plt, pandas as pd\npd.DataFrame({'a': [1, 3, 2]}).plot()\nplt.show()")
 	if got := summarize(out.Outputs); got != "show <Figure size 640x480 with 1 Axes> +image/png" {
 		t.Fatalf(`got %v, want "show <Figure size 640x480 with 1 Axes> +image/png"`, got)

@@ -10,8 +10,8 @@ type Output struct {
 	kernel.DataFields
 	ExecutionCount *int `json:"execution_count" doc:"Of a result: the number of its cell"`
 	kernel.ErrorFields
-	Transient *map[string]any `json:"transient,omitempty" doc:"In events: display_id, by which a later event updates this output"`
-	Wait      *bool           `json:"wait,omitempty" doc:"In events, of clear_output: clear only when the next output arrives"`
+	Transient *map[string]any `json:"transient,omitempty" doc:"In events: display_id, which later events use to update this output"`
+	Wait      *bool           `json:"wait,omitempty" doc:"In clear_output events: clear only when the next output arrives"`
 }
 
 func newOutput(o kernel.Output) Output {
