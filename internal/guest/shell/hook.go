@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
-// cancel ends whatever sequence a program left unfinished.
+// cancel ends an unfinished control sequence of a program.
 const cancel = "\x18"
 
 // handleHook processes a message of the shell's hooks, which rc.bash describes. The
@@ -53,7 +53,7 @@ func (t *terminal) handleHook(body []byte) bool {
 		}
 	case "2":
 		if c := t.current; c == nil || !c.hasStarted() {
-			// Directly after P it stands for the first prompt: a bug of bash after set +o emacs.
+			// Directly after P it is the first prompt, because of a bug of bash after set +o emacs.
 			t.shown, t.more = !t.prompted.IsZero(), t.prompted.IsZero()
 			t.prompted = time.Time{}
 			t.notify()
@@ -64,15 +64,15 @@ func (t *terminal) handleHook(body []byte) bool {
 	return true
 }
 
-// notify wakes those who wait for the shell's state to change.
+// notify wakes goroutines that wait for a change of the shell's state.
 func (t *terminal) notify() {
 	t.entered = time.Time{}
 	close(t.turn)
 	t.turn = make(chan struct{})
 }
 
-// startTypedCommand records the start of a line that a person typed: the text on the
-// screen since the prompt.
+// startTypedCommand records the start of a typed line, which is the text on the screen since
+// the prompt.
 func (t *terminal) startTypedCommand() {
 	c := newCommand(strings.TrimSpace(trimText(t.display.screen.Text())))
 	c.typed = true
@@ -80,7 +80,7 @@ func (t *terminal) startTypedCommand() {
 	t.startCommand()
 }
 
-// startCommand records that the current command runs. It may be called twice.
+// startCommand records the start of the current command. It may be called twice.
 func (t *terminal) startCommand() {
 	c := t.current
 	c.ps1 = t.ps1
@@ -90,7 +90,7 @@ func (t *terminal) startCommand() {
 	if t.mute {
 		t.mute = false
 		line := formatEcho(c.text)
-		if strings.TrimSpace(trimText(t.display.screen.Text())) != "" { // somebody was typing
+		if strings.TrimSpace(trimText(t.display.screen.Text())) != "" { // a viewer was typing
 			line = "\r\n" + t.ps1 + " " + line
 		}
 		if t.display.screen.BracketedPaste() { // the line editor's own reset was muted
@@ -149,7 +149,7 @@ func (t *terminal) onPrompt(key, rest string) {
 	t.mute, t.more = false, false
 	t.prompts++
 	t.prompted = time.Now()
-	if t.display.screen.Alt() { // its program was killed
+	if t.display.screen.Alt() { // a full-screen program was killed
 		t.display.log.write([]byte("\x1b[?1049l\x1b[!p"))
 	}
 	t.display.screen.Write([]byte(cancel))
@@ -167,8 +167,8 @@ func (t *terminal) onPromptShown(rest string) {
 	}
 	t.code, t.jobs = parseInt(fields[0]), parseInt(fields[1])
 	if c := t.current; c != nil && c.hasStarted() {
-		// Either a command prints the prompt, or the shell is at a prompt whose first
-		// hook was removed.
+		// Either the command prints the prompt, or the shell shows a prompt whose first hook
+		// was removed.
 		t.doubt = fields[2] != "1"
 		if t.doubt {
 			return
@@ -182,8 +182,8 @@ func (t *terminal) onPromptShown(rest string) {
 	t.notify()
 }
 
-// resolveDoubt ends a command whose end was in doubt, once the line editor has the
-// terminal. The lock is held.
+// resolveDoubt ends a command whose end is in doubt if the line editor has the terminal. The
+// lock is held.
 func (t *terminal) resolveDoubt() {
 	c := t.current
 	if !t.doubt || c == nil || !c.hasStarted() {
@@ -217,7 +217,7 @@ func parseInt(s string) int {
 	return n
 }
 
-// encodeCommand returns what the shell reads to load a command.
+// encodeCommand encodes a command for the file that the shell reads.
 func encodeCommand(key string, c *command) []byte {
 	var b bytes.Buffer
 	for _, field := range []string{key, c.dir, c.flags, c.text} {

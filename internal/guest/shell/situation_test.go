@@ -10,25 +10,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// situation is a command in a session of its own, and what comes of it.
+// situation is a command in a new session, and its result.
 type situation struct {
 	name   string
-	before []string // run first; what they print does not matter
+	before []string // run first; their output is ignored
 	run    string
-	want   string // all that is printed; after a ~ a regular expression
+	want   string // the output; after a ~ a regular expression
 	code   int
 	status string // completed when empty
 }
 
-// lines of commands that would be hard to read in a table.
+// Commands of several lines.
 const (
 	heredoc = "cat <<EOF\n$((1+1))\n  two\nEOF\necho after"
 	script  = "f() {\n\techo \"in f: $1\"\n}\nfor i in a b; do\n\tf $i\ndone\n"
 )
 
 func situations() []situation {
-	return slices.Concat(simpleSituations(), syntaxSituations(), characterSituations(), screenSituations(), stateSituations(), optionSituations(),
-		exitSituations(), signalSituations(), trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
+	return slices.Concat(simpleSituations(), syntaxSituations(), characterSituations(), screenSituations(),
+		stateSituations(), optionSituations(), exitSituations(), signalSituations(), trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
 }
 
 func simpleSituations() []situation {
@@ -43,7 +43,7 @@ func simpleSituations() []situation {
 		{name: "code of the last", before: []string{"(exit 5)"}, run: "echo $?", want: "5"},
 		{name: "both streams", run: "echo out; echo err >&2", want: "out\nerr"},
 		{name: "blank lines", run: `printf '\n\na\n\n\n'`, want: "\n\na"},
-		{name: "died of a signal", run: "sh -c 'kill -9 $$'", want: "Killed", code: 137},
+		{name: "killed by a signal", run: "sh -c 'kill -9 $$'", want: "Killed", code: 137},
 		{name: "not found", run: "unset -f command_not_found_handle; nosuchcommand", want: "bash: nosuchcommand: command not found", code: 127},
 		{name: "pipe", run: "yes | head -2", want: "y\ny"},
 		{name: "process substitution", run: "cat <(echo hi)", want: "hi"},
@@ -90,8 +90,8 @@ func screenSituations() []situation {
 		{name: "backspace", run: `printf 'abc\b\bX\n'`, want: "aXc"},
 		{name: "erase", run: `printf 'working...\r\e[Kok\n'`, want: "ok"},
 		{name: "two-line progress", run: `printf 'a 1\nb 1\n\e[2Aa 2\nb 2\n'`, want: "a 2\nb 2"},
-		{name: "colours", run: `printf '\e[1;31mred\e[0m\n'`, want: "red"},
-		{name: "clear", run: "echo gone; clear; echo kept", want: "kept"},
+		{name: "colors", run: `printf '\e[1;31mred\e[0m\n'`, want: "red"},
+		{name: "clear", run: "echo removed; clear; echo kept", want: "kept"},
 		{name: "alternate screen", run: `printf 'a\n\e[?1049hhidden\e[?1049lb\n'`, want: "a\nb"},
 		{name: "alternate screen left on", run: `printf 'a\n\e[?1049hhidden'`, want: "a"},
 		{name: "after the alternate screen was left on", before: []string{`printf '\e[?1049hhidden'`}, run: "echo b", want: "b"},
@@ -123,7 +123,7 @@ func stateSituations() []situation {
 			want: "bash: local: can only be used in a function\nbash: return: can only `return' from a function or sourced script", code: 2},
 		{name: "options stay", before: []string{"shopt -s extglob nullglob; set -o pipefail"},
 			run: "false | true; echo $?; echo @(x|y)*", want: "1"},
-		{name: "the directory is gone", before: []string{"mkdir d; cd d; rmdir ../d"}, run: "echo still here", want: "still here"},
+		{name: "removed directory", before: []string{"mkdir d; cd d; rmdir ../d"}, run: "echo still here", want: "still here"},
 		{name: "directory with odd characters", before: []string{"mkdir $'a;b\\n\\ac'; cd $'a;b\\n\\ac'"},
 			run: `echo "${PWD##*/}" | od -An -c`, want: `   a   ;   b  \n  \a   c  \n`},
 	}
@@ -131,7 +131,7 @@ func stateSituations() []situation {
 
 func optionSituations() []situation {
 	return []situation{
-		{name: "set -e, all well", before: []string{"set -e"}, run: "true; echo ok; if false; then :; fi", want: "ok"},
+		{name: "set -e without a failure", before: []string{"set -e"}, run: "true; echo ok; if false; then :; fi", want: "ok"},
 		{name: "set -e ends the shell", before: []string{"set -e"}, run: "false; echo not reached", code: 1, status: terminated},
 		{name: "set -e in the command ends the shell", run: "set -euo pipefail\necho a\nfalse | true\necho b",
 			want: "a", code: 1, status: terminated},
@@ -170,9 +170,9 @@ func signalSituations() []situation {
 	return []situation{
 		{name: "shell killed", run: "kill -9 $$", code: 137, status: terminated},
 		{name: "shell hung up", run: "kill -HUP $$; sleep 300", code: 129, status: terminated},
-		{name: "shell asked to end", run: "kill -TERM $$; echo ignored", want: "ignored"},
+		{name: "shell ignores TERM", run: "kill -TERM $$; echo ignored", want: "ignored"},
 		{name: "shell interrupted", run: "kill -INT $$; echo not reached", code: 130},
-		{name: "shell's parent asked for", run: "kill -0 $PPID && echo alive", want: "alive"},
+		{name: "shell's parent", run: "kill -0 $PPID && echo alive", want: "alive"},
 	}
 }
 
@@ -214,7 +214,7 @@ func promptSituations() []situation {
 		{name: "PROMPT_COMMAND read-only", before: []string{"PROMPT_COMMAND=(true); readonly PROMPT_COMMAND PS1"}, run: "echo a", want: "a"},
 		{name: "PROMPT_COMMAND exported", before: []string{"export PROMPT_COMMAND PS1 PS0"},
 			run: "echo a; bash --norc -ic 'echo b'", want: "a\nb"},
-		{name: "all hooks gone at once", before: []string{"unset PROMPT_COMMAND; PS1='$ '; PS2=; PS0="}, run: "echo a", want: "a"},
+		{name: "all hooks removed", before: []string{"unset PROMPT_COMMAND; PS1='$ '; PS2=; PS0="}, run: "echo a", want: "a"},
 		{name: "startup file read again", before: []string{". ~/.bashrc"}, run: "echo a", want: "a"},
 		{name: "no variables in prompts", before: []string{"shopt -u promptvars"}, run: "echo a", want: "a"},
 		{name: "vi keys", before: []string{"set -o vi"}, run: "echo a", want: "a"},
@@ -267,8 +267,8 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// TestSituations holds that whatever a command does, its output and exit code are
-// told exactly, and the session can be used afterwards.
+// TestSituations: the output and exit code of any command are exact, and the session is usable
+// afterwards.
 func TestSituations(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "od", "tput", "stty", "setsid")
@@ -294,20 +294,20 @@ func (c situation) check(t *testing.T, s *Service) {
 	out := run(t, s, c.name, c.run)
 	if pattern, ok := strings.CutPrefix(c.want, "~"); ok {
 		if !regexp.MustCompile("^" + pattern + "$").MatchString(*out.Output) {
-			t.Errorf("printed %q, want %q", clip(*out.Output, 2000), pattern)
+			t.Errorf("got output %q, want %q", clip(*out.Output, 2000), pattern)
 		}
 	} else if *out.Output != c.want {
-		t.Errorf("printed %q, want %q", clip(*out.Output, 2000), clip(c.want, 2000))
+		t.Errorf("got output %q, want %q", clip(*out.Output, 2000), clip(c.want, 2000))
 	}
 	if out.Status != status || out.ExitCode == nil || *out.ExitCode != c.code && c.code >= 0 {
-		t.Errorf("is %s with %v, want %s with %d", out.Status, out.ExitCode, status, c.code)
+		t.Errorf("got status %s with %v, want %s with %d", out.Status, out.ExitCode, status, c.code)
 	}
-	// Capitals after "stty olcuc", more lines from traces and traps.
+	// The output has capitals after "stty olcuc", and more lines from traces and traps.
 	again := run(t, s, c.name, "echo $((6*7))-$0")
 	if got := strings.ToLower(*again.Output); !strings.Contains(got, "42-bash") && c.name != "exec of output" || again.Status != completed {
-		t.Errorf("afterwards: got %q (%s), want 42-bash in it (%s)", *again.Output, again.Status, completed)
+		t.Errorf("got %q (%s) afterwards, want 42-bash in it (%s)", *again.Output, again.Status, completed)
 	}
 	if len(out.Console) != 1 || out.Console[0].Command != c.run || out.Console[0].Output != *out.Output {
-		t.Errorf("record %+v, want 1 record, first command %q and first output %q", out.Console, c.run, *out.Output)
+		t.Errorf("got records %+v, want 1 record, first command %q and first output %q", out.Console, c.run, *out.Output)
 	}
 }

@@ -20,25 +20,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// The size of a terminal until a viewer changes it: wide, because programs cut their
-// lines to it.
+// The size of a terminal until a viewer changes it. It is wide, because programs truncate
+// their lines to it.
 const (
 	startCols = 200
 	startRows = 50
 )
 
 const (
-	// grace is the time between asking a shell to end and killing it.
+	// grace is the time between TERM and KILL when a shell is ended.
 	grace = 500 * time.Millisecond
-	// drain is how long output is awaited after the end of a shell when programs
-	// that it left behind still hold the terminal.
+	// drain is how long to wait for output after the end of a shell while background
+	// processes keep the terminal open.
 	drain = 250 * time.Millisecond
 )
 
 //go:embed rc.bash
 var rcTemplate string
 
-// terminal is one life of a session's shell.
+// terminal is one shell of a session, from its start to its end.
 type terminal struct {
 	ss    *Session
 	p     *proc.Process
@@ -58,14 +58,14 @@ type terminal struct {
 	exit    proc.Exit // set when done is closed
 
 	key, next string        // keys of the hooks and of the command that is being passed
-	turn      chan struct{} // closed and replaced when one of the following changes
+	turn      chan struct{} // closed and replaced if one of the following fields changes
 	prompts   int           // number of prompts so far
-	prompted  time.Time     // when the shell was about to show its prompt; zero: it was shown
+	prompted  time.Time     // when the shell was about to show its prompt; zero: the prompt was shown
 	shown     bool          // the shell waits for a command at its prompt
 	more      bool          // the shell waits for the rest of a command
 	entered   time.Time     // when Enter was pressed at the prompt
 	current   *command
-	doubt     bool // a prompt was shown while it ran
+	doubt     bool // a prompt was shown while it ran, so it may have ended
 
 	mute    bool      // output is the line editor's echo of our keys
 	changed time.Time // time of the last output
@@ -135,15 +135,15 @@ func (t *terminal) start(bash string) error {
 	s.tasks.Go(t.read)
 	s.tasks.Go(func() {
 		<-t.p.Done()
-		// Held until now, so that a shell that closes its streams does not appear to
-		// have ended. Background processes may keep it open.
+		// Keep the slave open until here, so that a shell that closes its streams does not
+		// appear to have ended. Background processes may also keep it open.
 		tty.CloseSlave()
 		tty.Master().SetReadDeadline(time.Now().Add(drain))
 	})
 	return nil
 }
 
-// environ is a shell's environment.
+// environ returns the environment of a shell.
 func (s *Service) environ(dir, bash string) []string {
 	env := s.Runner.Environ()
 	env = environ.Set(env, "HOME", s.Home)
@@ -153,7 +153,7 @@ func (s *Service) environ(dir, bash string) []string {
 	env = environ.Set(env, "COLORTERM", "truecolor")
 	_, all := environ.Lookup(env, "LC_ALL")
 	_, lang := environ.Lookup(env, "LANG")
-	if !all && !lang { // without it the line editor takes every byte for a character
+	if !all && !lang { // without a locale the line editor handles bytes, not characters
 		env = environ.Set(env, "LANG", "C.UTF-8")
 	}
 	return env
@@ -223,7 +223,7 @@ func (t *terminal) query(b []byte) {
 	}
 }
 
-// typeInput types the input of a person or a caller.
+// typeInput types input of a viewer or an API caller.
 func (t *terminal) typeInput(keys string, patience time.Duration) error {
 	t.submitLock.Lock()
 	defer t.submitLock.Unlock()
@@ -249,7 +249,7 @@ func (t *terminal) typeInput(keys string, patience time.Duration) error {
 // resize sets the terminal's size.
 func (t *terminal) resize(cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > vt.MaxCols || rows > vt.MaxRows {
-		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d: use 1 to %[1]d columns and 1 to "+
+		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d; use 1 to %[1]d columns and 1 to "+
 			"%[2]d rows", vt.MaxCols, vt.MaxRows, cols, rows)
 	}
 	t.ss.mu.Lock()
@@ -258,7 +258,7 @@ func (t *terminal) resize(cols, rows int) error {
 	return t.tty.Resize(cols, rows)
 }
 
-// stop ends the shell and everything in its terminal's session.
+// stop ends the shell and all processes of its terminal.
 func (t *terminal) stop() {
 	t.p.Stop()
 	<-t.done
@@ -271,8 +271,8 @@ func (t *terminal) signal(sig syscall.Signal) (group int, err error) {
 	if err != nil || group <= 0 || group == t.p.PID() {
 		return 0, err
 	}
-	// The leader may have ended while its group lives on; a leader in another
-	// session means that the number is no longer ours.
+	// The leader may have ended before its group. A leader in another session means that the
+	// ID was reused.
 	if sid, err := unix.Getsid(group); err == nil && sid != t.p.PID() {
 		return 0, fmt.Errorf("signal the foreground group: %w", os.ErrProcessDone)
 	}
