@@ -67,7 +67,7 @@ func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *Session,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.sessions.Get(id); known && !ok && name == "" && !s.sessions.Closed() {
-		return nil, false, op.Errorf(op.Conflict, "session %q was deleted just now; call again to create a new one", id)
+		return nil, false, op.Errorf(op.Conflict, "session %q was deleted during the call; retry to create a new one", id)
 	}
 	ss, created, err = s.sessions.Open(id, func() *Session {
 		return &Session{spec: spec, dir: cmp.Or(dir, s.Workspace), turn: make(chan struct{}, 1)}
