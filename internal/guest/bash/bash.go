@@ -87,8 +87,8 @@ func New(c Config) *Service {
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	exec := op.New(op.Spec{Name: "bash_exec", Route: "POST /v1/bash/exec", Tag: "bash", SDK: "bash.exec",
-		Doc: "Run a command in a new bash process. The call returns when the command exits, or earlier with " +
-			"async_mode or timeout; the command then continues, and bash_output reads the rest. " +
+		Doc: "Run a command in a new bash process. The call returns when the command exits. With async_mode or " +
+			"timeout it may return earlier: the command continues, and bash_output reads the rest. " +
 			"With stream=true the output is sent as events as it is written: start, stdout, stderr, then exit, or " +
 			"timeout if the command continues."}, s.Exec)
 	return []op.Op{

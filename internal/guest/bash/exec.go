@@ -31,7 +31,7 @@ type ExecIn struct {
 	Timeout     *float64 `json:"timeout" doc:"Maximum seconds to wait; the command then continues. Default: no limit"`
 	HardTimeout *float64 `json:"hard_timeout" doc:"Seconds until the command and its process group are killed. Default: 0, never"`
 
-	MaxOutputLength int `json:"max_output_length" default:"50000" doc:"Maximum characters of each stream; bash_output reads the rest. 0: no limit"`
+	MaxOutputLength int `json:"max_output_length" default:"50000" doc:"Maximum characters per stream; bash_output reads the rest. 0: no limit"`
 }
 
 // ExecResult is the state of a command and its output.

@@ -41,9 +41,8 @@ func (s *Service) Ops() []op.Op {
 	execute := op.New(op.Spec{Name: "code_execute", Route: "POST /v1/code/execute", Tag: "code", SDK: "code.execute_code",
 		Doc: "Run Python or JavaScript. With session_id or stateful, variables are kept between calls. The value " +
 			"of the last expression is among the outputs. " +
-			"With stream=true the outputs are sent as events as they are produced: output, then result. " +
-			"Output events include clear_output and update_display_data, which change earlier outputs, and " +
-			"dropped, which replaces omitted outputs."}, s.Execute)
+			"With stream=true the outputs are sent as events as they are produced: output (including clear_output and " +
+			"update_display_data, which change earlier outputs, and dropped in place of omitted ones), then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "code_info", Route: "GET /v1/code/info", Tag: "code", SDK: "code.get_info", ReadOnly: true,

@@ -114,8 +114,8 @@ func (s *Service) Ops() []op.Op {
 		Doc: "Run a cell in a Jupyter kernel: Python, or the one in kernel_name. With session_id the kernel and " +
 			"its variables are kept, and a missing session is created; otherwise the kernel is used only for this call. " +
 			"Magics, shell lines, top-level await and rich output work as in a notebook. " +
-			"With stream=true the outputs are sent as events as they are produced: output, then result. " +
-			"Output events include clear_output and update_display_data, which change earlier outputs."}, s.Execute)
+			"With stream=true the outputs are sent as events as they are produced: output (including clear_output and " +
+			"update_display_data, which change earlier outputs), then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "jupyter_info", Route: "GET /v1/jupyter/info", Tag: tag, SDK: "jupyter.get_info", ReadOnly: true,

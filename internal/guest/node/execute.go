@@ -24,11 +24,11 @@ type ExecuteIn struct {
 	Timeout int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds until the code is interrupted"`
 	Stdin   *string `json:"stdin" doc:"Standard input of the code"`
 
-	Files *map[string]string `json:"files" doc:"Files to create first, by path relative to cwd; without a session and cwd, in a temporary cwd"`
+	Files *map[string]string `json:"files" doc:"Files to create by relative path, in the cwd of the session or else in a temporary folder"`
 
 	Stateful  bool    `json:"stateful" default:"false" nullable:"true" doc:"Keep variables: run in session_id, or in a new session"`
 	SessionID *string `json:"session_id" doc:"Session to run in; created if it does not exist"`
-	Cwd       *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
+	Cwd       *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace, or the folder of files"`
 	Version   *string `json:"version" doc:"Version of Node.js, such as 20 or 20.11.1. Default: the default version"`
 }
 

@@ -63,11 +63,11 @@ func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.MaxSessions <= 0 {
-		c.MaxSessions = 16
-	}
 	if c.Workspace == "" {
 		c.Workspace = c.Home
+	}
+	if c.MaxSessions <= 0 {
+		c.MaxSessions = 16
 	}
 	s := &Service{
 		Config:  c,

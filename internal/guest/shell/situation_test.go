@@ -28,7 +28,8 @@ const (
 
 func situations() []situation {
 	return slices.Concat(simpleSituations(), syntaxSituations(), characterSituations(), screenSituations(),
-		stateSituations(), optionSituations(), exitSituations(), signalSituations(), trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
+		stateSituations(), optionSituations(), exitSituations(), signalSituations(),
+		trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
 }
 
 func simpleSituations() []situation {
