@@ -37,7 +37,7 @@ const (
 	maxRecords = 100
 	// maxReply limits the bytes of each stream in one reply.
 	maxReply = 32 << 20
-	// grace is the time between TERM and KILL when we end a command.
+	// grace is the time between TERM and KILL when the service ends a command.
 	grace = 500 * time.Millisecond
 )
 

@@ -211,8 +211,7 @@ func (sp *spool) spill() bool {
 	return false
 }
 
-// create creates an unlinked file, which cannot be left behind, and reserves its first
-// piece.
+// create creates an unlinked file, which needs no cleanup, and reserves its first piece.
 func (st *store) create() (*os.File, error) {
 	if !st.reserve(&st.disk, st.piece) {
 		return nil, errors.New("running commands use all disk space for output")

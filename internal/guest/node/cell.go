@@ -220,7 +220,7 @@ type watch struct {
 }
 
 // wait returns when the cell has ended. When ctx ends or an output cannot be delivered, it
-// interrupts the cell in three steps. First it asks the worker, which replies if the code
+// interrupts the cell in three steps. First it queries the worker, which replies if the code
 // only waits; then it terminates the code; then it interrupts the programs that the code
 // waits for. It repeats the steps, because one may come too early. The grace period starts
 // after the termination, which may be late on a busy machine.

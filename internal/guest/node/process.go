@@ -94,16 +94,16 @@ func launch(r *proc.Runner, c start) (*process, error) {
 	if err == nil {
 		p.Process, err = r.Start(command)
 	}
-	for _, f := range l.theirs {
+	for _, f := range l.child {
 		f.Close()
 	}
 	if err != nil {
-		for _, f := range l.ours {
+		for _, f := range l.own {
 			f.Close()
 		}
 		return nil, err
 	}
-	p.serve(c.once, l.ours)
+	p.serve(c.once, l.own)
 	return p, nil
 }
 
@@ -211,7 +211,7 @@ func (p *process) kill() {
 	p.helpers.Wait()
 }
 
-// stop asks the process to exit, then kills it.
+// stop sends TERM to the process, then kills it.
 func (p *process) stop() {
 	p.Stop()
 	p.kill()

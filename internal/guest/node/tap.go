@@ -59,19 +59,19 @@ func (t *tap) with(f func()) {
 }
 
 // pipes are the pipe ends of the process and of the service.
-type pipes struct{ theirs, ours []*os.File }
+type pipes struct{ child, own []*os.File }
 
-func (l *pipes) pipe(theyWrite bool) (theirs, own *os.File, err error) {
+func (l *pipes) pipe(childWrites bool) (child, own *os.File, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	theirs, own = read, write
-	if theyWrite {
-		theirs, own = write, read
+	child, own = read, write
+	if childWrites {
+		child, own = write, read
 	}
-	l.theirs, l.ours = append(l.theirs, theirs), append(l.ours, own)
-	return theirs, own, nil
+	l.child, l.own = append(l.child, child), append(l.own, own)
+	return child, own, nil
 }
 
 // reopen opens the end of a pipe a second time. A change to one, such as making it
@@ -81,7 +81,7 @@ func (l *pipes) reopen(f *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.theirs = append(l.theirs, other)
+	l.child = append(l.child, other)
 	return other, nil
 }
 

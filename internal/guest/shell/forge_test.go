@@ -22,7 +22,7 @@ func TestForgedHooks(t *testing.T) {
 		"no key":      {`printf '\e]5379;%s\a' L R S 'E;;9' 'P;;9;;/' 'B;;9;0' 2 '' ';;;;'; echo after`, "after"},
 		"a guess":     {`for i in $(seq 2000); do printf '\e]5379;E;%s;9\a' $i$i$i; done; echo after`, "after"},
 		"the prompts": {`x="${PS1@P}${PS2@P}${PS0@P}"; printf %s "$x"; echo after`, "> > after"},
-		"our keys":    {`printf '\e[7001~\e[7002~\e[7003~'; echo after`, "after"},
+		"load keys":   {`printf '\e[7001~\e[7002~\e[7003~'; echo after`, "after"},
 		"a child": {`bash -c 'printf "\e]5379;E;$__cove_n;9\a"; env | grep -i __cove; tr "\0" "\n" ` +
 			`</proc/$PPID/environ | grep -i __cove; echo after'`, "after"},
 	} {

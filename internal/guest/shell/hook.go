@@ -49,7 +49,7 @@ func (t *terminal) handleHook(body []byte) bool {
 	case "B":
 		if !t.mute {
 			t.onPromptShown(rest)
-			t.mute = t.next != "" // the line editor reads our keys next
+			t.mute = t.next != "" // the line editor reads the loading keys next
 		}
 	case "2":
 		if c := t.current; c == nil || !c.hasStarted() {
@@ -136,7 +136,7 @@ func (t *terminal) finishCommand(c *command, code int) {
 }
 
 // onPrompt records that the shell is about to show its prompt. The fields are the exit
-// code, whether our last command started, and the directory.
+// code, whether the last API command started, and the directory.
 func (t *terminal) onPrompt(key, rest string) {
 	fields := strings.SplitN(rest, ";", 3)
 	if len(fields) < 3 {

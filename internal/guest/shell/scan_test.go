@@ -69,7 +69,7 @@ func TestScan(t *testing.T) {
 		"after half a character":     {"\xe4\xb8" + hook, "\xe4\xb8<E;good;0>"},
 		"within a string":            {"\x1b]0;a" + hook + "b\a", "\x1b]0;a<E;good;0>b\a"},
 		"canceled":                   {"\x1b]5379;E;good\x18;0\a", "\x1b]5379;E;good\x18;0\a"},
-		"colours":                    {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
+		"colors":                     {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
 		"title":                      {"\x1b]0;title\a", "\x1b]0;title\a"},
 		"too long":                   {"\x1b]0;" + long + "\a", "\x1b]0;" + long + "\a"},
 		"sequence too long":          {"\x1b[" + long + "m", "\x1b[" + long + "m"},
@@ -79,7 +79,7 @@ func TestScan(t *testing.T) {
 		"attributes":                 {"\x1b[c\x1b[0c\x1b[>c", `<ask "[c"><ask "[0c"><ask "[>c">`},
 		"modes":                      {"\x1b[?2026$p\x1b[!p", `<ask "[?2026$p">` + "\x1b[!p"},
 		"size and titles":            {"\x1b[18t\x1b[22;0t\x1b[22t", `<ask "[18t">` + "\x1b[22;0t\x1b[22t"},
-		"colour":                     {"\x1b]11;?\a\x1b]11;?\x1b\\\x1b]11;#fff\a", `<ask "]11;?\a"><ask "]11;?\x1b\\">` + "\x1b]11;#fff\a"},
+		"color query":                {"\x1b]11;?\a\x1b]11;?\x1b\\\x1b]11;#fff\a", `<ask "]11;?\a"><ask "]11;?\x1b\\">` + "\x1b]11;#fff\a"},
 		"capabilities":               {"\x1bP+q544e\x1b\\\x1bP$qm\x1b\\", `<ask "P+q544e\x1b\\"><ask "P$qm\x1b\\">`},
 		"keyboard and version":       {"\x1b[?u\x1b[>q\x1b[u\x1b[2 q", `<ask "[?u"><ask "[>q">` + "\x1b[u\x1b[2 q"},
 	} {

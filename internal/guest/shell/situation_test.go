@@ -144,8 +144,8 @@ func optionSituations() []situation {
 		{name: "set -v", before: []string{"set -v"}, run: "echo a", want: "echo a\na"},
 		{name: "set -f, IFS, posix, noclobber", before: []string{"set -f; IFS=e; set -o posix; set -C"},
 			run: "echo *; x=aeb; echo $x", want: "*\na b"},
-		{name: "set -a exports nothing of ours", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
-		{name: "no children see our key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
+		{name: "set -a exports no internal variable", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
+		{name: "children do not see the key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
 	}
 }
 

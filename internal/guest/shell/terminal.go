@@ -67,7 +67,7 @@ type terminal struct {
 	current   *command
 	doubt     bool // a prompt was shown while it ran, so it may have ended
 
-	mute    bool      // output is the line editor's echo of our keys
+	mute    bool      // output is the line editor's echo of the loading keys
 	changed time.Time // time of the last output
 	ps1     string
 	dir     string

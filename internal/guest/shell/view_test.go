@@ -261,7 +261,7 @@ func TestIncompleteInput(t *testing.T) {
 		b, _ := json.Marshal(c.keys)
 		p.send(`{"type":"input","data":` + string(b) + `}`)
 		testenv.Poll(t, "the echo of "+c.keys, func() bool { return strings.Contains(p.output()[from:], c.shows) })
-		want := fmt.Sprint("whole ", i)
+		want := fmt.Sprint("complete ", i)
 		wantOutput(t, s, "a", "echo "+want, want)
 		p.waitFor("> echo " + want + "\r\n")
 		p.waitForPrompt()

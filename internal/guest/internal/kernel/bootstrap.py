@@ -90,7 +90,7 @@ def attach(stream, fd):
 
     stream.write = write_in_order
     stream.flush = flush_all
-    # subprocess.run(..., stdout=sys.stdout) asks for it.
+    # For subprocess.run(..., stdout=sys.stdout).
     stream.fileno = lambda: fd
     # Not threading.Thread, which would assign the text to the cell that starts it.
     _thread.start_new_thread(watch, ())
@@ -124,12 +124,12 @@ shell.events.register("post_execute", settle)
 iopub = shell.kernel.iopub_thread
 
 
-def bound():
+def limit_queue():
     iopub.socket.setsockopt(zmq.XPUB_NODROP, 1)
     iopub.socket.setsockopt(zmq.SNDHWM, QUEUE)
 
 
-iopub.schedule(bound)
+iopub.schedule(limit_queue)
 
 # The kernel listens on a TCP port for the output of forked processes. Any user of the
 # machine can connect to it, so a socket in the kernel's private folder replaces it.

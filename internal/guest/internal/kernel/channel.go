@@ -93,8 +93,8 @@ func (k *Kernel) send(s *socket, p *pending, kind string, content any) error {
 	return nil
 }
 
-// ask sends a request and waits for its reply.
-func (k *Kernel) ask(ctx context.Context, s *socket, kind string, content any) (*message, error) {
+// request sends a request and waits for its reply.
+func (k *Kernel) request(ctx context.Context, s *socket, kind string, content any) (*message, error) {
 	p, forget := k.expect(nil, true)
 	defer forget()
 	if err := k.send(s, p, kind, content); err != nil {
@@ -161,6 +161,6 @@ func (k *Kernel) onInput(m *message) {
 	}
 	p.sink.add(Output{Type: Error, EName: "StdinNotImplementedError", EValue: noInput, Traceback: []string{noInput}}, int64(len(noInput)))
 	if err := k.Interrupt(); err != nil {
-		k.log.Debug("interrupt of a cell that asks for input failed", "error", err)
+		k.log.Debug("cannot interrupt a cell that requests input", "error", err)
 	}
 }

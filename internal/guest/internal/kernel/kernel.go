@@ -173,7 +173,7 @@ func (k *Kernel) launch(ctx context.Context) error {
 // runs the bootstrap.
 func (k *Kernel) prepare(ctx context.Context) error {
 	for {
-		reply, err := k.ask(ctx, k.shell, "kernel_info_request", struct{}{})
+		reply, err := k.request(ctx, k.shell, "kernel_info_request", struct{}{})
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func (k *Kernel) Interrupt() error {
 		}
 		return nil
 	}
-	// Signal the whole group: os.system ignores the signal while its child runs, so the
+	// Signal the process group: os.system ignores the signal while its child runs, so the
 	// child must receive it.
 	if err := k.process.Signal(syscall.SIGINT); err != nil {
 		return fmt.Errorf("interrupt kernel: %w", err)

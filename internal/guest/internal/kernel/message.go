@@ -15,7 +15,7 @@ import (
 
 const (
 	delimiter = "<IDS|MSG>"
-	// protocol is the version of the Jupyter messaging protocol we speak.
+	// protocol is the supported version of the Jupyter messaging protocol.
 	protocol = "5.3"
 	// maxFrame is the maximum size of a frame that is kept completely. Of a larger one the
 	// first and last keepFrame bytes are kept, to limit the memory of a huge output.

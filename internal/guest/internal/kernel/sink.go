@@ -82,9 +82,9 @@ func (s *sink) keep(o sized) {
 	}
 	s.last = append(s.last, o)
 	s.held += o.size
-	gone := 0
-	for s.held > s.limit && gone < len(s.last) {
-		front := &s.last[gone]
+	drop := 0
+	for s.held > s.limit && drop < len(s.last) {
+		front := &s.last[drop]
 		over := s.held - s.limit
 		if front.Type == Stream && front.size-overhead > over {
 			tail := lastBytes(front.Text, int64(len(front.Text))-over)
@@ -98,11 +98,11 @@ func (s *sink) keep(o sized) {
 		s.cleared = s.cleared || front.Type == ClearOutput
 		s.held -= front.size
 		s.dropped += front.size - overhead
-		gone++
+		drop++
 	}
-	if gone > 0 {
-		clear(s.last[:gone])
-		s.last = s.last[gone:]
+	if drop > 0 {
+		clear(s.last[:drop])
+		s.last = s.last[drop:]
 	}
 }
 
