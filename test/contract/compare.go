@@ -30,10 +30,10 @@ const (
 	inReply   = "response"
 )
 
-// place is where values are compared, such as "request field a[].b".
+// place is the position of a compared value, such as "request field a[].b".
 type place struct {
 	part   string
-	member string // of a union: the constants that chose it, each with a space
+	member string // constants that select members of unions, each followed by a space
 	path   string
 }
 
@@ -52,14 +52,14 @@ func (p place) field(name string) place {
 	return p
 }
 
-// each is any value of a list ("[]") or map ("{}").
+// each returns the place of the values of a list ("[]") or map ("{}").
 func (p place) each(mark string) place {
 	p.path += mark
 	return p
 }
 
-// tooDeep ends the descent into recursive schemas: the envelope and four levels of
-// fields are enough.
+// tooDeep ends the descent into recursive schemas after the envelope and four levels of
+// fields.
 func (p place) tooDeep() bool {
 	return strings.Count(p.path, ".") >= 4 || strings.Count(p.path, "[]")+strings.Count(p.path, "{}") > 10
 }
@@ -83,7 +83,7 @@ func (c *comparison) operation(theirs, mine operation) {
 		}
 	}
 	if _, ok := mine.replies["text/event-stream"]; ok && strings.HasSuffix(theirs.route, "/events") {
-		return // the reference takes its own event stream for JSON
+		return // the reference declares its event stream as JSON
 	}
 	for media, schema := range theirs.replies {
 		if own, ok := mine.replies[media]; !ok {
@@ -94,8 +94,8 @@ func (c *comparison) operation(theirs, mine operation) {
 	}
 }
 
-// values compares two schemas: ours must accept every request that fits the
-// reference, and send only replies that fit it.
+// values compares two schemas: ours must accept every valid request of the reference, and
+// only send valid replies of the reference.
 func (c *comparison) values(at place, ref, own any) {
 	wanted, given := c.ref.shapes(ref), c.ours.shapes(own)
 	theirs, mine := kinds(wanted), kinds(given)
@@ -121,7 +121,7 @@ func (c *comparison) values(at place, ref, own any) {
 	}
 	if len(stray) > 0 && reply {
 		c.warn(at.String()+" may be null", listed(theirs), listed(mine))
-	} else if len(stray) > 0 && at.part == inRequest && at.path != "" { // nothing else can carry a null
+	} else if len(stray) > 0 && at.part == inRequest && at.path != "" { // only JSON bodies can contain null
 		c.fault(at.String()+" refuses null", listed(theirs), listed(mine))
 	}
 	if !reply {
@@ -132,8 +132,8 @@ func (c *comparison) values(at place, ref, own any) {
 	}
 }
 
-// limits compares listed values and bounds with those of our shapes of the same type: a
-// limit counts when none of ours does without it.
+// limits compares enumerated values and limits with our shapes of the same type. A limit
+// counts if all of our shapes have it.
 func (c *comparison) limits(at place, wanted, given []shape) {
 	for _, w := range wanted {
 		ours := filter(given, func(s shape) bool { return holds(s.kind, w.kind) })
@@ -150,7 +150,7 @@ func (c *comparison) limits(at place, wanted, given []shape) {
 		}
 		for _, word := range ours[0].stricter(w) {
 			if !slices.ContainsFunc(ours, func(s shape) bool { return !slices.Contains(s.stricter(w), word) }) {
-				c.fault(at.String()+" has a stricter "+word, w.says(word), ours[0].says(word))
+				c.fault(at.String()+" has a stricter "+word, w.limit(word), ours[0].limit(word))
 			}
 		}
 	}
@@ -183,15 +183,15 @@ func (c *comparison) inside(at place, wanted, given []shape) {
 	case len(theirs) == 0 || len(mine) == 0:
 	case at.part == inReply:
 		c.fields(at, theirs, mine, nil)
-	default: // a client sends any one of the members
+	default: // a client may send any member
 		for _, w := range theirs {
 			c.member(at, w, mine)
 		}
 	}
 }
 
-// member finds those of our shapes that take the constants of one member of a union, such
-// as its action_type, and compares the fields with theirs.
+// member finds our shapes that accept the constants of one member of a union, such as its
+// action_type, and compares the fields.
 func (c *comparison) member(at place, wanted shape, given []shape) {
 	fields := child(wanted.keys, "properties")
 	constants := map[string]bool{}
@@ -221,27 +221,27 @@ func (c *comparison) member(at place, wanted shape, given []shape) {
 	c.fields(at, []shape{wanted}, given, constants)
 	for _, v := range list(given[0].keys["required"]) {
 		name := text(v)
-		spared := slices.ContainsFunc(given, func(s shape) bool { return !s.requires(name) })
-		if !spared && !wanted.requires(name) && !constants[name] {
+		optional := slices.ContainsFunc(given, func(s shape) bool { return !s.requires(name) })
+		if !optional && !wanted.requires(name) && !constants[name] {
 			c.fault(at.field(name).String()+" is required", "not required", "required")
 		}
 	}
 }
 
-// failure is the member of a reply's data that a failed file operation sends; a client
-// reads the other members' fields, so its own are no more than nice to have.
+// failure is the member of a reply's data for failed file operations. Clients read the fields
+// of the other members, so its fields are optional.
 const failure = "FileOperationError"
 
-// fields compares the fields of objects; those of a union may stand in any of our members.
+// fields compares the fields of objects. A field of a union may be in any of our members.
 func (c *comparison) fields(at place, wanted, given []shape, constants map[string]bool) {
-	usual := filter(wanted, func(s shape) bool { return s.keys[nameKey] != failure })
-	if len(usual) == 0 {
-		usual = wanted
+	regular := filter(wanted, func(s shape) bool { return s.keys[nameKey] != failure })
+	if len(regular) == 0 {
+		regular = wanted
 	}
-	theirs, mine := pool("anyOf", usual...), pool("anyOf", given...)
-	lost := filter(sorted(pool("anyOf", wanted...)), func(name string) bool { return theirs[name] == nil && mine[name] == nil })
-	if len(lost) > 0 {
-		c.warn(at.String()+" of a failure is not described", listed(lost), nothing)
+	theirs, mine := pool("anyOf", regular...), pool("anyOf", given...)
+	missing := filter(sorted(pool("anyOf", wanted...)), func(name string) bool { return theirs[name] == nil && mine[name] == nil })
+	if len(missing) > 0 {
+		c.warn(at.String()+" of a failure is not described", listed(missing), nothing)
 	}
 	for name, schema := range theirs {
 		spot := at.field(name)
@@ -255,7 +255,7 @@ func (c *comparison) fields(at place, wanted, given []shape, constants map[strin
 			c.fault(spot.String()+" has another default", text(want), text(have))
 		}
 	}
-	c.others(at, usual, given, theirs, mine)
+	c.others(at, regular, given, theirs, mine)
 }
 
 // others compares the schemas of additional properties.
@@ -268,7 +268,7 @@ func (c *comparison) others(at place, wanted, given []shape, theirs, mine object
 		c.warn(at.String()+" refuses unknown fields", "any field", listed(sorted(mine)))
 	case len(theirs) == 0:
 		var rest object
-		if at.part == inReply { // where the reference has a map, our fields are its values
+		if at.part == inReply { // if the reference has a map, our fields are its values
 			var values []any
 			for _, name := range sorted(mine) {
 				values = append(values, mine[name])
@@ -279,7 +279,7 @@ func (c *comparison) others(at place, wanted, given []shape, theirs, mine object
 	}
 }
 
-// preset is the default of a schema, nil without one.
+// preset returns the default of a schema, or nil.
 func preset(shapes []shape) any {
 	for _, s := range shapes {
 		if v := s.keys["default"]; v != nil {

@@ -1,9 +1,8 @@
-// Package contract compares our OpenAPI document with that of the public AIO
-// sandbox, whose clients must work unmodified: we must accept what such a client
-// sends, and send what it reads. It owns the rules of that comparison and the
-// reference (testdata: names, types and defaults only). Names of schemas, operation
-// ids and additions of ours do not matter. It follows references to schemas, which
-// are the only ones in either document.
+// Package contract compares Cove's OpenAPI document with the one of the public AIO sandbox,
+// whose clients must work unmodified: Cove must accept their requests and send the replies
+// that they read. It owns the rules of the comparison and the reference (testdata: names,
+// types and defaults only). It ignores names of schemas, operation IDs and additions. It
+// resolves references to schemas; the documents have no others.
 package contract
 
 import (
@@ -18,16 +17,16 @@ import (
 	"strings"
 )
 
-// Missing is the text of a finding about an operation that we do not serve.
+// Missing is the text of a finding about a missing operation.
 const Missing = "operation is missing"
 
 // Finding is a difference that breaks clients of the reference.
 type Finding struct {
-	Route     string // as the reference spells it, such as "GET /v1/shell/sessions"
+	Route     string // as in the reference, such as "GET /v1/shell/sessions"
 	What      string
 	Reference string
 	Ours      string
-	Warning   bool // a client may be surprised; otherwise it breaks
+	Warning   bool // some clients may break; otherwise clients break
 }
 
 func (f Finding) String() string {
@@ -35,7 +34,7 @@ func (f Finding) String() string {
 	if f.Warning {
 		level = "warning"
 	}
-	return fmt.Sprintf("%s: %s: %s (reference says %s, ours says %s)", level, f.Route, f.What, f.Reference, f.Ours)
+	return fmt.Sprintf("%s: %s: %s (reference: %s, ours: %s)", level, f.Route, f.What, f.Reference, f.Ours)
 }
 
 // Routes lists the operations of a document, sorted.
@@ -52,7 +51,7 @@ func Routes(doc []byte) ([]string, error) {
 	return out, nil
 }
 
-// Compare returns what our document lacks: faults, then warnings, by route.
+// Compare returns the faults and warnings of our document, by route.
 func Compare(reference, ours []byte) ([]Finding, error) {
 	ref, err := parse(reference)
 	if err != nil {
@@ -87,19 +86,20 @@ func parse(data []byte) (document, error) {
 		return d, err
 	}
 	if len(child(d.root, "paths")) == 0 {
-		return d, errors.New("it has no paths: want an OpenAPI document")
+		return d, errors.New("the document has no paths; want an OpenAPI document")
 	}
 	return d, nil
 }
 
-// child is the object below a name, nil if there is none.
+// child returns the object with a name, or nil.
 func child(node any, name string) object {
 	fields, _ := node.(object)
 	found, _ := fields[name].(object)
 	return found
 }
 
-// operation holds schemas: its parameters are two objects with a field for each.
+// operation has the schemas of an operation. Its parameters are two objects with one field per
+// parameter.
 type operation struct {
 	route           string
 	path, query     object
@@ -109,7 +109,7 @@ type operation struct {
 
 var parameter = regexp.MustCompile(`\{([^{}.]*)[^{}]*\}`)
 
-// operations go by method and path without the names of its parameters.
+// operations returns the operations by method and path without parameter names.
 func (d document) operations() map[string]operation {
 	out := map[string]operation{}
 	for path, item := range child(d.root, "paths") {
@@ -131,7 +131,8 @@ func (d document) operations() map[string]operation {
 	return out
 }
 
-// parameters of the path go by position, because a client never sends their names.
+// parameters returns the parameters of a part. Path parameters are named by position, because
+// clients do not send their names.
 func parameters(part, route string, all []any) object {
 	fields, required := object{}, []any{}
 	for _, p := range all {
@@ -153,7 +154,7 @@ func parameters(part, route string, all []any) object {
 	return object{"properties": fields, "required": required}
 }
 
-// content gives the schema of each media type, without the type's own parameters.
+// content returns the schema of each media type. Parameters of media types are removed.
 func content(node object) object {
 	out := object{}
 	for name, body := range child(node, "content") {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestClientsOfTheReferenceWork reads the checked-in document: the goldens' own test
-// holds that equal to the table of operations.
+// TestClientsOfTheReferenceWork reads the checked-in document, which the golden test compares
+// with the table of operations.
 func TestClientsOfTheReferenceWork(t *testing.T) {
 	t.Parallel()
 	ref, ours := read(t, "testdata", "aio-openapi.json"), read(t, "..", "..", "api", "aio-openapi.json")
@@ -29,7 +29,7 @@ func TestClientsOfTheReferenceWork(t *testing.T) {
 	t.Logf("%d operations of the reference", len(routes))
 }
 
-// TestReferenceFitsItself: a rule that finds fault with the reference itself is wrong.
+// TestReferenceFitsItself: the rules find no fault in the reference itself.
 func TestReferenceFitsItself(t *testing.T) {
 	t.Parallel()
 	ref := read(t, "testdata", "aio-openapi.json")

@@ -14,7 +14,7 @@ const components = `"components":{"schemas":{
 	"Nest":{"type":"array","items":{"$ref":"#/components/schemas/Nest"}},
 	"Loop":{"$ref":"#/components/schemas/Loop"}}}`
 
-// with is a document of one operation.
+// with returns a document with one operation.
 func with(path, operation string) string {
 	return `{"paths":{"` + path + `":{"post":` + operation + `}},` + components + `}`
 }
@@ -38,7 +38,7 @@ func anyOf(schemas ...string) string {
 
 type rule struct {
 	name, ref, ours string
-	want            []string // beginnings of the findings, in order
+	want            []string // prefixes of the findings, in order
 }
 
 func check(t *testing.T, rules []rule) {
@@ -79,20 +79,24 @@ func TestOperations(t *testing.T) {
 		{"second path parameter", pair(str, str), pair(str, integer), []string{"fault: path parameter 2 has another type"}},
 		{"missing", with("/x", `{}`), with("/y", `{}`), []string{"fault: " + Missing}},
 		{"other method", with("/x", `{}`), `{"paths":{"/x":{"get":{}}}}`, []string{"fault: " + Missing}},
-		{"more than the reference", with("/x", `{}`), `{"paths":{"/x":{"get":{},"post":{}},"/y":{"get":{}}}}`, nil},
-		{"path parameters go by position", named("/x/{id}", "id"), named("/x/{name...}", "name"), nil},
+		{"additional operations", with("/x", `{}`), `{"paths":{"/x":{"get":{},"post":{}},"/y":{"get":{}}}}`, nil},
+		{"path parameters match by position", named("/x/{id}", "id"), named("/x/{name...}", "name"), nil},
 		{"path parameter of another type", named("/x/{id}", "id"), strings.Replace(named("/x/{n}", "n"), "integer", "boolean", 1),
 			[]string{"fault: path parameter 1 has another type"}},
 	})
 }
 
-func TestRequests(t *testing.T) {
-	limited := func(kind, limits string) string { return takes(field(`{"type":"` + kind + `",` + limits + `}`)) }
+// limited returns a document whose field a has a type and limits.
+func limited(kind, limits string) string {
+	return takes(field(`{"type":"` + kind + `",` + limits + `}`))
+}
+
+func TestParametersAndBodies(t *testing.T) {
 	check(t, []rule{
 		{"query parameter missing", query("false", str), with("/x", `{}`), []string{"fault: query parameter q is missing"}},
 		{"query parameter required", query("false", str), query("true", str), []string{"fault: query parameter q is required"}},
-		{"query parameter beyond the reference", with("/x", `{}`), query("false", str), nil},
-		{"query parameter beyond, required", with("/x", `{}`), query("true", str), []string{"fault: query parameter q is required"}},
+		{"additional query parameter", with("/x", `{}`), query("false", str), nil},
+		{"additional query parameter, required", with("/x", `{}`), query("true", str), []string{"fault: query parameter q is required"}},
 		{"query parameter cannot be null", query("false", anyOf(str, null)), query("false", str), nil},
 		{"body required", takes(free), strings.Replace(takes(free), `"requestBody":{`, `"requestBody":{"required":true,`, 1),
 			[]string{"fault: request body is required"}},
@@ -100,7 +104,11 @@ func TestRequests(t *testing.T) {
 		{"media type with parameters", takes(free), takesAs("Application/JSON; charset=utf-8", free), nil},
 		{"form field", takesAs("multipart/form-data", field(str)), takesAs("multipart/form-data", field(integer)),
 			[]string{"fault: form field a has another type"}},
+	})
+}
 
+func TestRequestTypes(t *testing.T) {
+	check(t, []rule{
 		{"field missing", takes(field(str)), takes(free), []string{"fault: request field a is missing"}},
 		{"type", takes(field(str)), takes(field(integer)), []string{"fault: request field a has another type"}},
 		{"type, one of a list", takes(field(`{"type":["string","integer"]}`)), takes(field(integer)),
@@ -116,40 +124,48 @@ func TestRequests(t *testing.T) {
 		{"values of a map", takes(field(`{"type":"object","additionalProperties":` + str + `}`)),
 			takes(field(`{"type":"object","additionalProperties":` + integer + `}`)), []string{"fault: request field a{} has another type"}},
 		{"nested", takes(field(field(str))), takes(field(field(integer))), []string{"fault: request field a.a has another type"}},
+	})
+}
 
+func TestRequiredAndDefaults(t *testing.T) {
+	check(t, []rule{
 		{"required", takes(field(str)), takes(`{"properties":{"a":` + str + `},"required":["a"]}`),
 			[]string{"fault: request field a is required"}},
-		{"required beyond the reference", takes(field(str)), takes(`{"properties":{"a":` + str + `},"required":["b"]}`),
+		{"additional required field", takes(field(str)), takes(`{"properties":{"a":` + str + `},"required":["b"]}`),
 			[]string{"fault: request field b is required"}},
 		{"required by both", takes(`{"properties":{"a":` + str + `},"required":["a"]}`),
 			takes(`{"properties":{"a":` + str + `},"required":["a"]}`), nil},
 		{"default", limited("integer", `"default":1`), limited("integer", `"default":2`), []string{"fault: request field a has another default"}},
 		{"no default", limited("integer", `"default":1`), takes(field(integer)), []string{"fault: request field a has another default"}},
-		{"default beyond the reference", takes(field(integer)), limited("integer", `"default":1`), nil},
-		{"default beside a union", takes(field(`{"anyOf":[` + str + `,` + null + `],"default":"x"}`)), limited("string", `"default":"x"`),
+		{"additional default", takes(field(integer)), limited("integer", `"default":1`), nil},
+		{"default and union", takes(field(`{"anyOf":[` + str + `,` + null + `],"default":"x"}`)), limited("string", `"default":"x"`),
 			[]string{"fault: request field a refuses null"}},
+	})
+}
 
+func TestLimits(t *testing.T) {
+	check(t, []rule{
 		{"enum", limited("string", `"enum":["x","y"]`), limited("string", `"enum":["x"]`), []string{"fault: request field a refuses y"}},
 		{"enum over two members", limited("string", `"enum":["x","y"]`), takes(field(anyOf(`{"enum":["x"]}`, `{"const":"y"}`))), nil},
 		{"enum over any string", limited("string", `"enum":["x","y"]`), takes(field(str)), nil},
 		{"enum over short strings", limited("string", `"enum":["x","yyy"]`), limited("string", `"maxLength":2`),
 			[]string{"fault: request field a refuses yyy"}},
 		{"enum of numbers", limited("integer", `"enum":[1,5]`), limited("integer", `"minimum":2`), []string{"fault: request field a refuses 1"}},
-		{"enum says its type", takes(field(`{"enum":[true]}`)), takes(field(`{"enum":[0.5]}`)),
+		{"enum implies its type", takes(field(`{"enum":[true]}`)), takes(field(`{"enum":[0.5]}`)),
 			[]string{"fault: request field a has another type"}},
 		{"enum of fractions", takes(field(`{"enum":[0.5,2]}`)), takes(field(`{"type":"number","minimum":1}`)),
 			[]string{"fault: request field a refuses 0.5"}},
-		{"enum where any string was taken", takes(field(str)), limited("string", `"enum":["x"]`),
+		{"enum instead of any string", takes(field(str)), limited("string", `"enum":["x"]`),
 			[]string{"fault: request field a has a stricter enum"}},
 		{"minimum", takes(field(integer)), limited("integer", `"minimum":1`), []string{"fault: request field a has a stricter minimum"}},
-		{"exclusive is one further", limited("integer", `"minimum":1`), limited("integer", `"exclusiveMinimum":0`), nil},
+		{"exclusive minimum one lower", limited("integer", `"minimum":1`), limited("integer", `"exclusiveMinimum":0`), nil},
 		{"exclusive of a fraction", limited("number", `"minimum":0`), limited("number", `"exclusiveMinimum":0`),
 			[]string{"fault: request field a has a stricter minimum"}},
 		{"maximum", limited("integer", `"maximum":9`), limited("integer", `"maximum":8`),
 			[]string{"fault: request field a has a stricter maximum"}},
 		{"exclusive maximum", limited("integer", `"maximum":9`), limited("integer", `"exclusiveMaximum":9`),
 			[]string{"fault: request field a has a stricter maximum"}},
-		{"exclusive maximum one further", limited("integer", `"maximum":9`), limited("integer", `"exclusiveMaximum":10`), nil},
+		{"exclusive maximum one higher", limited("integer", `"maximum":9`), limited("integer", `"exclusiveMaximum":10`), nil},
 		{"wider limits", limited("integer", `"minimum":1,"maximum":9`), limited("integer", `"minimum":0,"maximum":10`), nil},
 		{"minLength", takes(field(str)), limited("string", `"minLength":1`), []string{"fault: request field a has a stricter minLength"}},
 		{"maxLength", takes(field(str)), limited("string", `"maxLength":64`), []string{"fault: request field a has a stricter maxLength"}},
@@ -161,7 +177,11 @@ func TestRequests(t *testing.T) {
 		{"limit of one member only", takes(field(str)), takes(field(anyOf(`{"type":"string","maxLength":4}`, str))), nil},
 		{"limit of a query parameter", query("false", integer), query("false", `{"type":"integer","maximum":5}`),
 			[]string{"fault: query parameter q has a stricter maximum"}},
+	})
+}
 
+func TestUnknownFields(t *testing.T) {
+	check(t, []rule{
 		{"unknown fields", takes(field(str)), takes(`{"properties":{"a":` + str + `},"additionalProperties":false}`),
 			[]string{"warning: request body refuses unknown fields"}},
 		{"no free form", takes(field(free)), takes(field(`{"type":"object","additionalProperties":false}`)),
@@ -193,10 +213,10 @@ func TestReplies(t *testing.T) {
 		{"raw bytes are not compared", sendsAs("image/png", str), sendsAs("image/png", integer), nil},
 		{"events", with("/x/events", `{"responses":{"200":{"content":{"application/json":{}}}}}`),
 			with("/x/events", `{"responses":{"200":{"content":{"text/event-stream":{}}}}}`), nil},
-		{"a stream for JSON elsewhere", sends(free), sendsAs("text/event-stream", free),
+		{"a stream instead of JSON", sends(free), sendsAs("text/event-stream", free),
 			[]string{"fault: response 200 as application/json is missing"}},
 		{"field missing", sends(field(str)), sends(free), []string{"fault: response field a is missing"}},
-		{"field beyond the reference", sends(free), sends(field(str)), nil},
+		{"additional field", sends(free), sends(field(str)), nil},
 		{"type", sends(field(str)), sends(field(integer)), []string{"fault: response field a has another type"}},
 		{"any type", sends(field(str)), sends(field(`{}`)), []string{"fault: response field a has another type"}},
 		{"reference sends any type", sends(field(`{}`)), sends(field(str)), nil},
@@ -231,7 +251,7 @@ func TestReferences(t *testing.T) {
 		{"types that exclude each other", takes(field(str)), takes(field(`{"allOf":[` + str + `,` + integer + `]}`)),
 			[]string{"fault: request field a has another type"}},
 		{"integer and number is integer", takes(field(integer)), takes(field(`{"allOf":[` + integer + `,{"type":"number"}]}`)), nil},
-		{"number and integer is no more", takes(field(`{"type":"number"}`)), takes(field(`{"allOf":[{"type":"number"},` + integer + `]}`)),
+		{"number and integer is integer", takes(field(`{"type":"number"}`)), takes(field(`{"allOf":[{"type":"number"},` + integer + `]}`)),
 			[]string{"fault: request field a has another type"}},
 		{"empty union", sends(free), sends(`{"anyOf":[]}`), []string{"fault: response body has another type"}},
 		{"dead end", sends(free), sends(ref("Gone")), []string{"fault: response body has another type"}},
@@ -254,7 +274,7 @@ func TestCompareRefusesOtherDocuments(t *testing.T) {
 			t.Errorf("%q as the reference: got %v, want an error containing \"the reference\"", bad, err)
 		}
 		if _, err := Routes([]byte(bad)); err == nil {
-			t.Errorf("%q has no routes, but no error, want an error", bad)
+			t.Errorf("%q: got no error from Routes, want one", bad)
 		}
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// shape is a schema without references, unions and lists of types: a value fits a
-// schema when it fits one of the shapes that the schema comes to.
+// shape is a schema without references, unions and lists of types. A value fits a schema if
+// it fits one of the shapes of the schema.
 type shape struct {
 	keys    object
-	kind    string // JSON type, said or implied
+	kind    string // JSON type, declared or implied
 	choices []any  // of const or enum, without null
 }
 
 const (
-	anything = "any"    // the kind of a shape that says no type
-	nameKey  = "x-name" // keyword for the innermost component that a shape came from
+	anything = "any"    // kind of a shape without a type
+	nameKey  = "x-name" // keyword for the name of the innermost component of a shape
 )
 
 func newShape(keys object) shape {
@@ -27,9 +27,9 @@ func newShape(keys object) shape {
 		choices = []any{c}
 	}
 	s := shape{keys, anything, filter(choices, func(v any) bool { return v != nil })}
-	switch said, ok := keys["type"].(string); {
+	switch declared, ok := keys["type"].(string); {
 	case ok:
-		s.kind = said
+		s.kind = declared
 	case len(s.choices) > 0:
 		s.kind = kindOf(s.choices[0])
 	case keys["properties"] != nil || keys["additionalProperties"] != nil:
@@ -40,8 +40,8 @@ func newShape(keys object) shape {
 	return s
 }
 
-// shapes resolves a schema; seen are the references it stands behind, so that one
-// that leads back to itself adds nothing.
+// shapes resolves a schema. seen are the references that lead to it, so that a recursive
+// reference adds no shapes.
 func (d document) shapes(schema any, seen ...string) []shape {
 	fields, _ := schema.(object)
 	own := object{}
@@ -67,7 +67,7 @@ func (d document) shapes(schema any, seen ...string) []shape {
 		for _, member := range members {
 			union = append(union, d.shapes(member, seen...)...)
 		}
-		if members != nil { // a union without members takes nothing
+		if members != nil { // a union without members accepts no value
 			out = cross(out, union)
 		}
 	}
@@ -89,8 +89,8 @@ func (d document) component(ref string, seen []string) []shape {
 	return cross(d.shapes(schema, append(slices.Clone(seen), ref)...), []shape{name})
 }
 
-// cross gives the shapes of values that fit one of each side. Where both use a
-// keyword, the outer one counts: it stands nearer to the use.
+// cross returns the shapes of values that fit one shape of each side. If both have a keyword,
+// the outer one applies.
 func cross(outer, inner []shape) []shape {
 	var out []shape
 	for _, a := range outer {
@@ -113,7 +113,7 @@ func cross(outer, inner []shape) []shape {
 	return out
 }
 
-// pool gives the fields of several objects; one that stands in several is a union
+// pool returns the fields of several objects. A field of several objects becomes a union
 // (anyOf) or an intersection (allOf).
 func pool(how string, objects ...shape) object {
 	out := object{}
@@ -125,7 +125,7 @@ func pool(how string, objects ...shape) object {
 	return out
 }
 
-// below is the union of what stands below a keyword, or of other where nothing does.
+// below returns the union of the schemas of a keyword, with other for missing ones.
 func below(shapes []shape, word string, other object) object {
 	var members []any
 	for _, s := range shapes {
@@ -138,8 +138,8 @@ func below(shapes []shape, word string, other object) object {
 	return object{"anyOf": members}
 }
 
-// bounds are the limits of a shape, turned so that the greater is the stricter; an
-// exclusive one is a step further.
+// bounds returns the limits of a shape, with signs so that the greater one is stricter. An
+// exclusive limit is one step stricter.
 func (s shape) bounds(step float64) map[string]float64 {
 	get := func(word string, sign float64) float64 {
 		if n, ok := s.keys[word].(float64); ok {
@@ -157,7 +157,7 @@ func (s shape) bounds(step float64) map[string]float64 {
 	}
 }
 
-// stricter lists the keywords by which s refuses what the other shape takes.
+// stricter lists the keywords with which s rejects values that the other shape accepts.
 func (s shape) stricter(than shape) []string {
 	step := 1e-9
 	if than.kind == "integer" {
@@ -178,7 +178,7 @@ func (s shape) stricter(than shape) []string {
 	return out
 }
 
-// takes reports whether a constant fits; it ignores patterns.
+// takes reports whether s accepts a constant. It ignores patterns.
 func (s shape) takes(value any) bool {
 	if len(s.choices) > 0 {
 		return slices.ContainsFunc(s.choices, func(v any) bool { return reflect.DeepEqual(v, value) })
@@ -192,8 +192,8 @@ func (s shape) takes(value any) bool {
 	return holds(s.kind, one.kind) && len(s.stricter(one)) == 0
 }
 
-// says formats a limit for display, including exclusive ones.
-func (s shape) says(word string) string {
+// limit formats a limit for display, including exclusive ones.
+func (s shape) limit(word string) string {
 	limits := filter(sorted(s.keys), func(k string) bool { return strings.HasSuffix(strings.ToLower(k), strings.ToLower(word)) })
 	for i, k := range limits {
 		limits[i] += " " + text(s.keys[k])

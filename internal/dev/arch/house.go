@@ -90,7 +90,6 @@ guest/internal/vt:
 guest/internal/x11:
 guest/internal/grep: system/proc
 guest/internal/kernel: guest/internal/environ system/proc
-guest/internal/cell: guest/internal/kernel
 guest/internal/connect: api/op
 guest/internal/document: api/op system/proc document/office
 guest/internal/pyerr: guest/internal/pathname api/op
@@ -136,7 +135,7 @@ guest/e2b/desktop: guest/internal/x11 api/op system/proc
 guest/display: guest/internal/pathname guest/internal/x11 api/op system/proc
 guest/glance: api/op
 guest/hook: api/op system/proc
-guest/e2b/interpreter: guest/internal/cell guest/internal/kernel api/op
+guest/e2b/interpreter: guest/internal/kernel api/op
 guest/e2b/envd: guest/internal/connect guest/internal/environ guest/internal/pty api/op system/proc
 guest/info: api/op system/proc
 guest/mcphub: filesystem/atomicfile api/op system/proc
@@ -154,13 +153,13 @@ guest/skill: filesystem/archive filesystem/atomicfile guest/internal/pathname ap
 guest/watch: filesystem/atomicfile guest/internal/pathname filesystem/inotify api/op
 guest/workbench: auth api/op auth/origin system/proc filesystem/subpath
 guest/bash: guest/internal/environ guest/internal/pathname guest/internal/session api/op system/proc
-guest/code: guest/internal/cell guest/internal/kernel api/op
+guest/code: guest/internal/kernel api/op
 guest/convert: guest/internal/document guest/internal/pathname guest/internal/pyerr api/op system/proc
 guest/file: filesystem/archive guest/file/internal/access guest/file/internal/editor guest/file/internal/text
 	guest/file/internal/transfer guest/file/internal/tree api/op system/proc
-guest/jupyter: guest/internal/cell guest/internal/kernel guest/internal/pathname guest/internal/session api/op
+guest/jupyter: guest/internal/kernel guest/internal/pathname guest/internal/session api/op
 	system/proc
-guest/node: guest/internal/cell guest/internal/environ guest/internal/kernel guest/internal/pathname
+guest/node: guest/internal/environ guest/internal/kernel guest/internal/pathname
 	guest/internal/session api/op system/proc
 guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty guest/internal/session
 	guest/internal/vt api/op system/proc

@@ -1,12 +1,11 @@
-// Package bash runs commands as processes with pipes: every command is a new
-// bash whose stdout and stderr stay apart and are kept as numbered bytes.
+// Package bash runs commands as processes with pipes: each command is a new bash,
+// whose stdout and stderr are kept separately and read by byte offsets.
 //
-// It owns the sessions, which are only a directory and an environment, the
-// commands started in them until they end, and the output that was kept of them,
-// in memory and in nameless files below the state folder. It refuses to grow
-// without bound: the oldest output and the oldest finished commands are forgotten,
-// and whoever asks for them is told. What a command leaves running in the
-// background belongs to the runner.
+// It owns the sessions (a working directory and an environment), their commands until
+// they end, and the kept output, in memory and in unlinked files below the state folder.
+// Sessions, commands and output are limited. The oldest output and the oldest ended
+// commands are discarded first; a request for them reports that. Background processes of
+// a command belong to the runner.
 package bash
 
 import (
@@ -27,18 +26,18 @@ type Config struct {
 	Runner      *proc.Runner
 	Home        string
 	Workspace   string        // where new sessions start; empty: the home
-	State       string        // folder for output that memory does not hold
+	State       string        // folder for output that exceeds the memory limit
 	MaxSessions int           // 0: 100
-	Idle        time.Duration // how long an unused session is kept; 0: for ever
+	Idle        time.Duration // how long an unused session is kept; 0: no limit
 	Log         *slog.Logger
 }
 
 const (
-	// maxRecords is how many commands a session remembers.
+	// maxRecords is how many commands a session keeps.
 	maxRecords = 100
-	// maxReply bounds what one reply holds of each stream.
+	// maxReply limits the bytes of each stream in one reply.
 	maxReply = 32 << 20
-	// grace is the time between TERM and KILL when we end a command.
+	// grace is the time between TERM and KILL when the service ends a command.
 	grace = 500 * time.Millisecond
 )
 
@@ -48,17 +47,17 @@ type Service struct {
 	base  pathname.Base
 	store *store
 
-	tasks sync.WaitGroup // commands that nobody has settled, and armed hard timeouts
-	quit  chan struct{}  // closed when even what cannot be ended is given up
+	tasks sync.WaitGroup // commands that are not settled, and armed hard timeouts
+	quit  chan struct{}  // closed after waiting for unkillable processes times out
 
 	mu       sync.Mutex // guards what follows and all sessions
-	shell    string     // path of bash, once it was found
+	shell    string     // path of bash; empty: not searched yet
 	sessions *session.Table[*Session]
-	finished *list.List // of *command, the first to finish in front
+	finished *list.List // of *command, oldest end first
 	end      sync.Once
 }
 
-// New returns the service; nothing is started or touched before the first command.
+// New returns the service. It has no side effects before the first command.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -79,7 +78,7 @@ func New(c Config) *Service {
 		Name: "bash", Field: "session_id", List: "GET /v1/bash/sessions", End: "POST /v1/bash/sessions/{session_id}/close",
 		Max: c.MaxSessions, Idle: c.Idle, Log: c.Log,
 		Evictable: func(*Session) bool { return true },
-		OnEnd:     s.forgetSession,
+		OnEnd:     s.discardSession,
 	})
 	s.store = newStore(filepath.Join(c.State, "bash"), c.Log, s.reclaim)
 	return s
@@ -88,18 +87,18 @@ func New(c Config) *Service {
 // Ops lists the operations.
 func (s *Service) Ops() []op.Op {
 	exec := op.New(op.Spec{Name: "bash_exec", Route: "POST /v1/bash/exec", Tag: "bash", SDK: "bash.exec",
-		Doc: "Run a command in a new bash process. The reply comes when the command exits, or earlier with " +
-			"async_mode or timeout; a command that is still running continues, and bash_output reads the rest. " +
+		Doc: "Run a command in a new bash process. The call returns when the command exits. With async_mode or " +
+			"timeout it may return earlier: the command continues, and bash_output reads the rest. " +
 			"With stream=true the output is sent as events as it is written: start, stdout, stderr, then exit, or " +
 			"timeout if the command continues."}, s.Exec)
 	return []op.Op{
 		op.WithStream[ExecIn, ExecEvent](exec, s.ExecStream),
 		op.New(op.Spec{Name: "bash_output", Route: "POST /v1/bash/output", Tag: "bash", SDK: "bash.output", ReadOnly: true,
-			Doc: "Read the output of a command from byte offsets. Pass the offsets of one reply to the next call, " +
-				"and no byte is lost or repeated; with wait the reply comes when there is new output."}, s.Output),
+			Doc: "Read the output of a command from byte offsets. Pass the offsets of each reply to the next call, " +
+				"so that no byte is lost or repeated. With wait the call returns when there is new output."}, s.Output),
 		op.New(op.Spec{Name: "bash_write", Route: "POST /v1/bash/write", Tag: "bash", SDK: "bash.write",
-			Doc: "Write to the standard input of a running command. The text is sent unchanged, so a line needs " +
-				"its own newline. With eof the input is closed afterwards."}, s.Write),
+			Doc: "Write to the standard input of a running command. The text is sent unchanged: include the newline " +
+				"at the end of a line. With eof the input is closed afterwards."}, s.Write),
 		op.New(op.Spec{Name: "bash_kill", Route: "POST /v1/bash/kill", Tag: "bash", SDK: "bash.kill", Destructive: true,
 			Doc: "Send a signal to a command and to everything it started in its process group."}, s.Kill),
 		op.New(op.Spec{Name: "bash_sessions", Access: op.AccessRead, Route: "GET /v1/bash/sessions", Tag: "bash",
@@ -114,8 +113,7 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// Close ends every command of every session, with what they left in the
-// background, and forgets all output.
+// Close ends all commands with their background processes, and discards all output.
 func (s *Service) Close() error {
 	s.end.Do(func() {
 		s.sessions.Close()
@@ -125,7 +123,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// stop ends the commands, all at once, and returns when they are gone.
+// stop ends the commands in parallel and returns when they have ended.
 func stop(all []*command) {
 	var wait sync.WaitGroup
 	for _, c := range all {

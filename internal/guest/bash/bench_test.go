@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The spawn by hand is what an exec is to be compared with.
+// BenchmarkTrueSpawned is the baseline of an exec.
 func BenchmarkTrueSpawned(b *testing.B) {
 	for b.Loop() {
 		cmd := exec.Command("/bin/bash", "-c", "true")
@@ -35,7 +35,7 @@ const megabytes = 100
 
 var produce = fmt.Sprintf("head -c %d /dev/zero", megabytes*1_000_000)
 
-// The plain pipe is what reading by offsets is to be compared with.
+// BenchmarkBulkPipe is the baseline of reading by offsets.
 func BenchmarkBulkPipe(b *testing.B) {
 	b.SetBytes(megabytes * 1_000_000)
 	for b.Loop() {

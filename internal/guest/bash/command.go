@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// What a command's status can be.
+// Statuses of a command.
 const (
 	pending   = "pending"
 	running   = "running"
@@ -20,7 +20,7 @@ const (
 	killed    = "killed"
 )
 
-// command is one process and what is kept of it.
+// command is one process and its kept output.
 type command struct {
 	id       string
 	text     string
@@ -30,20 +30,20 @@ type command struct {
 	ended    chan struct{}
 
 	// Guarded by the service's lock.
-	holders   int // replies that are being made from it
-	forgotten bool
-	place     *list.Element // among the finished
+	holders   int // requests that read its output
+	discarded bool
+	place     *list.Element // in Service.finished
 
 	mu      sync.Mutex
 	p       *proc.Process // nil before it is started, then never changed
-	in      *input        // nil: its input is empty
+	in      *input        // nil: its standard input is empty
 	status  string
 	exit    *int
 	sent    uint64 // signals that were sent on request, as bits
-	expired bool
-	doomed  bool // to be stopped as soon as it has started
+	expired bool   // ended by its hard timeout
+	stopped bool   // stop was called; if it has no process yet, it is stopped after its start
 	limit   *time.Timer
-	ends    [2]int64 // what stdout and stderr held when it ended
+	ends    [2]int64 // sizes of stdout and stderr when it ended
 }
 
 func (s *Service) newCommand(ss *Session, text string) *command {
@@ -55,7 +55,7 @@ func (s *Service) newCommand(ss *Session, text string) *command {
 	}
 }
 
-// CommandInfo tells about a command.
+// CommandInfo describes a command.
 type CommandInfo struct {
 	CommandID string `json:"command_id" doc:"ID of the command"`
 	Command   string `json:"command" doc:"The command line"`
@@ -78,25 +78,25 @@ func (c *command) hasEnded() bool {
 	}
 }
 
-// begin takes over the started process.
+// begin records the started process.
 func (c *command) begin(p *proc.Process, in *os.File) {
 	c.mu.Lock()
 	c.p, c.status = p, running
 	if in != nil {
 		c.in = &input{f: in, turn: make(chan struct{}, 1)}
 	}
-	doomed := c.doomed
+	stopped := c.stopped
 	c.mu.Unlock()
-	if doomed { // its session was closed meanwhile
+	if stopped { // its session was closed during the start
 		p.Stop()
 	}
 }
 
-// stop ends the command and what it left in its group; its status is then killed.
+// stop ends the command and its process group. Its status becomes killed.
 func (c *command) stop() {
 	c.mu.Lock()
 	p := c.p
-	c.doomed = true
+	c.stopped = true
 	c.sent |= 1<<syscall.SIGTERM | 1<<syscall.SIGKILL
 	c.mu.Unlock()
 	if p != nil {
@@ -104,7 +104,7 @@ func (c *command) stop() {
 	}
 }
 
-// expireAfter ends the command when its hard timeout is over.
+// expireAfter ends the command after its hard timeout.
 func (s *Service) expireAfter(c *command, d time.Duration) {
 	s.tasks.Add(1)
 	c.mu.Lock()
@@ -112,7 +112,7 @@ func (s *Service) expireAfter(c *command, d time.Duration) {
 	c.limit = time.AfterFunc(d, func() {
 		defer s.tasks.Done()
 		select {
-		case <-c.p.Done(): // what it left in the background may stay
+		case <-c.p.Done(): // its background processes continue
 			return
 		default:
 		}
@@ -123,7 +123,7 @@ func (s *Service) expireAfter(c *command, d time.Duration) {
 	})
 }
 
-// watch settles a command that no request waits for.
+// watch settles a command that no request waits for, when it ends.
 func (s *Service) watch(c *command) {
 	go func() {
 		select {
@@ -134,15 +134,15 @@ func (s *Service) watch(c *command) {
 	}()
 }
 
-// settle notes the end of a command, and lets Close go on. It is called once for
-// every command that was started, after its process is done or was given up.
+// settle records the end of a command. It must be called exactly once for every started
+// command, when its process has ended or Close has stopped waiting for it.
 func (s *Service) settle(c *command) {
 	defer s.tasks.Done()
 	c.mu.Lock()
 	exit := c.p.Exit()
 	c.status = completed
 	switch {
-	case exit.Code < 0: // even KILL did not end it
+	case exit.Code < 0: // not even SIGKILL ended it
 		c.status = running
 	case c.expired:
 		c.status = timedOut
@@ -160,36 +160,36 @@ func (s *Service) settle(c *command) {
 		s.tasks.Done()
 	}
 	if c.in != nil {
-		c.in.f.Close() // fails when a writer has closed it
+		c.in.f.Close() // fails if a writer has closed it
 	}
 	s.mu.Lock()
 	c.session.Leave()
-	if !c.forgotten {
+	if !c.discarded {
 		c.place = s.finished.PushBack(c)
 	}
 	s.mu.Unlock()
 	close(c.ended)
 }
 
-// release ends a reply that was made from a command.
+// release ends a request's use of a command's output.
 func (s *Service) release(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.holders--
-	if c.forgotten && c.holders == 0 {
+	if c.discarded && c.holders == 0 {
 		c.drop()
 	}
 }
 
-// forget lets go of a command's output, as soon as no reply needs it. The lock
-// is held, and the caller takes it out of its session.
-func (s *Service) forget(c *command) {
+// discard discards a command and, as soon as no request reads it, its output. The lock is
+// held, and the caller removes the command from its session.
+func (s *Service) discard(c *command) {
 	if c.place != nil {
 		s.finished.Remove(c.place)
 		c.place = nil
 	}
-	c.forgotten = true
-	s.store.memory.give(len(c.text))
+	c.discarded = true
+	s.store.memory.release(len(c.text))
 	if c.holders == 0 {
 		c.drop()
 	}
@@ -200,8 +200,8 @@ func (c *command) drop() {
 	c.err.drop()
 }
 
-// reclaim forgets the command that ended first of all, to make room for the
-// output of others. It is false when there is none.
+// reclaim discards the command that ended first, to free space for the output of others.
+// It returns false if no command has ended.
 func (s *Service) reclaim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,12 +210,12 @@ func (s *Service) reclaim() bool {
 		return false
 	}
 	c := oldest.Value.(*command)
-	s.forget(c)
-	c.session.drop(c)
+	s.discard(c)
+	c.session.remove(c)
 	return true
 }
 
-func (ss *Session) drop(c *command) {
+func (ss *Session) remove(c *command) {
 	for i, other := range ss.order {
 		if other == c {
 			ss.order = append(ss.order[:i:i], ss.order[i+1:]...)

@@ -43,7 +43,7 @@ func TestInput(t *testing.T) {
 	if end := await(t, s, "i", empty, 100); end.Stdout != "end\n" {
 		t.Errorf(`got %q, want "end\n"`, end.Stdout)
 	}
-	// More than a pipe holds passes while the command reads.
+	// Input larger than a pipe passes while the command reads.
 	large := strings.Repeat("0123456789abcdef", 1<<16)
 	count := background(t, s, "i", "wc -c")
 	write(t, s, WriteIn{SessionID: "i", Input: large, EOF: true})
@@ -58,9 +58,9 @@ func TestRefusedInput(t *testing.T) {
 	ended := run(t, s, ExecIn{Command: "true", SessionID: new("i")})
 	closing := background(t, s, "i", "exec <&-; echo closed; sleep 1000")
 	waitForOutput(t, s, "i", closing, "closed")
-	deaf := background(t, s, "i", "sleep 1000")
-	ended2 := background(t, s, "i", "cat")
-	write(t, s, WriteIn{SessionID: "i", EOF: true, CommandID: &ended2})
+	unread := background(t, s, "i", "sleep 1000")
+	cat := background(t, s, "i", "cat")
+	write(t, s, WriteIn{SessionID: "i", EOF: true, CommandID: &cat})
 	shut := background(t, s, "i", "cat >/dev/null; sleep 1000")
 	write(t, s, WriteIn{SessionID: "i", EOF: true, CommandID: &shut})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -77,12 +77,12 @@ func TestRefusedInput(t *testing.T) {
 		{t.Context(), WriteIn{SessionID: "i", CommandID: &closing, Input: "x"}, op.Conflict, "closed its input or exited; wrote 0 of 1 bytes"},
 		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, Input: "x"}, op.Conflict, "is already closed"},
 		{t.Context(), WriteIn{SessionID: "i", CommandID: &shut, EOF: true}, op.Conflict, "is already closed"},
-		{ctx, WriteIn{SessionID: "i", CommandID: &deaf, Input: strings.Repeat("x", 1<<20)}, op.Canceled, "wrote 65536 of 1048576 bytes"},
+		{ctx, WriteIn{SessionID: "i", CommandID: &unread, Input: strings.Repeat("x", 1<<20)}, op.Canceled, "wrote 65536 of 1048576 bytes"},
 	} {
 		_, err := s.Write(c.ctx, c.in)
 		wantError(t, err, c.code, c.says)
 	}
-	// A caller who waits for the end and is unknown to others gets no input at all.
+	// A command of a new session whose caller waits for the end has an empty input.
 	go s.Exec(t.Context(), ExecIn{Command: "exec sleep 1000"})
 	var alone string
 	testenv.Poll(t, "it runs", func() bool {
@@ -110,7 +110,7 @@ func TestKill(t *testing.T) {
 		{"number", family, "9", killed, 137},
 		{"hangup", family, "HUP", killed, 129},
 		{"interrupt", "sleep 1000 & echo $!; echo $$; trap - INT; exec sleep 1000", "SIGINT", killed, 130},
-		{"trapped and obeyed", "trap 'kill $!; exit 0' TERM; echo $$; sleep 1000 & wait", "SIGTERM", completed, 0},
+		{"trapped, exit code 0", "trap 'kill $!; exit 0' TERM; echo $$; sleep 1000 & wait", "SIGTERM", completed, 0},
 		{"trapped with the usual code", "trap 'kill $!; exit 143' TERM; echo $$; sleep 1000 & wait", "SIGTERM", killed, 143},
 		{"user signal", "trap 'echo usr; kill $!; exit 5' USR1; echo $$; sleep 1000 & wait", "SIGUSR1", completed, 5},
 	} {
@@ -165,10 +165,10 @@ func TestKillChooses(t *testing.T) {
 	if end := await(t, s, "k", first, 100); end.Command.Status != killed {
 		t.Errorf("got %+v, want status %q", end.Command, killed)
 	}
-	// What a finished command left behind is reached by its name.
+	// The background processes of an ended command are reached by its ID.
 	ran := run(t, s, ExecIn{Command: "sleep 1000 & echo $!", SessionID: new("k")})
 	kill(KillIn{CommandID: &ran.CommandID, Signal: "SIGTERM"})
-	testenv.Poll(t, "the rest ends", func() bool { return !alive(*ran.Stdout) })
+	testenv.Poll(t, "the background process ends", func() bool { return !alive(*ran.Stdout) })
 	if got := output(t, s, OutputIn{SessionID: "k"}); got.Command.Status != completed {
 		t.Errorf("got %+v, want status %q", got.Command, completed)
 	}
@@ -205,7 +205,7 @@ func TestSessions(t *testing.T) {
 	if d := cmp.Diff(want, created); d != "" || created.CreatedAt.IsZero() {
 		t.Error(d)
 	}
-	// cd is the command's own; exec_dir is the session's from then on.
+	// cd affects only the command; exec_dir also affects later commands of the session.
 	for _, c := range []struct{ in, want string }{{"cd /; pwd", "/"}, {"pwd", s.Home + "/sub"},
 		{"export X=1; echo ${X-none}", "1"}, {"echo ${X-none}", "none"}} {
 		if got := run(t, s, ExecIn{Command: c.in, SessionID: new("one")}); strings.TrimSpace(*got.Stdout) != c.want || got.SessionID != "one" {
@@ -236,8 +236,7 @@ func TestSessions(t *testing.T) {
 	wantError(t, err, op.NotFound, "does not exist")
 }
 
-// Closing a session ends what runs in it; who waits for it is answered, with the
-// output.
+// TestCloseSession: closing a session ends its commands. Pending requests return with the output.
 func TestCloseSession(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -258,7 +257,7 @@ func TestCloseSession(t *testing.T) {
 	})
 	_, total := c.out.extent()
 	go func() { poll <- output(t, s, OutputIn{SessionID: "c", Offset: total, Wait: true, WaitTimeout: 1000}) }()
-	testenv.Poll(t, "someone polls", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return c.holders == 2 })
+	testenv.Poll(t, "a request polls", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return c.holders == 2 })
 	stubborn := background(t, s, "c", "trap '' TERM; echo up; while :; do sleep 1000; done")
 	waitForOutput(t, s, "c", stubborn, "up")
 	got, err := s.CloseSession(t.Context(), CloseSessionIn{"c"})
@@ -274,7 +273,7 @@ func TestCloseSession(t *testing.T) {
 		t.Errorf("got %+v, want status %q", out.Command, killed)
 	}
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want no processes", living)
+		t.Errorf("processes remain: %v, want none", living)
 	}
 	_, err = s.CloseSession(t.Context(), CloseSessionIn{"c"})
 	wantError(t, err, op.NotFound, "no bash session")
@@ -288,7 +287,7 @@ func TestSessionLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Those that nobody named make room for each other.
+	// Sessions with generated IDs are evicted for new ones.
 	var last ExecResult
 	for range 5 {
 		last = run(t, s, ExecIn{Command: "true"})
@@ -306,12 +305,12 @@ func TestSessionLimit(t *testing.T) {
 	}
 	await(t, s, long.SessionID, long.CommandID, 100)
 	run(t, s, ExecIn{Command: "true"})
-	// A session takes only so many commands at a time.
+	// The number of running commands in a session is limited.
 	for range maxRecords {
 		background(t, s, "a", "read x")
 	}
 	_, err = s.Exec(t.Context(), ExecIn{Command: "true", SessionID: new("a")})
-	wantError(t, err, op.Exhausted, "100 commands are running in session")
+	wantError(t, err, op.Exhausted, "command limit of session \"a\" reached (100 running)")
 }
 
 func TestIdleSessionsExpire(t *testing.T) {
@@ -336,18 +335,21 @@ func TestIdleSessionsExpire(t *testing.T) {
 	testenv.Poll(t, "the other one expires when its command has ended", func() bool { return len(ids()) == 0 })
 }
 
+// writeScript writes a snapshot script into the home directory.
+func writeScript(t testing.TB, s *Service, name, text string) *string {
+	t.Helper()
+	path := s.Home + "/" + name
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &path
+}
+
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	file := func(name, text string) *string {
-		path := s.Home + "/" + name
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return &path
-	}
 	count := s.Home + "/count"
-	full := file("full", `shopt -s expand_aliases extglob
+	full := writeScript(t, s, "full", `shopt -s expand_aliases extglob
 echo x >>`+count+`
 export GREETING=$'hello\nworld' PATH=$PATH:/extra
 unset LANG
@@ -383,12 +385,17 @@ echo noise`)
 		}
 	}
 	if b, _ := os.ReadFile(count); string(b) != "x\n" {
-		t.Errorf("it was sourced %d times, want once", len(b)/2)
+		t.Errorf("the script was sourced %d times, want once", len(b)/2)
 	}
 	plain := run(t, s, ExecIn{Command: "greet; hi", SessionID: new("other")})
 	if *plain.ExitCode != 127 {
-		t.Errorf("it reached another session: %+v, want exit code 127", *plain.Stdout)
+		t.Errorf("another session printed %q, want exit code 127", *plain.Stdout)
 	}
+}
+
+func TestRefusedSnapshot(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
 	for _, c := range []struct {
 		name string
 		path *string
@@ -397,10 +404,10 @@ echo noise`)
 	}{
 		{"missing", new("/no/such"), op.NotFound, "no such file"},
 		{"folder", &s.Home, op.Invalid, "not a regular file"},
-		{"exits", file("exits", "echo why; exit 3"), op.Invalid,
+		{"exits", writeScript(t, s, "exits", "echo why; exit 3"), op.Invalid,
 			"exited (code 3) before its environment could be read; it must not call exit. Its output: why"},
-		{"fails with -e", file("fails", "set -e\nls /no/such/thing\n"), op.Invalid, "No such file"},
-		{"too large", file("large", "export A=$(printf '%0100000d' 1) B=$A; for i in {1..30}; do eval \"f$i() { : "+
+		{"fails with -e", writeScript(t, s, "fails", "set -e\nls /no/such/thing\n"), op.Invalid, "No such file"},
+		{"too large", writeScript(t, s, "large", "export A=$(printf '%0100000d' 1) B=$A; for i in {1..30}; do eval \"f$i() { : "+
 			"$(printf '%0100000d' 1); }\"; done"), op.TooLarge, "make it smaller"},
 		{"zero byte", new("a\x00b"), op.Invalid, "snapshot_path"},
 	} {
@@ -409,10 +416,15 @@ echo noise`)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = s.CreateSession(ctx, CreateSessionIn{SessionID: new("bad"), SnapshotPath: file("hangs", "sleep 1000")})
+	_, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("bad"), SnapshotPath: writeScript(t, s, "hangs", "sleep 1000")})
 	wantError(t, err, op.Canceled, "no session was created")
+}
+
+func TestSnapshotWithSyntaxError(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
 	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("half"),
-		SnapshotPath: file("half", "export A=1\nsyntax(\n")}); err != nil {
+		SnapshotPath: writeScript(t, s, "half", "export A=1\nsyntax(\n")}); err != nil {
 		t.Error(err)
 	}
 	if got := run(t, s, ExecIn{Command: "echo $A", SessionID: new("half")}); *got.Stdout != "1\n" {
@@ -429,7 +441,7 @@ func FuzzSnapshot(f *testing.F) {
 		if err == nil {
 			shot.restore([]string{"PWD=/"})
 			if v, ok := environ.Lookup(shot.env, "PWD"); !ok || v != "/" {
-				t.Errorf(`PWD is not restored, want ok, v "/"`)
+				t.Errorf(`got PWD %q, want "/"`, v)
 			}
 		}
 	})

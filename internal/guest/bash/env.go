@@ -8,7 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// checkEnv refuses what no environment can hold.
+// checkEnv rejects names and values that an environment cannot contain.
 func checkEnv(env map[string]*string) error {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") {

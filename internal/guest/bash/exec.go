@@ -21,17 +21,20 @@ import (
 
 // ExecIn is a command to run.
 type ExecIn struct {
-	SessionID       *string            `json:"session_id" doc:"Session whose working directory and environment to use; created if it does not exist. Default: a new session"`
-	Command         string             `json:"command" doc:"Command line for bash"`
-	ExecDir         *string            `json:"exec_dir" doc:"Directory to run in; it becomes the session's working directory"`
-	Env             map[string]*string `json:"env" nullable:"true" doc:"Environment variables for this command only; null unsets one"`
-	AsyncMode       bool               `json:"async_mode" default:"false" doc:"Return immediately while the command runs"`
-	Timeout         *float64           `json:"timeout" doc:"Seconds after which the call returns even if the command still runs; the command continues. Default: wait until it exits"`
-	HardTimeout     *float64           `json:"hard_timeout" doc:"Seconds after which the command and its process group are killed. Default: 0, never"`
-	MaxOutputLength int                `json:"max_output_length" default:"50000" doc:"Maximum number of characters of each stream in the reply; the middle of longer output is omitted, and bash_output returns it. 0 means no limit"`
+	SessionID *string `json:"session_id" doc:"Session to run in; created if it does not exist. Default: a new session"`
+	Command   string  `json:"command" doc:"Command line for bash"`
+	ExecDir   *string `json:"exec_dir" doc:"Directory to run in; it becomes the session's working directory"`
+
+	Env map[string]*string `json:"env" nullable:"true" doc:"Environment variables for this command only; null unsets one"`
+
+	AsyncMode   bool     `json:"async_mode" default:"false" doc:"Return immediately while the command runs"`
+	Timeout     *float64 `json:"timeout" doc:"Maximum seconds to wait; the command then continues. Default: no limit"`
+	HardTimeout *float64 `json:"hard_timeout" doc:"Seconds until the command and its process group are killed. Default: 0, never"`
+
+	MaxOutputLength int `json:"max_output_length" default:"50000" doc:"Maximum characters per stream; bash_output reads the rest. 0: no limit"`
 }
 
-// ExecResult is how far the command has got.
+// ExecResult is the state of a command and its output.
 type ExecResult struct {
 	SessionID    string  `json:"session_id" doc:"Session of the command"`
 	CommandID    string  `json:"command_id" doc:"ID of the command"`
@@ -44,10 +47,10 @@ type ExecResult struct {
 	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Offset at which bash_output continues to read stderr"`
 }
 
-// Exec runs a command and waits for its end as long as it was told to.
+// Exec runs a command and waits for its end, at most for the timeout.
 func (s *Service) Exec(ctx context.Context, in ExecIn) (ExecResult, error) {
-	// Nobody learns the name of this command before it has ended, so nobody can
-	// write to it: it finds the end of its input instead of waiting for ever.
+	// No caller learns the ID of this command before it has ended, so none can write to it.
+	// Its input is empty, so that it does not wait for input forever.
 	alone := op.Value(in.SessionID) == "" && !in.AsyncMode && in.Timeout == nil
 	c, err := s.launch(in, !alone)
 	if err != nil {
@@ -66,9 +69,8 @@ func (s *Service) Exec(ctx context.Context, in ExecIn) (ExecResult, error) {
 	return c.result(ctx, in.MaxOutputLength), nil
 }
 
-// await waits for the end of a command: at most for the soft timeout, and no
-// longer than the caller does. The command goes on in either case, unless it
-// belongs to the call.
+// await waits until a command ends, the soft timeout expires or the request is canceled.
+// In the latter two cases the command continues, unless the call owns it.
 func (s *Service) await(ctx context.Context, c *command, timeout *float64) error {
 	var soft <-chan time.Time
 	if timeout != nil {
@@ -95,14 +97,14 @@ func (s *Service) await(ctx context.Context, c *command, timeout *float64) error
 	return nil
 }
 
-// seconds is a duration that cannot overflow.
+// seconds converts seconds to a duration without overflow.
 func seconds(n float64) time.Duration {
 	return time.Duration(math.Min(math.Max(n, 0), 1e9) * float64(time.Second))
 }
 
-// result is the answer to a caller who has waited.
+// result describes a command after the wait.
 func (c *command) result(ctx context.Context, limit int) ExecResult {
-	i := c.info() // before the output is read: all of it is there once it has ended
+	i := c.info() // before reading: if the command has ended, its output is complete
 	final := i.ExitCode != nil
 	out, next, cut := c.out.excerpt(limit, final)
 	errs, nextErr, cutErr := c.err.excerpt(limit, final)
@@ -123,8 +125,8 @@ func (c *command) result(ctx context.Context, limit int) ExecResult {
 	return r
 }
 
-// launch starts a command in its session. Its output is held for the caller, who
-// releases it, and who settles or watches it.
+// launch starts a command in its session. The caller must release it, and settle or watch
+// it.
 func (s *Service) launch(in ExecIn, input bool) (*command, error) {
 	if strings.IndexByte(in.Command, 0) >= 0 {
 		return nil, op.Errorf(op.Invalid, "the command contains a zero byte; use an escape such as \\0 or \\x00 instead")
@@ -153,8 +155,8 @@ func (s *Service) launch(in ExecIn, input bool) (*command, error) {
 	return c, nil
 }
 
-// register makes a place for a command in its session, which it makes if need be,
-// and says how to start it.
+// register adds a command to its session, which it creates if necessary, and returns how to
+// start it.
 func (s *Service) register(id, dir, text string) (*command, proc.Command, *snapshot, error) {
 	var none proc.Command
 	s.mu.Lock()
@@ -179,7 +181,7 @@ func (s *Service) register(id, dir, text string) (*command, proc.Command, *snaps
 	return c, proc.Command{Path: shell, Argv0: "bash", Dir: ss.dir, Grace: grace, Stdout: c.out, Stderr: c.err}, ss.shot, nil
 }
 
-// bash finds the program. The lock is held.
+// bash returns the path of bash. The lock is held.
 func (s *Service) bash() (string, error) {
 	if s.shell == "" {
 		path, ok := s.Runner.Look("bash")
@@ -191,32 +193,32 @@ func (s *Service) bash() (string, error) {
 	return s.shell, nil
 }
 
-// makeRoom forgets the oldest command that has ended when a session is full.
+// makeRoom discards the oldest ended command if a session is full.
 func (s *Service) makeRoom(ss *Session) error {
 	if len(ss.order) < maxRecords {
 		return nil
 	}
 	for _, c := range ss.order {
 		if c.place != nil {
-			s.forget(c)
-			ss.drop(c)
+			s.discard(c)
+			ss.remove(c)
 			return nil
 		}
 	}
 	return op.Errorf(op.Exhausted,
-		"%d commands are running in session %q, the maximum; wait for some, kill some, or use another session", ss.Calls(), ss.ID)
+		"command limit of session %q reached (%d running); wait for a command, kill one, or use another session", ss.ID, ss.Calls())
 }
 
-// withdraw takes back a command that could not be started, and the session that
-// was made only for it.
+// withdraw removes a command that could not be started, and the session if it was created
+// only for the command.
 func (s *Service) withdraw(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ss := c.session
 	ss.Leave()
-	ss.drop(c)
-	if c.holders = 0; !c.forgotten {
-		s.forget(c)
+	ss.remove(c)
+	if c.holders = 0; !c.discarded {
+		s.discard(c)
 	}
 	if ss.Auto && len(ss.order) == 0 {
 		s.sessions.Remove(ss)
@@ -225,11 +227,11 @@ func (s *Service) withdraw(c *command) {
 	s.tasks.Done()
 }
 
-// maxArgument is the kernel's limit for one argument of a program, its end included.
+// maxArgument is the kernel's limit for one argument of a program, including the zero byte.
 const maxArgument = 128 << 10
 
-// A command that is too long for an argument is read from a descriptor, which is
-// closed before the command runs. The first of the extra files is descriptor 3.
+// A command that exceeds maxArgument is read from a descriptor, which is closed before the
+// command runs. The first extra file is descriptor 3.
 const (
 	readFrom3 = `eval "$(</proc/self/fd/3)" 3<&-`
 	readFrom4 = `eval "$(</proc/self/fd/4)" 4<&-`
@@ -274,7 +276,7 @@ func (s *Service) start(c *command, start proc.Command, input bool) error {
 	return nil
 }
 
-// memoryFile is a file in memory that holds a text.
+// memoryFile returns a file in memory with a text.
 func memoryFile(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bash", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -288,14 +290,14 @@ func memoryFile(text string) (*os.File, error) {
 	return f, nil
 }
 
-// startError says why a command could not be started and what to do. What is nobody
-// else's fault stays an error of ours.
+// startError describes why a command could not be started and what to do. It returns
+// unexpected errors unchanged.
 func startError(start proc.Command, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrClosed):
 		return session.ErrStopping()
 	case errors.Is(err, proc.ErrNotFound):
-		return op.Errorf(op.Unavailable, "bash is no longer at %q: %w", start.Path, err)
+		return op.Errorf(op.Unavailable, "bash is no longer installed at %q: %w", start.Path, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return op.Errorf(op.NotFound, "working directory %q no longer exists; send an exec_dir that does", start.Dir)
 	case errors.Is(err, fs.ErrPermission):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,21 +16,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-func TestExec(t *testing.T) {
-	t.Parallel()
-	s := newService(t, withGuard)
-	if err := os.Mkdir(s.Home+"/sub", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	long := strings.Repeat("x", 300<<10)
-	for _, c := range []struct {
-		name   string
-		in     ExecIn
-		out    string
-		errs   string
-		code   int
-		status string
-	}{
+// execCase is a command and its result.
+type execCase struct {
+	name   string
+	in     ExecIn
+	out    string
+	errs   string
+	code   int
+	status string // empty: completed
+}
+
+// outputCases are commands whose output and exit code matter.
+func outputCases() []execCase {
+	return []execCase{
 		{name: "nothing", in: ExecIn{Command: ""}},
 		{name: "true", in: ExecIn{Command: "true"}},
 		{name: "exit code", in: ExecIn{Command: "exit 3"}, code: 3},
@@ -49,39 +48,66 @@ func TestExec(t *testing.T) {
 		{name: "not unicode", in: ExecIn{Command: `printf 'a\xff\xe2\x82b\xe2\x82'`}, out: "a\ufffd\ufffd\ufffdb\ufffd\ufffd"},
 		{name: "zero bytes", in: ExecIn{Command: `printf 'a\0b'`}, out: "a\x00b"},
 		{name: "carriage returns stay", in: ExecIn{Command: `printf '1%%\r2%%\r\n'`}, out: "1%\r2%\r\n"},
+	}
+}
+
+// processCases check the environment of the process.
+func processCases(home string) []execCase {
+	return []execCase{
 		{name: "input is empty", in: ExecIn{Command: "cat; read x; echo $?"}, out: "1\n"},
 		{name: "no terminal", in: ExecIn{Command: "[ -t 0 ] || [ -t 1 ] || [ -t 2 ] || echo none"}, out: "none\n"},
-		{name: "workspace", in: ExecIn{Command: "pwd"}, out: s.Home + "\n"},
-		{name: "directory", in: ExecIn{Command: "pwd", ExecDir: new(s.Home + "/sub")}, out: s.Home + "/sub\n"},
-		{name: "relative directory", in: ExecIn{Command: "pwd", ExecDir: new("sub")}, out: s.Home + "/sub\n"},
-		{name: "home directory", in: ExecIn{Command: "pwd", ExecDir: new("~/sub")}, out: s.Home + "/sub\n"},
+		{name: "workspace", in: ExecIn{Command: "pwd"}, out: home + "\n"},
+		{name: "directory", in: ExecIn{Command: "pwd", ExecDir: new(home + "/sub")}, out: home + "/sub\n"},
+		{name: "relative directory", in: ExecIn{Command: "pwd", ExecDir: new("sub")}, out: home + "/sub\n"},
+		{name: "home directory", in: ExecIn{Command: "pwd", ExecDir: new("~/sub")}, out: home + "/sub\n"},
 		{name: "environment", in: ExecIn{Command: `echo "$A|$LANG|${HOME-none}"`,
 			Env: map[string]*string{"A": new("x y"), "LANG": new("C"), "HOME": nil}}, out: "x y|C|none\n"},
-		{name: "path of its own", in: ExecIn{Command: `echo $PATH; type -t ls`,
+		{name: "changed path", in: ExecIn{Command: `echo $PATH; type -t ls`,
 			Env: map[string]*string{"PATH": new("/nowhere")}}, out: "/nowhere\n", code: 1},
 		{name: "own group", in: ExecIn{Command: "[ $$ = $(cut -d' ' -f5 /proc/self/stat) ] && echo own"}, out: "own\n"},
-		{name: "long command", in: ExecIn{Command: "echo begin; : '" + long +
+		{name: "long command", in: ExecIn{Command: "echo begin; : '" + strings.Repeat("x", 300<<10) +
 			"'; [ -e /proc/$$/fd/3 ] || echo closed; echo $0 $#; exit 5"}, out: "begin\nclosed\nbash 0\n", code: 5},
 		{name: "pipe status", in: ExecIn{Command: "yes | head -n1; echo ${PIPESTATUS[*]}"}, out: "y\n141 0\n"},
-		{name: "middle left out", in: ExecIn{Command: "printf 'é%.0s' {1..30}", MaxOutputLength: 5},
-			out: "ééé\n[... 50 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+	}
+}
+
+// excerptCases check the limit of output in a reply.
+func excerptCases() []execCase {
+	return []execCase{
+		{name: "middle omitted", in: ExecIn{Command: "printf 'é%.0s' {1..30}", MaxOutputLength: 5},
+			out: "ééé\n[... 50 bytes omitted; read them with bash_output from offset 6 ...]\néé"},
 		{name: "just fits", in: ExecIn{Command: "printf 'é%.0s' {1..5}", MaxOutputLength: 5}, out: "ééééé"},
 		{name: "one too many", in: ExecIn{Command: "printf 'é%.0s' {1..6}", MaxOutputLength: 5},
-			out: "ééé\n[... 2 bytes left out; bash_output has them from offset 6 on ...]\néé"},
+			out: "ééé\n[... 2 bytes omitted; read them with bash_output from offset 6 ...]\néé"},
 		{name: "cut within limit", in: ExecIn{Command: "printf '%s' {a..z}; printf 1234 >&2", MaxOutputLength: 4},
-			out: "ab\n[... 22 bytes left out; bash_output has them from offset 2 on ...]\nyz", errs: "1234"},
+			out: "ab\n[... 22 bytes omitted; read them with bash_output from offset 2 ...]\nyz", errs: "1234"},
 		{name: "no limit", in: ExecIn{Command: "printf '%060000d' 1", MaxOutputLength: -1}, out: fmt.Sprintf("%060000d", 1)},
+	}
+}
+
+// timeoutCases check timeouts and background processes.
+func timeoutCases() []execCase {
+	return []execCase{
 		{name: "hard timeout", in: ExecIn{Command: "echo a; sleep 1000; echo b", HardTimeout: new(0.2)}, out: "a\n", code: 143, status: timedOut},
-		{name: "hard timeout of those who will not",
+		{name: "hard timeout, TERM ignored",
 			in:  ExecIn{Command: "trap '' TERM; echo a; sleep 1000; echo b; sleep 1000", HardTimeout: new(0.2)},
 			out: "a\n", code: 137, status: timedOut},
-		{name: "hard timeout, clean end", in: ExecIn{Command: "trap 'exit 7' TERM; sleep 1000 & wait",
+		{name: "hard timeout, clean exit", in: ExecIn{Command: "trap 'exit 7' TERM; sleep 1000 & wait",
 			HardTimeout: new(0.2)}, code: 7, status: timedOut},
 		{name: "within both timeouts", in: ExecIn{Command: "echo a", Timeout: new(30.), HardTimeout: new(30.)}, out: "a\n"},
 		{name: "zero is no hard timeout", in: ExecIn{Command: "echo a", HardTimeout: new(0.)}, out: "a\n"},
 		{name: "background process", in: ExecIn{Command: "sleep 1000 & echo started"}, out: "started\n"},
 		{name: "daemon", in: ExecIn{Command: "setsid -f sleep 1000; echo started >&2"}, errs: "started\n"},
-	} {
+	}
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	s := newService(t, withGuard)
+	if err := os.Mkdir(s.Home+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(outputCases(), processCases(s.Home), excerptCases(), timeoutCases()) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := run(t, s, c.in)
@@ -101,7 +127,7 @@ func TestExec(t *testing.T) {
 			rest := output(t, s, OutputIn{SessionID: got.SessionID, Offset: got.Offset,
 				StderrOffset: got.StderrOffset, Wait: true, WaitTimeout: 1000})
 			if rest.Stdout+rest.Stderr != "" || rest.More {
-				t.Errorf("there is more behind the offsets: %+v, want no output and no more", rest)
+				t.Errorf("got %+v after the offsets, want no output and no more", rest)
 			}
 		})
 	}
@@ -114,12 +140,12 @@ func TestRefusedExec(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gone := s.Home + "/gone"
-	if err := os.Mkdir(gone, 0o700); err != nil {
+	removed := s.Home + "/removed"
+	if err := os.Mkdir(removed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run(t, s, ExecIn{Command: "true", SessionID: new("g"), ExecDir: &gone})
-	if err := os.Remove(gone); err != nil {
+	run(t, s, ExecIn{Command: "true", SessionID: new("g"), ExecDir: &removed})
+	if err := os.Remove(removed); err != nil {
 		t.Fatal(err)
 	}
 	huge := strings.Repeat("x", 200<<10)
@@ -132,8 +158,8 @@ func TestRefusedExec(t *testing.T) {
 		{"zero byte", ExecIn{Command: "echo a\x00b"}, op.Invalid, "zero byte"},
 		{"no such directory", ExecIn{ExecDir: new("/no/such")}, op.NotFound, `"/no/such" does not exist`},
 		{"no directory", ExecIn{ExecDir: &file}, op.Invalid, "is not a directory"},
-		{"directory is gone", ExecIn{SessionID: new("g")}, op.NotFound, "send an exec_dir that does"},
-		{"name without a name", ExecIn{Env: map[string]*string{"": new("a")}}, op.Invalid, "must not be empty"},
+		{"directory was removed", ExecIn{SessionID: new("g")}, op.NotFound, "send an exec_dir that does"},
+		{"empty name", ExecIn{Env: map[string]*string{"": new("a")}}, op.Invalid, "must not be empty"},
 		{"name with =", ExecIn{Env: map[string]*string{"a=b": new("a")}}, op.Invalid, `"a=b"`},
 		{"value with zero", ExecIn{Env: map[string]*string{"a": new("\x00")}}, op.Invalid, `value of "a"`},
 		{"huge value", ExecIn{Env: map[string]*string{"a": &huge}}, op.TooLarge, "too large"},
@@ -145,7 +171,7 @@ func TestRefusedExec(t *testing.T) {
 		})
 	}
 	if all, _ := s.Sessions(t.Context(), op.None{}); len(all) != 1 || all[0].CommandCount != 2 || all[0].CurrentCommand != nil {
-		t.Errorf("left behind: %+v, want 1 entry, first command count 2 and no first current command", all)
+		t.Errorf("got sessions %+v, want 1 entry, first command count 2 and no first current command", all)
 	}
 	empty := New(Config{Runner: proc.New(proc.Config{Env: []string{"PATH=/nowhere"}})})
 	_, err := empty.Exec(t.Context(), ExecIn{Command: "true"})
@@ -175,7 +201,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want no processes", living)
+		t.Errorf("processes remain: %v, want none", living)
 	}
 	all, err := s.Sessions(t.Context(), op.None{})
 	if err != nil || len(all) != 51 {
@@ -183,7 +209,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A caller who goes away, or who only waited for so long, loses nothing.
+// TestCommandOutlivesItsCaller: a command continues after a timeout or a canceled request.
 func TestCommandOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -241,7 +267,7 @@ func TestStream(t *testing.T) {
 		}
 		return kinds, out, errs, last
 	}
-	// Each line comes before the next is written: the command waits for the answer.
+	// Each line arrives before the next is written: the command waits for input.
 	session := ""
 	kinds, out, _, last := stream(ExecIn{Command: "for i in 1 2 3; do echo é$i; read x; done; exit 3"}, func(e op.Event) {
 		if d := e.Data.(ExecEvent); e.Name == "start" {
@@ -264,17 +290,17 @@ func TestStream(t *testing.T) {
 	if d := cmp.Diff([]string{"start", "timeout"}, kinds); d != "" || last.Status != running {
 		t.Errorf("got %s\n%+v, want no difference and status %q", d, last, running)
 	}
-	// A daemon that writes for ever does not keep the stream open.
+	// A daemon that never stops writing does not keep the stream open.
 	kinds, out, _, _ = stream(ExecIn{Command: "yes daemon & head -c 100000 /dev/zero"}, nil)
 	if kinds[len(kinds)-1] != "exit" || strings.Count(out, "\x00") != 100000 {
 		t.Errorf(`got %v, want last event "exit" and 100000 null bytes`, kinds[len(kinds)-1])
 	}
 	if err := s.ExecStream(t.Context(), ExecIn{Command: "true", ExecDir: new("/no/such")}, nil); err == nil {
-		t.Error("not refused, want an error")
+		t.Error("got no error, want one")
 	}
 }
 
-// nonEmpty is null for an empty text, as the public image answers.
+// nonEmpty returns nil for an empty text, as in the replies of the public image.
 func nonEmpty(s string) *string {
 	if s == "" {
 		return nil

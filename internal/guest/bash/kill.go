@@ -14,17 +14,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// killTime is how long a reply waits to tell whether the signal ended the command.
+// killTime is how long Kill waits for the command to end, so that the reply has its status.
 const killTime = 250 * time.Millisecond
 
-// KillIn names a command and a signal.
+// KillIn selects a command and a signal.
 type KillIn struct {
 	SessionID string  `json:"session_id" doc:"Session of the command"`
-	CommandID *string `json:"command_id" doc:"Command to signal; it may have exited and left processes behind. Default: the running command that was started last"`
+	CommandID *string `json:"command_id" doc:"Command to signal; it may have exited. Default: the running command that was started last"`
 	Signal    string  `json:"signal" default:"SIGTERM" doc:"Signal name, with or without SIG, or number"`
 }
 
-// KillResult tells what became of the command.
+// KillResult is the state of the command after the signal.
 type KillResult struct {
 	SessionID string `json:"session_id"`
 	CommandID string `json:"command_id"`
@@ -58,7 +58,7 @@ func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
 	return KillResult{SessionID: in.SessionID, CommandID: c.id, Signal: unix.SignalName(sig), Status: i.Status, ExitCode: i.ExitCode}, nil
 }
 
-// signal reaches the whole group, also what is left of it after the command ended.
+// signal sends a signal to the process group, even after the command has ended.
 func (c *command) signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	p := c.p
@@ -77,7 +77,7 @@ func (c *command) signal(sig syscall.Signal) error {
 	}
 }
 
-// signalOf reads the name or number of a signal.
+// signalOf parses the name or number of a signal.
 func signalOf(name string) (syscall.Signal, error) {
 	text := strings.ToUpper(strings.TrimSpace(name))
 	if n, err := strconv.Atoi(text); err == nil {

@@ -22,12 +22,12 @@ func testEnv(home string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8"}
 }
 
-// withGuard ends also what has left its process group.
+// withGuard adds a guard, which also ends processes that have left their process group.
 func withGuard(c *Config) {
 	c.Runner = proc.New(proc.Config{Env: testEnv(c.Home), Guard: []string{"/proc/self/exe", "guard"}})
 }
 
-// newService has a real bash and folders of its own.
+// newService returns a service with a real bash and temporary folders.
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	testenv.Need(t, "bash")
@@ -45,10 +45,10 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		c.Runner.Close()
 		if left := s.store.memory.used.Load(); left != 0 {
-			t.Errorf("got %d bytes of memory are still accounted for, want 0", left)
+			t.Errorf("got %d reserved bytes of memory, want 0", left)
 		}
 		if left := s.store.disk.used.Load(); left != 0 {
-			t.Errorf("got %d bytes of disk are still accounted for, want 0", left)
+			t.Errorf("got %d reserved bytes of disk, want 0", left)
 		}
 	})
 	return s
@@ -66,7 +66,7 @@ func run(t testing.TB, s *Service, in ExecIn) ExecResult {
 	return out
 }
 
-// background starts a command in a session and returns its id.
+// background starts a command in a session and returns its ID.
 func background(t testing.TB, s *Service, session, text string) string {
 	t.Helper()
 	return run(t, s, ExecIn{Command: text, SessionID: &session, AsyncMode: true}).CommandID
@@ -81,7 +81,7 @@ func output(t testing.TB, s *Service, in OutputIn) OutputResult {
 	return out
 }
 
-// await reads until the command has ended, in pieces of limit bytes.
+// await reads output in pieces of limit bytes until the command has ended.
 func await(t testing.TB, s *Service, session, id string, limit int) OutputResult {
 	t.Helper()
 	var all OutputResult
@@ -98,7 +98,7 @@ func await(t testing.TB, s *Service, session, id string, limit int) OutputResult
 	}
 }
 
-// waitForOutput reads until stdout holds a text.
+// waitForOutput reads until stdout contains a text.
 func waitForOutput(t testing.TB, s *Service, session, id, text string) string {
 	t.Helper()
 	got, at := "", OutputResult{}
@@ -116,7 +116,7 @@ func waitForOutput(t testing.TB, s *Service, session, id, text string) string {
 	return got
 }
 
-// wantError wants an error of this kind whose message says this.
+// wantError expects an error with a code whose message contains a text.
 func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// OutputIn says what to read.
+// OutputIn selects the output to read.
 type OutputIn struct {
 	SessionID    string  `json:"session_id" doc:"Session of the command"`
 	CommandID    *string `json:"command_id" doc:"Command to read from. Default: the last one of the session"`
@@ -15,10 +15,10 @@ type OutputIn struct {
 	StderrOffset int64   `json:"stderr_offset" default:"0" doc:"Byte offset in stderr: 0, or the stderr_offset of the previous reply"`
 	Wait         bool    `json:"wait" default:"false" doc:"Wait until there is new output or the command exits"`
 	WaitTimeout  float64 `json:"wait_timeout" default:"30" doc:"Maximum number of seconds to wait"`
-	Limit        *int    `json:"limit" minimum:"16" doc:"Maximum number of bytes of each stream in the reply; the rest follows at the returned offsets"`
+	Limit        *int    `json:"limit" minimum:"16" doc:"Maximum bytes of each stream in the reply; the next call returns the rest"`
 }
 
-// OutputResult is what was read.
+// OutputResult is the output that was read.
 type OutputResult struct {
 	SessionID     string       `json:"session_id" doc:"Session of the command"`
 	Stdout        string       `json:"stdout" default:"" doc:"Standard output from offset; invalid UTF-8 is replaced"`
@@ -31,7 +31,7 @@ type OutputResult struct {
 	More          bool         `json:"more" doc:"Whether more output is available at the returned offsets"`
 }
 
-// Output reads what a command wrote.
+// Output reads the output of a command.
 func (s *Service) Output(ctx context.Context, in OutputIn) (OutputResult, error) {
 	if in.Offset < 0 || in.StderrOffset < 0 {
 		return OutputResult{}, op.Errorf(op.Invalid, "offset and stderr_offset must not be negative")
@@ -79,8 +79,8 @@ func (s *Service) Output(ctx context.Context, in OutputIn) (OutputResult, error)
 	}
 }
 
-// hold finds a command to read from, the latest when none is named. It is nil
-// when the session has none.
+// hold returns the command to read from, by default the latest, and keeps its output until
+// release. It returns nil if the session has no command.
 func (s *Service) hold(session string, id *string) (*command, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Service) hold(session string, id *string) (*command, error) {
 	return c, nil
 }
 
-// checkOffsets refuses offsets that nobody was given.
+// checkOffsets rejects offsets beyond the end of the output.
 func (c *command) checkOffsets(offset, stderrOffset int64) error {
 	for _, stream := range []struct {
 		name, field string
@@ -117,7 +117,7 @@ func (c *command) checkOffsets(offset, stderrOffset int64) error {
 }
 
 func (c *command) output(offset, stderrOffset int64, limit int) OutputResult {
-	i := c.info() // before the output is read: all of it is there once it has ended
+	i := c.info() // before reading: if the command has ended, its output is complete
 	final := i.ExitCode != nil
 	out := OutputResult{SessionID: c.session.ID, Command: &i}
 	out.Stdout, out.Offset, out.Dropped = c.out.read(offset, limit, final)
@@ -126,7 +126,7 @@ func (c *command) output(offset, stderrOffset int64, limit int) OutputResult {
 	return out
 }
 
-// addHint says what a client that knows only the contract's fields would not notice.
+// addHint describes missing and further output for clients that ignore those fields.
 func (out *OutputResult) addHint(ctx context.Context) {
 	switch {
 	case out.Dropped+out.StderrDropped > 0:

@@ -21,8 +21,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// Characters that are cut in half by a read boundary arrive whole, and offsets
-// addHint how far the text goes.
+// TestSplitCharactersAreHeldBack: characters that are split between writes arrive complete,
+// and the offsets exclude incomplete ones.
 func TestSplitCharactersAreHeldBack(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -59,12 +59,12 @@ func TestSplitCharactersAreHeldBack(t *testing.T) {
 	step("😀!", 5, true)
 	end := await(t, s, "a", id, 16)
 	if end.Stdout != "😀!\ufffd\ufffd" || end.Offset != 7 {
-		t.Errorf(`at the end %q up to %d, want stdout "😀!��" and offset 7`, end.Stdout, end.Offset)
+		t.Errorf(`got %q up to %d at the end, want stdout "😀!��" and offset 7`, end.Stdout, end.Offset)
 	}
 }
 
-// Whatever is written in whatever pieces, readers of any size at any time who
-// follow the offsets see all of it, once, with no character cut.
+// TestOffsetsNeverLoseOrRepeat: concurrent readers that follow the offsets get all output
+// exactly once and without split characters.
 func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
@@ -74,7 +74,7 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 		st.inline = 1 + rnd.IntN(200)
 		st.piece = 64
 		if seed%3 == 0 {
-			st.disk.max = 0 // everything in memory: must then fit
+			st.disk.max = 0 // all output stays in memory, which must be large enough
 			st.inline = 1 << 20
 		}
 		b := &bell{}
@@ -118,17 +118,17 @@ func TestOffsetsNeverLoseOrRepeat(t *testing.T) {
 					}
 				}
 				if got.String() != clean(whole) {
-					t.Errorf("seed %d: the pieces are %q, want %q", seed, got.String(), clean(whole))
+					t.Errorf("seed %d: got %q, want %q", seed, got.String(), clean(whole))
 				}
 			})
 		}
 		wait.Wait()
 		sp.drop()
 		if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-			t.Errorf("seed %d: %d of memory and %d of disk not given back, want m 0, d 0", seed, m, d)
+			t.Errorf("seed %d: got %d reserved bytes of memory and %d of disk, want 0", seed, m, d)
 		}
 		if left, _ := os.ReadDir(log); len(left) != 0 {
-			t.Errorf("files left: %v, want none", left)
+			t.Errorf("got files %v, want none", left)
 		}
 	}
 }
@@ -154,8 +154,8 @@ func randomText(rnd *rand.Rand, n int, valid bool) string {
 	return b.String()
 }
 
-// When more is written than is kept, readers get the newest part, under its own
-// offsets, and are told what is missing. That holds while it is being overwritten.
+// TestOldestPartIsDropped: if more is written than is kept, readers get the newest part at
+// its offsets and the number of missing bytes, even during writes.
 func TestOldestPartIsDropped(t *testing.T) {
 	t.Parallel()
 	const line = 10
@@ -165,10 +165,10 @@ func TestOldestPartIsDropped(t *testing.T) {
 		keep int64
 	}{
 		{"file ring", func(st *store) { st.file = 1000 }, 1000},
-		{"shared disk used up", func(st *store) { st.disk.max = 128 }, 128},
+		{"shared disk full", func(st *store) { st.disk.max = 128 }, 128},
 		{"no disk", func(st *store) { st.disk.max = 0 }, 100},
 		{"no folder", func(st *store) { st.dir = "/proc/self/nowhere" }, 100},
-		{"disk and memory used up", func(st *store) { st.disk.max, st.memory.max = 0, 0 }, 100},
+		{"disk and memory full", func(st *store) { st.disk.max, st.memory.max = 0, 0 }, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -214,30 +214,30 @@ func TestOldestPartIsDropped(t *testing.T) {
 			wait.Wait()
 			text, next, dropped := sp.read(0, 1<<20, true)
 			if next != total || dropped != total-c.keep || int64(len(text)) != c.keep {
-				t.Errorf("read %d bytes up to %d, %d dropped; want the last %d", len(text), next, dropped, c.keep)
+				t.Errorf("got %d bytes up to %d, %d dropped; want the last %d", len(text), next, dropped, c.keep)
 			}
 			note, _, cut := sp.excerpt(0, true)
 			if !cut || !strings.HasPrefix(note, fmt.Sprintf("[... the first %d bytes were dropped ...]\n", total-c.keep)) {
-				t.Errorf("excerpt %.80q, want a note that the first %d bytes were dropped", note, total-c.keep)
+				t.Errorf("got excerpt %.80q, want a note that the first %d bytes were dropped", note, total-c.keep)
 			}
 			sp.drop()
 			sp.Write([]byte("late"))
 			if text, next, dropped := sp.read(total, 100, true); text != "" || next != total+4 || dropped != 4 {
-				t.Errorf(`after drop %q %d %d, want text "", next total+4, dropped 4`, text, next, dropped)
+				t.Errorf(`got %q %d %d after drop, want text "", next total+4, dropped 4`, text, next, dropped)
 			}
 			if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-				t.Errorf("got %d of memory and %d of disk not given back, want m 0, d 0", m, d)
+				t.Errorf("got %d reserved bytes of memory and %d of disk, want 0", m, d)
 			}
 		})
 	}
 }
 
-// expected is the byte at an offset of an endless numbered text.
+// expected returns the byte at an offset of an endless numbered text.
 func expected(at int64, line int64) byte {
 	return fmt.Sprintf("%09d\n", at/line)[at%line]
 }
 
-// A disk that is full in the middle costs what was on it, not the command.
+// TestDiskFails: a disk that fails loses the output on it, but does not end the command.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	st := newStore(t.TempDir(), newService(t).Log, func() bool { return false })
@@ -257,12 +257,11 @@ func TestDiskFails(t *testing.T) {
 	}
 	sp.drop()
 	if m, d := st.memory.used.Load(), st.disk.used.Load(); m != 0 || d != 0 {
-		t.Errorf("got %d of memory and %d of disk not given back, want m 0, d 0", m, d)
+		t.Errorf("got %d reserved bytes of memory and %d of disk, want 0", m, d)
 	}
 }
 
-// 100 MB pass through in order while memory stays small, also with a reader that
-// comes late.
+// TestLargeOutput reads 100 MB in order while memory use stays small.
 func TestLargeOutput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -291,27 +290,27 @@ func TestLargeOutput(t *testing.T) {
 		io.WriteString(want, block[:min(left, 1<<20)])
 	}
 	if last.Offset != size || last.StderrOffset != 5 || string(hash.Sum(nil)) != string(want.Sum(nil)) {
-		t.Errorf("read %d and %d bytes, want %d and 5, the same as were written", last.Offset, last.StderrOffset, size)
+		t.Errorf("got %d and %d bytes, want %d and 5, as written", last.Offset, last.StderrOffset, size)
 	}
 	if peak > 64<<20 {
-		t.Errorf("heap grew to %d MB, want peak at most 64<<20", peak>>20)
+		t.Errorf("got a heap of %d MB, want at most 64", peak>>20)
 	}
 	if used := s.store.memory.used.Load(); used > 1<<20 {
-		t.Errorf("got %d bytes are kept in memory, want at most 1<<20", used)
+		t.Errorf("got %d bytes in memory, want at most 1<<20", used)
 	}
 	if files, _ := filepath.Glob(s.State + "/bash/*"); len(files) != 0 {
-		t.Errorf("files with names: %v, want no files", files)
+		t.Errorf("got files %v, want none", files)
 	}
 	if info, err := os.Stat(s.State + "/bash"); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("got %v %v, want mode 0700", info, err)
 	}
 	again := output(t, s, OutputIn{SessionID: "big", CommandID: &id, Offset: size - 10, StderrOffset: 2})
 	if again.Stdout != "xxxxxxxxxx" || again.Stderr != "ne\n" {
-		t.Errorf(`again: %q %q, want stdout "xxxxxxxxxx" and stderr "ne\n"`, again.Stdout, again.Stderr)
+		t.Errorf(`got %q %q again, want stdout "xxxxxxxxxx" and stderr "ne\n"`, again.Stdout, again.Stderr)
 	}
 }
 
-// The wait ends with the first news, with the end, or with its time, and never spins.
+// TestLongPoll: a wait ends with new output, the end of the command, or its timeout.
 func TestLongPoll(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -332,10 +331,10 @@ func TestLongPoll(t *testing.T) {
 		}
 	}
 	first, _ := poll(0, 0)
-	gone, cancel := poll(0, 0)
+	canceled, cancel := poll(0, 0)
 	cancel()
-	if out := <-gone; out.Command != nil {
-		t.Errorf("the one who went away got %+v, want no command", out)
+	if out := <-canceled; out.Command != nil {
+		t.Errorf("a canceled request got %+v, want no command", out)
 	}
 	answer("one\n")
 	if out := <-first; out.Stdout != "one\n" || out.Command.Status != running {
@@ -384,8 +383,9 @@ func TestRefusedOutput(t *testing.T) {
 	}
 }
 
-// Only so much is kept of all commands together: the oldest that ended go first.
-func TestOldCommandsAreForgotten(t *testing.T) {
+// TestOldCommandsAreDiscarded: if the shared limits are reached, the commands that ended
+// first are discarded.
+func TestOldCommandsAreDiscarded(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.store.memory.max = 2000
@@ -411,25 +411,25 @@ func TestOldCommandsAreForgotten(t *testing.T) {
 		ids = append(ids, run(t, s, ExecIn{Command: "printf '%01100d' 1", SessionID: new("m")}).CommandID)
 	}
 	if n := s.store.disk.used.Load(); n != 64<<10 {
-		t.Errorf("got %d bytes of disk, want 64<<10", n)
+		t.Errorf("got %d reserved bytes of disk, want 64<<10", n)
 	}
 	last := len(ids) - 1
 	if known(ids[last-2]) || !known(ids[last-1]) || !known(ids[last]) {
-		t.Error("another than the oldest file was forgotten, want the last two known and the one before forgotten")
+		t.Error("a newer file was discarded, want the last two commands kept and the one before discarded")
 	}
 	for range maxRecords + 3 {
 		run(t, s, ExecIn{Command: ":", SessionID: new("r")})
 	}
 	all, _ := s.Sessions(t.Context(), op.None{})
 	if ss, _ := s.sessions.Get("r"); len(ss.order) > maxRecords || all[1].CommandCount != maxRecords+3 {
-		t.Errorf("got %d are remembered of %d, want at most %d commands kept and command count %d",
+		t.Errorf("got %d kept commands of %d, want at most %d commands kept and command count %d",
 			len(ss.order), all[1].CommandCount, maxRecords, maxRecords+3)
 	}
 }
 
-// What a daemon writes after its command has ended is still read, until the
-// command is forgotten; then the daemon goes on undisturbed.
-func TestDaemonWritesOn(t *testing.T) {
+// TestDaemonContinues: the output of a daemon is readable after its command has ended. The
+// daemon continues after the session was closed.
+func TestDaemonContinues(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	fifo := s.Home + "/fifo"
@@ -453,11 +453,11 @@ func TestDaemonWritesOn(t *testing.T) {
 	}
 	pid := strings.TrimSpace(*ran.Stdout)
 	if !alive(pid) {
-		t.Fatalf("the daemon was ended with the session, want process %q alive", pid)
+		t.Fatalf("the daemon ended with the session, want process %q alive", pid)
 	}
-	say("unheard")
-	testenv.Poll(t, "the daemon goes on", func() bool {
+	say("unread")
+	testenv.Poll(t, "the daemon continues", func() bool {
 		b, _ := os.ReadFile(s.Home + "/log")
-		return string(b) == "later\nunheard\n"
+		return string(b) == "later\nunread\n"
 	})
 }

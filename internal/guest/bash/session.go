@@ -10,14 +10,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
 
-// Session is what commands share. It is guarded by the service's lock; the calls in
-// it are the commands that run.
+// Session is the state that commands share. It is guarded by the service's lock. Its calls
+// are the running commands.
 type Session struct {
 	session.Entry
 	dir   string
 	shot  *snapshot  // nil: the runner's environment
-	count int        // commands ever started
-	order []*command // remembered, oldest first
+	count int        // commands started so far
+	order []*command // kept commands, oldest first
 }
 
 // SessionInfo describes a session.
@@ -42,10 +42,10 @@ func (ss *Session) info() SessionInfo {
 	return i
 }
 
-// wireTime is a time as replies carry it: clients in Python know microseconds.
+// wireTime converts a time for replies. Python clients parse at most microseconds.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// current is the command started last among those that run.
+// current returns the running command that was started last.
 func (ss *Session) current() *command {
 	for _, c := range slices.Backward(ss.order) {
 		if !c.hasEnded() {
@@ -62,7 +62,7 @@ func (ss *Session) last() *command {
 	return ss.order[len(ss.order)-1]
 }
 
-// command finds one by id.
+// command finds a command by ID.
 func (ss *Session) command(id string) (*command, error) {
 	for _, c := range ss.order {
 		if c.id == id {
@@ -73,7 +73,7 @@ func (ss *Session) command(id string) (*command, error) {
 		"no command %q in session %q: it belongs to another session, or was discarded after its end to make room; run it again", id, ss.ID)
 }
 
-// session finds one by id and marks it as used. The lock is held.
+// session finds a session by ID and marks it as used. The lock is held.
 func (s *Service) session(id string) (*Session, error) {
 	ss, err := s.sessions.Find(id)
 	if err == nil {
@@ -87,16 +87,16 @@ func (s *Service) open(id, dir string) (ss *Session, created bool, err error) {
 	return s.sessions.Open(id, func() *Session { return &Session{dir: cmp.Or(dir, s.Workspace)} })
 }
 
-// forgetSession forgets what the commands of a session wrote, and returns what ends
-// those that run. When the service closes, what the others have left in the background
-// is ended too. The lock is held.
-func (s *Service) forgetSession(ss *Session) func() {
+// discardSession discards the output of a session's commands, and returns a function that
+// ends the running ones. When the service closes, the function also ends background
+// processes of ended commands. The lock is held.
+func (s *Service) discardSession(ss *Session) func() {
 	var all []*command
 	for _, c := range ss.order {
 		if s.sessions.Closed() || !c.hasEnded() {
 			all = append(all, c)
 		}
-		s.forget(c)
+		s.discard(c)
 	}
 	ss.order = nil
 	if len(all) == 0 {
@@ -109,10 +109,10 @@ func (s *Service) forgetSession(ss *Session) func() {
 type CreateSessionIn struct {
 	SessionID    *string `json:"session_id" doc:"ID of the session. Default: a generated one"`
 	ExecDir      *string `json:"exec_dir" doc:"Working directory of its commands. Default: the workspace"`
-	SnapshotPath *string `json:"snapshot_path" doc:"Shell script to source once, now; the session's commands get its environment, functions, aliases and shell options"`
+	SnapshotPath *string `json:"snapshot_path" doc:"Shell script to source once; commands get its environment, functions, aliases and options"`
 }
 
-// CreateSession makes a session, or brings an existing one up to date.
+// CreateSession creates a session, or applies the directory and snapshot to an existing one.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (SessionInfo, error) {
 	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Sessio
 		return SessionInfo{}, err
 	}
 	if created {
-		ss.Auto = false // whoever asked for it keeps it until it is closed or idle
+		ss.Auto = false // an explicitly created session is not evicted
 	} else {
 		op.Say(ctx, "Session %s exists already", id)
 		ss.Touch()
@@ -144,7 +144,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Sessio
 	return ss.info(), nil
 }
 
-// Sessions lists them, oldest first.
+// Sessions lists the sessions, oldest first.
 func (s *Service) Sessions(context.Context, op.None) ([]SessionInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,20 +158,20 @@ func (s *Service) Sessions(context.Context, op.None) ([]SessionInfo, error) {
 	return all, nil
 }
 
-// CloseSessionIn names the session.
+// CloseSessionIn selects a session.
 type CloseSessionIn struct {
 	SessionID string `path:"session_id" doc:"ID of the session"`
 }
 
-// Closed tells what was ended.
+// Closed reports the end of a session.
 type Closed struct {
 	SessionID string `json:"session_id"`
 	Status    string `json:"status" enum:"ready,closed"`
 	Killed    int    `json:"killed" doc:"Number of running commands that were killed"`
 }
 
-// CloseSession ends what runs in a session and forgets it. What commands that
-// ended before have left in the background stays.
+// CloseSession ends the running commands of a session and removes it. Background processes
+// of commands that have already ended continue.
 func (s *Service) CloseSession(ctx context.Context, in CloseSessionIn) (Closed, error) {
 	s.mu.Lock()
 	ss, err := s.session(in.SessionID)

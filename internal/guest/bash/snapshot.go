@@ -16,13 +16,13 @@ import (
 const (
 	// snapshotTime is how long a snapshot script may take.
 	snapshotTime = 30 * time.Second
-	// snapshotSize bounds what is remembered of one.
+	// snapshotSize limits the bytes of a snapshot.
 	snapshotSize = 2 << 20
 )
 
-// snapshotScript sources $1 and prints, each ended by a zero byte: the shell options
+// snapshotScript sources $1 and prints, each followed by a zero byte: the shell options
 // before and after, functions, aliases, and every variable of the environment.
-// $0 is the program env, found before the script could change where to look.
+// $0 is the path of env, because the script may change PATH.
 const snapshotScript = `shopt -p
 printf '\0'
 . "$1" >&2
@@ -35,19 +35,19 @@ builtin alias -p
 builtin printf '\0'
 builtin exec "$0" -0`
 
-// snapshot is what a script left behind.
+// snapshot is the shell state after a script.
 type snapshot struct {
 	env []string
-	// prelude sets up what an environment cannot carry. Bash reads it before the
-	// command, through a descriptor named by BASH_ENV.
+	// prelude restores options, functions and aliases. Bash reads it before the command,
+	// from a descriptor named by BASH_ENV.
 	prelude string
 }
 
-// preludePath is where a command's bash finds the prelude: the first extra file.
+// preludePath is the path of the prelude in a command's bash: the first extra file.
 const preludePath = "/proc/self/fd/3"
 
-// preludeHead leaves no trace of how the prelude came, so that it reaches only
-// the command's own bash.
+// preludeHead closes the descriptor and unsets BASH_ENV, so that programs started by the
+// command do not read the prelude.
 const preludeHead = "exec 3<&-\nunset BASH_ENV\n"
 
 // takeSnapshot runs a snapshot script.
@@ -69,7 +69,7 @@ func (s *Service) takeSnapshot(ctx context.Context, path, dir string) (*snapshot
 	}
 	env, ok := s.Runner.Look("env")
 	if !ok {
-		return nil, op.Errorf(op.Unavailable, "the program env is not installed, which a snapshot needs; install the coreutils package")
+		return nil, op.Errorf(op.Unavailable, "cannot take a snapshot: the program env is not installed; install the coreutils package")
 	}
 	limited, cancel := context.WithTimeout(ctx, snapshotTime)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *Service) takeSnapshot(ctx context.Context, path, dir string) (*snapshot
 		return nil, op.Errorf(op.Canceled, "take snapshot: canceled; no session was created")
 	case limited.Err() != nil:
 		return nil, op.Errorf(op.Invalid,
-			"snapshot %q timed out after %v; it must not wait for anything. Its output: %s", path, snapshotTime, said)
+			"snapshot %q timed out after %v; it must not wait for input. Its output: %s", path, snapshotTime, said)
 	case err != nil:
 		return nil, startError(cmd, err)
 	case res.DroppedStdout > 0:
@@ -101,7 +101,7 @@ func (s *Service) takeSnapshot(ctx context.Context, path, dir string) (*snapshot
 	return shot, nil
 }
 
-// parseSnapshot reads what snapshotScript prints.
+// parseSnapshot parses the output of snapshotScript.
 func parseSnapshot(out string) (*snapshot, error) {
 	parts := strings.Split(out, "\x00")
 	if len(parts) < 6 || parts[len(parts)-1] != "" {
@@ -114,15 +114,14 @@ func parseSnapshot(out string) (*snapshot, error) {
 			b.WriteString(line + "\n")
 		}
 	}
-	// Options first, which functions may need to be parsed; aliases last, which
-	// must not be expanded in functions that were written without them.
+	// Options come first, because bash may need them to parse functions. Aliases come last,
+	// so that they are not expanded in functions.
 	b.WriteString(parts[2])
 	b.WriteString(parts[3])
 	return &snapshot{env: parts[4 : len(parts)-1], prelude: b.String()}, nil
 }
 
-// restore puts back the variables that tell about the shell itself and not about
-// what the script set.
+// restore resets the variables that describe the shell itself to their values in base.
 func (sh *snapshot) restore(base []string) {
 	own := map[string]*string{}
 	for _, name := range []string{"PWD", "OLDPWD", "SHLVL", "_"} {
@@ -134,9 +133,8 @@ func (sh *snapshot) restore(base []string) {
 	sh.env = environ.Merge(sh.env, own)
 }
 
-// environ is the environment of a command, nil for the runner's own, and the file
-// that goes with it. A BASH_ENV that someone has set is left to do what it does
-// for any bash; the prelude then has no way in.
+// environ returns the environment of a command (nil: the runner's) and the file that it
+// refers to. A BASH_ENV set by the caller has priority; the prelude is then not used.
 func (sh *snapshot) environ(r *proc.Runner, changes map[string]*string) ([]string, []*os.File, error) {
 	if sh == nil {
 		if len(changes) == 0 {

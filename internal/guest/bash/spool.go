@@ -10,17 +10,17 @@ import (
 	"sync/atomic"
 )
 
-// store is what all spools share: how much they may keep, and where.
+// store is shared by all spools: their limits and the folder of their files.
 type store struct {
 	dir     string
 	log     *slog.Logger
-	reclaim func() bool // makes room by forgetting something; false: nothing left to forget
+	reclaim func() bool // frees space by discarding old output; false: there is none
 	memory  budget
 	disk    budget
-	inline  int   // most that one stream keeps in memory
-	file    int64 // most that one stream keeps on disk
-	// piece is what a file reserves at a time. It bounds the number of open files
-	// too: the whole disk budget is so many pieces.
+	inline  int   // maximum bytes of one stream in memory
+	file    int64 // maximum bytes of one stream on disk
+	// piece is how many bytes a file reserves at a time. It also limits the number of open
+	// files, because each reserves at least one piece of the disk budget.
 	piece int64
 	bufs  sync.Pool
 }
@@ -35,14 +35,14 @@ func newStore(dir string, log *slog.Logger, reclaim func() bool) *store {
 	return st
 }
 
-// budget is an amount of bytes that many share.
+// budget is a shared limit of bytes.
 type budget struct {
 	max  int64
 	used atomic.Int64
 }
 
-func (b *budget) add(n int)  { b.used.Add(int64(n)) }
-func (b *budget) give(n int) { b.used.Add(-int64(n)) }
+func (b *budget) add(n int)     { b.used.Add(int64(n)) }
+func (b *budget) release(n int) { b.used.Add(-int64(n)) }
 
 func (b *budget) try(n int64) bool {
 	if b.used.Add(n) <= b.max {
@@ -52,8 +52,8 @@ func (b *budget) try(n int64) bool {
 	return false
 }
 
-// reserve takes from a budget and has old things forgotten when it is used up. It
-// must not be called with a spool's lock held.
+// reserve reserves bytes of a budget. If the budget is exhausted, it discards old output.
+// It must not be called with a spool's lock held.
 func (st *store) reserve(b *budget, n int64) bool {
 	for !b.try(n) {
 		if !st.reclaim() {
@@ -63,14 +63,14 @@ func (st *store) reserve(b *budget, n int64) bool {
 	return true
 }
 
-// bell wakes those who wait for output.
+// bell wakes goroutines that wait for output.
 type bell struct {
 	mu sync.Mutex
 	ch chan struct{}
 }
 
-// listen returns a channel that is closed by the next ring. Listen first and look
-// then: what is written in between rings.
+// listen returns a channel that is closed by the next ring. Subscribe before reading so
+// that no write is missed.
 func (b *bell) listen() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,10 +89,9 @@ func (b *bell) ring() {
 	}
 }
 
-// spool keeps the last bytes of one stream under their offsets: in memory as long
-// as they are few, then in a nameless file, in both as a ring in which offset o
-// stands at o modulo size. It has one writer, which it neither fails nor delays,
-// and any number of readers.
+// spool keeps the last bytes of one stream by their offsets, first in memory, then in an
+// unlinked file. Both are rings in which offset o is stored at o modulo size. It has one
+// writer, which it never delays or fails, and any number of readers.
 type spool struct {
 	st   *store
 	bell *bell
@@ -102,17 +101,17 @@ type spool struct {
 	total    int64 // bytes written
 	size     int64 // of the ring
 	mem      []byte
-	f        *os.File // in use instead of mem
-	reserved int64    // of the disk budget
-	noDisk   bool     // the disk refused: mem may wrap
-	gone     bool     // nothing is kept any more
+	f        *os.File // used instead of mem; nil: memory is used
+	reserved int64    // bytes of the disk budget
+	noDisk   bool     // the disk is not available: mem may wrap
+	dropped  bool     // no output is kept
 }
 
 func (st *store) spool(b *bell) *spool {
 	return &spool{st: st, bell: b, size: int64(st.inline)}
 }
 
-// extent tells which offsets are kept.
+// extent returns the range of the kept offsets.
 func (sp *spool) extent() (start, total int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -133,16 +132,16 @@ func (sp *spool) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// remember keeps b in memory, or nowhere when nobody wants it; it is false when
-// b has to go to the file.
+// remember keeps b in memory, or discards it if the spool was dropped. It returns false if
+// b must be written to the file.
 func (sp *spool) remember(b []byte) bool {
 	sp.mu.Lock()
-	inMemory := !sp.gone && sp.f == nil
+	inMemory := !sp.dropped && sp.f == nil
 	fits := sp.noDisk || len(sp.mem)+len(b) <= sp.st.inline
 	sp.mu.Unlock()
 	if inMemory && fits && !sp.st.reserve(&sp.st.memory, int64(len(b))) {
 		if fits = sp.noDisk; fits {
-			sp.st.memory.add(len(b)) // a ring of its own size is the least it needs
+			sp.st.memory.add(len(b)) // keeps at least one full ring
 		}
 	}
 	if inMemory && !fits && !sp.spill() {
@@ -150,9 +149,9 @@ func (sp *spool) remember(b []byte) bool {
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if sp.gone { // also when that happened just now: what was reserved is given back
+	if sp.dropped { // perhaps since the reservation, which is then released
 		if inMemory && fits {
-			sp.st.memory.give(len(b))
+			sp.st.memory.release(len(b))
 		}
 		sp.total += int64(len(b))
 		sp.start = sp.total
@@ -163,11 +162,11 @@ func (sp *spool) remember(b []byte) bool {
 	}
 	before := len(sp.mem)
 	sp.wrap(b)
-	sp.st.memory.give(len(b) - (len(sp.mem) - before))
+	sp.st.memory.release(len(b) - (len(sp.mem) - before))
 	return true
 }
 
-// wrap puts b into the ring in memory. The lock is held.
+// wrap writes b to the ring in memory. The lock is held.
 func (sp *spool) wrap(b []byte) {
 	for len(b) > 0 {
 		at := sp.total % sp.size
@@ -184,8 +183,8 @@ func (sp *spool) wrap(b []byte) {
 	sp.start = max(sp.start, sp.total-sp.size)
 }
 
-// spill moves what memory holds to a file; it is false when there is none to be
-// had, and memory is then all there is.
+// spill moves the bytes in memory to a file. It returns false if no file can be created;
+// the stream then stays in memory.
 func (sp *spool) spill() bool {
 	f, err := sp.st.create()
 	sp.mu.Lock()
@@ -195,14 +194,14 @@ func (sp *spool) spill() bool {
 	}
 	switch {
 	case err != nil:
-		sp.st.log.Warn("command output is kept in memory only", "error", err)
+		sp.st.log.Warn("cannot write command output to disk; keeping it in memory", "error", err)
 		sp.noDisk = true
-	case sp.gone: // forgotten meanwhile
+	case sp.dropped:
 		sp.st.discard(f, sp.st.piece)
 		return true
 	default:
 		sp.f, sp.size, sp.reserved = f, sp.st.file, sp.st.piece
-		sp.st.memory.give(len(sp.mem))
+		sp.st.memory.release(len(sp.mem))
 		sp.mem = nil
 		return true
 	}
@@ -212,15 +211,14 @@ func (sp *spool) spill() bool {
 	return false
 }
 
-// create opens a file without a name, so that nothing is left whatever happens,
-// and reserves its first piece.
+// create creates an unlinked file, which needs no cleanup, and reserves its first piece.
 func (st *store) create() (*os.File, error) {
 	if !st.reserve(&st.disk, st.piece) {
-		return nil, errors.New("running commands use all the space for output")
+		return nil, errors.New("running commands use all disk space for output")
 	}
 	f, err := st.temp()
 	if err != nil {
-		st.disk.give(int(st.piece))
+		st.disk.release(int(st.piece))
 		return nil, fmt.Errorf("create output file: %w", err)
 	}
 	return f, nil
@@ -245,15 +243,15 @@ func (st *store) temp() (*os.File, error) {
 
 func (st *store) discard(f *os.File, reserved int64) {
 	f.Close()
-	st.disk.give(int(reserved))
+	st.disk.release(int(reserved))
 }
 
-// record puts b into the file.
+// record writes b to the file.
 func (sp *spool) record(b []byte) {
 	sp.grow(int64(len(b)))
 	sp.mu.Lock()
 	f, size, at := sp.f, sp.size, sp.total
-	// Given up before it is overwritten, so that a reader never takes new bytes
+	// Move start before the bytes are overwritten, so that a reader never mistakes new bytes
 	// for old ones.
 	sp.start = max(sp.start, at+int64(len(b))-size)
 	sp.mu.Unlock()
@@ -267,7 +265,7 @@ func (sp *spool) record(b []byte) {
 		}
 	}
 	sp.mu.Lock()
-	if f != nil && err == nil && !sp.gone {
+	if f != nil && err == nil && !sp.dropped {
 		sp.total += int64(len(b))
 		sp.mu.Unlock()
 		return
@@ -277,9 +275,8 @@ func (sp *spool) record(b []byte) {
 	sp.remember(b)
 }
 
-// grow reserves disk for n more bytes. When there is none, the ring stays at what
-// it has: nothing has been overwritten yet, so every byte already stands where the
-// smaller ring expects it.
+// grow reserves disk for n more bytes. If none is left, the ring is limited to its current
+// size. No byte was overwritten yet, so all are already at their place in the smaller ring.
 func (sp *spool) grow(n int64) {
 	sp.mu.Lock()
 	need := min(sp.total+n, sp.size)
@@ -293,9 +290,9 @@ func (sp *spool) grow(n int64) {
 			return
 		}
 		sp.mu.Lock()
-		if sp.gone {
+		if sp.dropped {
 			sp.mu.Unlock()
-			sp.st.disk.give(int(sp.st.piece))
+			sp.st.disk.release(int(sp.st.piece))
 			return
 		}
 		sp.reserved += sp.st.piece
@@ -304,41 +301,41 @@ func (sp *spool) grow(n int64) {
 	}
 }
 
-// abandon gives up a file that cannot be written, a full disk most likely, and
-// goes on in memory with what comes. The lock is held.
+// abandon discards a file that cannot be written, probably because the disk is full.
+// Later output is kept in memory. The lock is held.
 func (sp *spool) abandon(err error) {
-	if sp.gone || sp.f == nil {
+	if sp.dropped || sp.f == nil {
 		return
 	}
-	sp.st.log.Warn("command output on disk is given up", "error", err)
+	sp.st.log.Warn("cannot write command output to disk; discarding it", "error", err)
 	sp.st.discard(sp.f, sp.reserved)
 	sp.f, sp.reserved, sp.noDisk = nil, 0, true
 	sp.size = int64(sp.st.inline)
-	// The ring starts at offset 0 modulo its size; what lies before is not kept.
+	// The ring starts at offset 0 modulo its size; earlier bytes are not kept.
 	sp.mem = make([]byte, sp.total%sp.size, sp.st.inline)
 	sp.st.memory.add(len(sp.mem))
 	sp.start = sp.total
 }
 
-// drop lets go of everything; later writes are only counted.
+// drop discards all output. Later writes are only counted.
 func (sp *spool) drop() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if sp.gone {
+	if sp.dropped {
 		return
 	}
-	sp.gone = true
+	sp.dropped = true
 	sp.start = sp.total
 	if sp.f != nil {
 		sp.st.discard(sp.f, sp.reserved)
 		sp.f, sp.reserved = nil, 0
 	}
-	sp.st.memory.give(len(sp.mem))
+	sp.st.memory.release(len(sp.mem))
 	sp.mem = nil
 }
 
-// slice returns up to n bytes from an offset on, and the offset of the first: a
-// later one when what was asked for is no longer kept.
+// slice returns up to n bytes from an offset, and the offset of the first byte, which is
+// higher than requested if earlier bytes are no longer kept.
 func (sp *spool) slice(from int64, n int) (string, int64) {
 	sp.mu.Lock()
 	from = max(from, sp.start)
@@ -357,7 +354,7 @@ func (sp *spool) slice(from int64, n int) (string, int64) {
 		pos := (from + int64(text.Len())) % size
 		k := min(int64(n-text.Len()), size-pos, bufSize)
 		if _, err := f.ReadAt(buf[:k], pos); err != nil {
-			return "", from + int64(n) // dropped meanwhile, or unreadable: not kept any more
+			return "", from + int64(n) // dropped or unreadable: no longer kept
 		}
 		text.Write(buf[:k])
 	}
@@ -365,13 +362,13 @@ func (sp *spool) slice(from int64, n int) (string, int64) {
 	start := sp.start
 	sp.mu.Unlock()
 	got := text.String()
-	if lost := min(max(start-from, 0), int64(len(got))); lost > 0 { // overwritten while it was read
+	if lost := min(max(start-from, 0), int64(len(got))); lost > 0 { // overwritten during the read
 		return got[lost:], from + lost
 	}
 	return got, from
 }
 
-// recall reads the ring in memory. The lock is held.
+// recall reads from the ring in memory. The lock is held.
 func (sp *spool) recall(from int64, n int) string {
 	if n == 0 {
 		return ""

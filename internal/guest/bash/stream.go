@@ -7,24 +7,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// eventSize is the most that one event holds of a stream.
+// eventSize is the maximum number of bytes in one event.
 const eventSize = 256 << 10
 
-// ExecEvent is what the events of a streamed command hold; each kind has the
-// fields that it needs.
+// ExecEvent is the data of the events of a streamed command. Each kind of event sets the
+// fields that apply to it.
 type ExecEvent struct {
 	SessionID    string `json:"session_id,omitempty" doc:"In start and exit"`
 	CommandID    string `json:"command_id,omitempty" doc:"In start and exit"`
 	Data         string `json:"data,omitempty" doc:"In stdout and stderr: the text"`
-	Dropped      int64  `json:"dropped,omitempty" doc:"In stdout and stderr: number of bytes before the text that were discarded because they were not read in time"`
+	Dropped      int64  `json:"dropped,omitempty" doc:"In stdout and stderr: number of unread bytes that were discarded before the text"`
 	Status       string `json:"status,omitempty" doc:"In start, exit and timeout"`
 	ExitCode     *int   `json:"exit_code,omitempty" doc:"In exit"`
 	Offset       *int64 `json:"offset,omitempty" doc:"Offset at which bash_output continues to read stdout"`
 	StderrOffset *int64 `json:"stderr_offset,omitempty" doc:"Offset at which bash_output continues to read stderr"`
 }
 
-// ExecStream runs a command and sends its output as it comes. A reader who is
-// slow or goes away does not delay the command.
+// ExecStream runs a command and sends its output as events. A slow or disconnected reader
+// does not delay the command.
 func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event) error) error {
 	c, err := s.launch(in, true)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event)
 	}
 }
 
-// send passes on what was read behind the offsets.
+// send sends the output that follows the offsets.
 func (out *OutputResult) send(offset, stderrOffset int64, send func(op.Event) error) error {
 	if out.Offset > offset {
 		if err := send(op.Event{Name: "stdout", Data: ExecEvent{Data: out.Stdout, Dropped: out.Dropped, Offset: &out.Offset}}); err != nil {
@@ -83,8 +83,8 @@ func (out *OutputResult) send(offset, stderrOffset int64, send func(op.Event) er
 	return nil
 }
 
-// hasSent is true when everything up to the command's end was read. What it left in
-// the background may go on writing for ever.
+// hasSent reports whether the output up to the command's end was sent. Its background
+// processes may write more.
 func (c *command) hasSent(offset, stderrOffset int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// A session that is closed while a command is being started ends that command.
+// TestClosedWhileStarting: closing a session ends a command that is being started.
 func TestClosedWhileStarting(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -47,8 +47,8 @@ func TestClosedWhileStarting(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Everything at once, within bounds so narrow that all of them are met: no answer
-// is wrong, nothing is left, and what was reserved is given back.
+// TestEverythingAtOnce reaches all limits concurrently: every reply is correct, and all
+// resources are released.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxSessions, c.Idle = 8, 20*time.Millisecond })
@@ -91,7 +91,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				}
 				got, err := s.Output(t.Context(), OutputIn{SessionID: out.SessionID, CommandID: &out.CommandID, Wait: true, WaitTimeout: 0.02})
 				if err == nil && got.Offset < got.Dropped {
-					t.Errorf("got %+v, want an offset of at least what was dropped", got)
+					t.Errorf("got %+v, want an offset of at least the dropped bytes", got)
 				}
 				if in.AsyncMode {
 					s.Kill(t.Context(), KillIn{SessionID: out.SessionID, CommandID: &out.CommandID, Signal: "KILL"})
@@ -109,6 +109,6 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 	s.Close()
 	if living := s.Runner.Living(); len(living) != 0 {
-		t.Errorf("still there: %v, want no processes", living)
+		t.Errorf("processes remain: %v, want none", living)
 	}
 }

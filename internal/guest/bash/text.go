@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// clean replaces every byte that is not UTF-8.
+// clean replaces invalid UTF-8 with U+FFFD.
 func clean(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -14,7 +14,7 @@ func clean(s string) string {
 	return strings.Map(func(r rune) rune { return r }, s)
 }
 
-// unfinished is how many bytes at the end of s begin a character without ending it.
+// unfinished returns how many bytes at the end of s belong to an incomplete character.
 func unfinished(s string) int {
 	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
 		if utf8.RuneStart(s[len(s)-i]) {
@@ -27,8 +27,8 @@ func unfinished(s string) int {
 	return 0
 }
 
-// orphans is how many bytes at the beginning of s end a character that began
-// before it.
+// orphans returns how many bytes at the start of s belong to a character that starts
+// before s.
 func orphans(s string) int {
 	n := 0
 	for n < len(s) && n < utf8.UTFMax-1 && !utf8.RuneStart(s[n]) {
@@ -37,7 +37,7 @@ func orphans(s string) int {
 	return n
 }
 
-// firstRunes is the beginning of s with at most n characters.
+// firstRunes returns the first n characters of s.
 func firstRunes(s string, n int) string {
 	for i := range s {
 		if n == 0 {
@@ -48,7 +48,7 @@ func firstRunes(s string, n int) string {
 	return s
 }
 
-// lastRunes is the end of s with at most n characters.
+// lastRunes returns the last n characters of s.
 func lastRunes(s string, n int) string {
 	at := len(s)
 	for ; n > 0 && at > 0; n-- {
@@ -58,10 +58,9 @@ func lastRunes(s string, n int) string {
 	return s[at:]
 }
 
-// read returns the text from an offset on, at most n bytes of it, the offset
-// behind it, and how many bytes from the first offset on are no longer kept. A
-// character that is not whole yet is left for the next time, unless final says that
-// nothing follows.
+// read returns at most n bytes of text from an offset, the next offset, and how many bytes
+// after the requested offset are no longer kept. An incomplete character is left for the
+// next call, unless final says that no output follows.
 func (sp *spool) read(from int64, n int, final bool) (text string, next, dropped int64) {
 	_, total := sp.extent()
 	s, at := sp.slice(from, n)
@@ -75,21 +74,20 @@ func (sp *spool) read(from int64, n int, final bool) (text string, next, dropped
 	return clean(s), at + int64(len(s)), at - from
 }
 
-// more tells whether read would return anything from an offset on.
+// more reports whether read would return text from an offset.
 func (sp *spool) more(from int64, final bool) bool {
 	_, total := sp.extent()
 	return total-from >= utf8.UTFMax || final && total > from
 }
 
-// excerpt returns what is kept, at most limit characters of it (0: as much as a
-// reply may hold) with a note in place of the middle, the offset behind it, and
-// whether anything is missing.
+// excerpt returns at most limit characters of the kept output (0: maxReply bytes) with a
+// note in place of the middle, the next offset, and whether output is missing.
 func (sp *spool) excerpt(limit int, final bool) (text string, next int64, cut bool) {
 	start, total := sp.extent()
 	if limit <= 0 || limit > maxReply {
 		limit = maxReply
 	}
-	room := min(utf8.UTFMax*limit, maxReply) // no character is longer
+	room := min(utf8.UTFMax*limit, maxReply)
 	headRunes, tailRunes := limit-limit/2, limit/2
 	lost := ""
 	if start > 0 {
@@ -118,10 +116,10 @@ func (sp *spool) excerpt(limit int, final bool) (text string, next int64, cut bo
 	return lost + joinEnds(head, tail, at, end), end, true
 }
 
-// joinEnds is the beginning and the end of output between two offsets, with a note
-// of what is not shown.
+// joinEnds joins the start and the end of the output between two offsets with a note about
+// the omitted middle.
 func joinEnds(head, tail string, from, to int64) string {
 	left := to - from - int64(len(head)) - int64(len(tail))
-	return fmt.Sprintf("%s\n[... %d bytes left out; bash_output has them from offset %d on ...]\n%s",
+	return fmt.Sprintf("%s\n[... %d bytes omitted; read them with bash_output from offset %d ...]\n%s",
 		clean(head), left, from+int64(len(head)), clean(tail))
 }

@@ -16,11 +16,11 @@ const writeTime = 10 * time.Second
 // input is the write end of a command's standard input.
 type input struct {
 	f      *os.File
-	turn   chan struct{} // holds a token while someone writes
-	closed bool          // by a writer; whoever has the turn may look
+	turn   chan struct{} // holds a token while a caller writes
+	closed bool          // by a writer; guarded by turn
 }
 
-// WriteIn is text for a command.
+// WriteIn is text for the standard input of a command.
 type WriteIn struct {
 	SessionID string  `json:"session_id" doc:"Session of the command"`
 	CommandID *string `json:"command_id" doc:"Command to write to. Default: the running command that was started last"`
@@ -28,7 +28,7 @@ type WriteIn struct {
 	EOF       bool    `json:"eof" default:"false" doc:"Close its standard input afterwards"`
 }
 
-// WriteResult tells what was written.
+// WriteResult reports what was written.
 type WriteResult struct {
 	SessionID string `json:"session_id"`
 	CommandID string `json:"command_id"`
@@ -36,7 +36,7 @@ type WriteResult struct {
 	Closed    bool   `json:"closed" doc:"Whether its standard input is now closed"`
 }
 
-// Write passes text to a running command.
+// Write writes to the standard input of a running command.
 func (s *Service) Write(ctx context.Context, in WriteIn) (WriteResult, error) {
 	c, err := s.target(in.SessionID, in.CommandID)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Service) Write(ctx context.Context, in WriteIn) (WriteResult, error) {
 	case status == pending:
 		return out, op.Errorf(op.Conflict, "command %s is still starting; try again", c.id)
 	case status != running:
-		return out, op.Errorf(op.Conflict, "command %s has exited (%s); it takes no more input", c.id, status)
+		return out, op.Errorf(op.Conflict, "command %s has exited (%s) and accepts no more input", c.id, status)
 	case pipe == nil:
 		return out, op.Errorf(op.Conflict,
 			"command %s has an empty standard input, because it was started without session_id, async_mode or "+
@@ -61,7 +61,7 @@ func (s *Service) Write(ctx context.Context, in WriteIn) (WriteResult, error) {
 	return out, writeError(ctx, err, out, len(in.Input))
 }
 
-// write passes text on, one caller after the other, and closes the input if asked.
+// write writes text, one caller at a time, and closes the input if eof is set.
 func (in *input) write(ctx context.Context, text string, eof bool) (n int, err error) {
 	select {
 	case in.turn <- struct{}{}:
@@ -74,7 +74,7 @@ func (in *input) write(ctx context.Context, text string, eof bool) (n int, err e
 	}
 	stop := context.AfterFunc(ctx, func() { _ = in.f.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if text != "" { // an empty write says nothing, not even that the other end is closed
+	if text != "" { // an empty write would not report a closed reader
 		n, err = in.f.WriteString(text)
 	}
 	if eof && err == nil {
@@ -84,7 +84,7 @@ func (in *input) write(ctx context.Context, text string, eof bool) (n int, err e
 	return n, err
 }
 
-// writeError says why a write failed and what became of it.
+// writeError describes why a write failed and how much was written.
 func writeError(ctx context.Context, err error, out WriteResult, n int) error {
 	var e *op.Error
 	switch {
@@ -106,8 +106,8 @@ func writeError(ctx context.Context, err error, out WriteResult, n int) error {
 	return e
 }
 
-// target finds the command to write to or to signal: the named one, or the one
-// started last among those that run.
+// target returns the command to write to or to signal: the one with the ID, or the
+// running command that was started last.
 func (s *Service) target(session string, id *string) (*command, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

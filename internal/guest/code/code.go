@@ -1,5 +1,5 @@
-// Package code runs code of all languages through one operation. It owns no process: it
-// routes a call to the service of the language and unifies the replies.
+// Package code runs code of all languages through one operation. It routes a call to the
+// service of the language and converts the results to a common form. It owns no process.
 package code
 
 import (
@@ -9,15 +9,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 // Language runs code of one language.
 type Language interface {
-	// Run runs a cell and calls emit, which may be nil, for each output, including the
-	// value of the last expression. The result has all outputs in their final form.
-	Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error)
+	// Run runs a cell and calls emit, which may be nil, for each output, including the value
+	// of the last expression. The result has all outputs in their final form.
+	Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error)
 	// About returns the version of the language and details.
 	About(ctx context.Context) (version string, details map[string]any, err error)
 }
@@ -42,7 +41,8 @@ func (s *Service) Ops() []op.Op {
 	execute := op.New(op.Spec{Name: "code_execute", Route: "POST /v1/code/execute", Tag: "code", SDK: "code.execute_code",
 		Doc: "Run Python or JavaScript. With session_id or stateful, variables are kept between calls. The value " +
 			"of the last expression is among the outputs. " +
-			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
+			"With stream=true the outputs are sent as events as they are produced: output (including clear_output and " +
+			"update_display_data, which change earlier outputs, and dropped in place of omitted ones), then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "code_info", Route: "GET /v1/code/info", Tag: "code", SDK: "code.get_info", ReadOnly: true,
@@ -66,9 +66,9 @@ func (s *Service) language(name string) (Language, error) {
 type ExecuteIn struct {
 	Language  string  `json:"language" enum:"python,javascript" doc:"Language of the code"`
 	Code      string  `json:"code" doc:"Code to run"`
-	Timeout   *int    `json:"timeout" minimum:"1" maximum:"300" doc:"Seconds after which the code is interrupted. Default: 30"`
+	Timeout   *int    `json:"timeout" minimum:"1" maximum:"300" doc:"Seconds until the code is interrupted. Default: 30"`
 	Cwd       *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
-	Stateful  bool    `json:"stateful" default:"false" doc:"Keep variables: run in a session, a new one unless session_id is set"`
+	Stateful  bool    `json:"stateful" default:"false" doc:"Keep variables: run in session_id, or in a new session"`
 	SessionID *string `json:"session_id" doc:"Session of this language to run in; created if it does not exist"`
 }
 
@@ -80,7 +80,7 @@ type ExecuteOut struct {
 	Code      string    `json:"code" doc:"The code"`
 	Stdout    *string   `json:"stdout" doc:"Standard output"`
 	Stderr    *string   `json:"stderr" doc:"Standard error"`
-	ExitCode  *int      `json:"exit_code" doc:"0 on success, 1 after an error, 124 after a timeout, or the exit code of a process that ended itself"`
+	ExitCode  *int      `json:"exit_code" doc:"0 on success, 1 after an error, 124 after a timeout, or the exit code of the process"`
 	Traceback *[]string `json:"traceback" doc:"Stack trace of the last error"`
 	SessionID *string   `json:"session_id" doc:"Session that ran the code"`
 }
@@ -100,7 +100,7 @@ func (Output) SchemaOp() *jsonschema.Schema {
 
 // ExecuteEvent is the data of an event of streamed code.
 type ExecuteEvent struct {
-	Output Output      `json:"output,omitzero" doc:"In output events: the next output. Besides the notebook's output types there are clear_output and update_display_data, which change earlier outputs, and dropped, in place of omitted outputs"`
+	Output Output      `json:"output,omitzero" doc:"In output events: the next output"`
 	Result *ExecuteOut `json:"result,omitempty" doc:"In result events: the reply as without stream, with all outputs"`
 }
 
@@ -109,7 +109,7 @@ func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error)
 	return s.run(ctx, in, nil)
 }
 
-// ExecuteStream runs code and sends its outputs as they come.
+// ExecuteStream runs code and sends its outputs as they are produced.
 func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.Event) error) error {
 	out, err := s.run(ctx, in, func(o kernel.Output) error {
 		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: Output{o}}})
@@ -125,20 +125,20 @@ func (s *Service) run(ctx context.Context, in ExecuteIn, emit func(kernel.Output
 	if err != nil {
 		return ExecuteOut{}, err
 	}
-	c := cell.Cell{
+	c := kernel.Cell{
 		Code: in.Code, Session: op.Value(in.SessionID), Stateful: in.Stateful, Dir: op.Value(in.Cwd),
-		Timeout: cell.Timeout(op.Value(in.Timeout)),
+		Timeout: kernel.TimeoutOf(op.Value(in.Timeout)),
 	}
 	r, err := l.Run(ctx, c, emit)
 	if err != nil {
 		return ExecuteOut{}, err
 	}
-	return unite(in, r), nil
+	return convert(in, r), nil
 }
 
-// unite converts a result to the common form.
-func unite(in ExecuteIn, r cell.Result) ExecuteOut {
-	stdout, stderr := cell.Streams(r.Outputs, false)
+// convert converts a result to the common form.
+func convert(in ExecuteIn, r kernel.Result) ExecuteOut {
+	stdout, stderr := kernel.Streams(r.Outputs, false)
 	out := ExecuteOut{
 		Language: in.Language, Code: in.Code, Status: r.Status, ExitCode: &r.ExitCode,
 		Stdout: &stdout, Stderr: &stderr, Outputs: make([]Output, 0, len(r.Outputs)),
@@ -163,7 +163,7 @@ type Info struct {
 // LanguageInfo describes a language.
 type LanguageInfo struct {
 	Language       string         `json:"language" enum:"python,javascript"`
-	Description    string         `json:"description" doc:"What runs the language, or why nothing does"`
+	Description    string         `json:"description" doc:"What runs the language, or why it cannot run"`
 	RuntimeVersion *string        `json:"runtime_version" doc:"Version; null if it is not installed"`
 	DefaultTimeout int            `json:"default_timeout" default:"30" minimum:"1" maximum:"300" doc:"Default timeout in seconds"`
 	MaxTimeout     int            `json:"max_timeout" default:"300" minimum:"1" maximum:"300" doc:"Maximum timeout in seconds"`
@@ -181,7 +181,7 @@ func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 		if err != nil {
 			return Info{}, err
 		}
-		list[i].DefaultTimeout, list[i].MaxTimeout = int(cell.DefaultTimeout/time.Second), maxTimeout
+		list[i].DefaultTimeout, list[i].MaxTimeout = int(kernel.DefaultTimeout/time.Second), maxTimeout
 		version, details, err := l.About(ctx)
 		if e, ok := op.AsError(err); ok {
 			list[i].Description = e.Msg

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newService has the real languages.
+// newService returns a service with the real languages.
 func newService(t testing.TB) (*Service, *proc.Runner) {
 	t.Helper()
 	testenv.Need(t, "node")
@@ -39,14 +39,14 @@ func newService(t testing.TB) (*Service, *proc.Runner) {
 		p.Close()
 		n.Close()
 		if left := r.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v, want none", left)
+			t.Errorf("processes remain: %v, want none", left)
 		}
 		r.Close()
 	})
 	return New(Config{Python: p, Node: n}), r
 }
 
-// wire is a reply as a client sees it.
+// wire returns the JSON of a reply without fields that vary.
 func wire(t testing.TB, out ExecuteOut) string {
 	t.Helper()
 	b, err := json.Marshal(out)
@@ -152,7 +152,8 @@ func TestSessionsAndTimeouts(t *testing.T) {
 			return err
 		})
 		if err != nil || len(events) != 2 ||
-			!strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) || !strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
+			!strings.HasPrefix(events[0], `output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}`) ||
+			!strings.HasPrefix(events[1], `result{"result":{"language":"`+language) {
 			t.Errorf("%s: got %v, %q, "+
 				`want 2 events, first event that starts with `+
 				`'output{"output":{"output_type":"execute_result","data":{"text/plain":"6"}' and second event that starts with %q`,
@@ -190,7 +191,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf(`got %v, %+v, want no second runtime version and second description that contains "apt-get install nodejs"`, err, i)
 	}
 	if len(r.Living()) > 0 {
-		t.Errorf("asking started something that stays: %v, want no processes", r.Living())
+		t.Errorf("processes remain: %v, want none", r.Living())
 	}
 	if _, err := s.language("x"); !errors.As(err, new(*op.Error)) {
 		t.Error(err)
@@ -205,7 +206,7 @@ func TestOpsAreSound(t *testing.T) {
 	if got := len(table.All()); got != 15 {
 		t.Errorf("got %d operations, want 15", got)
 	}
-	// The document needs every type.
+	// The document covers every type.
 	if _, err := json.Marshal(rest.OpenAPI("", "", table, rest.Guest)); err != nil {
 		t.Error(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// timed is what run takes, in milliseconds.
+// timed returns the duration of run in milliseconds.
 func timed(run func()) float64 {
 	begin := time.Now()
 	run()
@@ -26,7 +26,7 @@ func median(times []float64) float64 {
 	return times[len(times)/2]
 }
 
-// peer is jupyter_client in a process of its own.
+// peer runs cells through jupyter_client in another process.
 func peer(b *testing.B) (run func(n int) []float64) {
 	b.Helper()
 	cmd := exec.Command(filepath.Join(venv(b), "bin/python"), "testdata/roundtrip.py", "--InteractiveShell.colors=NoColor",
@@ -52,7 +52,7 @@ func peer(b *testing.B) (run func(n int) []float64) {
 	return func(n int) []float64 {
 		fmt.Fprintln(in, n)
 		if !lines.Scan() {
-			b.Fatalf("got no line of jupyter_client, %v, want one", lines.Err())
+			b.Fatalf("got no line from jupyter_client, %v, want one", lines.Err())
 		}
 		var times []float64
 		for field := range strings.FieldsSeq(lines.Text()) {
@@ -66,8 +66,8 @@ func peer(b *testing.B) (run func(n int) []float64) {
 	}
 }
 
-// BenchmarkWarmExecute holds a cell in a session against jupyter_client's round
-// trip, in turns, so that both see the same machine.
+// BenchmarkWarmExecute compares a cell in a session with jupyter_client's round trip. They
+// alternate, so that both run under the same load.
 func BenchmarkWarmExecute(b *testing.B) {
 	s := newService(b)
 	runIn(b, s, "s", "n = 0; n")
@@ -86,12 +86,12 @@ func BenchmarkWarmExecute(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstCell is the first cell of a new session when a kernel is kept started.
+// BenchmarkFirstCell measures the first cell of a new session with a warm kernel.
 func BenchmarkFirstCell(b *testing.B) {
 	for b.Loop() {
 		s := newService(b, func(c *Config) { c.Warm = 1 })
 		execute(b, s, ExecuteIn{Code: "1"})
-		ready := func() { testenv.Poll(b, "a kernel is kept", func() bool { return s.pool.size() == 1 }) }
+		ready := func() { testenv.Poll(b, "a kernel is warm", func() bool { return s.pool.size() == 1 }) }
 		var times []float64
 		for i := range 7 {
 			ready()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
@@ -26,7 +25,7 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, li
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Conflict,
-			"session %q was busy with other cells for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+			"session %q was busy with other cells for %s; try again, or use another session", ss.ID, kernel.FormatDuration(limit))
 	}
 	k, err := s.ensureKernel(ctx, ss)
 	if err != nil {
@@ -55,15 +54,15 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, li
 		err = s.abandonedError(ss)
 	}
 	switch {
-	case o.fate != "":
-		op.Say(ctx, "%s. Its variables are lost, and the next call starts a new one", o.fate)
-	case o.status == cell.TimedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", cell.Seconds(limit))
+	case o.ended != "":
+		op.Say(ctx, "%s. Its variables are lost, and the next call starts a new one", o.ended)
+	case o.status == kernel.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted; the kernel and its variables are kept", kernel.FormatDuration(limit))
 	}
 	if k.Err() != nil || o.reply.Exit {
 		s.dropKernel(ss, k)
 		if err != nil {
-			ss.lost = "it ignored the interrupt" // the next caller is told, as this one is gone
+			ss.lost = "it ignored the interrupt" // reported to the next caller
 		}
 	}
 	return o, err
@@ -87,7 +86,7 @@ func (s *Service) dropKernel(ss *Session, k *kernel.Kernel) {
 	}
 }
 
-// abandonedError says why we ended a session's kernel.
+// abandonedError says why the service ended a session's kernel.
 func (s *Service) abandonedError(ss *Session) error {
 	if s.stopping() {
 		return session.ErrStopping()

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One session runs them all, in this order: they see each other's variables.
+// cells run in this order in one session, and share variables.
 var cells = []struct{ name, code, want string }{
 	{"value", "1 + 1", "= 2"},
 	{"empty", "", ""},
@@ -46,8 +46,8 @@ var cells = []struct{ name, code, want string }{
 	{"capture magic", "%%capture c\nprint('hidden')", ""},
 	{"captured", "c.stdout", "= 'hidden\\n'"},
 	{"program in order", "import os\nprint('a'); os.system('echo b'); print('c')", "stdout a⏎b⏎c⏎"},
-	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: nobody can type while " +
-		"the code runs; put the value into the code instead"},
+	{"input", "input('name? ')", "error StdinNotImplementedError: input is not available: the code runs without a terminal; " +
+		"set the value in the code"},
 	{"html", "from IPython.display import *\nHTML('<b>x</b>')", "= <IPython.core.display.HTML object> +text/html"},
 	{"latex", "display(Latex('$x$'))", "show <IPython.core.display.Latex object> +text/latex"},
 	{"markdown", "display(Markdown('# x'))", "show <IPython.core.display.Markdown object> +text/markdown"},
@@ -71,7 +71,7 @@ func cellTable(t *testing.T, s *Service, id string) {
 			got = got[:i] + "invalid syntax (FILE" + got[strings.Index(got, ", line"):]
 		}
 		if i := strings.Index(got, "\nstderr "); c.name == "system exit" && i >= 0 {
-			got = got[:i] // a warning of IPython's
+			got = got[:i] // a warning of IPython
 		}
 		got = strings.Replace(got, "=    a⏎", "= a⏎", 1)
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -93,8 +93,8 @@ func cellTable(t *testing.T, s *Service, id string) {
 	}
 }
 
-func figureIsAPNG(t *testing.T, s *Service, id string) {
-	runIn(t, s, id, "import matplotlib.font_manager") // where this takes long, it says so
+func figureIsPNG(t *testing.T, s *Service, id string) {
+	runIn(t, s, id, "import matplotlib.font_manager") // prints a note if it is slow
 	out := runIn(t, s, id, "import matplotlib.pyplot as plt, pandas as pd\npd.DataFrame({'a': [1, 3, 2]}).plot()\nplt.show()")
 	if got := summarize(out.Outputs); got != "show <Figure size 640x480 with 1 Axes> +image/png" {
 		t.Fatalf(`got %v, want "show <Figure size 640x480 with 1 Axes> +image/png"`, got)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -18,7 +17,7 @@ import (
 // ExecuteIn is a cell to run.
 type ExecuteIn struct {
 	Code       string  `json:"code" doc:"Code to run"`
-	Timeout    int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds after which the cell is interrupted"`
+	Timeout    int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds until the cell is interrupted"`
 	KernelName *string `json:"kernel_name" doc:"Kernel to run in. Default: Python"`
 	SessionID  *string `json:"session_id" doc:"Session to run in; created if it does not exist. Default: a kernel used only for this call"`
 	Cwd        *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
@@ -37,7 +36,7 @@ type ExecuteOut struct {
 
 // ExecuteEvent is the data of an event of a streamed cell.
 type ExecuteEvent struct {
-	Output *Output     `json:"output,omitempty" doc:"In output events: the next output. Besides the notebook's output types there are clear_output and update_display_data, which change earlier outputs"`
+	Output *Output     `json:"output,omitempty" doc:"In output events: the next output"`
 	Result *ExecuteOut `json:"result,omitempty" doc:"In result events: the reply as without stream, with all outputs"`
 }
 
@@ -47,8 +46,8 @@ func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error)
 	return o.render(in.Code), err
 }
 
-// ExecuteStream runs a cell and sends its outputs as they are produced. It is interrupted
-// if the reader goes away.
+// ExecuteStream runs a cell and sends its outputs as they are produced. The cell is
+// interrupted if the client disconnects.
 func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.Event) error) error {
 	o, err := s.execute(ctx, in, false, func(o kernel.Output) error {
 		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: new(newOutput(o))}})
@@ -59,15 +58,16 @@ func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.
 	return send(op.Event{Name: "result", Data: ExecuteEvent{Result: new(o.render(in.Code))}})
 }
 
-// Run runs a cell of Python, or of the kernel that it names, and calls emit, which may be nil, for each output.
-func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+// Run runs a cell in the kernel that it names, by default Python, and calls emit, which may
+// be nil, for each output.
+func (s *Service) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
 	if c.Kernel != "" {
 		in.KernelName = &c.Kernel
 	}
 	o, err := s.execute(ctx, in, c.Stateful, emit)
-	exit := map[string]int{cell.OK: 0, cell.Failed: 1, cell.TimedOut: cell.TimeoutCode}[o.status]
-	return cell.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
+	exit := map[string]int{kernel.OK: 0, kernel.Failed: 1, kernel.TimedOut: kernel.TimeoutCode}[o.status]
+	return kernel.Result{Status: o.status, Session: o.session, ExitCode: exit, Outputs: o.outputs}, err
 }
 
 // outcome is the result of a cell.
@@ -75,13 +75,13 @@ type outcome struct {
 	status  string
 	kernel  string
 	session string
-	fate    string // why the kernel did not survive the cell; empty: it did
+	ended   string // why the kernel ended with the cell; empty: it did not
 	reply   kernel.Reply
 	outputs []kernel.Output
 }
 
 func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit func(kernel.Output) error) (outcome, error) {
-	limit := cell.Timeout(in.Timeout)
+	limit := kernel.TimeoutOf(in.Timeout)
 	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return outcome{}, err
@@ -92,7 +92,7 @@ func (s *Service) execute(ctx context.Context, in ExecuteIn, stateful bool, emit
 	return s.runOnce(ctx, in, dir, limit, emit)
 }
 
-// runOnce runs a cell in a kernel that is used for nothing else.
+// runOnce runs a cell in a kernel that is used only for this call.
 func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit time.Duration,
 	emit func(kernel.Output) error) (outcome, error) {
 	spec, err := s.kernelSpec(ctx, op.Value(in.KernelName))
@@ -105,7 +105,7 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit t
 	case s.turns <- struct{}{}:
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Exhausted,
-			"%d cells without a session are running, the maximum, and none ended in time; try again later, or use a session", cap(s.turns))
+			"cell limit reached (%d without a session), and none ended in time; try again later, or use a session", cap(s.turns))
 	}
 	if dir == "" {
 		dir = s.Workspace
@@ -121,17 +121,17 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, limit t
 	}
 	o, err := s.runCell(ctx, k, in.Code, limit, emit)
 	o.kernel = spec.Name
-	if k.Err() == nil && err == nil && o.status != cell.TimedOut {
+	if k.Err() == nil && err == nil && o.status != kernel.TimedOut {
 		s.clearNamespace(k)
 	}
 	s.releaseKernel(k)
 	switch {
 	case errors.Is(err, kernel.ErrClosed):
 		err = session.ErrStopping()
-	case err == nil && o.status == cell.TimedOut:
-		op.Say(ctx, "The cell ran longer than %s and was interrupted", cell.Seconds(limit))
-	case err == nil && o.fate != "":
-		op.Say(ctx, "%s", o.fate)
+	case err == nil && o.status == kernel.TimedOut:
+		op.Say(ctx, "The cell ran longer than %s and was interrupted", kernel.FormatDuration(limit))
+	case err == nil && o.ended != "":
+		op.Say(ctx, "%s", o.ended)
 	}
 	return o, err
 }
@@ -149,12 +149,12 @@ func (s *Service) adoptKernel(k *kernel.Kernel) bool {
 	return true
 }
 
-// releaseKernel ends such a kernel and then gives its turn to another call.
+// releaseKernel ends such a kernel and then releases its turn.
 func (s *Service) releaseKernel(k *kernel.Kernel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.oneShot, k)
-	if s.sessions.Closed() { // Close no longer waits for tasks
+	if s.sessions.Closed() { // Close may not wait for new tasks
 		k.Close()
 		<-s.turns
 		return
@@ -183,7 +183,7 @@ for _n in [n for n in _s.user_ns if n not in _s.user_ns_hidden]:
 `
 
 // clearNamespace drops the variables of a cell, so that its files are flushed and closed
-// before its caller gets the reply. The kernel ends later.
+// before the reply is sent. The kernel ends later.
 func (s *Service) clearNamespace(k *kernel.Kernel) {
 	if k.Info().Implementation != "ipython" {
 		return
@@ -244,7 +244,7 @@ func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 		return op.Errorf(op.Invalid, "the working directory of a %s kernel can only be chosen when its session is "+
 			"created; use another session_id", k.Info().Language)
 	}
-	text, err := json.Marshal(dir) // a string literal in Python, too
+	text, err := json.Marshal(dir) // also a string literal in Python
 	if err != nil {
 		return err
 	}
@@ -254,18 +254,19 @@ func changeDir(ctx context.Context, k *kernel.Kernel, dir string) error {
 	if err != nil {
 		return op.Errorf(op.Unavailable, "change the kernel's directory to %q: %w; try again, or use another session", dir, err)
 	}
-	if reply.Status != cell.OK {
+	if reply.Status != kernel.OK {
 		return op.Errorf(op.NotFound, "cannot change to directory %q: %s", dir, reply.EValue)
 	}
 	return nil
 }
 
-// runCell runs code in a kernel. It fails only if nobody is left to get the result.
+// runCell runs code in a kernel. It returns an error only if the request was canceled or the
+// kernel was closed.
 func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, limit time.Duration,
 	emit func(kernel.Output) error) (outcome, error) {
 	var all []kernel.Output
-	o := outcome{status: cell.OK}
-	run, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	o := outcome{status: kernel.OK}
+	run, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	reply, err := k.Execute(run, kernel.Request{Code: code, Grace: s.grace}, func(out kernel.Output) error {
 		all = append(all, out)
@@ -279,23 +280,24 @@ func (s *Service) runCell(ctx context.Context, k *kernel.Kernel, code string, li
 		k.Close()
 	}
 	_, died := errors.AsType[*kernel.ExitError](err)
-	timeout, stuck := errors.Is(err, cell.ErrTimeout), errors.Is(err, kernel.ErrUnresponsive)
+	timeout, hung := errors.Is(err, kernel.ErrTimeout), errors.Is(err, kernel.ErrUnresponsive)
 	switch {
-	case err == nil && reply.Status != cell.OK:
-		o.status = cell.Failed
+	case err == nil && reply.Status != kernel.OK:
+		o.status = kernel.Failed
 	case err == nil && reply.Exit:
-		o.fate = "The cell told the kernel to exit"
+		o.ended = "The cell made the kernel exit"
 	case err == nil:
 	case errors.Is(err, kernel.ErrClosed):
 		return o, err
-	case timeout && stuck:
-		o.status, o.fate = cell.TimedOut, "The cell ran longer than "+cell.Seconds(limit)+" and ignored the interrupt, so the kernel was killed"
+	case timeout && hung:
+		o.status = kernel.TimedOut
+		o.ended = fmt.Sprintf("The cell ran longer than %s and ignored the interrupt, so the kernel was killed", kernel.FormatDuration(limit))
 	case timeout:
-		o.status = cell.TimedOut
-	case died || stuck && ctx.Err() == nil:
-		o.status, o.fate = cell.Failed, "The kernel died while the cell ran"
-		if stuck {
-			o.fate = "The kernel stopped responding and was killed"
+		o.status = kernel.TimedOut
+	case died || hung && ctx.Err() == nil:
+		o.status, o.ended = kernel.Failed, "The kernel died while the cell ran"
+		if hung {
+			o.ended = "The kernel stopped responding and was killed"
 		}
 		all = append(all, kernel.Output{Type: kernel.Error, EName: "DeadKernelError", EValue: err.Error(),
 			Traceback: []string{"DeadKernelError: " + err.Error()}})

@@ -1,11 +1,10 @@
-// Package jupyter runs code in Jupyter kernels: in sessions, each a kernel that
-// keeps its variables, or in a kernel that is used once.
+// Package jupyter runs code in Jupyter kernels: in sessions, each a kernel that keeps its
+// variables, or in a kernel that is used once.
 //
-// It owns the sessions and their kernels, and a few kernels that are started in advance.
-// A kernel is never shared between callers: what a call without a session leaves in it is
-// discarded with it. A cell that times out is interrupted and its kernel kept; only if the
-// cell ignores the interrupt is the kernel killed, and the reply says that its variables
-// are lost. Package kernel speaks the protocol.
+// It owns the sessions and their kernels, and a pool of kernels that are started in advance.
+// The kernel of a call without a session is used only for this call. A cell that times out
+// is interrupted and its kernel is kept. If the cell ignores the interrupt, the kernel is
+// killed, and the reply says that its variables are lost.
 package jupyter
 
 import (
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
@@ -26,16 +24,16 @@ import (
 // Config of the service.
 type Config struct {
 	Runner      *proc.Runner
-	Python      string // interpreter that is preferred to all others; empty: none
-	Version     string // Python version that is preferred if it is installed; empty: none
+	Python      string // interpreter with the highest priority; empty: none
+	Version     string // preferred Python version, if it is installed; empty: none
 	Venv        string // Python environment whose kernel is preferred; empty: none
 	Home        string
 	Workspace   string        // where code runs; empty: the home
 	State       string        // folder for the sockets of kernels, unless its path is too long; empty: the temporary folder
 	MaxSessions int           // 0: 16
-	Idle        time.Duration // how long an unused session is kept; 0: for ever
+	Idle        time.Duration // how long an unused session is kept; 0: no limit
 	Warm        int           // kernels to start in advance after the first use
-	Disabled    bool          // overrides Warm: start none in advance
+	Disabled    bool          // overrides Warm: starts no kernel in advance
 	Log         *slog.Logger
 }
 
@@ -44,9 +42,9 @@ const (
 	outputLimit = 16 << 20
 	// startTime limits the start of a kernel.
 	startTime = time.Minute
-	// queueTime limits the wait for a kernel when many are being started.
+	// queueTime limits the wait for a kernel while many are being started.
 	queueTime = 3 * time.Minute
-	// shutdownTime is how long a session's kernel may take to exit by itself.
+	// shutdownTime is how long a session's kernel may take to exit after a request.
 	shutdownTime = 2 * time.Second
 	// maxFolder is the maximum path length of the folder for sockets.
 	maxFolder = 70
@@ -57,7 +55,7 @@ type Service struct {
 	Config
 	base  pathname.Base
 	grace time.Duration // how long an interrupted cell may take to end
-	limit int64         // bytes of a cell's output that are kept
+	limit int64         // how many bytes of a cell's output are kept
 
 	turns chan struct{} // limits the calls without a session
 	pool  *pool
@@ -69,10 +67,10 @@ type Service struct {
 	mu       sync.Mutex // guards what follows and all sessions
 	sessions *session.Table[*Session]
 	oneShot  map[*kernel.Kernel]struct{} // kernels of calls without a session
-	runtime  cell.Readiness
+	runtime  kernel.Readiness
 }
 
-// New returns the service; nothing is started or touched before the first call.
+// New returns the service. It has no side effects before the first call.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -114,9 +112,10 @@ func (s *Service) Ops() []op.Op {
 	const tag = "jupyter"
 	execute := op.New(op.Spec{Name: "jupyter_execute", Route: "POST /v1/jupyter/execute", Tag: tag, SDK: "jupyter.execute_code",
 		Doc: "Run a cell in a Jupyter kernel: Python, or the one in kernel_name. With session_id the kernel and " +
-			"its variables are kept, and the session is created if it does not exist; otherwise the kernel is used only for this call. " +
+			"its variables are kept, and a missing session is created; otherwise the kernel is used only for this call. " +
 			"Magics, shell lines, top-level await and rich output work as in a notebook. " +
-			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
+			"With stream=true the outputs are sent as events as they are produced: output (including clear_output and " +
+			"update_display_data, which change earlier outputs), then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
 		op.New(op.Spec{Name: "jupyter_info", Route: "GET /v1/jupyter/info", Tag: tag, SDK: "jupyter.get_info", ReadOnly: true,
@@ -135,8 +134,8 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// State is the readiness: absent without a Python that has ipykernel, idle before the
-// first call, failed if the last start failed, otherwise ready.
+// State returns the readiness: absent if no Python has ipykernel, idle before the first
+// call, failed if the last start failed, otherwise ready.
 func (s *Service) State() (state, why string) {
 	if err := s.specs.missing(); err != nil {
 		return "absent", err.Error()
@@ -161,7 +160,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// folder is where the sockets of kernels are created.
+// folder returns the folder for the sockets of kernels.
 func (s *Service) folder() string {
 	if dir := s.Config.State; dir != "" && len(dir) <= maxFolder {
 		return filepath.Join(dir, "jupyter")

@@ -41,7 +41,7 @@ func timeoutKeepsTheKernel(t *testing.T, s *Service, id string) {
 	}
 }
 
-func timeoutOfWhatIgnoresInterrupts(t *testing.T, s *Service, id string) {
+func timeoutOfUninterruptibleCell(t *testing.T, s *Service, id string) {
 	runIn(t, s, id, "lost = 1\nimport signal, time")
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call),
@@ -61,7 +61,7 @@ func TestDeath(t *testing.T) {
 	s := newService(t)
 	for _, c := range []struct{ code, want, says string }{
 		{"import os; os._exit(3)", "error DeadKernelError: the kernel died: it exited with code 3", "died while the cell ran"},
-		{"exit()", "", "told the kernel to exit"},
+		{"exit()", "", "made the kernel exit"},
 	} {
 		runIn(t, s, "s", "x = 1")
 		call := &op.Call{}
@@ -72,10 +72,10 @@ func TestDeath(t *testing.T) {
 				c.code, call.Message, err, out, summarize(out.Outputs), c.want, c.says)
 		}
 		if out := runIn(t, s, "s", "x"); summarize(out.Outputs) != "error NameError: name 'x' is not defined" {
-			t.Errorf(`after %s: %s, want "error NameError: name 'x' is not defined"`, c.code, summarize(out.Outputs))
+			t.Errorf(`got %s after %s, want "error NameError: name 'x' is not defined"`, summarize(out.Outputs), c.code)
 		}
 	}
-	// A death that no cell saw is told to the next.
+	// The next cell reports a death between cells.
 	pid, err := strconv.Atoi(strings.TrimPrefix(summarize(runIn(t, s, "s", "import os; os.getpid()").Outputs), "= "))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// startCell runs code in a session and returns when it prints; wait gives its reply.
+// startCell runs code in a session and returns when it prints. wait returns its result.
 func startCell(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
 	t.Helper()
 	var out ExecuteOut
@@ -123,13 +123,13 @@ func startCell(t testing.TB, ctx context.Context, s *Service, session, code stri
 			t.Fatal(err)
 		}
 	case <-done:
-		t.Fatalf("it ended: %v, %+v", failure, out)
+		t.Fatalf("the cell ended with %v, %+v before it printed", failure, out)
 	}
 	return pid, func() (ExecuteOut, error) {
 		select {
 		case <-done:
 		case <-time.After(30 * time.Second):
-			t.Fatal("the cell does not end")
+			t.Fatal("the cell did not end within 30 seconds")
 		}
 		return out, failure
 	}
@@ -153,7 +153,7 @@ func deleteDuringACell(t *testing.T, s *Service, id string) {
 	var second error
 	var queued sync.WaitGroup
 	queued.Go(func() { _, second = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: &id, Timeout: 60}) })
-	testenv.Poll(t, "a call waits in line", func() bool {
+	testenv.Poll(t, "a call is queued", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		ss, ok := s.sessions.Get(id)
@@ -186,7 +186,7 @@ func TestCloseDuringCells(t *testing.T) {
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v, want none and process %d ended", left, pid)
+		t.Errorf("processes remain: %v, want none and process %d ended", left, pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Unavailable, "stopping")
@@ -197,17 +197,17 @@ func TestCloseDuringCells(t *testing.T) {
 	wantError(t, err, op.Unavailable, "stopping")
 }
 
-func callerGoesAway(t *testing.T, s *Service, id string) {
+func clientDisconnects(t *testing.T, s *Service, id string) {
 	runIn(t, s, id, "x = 1")
 	ctx, cancel := context.WithCancel(t.Context())
 	_, wait := startCell(t, ctx, s, id, "time.sleep(100)")
 	cancel()
 	_, err := wait()
 	wantError(t, err, op.Canceled, "was interrupted")
-	gone := errors.New("client gone")
+	closed := errors.New("connection closed")
 	calls := 0
 	err = s.ExecuteStream(t.Context(), ExecuteIn{Code: "while True: print(1, flush=True); time.sleep(0.01)", SessionID: &id, Timeout: 60},
-		func(op.Event) error { calls++; return gone })
+		func(op.Event) error { calls++; return closed })
 	if err == nil || calls != 1 {
 		t.Errorf("got %v after %d calls, want an error after 1 call", err, calls)
 	}
@@ -216,20 +216,21 @@ func callerGoesAway(t *testing.T, s *Service, id string) {
 	}
 }
 
-// One service runs 20 kernels at once, which is most of what these tests cost.
+// TestSessions shares one service with 20 kernels among several tests, because they are
+// expensive.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t)
 	s := newService(t, func(c *Config) { c.MaxSessions = 20 })
 	s.limit = 1 << 20
-	stayApart(t, s)
+	areIsolated(t, s)
 	if t.Failed() {
 		return
 	}
 	t.Run("each", func(t *testing.T) {
 		for i, run := range []func(*testing.T, *Service, string){
-			cellTable, figureIsAPNG, timeoutKeepsTheKernel, timeoutOfWhatIgnoresInterrupts, killedFromOutside, deleteDuringACell,
-			callerGoesAway, cellsWaitForEachOther, outputsComeWhileTheCellRuns, muchOutputIsBounded,
+			cellTable, figureIsPNG, timeoutKeepsTheKernel, timeoutOfUninterruptibleCell, killedFromOutside, deleteDuringACell,
+			clientDisconnects, cellsAreSerialized, outputsArriveWhileTheCellRuns, outputIsLimited,
 		} {
 			name := runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name()
 			t.Run(name[strings.LastIndexByte(name, '.')+1:], func(t *testing.T) {
@@ -243,7 +244,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-func stayApart(t *testing.T, s *Service) {
+func areIsolated(t *testing.T, s *Service) {
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -253,7 +254,7 @@ func stayApart(t *testing.T, s *Service) {
 				out, err := s.Execute(t.Context(), ExecuteIn{Code: code, SessionID: &name, Timeout: 120})
 				n := i*100 + round + 1
 				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || summarize(out.Outputs) != want {
-					t.Errorf("session %d: %v, %s, want %s", i, err, summarize(out.Outputs), want)
+					t.Errorf("session %d: got %v, %s, want %s", i, err, summarize(out.Outputs), want)
 					return
 				}
 			}
@@ -264,7 +265,7 @@ func stayApart(t *testing.T, s *Service) {
 	wantError(t, err, op.Exhausted, "Jupyter session limit reached (20)")
 }
 
-func cellsWaitForEachOther(t *testing.T, s *Service, id string) {
+func cellsAreSerialized(t *testing.T, s *Service, id string) {
 	runIn(t, s, id, "n = 0\nimport time")
 	var all sync.WaitGroup
 	for range 10 {
@@ -299,13 +300,13 @@ func TestCallsWithoutASessionShareNothing(t *testing.T) {
 		pids[pid] = true
 		path := filepath.Join(s.Workspace, "unclosed")
 		if b, err := os.ReadFile(path); err != nil || string(b) != "text" {
-			t.Errorf(`a file that was not closed: %q, %v, want "text"`, b, err)
+			t.Errorf(`got %q, %v in an unclosed file, want "text"`, b, err)
 		}
 		os.Remove(path)
 	}
 }
 
-func TestManyCallsWithoutASessionAtOnce(t *testing.T) {
+func TestConcurrentCallsWithoutASession(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxSessions = 1 }) // two at a time
 	var all sync.WaitGroup
@@ -334,7 +335,7 @@ func TestWarmKernel(t *testing.T) {
 		t.Errorf("got %d warm kernels and %v before the first use, want none", warm(), s.Runner.Living())
 	}
 	runIn(t, s, "a", "1")
-	testenv.Poll(t, "a kernel is kept", func() bool { return warm() == 1 })
+	testenv.Poll(t, "a kernel is warm", func() bool { return warm() == 1 })
 	s.pool.mu.Lock()
 	pid := s.pool.idle[0].PID()
 	s.pool.mu.Unlock()
@@ -344,10 +345,10 @@ func TestWarmKernel(t *testing.T) {
 	}
 	out := execute(t, s, ExecuteIn{Code: "import os; print(os.getpid()); print(os.getcwd())", SessionID: new("b"), Cwd: &dir})
 	if want := fmt.Sprintf("stdout %d⏎%s⏎", pid, dir); summarize(out.Outputs) != want || *out.ExecutionCount != 1 {
-		t.Errorf("%s, want %s", summarize(out.Outputs), want)
+		t.Errorf("got %s, want %s", summarize(out.Outputs), want)
 	}
-	testenv.Poll(t, "another kernel is kept", func() bool { return warm() == 1 })
-	// A kernel that died while it waited is not handed out.
+	testenv.Poll(t, "another kernel is warm", func() bool { return warm() == 1 })
+	// A warm kernel that has died is not used.
 	s.pool.mu.Lock()
 	k := s.pool.idle[0]
 	s.pool.mu.Unlock()
@@ -358,8 +359,8 @@ func TestWarmKernel(t *testing.T) {
 	if out := runIn(t, s, "c", "1"); summarize(out.Outputs) != "= 1" {
 		t.Errorf(`got %v, want "= 1"`, summarize(out.Outputs))
 	}
-	testenv.Poll(t, "yet another kernel is kept", func() bool { return warm() == 1 })
-	// What nobody uses for long is ended.
+	testenv.Poll(t, "a third kernel is warm", func() bool { return warm() == 1 })
+	// A warm kernel expires.
 	if _, err := s.DeleteSessions(t.Context(), op.None{}); err != nil {
 		t.Fatal(err)
 	}
@@ -367,10 +368,10 @@ func TestWarmKernel(t *testing.T) {
 	s.pool.keepFor = time.Millisecond
 	s.pool.mu.Unlock()
 	s.pool.touch()
-	testenv.Poll(t, "the kernel that was kept ends", func() bool { return len(s.Runner.Living()) == 0 })
+	testenv.Poll(t, "the warm kernel ends", func() bool { return len(s.Runner.Living()) == 0 })
 }
 
-func TestDisabledKeepsNoKernel(t *testing.T) {
+func TestDisabledStartsNoWarmKernel(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.Warm, c.Disabled = 3, true })
 	runIn(t, s, "a", "1")
@@ -379,7 +380,7 @@ func TestDisabledKeepsNoKernel(t *testing.T) {
 	}
 }
 
-func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
+func outputsArriveWhileTheCellRuns(t *testing.T, s *Service, id string) {
 	mark := filepath.Join(t.TempDir(), "seen")
 	code := fmt.Sprintf("import os, time\nprint('first', flush=True)\nwhile not os.path.exists(%q): time.sleep(0.01)\n"+
 		"h = display('a', display_id='d'); h.update('b')\nfrom IPython.display import clear_output\nclear_output(wait=True)\n'end'", mark)
@@ -388,7 +389,7 @@ func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
 		ev := e.Data.(ExecuteEvent)
 		if ev.Result != nil {
 			if got := summarize(ev.Result.Outputs); got != "= 'end'" || ev.Result.Status != "ok" {
-				t.Errorf(`result: %s, want "= 'end'" and status "ok"`, got)
+				t.Errorf(`got result %s, want "= 'end'" and status "ok"`, got)
 			}
 			events = append(events, "result")
 			return nil
@@ -405,10 +406,10 @@ func outputsComeWhileTheCellRuns(t *testing.T, s *Service, id string) {
 	}
 }
 
-func muchOutputIsBounded(t *testing.T, s *Service, id string) {
+func outputIsLimited(t *testing.T, s *Service, id string) {
 	out := runIn(t, s, id, "for i in range(30): print('x' * 100_000)\nprint('last')")
 	text := *out.Outputs[0].Text
-	if len(text) > 1<<20+1000 || !strings.Contains(text, "left out") || !strings.HasSuffix(text, "last\n") {
-		t.Errorf(`got %d bytes, want at most %d bytes, "left out" in it and text that ends with "last\n"`, len(text), 1<<20+1000)
+	if len(text) > 1<<20+1000 || !strings.Contains(text, "omitted") || !strings.HasSuffix(text, "last\n") {
+		t.Errorf(`got %d bytes, want at most %d bytes, "omitted" in it and text that ends with "last\n"`, len(text), 1<<20+1000)
 	}
 }

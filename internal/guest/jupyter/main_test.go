@@ -28,7 +28,7 @@ func venv(t testing.TB) string {
 	return dir
 }
 
-// newService has real kernels and folders of its own.
+// newService returns a service with real kernels and temporary folders.
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,11 +48,11 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		s.Close()
 		if left := c.Runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v, want none", left)
+			t.Errorf("processes remain: %v, want none", left)
 		}
 		c.Runner.Close()
 		if left, _ := os.ReadDir(state + "/jupyter"); len(left) > 0 {
-			t.Errorf("folders are left: %v, want none", left)
+			t.Errorf("folders remain: %v, want none", left)
 		}
 		os.RemoveAll(state)
 	})
@@ -77,7 +77,7 @@ func runIn(t testing.TB, s *Service, session, code string) ExecuteOut {
 	return execute(t, s, ExecuteIn{Code: code, SessionID: &session})
 }
 
-// summarize writes outputs one a line, so that a table of cells is readable.
+// summarize formats outputs one per line, for readable tables.
 func summarize(outputs []Output) string {
 	var lines []string
 	for _, o := range outputs {
@@ -100,7 +100,7 @@ func summarize(outputs []Output) string {
 	return strings.Join(lines, "\n")
 }
 
-// wantError wants an error of this kind whose message says this.
+// wantError expects an error with a code whose message contains a text.
 func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)
@@ -109,14 +109,14 @@ func wantError(t testing.TB, err error, code op.Code, says string) {
 	}
 }
 
-// noKernels looks at a machine on which nothing is installed.
+// noKernels searches for kernels on a machine without any.
 func noKernels(s *Service) func(context.Context) ([]kernel.Spec, error) {
 	return func(ctx context.Context) ([]kernel.Spec, error) {
 		return kernel.Find(ctx, kernel.FindConfig{Runner: s.Runner, System: []string{}})
 	}
 }
 
-// brokenKernel finds a kernel that ends at once.
+// brokenKernel finds a kernel that exits immediately.
 func brokenKernel(context.Context) ([]kernel.Spec, error) {
 	return []kernel.Spec{{Name: "python3", DisplayName: "Python 3", Argv: []string{"/bin/false", "{connection_file}"}}}, nil
 }

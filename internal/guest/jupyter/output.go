@@ -1,18 +1,17 @@
 package jupyter
 
 import (
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 // Output is one output of a cell in notebook format.
 type Output struct {
-	cell.StreamFields
-	cell.DataFields
+	kernel.StreamFields
+	kernel.DataFields
 	ExecutionCount *int `json:"execution_count" doc:"Of a result: the number of its cell"`
-	cell.ErrorFields
-	Transient *map[string]any `json:"transient,omitempty" doc:"In events: display_id, by which a later event updates this output"`
-	Wait      *bool           `json:"wait,omitempty" doc:"In events, of clear_output: clear only when the next output arrives"`
+	kernel.ErrorFields
+	Transient *map[string]any `json:"transient,omitempty" doc:"In events: display_id, which later events use to update this output"`
+	Wait      *bool           `json:"wait,omitempty" doc:"In clear_output events: clear only when the next output arrives"`
 }
 
 func newOutput(o kernel.Output) Output {
@@ -20,7 +19,7 @@ func newOutput(o kernel.Output) Output {
 		o = kernel.Fold([]kernel.Output{o})[0]
 	}
 	var w Output
-	w.StreamFields, w.DataFields, w.ErrorFields = cell.Fields(o)
+	w.StreamFields, w.DataFields, w.ErrorFields = kernel.OutputFields(o)
 	switch o.Type {
 	case kernel.ClearOutput:
 		w.Wait = &o.Wait

@@ -15,7 +15,7 @@ import (
 // next one that starts.
 type pool struct {
 	warm    int
-	keepFor time.Duration // how long kernels are kept after the last call; 0: for ever
+	keepFor time.Duration // how long kernels are kept after the last call; 0: no limit
 	log     *slog.Logger
 	start   func(kernel.Spec) (*kernel.Kernel, error)
 
@@ -27,7 +27,7 @@ type pool struct {
 	idle     []*kernel.Kernel
 	starting int
 	waiting  []chan started
-	timer    *time.Timer // drops the kernels that are kept
+	timer    *time.Timer // ends the idle kernels
 }
 
 // started is a kernel, or the error of its start.
@@ -36,7 +36,7 @@ type started struct {
 	err error
 }
 
-// maxStarts is how many kernels start at the same time: more would slow each other down.
+// maxStarts is how many kernels start concurrently; more would slow each other down.
 func maxStarts() int { return max(2, runtime.NumCPU()) }
 
 // take returns an unused kernel.
@@ -65,15 +65,15 @@ func (p *pool) take(ctx context.Context, spec kernel.Spec) (*kernel.Kernel, erro
 		defer p.mu.Unlock()
 		if i := slices.Index(p.waiting, mine); i >= 0 {
 			p.waiting = slices.Delete(p.waiting, i, i+1)
-		} else if got := <-mine; got.k != nil { // it was delivered just now
+		} else if got := <-mine; got.k != nil { // already delivered
 			p.keep(got.k)
 		}
 		return nil, context.Cause(ctx)
 	}
 }
 
-// fill starts kernels for waiting callers. Others are started only when nobody waits,
-// because they would delay the ones in demand. The lock is held.
+// fill starts kernels for waiting callers. It starts kernels in advance only if no caller
+// waits, because they would delay the others. The lock is held.
 func (p *pool) fill() {
 	want := len(p.waiting)
 	if want == 0 {
@@ -90,7 +90,7 @@ func (p *pool) fill() {
 	}
 }
 
-// deliver gives a kernel to the caller that waits longest, or keeps it.
+// deliver passes a kernel to the caller that has waited longest, or keeps it.
 func (p *pool) deliver(k *kernel.Kernel, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *pool) deliver(k *kernel.Kernel, err error) {
 
 // keep adds a kernel to the pool unless it is full. The lock is held.
 func (p *pool) keep(k *kernel.Kernel) {
-	if p.closed { // Close no longer waits for tasks
+	if p.closed { // close may not wait for new tasks
 		k.Close()
 		return
 	}
@@ -125,7 +125,7 @@ func (p *pool) keep(k *kernel.Kernel) {
 // discard ends a kernel. The lock is held.
 func (p *pool) discard(k *kernel.Kernel) { p.tasks.Go(func() { k.Close() }) }
 
-// touch records a call, which postpones the drop of the kernels.
+// touch records a call, which postpones the end of the idle kernels.
 func (p *pool) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *pool) touch() {
 	}
 }
 
-// drop ends the kernels in the pool; the next use starts others.
+// drop ends the idle kernels. The next use starts others.
 func (p *pool) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,14 +148,14 @@ func (p *pool) drop() {
 	p.idle = nil
 }
 
-// size is the number of kernels in the pool.
+// size returns the number of idle kernels.
 func (p *pool) size() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.idle)
 }
 
-// close ends everything. Pending starts must have been canceled.
+// close ends all kernels. The caller must have canceled pending starts.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -21,7 +21,7 @@ type Session struct {
 
 	turn chan struct{} // held by the call that runs
 	dir  string        // last requested
-	lost string        // why the previous kernel is gone; empty: there was none, or a caller was told
+	lost string        // why the previous kernel ended; empty: there was none, or it was reported
 }
 
 // SessionInfo describes a session.
@@ -29,10 +29,10 @@ type SessionInfo struct {
 	KernelName string  `json:"kernel_name" doc:"Kernel of the session"`
 	LastUsed   float64 `json:"last_used" doc:"Unix time in seconds"`
 	AgeSeconds int     `json:"age_seconds" doc:"Seconds since the session was created"`
-	// Other Jupyter clients in the sandbox use the kernel, too.
-	ConnectionFile string `json:"connection_file,omitempty" doc:"File that tells Jupyter clients in the sandbox how to reach the kernel"`
+	// Other Jupyter clients in the sandbox can share the kernel.
+	ConnectionFile string `json:"connection_file,omitempty" doc:"File with which Jupyter clients in the sandbox connect to the kernel"`
 	PID            int    `json:"pid,omitempty" doc:"Process ID of the kernel"`
-	State          string `json:"state" enum:"idle,busy,stopped" doc:"busy while a cell runs; stopped if the kernel has exited, and the next call starts a new one"`
+	State          string `json:"state" enum:"idle,busy,stopped" doc:"busy while a cell runs; stopped until the next call starts a kernel"`
 }
 
 func (ss *Session) info() SessionInfo {
@@ -52,8 +52,8 @@ func (ss *Session) info() SessionInfo {
 	return i
 }
 
-// enter finds or creates a session and counts a call in it, which keeps it from
-// expiring. An empty id asks for a new name.
+// enter finds or creates a session and counts a call in it, so that it does not expire. An
+// empty ID creates a session with a generated ID.
 func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *Session, created bool, err error) {
 	var spec kernel.Spec
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *Service) enter(ctx context.Context, id, name, dir string) (ss *Session,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.sessions.Get(id); known && !ok && name == "" && !s.sessions.Closed() {
-		return nil, false, op.Errorf(op.Conflict, "session %q was deleted just now; call again to create a new one", id)
+		return nil, false, op.Errorf(op.Conflict, "session %q was deleted during the call; retry to create a new one", id)
 	}
 	ss, created, err = s.sessions.Open(id, func() *Session {
 		return &Session{spec: spec, dir: cmp.Or(dir, s.Workspace), turn: make(chan struct{}, 1)}
@@ -92,7 +92,7 @@ func (s *Service) leave(ss *Session) {
 	s.pool.touch()
 }
 
-// endKernel returns what ends the kernel of a session that was removed. The lock is held.
+// endKernel returns a function that ends the kernel of a removed session. The lock is held.
 func endKernel(ss *Session) func() {
 	k, busy := ss.k, ss.busy
 	switch {
@@ -102,21 +102,21 @@ func endKernel(ss *Session) func() {
 		return func() { k.Close() }
 	}
 	return func() {
-		// The code's exit handlers run.
+		// Let the code's exit handlers run.
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 		defer cancel()
 		k.Shutdown(ctx)
 	}
 }
 
-// remove removes a session and does not wait for its end.
+// remove removes a session without waiting for its end.
 func (s *Service) remove(ss *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions.Remove(ss)
 }
 
-// ListSessionsOut are sessions by id.
+// ListSessionsOut are sessions by ID.
 type ListSessionsOut struct {
 	Sessions map[string]SessionInfo `json:"sessions" doc:"The sessions by ID"`
 }
@@ -132,12 +132,12 @@ func (s *Service) ListSessions(context.Context, op.None) (ListSessionsOut, error
 	return out, nil
 }
 
-// Deleted names the sessions that are gone.
+// Deleted lists the deleted sessions.
 type Deleted struct {
 	Deleted []string `json:"deleted" doc:"IDs of the deleted sessions"`
 }
 
-// DeleteSessions ends all sessions. Their kernels are gone when it returns.
+// DeleteSessions ends all sessions and waits until their kernels have exited.
 func (s *Service) DeleteSessions(ctx context.Context, _ op.None) (Deleted, error) {
 	s.mu.Lock()
 	var out Deleted
@@ -155,12 +155,12 @@ func (s *Service) DeleteSessions(ctx context.Context, _ op.None) (Deleted, error
 	return out, nil
 }
 
-// SessionIn names a session.
+// SessionIn selects a session.
 type SessionIn struct {
 	SessionID string `path:"session_id" doc:"ID of the session"`
 }
 
-// DeleteSession ends a session. Its kernel is gone when it returns.
+// DeleteSession ends a session and waits until its kernel has exited.
 func (s *Service) DeleteSession(ctx context.Context, in SessionIn) (Deleted, error) {
 	s.mu.Lock()
 	ss, err := s.sessions.Find(in.SessionID)
@@ -209,7 +209,7 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 		case ss.turn <- struct{}{}:
 			_, err = s.ensureKernel(ctx, ss)
 			<-ss.turn
-		case <-ctx.Done(): // another caller with the same id was faster
+		case <-ctx.Done(): // another caller with the same ID has the turn
 			err = op.Errorf(op.Canceled, "create session: canceled")
 		}
 	}

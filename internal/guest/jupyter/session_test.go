@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// installOther installs a kernel that is Python under another name.
+// installOther installs Python as a kernel with another name.
 func installOther(t testing.TB, c *Config) {
 	t.Helper()
 	dir := filepath.Join(c.Home, ".local/share/jupyter/kernels/other")
@@ -58,8 +58,9 @@ func TestSessionLife(t *testing.T) {
 	if err != nil || made.SessionID != "s" || made.KernelName != "python3" || made.Message != "The session was created" {
 		t.Fatalf(`got %v, %+v, want session ID "s", kernel name "python3" and message "The session was created"`, err, made)
 	}
-	if out := runIn(t, s, "s", "import os, sys\nx = 5\n(os.getcwd(), sys.prefix, os.environ.get('KERNEL'))"); summarize(out.Outputs) != fmt.Sprintf("= ('%s', '%s', None)", sub, s.Venv) {
-		t.Errorf("got %v, want outputs %q", summarize(out.Outputs), fmt.Sprintf("= ('%s', '%s', None)", sub, s.Venv))
+	first := runIn(t, s, "s", "import os, sys\nx = 5\n(os.getcwd(), sys.prefix, os.environ.get('KERNEL'))")
+	if want := fmt.Sprintf("= ('%s', '%s', None)", sub, s.Venv); summarize(first.Outputs) != want {
+		t.Errorf("got %v, want outputs %q", summarize(first.Outputs), want)
 	}
 	again, err := s.CreateSession(ctx, CreateSessionIn{SessionID: new("s")})
 	if err != nil || again.Message != "The session already exists" {
@@ -80,7 +81,7 @@ func TestSessionLife(t *testing.T) {
 		t.Errorf(`got %v, %+v, want "s" with python3, idle and used within the last %v, and "o" with other`,
 			err, list, time.Minute)
 	}
-	// What is registered for the end of the kernel runs when its session is deleted.
+	// Deleting a session runs the exit handlers of its kernel.
 	mark := filepath.Join(t.TempDir(), "bye")
 	runIn(t, s, "s", fmt.Sprintf("import atexit\n_ = atexit.register(lambda: open(%q, 'w').close())", mark))
 	if _, err := s.DeleteSession(ctx, SessionIn{SessionID: "s"}); err != nil {
@@ -175,27 +176,27 @@ func TestCreateReplacesAKernelThatExited(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	runIn(t, s, "a", "x = 1")
-	look := func() SessionInfo {
+	info := func() SessionInfo {
 		list, err := s.ListSessions(t.Context(), op.None{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return list.Sessions["a"]
 	}
-	before := look()
+	before := info()
 	if info, err := os.Stat(before.ConnectionFile); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("connection file: %v, %v; want one that only its user can read", info, err)
+		t.Errorf("got connection file %v, %v; want one that only its user can read", info, err)
 	}
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, "the kernel has exited", func() bool { return look().State == "stopped" })
+	testenv.Poll(t, "the kernel has exited", func() bool { return info().State == "stopped" })
 	if _, err := s.CreateSession(t.Context(), CreateSessionIn{SessionID: new("a")}); err != nil {
 		t.Fatal(err)
 	}
-	after := look()
+	after := info()
 	if after.State != "idle" || after.PID == before.PID || after.ConnectionFile == before.ConnectionFile {
-		t.Errorf("before %+v, after %+v; want a new kernel", before, after)
+		t.Errorf("got %+v, then %+v; want a new kernel", before, after)
 	}
 }
 
@@ -211,7 +212,8 @@ reply = c.execute_interactive("theirs = ours + 1; print('sum', theirs)", timeout
 print(reply["content"]["status"])
 `
 
-// TestOtherClientsShareTheKernel: as JupyterLab does, with variables in both directions; and what they use does not expire.
+// TestOtherClientsShareTheKernel: other clients, such as JupyterLab, share the variables of a
+// session, and their use keeps it from expiring.
 func TestOtherClientsShareTheKernel(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -221,17 +223,17 @@ func TestOtherClientsShareTheKernel(t *testing.T) {
 	k := ss.k
 	s.mu.Unlock()
 	if !k.SharedUse().IsZero() {
-		t.Errorf("used by others at %v, before anybody came", k.SharedUse())
+		t.Errorf("got shared use at %v before another client connected, want none", k.SharedUse())
 	}
 	res, err := s.Runner.Run(t.Context(), proc.Command{Path: filepath.Join(s.Venv, "bin", "python"),
 		Args: []string{"-c", client, k.ConnectionFile()}})
 	if err != nil || !strings.Contains(string(res.Stdout), "sum 42") || !strings.Contains(string(res.Stdout), "ok") {
-		t.Fatalf("the other client: %v, %s %s", err, res.Stdout, res.Stderr)
+		t.Fatalf("the other client got %v, %s %s, want the sum 42", err, res.Stdout, res.Stderr)
 	}
 	if got := summarize(runIn(t, s, "a", "theirs").Outputs); !strings.Contains(got, "42") {
 		t.Errorf("got %s, want the variable of the other client", got)
 	}
 	if k.SharedUse().IsZero() {
-		t.Error("nobody has noticed the other client")
+		t.Error("got no shared use, want the time of the other client's request")
 	}
 }

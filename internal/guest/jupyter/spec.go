@@ -17,25 +17,25 @@ import (
 // specAge is the maximum age of the list of kernels in a reply.
 const specAge = 30 * time.Second
 
-// specs caches which kernels are installed. A search takes a moment, because it runs
+// specs caches the list of installed kernels. A search is slow, because it runs
 // interpreters.
 type specs struct {
 	find func(context.Context) ([]kernel.Spec, error)
 
-	looking sync.Mutex // held during a search, so that others wait for its result
-	mu      sync.Mutex
-	list    []kernel.Spec
-	at      time.Time // when it was read; zero: never
-	err     error     // ErrNoPython
+	searching sync.Mutex // held during a search, so that other callers wait for its result
+	mu        sync.Mutex
+	list      []kernel.Spec
+	at        time.Time // time of the last search; zero: none
+	err       error     // ErrNoPython
 }
 
-// get returns the list, not older than age.
+// get returns the list, which is at most as old as age.
 func (c *specs) get(ctx context.Context, age time.Duration) ([]kernel.Spec, error) {
 	if list, err, ok := c.fresh(age); ok {
 		return list, err
 	}
-	c.looking.Lock()
-	defer c.looking.Unlock()
+	c.searching.Lock()
+	defer c.searching.Unlock()
 	if list, err, ok := c.fresh(age); ok {
 		return list, err
 	}
@@ -56,7 +56,7 @@ func (c *specs) fresh(age time.Duration) ([]kernel.Spec, error, bool) {
 	return c.list, c.err, ok
 }
 
-// missing is why there is no Python kernel, if a search found none.
+// missing returns the error if a search found no Python kernel.
 func (c *specs) missing() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,9 +66,9 @@ func (c *specs) missing() error {
 // anyAge accepts every cached list.
 const anyAge = 24 * 365 * time.Hour
 
-// kernelSpec finds a kernel by name; empty is the default one.
+// kernelSpec finds a kernel by name; empty: the default kernel.
 func (s *Service) kernelSpec(ctx context.Context, name string) (kernel.Spec, error) {
-	for _, age := range []time.Duration{anyAge, time.Second} { // it may have been installed since
+	for _, age := range []time.Duration{anyAge, time.Second} { // it may have been installed after the search
 		list, err := s.specs.get(ctx, age)
 		if err != nil && (!errors.Is(err, kernel.ErrNoPython) || isPython(name)) {
 			if age == anyAge && errors.Is(err, kernel.ErrNoPython) {
@@ -89,9 +89,9 @@ var pythonName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // isPython reports whether a name means the default kernel, perhaps with a version.
 func isPython(name string) bool { return pythonName().MatchString(name) }
 
-// chooseKernel finds a kernel by name. Python may be named by its version, if that is the
-// installed one. The default kernel has one name, so that its sessions and the kernels started
-// in advance serve those who name it by its version, too.
+// chooseKernel finds a kernel by name. Python may also be named by its installed version. The
+// default kernel is always returned under one name, so that its sessions and the pool also
+// serve callers that name it by its version.
 func chooseKernel(list []kernel.Spec, name string) (kernel.Spec, bool) {
 	for _, spec := range list {
 		if strings.EqualFold(spec.Name, name) {
@@ -147,7 +147,7 @@ func describeKernels(list []kernel.Spec) []KernelInfo {
 	return all
 }
 
-// Info inspects the machine.
+// Info describes the installed kernels.
 func (s *Service) Info(ctx context.Context, _ op.None) (Info, error) {
 	list, err := s.specs.get(ctx, specAge)
 	if err != nil && !errors.Is(err, kernel.ErrNoPython) {

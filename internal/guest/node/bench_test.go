@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// p50 runs something often and reports the median.
+// p50 calls run n times and reports the median.
 func p50(b *testing.B, n int, run func()) {
 	b.Helper()
 	for b.Loop() {
@@ -38,7 +38,7 @@ func BenchmarkNewSession(b *testing.B) {
 	})
 }
 
-func BenchmarkCallOfItsOwn(b *testing.B) {
+func BenchmarkCallWithoutSession(b *testing.B) {
 	s := newService(b)
 	p50(b, 10, func() { execute(b, s, ExecuteIn{Code: "1"}) })
 }

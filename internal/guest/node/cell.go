@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
@@ -31,7 +30,7 @@ func (s *Service) runInSession(ctx context.Context, in ExecuteIn, dir string, fi
 		defer func() { <-ss.turn }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Conflict,
-			"session %q was busy with other code for %s; try again, or use another session", ss.ID, cell.Seconds(limit))
+			"session %q was busy with other code for %s; try again, or use another session", ss.ID, kernel.FormatDuration(limit))
 	}
 	s.mu.Lock()
 	ss.move(dir)
@@ -86,14 +85,14 @@ func (s *Service) ensureProcess(ctx context.Context, ss *Session) (*process, err
 func (s *Service) reapProcess(ctx context.Context, ss *Session, r *recorder) {
 	s.mu.Lock()
 	p := ss.p
-	gone := p != nil && p.hasExited()
-	if gone && !ss.Removed() {
+	exited := p != nil && p.hasExited()
+	if exited && !ss.Removed() {
 		ss.p, ss.lost = nil, describeExit(p.Exit())
 	}
 	lost := ss.lost
 	ss.lost = ""
 	s.mu.Unlock()
-	if gone {
+	if exited {
 		p.kill()
 		r.record(p.nextTranscript().finish())
 	}
@@ -102,7 +101,7 @@ func (s *Service) reapProcess(ctx context.Context, ss *Session, r *recorder) {
 	}
 }
 
-// abandonedError says why we ended a session's process.
+// abandonedError says why the service ended a session's process.
 func (s *Service) abandonedError(ss *Session) error {
 	if s.stopping() {
 		return session.ErrStopping()
@@ -119,22 +118,22 @@ func (s *Service) runCell(ctx context.Context, ss *Session, p *process, in Execu
 		m.Cwd, ss.moved = ss.dir, false
 	}
 	s.mu.Unlock()
-	r.record(p.transcript().take()) // output since the last cell is not of this one
+	r.record(p.transcript().take()) // output since the previous cell
 	before := len(r.all)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	w := watch{p: p, id: m.ID, r: r, grace: s.grace}
 	p.send(m)
-	e, how := w.until(ctx)
-	if how == unresponsive {
+	e, end := w.wait(ctx)
+	if end == unresponsive {
 		p.kill()
 	}
 	r.record(p.nextTranscript().finish())
-	o := outcome{status: cell.OK, session: ss.ID, count: m.ID}
-	err := s.resolveOutcome(ctx, ss, e, how, &o, r, limit)
+	o := outcome{status: kernel.OK, session: ss.ID, count: m.ID}
+	err := s.resolveOutcome(ctx, ss, e, end, &o, r, limit)
 	for _, out := range r.all[before:] {
-		if out.Type == kernel.Error && o.status == cell.OK {
-			o.status, o.exit = cell.Failed, max(o.exit, 1)
+		if out.Type == kernel.Error && o.status == kernel.OK {
+			o.status, o.exit = kernel.Failed, max(o.exit, 1)
 		}
 	}
 	o.outputs = fold(r.all)
@@ -142,52 +141,53 @@ func (s *Service) runCell(ctx context.Context, ss *Session, p *process, in Execu
 }
 
 // resolveOutcome determines how a cell ended.
-func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e ending, how how, o *outcome, r *recorder, limit time.Duration) error {
+func (s *Service) resolveOutcome(ctx context.Context, ss *Session, e cellEnd, end waitEnd, o *outcome, r *recorder,
+	limit time.Duration) error {
 	s.mu.Lock()
-	if how == ended && e.Cwd != "" && !ss.moved {
+	if end == ended && e.Cwd != "" && !ss.moved {
 		ss.dir = e.Cwd
 	}
 	p, removed := ss.p, ss.Removed()
-	if how != ended && !removed {
+	if end != ended && !removed {
 		ss.p = nil
 	}
 	s.mu.Unlock()
-	timeout := errors.Is(context.Cause(ctx), cell.ErrTimeout)
+	timeout := errors.Is(context.Cause(ctx), kernel.ErrTimeout)
 	switch {
-	case how != ended && (removed || s.stopping()):
+	case end != ended && (removed || s.stopping()):
 		return s.abandonedError(ss)
-	case how == died:
+	case end == died:
 		p.kill()
 		s.reportExit(ctx, p, o, r)
 		return nil
-	case !timeout && (how == unresponsive || e.Status == interrupted || e.Status == waiting):
-		if how == unresponsive {
-			ss.lost = "it ignored the interrupt" // the next caller is told, as this one is gone
+	case !timeout && (end == unresponsive || e.Status == interrupted || e.Status == waiting):
+		if end == unresponsive {
+			ss.lost = "it ignored the interrupt" // reported to the next caller
 		}
 		return op.Errorf(op.Canceled, "the request was canceled, so the code was interrupted")
-	case how == unresponsive:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
+	case end == unresponsive:
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
 		op.Say(ctx, "The code ran longer than %s and ignored the interrupt, so the session's process was killed. "+
-			"Its variables are lost, and the next call starts a new one", cell.Seconds(limit))
+			"Its variables are lost, and the next call starts a new one", kernel.FormatDuration(limit))
 	case e.Status == interrupted:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", cell.Seconds(limit))
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s and was interrupted; the session and its variables are kept", kernel.FormatDuration(limit))
 	case e.Status == waiting:
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code was still waiting for something after %s. The session and its variables are kept, "+
-			"and what the code started continues in the background", cell.Seconds(limit))
-	case e.Status == cell.Failed:
-		o.status, o.exit = cell.Failed, 1
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
+		op.Say(ctx, "The code was still waiting after %s. The session and its variables are kept, and pending "+
+			"operations of the code continue in the background", kernel.FormatDuration(limit))
+	case e.Status == kernel.Failed:
+		o.status, o.exit = kernel.Failed, 1
 	}
 	return nil
 }
 
-// reportExit reports that the code ended its process, or something else did.
+// reportExit reports that the process of the session has exited.
 func (s *Service) reportExit(ctx context.Context, p *process, o *outcome, r *recorder) {
 	exit := p.Exit()
 	o.exit = exit.Code
 	if exit.Code != 0 {
-		o.status = cell.Failed
+		o.status = kernel.Failed
 	}
 	if exit.Signal != 0 {
 		r.record([]output{failure("ProcessDied", describeExit(exit))})
@@ -195,18 +195,18 @@ func (s *Service) reportExit(ctx context.Context, p *process, o *outcome, r *rec
 	op.Say(ctx, "The session's process has ended: %s. Its variables are lost, and the next call starts a new one", describeExit(exit))
 }
 
-// How a cell ends that timed out: it was stopped, or it was waiting for something and
-// continues once that happens.
+// Statuses of a cell that timed out: it was stopped, or it only waits and continues in the
+// background.
 const (
 	interrupted = "interrupted"
 	waiting     = "waiting"
 )
 
-// how says what ended the wait for a cell.
-type how int
+// waitEnd says why the wait for a cell ended.
+type waitEnd int
 
 const (
-	ended how = iota
+	ended waitEnd = iota
 	died
 	unresponsive
 )
@@ -219,22 +219,22 @@ type watch struct {
 	grace time.Duration
 }
 
-// until returns when the cell has ended. When ctx ends or nobody takes its outputs, the
-// cell is interrupted: first the worker is asked, which replies if the code only waits for
-// something; then the code is stopped; then the programs it waits for are interrupted. The
-// steps are repeated, because a single one may come too early. The grace period starts
-// when the code was struck, which takes a while on a busy machine.
-func (w watch) until(ctx context.Context) (ending, how) {
+// wait returns when the cell has ended. When ctx ends or an output cannot be delivered, it
+// interrupts the cell in three steps. First it queries the worker, which replies if the code
+// only waits; then it terminates the code; then it interrupts the programs that the code
+// waits for. It repeats the steps, because one may come too early. The grace period starts
+// after the termination, which may be late on a busy machine.
+func (w watch) wait(ctx context.Context) (cellEnd, waitEnd) {
 	out := w.p.transcript()
 	done := ctx.Done()
-	var struck <-chan struct{}
+	var terminated <-chan struct{}
 	var next, over <-chan time.Time
 	begin := func() {
 		select {
-		case <-w.p.struck: // by the interrupt of a previous cell
+		case <-w.p.terminated: // for a previous cell
 		default:
 		}
-		done, struck = nil, w.p.struck
+		done, terminated = nil, w.p.terminated
 		next, over = time.After(0), time.After(patience*w.grace)
 	}
 	for step := 0; ; {
@@ -247,22 +247,22 @@ func (w watch) until(ctx context.Context) (ending, how) {
 			if e.ID == w.id {
 				return e, ended
 			}
-		case <-w.p.gone:
-			return ending{}, died
+		case <-w.p.finished:
+			return cellEnd{}, died
 		case <-done:
 			begin()
-		case <-struck:
-			struck, over = nil, time.After(w.grace)
+		case <-terminated:
+			terminated, over = nil, time.After(w.grace)
 		case <-next:
 			next = time.After(w.interrupt(step))
 			step++
 		case <-over:
-			return ending{}, unresponsive
+			return cellEnd{}, unresponsive
 		}
 	}
 }
 
-// patience is how many grace periods we wait for the code to be struck.
+// patience is how many grace periods to wait for the termination of the code.
 const patience = 4
 
 // interrupt takes one of the steps and returns how long to wait for its effect.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One session runs them all, in this order: they see each other's variables.
+// cells run in this order in one session, and share variables.
 var cells = []struct{ name, code, want string }{
 	{"value", "1 + 1", "= 2"},
 	{"empty", "", ""},
@@ -51,7 +51,7 @@ var cells = []struct{ name, code, want string }{
 	{"console assert", "console.assert(false, 'wrong')", "stderr Assertion failed: wrong⏎"},
 	{"write", "process.stdout.write('no newline')", "stdout no newline\n= true"},
 	{"write bytes", "process.stdout.write(Buffer.from([0x61, 0xff, 0x62])), void 0", "stdout a\ufffdb"},
-	{"half letters", "for (const b of Buffer.from('ä€🎉')) process.stdout.write(Buffer.from([b]))\nvoid 0", "stdout ä€🎉"},
+	{"split characters", "for (const b of Buffer.from('ä€🎉')) process.stdout.write(Buffer.from([b]))\nvoid 0", "stdout ä€🎉"},
 	{"piped", "await new Promise(r => require('stream').Readable.from(['a', 'b']).on('end', " +
 		"r).pipe(process.stdout)); console.log('c')", "stdout abc⏎"},
 	{"unicode", "console.log('äöü € 漢字 🎉'); '漢'", "stdout äöü € 漢字 🎉⏎\n= '漢'"},
@@ -80,7 +80,7 @@ var cells = []struct{ name, code, want string }{
 	{"error of a module", "try { require('fs').readFileSync('/none') } catch (e) { console.log(e instanceof Error, " +
 		"e.code) }", "stdout true ENOENT⏎"},
 	{"array of a module", "require('fs').readdirSync('/') instanceof Array", "= true"},
-	{"nobody handles", "Promise.reject(new Error('alone')); 6", "error Error: alone\n= 6"},
+	{"unhandled rejection", "Promise.reject(new Error('alone')); 6", "error Error: alone\n= 6"},
 	{"thrown in a timer", "setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, " +
 		"30)); 'on'", "error Error: late\n= 'on'"},
 	{"emitted error", "process.nextTick(() => new (require('events'))().emit('error', new Error('emitted'))); " +
@@ -93,9 +93,9 @@ var cells = []struct{ name, code, want string }{
 	{"require a file", "require('./lib/mod').double(4)", "= 8"},
 	{"require JSON", "require('./data.json')", "= { n: 5 }"},
 	{"require a package", "require('pkg')", "= 'a package'"},
-	{"require what is missing", "try { require('./none') } catch (e) { e.code }", "= 'MODULE_NOT_FOUND'"},
+	{"require a missing file", "try { require('./none') } catch (e) { e.code }", "= 'MODULE_NOT_FOUND'"},
 	{"import()", "const m = await import('./mod.mjs'); [m.default, m.named]", "= [ 'default', 'named' ]"},
-	{"import() of what is missing", "await import('./none.mjs').catch(e => e.code)", "= 'ERR_MODULE_NOT_FOUND'"},
+	{"import() of a missing file", "await import('./none.mjs').catch(e => e.code)", "= 'ERR_MODULE_NOT_FOUND'"},
 	{"import() of a package", "(await import('pkg')).default", "= 'a package'"},
 	{"import default", "import d from './mod.mjs'; d", "= 'default'"},
 	{"import names", "import { named, named as other, default as def } from './mod.mjs'\n[named, other, def]",
@@ -129,7 +129,7 @@ var cells = []struct{ name, code, want string }{
 		"const ok = new Error().stack; Error.prepareStackTrace = keep; ok", "= true"},
 	{"inspected", "({ [Symbol.for('nodejs.util.inspect.custom')]: () => 'mine' })", "= mine"},
 	{"inspection fails", "({ [Symbol.for('nodejs.util.inspect.custom')]() { throw new Error('no') } })", "error Error: no"},
-	{"underscore is mine", "_ = 5; 6", "= 6"},
+	{"underscore assigned", "_ = 5; 6", "= 6"},
 	{"underscore stays", "_", "= 5"},
 	{"directory", "require('fs').mkdirSync('sub', { recursive: true }); process.chdir('sub'); path.basename(process.cwd())", "= 'sub'"},
 	{"long code", "const long = '" + strings.Repeat("x", 3<<20) + "'; import('./mod.mjs'); long.length", "= 3145728"},
@@ -175,9 +175,7 @@ func TestCells(t *testing.T) {
 		}
 		if strings.Contains(out.Stderr, "cove:") || strings.Contains(out.Stderr, "node:inspector") ||
 			strings.Contains(out.Stderr, "imp\u00f8rt") {
-			t.Errorf("%s: got the stack shows our frames: %s, "+
-				`want stderr without "cove:", "node:inspector" and "impørt"`,
-				c.name, out.Stderr)
+			t.Errorf(`%s: got stderr %q, want it without "cove:", "node:inspector" and "impørt"`, c.name, out.Stderr)
 		}
 	}
 }
@@ -202,7 +200,7 @@ func TestTracebacks(t *testing.T) {
 	}
 }
 
-func TestCallsOfTheirOwn(t *testing.T) {
+func TestCallsWithoutSession(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspace(t, s.Workspace)
@@ -226,10 +224,11 @@ func TestCallsOfTheirOwn(t *testing.T) {
 		"exit code":    {ExecuteIn{Code: "process.exitCode = 4; 'v'"}, "= 'v'", 4},
 		"exit handler": {ExecuteIn{Code: "process.on('exit', c => console.log('bye', c)); 1"}, "= 1\nstdout bye 0⏎", 0},
 		"never settles": {ExecuteIn{Code: "await new Promise(() => {})"},
-			"error Error: the code awaits a promise that nothing is left to settle", 13},
+			"error Error: the code awaits a promise that never settles", 13},
 		"pending value": {ExecuteIn{Code: "new Promise(() => {})"}, "= Promise { <pending> }", 0},
 		"killed": {ExecuteIn{Code: "process.kill(process.pid, 'SIGKILL'); await new Promise(r => " +
-			"setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", 137},
+			"setTimeout(r, 10000))"},
+			"error ProcessDied: the process was killed by SIGKILL; unless it was sent deliberately, the process ran out of memory", 137},
 		"aborted": {ExecuteIn{Code: "process.kill(process.pid, 'SIGSEGV'); await new Promise(r => " +
 			"setTimeout(r, 10000))"}, "error ProcessDied: the process was killed by SIGSEGV", 139},
 		"stdin": {ExecuteIn{Code: "for await (const l of " +
@@ -254,7 +253,7 @@ func TestCallsOfTheirOwn(t *testing.T) {
 				t.Errorf("got %s\n%+v, want no difference, exit code %d, no session ID and no execution count", diff, out, c.exit)
 			}
 			if want := map[bool]string{true: "ok", false: "error"}[c.exit == 0]; out.Status != want {
-				t.Errorf("status %s, want %v", out.Status, want)
+				t.Errorf("got status %s, want %s", out.Status, want)
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -21,21 +20,23 @@ import (
 
 // ExecuteIn is code to run.
 type ExecuteIn struct {
-	Code      string             `json:"code" doc:"JavaScript to run"`
-	Timeout   int                `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds after which the code is interrupted"`
-	Stdin     *string            `json:"stdin" doc:"Standard input of the code"`
-	Files     *map[string]string `json:"files" doc:"Files to create before the code runs, by relative path: in a temporary folder, which is the working directory unless cwd is set, or in the working directory of the session"`
-	Stateful  bool               `json:"stateful" default:"false" nullable:"true" doc:"Keep variables: run in a session, a new one unless session_id is set"`
-	SessionID *string            `json:"session_id" doc:"Session to run in; created if it does not exist"`
-	Cwd       *string            `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace"`
-	Version   *string            `json:"version" doc:"Version of Node.js, such as 20 or 20.11.1. Default: the default version"`
+	Code    string  `json:"code" doc:"JavaScript to run"`
+	Timeout int     `json:"timeout" default:"30" minimum:"1" maximum:"300" nullable:"true" doc:"Seconds until the code is interrupted"`
+	Stdin   *string `json:"stdin" doc:"Standard input of the code"`
+
+	Files *map[string]string `json:"files" doc:"Files to create by relative path, in the cwd of the session or else in a temporary folder"`
+
+	Stateful  bool    `json:"stateful" default:"false" nullable:"true" doc:"Keep variables: run in session_id, or in a new session"`
+	SessionID *string `json:"session_id" doc:"Session to run in; created if it does not exist"`
+	Cwd       *string `json:"cwd" doc:"Working directory; a session keeps it. Default: the workspace, or the folder of files"`
+	Version   *string `json:"version" doc:"Version of Node.js, such as 20 or 20.11.1. Default: the default version"`
 }
 
 // Output is one output of the code.
 type Output struct {
-	cell.StreamFields
-	cell.ErrorFields
-	cell.DataFields
+	kernel.StreamFields
+	kernel.ErrorFields
+	kernel.DataFields
 }
 
 // ExecuteOut is the result of the code.
@@ -47,7 +48,7 @@ type ExecuteOut struct {
 	Code           string   `json:"code" doc:"The code"`
 	Stdout         string   `json:"stdout" default:"" doc:"Standard output"`
 	Stderr         string   `json:"stderr" default:"" doc:"Standard error, with the stack traces of errors"`
-	ExitCode       int      `json:"exit_code" doc:"Exit code of the process; in a session 0 on success and 1 after an error. 124 after a timeout"`
+	ExitCode       int      `json:"exit_code" doc:"Exit code of the process; in a session 0 on success, 1 after an error. 124 after a timeout"`
 	SessionID      *string  `json:"session_id" doc:"Session that ran the code"`
 }
 
@@ -63,8 +64,8 @@ func (s *Service) Execute(ctx context.Context, in ExecuteIn) (ExecuteOut, error)
 	return o.reply(in.Code), err
 }
 
-// ExecuteStream runs code and sends its outputs as they are produced. It is interrupted if
-// the reader goes away.
+// ExecuteStream runs code and sends its outputs as they are produced. The code is
+// interrupted if the client disconnects.
 func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.Event) error) error {
 	o, err := s.execute(ctx, in, func(o output) error {
 		return send(op.Event{Name: "output", Data: ExecuteEvent{Output: new(newOutput(o))}})
@@ -76,10 +77,10 @@ func (s *Service) ExecuteStream(ctx context.Context, in ExecuteIn, send func(op.
 }
 
 // Run runs a cell and calls emit, which may be nil, for each output.
-func (s *Service) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (s *Service) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	in := ExecuteIn{Code: c.Code, SessionID: &c.Session, Stateful: c.Stateful, Cwd: &c.Dir, Timeout: int(c.Timeout / time.Second)}
 	o, err := s.execute(ctx, in, emit)
-	return cell.Result{Status: o.status, Session: o.session, ExitCode: o.exit, Outputs: o.outputs}, err
+	return kernel.Result{Status: o.status, Session: o.session, ExitCode: o.exit, Outputs: o.outputs}, err
 }
 
 // outcome is the result of code.
@@ -92,7 +93,7 @@ type outcome struct {
 }
 
 func (s *Service) execute(ctx context.Context, in ExecuteIn, emit func(output) error) (outcome, error) {
-	limit := cell.Timeout(in.Timeout)
+	limit := kernel.TimeoutOf(in.Timeout)
 	dir, err := session.Directory(s.base, "cwd", in.Cwd)
 	if err != nil {
 		return outcome{}, err
@@ -120,7 +121,7 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files m
 		defer func() { <-s.turns }()
 	case <-wait.Done():
 		return outcome{}, op.Errorf(op.Exhausted,
-			"%d calls without a session are running, the maximum, and none ended in time; try again later", cap(s.turns))
+			"call limit reached (%d without a session), and none ended in time; try again later", cap(s.turns))
 	}
 	base := ""
 	if len(files) > 0 {
@@ -166,7 +167,7 @@ func (s *Service) runOnce(ctx context.Context, in ExecuteIn, dir string, files m
 
 // await emits the outputs of a process until it exits or times out.
 func (s *Service) await(ctx context.Context, p *process, limit time.Duration, emit func(output) error) (outcome, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, cell.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, kernel.ErrTimeout)
 	defer cancel()
 	r := recorder{emit: emit}
 	out := p.transcript()
@@ -174,7 +175,7 @@ func (s *Service) await(ctx context.Context, p *process, limit time.Duration, em
 		select {
 		case <-out.ready:
 			r.record(out.take())
-		case <-p.gone:
+		case <-p.finished:
 			ended = true
 		case <-ctx.Done():
 			r.err = context.Cause(ctx)
@@ -183,22 +184,22 @@ func (s *Service) await(ctx context.Context, p *process, limit time.Duration, em
 	if r.err != nil {
 		p.stop()
 	} else {
-		p.kill() // what it left in its group
+		p.kill() // its background processes
 	}
 	exit := p.Exit()
 	err := r.err
 	r.record(out.finish())
-	o := outcome{status: cell.OK, exit: exit.Code}
+	o := outcome{status: kernel.OK, exit: exit.Code}
 	switch {
-	case errors.Is(err, cell.ErrTimeout):
-		o.status, o.exit = cell.TimedOut, cell.TimeoutCode
-		op.Say(ctx, "The code ran longer than %s, so its process was killed", cell.Seconds(limit))
+	case errors.Is(err, kernel.ErrTimeout):
+		o.status, o.exit = kernel.TimedOut, kernel.TimeoutCode
+		op.Say(ctx, "The code ran longer than %s, so its process was killed", kernel.FormatDuration(limit))
 	case err != nil:
 		return outcome{}, op.Errorf(op.Canceled, "the request was canceled, so the process was killed")
 	case exit.Signal != 0 && s.stopping():
 		return outcome{}, session.ErrStopping()
 	case exit.Code != 0:
-		o.status = cell.Failed
+		o.status = kernel.Failed
 		if exit.Signal != 0 {
 			r.record([]output{failure("ProcessDied", describeExit(exit))})
 		}
@@ -225,11 +226,11 @@ func (r *recorder) record(outputs []output) {
 
 // startProcess starts a process with a version of Node.js.
 func (s *Service) startProcess(ctx context.Context, version string, c start) (*process, error) {
-	rt, err := s.findVersion(ctx, version)
+	path, err := s.installed.findVersion(ctx, version)
 	if err != nil {
 		return nil, err
 	}
-	c.path, c.env, c.limit = rt, s.environ(rt), s.limit
+	c.path, c.env, c.limit = path, s.installed.environ(path), s.limit
 	p, err := launch(s.Runner, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +252,7 @@ func (s *Service) startProcess(ctx context.Context, version string, c start) (*p
 		return nil, op.Errorf(op.Exhausted, "cannot start more processes (%w); end some first", err)
 	}
 	s.runtime.Fault = err.Error()
-	return nil, op.Errorf(op.Unavailable, "cannot start Node.js at %q (%w); reinstall it", rt, err)
+	return nil, op.Errorf(op.Unavailable, "cannot start Node.js at %q (%w); reinstall it", path, err)
 }
 
 func isMissingDir(dir string) bool {
@@ -259,19 +260,20 @@ func isMissingDir(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir()
 }
 
-// waitReady waits until the worker runs, which is when the timeout starts, and returns the
-// version of Node.js.
+// waitReady waits until the worker runs and returns the version of Node.js. The timeout of
+// the code starts afterwards.
 func (p *process) waitReady(ctx context.Context) (string, error) {
 	limit := time.NewTimer(startTime)
 	defer limit.Stop()
 	select {
 	case v := <-p.version:
 		return v, nil
-	case <-p.gone:
-		_, stderr := cell.Streams(p.nextTranscript().finish(), true)
+	case <-p.finished:
+		_, stderr := kernel.Streams(p.nextTranscript().finish(), true)
 		return "", op.Errorf(op.Unavailable, "Node.js did not start: %s\n%s", describeExit(p.Exit()), strings.TrimSpace(stderr))
 	case <-limit.C:
-		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy", cell.Seconds(startTime))
+		return "", op.Errorf(op.Unavailable, "Node.js did not start within %s; try again when the machine is less busy",
+			kernel.FormatDuration(startTime))
 	case <-ctx.Done():
 		return "", op.Errorf(op.Canceled, "start Node.js: canceled")
 	}
@@ -304,7 +306,7 @@ func (s *Service) stopping() bool {
 func describeExit(e proc.Exit) string {
 	switch {
 	case e.Signal == syscall.SIGKILL:
-		return "the process was killed by SIGKILL; if nobody sent it, the process ran out of memory"
+		return "the process was killed by SIGKILL; unless it was sent deliberately, the process ran out of memory"
 	case e.Signal != 0:
 		return "the process was killed by " + unix.SignalName(e.Signal)
 	}
@@ -313,7 +315,7 @@ func describeExit(e proc.Exit) string {
 
 func (o outcome) reply(code string) ExecuteOut {
 	r := ExecuteOut{Language: "javascript", Status: o.status, Code: code, ExitCode: o.exit}
-	r.Stdout, r.Stderr = cell.Streams(o.outputs, true)
+	r.Stdout, r.Stderr = kernel.Streams(o.outputs, true)
 	if o.session != "" {
 		r.SessionID = &o.session
 	}
@@ -329,6 +331,6 @@ func (o outcome) reply(code string) ExecuteOut {
 
 func newOutput(o output) Output {
 	var w Output
-	w.StreamFields, w.DataFields, w.ErrorFields = cell.Fields(o)
+	w.StreamFields, w.DataFields, w.ErrorFields = kernel.OutputFields(o)
 	return w
 }

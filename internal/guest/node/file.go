@@ -14,7 +14,7 @@ import (
 // maxFiles limits the files of one call; the size of the request limits theirs.
 const maxFiles = 1000
 
-// checkFiles refuses paths outside of the code's folder.
+// checkFiles rejects paths outside of the code's folder.
 func checkFiles(files map[string]string) error {
 	if len(files) > maxFiles {
 		return op.Errorf(op.Invalid, "too many files (%d); send at most %d with one call", len(files), maxFiles)
@@ -43,7 +43,7 @@ func (s *Service) createFolder() (string, error) {
 	return dir, nil
 }
 
-// writeFiles writes files below a folder, and never through a link to the outside.
+// writeFiles writes files below a folder. It does not follow links to other folders.
 func writeFiles(dir string, files map[string]string) error {
 	if len(files) == 0 {
 		return nil

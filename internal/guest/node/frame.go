@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	signSize = 16
-	headSize = signSize + 4
-	maxFrame = 4096
+	markerSize = 16
+	headSize   = markerSize + 4
+	maxFrame   = 4096
 )
 
-// newSign returns a random frame prefix. Its first byte occurs in no UTF-8 text, and only
+// newMarker returns a random frame prefix. Its first byte occurs in no UTF-8 text, and only
 // once in the prefix.
-func newSign() []byte {
-	sign := make([]byte, signSize)
-	rand.Read(sign)
-	for i, b := range sign {
-		sign[i] = b &^ 0x80
+func newMarker() []byte {
+	marker := make([]byte, markerSize)
+	rand.Read(marker)
+	for i, b := range marker {
+		marker[i] = b &^ 0x80
 	}
-	sign[0] = 0xff
-	return sign
+	marker[0] = 0xff
+	return marker
 }
 
 // parser extracts frames from a stream of other bytes.
 type parser struct {
-	sign  []byte
-	raw   func([]byte)
-	frame func(kind byte, begins, ends bool, data []byte)
+	marker []byte
+	raw    func([]byte)
+	frame  func(kind byte, begins, ends bool, data []byte)
 
 	rest []byte // the start of a frame
 }
@@ -38,9 +38,9 @@ func (p *parser) feed(b []byte) {
 		b = append(p.rest, b...)
 	}
 	for len(b) > 0 {
-		at := bytes.Index(b, p.sign)
+		at := bytes.Index(b, p.marker)
 		if at < 0 {
-			at = len(b) - p.partialSign(b)
+			at = len(b) - p.partialMarker(b)
 		}
 		if at > 0 {
 			p.raw(b[:at])
@@ -60,27 +60,27 @@ func (p *parser) next(b []byte) (int, bool) {
 	if len(b) < headSize {
 		return 0, false
 	}
-	end := headSize + int(binary.BigEndian.Uint16(b[signSize+2:]))
-	if end > maxFrame { // not one of ours
-		p.raw(b[:signSize])
-		return signSize, true
+	end := headSize + int(binary.BigEndian.Uint16(b[markerSize+2:]))
+	if end > maxFrame { // not a frame
+		p.raw(b[:markerSize])
+		return markerSize, true
 	}
 	if len(b) < end {
 		return 0, false
 	}
-	p.frame(b[signSize], b[signSize+1]&1 != 0, b[signSize+1]&2 != 0, b[headSize:end])
+	p.frame(b[markerSize], b[markerSize+1]&1 != 0, b[markerSize+1]&2 != 0, b[headSize:end])
 	return end, true
 }
 
-// partialSign is how many bytes at the end of b may be the start of a sign.
-func (p *parser) partialSign(b []byte) int {
-	if i := bytes.LastIndexByte(b, p.sign[0]); i >= 0 && bytes.HasPrefix(p.sign, b[i:]) {
+// partialMarker returns how many bytes at the end of b may be the start of a marker.
+func (p *parser) partialMarker(b []byte) int {
+	if i := bytes.LastIndexByte(b, p.marker[0]); i >= 0 && bytes.HasPrefix(p.marker, b[i:]) {
 		return len(b) - i
 	}
 	return 0
 }
 
-// flush emits the start of a frame that was never completed.
+// flush emits the start of an incomplete frame.
 func (p *parser) flush() {
 	if len(p.rest) > 0 {
 		p.raw(p.rest)

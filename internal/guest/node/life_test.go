@@ -18,7 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 func TestTimeoutKeepsTheSession(t *testing.T) {
@@ -31,7 +31,7 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 		"loop of promises":     "for (;;) await null",
 		"loop that prints":     "for (let i = 0; ; i++) console.log(i)",
 		"loop that catches":    "for (;;) try { while (true) {} } catch {}",
-		"waits for ever":       "await new Promise(() => {})",
+		"never settles":        "await new Promise(() => {})",
 		"waits for its value":  "new Promise(() => {})",
 		"waits for a program":  "require('child_process').execSync('sleep 100')",
 		"waits for memory":     "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
@@ -53,14 +53,15 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 			for i := range 3 { // timers, promises and output work as before
 				code := fmt.Sprintf("n = %d; console.log(await new Promise(r => setTimeout(r, 1, kept)))", i)
 				if out := runIn(t, s, "s", code); !strings.HasSuffix(out.Stdout, "1\n") || out.Status != "ok" {
-					t.Errorf(`after it: %+v, want stdout that ends with "1\n" and status "ok"`, out)
+					t.Errorf(`got %+v after the timeout, want stdout that ends with "1\n" and status "ok"`, out)
 				}
 			}
 		})
 	}
 }
 
-// What is no longer waited for goes on, and how it ends is not hidden.
+// TestErrorAfterTheTimeout: code that timed out continues in the background, and its error is
+// reported in a later cell.
 func TestErrorAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -68,12 +69,13 @@ func TestErrorAfterTheTimeout(t *testing.T) {
 	if out.Status != "timeout" {
 		t.Fatalf(`got %+v, want status "timeout"`, out)
 	}
-	if out := runIn(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'"); summarize(out.Outputs) != "error Error: late\n= 'on'" {
-		t.Errorf(`got %v, want "error Error: late\n= 'on'"`, summarize(out.Outputs))
+	out = runIn(t, s, "s", "fail(new Error('late')); await new Promise(r => setTimeout(r, 5)); 'on'")
+	if want := "error Error: late\n= 'on'"; summarize(out.Outputs) != want {
+		t.Errorf("got %v, want %q", summarize(out.Outputs), want)
 	}
 }
 
-// An interrupt may come at any point inside of what Node.js itself does.
+// TestManyInterrupts interrupts the code at arbitrary points inside of Node.js.
 func TestManyInterrupts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -93,20 +95,21 @@ func TestManyInterrupts(t *testing.T) {
 			wantError(t, err, op.Canceled, "interrupted")
 			out := runIn(t, s, "s", "console.log('on', await sleep(1, kept)); 'v'")
 			if got := summarize(out.Outputs); !strings.Contains(out.Stdout, "on 1\n") || !strings.HasSuffix(got, "= 'v'") {
-				t.Fatalf(`round %d, after %s: %.300s, want stdout that contains "on 1\n" and text that ends with "= 'v'"`, round, code, got)
+				t.Fatalf(`round %d, after %s: got %.300s, want stdout that contains "on 1\n" and text that ends with "= 'v'"`, round, code, got)
 			}
 		}
 	}
 }
 
-func TestTimeoutOfWhatCannotBeInterrupted(t *testing.T) {
+func TestTimeoutOfUninterruptibleCode(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.grace = time.Second
 	runIn(t, s, "s", "const lost = 1")
 	call := &op.Call{}
 	out, err := s.Execute(op.WithCall(t.Context(), call), ExecuteIn{
-		Code: "console.log('before'); require('child_process').execSync('trap \"\" INT; sleep 100 & wait; sleep 100')", SessionID: new("s"), Timeout: 1})
+		Code:      "console.log('before'); require('child_process').execSync('trap \"\" INT; sleep 100 & wait; sleep 100')",
+		SessionID: new("s"), Timeout: 1})
 	if err != nil || out.Status != "timeout" || out.Stdout != "before\n" || !strings.Contains(call.Message, "variables are lost") {
 		t.Fatalf(`got %q, %v, %+v, want status "timeout", stdout "before\n" and message that contains "variables are lost"`,
 			call.Message, err, out)
@@ -116,7 +119,7 @@ func TestTimeoutOfWhatCannotBeInterrupted(t *testing.T) {
 	}
 }
 
-func TestTimeoutOfACallOfItsOwn(t *testing.T) {
+func TestTimeoutWithoutSession(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	call := &op.Call{}
@@ -140,7 +143,8 @@ func TestDeathInASession(t *testing.T) {
 		{"console.log('a'); process.exit(7)", "stdout a⏎", "error", 7, "exited with code 7"},
 		{"setTimeout(() => process.exit(2), 5); await new Promise(() => {})", "", "error", 2, "exited with code 2"},
 		{"process.kill(process.pid, 'SIGKILL'); while (true) {}",
-			"error ProcessDied: the process was killed by SIGKILL; if nobody sent it, the process ran out of memory", "error", 137, "SIGKILL"},
+			"error ProcessDied: the process was killed by SIGKILL; unless it was sent deliberately, the process ran out of memory",
+			"error", 137, "SIGKILL"},
 		{"process.abort()", "error ProcessDied: the process was killed by SIGABRT", "error", 134, "SIGABRT"},
 	} {
 		runIn(t, s, "s", "var x = 1")
@@ -152,7 +156,7 @@ func TestDeathInASession(t *testing.T) {
 				`"variables are lost"`, c.code, call.Message, err, out, c.want, c.status, c.exit, c.says)
 		}
 		if out := runIn(t, s, "s", "typeof x"); summarize(out.Outputs) != "= 'undefined'" {
-			t.Errorf(`after %s: %+v, want outputs "= 'undefined'"`, c.code, out)
+			t.Errorf(`got %+v after %s, want outputs "= 'undefined'"`, out, c.code)
 		}
 	}
 }
@@ -179,7 +183,7 @@ func TestDeathBetweenCells(t *testing.T) {
 	}
 }
 
-// startCell runs code in a session and returns when it prints; wait gives its reply.
+// startCell runs code in a session and returns when it prints. wait returns its result.
 func startCell(t testing.TB, ctx context.Context, s *Service, session, code string) (pid int, wait func() (ExecuteOut, error)) {
 	t.Helper()
 	var out ExecuteOut
@@ -209,13 +213,13 @@ func startCell(t testing.TB, ctx context.Context, s *Service, session, code stri
 			t.Fatal(err)
 		}
 	case <-done:
-		t.Fatalf("it ended: %v, %+v", failure, out)
+		t.Fatalf("the code ended with %v, %+v before it printed", failure, out)
 	}
 	return pid, func() (ExecuteOut, error) {
 		select {
 		case <-done:
 		case <-time.After(30 * time.Second):
-			t.Fatal("the code does not end")
+			t.Fatal("the code did not end within 30 seconds")
 		}
 		return out, failure
 	}
@@ -243,7 +247,7 @@ func TestDeleteDuringACell(t *testing.T) {
 	var second error
 	var queued sync.WaitGroup
 	queued.Go(func() { _, second = s.Execute(t.Context(), ExecuteIn{Code: "1", SessionID: new("s"), Timeout: 60}) })
-	testenv.Poll(t, "a call waits in line", func() bool {
+	testenv.Poll(t, "a call is queued", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		ss, ok := s.sessions.Get("s")
@@ -276,7 +280,7 @@ func TestCloseDuringCells(t *testing.T) {
 	})
 	s.Close()
 	if left := s.Runner.Living(); len(left) > 0 || alive(pid) {
-		t.Errorf("left: %v, want none and process %d ended", left, pid)
+		t.Errorf("processes remain: %v, want none and process %d ended", left, pid)
 	}
 	_, err := wait()
 	wantError(t, err, op.Unavailable, "stopping")
@@ -287,7 +291,7 @@ func TestCloseDuringCells(t *testing.T) {
 	wantError(t, err, op.Unavailable, "stopping")
 }
 
-func TestCallerGoesAway(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	runIn(t, s, "s", "var x = 1")
@@ -296,11 +300,11 @@ func TestCallerGoesAway(t *testing.T) {
 	cancel()
 	_, err := wait()
 	wantError(t, err, op.Canceled, "was interrupted")
-	gone := errors.New("client gone")
+	closed := errors.New("connection closed")
 	calls := 0
 	err = s.ExecuteStream(t.Context(),
 		ExecuteIn{Code: "for (;;) { console.log(1); await new Promise(r => setTimeout(r, 1)) }", SessionID: new("s"), Timeout: 60},
-		func(op.Event) error { calls++; return gone })
+		func(op.Event) error { calls++; return closed })
 	if err == nil || calls > 2 {
 		t.Errorf("got %v after %d calls, want an error after at most 2 calls", err, calls)
 	}
@@ -309,7 +313,7 @@ func TestCallerGoesAway(t *testing.T) {
 	}
 }
 
-func TestSessionsStayApart(t *testing.T) {
+func TestSessionsAreIsolated(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxSessions = 20 })
 	var all sync.WaitGroup
@@ -321,7 +325,7 @@ func TestSessionsStayApart(t *testing.T) {
 				out, err := s.Execute(t.Context(), ExecuteIn{Code: code, SessionID: &name, Timeout: 120})
 				n := i*100 + round + 1
 				if want := fmt.Sprintf("stdout %d⏎\n= %d", n, n); err != nil || summarize(out.Outputs) != want {
-					t.Errorf("session %d: %v, %s, want %s", i, err, summarize(out.Outputs), want)
+					t.Errorf("session %d: got %v, %s, want %s", i, err, summarize(out.Outputs), want)
 				}
 			}
 		})
@@ -331,7 +335,7 @@ func TestSessionsStayApart(t *testing.T) {
 	wantError(t, err, op.Exhausted, "Node.js session limit reached (20)")
 }
 
-func TestCellsOfASessionWaitForEachOther(t *testing.T) {
+func TestCellsOfASessionAreSerialized(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	runIn(t, s, "s", "let n = 0")
@@ -353,7 +357,7 @@ func TestCellsOfASessionWaitForEachOther(t *testing.T) {
 	_, _ = wait()
 }
 
-func TestMuchOutputIsBounded(t *testing.T) {
+func TestOutputIsLimited(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
 	s := newService(t)
@@ -369,22 +373,22 @@ func TestMuchOutputIsBounded(t *testing.T) {
 				SessionID: &session, Timeout: 120})
 			got := out.Stdout
 			if out.Status != "ok" || len(got) > limit+1000 || !strings.HasPrefix(got, "first\n") ||
-				!strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output left out") {
+				!strings.HasSuffix(got, "last\n") || !strings.Contains(got, "bytes of output omitted") {
 				t.Errorf("%s: got %s, %d bytes: %.30q … %q, "+
-					`want status "ok", at most %d bytes, from "first\n" to "last\n" and "bytes of output left out" in it`,
+					`want status "ok", at most %d bytes, from "first\n" to "last\n" and "bytes of output omitted" in it`,
 					name, out.Status, len(got), got, got[max(0, len(got)-30):], limit+1000)
 			}
 			if last := out.Outputs[len(out.Outputs)-1]; last.Data == nil {
-				t.Errorf("%s: got the value is missing, want data", name)
+				t.Errorf("%s: got no value, want data", name)
 			}
 		}
 	}
 	if out := runIn(t, s, "s", "'v'.repeat(10_000_000)"); len((*out.Outputs[0].Data)["text/plain"].(string)) > maxMessage+100 {
-		t.Errorf("a long value is not bounded, want at most %d bytes of text/plain", maxMessage+100)
+		t.Errorf("got a longer value, want at most %d bytes of text/plain", maxMessage+100)
 	}
 }
 
-func TestOutputsComeWhileTheCodeRuns(t *testing.T) {
+func TestOutputsArriveWhileTheCodeRuns(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	mark := filepath.Join(t.TempDir(), "seen")
@@ -395,7 +399,7 @@ func TestOutputsComeWhileTheCodeRuns(t *testing.T) {
 			events = append(events, e.Name)
 			if ev := e.Data.(ExecuteEvent); ev.Result != nil {
 				if got := summarize(ev.Result.Outputs); got != "stdout first⏎\n= 'end'" {
-					t.Errorf(`result: %s, want "stdout first⏎\n= 'end'"`, got)
+					t.Errorf(`got result %s, want "stdout first⏎\n= 'end'"`, got)
 				}
 				return nil
 			}
@@ -411,16 +415,16 @@ func TestOutputsComeWhileTheCodeRuns(t *testing.T) {
 }
 
 func FuzzFrames(f *testing.F) {
-	sign := append([]byte{0xff}, strings.Repeat("s", signSize-1)...)
+	marker := append([]byte{0xff}, strings.Repeat("s", markerSize-1)...)
 	frame := func(kind, flags byte, text string) string {
-		return string(binary.BigEndian.AppendUint16(append(slices.Clone(sign), kind, flags), uint16(len(text)))) + text
+		return string(binary.BigEndian.AppendUint16(append(slices.Clone(marker), kind, flags), uint16(len(text)))) + text
 	}
 	f.Add("raw "+frame('o', 3, "text")+" raw", 5)
 	f.Add(frame('v', 1, "a")+"raw"+frame('v', 2, "b"), 1)
 	f.Add(frame('x', 3, `{"ename":"E","traceback":["t"]}`)+frame('x', 3, `{`), 7)
 	f.Add(frame('d', 3, `{"id":1}`)+frame('i', 3, "")+frame('r', 3, "20.0.0"), 9)
 	f.Add(frame('e', 3, "cut short")[:25], 25)
-	f.Add(string(sign[:9])+"no frame", 3)
+	f.Add(string(marker[:9])+"no frame", 3)
 	f.Fuzz(func(t *testing.T, text string, piece int) {
 		read, write, err := os.Pipe()
 		if err != nil {
@@ -428,20 +432,21 @@ func FuzzFrames(f *testing.F) {
 		}
 		defer read.Close()
 		defer write.Close()
-		p := &process{version: make(chan string, 1), ended: make(chan ending, 1), struck: make(chan struct{}, 1), out: newTranscript(1 << 20)}
+		p := &process{version: make(chan string, 1), ended: make(chan cellEnd, 1), terminated: make(chan struct{}, 1),
+			out: newTranscript(1 << 20)}
 		if p.stderr, err = newTap(read, func([]byte) {}); err != nil {
 			t.Fatal(err)
 		}
 		var raw []byte
-		p.frames = parser{sign: sign, raw: func(b []byte) { raw = append(raw, b...) }, frame: p.handleFrame}
+		p.frames = parser{marker: marker, raw: func(b []byte) { raw = append(raw, b...) }, frame: p.handleFrame}
 		for b := range slices.Chunk([]byte(text), max(1, piece)) {
 			p.frames.feed(b)
 		}
 		p.frames.flush()
-		if !bytes.Contains([]byte(text), sign) && string(raw) != text {
+		if !bytes.Contains([]byte(text), marker) && string(raw) != text {
 			t.Errorf("got %q, want the text %q unchanged", raw, text)
 		}
-		if stdout, stderr := cell.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
+		if stdout, stderr := kernel.Streams(fold(p.nextTranscript().finish()), true); len(stdout)+len(stderr) > 3*len(text)+1000 {
 			t.Errorf("got %d bytes from %d, want at most %d", len(stdout)+len(stderr), len(text), 3*len(text)+1000)
 		}
 	})

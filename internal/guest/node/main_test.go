@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newService has a real Node.js and folders of its own.
+// newService returns a service with a real Node.js and temporary folders.
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	testenv.Need(t, "node")
@@ -29,11 +29,11 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		s.Close()
 		s.Close()
 		if left := c.Runner.Living(); len(left) > 0 {
-			t.Errorf("processes are left: %v, want none", left)
+			t.Errorf("processes remain: %v, want none", left)
 		}
 		c.Runner.Close()
 		if left, _ := os.ReadDir(dir + "/state/nodejs"); len(left) > 0 {
-			t.Errorf("folders are left: %v, want none", left)
+			t.Errorf("folders remain: %v, want none", left)
 		}
 	})
 	return s
@@ -57,7 +57,7 @@ func runIn(t testing.TB, s *Service, session, code string) ExecuteOut {
 	return execute(t, s, ExecuteIn{Code: code, SessionID: &session})
 }
 
-// summarize writes outputs one a line, so that a table of cells is readable.
+// summarize formats outputs one per line, for readable tables.
 func summarize(outputs []Output) string {
 	var lines []string
 	for _, o := range outputs {
@@ -73,7 +73,7 @@ func summarize(outputs []Output) string {
 	return strings.Join(lines, "\n")
 }
 
-// wantError wants an error of this kind whose message says this.
+// wantError expects an error with a code whose message contains a text.
 func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)

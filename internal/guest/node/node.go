@@ -2,9 +2,9 @@
 // which is a process that keeps its variables.
 //
 // It owns the sessions with their processes, and the folders for the files of a call. It
-// keeps a bounded part of the output. A cell that times out is interrupted and its session
-// kept; only if the cell ignores the interrupt is the process killed, and the reply says
-// that the variables are lost. It installs no versions or packages of Node.js.
+// keeps a limited part of the output. A cell that times out is interrupted and its session
+// is kept. If the cell ignores the interrupt, the process is killed, and the reply says that
+// the variables are lost. The package does not install versions or packages of Node.js.
 package node
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
+	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 	"github.com/cove-sandbox/cove/internal/system/proc"
@@ -25,7 +25,7 @@ type Config struct {
 	Home        string
 	Workspace   string        // where code runs; empty: the home
 	State       string        // folder for the files of a call; empty: the temporary folder
-	Version     string        // of code that asks for none, if it is installed; empty: the first in PATH
+	Version     string        // default version, if it is installed; empty: the first in PATH
 	MaxSessions int           // 0: 16
 	Idle        time.Duration // upper limit of a session's idle timeout; 0: none
 	Log         *slog.Logger
@@ -45,7 +45,9 @@ type Service struct {
 	Config
 	base  pathname.Base
 	grace time.Duration // how long an interrupted cell may take to end
-	limit int64         // bytes of a cell's output that are kept
+	limit int64         // how many bytes of a cell's output are kept
+
+	installed *installations
 
 	turns chan struct{}  // limits the calls without a session
 	tasks sync.WaitGroup // processes that are being ended
@@ -53,29 +55,30 @@ type Service struct {
 	mu       sync.Mutex            // guards what follows and all sessions
 	oneShot  map[*process]struct{} // processes of calls without a session
 	sessions *session.Table[*Session]
-	runtime  cell.Readiness
-	versions map[string]cachedVersion
+	runtime  kernel.Readiness
 }
 
-// New returns the service; nothing is started or touched before the first call.
+// New returns the service. It has no side effects before the first call.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.MaxSessions <= 0 {
-		c.MaxSessions = 16
-	}
 	if c.Workspace == "" {
 		c.Workspace = c.Home
 	}
+	if c.MaxSessions <= 0 {
+		c.MaxSessions = 16
+	}
 	s := &Service{
-		Config:   c,
-		base:     pathname.Base{Home: c.Home, Workspace: c.Workspace},
-		grace:    5 * time.Second,
-		limit:    outputLimit,
-		turns:    make(chan struct{}, c.MaxSessions),
-		oneShot:  map[*process]struct{}{},
-		versions: map[string]cachedVersion{},
+		Config:  c,
+		base:    pathname.Base{Home: c.Home, Workspace: c.Workspace},
+		grace:   5 * time.Second,
+		limit:   outputLimit,
+		turns:   make(chan struct{}, c.MaxSessions),
+		oneShot: map[*process]struct{}{},
+		installed: &installations{
+			runner: c.Runner, home: c.Home, workspace: c.Workspace, preferred: c.Version, versions: map[string]cachedVersion{},
+		},
 	}
 	s.sessions = session.NewTable(&s.mu, session.Config[*Session]{
 		Name: "Node.js", Field: "session_id", List: "GET /v1/nodejs/sessions", End: "DELETE /v1/nodejs/sessions/{session_id}",
@@ -90,8 +93,8 @@ func (s *Service) Ops() []op.Op {
 	execute := op.New(op.Spec{Name: "nodejs_execute", Route: "POST /v1/nodejs/execute", Tag: tag, SDK: "nodejs.execute_code",
 		Doc: "Run JavaScript in Node.js. Without a session the code runs in a new process; with session_id or " +
 			"stateful it runs in a process that keeps variables, where const, let and class may be redeclared. " +
-			"Top-level await, require, import and import() work in both; the value of the last expression is among " +
-			"the outputs, awaited if it is a promise. " +
+			"Top-level await, require, import and import() work in both. The value of the last expression is among " +
+			"the outputs; a promise is awaited. " +
 			"With stream=true the outputs are sent as events as they are produced: output, then result."}, s.Execute)
 	return []op.Op{
 		op.WithStream[ExecuteIn, ExecuteEvent](execute, s.ExecuteStream),
@@ -114,8 +117,8 @@ func (s *Service) Ops() []op.Op {
 	}
 }
 
-// State is the readiness: absent without Node.js, idle before the first call, failed if
-// the last start failed, otherwise ready.
+// State returns the readiness: absent if Node.js is not installed, idle before the first
+// call, failed if the last start failed, otherwise ready.
 func (s *Service) State() (state, why string) {
 	if _, ok := s.Runner.Look("node", "nodejs"); !ok {
 		return "absent", notInstalled

@@ -18,25 +18,25 @@ import (
 var worker string
 
 const (
-	// nudgeTime is how long it may take to send an interrupt.
-	nudgeTime = 250 * time.Millisecond
-	// maxMessage limits a value or an error.
+	// terminateTimeout limits the sending of a termination.
+	terminateTimeout = 250 * time.Millisecond
+	// maxMessage limits the size of a value or an error.
 	maxMessage = 4 << 20
 )
 
-// bootstrap reads the worker from descriptor 3 and calls it, so that there is no file that
-// someone could change. It passes import, which works only in the script that contains it.
+// bootstrap reads the worker from descriptor 3 and calls it, so that no program can modify
+// it. It passes import, which works only in the script that contains it.
 const bootstrap = `{const fs=require("fs"),b=Buffer.alloc(%d);for(let n=0;n<b.length;)n+=fs.readSync(3,b,n,b.length-n,null);` +
 	`require("vm").runInThisContext(b.toString(),{filename:"cove:worker"})(%t,"%x",(n,o)=>o?import(n,o):import(n))}`
 
-// start is how to start a process.
+// start configures a process.
 type start struct {
 	path  string // of Node.js
 	dir   string
 	env   []string
 	once  bool
 	stdin io.Reader // nil: none
-	limit int64     // bytes of a cell's output that are kept
+	limit int64     // how many bytes of a cell's output are kept
 }
 
 // message is sent to a process.
@@ -49,8 +49,8 @@ type message struct {
 	Interrupt int     `json:"interrupt,omitempty"`
 }
 
-// ending is how a cell ended.
-type ending struct {
+// cellEnd says how a cell ended.
+type cellEnd struct {
 	ID     int    `json:"id"`
 	Status string `json:"status"` // ok, error, interrupted, waiting
 	Cwd    string `json:"cwd"`
@@ -60,32 +60,33 @@ type ending struct {
 // goroutines that read them; all end with it.
 type process struct {
 	*proc.Process
-	cells, nudges *os.File // our ends of descriptors 3 and 5
-	stdout        *tap     // with the worker's frames in it
-	stderr        *tap
-	frames        parser
-	message       []byte // the start of one that needs several frames
-	queue         chan message
-	version       chan string // has an element once the worker runs
-	ended         chan ending
-	struck        chan struct{} // has an element once the code was told to stop
-	gone          chan struct{} // closed when it has exited and all its output was read
-	helpers       sync.WaitGroup
-	limit         int64
+	cells        *os.File // the service's end of descriptor 3
+	terminations *os.File // the service's end of descriptor 5
+	stdout       *tap     // includes the worker's frames
+	stderr       *tap
+	frames       parser
+	message      []byte // the start of a message of several frames
+	queue        chan message
+	version      chan string // has an element once the worker runs
+	ended        chan cellEnd
+	terminated   chan struct{} // has an element once the code was terminated
+	finished     chan struct{} // closed when it has exited and all its output was read
+	helpers      sync.WaitGroup
+	limit        int64
 
 	mu    sync.Mutex
-	out   *transcript // of the cell that runs, or of the next
-	texts [4]decoder  // of frames and of the streams themselves, stdout and stderr each
+	out   *transcript // of the running or next cell
+	texts [4]decoder  // of the frames and the raw streams, for stdout and stderr each
 }
 
 func launch(r *proc.Runner, c start) (*process, error) {
 	p := &process{
-		queue: make(chan message, 8), version: make(chan string, 1), ended: make(chan ending, 1), struck: make(chan struct{}, 1),
-		gone: make(chan struct{}), out: newTranscript(c.limit), limit: c.limit,
+		queue: make(chan message, 8), version: make(chan string, 1), ended: make(chan cellEnd, 1), terminated: make(chan struct{}, 1),
+		finished: make(chan struct{}), out: newTranscript(c.limit), limit: c.limit,
 	}
-	p.frames = parser{sign: newSign(), raw: func(b []byte) { p.addText(0, 2, b) }, frame: p.handleFrame}
+	p.frames = parser{marker: newMarker(), raw: func(b []byte) { p.addText(0, 2, b) }, frame: p.handleFrame}
 	command := proc.Command{
-		Path: c.path, Args: []string{"--no-force-async-hooks-checks", "-e", fmt.Sprintf(bootstrap, len(worker), c.once, p.frames.sign)},
+		Path: c.path, Args: []string{"--no-force-async-hooks-checks", "-e", fmt.Sprintf(bootstrap, len(worker), c.once, p.frames.marker)},
 		Dir: c.dir, Env: c.env, Stdin: c.stdin, Grace: stopGrace, Session: true,
 	}
 	var l pipes
@@ -93,16 +94,16 @@ func launch(r *proc.Runner, c start) (*process, error) {
 	if err == nil {
 		p.Process, err = r.Start(command)
 	}
-	for _, f := range l.theirs {
+	for _, f := range l.child {
 		f.Close()
 	}
 	if err != nil {
-		for _, f := range l.ours {
+		for _, f := range l.own {
 			f.Close()
 		}
 		return nil, err
 	}
-	p.serve(c.once, l.ours)
+	p.serve(c.once, l.own)
 	return p, nil
 }
 
@@ -131,12 +132,12 @@ func (p *process) connect(c *proc.Command, l *pipes) error {
 		return err
 	}
 	p.cells = own
-	nudges, own, err := l.pipe(false)
+	terminations, own, err := l.pipe(false)
 	if err != nil {
 		return err
 	}
-	p.nudges = own
-	c.Stdout, c.Stderr, c.ExtraFiles = stdout, stderr, []*os.File{cells, frames, nudges}
+	p.terminations = own
+	c.Stdout, c.Stderr, c.ExtraFiles = stdout, stderr, []*os.File{cells, frames, terminations}
 	return nil
 }
 
@@ -155,7 +156,7 @@ func (p *process) serve(once bool, files []*os.File) {
 			p.add(i%2, p.texts[i].end())
 		}
 		p.mu.Unlock()
-		close(p.gone)
+		close(p.finished)
 		for _, f := range files {
 			f.Close()
 		}
@@ -181,14 +182,14 @@ func (p *process) write(once bool) {
 				p.cells.Close()
 				return
 			}
-		case <-p.gone:
+		case <-p.finished:
 			return
 		}
 	}
 }
 
-// send queues a message. If the process does not read for long, it will be killed, so the
-// message may be lost.
+// send queues a message. It drops the message if the queue is full: the process is then
+// unresponsive and will be killed.
 func (p *process) send(m message) {
 	select {
 	case p.queue <- m:
@@ -196,22 +197,21 @@ func (p *process) send(m message) {
 	}
 }
 
-// terminate makes the thread beside the code stop the code.
+// terminate makes the worker's second thread terminate the code.
 func (p *process) terminate() {
-	// A full pipe holds enough of them.
-	_ = p.nudges.SetWriteDeadline(time.Now().Add(nudgeTime))
-	_, _ = p.nudges.Write([]byte{'!'})
+	// If the pipe is full, a termination is already pending.
+	_ = p.terminations.SetWriteDeadline(time.Now().Add(terminateTimeout))
+	_, _ = p.terminations.Write([]byte{'!'})
 }
 
-// kill kills the process with all that it started, and returns when its last output was
-// read.
+// kill kills the process group and returns when its output was read.
 func (p *process) kill() {
 	p.Kill()
-	<-p.gone
+	<-p.finished
 	p.helpers.Wait()
 }
 
-// stop asks the process to exit, then kills it.
+// stop sends TERM to the process, then kills it.
 func (p *process) stop() {
 	p.Stop()
 	p.kill()
@@ -223,7 +223,7 @@ func (p *process) handleFrame(kind byte, begins, ends bool, data []byte) {
 		p.addText(0, 0, data)
 		return
 	}
-	// What a program that has exited wrote to stderr comes first.
+	// Output of programs that have exited comes first.
 	p.stderr.drain()
 	if kind == 'e' {
 		p.addText(1, 1, data)
@@ -250,13 +250,13 @@ func (p *process) handleMessage(kind byte, b []byte) {
 		}
 	case 'i':
 		select {
-		case p.struck <- struct{}{}:
+		case p.terminated <- struct{}{}:
 		default:
 		}
 	case 'v':
 		text := string(b)
 		if len(b) >= maxMessage {
-			text = string(firstBytes(b, maxMessage)) + "\n[... the rest of the value is left out ...]"
+			text = string(firstBytes(b, maxMessage)) + "\n[... the rest of the value is omitted ...]"
 		}
 		p.addOutput(result(text))
 	case 'x':
@@ -266,16 +266,16 @@ func (p *process) handleMessage(kind byte, b []byte) {
 			Traceback []string `json:"traceback"`
 		}
 		if json.Unmarshal(b, &e) != nil {
-			p.addOutput(failure("Error", "an error was thrown whose description is too long to be shown"))
+			p.addOutput(failure("Error", "the description of the thrown error is too long to be shown"))
 			return
 		}
 		p.addOutput(output{Type: kernel.Error, EName: e.Name, EValue: e.Value, Traceback: e.Traceback})
 	case 'd':
-		var e ending
+		var e cellEnd
 		if json.Unmarshal(b, &e) == nil {
 			select {
 			case p.ended <- e:
-			default: // nobody waits for an abandoned cell
+			default: // the cell was abandoned
 			}
 		}
 	}
@@ -301,15 +301,15 @@ func (p *process) addOutput(o output) {
 	p.out.add(o)
 }
 
-// transcript returns that of the cell that starts. It includes output since the last one,
-// which nobody has seen.
+// transcript returns the transcript of the starting cell. It includes output since the end of
+// the previous cell.
 func (p *process) transcript() *transcript {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out
 }
 
-// nextTranscript returns a cell's transcript and starts the next one.
+// nextTranscript returns a cell's transcript and begins the next one.
 func (p *process) nextTranscript() *transcript {
 	p.mu.Lock()
 	defer p.mu.Unlock()

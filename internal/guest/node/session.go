@@ -25,7 +25,7 @@ type Session struct {
 	turn  chan struct{} // held by the call that runs
 	moved bool          // dir is not the process's yet
 	count int           // cells that ran in the process
-	lost  string        // why the previous process is gone; empty: there was none, or a caller was told
+	lost  string        // why the previous process ended; empty: there was none, or it was reported
 }
 
 // SessionInfo describes a session.
@@ -34,14 +34,14 @@ type SessionInfo struct {
 	Cwd         string  `json:"cwd" doc:"Working directory of the session"`
 	CreatedAt   float64 `json:"created_at" doc:"Unix time in milliseconds"`
 	LastUsed    float64 `json:"last_used" doc:"Unix time in milliseconds"`
-	MaxIdleTime int     `json:"max_idle_time" doc:"Milliseconds after which the session expires when idle"`
+	MaxIdleTime int     `json:"max_idle_time" doc:"Idle timeout in milliseconds"`
 	AgeSeconds  int     `json:"age_seconds" doc:"Seconds since the session was last used"`
 	State       string  `json:"state" enum:"IDLE,EXECUTING" doc:"EXECUTING while code runs"`
-	Alive       bool    `json:"alive" doc:"Whether the process runs; if not, the next call starts a new one"`
+	Alive       bool    `json:"alive" doc:"Whether the process runs; otherwise the next call starts a new one"`
 	Version     string  `json:"version" doc:"Version of Node.js; empty before the first start"`
 }
 
-// The states of a session.
+// States of a session.
 const (
 	Idle      = "IDLE"
 	Executing = "EXECUTING"
@@ -62,7 +62,7 @@ func (ss *Session) info() SessionInfo {
 	return i
 }
 
-// find returns a session by id and, if that is given, version. The lock is held.
+// find returns a session by ID and, if version is set, by version. The lock is held.
 func (s *Service) find(id string, version *string) (*Session, error) {
 	ss, ok := s.sessions.Get(id)
 	if ok && ss.hasVersion(op.Value(version)) {
@@ -76,7 +76,8 @@ func (ss *Session) hasVersion(version string) bool {
 	return version == "" || matches(cmp.Or(ss.version, ss.wanted), version)
 }
 
-// open finds or creates a session; an empty id asks for a new name. The lock is held.
+// open finds or creates a session. An empty ID creates one with a generated ID. The lock is
+// held.
 func (s *Service) open(id, version string, idle time.Duration) (ss *Session, created bool, err error) {
 	ss, created, err = s.sessions.Open(id, func() *Session {
 		return &Session{wanted: version, dir: s.Workspace, turn: make(chan struct{}, 1)}
@@ -109,8 +110,8 @@ func (ss *Session) move(dir string) {
 	}
 }
 
-// killProcess returns what ends the process of a session that was removed. The lock
-// is held.
+// killProcess returns a function that ends the process of a removed session. The lock is
+// held.
 func killProcess(ss *Session) func() {
 	if ss.p == nil {
 		return nil
@@ -118,7 +119,7 @@ func killProcess(ss *Session) func() {
 	return ss.p.kill
 }
 
-// remove removes a session and does not wait for its end.
+// remove removes a session without waiting for its end.
 func (s *Service) remove(ss *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ func (s *Service) leave(ss *Session) {
 type CreateSessionIn struct {
 	SessionID   *string `json:"session_id" doc:"ID of the session. Default: a generated one"`
 	Cwd         *string `json:"cwd" doc:"Working directory of the session. Default: the workspace"`
-	MaxIdleTime int     `json:"max_idle_time" default:"86400" minimum:"60" maximum:"86400" nullable:"true" doc:"Seconds after which the session expires when idle"`
+	MaxIdleTime int     `json:"max_idle_time" default:"86400" minimum:"60" maximum:"86400" nullable:"true" doc:"Idle timeout in seconds"`
 	Version     *string `query:"version" doc:"Version of Node.js, such as 20. Default: the default version"`
 }
 
@@ -188,19 +189,19 @@ func (s *Service) start(ctx context.Context, ss *Session) error {
 	select {
 	case ss.turn <- struct{}{}:
 		defer func() { <-ss.turn }()
-	case <-ctx.Done(): // another caller with the same id was faster
+	case <-ctx.Done(): // another caller with the same ID has the turn
 		return op.Errorf(op.Canceled, "create session: canceled")
 	}
 	_, err := s.ensureProcess(ctx, ss)
 	return err
 }
 
-// ListSessionsIn says which sessions.
+// ListSessionsIn selects sessions.
 type ListSessionsIn struct {
 	Version *string `query:"version" doc:"List only sessions of this version of Node.js"`
 }
 
-// ListSessionsOut are sessions by id.
+// ListSessionsOut are sessions by ID.
 type ListSessionsOut struct {
 	Sessions map[string]SessionInfo `json:"sessions" default:"{}" doc:"The sessions by ID"`
 }
@@ -218,7 +219,7 @@ func (s *Service) ListSessions(_ context.Context, in ListSessionsIn) (ListSessio
 	return out, nil
 }
 
-// SessionIn names a session.
+// SessionIn selects a session.
 type SessionIn struct {
 	SessionID string  `path:"session_id" doc:"ID of the session"`
 	Version   *string `query:"version" doc:"Version of Node.js that the session must have"`
@@ -240,11 +241,11 @@ func (s *Service) GetSession(_ context.Context, in SessionIn) (SessionOut, error
 	return SessionOut{Session: ss.info()}, nil
 }
 
-// UpdateSessionIn is what to change.
+// UpdateSessionIn has the settings to change.
 type UpdateSessionIn struct {
 	SessionID   string  `path:"session_id" doc:"ID of the session"`
 	Version     *string `query:"version" doc:"Version of Node.js that the session must have"`
-	MaxIdleTime *int    `json:"max_idle_time" minimum:"60" maximum:"86400" doc:"Seconds after which the session expires when idle"`
+	MaxIdleTime *int    `json:"max_idle_time" minimum:"60" maximum:"86400" doc:"Idle timeout in seconds"`
 	Cwd         *string `json:"cwd" doc:"New working directory, from the next call on"`
 }
 
@@ -279,7 +280,7 @@ type DeleteSessionOut struct {
 	Deleted bool `json:"deleted" doc:"Whether it was deleted"`
 }
 
-// DeleteSession ends a session. Its process is gone when it returns.
+// DeleteSession ends a session and waits until its process has exited.
 func (s *Service) DeleteSession(ctx context.Context, in SessionIn) (DeleteSessionOut, error) {
 	s.mu.Lock()
 	ss, err := s.find(in.SessionID, in.Version)

@@ -62,7 +62,7 @@ func TestSessionLife(t *testing.T) {
 	}
 	for version, want := range map[string]int{made.Session.Version: 2, "v" + strings.Split(made.Session.Version, ".")[0]: 2, "1": 0} {
 		if list, _ := s.ListSessions(ctx, ListSessionsIn{Version: &version}); len(list.Sessions) != want {
-			t.Errorf("version %s: %+v, want %d sessions", version, list, want)
+			t.Errorf("version %s: got %+v, want %d sessions", version, list, want)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestSessionExpires(t *testing.T) {
 	p := old.p
 	s.sessions.SetIdle(old, time.Millisecond)
 	s.mu.Unlock()
-	<-p.gone
+	<-p.finished
 	list, err := s.ListSessions(t.Context(), ListSessionsIn{})
 	if err != nil || len(list.Sessions) != 1 || list.Sessions["new"].SessionID != "new" {
 		t.Errorf("got %v, %+v; want the session \"new\" alone", err, list)
@@ -93,10 +93,10 @@ func TestStdinAndFilesOfASession(t *testing.T) {
 	s := newService(t)
 	out := execute(t, s, ExecuteIn{
 		Code: "let all = ''; for await (const c of process.stdin) all += c; [all, require('./a/b.js')]", SessionID: new("s"), Stdin: new("typed"),
-		Files: &map[string]string{"a/b.js": "module.exports = 'laid'"},
+		Files: &map[string]string{"a/b.js": "module.exports = 'created'"},
 	})
-	if summarize(out.Outputs) != "= [ 'typed', 'laid' ]" {
-		t.Errorf(`got %+v, want outputs "= [ 'typed', 'laid' ]"`, out)
+	if summarize(out.Outputs) != "= [ 'typed', 'created' ]" {
+		t.Errorf(`got %+v, want outputs "= [ 'typed', 'created' ]"`, out)
 	}
 	if out := runIn(t, s, "s", "let none = ''; for await (const c of process.stdin) none += c; none"); summarize(out.Outputs) != "= ''" {
 		t.Errorf(`got %+v, want outputs "= ''"`, out)
@@ -164,7 +164,7 @@ func TestBadInput(t *testing.T) {
 	_, err = s.CreateSession(ctx, CreateSessionIn{Version: new("4")})
 	wantError(t, err, op.NotFound, "is not installed")
 	if list, err := s.ListSessions(ctx, ListSessionsIn{}); err != nil || len(list.Sessions) != 1 {
-		t.Errorf("sessions that never started are kept: %v, %+v, want 1 session", err, list)
+		t.Errorf("got %v, %+v, want only the session that started", err, list)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestDirectoryOfASessionIsRemoved(t *testing.T) {
 	}
 }
 
-// install puts a program into a folder that says it is a version of Node.js.
+// install writes a program that pretends to be a version of Node.js.
 func install(t testing.TB, home, version string) {
 	t.Helper()
 	dir := filepath.Join(home, ".nvm/versions/node/v"+version+"/bin")
@@ -208,7 +208,7 @@ func realNode(t testing.TB) string {
 	defer r.Close()
 	path, ok := r.Look("node")
 	if !ok {
-		t.Fatalf("no node, want ok")
+		t.Fatal("node is not in PATH")
 	}
 	return path
 }
@@ -225,14 +225,14 @@ func TestVersions(t *testing.T) {
 		i.AvailableVersions[0] != i.NodeVersion {
 		t.Fatalf("got %v, %+v, want versions %s, 9.10.0, 9.1.0 and 8.0.0, the first as current", err, i, i.NodeVersion)
 	}
-	for asked, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'",
+	for requested, want := range map[string]string{"9": "'9.10.0'", "v9.1": "'9.1.0'", "node8": "'8.0.0'",
 		"": "undefined", "default": "undefined", i.NodeVersion: "undefined"} {
 		code := "process.env.FAKE + ' ' + require('child_process').execSync('which node').toString().includes('.nvm')"
 		want = strings.Trim(want, "'") + map[bool]string{true: " true", false: " false"}[want != "undefined"]
-		for _, session := range []string{"", "s" + asked} {
-			out := execute(t, s, ExecuteIn{Code: code, Version: &asked, SessionID: &session})
+		for _, session := range []string{"", "s" + requested} {
+			out := execute(t, s, ExecuteIn{Code: code, Version: &requested, SessionID: &session})
 			if summarize(out.Outputs) != "= '"+want+"'" {
-				t.Errorf("%q in %q: got %+v, want outputs %q", asked, session, out, "= '"+want+"'")
+				t.Errorf("%q in %q: got %+v, want outputs %q", requested, session, out, "= '"+want+"'")
 			}
 		}
 	}
@@ -287,7 +287,7 @@ func TestState(t *testing.T) {
 		c.Runner = proc.New(proc.Config{Env: []string{"PATH=" + c.Home}})
 	})
 	if _, err := broken.Execute(t.Context(), ExecuteIn{Code: "1"}); err == nil {
-		t.Error("it ran, want an error")
+		t.Error("got no error, want one")
 	}
 	if state, why := broken.State(); state != "failed" || why == "" {
 		t.Errorf(`got %s %s, want state "failed" and a reason`, state, why)

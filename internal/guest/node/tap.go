@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// tap reads one of a process's own streams, to which the programs that it starts write. It
-// can be drained at any time, so that its content comes before later events.
+// tap reads stdout or stderr of a process, which programs started by the code share. It can
+// be drained at any time, so that earlier output precedes later events.
 type tap struct {
 	f    *os.File
 	conn syscall.RawConn
@@ -58,34 +58,34 @@ func (t *tap) with(f func()) {
 	f()
 }
 
-// pipes are the pipe ends of a process.
-type pipes struct{ theirs, ours []*os.File }
+// pipes are the pipe ends of the process and of the service.
+type pipes struct{ child, own []*os.File }
 
-func (l *pipes) pipe(theyWrite bool) (theirs, own *os.File, err error) {
+func (l *pipes) pipe(childWrites bool) (child, own *os.File, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	theirs, own = read, write
-	if theyWrite {
-		theirs, own = write, read
+	child, own = read, write
+	if childWrites {
+		child, own = write, read
 	}
-	l.theirs, l.ours = append(l.theirs, theirs), append(l.ours, own)
-	return theirs, own, nil
+	l.child, l.own = append(l.child, child), append(l.own, own)
+	return child, own, nil
 }
 
-// reopen opens the end of a pipe again: a change to one, such as making it non-blocking,
-// does not affect the other.
+// reopen opens the end of a pipe a second time. A change to one, such as making it
+// non-blocking, does not affect the other.
 func (l *pipes) reopen(f *os.File) (*os.File, error) {
 	other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
 	}
-	l.theirs = append(l.theirs, other)
+	l.child = append(l.child, other)
 	return other, nil
 }
 
-// decoder converts bytes that come in pieces to text.
+// decoder converts bytes that arrive in pieces to text.
 type decoder struct{ rest []byte }
 
 // text returns the complete characters. Invalid UTF-8 becomes U+FFFD.

@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// overhead is charged for each output besides its text, so that a million short ones are
+// overhead is charged for each output in addition to its text, so that short outputs are
 // limited, too.
 const overhead = 64
 
@@ -28,15 +28,15 @@ func size(o output) int64 {
 }
 
 // transcript buffers the outputs of one cell between the readers of the process, which must
-// not block, and the caller, who may. It accepts any amount and keeps a bounded part: the
-// first half is delivered at once, the last half of the rest at the end of the cell.
+// not block, and the caller, which may. It keeps a limited part: the first half of the limit
+// is delivered immediately, and of the rest the last half at the end of the cell.
 type transcript struct {
 	ready chan struct{} // has an element when take would return something
 
 	mu      sync.Mutex
 	first   []output // not yet taken
 	room    int64    // left for first
-	full    bool     // room was not enough once: everything goes to last
+	full    bool     // room was exhausted: all outputs go to last
 	last    []output
 	held    int64 // size of last
 	limit   int64 // of held
@@ -63,17 +63,17 @@ func (t *transcript) add(o output) {
 	t.full = true
 	t.last = append(t.last, o)
 	t.held += n
-	gone := 0
-	for t.held > t.limit && gone < len(t.last)-1 {
-		t.held -= size(t.last[gone])
-		t.dropped += size(t.last[gone]) - overhead
-		gone++
+	drop := 0
+	for t.held > t.limit && drop < len(t.last)-1 {
+		t.held -= size(t.last[drop])
+		t.dropped += size(t.last[drop]) - overhead
+		drop++
 	}
-	clear(t.last[:gone])
-	t.last = t.last[gone:]
+	clear(t.last[:drop])
+	t.last = t.last[drop:]
 }
 
-// take returns what can be delivered at once.
+// take returns the outputs that can be delivered immediately.
 func (t *transcript) take() []output {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,13 +82,13 @@ func (t *transcript) take() []output {
 	return first
 }
 
-// finish returns the rest, with a note in place of what was dropped.
+// finish returns the rest, with a note in place of dropped outputs.
 func (t *transcript) finish() []output {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rest := t.first
 	if t.dropped > 0 {
-		rest = append(rest, stream("stdout", fmt.Sprintf("\n[... %d bytes of output left out ...]\n", t.dropped)))
+		rest = append(rest, stream("stdout", fmt.Sprintf("\n[... %d bytes of output omitted ...]\n", t.dropped)))
 	}
 	rest = append(rest, t.last...)
 	t.first, t.last, t.held = nil, nil, 0

@@ -1,15 +1,15 @@
-// Runs cells of JavaScript in a Node process: many (a session), or one (a call
-// of its own), after which the process ends when nothing is left to do.
+// Runs cells of JavaScript in a Node process: many in a session, or one in a call without a
+// session, after which the process ends when its event loop is empty.
 //
-// Cells come as lines of JSON on descriptor 3. What happens goes out as frames on
-// descriptor 4, another end of the pipe that is stdout: so it stands in order with what
-// programs print that the code starts. Descriptor 5 carries interrupts to a thread that
-// can reach this one while it loops.
+// Cells are read as lines of JSON from descriptor 3. Events are written as frames to
+// descriptor 4, another end of the stdout pipe, so that they are in order with the output of
+// programs that the code starts. Descriptor 5 carries interrupts to a thread that can stop
+// this one during an endless loop.
 //
-// The code runs in this context, so that its Array is the Array of every module it
-// loads. V8's own REPL mode gives top-level await and lets const, let and class be
-// declared again.
-(once, sign, load) => {
+// The code runs in this context, so that it shares built-ins such as Array with the modules
+// that it loads. V8's REPL mode provides top-level await and redeclaration of const, let and
+// class.
+(once, marker, load) => {
   "use strict";
   const { Console } = require("node:console");
   const { writeSync } = require("node:fs");
@@ -21,37 +21,36 @@
   const { pathToFileURL } = require("node:url");
   const { inspect, types } = require("node:util");
   const { Worker } = require("node:worker_threads");
-  // The code may put anything into the places where these are found.
+  // The code may replace these globals.
   const { parse, stringify } = JSON;
   const { defineProperty } = Object;
   const soon = setImmediate;
   const realStdin = Object.getOwnPropertyDescriptor(process, "stdin");
 
-  // A frame is a sign that nothing else begins with, a kind, flags (1: a message begins,
-  // 2: it ends), the length of its data, and the data. The kernel never splits a write
-  // of this size: nobody else's bytes come between, and an interrupt leaves no half frame.
+  // A frame is a marker that occurs nowhere else, a kind, flags (1: a message starts, 2: it
+  // ends), the length of its data, and the data. The kernel never splits a write of this
+  // size: it is not mixed with other output, and an interrupt leaves no partial frame.
   const FRAME = 4096;
   const frame = Buffer.alloc(FRAME);
-  const SIGN = Buffer.from(sign, "hex").copy(frame);
-  const HEAD = SIGN + 4;
+  const MARKER = Buffer.from(marker, "hex").copy(frame);
+  const HEAD = MARKER + 4;
 
   function send(kind, data) {
     const bytes = typeof data === "string" ? Buffer.from(data) : data;
     let at = 0;
     do {
       const n = Math.min(bytes.length - at, FRAME - HEAD);
-      frame[SIGN] = kind.charCodeAt(0);
-      frame[SIGN + 1] = (at === 0 ? 1 : 0) | (at + n === bytes.length ? 2 : 0);
-      frame.writeUInt16BE(n, SIGN + 2);
+      frame[MARKER] = kind.charCodeAt(0);
+      frame[MARKER + 1] = (at === 0 ? 1 : 0) | (at + n === bytes.length ? 2 : 0);
+      frame.writeUInt16BE(n, MARKER + 2);
       bytes.copy(frame, HEAD, at, at + n);
       writeSync(4, frame, 0, HEAD + n);
       at += n;
     } while (at < bytes.length);
   }
 
-  // What the code prints goes out at once: nothing piles up in a loop that prints
-  // without end, and an interrupt loses nothing. The stream keeps no state, which an
-  // interrupt could leave in disorder.
+  // The streams write synchronously: an endless loop buffers no output, and an interrupt
+  // loses none. They keep no state that an interrupt could corrupt.
   function stdio(kind, name, fd) {
     const stream = new Writable();
     stream.fd = fd;
@@ -65,7 +64,7 @@
       if (typeof done === "function") process.nextTick(done);
       return true;
     };
-    // Whoever pipes into it ends it afterwards; others still need it.
+    // A pipe ends the stream after use, but other code still needs it.
     stream.destroy = stream.destroySoon = () => stream;
     stream.end = (...rest) => {
       const done = rest.find((f) => typeof f === "function");
@@ -77,12 +76,12 @@
     return stream;
   }
   const plain = new Console({ stdout: stdio("o", "stdout", 1), stderr: stdio("e", "stderr", 2), ignoreErrors: false });
-  // The global console also keeps its arguments for a debugger, without need.
+  // The default console keeps its arguments for a debugger, which wastes memory.
   for (const key of Object.keys(plain)) {
     if (typeof console[key] === "function") console[key] = plain[key];
   }
 
-  // Stacks end where the code does.
+  // Stack traces exclude the frames of the worker.
   const NAME = "cove:worker";
   Error.prepareStackTrace = (error, trace) => {
     let end = trace.findIndex((f) => f.getFileName() === NAME);
@@ -100,23 +99,23 @@
     }
   }
 
-  // describe tells of something thrown. where is what the compiler says of a place.
+  // describe describes a thrown value. where is the place of a syntax error.
   function describe(thrown, where) {
     const is = types.isNativeError(thrown) || thrown instanceof Error;
-    const say = (get, otherwise) => {
+    const read = (get, fallback) => {
       try {
         return String(get());
       } catch {
-        return otherwise;
+        return fallback;
       }
     };
-    let text = say(() => inspect(thrown), "something that cannot be shown");
+    let text = read(() => inspect(thrown), "a value that cannot be shown");
     if (is && text === `[${thrown.stack}]`) text = text.slice(1, -1); // it has no frames
     if (!is) text = "Uncaught " + text;
     if (where) text = where + "\n\n" + text;
     return {
-      ename: is ? say(() => thrown.name, "Error") : "Error",
-      evalue: is ? say(() => thrown.message, "") : text.slice("Uncaught ".length),
+      ename: is ? read(() => thrown.name, "Error") : "Error",
+      evalue: is ? read(() => thrown.message, "") : text.slice("Uncaught ".length),
       traceback: text.split("\n"),
     };
   }
@@ -130,7 +129,7 @@
     return `${cell.name}:${number + 1}\n${lines[number]}\n${" ".repeat(column)}^`;
   }
 
-  // The debugger's view of a value turns into the value by being handed to a function.
+  // The debugger returns object IDs. Passing one to a function converts it to the value.
   const session = new Session();
   session.connect();
   const holder = {};
@@ -153,9 +152,9 @@
     return found;
   }
 
-  // Where relative names in require and import begin.
+  // The folder for relative names in require and import.
   let base;
-  function place(dir) {
+  function setBase(dir) {
     base = dir;
     const file = path.join(dir, "[cell]");
     const module = new Module(file);
@@ -164,19 +163,19 @@
     const require = Module.createRequire(file);
     require.main = module;
     const url = pathToFileURL(file).href;
-    bring.meta = { url, filename: file, dirname: dir, resolve: (name) => pathToFileURL(require.resolve(name)).href };
+    importModule.meta = { url, filename: file, dirname: dir, resolve: (name) => pathToFileURL(require.resolve(name)).href };
     for (const [key, value] of Object.entries({
-      require, module, exports: module.exports, __filename: file, __dirname: dir, [IMPORT]: bring,
+      require, module, exports: module.exports, __filename: file, __dirname: dir, [IMPORT]: importModule,
     })) {
       defineProperty(globalThis, key, { value, writable: true, configurable: true, enumerable: false });
     }
   }
 
-  function bring(name, options) {
+  function importModule(name, options) {
     name = String(name);
     if (/^\.{1,2}\//.test(name) || path.isAbsolute(name)) name = new URL(name, pathToFileURL(base + "/")).href;
     return load(name, options).catch((error) => {
-      // What only require finds, such as packages in NODE_PATH.
+      // Only require finds some modules, such as packages in NODE_PATH.
       if (error?.code !== "ERR_MODULE_NOT_FOUND" || name.includes(":")) throw error;
       let found;
       try {
@@ -188,10 +187,10 @@
     });
   }
 
-  // IMPORT stands for the word import, which V8 refuses in REPL mode. It is as long.
+  // IMPORT replaces the word import, which V8 rejects in REPL mode. It has the same length.
   const IMPORT = "imp\u00f8rt";
 
-  // translate makes every import in a cell a call of bring.
+  // translate replaces every import in a cell by a call of importModule.
   function translate(code) {
     if (!/\bimport\b/.test(code)) return code;
     let out = "";
@@ -220,7 +219,7 @@
     `import\\b\\s*(?:(?:(${WORD})\\s*)?,?\\s*(?:(?:\\*\\s*as\\s+(${WORD})|(\\{[^}]*\\}))\\s*)?\\bfrom\\b\\s*|(?=["']))` +
       `("[^"\\n]+"|'[^'\\n]+')(?:\\s*(?:with|assert)\\s*(\\{[^}]*\\}))?[ \\t]*;?`, "uy");
 
-  // declaration writes an import declaration as a constant, on as many lines.
+  // declaration converts an import declaration to a constant with the same number of lines.
   function declaration([all, name, space, names, from, attributes]) {
     const call = `await ${IMPORT}(${from}${attributes ? `, { with: ${attributes} }` : ""})`;
     const parts = [];
@@ -232,17 +231,18 @@
     return text + "\n".repeat(Math.max(0, lines));
   }
 
-  // scan finds the word import outside of texts, comments and regular expressions.
-  // found hears where, and whether a statement begins there, and says how much to skip.
+  // scan finds the word import outside of strings, comments and regular expressions. It calls
+  // found with the position and whether a statement starts there; found returns the length to
+  // skip.
   function scan(code, found) {
     const TOKEN = /\s+|\/\/.*|\/\*[^]*?\*\/|[\p{ID_Start}$_#@\\][\p{ID_Continue}$\u200c\u200d\\]*|\d[\w.]*|"(?:[^"\\\n]|\\[^])*"?|'(?:[^'\\\n]|\\[^])*'?|=>|\+\+|--|[^]/uy;
     const TEMPLATE = /(?:[^`\\$]|\\[^]|\$(?!\{))*(`|\$\{|$)/y;
     const REGEXP = /\/(?:[^\\/[\n]|\\.|\[(?:[^\\\]\n]|\\.)*\])+\/\w*/y;
-    // After these words an operand follows, so a slash begins a regular expression.
+    // An operand follows these words, so a slash starts a regular expression.
     const OPERATOR = /^(?:return|typeof|case|in|of|delete|void|throw|new|instanceof|do|else|await|yield)$/;
-    const open = []; // brackets: their sign, or what follows a parenthesis
-    let last = ""; // the token before
-    let operand = false; // a value stands before
+    const open = []; // open brackets; head: the parenthesis of a statement such as if
+    let last = ""; // the previous token
+    let operand = false; // the previous token ends a value
     let newline = true;
     for (let at = 0; at < code.length; ) {
       TOKEN.lastIndex = REGEXP.lastIndex = at;
@@ -283,12 +283,12 @@
   }
 
   let count = 0;
-  let current; // the cell that runs
-  let exiting = false; // the debugger's last words are no answers
+  let current; // the running cell
+  let exiting = false; // replies of the debugger are then ignored
   process.on("exit", () => {
     exiting = true;
   });
-  let underscore = true; // _ is the last value, until the code says otherwise
+  let underscore = true; // _ is the last value, until the code assigns it
   function remember(value) {
     if (!underscore) return;
     defineProperty(globalThis, "_", {
@@ -306,7 +306,7 @@
     cell.name = once ? "cell" : `cell${++count}`;
     try {
       if (cell.cwd) process.chdir(cell.cwd);
-      if (cell.cwd || !base) place(cell.base || process.cwd());
+      if (cell.cwd || !base) setBase(cell.base || process.cwd());
     } catch (error) {
       return finish(cell, "error", error);
     }
@@ -318,7 +318,7 @@
     try {
       code = translate(code);
     } catch {
-      // Too long a text for a regular expression. V8 will say what it thinks of import.
+      // The text is too long for a regular expression; V8 reports the import.
     }
     cell.translated = code !== cell.code;
     session.post("Runtime.evaluate", {
@@ -335,7 +335,7 @@
     cell.value = value;
     cell.evaluated = true;
     if (!types.isPromise(value)) return finish(cell, "ok");
-    // A cell that ends with main() is over when main is.
+    // A cell that ends with main() ends when main does.
     value.then(
       (settled) => {
         cell.value = settled;
@@ -345,14 +345,14 @@
     );
   }
 
-  // finish reports how a cell ended, after what it left to be done at once, such as
-  // complaints about promises that nobody handles.
+  // finish reports the end of a cell, after pending callbacks such as reports of unhandled
+  // rejections.
   function finish(cell, status, thrown, where) {
     const end = () => {
       if (status === "error") send("x", stringify(describe(thrown, where)));
-      if (cell.over) return; // nobody waited for it any more
+      if (cell.over) return; // it has timed out
       if (status === "ok" && cell.value !== undefined) show(cell.value);
-      over(cell, status);
+      reportEnd(cell, status);
     };
     if (once && status === "error") return process.emit("uncaughtException", thrown, "uncaughtException", where);
     status === "interrupted" ? end() : soon(end);
@@ -369,7 +369,7 @@
     send("v", text);
   }
 
-  function over(cell, status) {
+  function reportEnd(cell, status) {
     cell.over = true;
     current = undefined;
     let cwd = "";
@@ -381,8 +381,8 @@
     send("d", stringify({ id: cell.id, status, cwd }));
   }
 
-  // What nobody catches is reported. A session goes on; a process of its own ends, as
-  // that of any script does. The code may do otherwise.
+  // Uncaught errors are reported. A session continues; a call without a session ends, as a
+  // script does. The code may install another handler.
   process.on("uncaughtException", (error, origin, where) => {
     if (current) current.thrown = true;
     if (process.listenerCount("uncaughtException") > 1) return;
@@ -402,11 +402,11 @@
       for (const line of lines) {
         const message = parse(line);
         if (message.code !== undefined) run(message);
-        else if (current?.id === message.interrupt) over(current, "waiting");
+        else if (current?.id === message.interrupt) reportEnd(current, "waiting");
       }
     });
     socket.on("end", () => process.exit());
-    // An interrupt of what a cell runs, such as another program, reaches this process too.
+    // Interrupts of programs that a cell runs also reach this process.
     process.on("SIGINT", () => {});
     const watcher = new Worker(`
       const { writeSync } = require("node:fs");
@@ -416,10 +416,10 @@
         const session = new Session();
         session.connectToMainThread();
         session.post("Runtime.terminateExecution", () => session.disconnect());
-        writeSync(4, Buffer.from("${sign}69030000", "hex")); // a frame of kind i without data
+        writeSync(4, Buffer.from("${marker}69030000", "hex")); // a frame of kind i without data
       });`, { eval: true, execArgv: [], stdin: false });
     watcher.unref();
-    watcher.on("error", () => {}); // the code then cannot be interrupted, but goes on
+    watcher.on("error", () => {}); // the code then runs, but cannot be interrupted
   }
 
   function single() {
@@ -428,20 +428,20 @@
     socket.setEncoding("utf8");
     socket.on("data", (piece) => pieces.push(piece));
     socket.on("end", () => run(parse(pieces.join(""))));
-    let drained = false; // nothing is left to do; process.exit() does not announce itself so
+    let drained = false; // the event loop is empty; process.exit() emits no beforeExit
     process.on("beforeExit", () => { drained = true; });
     process.on("exit", (code) => {
       if (!current) return;
-      // Nothing is left that could settle what it waits for.
+      // No pending work can settle its promise.
       if (current.evaluated) show(current.value);
       else if (drained && code === 0 && !current.thrown) {
         process.exitCode = 13;
-        send("x", stringify(describe(new Error("the code awaits a promise that nothing is left to settle"))));
+        send("x", stringify(describe(new Error("the code awaits a promise that never settles"))));
       }
     });
   }
 
-  // Else programs forked by the code would be this one again.
+  // Otherwise programs forked by the code would run the worker again.
   process.execArgv = [];
   delete process._eval;
   once ? single() : serve();

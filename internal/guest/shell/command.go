@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
-// The statuses of a command. After a wait that ended early, running and noChange say
-// why; the command continues.
+// Statuses of a command. Running and noChange say why a wait ended before the command, which
+// continues.
 const (
 	running     = "running"
 	completed   = "completed"
@@ -20,8 +20,8 @@ const (
 )
 
 const (
-	// maxOutput is the maximum number of characters of output in a record, and in a
-	// reply unless the request asks for all.
+	// maxOutput is the maximum number of characters of output in a record, and in a reply
+	// unless the request disables truncation.
 	maxOutput = 30_000
 	// keptOutput is how many bytes of a command's output are kept, half from the start
 	// and half from the end.
@@ -31,39 +31,39 @@ const (
 	maxRecorded = 512 << 10
 )
 
-// Record is one command as shown on the console.
+// Record is one command on the console.
 type Record struct {
 	PS1     string `json:"ps1" doc:"The prompt before the command"`
 	Command string `json:"command" doc:"The command line"`
 	Output  string `json:"output" default:"" doc:"Output of the command"`
 }
 
-// command is one line that the shell runs, given by a caller or typed by a person.
-// It is guarded by its session's lock.
+// command is a command line of the shell, sent by an API caller or typed by a viewer. It is
+// guarded by its session's lock.
 type command struct {
 	made  time.Time
 	text  string
 	ps1   string
-	typed bool // by a person
-	full  bool // the caller wants all of the output
+	typed bool // by a viewer
+	full  bool // do not truncate the output
 	dir   string
 	flags string
-	key   string // under which it was last passed to the shell
+	key   string // of the last attempt to pass it to the shell
 
-	begun chan struct{} // closed when it runs
-	done  chan struct{} // closed at its end
+	begun chan struct{} // closed when it has started
+	done  chan struct{} // closed when it has ended
 
-	followers int // streams that send its output
+	followers int // number of streams that send its output
 
-	reason string // hard_timeout or terminated when we end it
+	reason string // hard_timeout or terminated if the service ends it
 	limit  *time.Timer
 
-	// From its end on:
+	// Set at its end:
 	status string
 	exit   *int
 	output string
-	all    string  // when full
-	kept   vt.Text // when it has followers
+	all    string  // if full
+	kept   vt.Text // if it has followers
 }
 
 func newCommand(text string) *command {
@@ -84,7 +84,7 @@ func isClosed(c chan struct{}) bool {
 
 func (c *command) toRecord() Record { return Record{PS1: c.ps1, Command: c.text, Output: c.output} }
 
-// addRecord appends a record and forgets the oldest beyond the bounds.
+// addRecord appends a record and discards the oldest above the limits.
 func (ss *Session) addRecord(r Record) {
 	ss.records = append(ss.records, r)
 	ss.recorded += len(r.Command) + len(r.Output)
@@ -98,8 +98,8 @@ func (ss *Session) addRecord(r Record) {
 // trimText returns a text without trailing newlines.
 func trimText(x vt.Text) string { return strings.TrimRight(x.String(), "\n") }
 
-// shorten returns at most limit characters of a text without trailing newlines: head
-// and tail, with a note of how much is omitted between them.
+// shorten returns at most limit characters of a text without trailing newlines. It replaces
+// the middle with a note.
 func shorten(x vt.Text, limit int) string {
 	head, tail := x.Head, strings.TrimRight(x.Tail, "\n")
 	total := x.Dropped + int64(utf8.RuneCountInString(head)) + int64(utf8.RuneCountInString(tail))
@@ -116,10 +116,10 @@ func shorten(x vt.Text, limit int) string {
 	if strings.HasSuffix(head, "\n") {
 		nl = ""
 	}
-	return fmt.Sprintf("%s%s[... %d characters are left out here ...]\n%s", head, nl, missing, tail)
+	return fmt.Sprintf("%s%s[... %d characters omitted ...]\n%s", head, nl, missing, tail)
 }
 
-// firstRunes is the first n characters, up to the end of a line if one ends near there.
+// firstRunes returns the first n characters, or fewer to end with a line.
 func firstRunes(s string, n int) string {
 	for i := range s {
 		if n == 0 {
@@ -134,7 +134,7 @@ func firstRunes(s string, n int) string {
 	return s
 }
 
-// lastRunes is the last n characters, from the start of a line if one starts near there.
+// lastRunes returns the last n characters, or fewer to start with a line.
 func lastRunes(s string, n int) string {
 	i := len(s)
 	for ; n > 0 && i > 0; n-- {
@@ -150,10 +150,10 @@ func lastRunes(s string, n int) string {
 	return s[i:]
 }
 
-// maxEcho limits how much of a command viewers see.
+// maxEcho limits the bytes of a command that viewers see.
 const maxEcho = 4 << 10
 
-// formatEcho returns a command of a caller as if a person had typed it.
+// formatEcho returns a command of an API caller as if it was typed.
 func formatEcho(text string) string {
 	var b strings.Builder
 	for _, r := range text {

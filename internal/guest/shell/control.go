@@ -13,23 +13,23 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
 
-// writePatience is how long a program may take to read what is typed into it.
+// writePatience is how long a program may take to read typed input.
 const writePatience = 5 * time.Second
 
-// defaultWait is how long Wait waits when it is not told.
+// defaultWait is the default timeout of Wait in seconds.
 const defaultWait = 60
 
-// ViewIn names the session.
+// ViewIn selects a session.
 type ViewIn struct {
 	ID string `json:"id" doc:"ID of the session"`
 }
 
-// ViewResult is what a session shows.
+// ViewResult is the output of a session.
 type ViewResult struct {
 	Output    string   `json:"output" doc:"Output of the running or last command, or the screen of a full-screen program"`
 	SessionID string   `json:"session_id" doc:"ID of the session"`
-	Console   []Record `json:"console" nullable:"true" doc:"The commands so far, oldest first; only recent ones are kept"`
-	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the running or last command"`
+	Console   []Record `json:"console" nullable:"true" doc:"Recent commands, oldest first"`
+	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the latest command"`
 	Command   *string  `json:"command" doc:"The running or last command"`
 	ExitCode  *int     `json:"exit_code" doc:"Exit code of the last command; null while one runs"`
 }
@@ -44,17 +44,17 @@ func (s *Service) View(_ context.Context, in ViewIn) (ViewResult, error) {
 	defer ss.mu.Unlock()
 	r := ViewResult{SessionID: ss.ID, Status: completed, Console: append([]Record{}, ss.records...)}
 	if c := ss.current(); c != nil {
-		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.visibleOutput(c)
+		r.Status, r.Command, r.Output = running, &c.text, ss.terminal.display.visibleOutput(c)
 		r.Console = append(r.Console, Record{PS1: c.ps1, Command: c.text, Output: r.Output})
 	} else if c := ss.last; c != nil {
 		r.Status, r.Command, r.Output, r.ExitCode = c.status, &c.text, c.output, c.exit
 	} else if t := ss.terminal; t != nil {
-		r.Output = strings.TrimRight(strings.Join(t.screen.Screen(), "\n"), "\n")
+		r.Output = strings.TrimRight(strings.Join(t.display.screen.Screen(), "\n"), "\n")
 	}
 	return r, nil
 }
 
-// current is the command that runs, nil when none does. The lock is held.
+// current returns the running command, or nil. The lock is held.
 func (ss *Session) current() *command {
 	if ss.terminal == nil {
 		return nil
@@ -63,7 +63,7 @@ func (ss *Session) current() *command {
 	return ss.terminal.current
 }
 
-// state is the status of the running or last command.
+// state returns the status of the latest command.
 func (ss *Session) state() string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -76,16 +76,16 @@ func (ss *Session) state() string {
 	return completed
 }
 
-// WaitIn says for which session and how long.
+// WaitIn selects a session and sets the timeout.
 type WaitIn struct {
 	ID             string `json:"id" doc:"ID of the session"`
 	Seconds        *int   `json:"seconds" doc:"Maximum number of seconds to wait. Default: 60"`
 	MaxWaitSeconds *int   `json:"max_wait_seconds" doc:"Upper limit for seconds"`
 }
 
-// Status is the state of the running or last command.
+// Status is the state of the latest command.
 type Status struct {
-	Status string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the running or last command"`
+	Status string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the latest command"`
 }
 
 // Wait waits for the end of the running command.
@@ -121,14 +121,14 @@ func (s *Service) Wait(ctx context.Context, in WaitIn) (Status, error) {
 	}
 }
 
-// WriteIn is what to type.
+// WriteIn is text to type.
 type WriteIn struct {
 	ID         string `json:"id" doc:"ID of the session"`
 	Input      string `json:"input" doc:"Text to type"`
 	PressEnter bool   `json:"press_enter" doc:"Press Enter after the text"`
 }
 
-// Write types into the running program.
+// Write types text into the running program.
 func (s *Service) Write(_ context.Context, in WriteIn) (Status, error) {
 	ss, err := s.find(in.ID)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Service) Write(_ context.Context, in WriteIn) (Status, error) {
 	}
 	if keys != "" {
 		if err := t.typeInput(keys, writePatience); errors.Is(err, errEnded) {
-			return Status{}, op.Errorf(op.Conflict, "the shell of session %q has exited; nothing was typed", ss.ID)
+			return Status{}, op.Errorf(op.Conflict, "the shell of session %q has exited; no input was typed", ss.ID)
 		} else if err != nil {
 			return Status{}, err
 		}
@@ -154,12 +154,12 @@ func (s *Service) Write(_ context.Context, in WriteIn) (Status, error) {
 	return Status{ss.state()}, nil
 }
 
-// KillIn names the session.
+// KillIn selects a session.
 type KillIn struct {
 	ID string `json:"id" doc:"ID of the session"`
 }
 
-// KillResult is how the command ended.
+// KillResult is the state of the command after Kill.
 type KillResult struct {
 	Status     string `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the command"`
 	ExitCode   *int   `json:"exit_code" doc:"Exit code of the command"`
@@ -183,7 +183,7 @@ func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
 		op.Say(ctx, "No command is running in session %s", ss.ID)
 		return KillResult{Status: completed}, nil
 	case c.hasEnded():
-		op.Say(ctx, "The command had already ended")
+		op.Say(ctx, "The command has already ended")
 	default:
 		t.endCommand(c, terminated, []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL})
 		op.Say(ctx, "The command was terminated")
@@ -197,7 +197,7 @@ func (s *Service) Kill(ctx context.Context, in KillIn) (KillResult, error) {
 	return r, nil
 }
 
-// armHardTimeout ends a command after its hard timeout.
+// armHardTimeout starts the timer that ends a command after its hard timeout.
 func (t *terminal) armHardTimeout(c *command, d time.Duration) {
 	s := t.ss.service
 	t.ss.mu.Lock()
@@ -212,23 +212,23 @@ func (t *terminal) armHardTimeout(c *command, d time.Duration) {
 	})
 }
 
-// Each signal is sent several times before the next one is tried: a program that is
-// starting may miss it.
+// Each signal is sent several times before the next one, because a starting program may miss
+// it.
 const (
 	step    = 100 * time.Millisecond
 	repeats = 5
 )
 
-// endCommand ends a command and returns when it has ended; the reason becomes its
-// status. The signals go to the foreground group one after the other, the last one
-// repeatedly; a shell that does not return to its prompt is killed. Then what is left of the groups is killed.
+// endCommand ends a command and returns when it has ended. The reason becomes its status. It
+// sends the signals to the foreground group one after the other. A shell that does not
+// return to its prompt is killed. Finally it kills the remaining processes of the groups.
 func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signal) {
 	t.ss.mu.Lock()
 	if c.reason == "" {
 		c.reason = reason
 	}
 	t.ss.mu.Unlock()
-	var groups []int // that were signaled and may have a rest, also when the shell has gone on to something else
+	var groups []int // signaled groups that may still have processes, even after the shell has continued
 	defer func() {
 		for _, group := range groups {
 			killGroup(group)
@@ -240,7 +240,7 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 		group := t.sendSignals(sig)
 		if group == 0 && i >= repeats {
 			// A shell that is interrupted between two parts of a pipeline takes the terminal
-			// back, and then waits for the part that it had started.
+			// back and waits for the part that it has started.
 			group = t.p.SignalNewest(sig, c.made)
 		}
 		if group != 0 && !slices.Contains(groups, group) {
@@ -261,18 +261,18 @@ func (t *terminal) endCommand(c *command, reason string, signals []syscall.Signa
 	}
 }
 
-// sendSignals signals what runs once and returns the group that it signaled.
+// sendSignals sends each signal once and returns the signaled group.
 func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
-	// First the shell: while it waits for a program it only remembers the signal, and
-	// then skips the rest of a list or loop.
+	// Signal the shell first. While it waits for a program it defers the signal, and then
+	// skips the rest of a list or loop.
 	t.p.Signal(syscall.SIGINT)
 	group, err := t.signal(sig)
 	switch {
-	case group == 0 && sig == syscall.SIGTERM: // for what the shell waits for; the shell ignores it
+	case group == 0 && sig == syscall.SIGTERM: // for programs in the shell's group; the shell ignores it
 		t.p.Signal(sig)
 	case errors.Is(err, syscall.EPERM):
-		// It runs as another user, for example under sudo; the terminal may reach it.
-		t.interrupt(step)
+		// The program runs as another user, for example under sudo. Ctrl-C may reach it.
+		t.input.interrupt(step)
 	case group != 0 && sig != syscall.SIGINT:
 		t.signal(syscall.SIGCONT) // a stopped process cannot react
 	}
@@ -280,8 +280,8 @@ func (t *terminal) sendSignals(sig syscall.Signal) (group int) {
 	return group
 }
 
-// killGroup kills the rest of a group whose leader has exited. The ID cannot be reused
-// as long as every check finds the group.
+// killGroup kills the remaining processes of a group whose leader has exited. The ID cannot
+// be reused while the group exists.
 func killGroup(group int) {
 	for deadline := time.Now().Add(step); syscall.Kill(-group, 0) == nil; {
 		if time.Now().After(deadline) {
@@ -292,12 +292,12 @@ func killGroup(group int) {
 	}
 }
 
-// TerminalURLIn names the session.
+// TerminalURLIn selects a session.
 type TerminalURLIn struct {
 	SessionID *string `query:"session_id" doc:"Session to show. Default: a new session"`
 }
 
-// TerminalURL is the address of the web terminal.
+// TerminalURL returns the URL of the web terminal.
 func (s *Service) TerminalURL(ctx context.Context, in TerminalURLIn) (string, error) {
 	id := op.Value(in.SessionID)
 	if err := session.CheckID("session_id", id); err != nil {

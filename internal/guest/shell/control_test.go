@@ -25,13 +25,13 @@ func view(t testing.TB, s *Service, id string) ViewResult {
 	return v
 }
 
-// waitForOutput looks until the session's output holds a text.
+// waitForOutput waits until the session's output contains a text.
 func waitForOutput(t testing.TB, s *Service, id, text string) ViewResult {
 	t.Helper()
 	var v ViewResult
 	defer func() {
 		if t.Failed() {
-			t.Logf("waiting for %q, saw %q", text, v.Output)
+			t.Logf("got output %q, want %q in it", v.Output, text)
 		}
 	}()
 	testenv.Poll(t, "output "+text, func() bool {
@@ -56,16 +56,16 @@ func wait(t testing.TB, s *Service, id string) ViewResult {
 	return view(t, s, id)
 }
 
-// wantEnd wants a command's end to have been seen so.
+// wantEnd compares the result of an ended command.
 func wantEnd(t testing.TB, v ViewResult, output string, code int) {
 	t.Helper()
 	if v.Output != output || v.Status != completed || v.ExitCode == nil || *v.ExitCode != code {
-		t.Errorf("%q, %s with %v; want %q, %d", v.Output, v.Status, v.ExitCode, output, code)
+		t.Errorf("got %q, %s with %v; want %q, %d", v.Output, v.Status, v.ExitCode, output, code)
 	}
 }
 
-// TestPrograms drives programs that read the terminal. Each step waits for a text
-// and then types.
+// TestPrograms runs programs that read the terminal. Each step waits for a text and then
+// types.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(c *Config) { c.MaxSessions = 50 })
@@ -86,7 +86,7 @@ func TestPrograms(t *testing.T) {
 		{"cat, interrupted", "cat", "cat; echo not reached", []step{{"", "one", true}, {"one\none", "\x03", false}}, "one\none\n^C", 130},
 		{"nested shell", "", "bash --norc", []step{{"bash-", "PS1='in> '; x=5", true},
 			{"\nin> ", "echo $((x+1))", true}, {"\n6", "exit 4", true}}, "", 4},
-		{"shell in place of the shell's child", "", "env PS1='in> ' bash --norc --noediting",
+		{"shell instead of a program", "", "env PS1='in> ' bash --norc --noediting",
 			[]step{{"in> ", "exit 6", true}}, "in> exit 6\nexit", 6},
 		{"python", "python3", "python3 -q", []step{{">>> ", "print(6*7)", true}, {"42", "exit(5)", true}}, "", 5},
 		{"getpass", "python3", "python3 -c 'import getpass; print(len(getpass.getpass()))'",
@@ -95,7 +95,7 @@ func TestPrograms(t *testing.T) {
 		{"less", "less", "seq 500 | less", []step{{"49\n:", "G", false}, {"500\n(END)", "q", false}}, "", 0},
 		{"top", "top", "top -d 1", []step{{"PID", "q", false}}, "", 0},
 		{"stopped", "cat", "cat", []step{{"", "go", true}, {"go\ngo", "\x1a", false}}, "go\ngo\n^Z\n[1]+  Stopped                 cat", 148},
-		{"rubbed out", "cat", "cat", []step{{"", "äö\x7f\x7fb", true}, {"b\nb", "\x04", false}}, "b\nb", 0},
+		{"erased", "cat", "cat", []step{{"", "äö\x7f\x7fb", true}, {"b\nb", "\x04", false}}, "b\nb", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +106,7 @@ func TestPrograms(t *testing.T) {
 			for _, step := range c.steps {
 				v := waitForOutput(t, s, c.name, step.see)
 				if v.Status != running {
-					t.Fatalf("it is %s with %q before %q was seen, want %v", v.Status, v.Output, step.see, running)
+					t.Fatalf("got status %s with %q before %q, want %v", v.Status, v.Output, step.see, running)
 				}
 				write(t, s, c.name, step.input, step.enter)
 			}
@@ -120,8 +120,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestFullScreen holds that the picture is shown while a full-screen program runs,
-// and that nothing of it is left in its output.
+// TestFullScreen: the screen is returned while a full-screen program runs, and is not part of
+// its output afterwards.
 func TestFullScreen(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "vim")
@@ -155,12 +155,12 @@ func TestKill(t *testing.T) {
 		{"read", "echo go; read x", 130, false},
 		{"substitution", "echo go; x=$(sleep 300)", 130, false},
 		{"wait", "sleep 300 & echo go; wait", 130, false},
-		{"deaf to INT", "echo go; sh -c 'trap : INT; while :; do sleep 1; done'", -1, false},
-		{"deaf to INT and TERM", `echo go; sh -c 'trap "" INT TERM; while :; do sleep 1; done'`, -1, false},
-		{"loop deaf to INT and TERM", `echo go; for i in 1 2; do sh -c 'trap "" INT TERM; while :; do sleep 1; done'; done`, -1, false},
+		{"ignores INT", "echo go; sh -c 'trap : INT; while :; do sleep 1; done'", -1, false},
+		{"ignores INT and TERM", `echo go; sh -c 'trap "" INT TERM; while :; do sleep 1; done'`, -1, false},
+		{"loop ignores INT and TERM", `echo go; for i in 1 2; do sh -c 'trap "" INT TERM; while :; do sleep 1; done'; done`, -1, false},
 		{"stopped shell", "echo go; kill -STOP $$; while :; do :; done", -1, false},
 		{"raw terminal", "echo go; stty raw; cat", -1, false},
-		{"deaf shell", "trap '' INT; echo go; while :; do :; done", 137, true},
+		{"shell ignores INT", "trap '' INT; echo go; while :; do :; done", 137, true},
 		{"shell replaced by a shell", "exec env PS1=go bash --norc", 137, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,7 +170,8 @@ func TestKill(t *testing.T) {
 			waitForOutput(t, s, c.name, "go")
 			r, err := s.Kill(t.Context(), KillIn{ID: c.name})
 			if err != nil || r.Status != terminated || r.ExitCode == nil || c.code >= 0 && *r.ExitCode != c.code || *r.ReturnCode != *r.ExitCode {
-				t.Errorf("got %+v %v; code %v, want status %q and the same exit and return code (%d; any if negative)", r, err, *r.ExitCode, terminated, c.code)
+				t.Errorf("got %+v %v with code %v, want status %q and the same exit and return code (%d; any if negative)",
+					r, err, *r.ExitCode, terminated, c.code)
 			}
 			v := view(t, s, c.name)
 			if v.Status != terminated || strings.Contains(v.Output, "not reached") {
@@ -182,26 +183,26 @@ func TestKill(t *testing.T) {
 			}
 			wantOutput(t, s, c.name, "echo $kept", want)
 			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != completed || *r.ExitCode != 0 {
-				t.Errorf("killed again: %+v %v, want status %q and exit code 0", r, err, completed)
+				t.Errorf("got %+v %v of the second kill, want status %q and exit code 0", r, err, completed)
 			}
 		})
 	}
 }
 
-// TestKillInBackground holds that a program is ended that the shell waits for although the shell
-// itself has the terminal, and nothing that an earlier command left running.
+// TestKillInBackground: a program that the shell waits for is ended even if the shell has the
+// terminal. Background processes of earlier commands continue.
 func TestKillInBackground(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3")
 	s := newService(t)
 	for _, c := range []struct{ name, run string }{
 		{"program", "python3 -c 'import os, signal; os.tcsetpgrp(0, os.getppid()); print(\"go\", flush=True); signal.pause()'"},
-		{"deaf program", "python3 -c 'import os, signal; signal.signal(15, signal.SIG_IGN); os.tcsetpgrp(0, " +
+		{"ignores TERM", "python3 -c 'import os, signal; signal.signal(15, signal.SIG_IGN); os.tcsetpgrp(0, " +
 			"os.getppid()); print(\"go\", flush=True)\nwhile True: signal.pause()'"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			run(t, s, c.name, "kept=yes; sleep 300 & earlier=$!; sleep 0.1") // much longer than a tick of the process table
+			run(t, s, c.name, "kept=yes; sleep 300 & earlier=$!; sleep 0.1") // longer than a tick of the process table
 			background(t, s, c.name, c.run)
 			waitForOutput(t, s, c.name, "go")
 			if r, err := s.Kill(t.Context(), KillIn{ID: c.name}); err != nil || r.Status != terminated {

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/session"
 )
 
-// maxCommand bounds a command's length.
+// maxCommand limits the length of a command.
 const maxCommand = 4 << 20
 
 // ExecIn is a command to run.
@@ -20,11 +20,11 @@ type ExecIn struct {
 	ExecDir          *string  `json:"exec_dir" doc:"Directory to change to first; the session stays there"`
 	Command          string   `json:"command" doc:"Command line for bash, of one or more lines"`
 	AsyncMode        bool     `json:"async_mode" alias:"async" default:"false" doc:"Return immediately while the command runs"`
-	Timeout          *float64 `json:"timeout" doc:"Seconds after which the call returns even if the command still runs; the command continues"`
-	Strict           *bool    `json:"strict" doc:"Fail if exec_dir does not exist, instead of staying in the session's directory"`
-	NoChangeTimeout  *int     `json:"no_change_timeout" doc:"Seconds without output after which the call returns; the command continues. 0 means never. Default: the session's setting (120)"`
-	HardTimeout      *float64 `json:"hard_timeout" doc:"Seconds after which the command and its process group are killed. Default: 0, never"`
-	PreserveSymlinks bool     `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Keep symbolic links in exec_dir instead of following them"`
+	Timeout          *float64 `json:"timeout" doc:"Maximum seconds to wait; the command then continues"`
+	Strict           *bool    `json:"strict" doc:"Fail if exec_dir does not exist; by default the session's directory is used"`
+	NoChangeTimeout  *int     `json:"no_change_timeout" doc:"Maximum seconds without output; 0: no limit. Default: the setting of the session"`
+	HardTimeout      *float64 `json:"hard_timeout" doc:"Seconds until the command is killed. Default: 0, never"`
+	PreserveSymlinks bool     `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Do not resolve symbolic links in exec_dir"`
 	Truncate         bool     `json:"truncate" default:"true" doc:"Omit the middle of output longer than 30,000 characters"`
 }
 
@@ -32,13 +32,13 @@ type ExecIn struct {
 type CommandResult struct {
 	SessionID string   `json:"session_id" doc:"ID of the session"`
 	Command   string   `json:"command" doc:"The command line"`
-	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the command: with running and no_change_timeout it continues; terminated means that it was killed or that it ended the shell"`
+	Status    string   `json:"status" enum:"running,completed,no_change_timeout,hard_timeout,terminated" doc:"State of the command"`
 	Output    *string  `json:"output" doc:"Output so far, or the screen of a full-screen program"`
-	Console   []Record `json:"console" nullable:"true" doc:"The command as the console shows it"`
+	Console   []Record `json:"console" nullable:"true" doc:"The command on the console"`
 	ExitCode  *int     `json:"exit_code" doc:"Exit code; null while the command runs"`
 }
 
-// Exec runs a command and waits for it as long as the request allows.
+// Exec runs a command and waits for its end or the first timeout of the request.
 func (s *Service) Exec(ctx context.Context, in ExecIn) (CommandResult, error) {
 	b, err := s.begin(ctx, in, 0)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Service) Exec(ctx context.Context, in ExecIn) (CommandResult, error) {
 	return b.t.result(ctx, b.c, status), nil
 }
 
-// begun is a command that a shell has taken.
+// begun is a command that a shell has accepted.
 type begun struct {
 	t      *terminal
 	c      *command
@@ -62,7 +62,7 @@ type begun struct {
 	limits limits
 }
 
-// begin starts a command in its session. What it prints is kept for that many followers.
+// begin starts a command in its session. Its output is kept for this number of followers.
 func (s *Service) begin(ctx context.Context, in ExecIn, followers int) (begun, error) {
 	c, limits, err := s.prepare(ctx, in)
 	if err != nil {
@@ -89,17 +89,18 @@ func (s *Service) begin(ctx context.Context, in ExecIn, followers int) (begun, e
 	return begun{t, c, began, limits}, nil
 }
 
-// cancel ends the command of a caller that owns it and has gone.
+// cancel ends the command if the canceled call owns it.
 func (b begun) cancel(ctx context.Context) {
 	if ctx.Err() != nil && op.CallOf(ctx).Owned {
 		b.t.endCommand(b.c, terminated, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL})
 	}
 }
 
-// limits are how long to wait for a command; no limit is 0, and for soft below 0.
+// limits are the timeouts of a command. No timeout is 0, but negative for soft, and negative
+// for noChange means the setting of the session.
 type limits struct{ soft, hard, noChange time.Duration }
 
-// prepare checks a request.
+// prepare validates a request.
 func (s *Service) prepare(ctx context.Context, in ExecIn) (*command, limits, error) {
 	l := limits{soft: -1, noChange: -1}
 	switch {
@@ -148,7 +149,7 @@ func seconds(n float64) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// wait waits for the end of a command and returns its status.
+// wait waits for the end of a command or a timeout, and returns the status.
 func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limits) (status string, err error) {
 	if l.noChange < 0 {
 		t.ss.mu.Lock()
@@ -162,12 +163,12 @@ func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limi
 		soft = timer.C
 	}
 	for {
-		still, left := t.outputStalled(l.noChange)
+		stalled, left := t.outputStalled(l.noChange)
 		select {
 		case <-c.done:
 			return c.status, nil
 		default:
-			if still {
+			if stalled {
 				return noChange, nil
 			}
 		}
@@ -183,8 +184,8 @@ func (t *terminal) wait(ctx context.Context, c *command, began time.Time, l limi
 	}
 }
 
-// outputStalled reports whether nothing was printed for that long, and if not, when to
-// check again.
+// outputStalled reports whether there was no output for the limit, and if not, when to check
+// again.
 func (t *terminal) outputStalled(limit time.Duration) (bool, <-chan time.Time) {
 	if limit <= 0 {
 		return false, nil
@@ -206,7 +207,7 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 	output := c.output
 	switch {
 	case !c.hasEnded():
-		output = t.visibleOutput(c)
+		output = t.display.visibleOutput(c)
 	case c.full:
 		output = c.all
 		c.all = ""
@@ -221,18 +222,4 @@ func (t *terminal) result(ctx context.Context, c *command, status string) Comman
 		op.Hint(ctx, "The command ended the shell with exit code %d; the next command in session %s starts a new one", *c.exit, t.ss.ID)
 	}
 	return r
-}
-
-// visibleOutput is the output of a running command so far, or the screen of a
-// full-screen program. The lock is held.
-func (t *terminal) visibleOutput(c *command) string {
-	switch {
-	case t.screen.Alt():
-		return strings.TrimRight(strings.Join(t.screen.Screen(), "\n"), "\n")
-	case !c.hasStarted():
-		return ""
-	case c.full:
-		return trimText(t.screen.Text())
-	}
-	return shorten(t.screen.Text(), maxOutput)
 }

@@ -19,7 +19,7 @@ func alive(pid string) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// execCall runs a command and tells also what it says beside the result.
+// execCall runs a command and also returns the call with its message and hint.
 func execCall(t testing.TB, s *Service, in ExecIn) (CommandResult, *op.Call) {
 	t.Helper()
 	call := &op.Call{}
@@ -30,7 +30,7 @@ func execCall(t testing.TB, s *Service, in ExecIn) (CommandResult, *op.Call) {
 	return out, call
 }
 
-func TestTimeoutBoundsOnlyTheReply(t *testing.T) {
+func TestTimeoutLimitsOnlyTheCall(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "true")
@@ -49,7 +49,7 @@ func TestTimeoutBoundsOnlyTheReply(t *testing.T) {
 func TestNoChangeTimeout(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	// Output that goes on for longer than the limit is a change each time.
+	// Continuous output resets the timeout.
 	out := exec(t, s, ExecIn{ID: new("a"), Command: "for i in $(seq 45); do echo $i; sleep 0.1; done; sleep 300",
 		NoChangeTimeout: new(4), Truncate: true})
 	if out.Status != noChange || *out.Output != numbers(45) || out.ExitCode != nil {
@@ -63,18 +63,18 @@ func TestNoChangeTimeout(t *testing.T) {
 		t.Fatalf("got %+v %v, want no change timeout 1", r, err)
 	}
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("the session's own: %+v, want status %q", out, noChange)
+		t.Errorf("got %+v with the setting of the session, want status %q", out, noChange)
 	}
 	s.Kill(t.Context(), KillIn{ID: "a"})
 	if out := exec(t, s, ExecIn{ID: new("a"), Command: "sleep 1.2", NoChangeTimeout: new(0)}); out.Status != completed {
-		t.Errorf("none: %+v, want status %q", out, completed)
+		t.Errorf("got %+v without a timeout, want status %q", out, completed)
 	}
 	created, err := s.CreateSession(t.Context(), CreateSessionIn{NoChangeTimeout: new(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out := exec(t, s, ExecIn{ID: &created.SessionID, Command: "sleep 300"}); out.Status != noChange {
-		t.Errorf("from its creation: %+v, want status %q", out, noChange)
+		t.Errorf("got %+v with the setting of the creation, want status %q", out, noChange)
 	}
 }
 
@@ -85,14 +85,14 @@ func TestHardTimeout(t *testing.T) {
 		run   string
 		async bool
 	}{
-		"program":    {"sh -c 'sleep 300 & echo $!; sleep 300'; echo not reached", false},
-		"deaf":       {`sh -c 'trap "" TERM INT; sleep 300 & echo $!; while :; do sleep 1; done'`, false},
-		"deaf child": {`sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'`, false},
+		"program":            {"sh -c 'sleep 300 & echo $!; sleep 300'; echo not reached", false},
+		"ignores signals":    {`sh -c 'trap "" TERM INT; sleep 300 & echo $!; while :; do sleep 1; done'`, false},
+		"child ignores TERM": {`sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'`, false},
 		"slow shell": {`trap : INT; sh -c '(trap "" TERM; sleep 300; sleep 300) & echo $!; exec sleep 300'; ` +
 			`end=$((${EPOCHREALTIME/./} + 300000)); while ((${EPOCHREALTIME/./} < end)); do :; done; false`, false},
 		"loop":         {"for i in 1 2 3; do sh -c 'echo $$; exec sleep 300'; done", false},
-		"in a shell":   {"echo 999999999; while :; do :; done", false},
-		"nobody waits": {"sh -c 'echo $$; exec sleep 300'", true},
+		"in the shell": {"echo 999999999; while :; do :; done", false},
+		"async":        {"sh -c 'echo $$; exec sleep 300'", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func TestHardTimeout(t *testing.T) {
 				t.Errorf(`got %+v, want status %q and output without "not reached"`, v, hardTimeout)
 			}
 			if _, err := strconv.Atoi(pid); err != nil {
-				t.Errorf("%q is no process", pid)
+				t.Errorf("got process ID %q, want a number", pid)
 			}
 			testenv.Poll(t, "the end of process "+pid, func() bool { return !alive(pid) })
 			wantOutput(t, s, name, "echo $kept", "yes")
@@ -123,7 +123,7 @@ func TestHardTimeout(t *testing.T) {
 	})
 }
 
-func TestCallerGoesAway(t *testing.T) {
+func TestCanceledRequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	run(t, s, "a", "true")
@@ -146,20 +146,20 @@ func TestTruncate(t *testing.T) {
 	const lines = 20_000
 	command := fmt.Sprintf("seq -f 'line %%06.0f' %d", lines) // 12 characters each
 	out := run(t, s, "a", command)
-	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters are left out here ` +
+	m := regexp.MustCompile(`^(?s)(line 000001\n.*)\[\.\.\. (\d+) characters omitted ` +
 		`\.\.\.\]\n(.*line 020000)$`).FindStringSubmatch(*out.Output)
 	if m == nil {
-		t.Fatalf("no head, note and tail: %q … %q, want head, note and tail", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
+		t.Fatalf("got %q … %q, want head, note and tail", clip(*out.Output, 100), (*out.Output)[len(*out.Output)-100:])
 	}
 	missing, _ := strconv.Atoi(m[2])
 	if all := len(m[1]) + missing + len(m[3]); all != lines*12-1 {
-		t.Errorf("got %d + %d + %d characters are not all, want all lines*12-1", len(m[1]), missing, len(m[3]))
+		t.Errorf("got %d + %d + %d characters, want %d together", len(m[1]), missing, len(m[3]), lines*12-1)
 	}
 	if kept := len(m[1]) + len(m[3]); kept > maxOutput || kept < maxOutput-500 {
 		t.Errorf("got %d characters, want %d to %d", kept, maxOutput-500, maxOutput)
 	}
 	if !strings.HasSuffix(m[1], "\n") || !strings.HasPrefix(m[3], "line ") {
-		t.Errorf(`cut within a line: %q, %q, want a head that ends with "\n" and a tail that starts with "line "`,
+		t.Errorf(`got %q, %q, want a head that ends with "\n" and a tail that starts with "line "`,
 			m[1][len(m[1])-20:], m[3][:20])
 	}
 	if v := view(t, s, "a"); v.Output != *out.Output || v.Console[0].Output != *out.Output {
@@ -167,7 +167,7 @@ func TestTruncate(t *testing.T) {
 	}
 	out = exec(t, s, ExecIn{ID: new("a"), Command: command})
 	if got := strings.Split(*out.Output, "\n"); len(got) != lines || got[lines-1] != "line 020000" {
-		t.Errorf(`without truncation %d lines, the last %q, want %d, the last "line 020000"`, len(got), got[len(got)-1], lines)
+		t.Errorf(`got %d lines, the last %q, without truncation, want %d, the last "line 020000"`, len(got), got[len(got)-1], lines)
 	}
 	out = run(t, s, "a", "head -c 40000 /dev/zero | tr '\\0' '\\344'; printf 'ä%.0s' $(seq 30000)") // not UTF-8, and two bytes each
 	if len([]rune(*out.Output)) > maxOutput+100 {
@@ -176,7 +176,7 @@ func TestTruncate(t *testing.T) {
 	wantOutput(t, s, "a", "printf 'ä%.0s' $(seq 30000)", strings.Repeat("ä", maxOutput))
 }
 
-func TestHundredMegabytes(t *testing.T) {
+func TestLargeOutput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	size := testenv.Times(20_000_000, 100_000_000)
@@ -194,7 +194,7 @@ func TestHundredMegabytes(t *testing.T) {
 			}
 			dropped := regexp.MustCompile(`\[\.\.\. (\d+) characters dropped \.\.\.\]`).FindStringSubmatch(*out.Output)
 			if dropped == nil {
-				t.Error("nothing says how much is missing, want a note of the dropped characters")
+				t.Error("got no note, want one with the number of dropped characters")
 			}
 			wantOutput(t, s, name, "echo alive", "alive")
 		})
@@ -222,7 +222,7 @@ func TestDirectory(t *testing.T) {
 			want = "$'" + want + "'"
 		}
 		if out := exec(t, s, in); *out.Output != want || out.Status != completed {
-			t.Errorf("in %s, want %s", *out.Output, want)
+			t.Errorf("got directory %s, want %s", *out.Output, want)
 		}
 	}
 	pwd(ExecIn{}, s.Workspace)
@@ -238,7 +238,7 @@ func TestDirectory(t *testing.T) {
 	pwd(ExecIn{ID: new("new, missing"), ExecDir: new("/nosuch")}, s.Workspace)
 	if _, call := execCall(t, s, ExecIn{ID: new("a"), Command: "true",
 		ExecDir: new("/nosuch")}); !strings.Contains(call.Hint, `"/nosuch" does not exist`) {
-		t.Errorf(`hint %q, want hint that contains "/nosuch" does not exist`, call.Hint)
+		t.Errorf(`got hint %q, want one that contains "/nosuch" does not exist`, call.Hint)
 	}
 	for dir, says := range map[string]string{"/nosuch": "does not exist", s.Workspace + "/file": "not a directory", "/x\x00y": "zero byte"} {
 		_, err := s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "touch ran", ExecDir: &dir, Strict: new(true)})
@@ -255,7 +255,7 @@ func TestDirectory(t *testing.T) {
 		os.Chmod(real, 0o755)
 	}
 	if left, _ := filepath.Glob(s.Workspace + "/*/ran"); len(left) > 0 {
-		t.Errorf("it ran: %v, want none", left)
+		t.Errorf("got files %v of commands, want none", left)
 	}
 }
 
@@ -283,8 +283,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestBackgroundOutput holds that what a job prints later neither wedges a session
-// nor gets into a record that is over.
+// TestBackgroundOutput: later output of a job does not block a session and is not added to
+// completed records.
 func TestBackgroundOutput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
-// cancel ends whatever sequence a program left unfinished.
+// cancel ends an unfinished control sequence of a program.
 const cancel = "\x18"
 
 // handleHook processes a message of the shell's hooks, which rc.bash describes. The
@@ -49,11 +49,11 @@ func (t *terminal) handleHook(body []byte) bool {
 	case "B":
 		if !t.mute {
 			t.onPromptShown(rest)
-			t.mute = t.next != "" // the line editor reads our keys next
+			t.mute = t.next != "" // the line editor reads the loading keys next
 		}
 	case "2":
 		if c := t.current; c == nil || !c.hasStarted() {
-			// Directly after P it stands for the first prompt: a bug of bash after set +o emacs.
+			// Directly after P it is the first prompt, because of a bug of bash after set +o emacs.
 			t.shown, t.more = !t.prompted.IsZero(), t.prompted.IsZero()
 			t.prompted = time.Time{}
 			t.notify()
@@ -64,23 +64,23 @@ func (t *terminal) handleHook(body []byte) bool {
 	return true
 }
 
-// notify wakes those who wait for the shell's state to change.
+// notify wakes goroutines that wait for a change of the shell's state.
 func (t *terminal) notify() {
 	t.entered = time.Time{}
 	close(t.turn)
 	t.turn = make(chan struct{})
 }
 
-// startTypedCommand records the start of a line that a person typed: the text on the
-// screen since the prompt.
+// startTypedCommand records the start of a typed line, which is the text on the screen since
+// the prompt.
 func (t *terminal) startTypedCommand() {
-	c := newCommand(strings.TrimSpace(trimText(t.screen.Text())))
+	c := newCommand(strings.TrimSpace(trimText(t.display.screen.Text())))
 	c.typed = true
 	t.current = c
 	t.startCommand()
 }
 
-// startCommand records that the current command runs. It may be called twice.
+// startCommand records the start of the current command. It may be called twice.
 func (t *terminal) startCommand() {
 	c := t.current
 	c.ps1 = t.ps1
@@ -90,25 +90,25 @@ func (t *terminal) startCommand() {
 	if t.mute {
 		t.mute = false
 		line := formatEcho(c.text)
-		if strings.TrimSpace(trimText(t.screen.Text())) != "" { // somebody was typing
+		if strings.TrimSpace(trimText(t.display.screen.Text())) != "" { // a viewer was typing
 			line = "\r\n" + t.ps1 + " " + line
 		}
-		if t.screen.BracketedPaste() { // the line editor's own reset was muted
+		if t.display.screen.BracketedPaste() { // the line editor's own reset was muted
 			line += "\x1b[?2004l"
 		}
-		t.show([]byte(line))
+		t.display.show([]byte(line))
 	}
 	t.shown, t.more, t.doubt = false, false, false
 	t.changed = time.Now()
-	t.screen.Write([]byte(cancel))
-	t.screen.Mark()
+	t.display.screen.Write([]byte(cancel))
+	t.display.screen.Mark()
 	t.notify()
 }
 
 // finishCommand records the end of the current command.
 func (t *terminal) finishCommand(c *command, code int) {
-	t.screen.Write([]byte(cancel))
-	text := t.screen.Text()
+	t.display.screen.Write([]byte(cancel))
+	text := t.display.screen.Text()
 	if !c.hasStarted() {
 		close(c.begun)
 		text = vt.Text{}
@@ -136,7 +136,7 @@ func (t *terminal) finishCommand(c *command, code int) {
 }
 
 // onPrompt records that the shell is about to show its prompt. The fields are the exit
-// code, whether our last command started, and the directory.
+// code, whether the last API command started, and the directory.
 func (t *terminal) onPrompt(key, rest string) {
 	fields := strings.SplitN(rest, ";", 3)
 	if len(fields) < 3 {
@@ -149,12 +149,12 @@ func (t *terminal) onPrompt(key, rest string) {
 	t.mute, t.more = false, false
 	t.prompts++
 	t.prompted = time.Now()
-	if t.screen.Alt() { // its program was killed
-		t.log.write([]byte("\x1b[?1049l\x1b[!p"))
+	if t.display.screen.Alt() { // a full-screen program was killed
+		t.display.log.write([]byte("\x1b[?1049l\x1b[!p"))
 	}
-	t.screen.Write([]byte(cancel))
-	t.screen.SoftReset()
-	t.screen.Mark()
+	t.display.screen.Write([]byte(cancel))
+	t.display.screen.SoftReset()
+	t.display.screen.Mark()
 	t.notify()
 }
 
@@ -167,8 +167,8 @@ func (t *terminal) onPromptShown(rest string) {
 	}
 	t.code, t.jobs = parseInt(fields[0]), parseInt(fields[1])
 	if c := t.current; c != nil && c.hasStarted() {
-		// Either a command prints the prompt, or the shell is at a prompt whose first
-		// hook was removed.
+		// Either the command prints the prompt, or the shell shows a prompt whose first hook
+		// was removed.
 		t.doubt = fields[2] != "1"
 		if t.doubt {
 			return
@@ -176,14 +176,14 @@ func (t *terminal) onPromptShown(rest string) {
 		t.finishCommand(c, t.code)
 	}
 	t.prompted = time.Time{}
-	t.ps1 = strings.Trim(trimText(t.screen.Text()), " \n")
-	t.screen.Mark()
+	t.ps1 = strings.Trim(trimText(t.display.screen.Text()), " \n")
+	t.display.screen.Mark()
 	t.shown, t.more = true, false
 	t.notify()
 }
 
-// resolveDoubt ends a command whose end was in doubt, once the line editor has the
-// terminal. The lock is held.
+// resolveDoubt ends a command whose end is in doubt if the line editor has the terminal. The
+// lock is held.
 func (t *terminal) resolveDoubt() {
 	c := t.current
 	if !t.doubt || c == nil || !c.hasStarted() {
@@ -198,7 +198,7 @@ func (t *terminal) resolveDoubt() {
 	}
 	t.finishCommand(c, t.code)
 	t.shown = true
-	t.screen.Mark()
+	t.display.screen.Mark()
 	t.notify()
 }
 
@@ -217,7 +217,7 @@ func parseInt(s string) int {
 	return n
 }
 
-// encodeCommand returns what the shell reads to load a command.
+// encodeCommand encodes a command for the file that the shell reads.
 func encodeCommand(key string, c *command) []byte {
 	var b bytes.Buffer
 	for _, field := range []string{key, c.dir, c.flags, c.text} {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newService has a real bash and folders of its own.
+// newService returns a service with a real bash and temporary folders.
 func newService(t testing.TB, change ...func(*Config)) *Service {
 	t.Helper()
 	testenv.Need(t, "bash")
@@ -28,7 +28,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 		Runner: proc.New(proc.Config{Env: []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}}),
 		Home:   home, Workspace: work, State: dir + "/state",
 	}
-	// What /etc/bash.bashrc makes of the prompt differs from machine to machine.
+	// The prompt of /etc/bash.bashrc differs between machines.
 	if err := os.WriteFile(home+"/.bashrc", []byte("PS1='> '\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func newService(t testing.TB, change ...func(*Config)) *Service {
 	return s
 }
 
-// patience bounds every wait in these tests; none of them needs a fraction of it.
+// patience limits every wait in these tests.
 const patience = 5 * time.Minute
 
 func exec(t testing.TB, s *Service, in ExecIn) CommandResult {
@@ -61,13 +61,13 @@ func exec(t testing.TB, s *Service, in ExecIn) CommandResult {
 	return out
 }
 
-// run runs a command in a session and wants it to end.
+// run runs a command in a session until its end.
 func run(t testing.TB, s *Service, id, text string) CommandResult {
 	t.Helper()
 	return exec(t, s, ExecIn{ID: &id, Command: text, Truncate: true, Timeout: new(patience.Seconds())})
 }
 
-// wantOutput runs a command and compares what it printed.
+// wantOutput runs a command and compares its output.
 func wantOutput(t testing.TB, s *Service, id, text, want string) {
 	t.Helper()
 	if out := run(t, s, id, text); *out.Output != want || out.Status != completed {
@@ -75,7 +75,7 @@ func wantOutput(t testing.TB, s *Service, id, text, want string) {
 	}
 }
 
-// wantError wants an error of this kind whose message says this.
+// wantError expects an error with a code whose message contains a text.
 func wantError(t testing.TB, err error, code op.Code, says string) {
 	t.Helper()
 	e, ok := op.AsError(err)

@@ -12,17 +12,17 @@ import (
 type CreateSessionIn struct {
 	ID               string  `json:"id" nullable:"true" doc:"ID of the session. Default: a generated one"`
 	ExecDir          *string `json:"exec_dir" doc:"Directory in which the shell starts. Default: the workspace"`
-	NoChangeTimeout  *int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never. Default: 120"`
-	PreserveSymlinks bool    `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Keep symbolic links in exec_dir instead of following them"`
+	NoChangeTimeout  *int    `json:"no_change_timeout" doc:"Seconds without output until shell_exec returns; 0: no limit. Default: 120"`
+	PreserveSymlinks bool    `json:"preserve_symlinks" nullable:"true" default:"false" doc:"Do not resolve symbolic links in exec_dir"`
 }
 
-// Created is a session that can be used.
+// Created is a session with a shell.
 type Created struct {
 	SessionID  string `json:"session_id" doc:"ID of the session"`
 	WorkingDir string `json:"working_dir" doc:"Working directory of the session"`
 }
 
-// CreateSession creates a session or finds it.
+// CreateSession finds or creates a session.
 func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Created, error) {
 	dir, err := session.Directory(s.base, "exec_dir", in.ExecDir)
 	if err != nil {
@@ -52,16 +52,16 @@ func (s *Service) CreateSession(ctx context.Context, in CreateSessionIn) (Create
 	return Created{SessionID: ss.ID, WorkingDir: t.dir}, nil
 }
 
-// UpdateSessionIn is what to change.
+// UpdateSessionIn has the settings to change.
 type UpdateSessionIn struct {
 	ID              string `json:"id" doc:"ID of the session"`
-	NoChangeTimeout *int   `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never. Default: unchanged"`
+	NoChangeTimeout *int   `json:"no_change_timeout" doc:"Seconds without output until shell_exec returns; 0: no limit. Default: unchanged"`
 }
 
 // Settings of a session.
 type Settings struct {
 	SessionID       string `json:"session_id" doc:"ID of the session"`
-	NoChangeTimeout int    `json:"no_change_timeout" doc:"Seconds without output after which shell_exec returns; 0 means never"`
+	NoChangeTimeout int    `json:"no_change_timeout" doc:"Seconds without output until shell_exec returns; 0: no limit"`
 }
 
 // UpdateSession changes settings.
@@ -84,10 +84,10 @@ const activeFor = 5 * time.Minute
 // Stats counts sessions.
 type Stats struct {
 	TotalSessions  int     `json:"total_sessions" doc:"Number of live sessions"`
-	ActiveSessions int     `json:"active_sessions" doc:"Number of sessions that were used in the last 5 minutes, or in which a command runs"`
+	ActiveSessions int     `json:"active_sessions" doc:"Number of sessions used in the last 5 minutes or with a running command"`
 	IdleSessions   int     `json:"idle_sessions" doc:"Number of the other sessions"`
 	MaxSessions    int     `json:"max_sessions" doc:"Maximum number of live sessions"`
-	SessionTimeout int     `json:"session_timeout" doc:"Seconds after which an idle session expires; 0 means never"`
+	SessionTimeout int     `json:"session_timeout" doc:"Idle timeout of a session in seconds; 0: no limit"`
 	UsageRatio     float64 `json:"usage_ratio" doc:"total_sessions divided by max_sessions"`
 }
 
@@ -129,7 +129,7 @@ type Info struct {
 	CurrentCommand *string   `json:"current_command" doc:"The running command"`
 }
 
-// Sessions are the live ones.
+// Sessions are the live sessions.
 type Sessions struct {
 	Sessions map[string]Info `json:"sessions" doc:"The live sessions by ID"`
 }
@@ -161,9 +161,9 @@ func (ss *Session) info() Info {
 	return i
 }
 
-// Cleaned is how many sessions were ended.
+// Cleaned is the number of ended sessions.
 type Cleaned struct {
-	Cleaned int `json:"cleaned" doc:"Number of sessions that were ended"`
+	Cleaned int `json:"cleaned" doc:"Number of ended sessions"`
 }
 
 // CleanupAll ends all sessions.
@@ -173,7 +173,7 @@ func (s *Service) CleanupAll(ctx context.Context, _ op.None) (Cleaned, error) {
 	return Cleaned{n}, nil
 }
 
-// CleanupIn names the session.
+// CleanupIn selects a session.
 type CleanupIn struct {
 	SessionID string `path:"session_id" doc:"ID of the session"`
 }

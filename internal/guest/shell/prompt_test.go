@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLatePrompt holds that viewers see the prompt and the command also when the
-// shell takes a while to compute its prompt, and when it has no line editor.
+// TestLatePrompt: viewers see the prompt and the command even if the shell computes its prompt
+// slowly or has no line editor.
 func TestLatePrompt(t *testing.T) {
 	t.Parallel()
 	for name, startup := range map[string]string{

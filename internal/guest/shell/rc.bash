@@ -1,27 +1,27 @@
-# Startup file of a session's shell: the user's own, then hooks that tell where a
-# command starts and ends. @words@ are filled in for each shell.
+# Startup file of a session's shell: the user's startup file, then hooks that report the
+# start and end of commands. @words@ are replaced for each shell.
 #
-# A hook speaks through an invisible sequence, ESC ] 5379 ; kind ; key ; … BEL:
-#   L  the command was read from its file     S  a line that was typed begins to run
-#   R  our command begins to run              E  our command has ended: exit code, directory
-#   P  at the prompt: exit code, 1 if our last command began to run, directory
-#   B  the prompt was shown: exit code, jobs, 1 unless a command shows it
-#   2  the shell wants more lines
-# The key is new for every command of ours, so that nothing a program prints, not
-# even a copy of what was seen before, can be taken for a hook. Each of them may get
-# lost: after "stty sane" Ctrl-C makes the kernel drop output that was not read yet.
+# A hook prints an invisible sequence, ESC ] 5379 ; kind ; key ; … BEL:
+#   L  the API command was read from its file   S  a typed line starts
+#   R  the API command starts                   E  the API command has ended: exit code, directory
+#   P  at the prompt: exit code, 1 if the last API command started, directory
+#   B  the prompt was shown: exit code, jobs, 1 unless a command prints it
+#   2  the shell waits for more lines
+# The key changes with every API command, so that output of a program, even a copy of an
+# earlier sequence, cannot pretend to be a hook. A sequence may get lost: after "stty sane"
+# Ctrl-C makes the kernel drop unread output.
 __cove() {
 	local __cove_o=$- __cove_s=$? IFS= -
 	builtin set +aefkuvxC
 	local __cove_m= dir=$PWD
 	[[ $dir != *[[:cntrl:]]* ]] || dir=
 	case $1 in
-	l)	# A key of the line editor: put a line there that runs the command.
+	l)	# A key of the line editor: insert a line that runs the command.
 		if { builtin read -rd '' __cove_n && builtin read -rd '' __cove_d && builtin read -rd '' __cove_f && builtin read -rd '' __cove_c; } 2>/dev/null <@file@; then
 			__cove_m=L\;$__cove_n __cove_r=0
-			# As the rest of half a command that somebody typed it must make no sense.
-			# What the last command returned is still $? for the next one, and
-			# neither errexit nor an ERR trap takes the hooks or eval for a command that failed.
+			# After an incomplete typed command it must be a syntax error. $? keeps the exit code
+			# of the last command, and neither errexit nor an ERR trap may treat the hooks or
+			# eval as a failed command.
 			local join='||' not='! '
 			((__cove_s)) || join='&&'
 			[[ $__cove_o != *e* ]] || not=
@@ -30,14 +30,14 @@ __cove() {
 			READLINE_LINE=
 		fi
 		__cove_s=0 ;;
-	s)	# A command runs once, whatever becomes of its line: in a loop that somebody
-		# types, or when it was given up. Who comes second finds the mark.
+	s)	# A command runs at most once, even if its line is part of a typed loop or was revoked:
+		# the second run finds the mark.
 		builtin set -C
 		if ! { builtin true >@file@."$__cove_n"; } 2>/dev/null && [[ -e @file@.$__cove_n ]]; then
 			__cove_c=:
 			return "$__cove_s"
 		fi
-		if [[ -o history ]]; then # instead of the line above
+		if [[ -o history ]]; then # instead of the inserted line
 			if ((${#__cove_c} < 16384)); then builtin history -s -- "$__cove_c"; else builtin history -s -- "# a command of ${#__cove_c} characters"; fi
 		fi
 		[[ $__cove_f != *sane* ]] || command stty sane iutf8 noflsh </dev/tty
@@ -46,13 +46,13 @@ __cove() {
 			[[ $__cove_f != *logical* ]] || how=-L
 			if ! builtin cd $how -- "$__cove_d" && [[ $__cove_f == *strict* ]]; then __cove_c="builtin cd $how -- \"\$__cove_d\""; fi
 		fi
-		# A trace starts with the eval, which nobody asked for.
+		# A trace starts with the eval, which is not part of the command.
 		[[ $__cove_o != *x* ]] || __cove_c=$'{ \\__cove t && \\:; } 2>/dev/null\n'$__cove_c
 		__cove_b=0 __cove_r=1
 		builtin export -n __cove_{n,d,f,c,b,r} # after set -a
 		__cove_m=R\;$__cove_n ;;
 	t)	__cove_m=R\;$__cove_n ;;
-	e)	builtin eval : # brings the parser back to its senses after text that ended within quotes
+	e)	builtin eval : # resets the parser after text that ended inside quotes
 		__cove_s=$2
 		__cove_m=E\;$__cove_n\;$__cove_s\;$dir ;;
 	p)	__cove_m=P\;$__cove_n\;$__cove_s\;$__cove_r\;$dir
@@ -61,7 +61,7 @@ __cove() {
 	if [[ $__cove_m ]]; then
 		builtin printf '\e]5379;%s\a' "$__cove_m" 2>/dev/null >/dev/tty || builtin printf '\e]5379;%s\a' "$__cove_m"
 	fi
-	# What the user set since then stays, with the hooks added again.
+	# Add the hooks again to variables that the user has changed.
 	if [[ $1 != [st] ]]; then
 		local run='{ \__cove p; } 2>/dev/null' shown='\[\e]5379;B;${__cove_n-};$?;\j;${__cove_b-}\a\]' more='\[\e]5379;2;${__cove_n-}\a\]' begin='\e]5379;S;${__cove_n-};$((__cove_b=0))\a'
 		if [[ ${PROMPT_COMMAND[*]-} != *"$run"* ]]; then

@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// ringSize is how much recent output a session keeps for those who attach.
+// ringSize is how many bytes of recent output a session keeps for new viewers.
 const ringSize = 1 << 20
 
 // ring keeps the last bytes of a stream by their offsets.
 // The zero value is ready; it grows as needed.
 type ring struct {
 	buf        []byte
-	start, end int64 // the bytes that are kept: [start, end)
+	start, end int64 // range of the kept bytes: [start, end)
 }
 
 func (r *ring) write(p []byte) {
@@ -60,8 +60,8 @@ func (r *ring) read(dst []byte, from int64, limit int) []byte {
 	return dst
 }
 
-// entry is where a viewer can start to read: at the start of the stream, else of a line
-// if one starts soon, else of a character.
+// entry returns the offset at which a viewer starts to read: the start of the stream, of a
+// line if one starts soon, or of a character.
 func (r *ring) entry() int64 {
 	if r.start == 0 {
 		return 0

@@ -2,29 +2,29 @@ package shell
 
 import "bytes"
 
-// Limits of a sequence that is held back until it is complete. Longer ones are passed
+// Maximum sizes of a sequence that is held until it is complete. Longer ones are passed
 // through.
 const (
 	maxControl = 64
 	maxString  = 8 << 10
 )
 
-// hookPrefix starts the sequences of our hooks.
+// hookPrefix starts the sequences of the hooks.
 const hookPrefix = "\x1b]5379;"
 
-// sink receives what a scanner finds, in stream order. The slices are only valid
+// sink receives the parts that a scanner finds, in stream order. The slices are only valid
 // during the call.
 type sink interface {
-	// text is what programs print.
+	// text receives output of programs.
 	text(b []byte)
-	// query is a sequence that asks the terminal for a reply.
+	// query receives a sequence that requests a reply of the terminal.
 	query(b []byte)
-	// handleHook takes the body of a hook's sequence; false means that it is forged.
+	// handleHook receives the body of a hook's sequence. False means that it is forged.
 	handleHook(body []byte) bool
 }
 
-// scanner splits a stream of terminal output. Where the stream is cut between two
-// calls makes no difference. The zero value is ready.
+// scanner splits a stream of terminal output. The result does not depend on how the stream is
+// divided into calls. The zero value is ready.
 type scanner struct {
 	held []byte // the start of a sequence
 	mode scanMode
@@ -40,7 +40,7 @@ const (
 	inStringEnd          // after ESC in a string
 )
 
-// feed takes the next piece of the stream.
+// feed scans the next piece of the stream.
 func (s *scanner) feed(p []byte, to sink) {
 	for len(p) > 0 {
 		if s.mode == inText {
@@ -62,7 +62,7 @@ func (s *scanner) feed(p []byte, to sink) {
 	}
 }
 
-// flush emits what is held back, at the end of the stream.
+// flush emits the held bytes at the end of the stream.
 func (s *scanner) flush(to sink) {
 	if len(s.held) > 0 {
 		to.text(s.held)
@@ -79,7 +79,7 @@ func (s *scanner) scanByte(b byte, to sink) bool {
 		s.held = append(s.held, b)
 		s.endString(to)
 		return true
-	case s.mode == inStringEnd: // the escape began another sequence
+	case s.mode == inStringEnd: // the escape starts another sequence
 		s.held = s.held[:len(s.held)-1]
 		s.flush(to)
 		s.beginEscape()
@@ -125,30 +125,30 @@ func (s *scanner) startSequence(b byte, to sink) {
 	}
 }
 
-// endControl emits a complete control sequence. Queries must not reach viewers, each of
-// which is a terminal and would reply.
+// endControl emits a complete control sequence. Queries must not reach viewers, because each
+// viewer is a terminal and would reply.
 func (s *scanner) endControl(to sink) {
 	body := s.held[2:]
 	final, args := body[len(body)-1], body[:len(body)-1]
-	asks := false
+	isQuery := false
 	switch final {
 	case 'c':
-		asks = true
+		isQuery = true
 	case 'n':
-		asks = bytes.HasSuffix(args, []byte("5")) || bytes.HasSuffix(args, []byte("6"))
+		isQuery = bytes.HasSuffix(args, []byte("5")) || bytes.HasSuffix(args, []byte("6"))
 	case 'p':
-		asks = bytes.HasSuffix(args, []byte("$"))
+		isQuery = bytes.HasSuffix(args, []byte("$"))
 	case 'q':
-		asks = bytes.HasPrefix(args, []byte(">"))
+		isQuery = bytes.HasPrefix(args, []byte(">"))
 	case 't':
-		asks = len(args) == 2 && (args[0] == '1' || args[0] == '2' && args[1] < '2')
+		isQuery = len(args) == 2 && (args[0] == '1' || args[0] == '2' && args[1] < '2')
 	case 'u':
-		asks = bytes.HasPrefix(args, []byte("?"))
+		isQuery = bytes.HasPrefix(args, []byte("?"))
 	}
-	s.emitSequence(asks, to)
+	s.emitSequence(isQuery, to)
 }
 
-// endString emits a complete string: a hook, a query, or any other.
+// endString emits a complete string: a hook, a query, or another one.
 func (s *scanner) endString(to sink) {
 	if bytes.HasPrefix(s.held, []byte(hookPrefix)) && s.held[len(s.held)-1] == 7 {
 		if to.handleHook(s.held[len(hookPrefix) : len(s.held)-1]) {
@@ -157,13 +157,13 @@ func (s *scanner) endString(to sink) {
 		}
 	}
 	body := bytes.TrimRight(s.held[2:], "\x07\x1b\\")
-	asks := s.held[1] == ']' && bytes.HasSuffix(body, []byte(";?")) ||
+	isQuery := s.held[1] == ']' && bytes.HasSuffix(body, []byte(";?")) ||
 		s.held[1] == 'P' && (bytes.HasPrefix(body, []byte("$q")) || bytes.HasPrefix(body, []byte("+q")))
-	s.emitSequence(asks, to)
+	s.emitSequence(isQuery, to)
 }
 
-func (s *scanner) emitSequence(asks bool, to sink) {
-	if asks {
+func (s *scanner) emitSequence(isQuery bool, to sink) {
+	if isQuery {
 		to.query(s.held)
 	} else {
 		to.text(s.held)

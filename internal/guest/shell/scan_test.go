@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// found writes down what a scanner finds. Hooks with the key "good" are genuine.
+// found records the parts that a scanner finds. Hooks with the key "good" are genuine.
 type found struct {
 	all strings.Builder
 	raw bytes.Buffer // all but the hooks
@@ -68,8 +68,8 @@ func TestScan(t *testing.T) {
 		"after half a hook":          {"\x1b]5379;E;good" + hook, "\x1b]5379;E;good<E;good;0>"},
 		"after half a character":     {"\xe4\xb8" + hook, "\xe4\xb8<E;good;0>"},
 		"within a string":            {"\x1b]0;a" + hook + "b\a", "\x1b]0;a<E;good;0>b\a"},
-		"given up":                   {"\x1b]5379;E;good\x18;0\a", "\x1b]5379;E;good\x18;0\a"},
-		"colours":                    {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
+		"canceled":                   {"\x1b]5379;E;good\x18;0\a", "\x1b]5379;E;good\x18;0\a"},
+		"colors":                     {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
 		"title":                      {"\x1b]0;title\a", "\x1b]0;title\a"},
 		"too long":                   {"\x1b]0;" + long + "\a", "\x1b]0;" + long + "\a"},
 		"sequence too long":          {"\x1b[" + long + "m", "\x1b[" + long + "m"},
@@ -79,7 +79,7 @@ func TestScan(t *testing.T) {
 		"attributes":                 {"\x1b[c\x1b[0c\x1b[>c", `<ask "[c"><ask "[0c"><ask "[>c">`},
 		"modes":                      {"\x1b[?2026$p\x1b[!p", `<ask "[?2026$p">` + "\x1b[!p"},
 		"size and titles":            {"\x1b[18t\x1b[22;0t\x1b[22t", `<ask "[18t">` + "\x1b[22;0t\x1b[22t"},
-		"colour":                     {"\x1b]11;?\a\x1b]11;?\x1b\\\x1b]11;#fff\a", `<ask "]11;?\a"><ask "]11;?\x1b\\">` + "\x1b]11;#fff\a"},
+		"color query":                {"\x1b]11;?\a\x1b]11;?\x1b\\\x1b]11;#fff\a", `<ask "]11;?\a"><ask "]11;?\x1b\\">` + "\x1b]11;#fff\a"},
 		"capabilities":               {"\x1bP+q544e\x1b\\\x1bP$qm\x1b\\", `<ask "P+q544e\x1b\\"><ask "P$qm\x1b\\">`},
 		"keyboard and version":       {"\x1b[?u\x1b[>q\x1b[u\x1b[2 q", `<ask "[?u"><ask "[>q">` + "\x1b[u\x1b[2 q"},
 	} {
@@ -94,8 +94,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// FuzzScan holds that cutting the stream changes nothing, that only genuine hooks
-// are taken out, and that every other byte comes through.
+// FuzzScan: dividing the stream does not change the result, only genuine hooks are removed,
+// and all other bytes are emitted.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		"plain", "\x1b]5379;E;good;0\a", "a\x1b]5379;P;good;0;next;/dir\ab", "\x1b]5379;E;bad\a", "\x1b[6n\x1b[1m",
@@ -110,12 +110,12 @@ func FuzzScan(f *testing.F) {
 		cut = min(max(cut, 0), len(in))
 		for name, other := range map[string]*found{"cut": scan(in[:cut], in[cut:]), "bytewise": scan(bytewise(in)...)} {
 			if other.all.String() != once.all.String() {
-				t.Fatalf("%s: got %q, but at once %q, want %q", name, other.all.String(), once.all.String(), once.all.String())
+				t.Fatalf("%s: got %q, want %q", name, other.all.String(), once.all.String())
 			}
 		}
 		hooks := len(in) - once.raw.Len()
 		if genuine := strings.Count(string(in), ";good"); hooks < 0 || genuine == 0 && hooks > 0 {
-			t.Fatalf("got %d bytes taken out of %q, want none without a genuine mark", hooks, in)
+			t.Fatalf("got %d bytes removed from %q, want none without a genuine hook", hooks, in)
 		}
 		if hooks == 0 && !bytes.Equal(once.raw.Bytes(), in) {
 			t.Fatalf("got %q, want the input %q unchanged", once.raw.Bytes(), in)
@@ -132,11 +132,11 @@ func TestRing(t *testing.T) {
 		r.write(line)
 		all = append(all, line...)
 		if r.end != int64(len(all)) || r.end-r.start > ringSize {
-			t.Fatalf("keeps [%d, %d) of %d bytes, want at most the last %d", r.start, r.end, len(all), ringSize)
+			t.Fatalf("got [%d, %d) of %d bytes, want at most the last %d", r.start, r.end, len(all), ringSize)
 		}
 		if i%37 == 0 {
 			if got := r.read(nil, r.start, ringSize); !bytes.Equal(got, all[r.start:]) {
-				t.Fatalf("got others than the last %d of %d bytes, want the same", r.end-r.start, len(all))
+				t.Fatalf("got other bytes than the last %d of %d", r.end-r.start, len(all))
 			}
 			if at := r.entry(); at != 0 && all[at-1] != '\n' {
 				t.Fatalf("got an entry at %d, want the start of a line", at)
@@ -145,17 +145,17 @@ func TestRing(t *testing.T) {
 	}
 	r.write(all)
 	if got := r.read(nil, r.start, 1<<30); !bytes.Equal(got, all[len(all)-ringSize:]) {
-		t.Errorf("got others than the last %d bytes of one large write, want the same", ringSize)
+		t.Errorf("got other bytes than the last %d of one large write", ringSize)
 	}
 	var long ring
 	long.write([]byte(strings.Repeat("世", ringSize/2)))
 	if at := long.entry(); at%3 != 0 {
-		t.Errorf("starts within a character: %d, want at%%3 0", at)
+		t.Errorf("got entry %d inside a character, want a multiple of 3", at)
 	}
 	for in, want := range map[string]int{"": 0, "a": 1, "ä": 2, "a\xc3": 1, "a\xe4\xb8": 1, "\xf0\x9f\x98": 0,
 		"a\xff": 2, "\x80\x80\x80\x80\x80": 5} {
 		if got := completePrefix([]byte(in)); got != want {
-			t.Errorf("whole(%q) = %d, want %d", in, got, want)
+			t.Errorf("completePrefix(%q): got %d, want %d", in, got, want)
 		}
 	}
 }

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// defaultNoChange is how long a command may print nothing before Exec returns.
+	// defaultNoChange is how long a command may print no output before Exec returns.
 	defaultNoChange = 120 * time.Second
-	// startLimit is how long a new shell may take to show its first prompt.
+	// startLimit is how long a new shell may take until its first prompt.
 	startLimit = 10 * time.Second
 )
 
-// Session is a name under which a shell lives. It outlives its shell: after exit,
-// the next command starts another. It is live while it has a shell.
+// Session is a named sequence of shells: after a shell exits, the next command starts
+// another. It is live while it has a shell.
 type Session struct {
 	session.Entry
 	service  *Service
-	starting chan struct{} // holds a token while somebody starts the shell
+	starting chan struct{} // holds a token while the shell is being started
 
 	mu       sync.Mutex
 	noChange time.Duration
-	start    string    // where its shells start
+	start    string    // directory in which its shells start
 	terminal *terminal // nil: no shell
 	last     *command
 	records  []Record
 	recorded int // bytes in records
 }
 
-// newID returns a UUID, which the web terminal keeps in its address.
+// newID returns a UUID. The web terminal keeps it in its URL.
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -46,7 +46,7 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// find returns the session with this id.
+// find returns the session with an ID.
 func (s *Service) find(id string) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +57,8 @@ func (s *Service) find(id string) (*Session, error) {
 	return ss, err
 }
 
-// obtain finds or creates the session with this id; without an id it creates one,
-// which may be evicted unless it is to be kept. Its shell is not started yet.
+// obtain finds or creates the session with an ID. Without an ID it creates one, which may be
+// evicted unless keep is set. It does not start a shell.
 func (s *Service) obtain(id string, keep bool) (ss *Session, created bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (ss *Session) ensureShell(ctx context.Context) (*terminal, error) {
 	t, err := ss.openShell(ctx, false)
 	var failed *startError
 	if errors.As(err, &failed) && !ss.removed() {
-		ss.service.Log.Warn("shell starts without the user's startup file", "session", ss.ID, "error", err)
+		ss.service.Log.Warn("shell did not start with the startup file of the user; starting without it", "session", ss.ID, "error", err)
 		t, err = ss.openShell(ctx, true)
 	}
 	if err != nil {
@@ -133,18 +133,16 @@ func (ss *Session) openShell(ctx context.Context, bare bool) (*terminal, error) 
 	if ctx.Err() != nil {
 		return nil, canceled(ctx)
 	}
-	said := strings.TrimSpace(strings.Join(t.screen.Screen(), "\n"))
-	if len(said) > 500 {
-		said = strings.ToValidUTF8(said[:500], "") + "…"
-	}
-	return nil, &startError{op.Errorf(op.Unavailable, "the shell did not show its prompt (%v); it printed: %q; check ~/.bashrc", t.exit, said)}
+	printed := strings.TrimSpace(strings.Join(t.display.screen.Screen(), "\n"))
+	return nil, &startError{op.Errorf(op.Unavailable, "the shell did not show its prompt (%v); it printed %q; check ~/.bashrc",
+		t.exit, clip(printed, 500))}
 }
 
 func canceled(ctx context.Context) error {
 	return op.Errorf(op.Canceled, "the request was canceled: %w", context.Cause(ctx))
 }
 
-// admit reserves room for the session's shell.
+// admit reserves a place for the session's shell.
 func (s *Service) admit(ss *Session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,13 +158,13 @@ func (ss *Session) isIdle(ignoreJobs bool) bool {
 	if t == nil {
 		return len(ss.starting) == 0
 	}
-	return t.current == nil && len(t.viewers) == 0 && (ignoreJobs || t.jobs == 0)
+	return t.current == nil && len(t.display.viewers) == 0 && (ignoreJobs || t.jobs == 0)
 }
 
 // stop ends the session's shell.
 func (ss *Session) stop() {
 	ss.stopShell()
-	ss.starting <- struct{}{} // a shell that was starting can be stopped now
+	ss.starting <- struct{}{} // a shell that was being started can be stopped now
 	defer func() { <-ss.starting }()
 	ss.stopShell()
 }
@@ -197,14 +195,14 @@ func (s *Service) shellEnded(ss *Session, t *terminal) {
 	}
 }
 
-// cleanup ends the chosen sessions in parallel and returns how many had a shell.
-func (s *Service) cleanup(chosen func(*Session) bool) (living int) {
+// cleanup ends the matching sessions in parallel and returns how many had a shell.
+func (s *Service) cleanup(matches func(*Session) bool) (live int) {
 	s.mu.Lock()
 	var all []<-chan struct{}
 	for ss := range s.sessions.All() {
-		if chosen(ss) {
+		if matches(ss) {
 			if ss.Live() {
-				living++
+				live++
 			}
 			all = append(all, s.sessions.Remove(ss))
 		}
@@ -213,10 +211,11 @@ func (s *Service) cleanup(chosen func(*Session) bool) (living int) {
 	for _, ended := range all {
 		<-ended
 	}
-	return living
+	return live
 }
 
-// startDir is where a new shell starts: the requested directory, or a fallback that exists.
+// startDir returns the directory in which a new shell starts: the requested one, or a
+// fallback that exists.
 func (ss *Session) startDir() string {
 	ss.mu.Lock()
 	start := ss.start
@@ -229,7 +228,7 @@ func (ss *Session) startDir() string {
 	return "/"
 }
 
-// resolveLinks resolves the symbolic links in a path, unless they are to be kept.
+// resolveLinks resolves the symbolic links in a path unless keep is set.
 func resolveLinks(dir string, keep bool) string {
 	if keep {
 		return dir

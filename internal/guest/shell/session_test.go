@@ -73,7 +73,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("got %+v %v, want cleaned 3", r, err)
 	}
 	if list := listSessions(t, s); len(list) != 0 || len(s.Runner.Living()) != 0 {
-		t.Errorf("left %v, %v, want no entries and no processes", list, s.Runner.Living())
+		t.Errorf("got sessions %v and processes %v, want none", list, s.Runner.Living())
 	}
 	wantOutput(t, s, "named", "pwd", s.Workspace)
 }
@@ -84,7 +84,7 @@ func TestTooManySessions(t *testing.T) {
 	run(t, s, "a", "true")
 	busy := exec(t, s, ExecIn{Command: "sleep 300 &"}).SessionID
 	idle := exec(t, s, ExecIn{Command: "true"}).SessionID
-	// One that nobody asked for by name and in which nothing runs makes room.
+	// An idle session with a generated ID is evicted.
 	run(t, s, "b", "true")
 	if list := listSessions(t, s); len(list) != 3 || list[busy].Status == "" || list[idle].Status != "" {
 		t.Errorf("got %v, want 3 sessions with %s, without %s", list, busy, idle)
@@ -97,26 +97,26 @@ func TestTooManySessions(t *testing.T) {
 		t.Errorf("got %v, want 3 sessions", listSessions(t, s))
 	}
 	run(t, s, "a", "exit 0")
-	testenv.Poll(t, "the shell's place is free", func() bool { return len(listSessions(t, s)) == 2 })
+	testenv.Poll(t, "the shell is released", func() bool { return len(listSessions(t, s)) == 2 })
 	run(t, s, "c", "true")
 	_, err = s.Exec(t.Context(), ExecIn{ID: new("a"), Command: "true"})
 	wantError(t, err, op.Exhausted, "shell session limit reached (3)")
-	// What is left of ended sessions is bounded too.
+	// Sessions without a shell are limited, too.
 	for i := range 10 {
 		if _, err := s.Cleanup(t.Context(), CleanupIn{SessionID: "c"}); i == 0 && err != nil {
 			t.Fatal(err)
 		}
 		run(t, s, fmt.Sprint("n", i), "exit 0")
-		testenv.Poll(t, "the shell's place is free", func() bool { return len(listSessions(t, s)) == 2 })
+		testenv.Poll(t, "the shell is released", func() bool { return len(listSessions(t, s)) == 2 })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if got := s.sessions.Len(); got > 2+3+1 {
-		t.Errorf("got %d sessions that are remembered, want at most 6", got)
+		t.Errorf("got %d sessions, want at most 6", got)
 	}
 }
 
-// TestSessionsCountAsActiveFor5Minutes as in the public image.
+// TestSessionsCountAsActiveFor5Minutes: the public image has the same limit.
 func TestSessionsCountAsActiveFor5Minutes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -144,10 +144,10 @@ func TestIdleSessionsExpire(t *testing.T) {
 	if _, err := s.Kill(t.Context(), KillIn{ID: "busy"}); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Poll(t, "the other expires when its command has ended", func() bool { return len(listSessions(t, s)) == 0 })
+	testenv.Poll(t, "the other session expires after its command has ended", func() bool { return len(listSessions(t, s)) == 0 })
 }
 
-func TestSessionAfterItsShell(t *testing.T) {
+func TestSessionAfterShellExit(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	if _, err := s.CreateSession(t.Context(), CreateSessionIn{ID: "a", ExecDir: new("/usr")}); err != nil {
@@ -169,7 +169,7 @@ func TestSessionAfterItsShell(t *testing.T) {
 	}
 }
 
-func TestRecordsAreBounded(t *testing.T) {
+func TestRecordsAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for range 22 {
@@ -186,7 +186,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStartupFiles starts shells with startup files that leave them in all states.
+// TestStartupFiles starts shells with startup files that leave them in unusual states.
 func TestStartupFiles(t *testing.T) {
 	t.Parallel()
 	for name, rc := range map[string]string{
@@ -226,7 +226,7 @@ func TestStartupFiles(t *testing.T) {
 	}
 }
 
-// What keeps a command from the shell is said, whatever it is.
+// TestCommandNotPassed: an error while a command is passed to the shell is reported.
 func TestCommandNotPassed(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -269,16 +269,16 @@ func TestTerminalURL(t *testing.T) {
 	}
 	if u, err := s.TerminalURL(ctx, TerminalURLIn{}); err != nil ||
 		!regexp.MustCompile(`/terminal\?session_id=[0-9a-f-]{36}$`).MatchString(u) {
-		t.Errorf("got %s %v, want an address that ends with /terminal?session_id= and a UUID", u, err)
+		t.Errorf("got %s %v, want a URL that ends with /terminal?session_id= and a UUID", u, err)
 	}
 	_, err = s.TerminalURL(ctx, TerminalURLIn{SessionID: new("a/b")})
 	wantError(t, err, op.Invalid, "no slash")
 	if len(listSessions(t, s)) != 0 {
-		t.Error("a session was made, want no sessions")
+		t.Error("got a session, want none")
 	}
 }
 
-// TestSameNewSession lets many callers name a session that does not exist yet.
+// TestSameNewSession runs concurrent commands in a session that does not exist yet.
 func TestSameNewSession(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -296,19 +296,19 @@ func TestSameNewSession(t *testing.T) {
 			case e != nil && e.Code == op.Conflict:
 				busy++
 			default:
-				t.Errorf("%+v %v", out, err)
+				t.Errorf("got %+v %v, want output a or a conflict", out, err)
 			}
 		})
 	}
 	wait.Wait()
 	if done == 0 || done+busy != 20 || len(listSessions(t, s)) != 1 {
-		t.Errorf("got %d ran, %d were refused, sessions %v, want at least 1 run, 20 together and 1 session", done, busy, listSessions(t, s))
+		t.Errorf("got %d runs, %d conflicts, sessions %v, want at least 1 run, 20 together and 1 session", done, busy, listSessions(t, s))
 	}
 }
 
-// TestCrowd runs many sessions at once and wants everything back afterwards. It is
-// not parallel, so that nothing else comes and goes while it counts.
-func TestCrowd(t *testing.T) {
+// TestManySessions runs many sessions concurrently and checks that all resources are released.
+// It is not parallel, because it counts goroutines and files.
+func TestManySessions(t *testing.T) {
 	sessions, commands := testenv.Times(20, 200), testenv.Times(5, 20)
 	s := newService(t, func(c *Config) { c.MaxSessions = sessions })
 	run(t, s, "first", "true")
@@ -327,7 +327,7 @@ func TestCrowd(t *testing.T) {
 					return
 				}
 				if *out.Output != fmt.Sprint(want, " ", j+1) || out.Status != completed || *out.ExitCode != j {
-					t.Errorf("%s: %q %s %d", want, *out.Output, out.Status, *out.ExitCode)
+					t.Errorf("%s: got %q %s %d, want exit code %d", want, *out.Output, out.Status, *out.ExitCode, j)
 				}
 			}
 		})
@@ -340,9 +340,9 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("got %+v %v, want cleaned %d", r, err, sessions)
 	}
 	if left := s.Runner.Living(); len(left) != 0 || len(listSessions(t, s)) != 0 {
-		t.Errorf("left %v, %v, want none and no sessions", left, listSessions(t, s))
+		t.Errorf("got processes %v and sessions %v, want none", left, listSessions(t, s))
 	}
-	testenv.Poll(t, "goroutines and files come back", func() bool {
+	testenv.Poll(t, "goroutines and files are released", func() bool {
 		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files
 	})
 }

@@ -1,11 +1,11 @@
-// Package shell keeps terminals: each session is one bash on a pseudo-terminal
-// that keeps its directory, variables and jobs from command to command, for
-// programs that run commands in it and for people who watch and type.
+// Package shell runs commands in terminal sessions: each session is a bash on a
+// pseudo-terminal that keeps its directory, variables and jobs. API callers run commands in
+// it, and viewers watch it and type.
 //
-// It owns the sessions, their shells from start to end, what they printed
-// recently, and the hooks by which a shell reports where a command starts and ends.
-// It refuses a second command while one runs and more sessions than allowed. Its memory
-// grows neither with what programs print nor with viewers that do not read.
+// It owns the sessions, their shells, their recent output, and the hooks with which a shell
+// reports the start and end of commands. It rejects a second command while one runs, and
+// sessions above the limit. Its memory is limited, independent of the amount of output and
+// of slow viewers.
 package shell
 
 import (
@@ -24,14 +24,14 @@ type Config struct {
 	Runner      *proc.Runner
 	Home        string
 	Workspace   string        // where new sessions start; empty: the home
-	State       string        // folder for the files that pass commands to the shells
+	State       string        // folder for files that pass commands to the shells
 	Shell       string        // path of bash; empty: the one in PATH
 	MaxSessions int           // 0: 50
-	Idle        time.Duration // how long an unused session is kept; 0: for ever
+	Idle        time.Duration // how long an unused session is kept; 0: no limit
 	Log         *slog.Logger
 }
 
-// Service keeps sessions.
+// Service owns the sessions.
 type Service struct {
 	Config
 	base pathname.Base
@@ -43,7 +43,7 @@ type Service struct {
 	end      sync.Once
 }
 
-// New returns the service; nothing is started or touched before the first session.
+// New returns the service. It has no side effects before the first session.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -71,22 +71,23 @@ func (s *Service) Ops() []op.Op {
 		op.WithStream[ExecIn, StreamEvent](op.New(op.Spec{Name: "shell_exec", Route: "POST /v1/shell/exec",
 			Tag: "shell", SDK: "shell.exec_command",
 			Doc: "Run a command in a terminal session and return its output. The session keeps its working " +
-				"directory, variables and jobs. Without id, or if there is no such session, a new one is created. " +
-				"After timeout or no_change_timeout the command continues; use shell_view, shell_wait, shell_write and shell_kill on it. " +
-				"With Accept: text/event-stream the events are start, output, and at the end exit, or timeout if " +
+				"directory, variables and jobs. Without id, or if the session does not exist, a new one is created. " +
+				"With status running or no_change_timeout the command continues: use shell_view, shell_wait, shell_write and " +
+				"shell_kill on it. Status terminated means that it was killed or ended the shell. " +
+				"With Accept: text/event-stream the events are start, output, and finally exit, or timeout if " +
 				"the command continues."}, s.Exec), s.ExecStream),
 		op.WithStream[ViewIn, StreamEvent](op.New(op.Spec{Name: "shell_view", Missing404: true,
 			Route: "POST /v1/shell/view", Tag: "shell", SDK: "shell.view", ReadOnly: true,
 			Doc: "Show the output of the running or last command of a session, or the screen of a full-screen " +
 				"program, and the records of earlier commands. " +
-				"With Accept: text/event-stream the output of the running command follows until it ends, in the " +
+				"With Accept: text/event-stream the output of the running command is sent until it ends, as the " +
 				"events of shell_exec."}, s.View), s.ViewStream),
 		op.New(op.Spec{Name: "shell_wait", Missing404: true, Route: "POST /v1/shell/wait", Tag: "shell",
 			SDK: "shell.wait_for_process", ReadOnly: true,
 			Doc: "Wait until the running command of a session ends, for a limited time."}, s.Wait),
 		op.New(op.Spec{Name: "shell_write", Missing404: true, Route: "POST /v1/shell/write", Tag: "shell", SDK: "shell.write_to_process",
 			Doc: "Type text into the running command of a session, with or without Enter. Control characters are " +
-				"keys: \\u0003 is Ctrl-C."}, s.Write),
+				"keys; \\u0003 is Ctrl-C."}, s.Write),
 		op.New(op.Spec{Name: "shell_kill", Missing404: true, Route: "POST /v1/shell/kill", Tag: "shell",
 			SDK: "shell.kill_process", Destructive: true,
 			Doc: "Terminate the running command of a session and keep the session."}, s.Kill),
@@ -97,28 +98,28 @@ func (s *Service) Ops() []op.Op {
 			Doc: "Change the settings of a session."}, s.UpdateSession),
 		op.New(op.Spec{Name: "shell_get_terminal_url", Route: "GET /v1/shell/terminal-url", Tag: "shell",
 			SDK: "shell.get_terminal_url", ReadOnly: true,
-			Doc: "Get the URL of the web terminal for a session. The session is created when the page is opened or " +
-				"a command names it."}, s.TerminalURL),
+			Doc: "Get the URL of the web terminal for a session. The session is created by opening the page or " +
+				"running a command in it."}, s.TerminalURL),
 		op.New(op.Spec{Name: "shell_get_session_stats", Access: op.AccessRead, Route: "GET /v1/shell/sessions/stats",
 			Tag: "shell", SDK: "shell.get_session_stats", ReadOnly: true,
-			Doc: "Show how many sessions there are, and the limits."}, s.Stats),
+			Doc: "Show the number of sessions and the limits."}, s.Stats),
 		op.New(op.Spec{Name: "shell_list_sessions", Access: op.AccessRead, Route: "GET /v1/shell/sessions",
 			Tag: "shell", SDK: "shell.list_sessions", ReadOnly: true,
 			Doc: "List the live sessions by ID."}, s.List),
 		op.New(op.Spec{Name: "shell_cleanup_all_sessions", Route: "DELETE /v1/shell/sessions", Tag: "shell",
 			SDK: "shell.cleanup_all_sessions", Destructive: true,
-			Doc: "End all sessions and everything that runs in them."}, s.CleanupAll),
+			Doc: "End all sessions and all programs that run in them."}, s.CleanupAll),
 		op.New(op.Spec{Name: "shell_cleanup_session", Missing404: true,
 			Route: "DELETE /v1/shell/sessions/{session_id}", Tag: "shell", SDK: "shell.cleanup_session", Destructive: true,
-			Doc: "End a session and everything that runs in it."}, s.Cleanup),
+			Doc: "End a session and all programs that run in it."}, s.Cleanup),
 		op.Duplex(op.Spec{Name: "shell_ws", Route: "GET /v1/shell/ws", Tag: "shell",
 			Doc: "Attach to a session's terminal. The server sends session_id, ready, output (starting with recent " +
-				"output), ping and, when the shell has ended, exit with its code; " +
-				"the client sends input, resize (cols, rows), ping and pong. Without session_id a new session is created."}, s.Attach),
+				"output), ping and, when the shell has ended, exit with its code. " +
+				"The client sends input, resize (cols, rows), ping and pong. Without session_id a new session is created."}, s.Attach),
 	}
 }
 
-// Close ends all sessions and everything that runs in them.
+// Close ends all sessions and all programs that run in them.
 func (s *Service) Close() error {
 	s.end.Do(func() {
 		s.sessions.Close()

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,23 +10,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// situation is a command in a session of its own, and what comes of it.
+// situation is a command in a new session, and its result.
 type situation struct {
 	name   string
-	before []string // run first; what they print does not matter
+	before []string // run first; their output is ignored
 	run    string
-	want   string // all that is printed; after a ~ a regular expression
+	want   string // the output; after a ~ a regular expression
 	code   int
 	status string // completed when empty
 }
 
-// lines of commands that would be hard to read in a table.
+// Commands of several lines.
 const (
 	heredoc = "cat <<EOF\n$((1+1))\n  two\nEOF\necho after"
 	script  = "f() {\n\techo \"in f: $1\"\n}\nfor i in a b; do\n\tf $i\ndone\n"
 )
 
 func situations() []situation {
+	return slices.Concat(simpleSituations(), syntaxSituations(), characterSituations(), screenSituations(),
+		stateSituations(), optionSituations(), exitSituations(), signalSituations(),
+		trapSituations(), jobSituations(), promptSituations(), terminalSituations(), longSituations())
+}
+
+func simpleSituations() []situation {
 	return []situation{
 		{name: "a word", run: "echo hi", want: "hi"},
 		{name: "no newline", run: "printf abc", want: "abc"},
@@ -37,11 +44,15 @@ func situations() []situation {
 		{name: "code of the last", before: []string{"(exit 5)"}, run: "echo $?", want: "5"},
 		{name: "both streams", run: "echo out; echo err >&2", want: "out\nerr"},
 		{name: "blank lines", run: `printf '\n\na\n\n\n'`, want: "\n\na"},
-		{name: "died of a signal", run: "sh -c 'kill -9 $$'", want: "Killed", code: 137},
+		{name: "killed by a signal", run: "sh -c 'kill -9 $$'", want: "Killed", code: 137},
 		{name: "not found", run: "unset -f command_not_found_handle; nosuchcommand", want: "bash: nosuchcommand: command not found", code: 127},
 		{name: "pipe", run: "yes | head -2", want: "y\ny"},
 		{name: "process substitution", run: "cat <(echo hi)", want: "hi"},
+	}
+}
 
+func syntaxSituations() []situation {
+	return []situation{
 		{name: "lines", run: script, want: "in f: a\nin f: b"},
 		{name: "here-document", run: heredoc, want: "2\n  two\nafter"},
 		{name: "here-document without its end", run: "cat <<EOF\nabc",
@@ -61,19 +72,27 @@ func situations() []situation {
 		{name: "trailing backslash", run: `echo a \`, want: `a \`},
 		{name: "trailing pipe", run: "echo a |", want: "bash: syntax error: unexpected end of file", code: 2},
 		{name: "first line good, second bad", run: "echo a\necho )", want: "a\nbash: syntax error near unexpected token `)'", code: 2},
+	}
+}
 
+func characterSituations() []situation {
+	return []situation{
 		{name: "no history expansion", run: `echo "hi! !!"`, want: "hi! !!"},
 		{name: "no completion", run: "echo a\tb\t\tc", want: "a b c"},
 		{name: "UTF-8", run: "echo 'Grüße 世界 👩‍💻'", want: "Grüße 世界 👩‍💻"},
 		{name: "control characters in the command", run: "printf %s '\x01\x02\x04\x1b\x7f\x80' | od -An -tx1", want: " 01 02 04 1b 7f 80"},
 		{name: "carriage returns in the command", run: "echo a;\recho b", want: "a\nbash: $'\\recho': command not found", code: 127},
+	}
+}
 
+func screenSituations() []situation {
+	return []situation{
 		{name: "progress", run: `printf '10%%\r50%%\r100%%\ndone\n'`, want: "100%\ndone"},
 		{name: "backspace", run: `printf 'abc\b\bX\n'`, want: "aXc"},
 		{name: "erase", run: `printf 'working...\r\e[Kok\n'`, want: "ok"},
 		{name: "two-line progress", run: `printf 'a 1\nb 1\n\e[2Aa 2\nb 2\n'`, want: "a 2\nb 2"},
-		{name: "colours", run: `printf '\e[1;31mred\e[0m\n'`, want: "red"},
-		{name: "clear", run: "echo gone; clear; echo kept", want: "kept"},
+		{name: "colors", run: `printf '\e[1;31mred\e[0m\n'`, want: "red"},
+		{name: "clear", run: "echo removed; clear; echo kept", want: "kept"},
 		{name: "alternate screen", run: `printf 'a\n\e[?1049hhidden\e[?1049lb\n'`, want: "a\nb"},
 		{name: "alternate screen left on", run: `printf 'a\n\e[?1049hhidden'`, want: "a"},
 		{name: "after the alternate screen was left on", before: []string{`printf '\e[?1049hhidden'`}, run: "echo b", want: "b"},
@@ -90,7 +109,11 @@ func situations() []situation {
 		{name: "binary", run: "head -c 100000 /dev/urandom | tr -d '\\033\\232-\\237'; printf '\\033c'; echo end", want: "end"},
 		{name: "longer than the screen is wide", run: "printf '%0500d\\n' 7", want: strings.Repeat("0", 499) + "7"},
 		{name: "more lines than the screen has", run: "seq 200", want: numbers(200)},
+	}
+}
 
+func stateSituations() []situation {
+	return []situation{
 		{name: "variables stay", before: []string{"x=1; export y=2"}, run: "echo $x $y; sh -c 'echo $x-$y'", want: "1 2\n-2"},
 		{name: "directory stays", before: []string{"cd /usr/bin"}, run: "pwd; cd -", want: "~/usr/bin\n/.*/work"},
 		{name: "functions stay", before: []string{"f() { echo f$1; }"}, run: "f 1", want: "f1"},
@@ -101,11 +124,15 @@ func situations() []situation {
 			want: "bash: local: can only be used in a function\nbash: return: can only `return' from a function or sourced script", code: 2},
 		{name: "options stay", before: []string{"shopt -s extglob nullglob; set -o pipefail"},
 			run: "false | true; echo $?; echo @(x|y)*", want: "1"},
-		{name: "the directory is gone", before: []string{"mkdir d; cd d; rmdir ../d"}, run: "echo still here", want: "still here"},
+		{name: "removed directory", before: []string{"mkdir d; cd d; rmdir ../d"}, run: "echo still here", want: "still here"},
 		{name: "directory with odd characters", before: []string{"mkdir $'a;b\\n\\ac'; cd $'a;b\\n\\ac'"},
 			run: `echo "${PWD##*/}" | od -An -c`, want: `   a   ;   b  \n  \a   c  \n`},
+	}
+}
 
-		{name: "set -e, all well", before: []string{"set -e"}, run: "true; echo ok; if false; then :; fi", want: "ok"},
+func optionSituations() []situation {
+	return []situation{
+		{name: "set -e without a failure", before: []string{"set -e"}, run: "true; echo ok; if false; then :; fi", want: "ok"},
 		{name: "set -e ends the shell", before: []string{"set -e"}, run: "false; echo not reached", code: 1, status: terminated},
 		{name: "set -e in the command ends the shell", run: "set -euo pipefail\necho a\nfalse | true\necho b",
 			want: "a", code: 1, status: terminated},
@@ -117,9 +144,13 @@ func situations() []situation {
 		{name: "set -v", before: []string{"set -v"}, run: "echo a", want: "echo a\na"},
 		{name: "set -f, IFS, posix, noclobber", before: []string{"set -f; IFS=e; set -o posix; set -C"},
 			run: "echo *; x=aeb; echo $x", want: "*\na b"},
-		{name: "set -a exports nothing of ours", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
-		{name: "no children see our key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
+		{name: "set -a exports no internal variable", before: []string{"set -a", "true"}, run: "env | grep -ci __cove", want: "0", code: 1},
+		{name: "children do not see the key", run: "env | grep -ci __cove; bash -c 'set' | grep -c '^__cove'", want: "0\n0", code: 1},
+	}
+}
 
+func exitSituations() []situation {
+	return []situation{
 		{name: "exec", run: "exec sh -c 'echo last; exit 7'", want: "last", code: 7, status: terminated},
 		{name: "exec of nothing", run: "exec nosuchcommand", want: "bash: exec: nosuchcommand: not found", code: 127},
 		{name: "exec of output", run: "exec >/dev/null; echo lost"},
@@ -133,13 +164,21 @@ func situations() []situation {
 			want: "exit\nThere are stopped jobs.", code: 1},
 		{name: "subshell exits", run: "(exit 3); echo $?; bash -c 'exit 4'; echo $?", want: "3\n4"},
 		{name: "logout", run: "logout", want: "bash: logout: not login shell: use `exit'", code: 1},
+	}
+}
 
+func signalSituations() []situation {
+	return []situation{
 		{name: "shell killed", run: "kill -9 $$", code: 137, status: terminated},
 		{name: "shell hung up", run: "kill -HUP $$; sleep 300", code: 129, status: terminated},
-		{name: "shell asked to end", run: "kill -TERM $$; echo ignored", want: "ignored"},
+		{name: "shell ignores TERM", run: "kill -TERM $$; echo ignored", want: "ignored"},
 		{name: "shell interrupted", run: "kill -INT $$; echo not reached", code: 130},
-		{name: "shell's parent asked for", run: "kill -0 $PPID && echo alive", want: "alive"},
+		{name: "shell's parent", run: "kill -0 $PPID && echo alive", want: "alive"},
+	}
+}
 
+func trapSituations() []situation {
+	return []situation{
 		{name: "trap of a signal", run: "trap 'echo got it' USR1; kill -USR1 $$; echo after", want: "got it\nafter"},
 		{name: "trap of errors", before: []string{"trap 'echo failed' ERR"}, run: "true; false; true", want: "failed"},
 		{name: "trap of errors, last", before: []string{"trap 'echo failed' ERR"}, run: "false", want: "failed", code: 1},
@@ -147,7 +186,11 @@ func situations() []situation {
 		{name: "trap of commands sees the hooks too", before: []string{"trap 'echo D:$BASH_COMMAND' DEBUG"},
 			run: "echo a", want: "~(?s).*D:echo a\na\n.*"},
 		{name: "trap of interrupts", before: []string{"trap '' INT"}, run: "echo a", want: "a"},
+	}
+}
 
+func jobSituations() []situation {
+	return []situation{
 		{name: "job", run: "sleep 300 &", want: `~\[1\] \d+`},
 		{name: "job that ends", run: "true & wait $!; echo $?", want: `~\[1\] \d+\n(\[1\]\+  Done +true\n)?0`},
 		{name: "job in a subshell", run: "(sleep 300 >/dev/null 2>&1 &)"},
@@ -156,7 +199,11 @@ func situations() []situation {
 		{name: "daemon", run: "setsid sh -c 'sleep 0.01' >/dev/null 2>&1 </dev/null & disown; echo ok", want: `~\[1\] \d+\nok`},
 		{name: "coprocess", run: "coproc cat; echo hi >&${COPROC[1]}; read -r x <&${COPROC[0]}; echo $x; kill " +
 			"$COPROC_PID; wait $COPROC_PID 2>/dev/null", want: "~(?s)\\[1\\] \\d+\nhi.*", code: 143},
+	}
+}
 
+func promptSituations() []situation {
+	return []situation{
 		{name: "prompt changed", before: []string{"PS1='new$ '"}, run: "echo a", want: "a"},
 		{name: "prompt of several lines", before: []string{`PS1='\n[\u]\n$(echo sub)\$ '`}, run: "echo a", want: "a"},
 		{name: "prompt empty", before: []string{"PS1= PS2= PS0="}, run: "echo a", want: "a"},
@@ -168,7 +215,7 @@ func situations() []situation {
 		{name: "PROMPT_COMMAND read-only", before: []string{"PROMPT_COMMAND=(true); readonly PROMPT_COMMAND PS1"}, run: "echo a", want: "a"},
 		{name: "PROMPT_COMMAND exported", before: []string{"export PROMPT_COMMAND PS1 PS0"},
 			run: "echo a; bash --norc -ic 'echo b'", want: "a\nb"},
-		{name: "all hooks gone at once", before: []string{"unset PROMPT_COMMAND; PS1='$ '; PS2=; PS0="}, run: "echo a", want: "a"},
+		{name: "all hooks removed", before: []string{"unset PROMPT_COMMAND; PS1='$ '; PS2=; PS0="}, run: "echo a", want: "a"},
 		{name: "startup file read again", before: []string{". ~/.bashrc"}, run: "echo a", want: "a"},
 		{name: "no variables in prompts", before: []string{"shopt -u promptvars"}, run: "echo a", want: "a"},
 		{name: "vi keys", before: []string{"set -o vi"}, run: "echo a", want: "a"},
@@ -184,7 +231,11 @@ func situations() []situation {
 			before: []string{"printf() { echo no; }; read() { echo no; }; history() { echo no; }; cd() { echo no; }"}, run: "echo a", want: "a"},
 		{name: "no PATH", before: []string{"PATH="}, run: "echo a; unset HOME; cd", want: "a\nbash: cd: HOME not set", code: 1},
 		{name: "hook cannot be removed", run: "unset -f __cove", want: "bash: unset: __cove: cannot unset: readonly function", code: 1},
+	}
+}
 
+func terminalSituations() []situation {
+	return []situation{
 		{name: "own line in a loop", run: `echo once; for i in 1 2; do \__cove s; \eval "$__cove_c"; done`, want: "once"},
 		{name: "no echo", before: []string{"stty -echo"}, run: "echo a", want: "a"},
 		{name: "raw terminal", before: []string{"stty raw -echo"}, run: "echo a; echo b", want: "a\nb"},
@@ -192,7 +243,11 @@ func situations() []situation {
 		{name: "capitals only", before: []string{"stty olcuc iuclc"}, run: "echo a", want: "A"},
 		{name: "terminal reset", before: []string{"tput reset"}, run: "echo a", want: "a"},
 		{name: "size", run: "stty size; echo $COLUMNS", want: "50 200\n200"},
+	}
+}
 
+func longSituations() []situation {
+	return []situation{
 		{name: "long command", run: "x=" + strings.Repeat("abcdefghi ", 100_000)[:1_000_000-1] + "; echo ok ${#x}", want: "~(?s).*", code: -1},
 		{name: "long quoted command", run: "x='" + strings.Repeat("Grüße\n", 150_000) + "'; echo ${#x}", want: "900000"},
 		{name: "command of many lines", run: strings.Repeat(": line\n", 3000) + "echo $?", want: "0"},
@@ -213,8 +268,8 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// TestSituations holds that whatever a command does, its output and exit code are
-// told exactly, and the session can be used afterwards.
+// TestSituations: the output and exit code of any command are exact, and the session is usable
+// afterwards.
 func TestSituations(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "od", "tput", "stty", "setsid")
@@ -240,20 +295,20 @@ func (c situation) check(t *testing.T, s *Service) {
 	out := run(t, s, c.name, c.run)
 	if pattern, ok := strings.CutPrefix(c.want, "~"); ok {
 		if !regexp.MustCompile("^" + pattern + "$").MatchString(*out.Output) {
-			t.Errorf("printed %q, want %q", clip(*out.Output, 2000), pattern)
+			t.Errorf("got output %q, want %q", clip(*out.Output, 2000), pattern)
 		}
 	} else if *out.Output != c.want {
-		t.Errorf("printed %q, want %q", clip(*out.Output, 2000), clip(c.want, 2000))
+		t.Errorf("got output %q, want %q", clip(*out.Output, 2000), clip(c.want, 2000))
 	}
 	if out.Status != status || out.ExitCode == nil || *out.ExitCode != c.code && c.code >= 0 {
-		t.Errorf("is %s with %v, want %s with %d", out.Status, out.ExitCode, status, c.code)
+		t.Errorf("got status %s with %v, want %s with %d", out.Status, out.ExitCode, status, c.code)
 	}
-	// Capitals after "stty olcuc", more lines from traces and traps.
+	// The output has capitals after "stty olcuc", and more lines from traces and traps.
 	again := run(t, s, c.name, "echo $((6*7))-$0")
 	if got := strings.ToLower(*again.Output); !strings.Contains(got, "42-bash") && c.name != "exec of output" || again.Status != completed {
-		t.Errorf("afterwards: got %q (%s), want 42-bash in it (%s)", *again.Output, again.Status, completed)
+		t.Errorf("got %q (%s) afterwards, want 42-bash in it (%s)", *again.Output, again.Status, completed)
 	}
 	if len(out.Console) != 1 || out.Console[0].Command != c.run || out.Console[0].Output != *out.Output {
-		t.Errorf("record %+v, want 1 record, first command %q and first output %q", out.Console, c.run, *out.Output)
+		t.Errorf("got records %+v, want 1 record, first command %q and first output %q", out.Console, c.run, *out.Output)
 	}
 }

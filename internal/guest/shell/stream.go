@@ -13,21 +13,21 @@ import (
 // streamPause is the minimum time between two output events.
 const streamPause = 20 * time.Millisecond
 
-// StreamEvent is the data of the events of a followed command; each kind has the fields that
-// it needs.
+// StreamEvent is the data of the events of a followed command. Each kind of event sets the
+// fields that apply to it.
 type StreamEvent struct {
 	SessionID string  `json:"session_id,omitempty" doc:"In start, exit and timeout"`
 	Command   string  `json:"command,omitempty" doc:"In start, exit and timeout"`
 	Status    string  `json:"status,omitempty" doc:"In start, exit and timeout"`
 	Data      string  `json:"data,omitempty" doc:"In output: the text"`
-	Offset    *int64  `json:"offset,omitempty" doc:"In output: position of the text in the whole output, in characters. If it is before the end of what was sent, the program has rewritten its last line"`
-	Dropped   int64   `json:"dropped,omitempty" doc:"In output: number of characters before the text that were discarded because they were not read in time"`
-	Output    *string `json:"output,omitempty" doc:"In exit and timeout: the output as the reply of a call that does not stream has it"`
+	Offset    *int64  `json:"offset,omitempty" doc:"In output: offset in characters. It decreases if the program has rewritten its last line"`
+	Dropped   int64   `json:"dropped,omitempty" doc:"In output: number of unread characters that were discarded before the text"`
+	Output    *string `json:"output,omitempty" doc:"In exit and timeout: the output as in the reply without stream"`
 	ExitCode  *int    `json:"exit_code,omitempty" doc:"In exit"`
 }
 
-// ExecStream runs a command and sends its output as it comes, then exit, or timeout if the
-// command continues.
+// ExecStream runs a command and sends its output as it is produced, then exit, or timeout if
+// the command continues.
 func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event) error) error {
 	b, err := s.begin(ctx, in, 1)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) ExecStream(ctx context.Context, in ExecIn, send func(op.Event)
 }
 
 // ViewStream sends the output of the running command of a session until its end. If none
-// runs, it sends that of the last one.
+// runs, it sends the output of the last one.
 func (s *Service) ViewStream(ctx context.Context, in ViewIn, send func(op.Event) error) error {
 	ss, err := s.find(in.ID)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Service) ViewStream(ctx context.Context, in ViewIn, send func(op.Event)
 	return send(op.Event{Name: "exit", Data: e})
 }
 
-// run sends the events of the command until it ends or the wait for it does.
+// run sends the events of the command until it ends or times out.
 func (f *follower) run(ctx context.Context, began time.Time, l limits, send func(op.Event) error) error {
 	t, c := f.t, f.c
 	f.listen()
@@ -106,7 +106,7 @@ func (f *follower) run(ctx context.Context, began time.Time, l limits, send func
 		if ended {
 			break
 		}
-		// The text is copied for each event, so a large one is copied less often.
+		// Each event copies the text, so a large text is copied less often.
 		pause := time.NewTimer(max(streamPause, 2*time.Since(began)))
 		select {
 		case <-pause.C:
@@ -133,18 +133,18 @@ func (f *follower) run(ctx context.Context, began time.Time, l limits, send func
 	return send(op.Event{Name: name, Data: e})
 }
 
-// follower is how much of a command's output a stream has sent.
+// follower records how much of a command's output a stream has sent.
 type follower struct {
 	t    *terminal
 	c    *command
-	bell chan struct{} // holds a token when there may be something to send
+	bell chan struct{} // holds a token when there may be output to send
 
-	sent int64  // characters
-	line int64  // where the last line of them starts
+	sent int64  // characters sent so far
+	line int64  // offset of the last line of them
 	last string // that line
 }
 
-// newFollower returns a follower of the session's running command, nil if none runs.
+// newFollower returns a follower of the session's running command, or nil.
 func (ss *Session) newFollower() *follower {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -156,11 +156,11 @@ func (ss *Session) newFollower() *follower {
 	return &follower{t: ss.terminal, c: c, bell: make(chan struct{}, 1)}
 }
 
-// listen makes new output ring the bell.
+// listen subscribes the follower to new output.
 func (f *follower) listen() {
 	f.t.ss.mu.Lock()
 	defer f.t.ss.mu.Unlock()
-	f.t.bells[f.bell] = struct{}{}
+	f.t.display.bells[f.bell] = struct{}{}
 	wake(f.bell)
 }
 
@@ -168,13 +168,13 @@ func (f *follower) listen() {
 func (f *follower) detach() {
 	f.t.ss.mu.Lock()
 	defer f.t.ss.mu.Unlock()
-	delete(f.t.bells, f.bell)
+	delete(f.t.display.bells, f.bell)
 	if f.c.followers--; f.c.followers == 0 {
 		f.c.kept = vt.Text{}
 	}
 }
 
-// next returns the output that was not sent yet; its Data is empty if there is none.
+// next returns the output that was not sent yet. Its Data is empty if there is none.
 func (f *follower) next() StreamEvent {
 	f.t.ss.mu.Lock()
 	var x vt.Text
@@ -182,14 +182,14 @@ func (f *follower) next() StreamEvent {
 	case f.c.hasEnded():
 		x = f.c.kept
 	case f.c.hasStarted():
-		x = f.t.screen.Text()
+		x = f.t.display.screen.Text()
 	}
 	f.t.ss.mu.Unlock()
 	return f.advance(x)
 }
 
-// advance returns what x has beyond what was sent. A last line that has changed is sent
-// again from its start.
+// advance returns the part of x that was not sent. If the last sent line has changed, it is
+// sent again from its start.
 func (f *follower) advance(x vt.Text) StreamEvent {
 	kept, base := x.Head, int64(0)
 	if x.Dropped > 0 {

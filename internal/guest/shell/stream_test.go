@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/vt"
 )
 
-// streamed is what a stream sent: the names of its events, the text of the output events
-// put together at their offsets, and the last event.
+// streamed has the names of a stream's events, the text of the output events joined at their
+// offsets, and the last event.
 type streamed struct {
 	names []string
 	text  []rune
@@ -51,14 +51,14 @@ func stream(t *testing.T, s *Service, in ExecIn, each ...func(op.Event)) *stream
 	return r
 }
 
-func TestExecStreamsItsOutput(t *testing.T) {
+func TestExecStream(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id := "a"
 	r := stream(t, s, ExecIn{ID: &id, Command: "echo one; read x; echo got $x; exit_code() { return 3; }; exit_code",
 		Truncate: true}, func(e op.Event) {
 		if e.Name == "output" && strings.Contains(e.Data.(StreamEvent).Data, "one") {
-			write(t, s, id, "two", true) // only what was sent before the end can be answered
+			write(t, s, id, "two", true) // the event was sent before the end of the command
 		}
 	})
 	r.want(t, "start output exit", "one\ntwo\ngot two", completed)
@@ -82,7 +82,7 @@ func TestExecStreamFailsAsExecDoes(t *testing.T) {
 	wantError(t, s.ViewStream(t.Context(), ViewIn{ID: "nope"}, none), op.NotFound, "Session not found")
 }
 
-func TestReaderOfAStreamGoesAway(t *testing.T) {
+func TestCanceledStream(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	id := "a"
@@ -95,7 +95,7 @@ func TestReaderOfAStreamGoesAway(t *testing.T) {
 	})
 	wantError(t, err, op.Canceled, "canceled")
 	if v := view(t, s, id); v.Status != running {
-		t.Errorf("got %s, want the command to run on", v.Status)
+		t.Errorf("got %s, want the command to continue", v.Status)
 	}
 	write(t, s, id, "on", true)
 	wantEnd(t, wait(t, s, id), "one\non\non", 0)
@@ -121,8 +121,9 @@ func TestViewStreamFollowsTheRunningCommand(t *testing.T) {
 	}
 }
 
-// TestOutputThatWasDroppedIsCounted: a reader that comes late gets the end, and how much is missing.
-func TestOutputThatWasDroppedIsCounted(t *testing.T) {
+// TestDroppedOutputIsCounted: a slow reader gets the end of the output and the number of missing
+// characters.
+func TestDroppedOutputIsCounted(t *testing.T) {
 	t.Parallel()
 	f := &follower{}
 	if e := f.advance(vt.Text{Head: "ab\nc"}); e.Data != "ab\nc" || *e.Offset != 0 {

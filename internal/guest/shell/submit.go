@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 const (
-	// takeLimit is how long a shell may take to show its prompt and start a command.
+	// takeLimit is how long a shell may take to show its prompt and to start a command.
 	takeLimit = 30 * time.Second
 	// readLimit is how long it may take to read the keys that load a command.
 	readLimit = 5 * time.Second
@@ -21,23 +20,23 @@ const (
 	interruptPause = time.Second
 	// enterPause is how long it may take to react to Enter.
 	enterPause = time.Second
-	// promptPause is how long the prompt is awaited once the line editor may have the
-	// terminal. It never comes when the shell's stderr was redirected.
+	// promptPause is how long to wait for the prompt once the line editor may have the
+	// terminal. If stderr of the shell was redirected, the prompt is never shown.
 	promptPause = 50 * time.Millisecond
-	// promptLimit is how long the prompt is awaited while the line editor does not have
-	// the terminal: it is off, or the shell still computes the prompt.
+	// promptLimit is how long to wait for the prompt while the line editor does not have the
+	// terminal: it is off, or the shell still computes the prompt.
 	promptLimit = 2 * time.Second
 )
 
-// The keys that load a command into the line editor, and the line to type when the
-// line editor is off.
+// The keys that load a command into the line editor, and the line to type if the line editor
+// is off.
 const (
 	loadKeys = "\x1b[7001~"
 	loadLine = "\x15 \\__cove l; \\__cove s 2>/dev/null; ! \\eval \"$__cove_c\"; { \\__cove e \"${PIPESTATUS[0]}\" && \\:; } 2>/dev/null\r"
 )
 
-// run makes the session's shell run a command. Once the shell has taken it, the
-// command runs even if the caller goes away.
+// run runs a command in the session's shell. Once the shell has accepted it, the command runs
+// even if the request is canceled.
 func (ss *Session) run(ctx context.Context, c *command) (*terminal, error) {
 	for range 3 {
 		t, err := ss.ensureShell(ctx)
@@ -57,12 +56,12 @@ func (ss *Session) run(ctx context.Context, c *command) (*terminal, error) {
 		if !errors.Is(err, errEnded) {
 			return nil, err
 		}
-		<-t.done // it ended before it took the command: run it in another one
+		<-t.done // the shell ended before it accepted the command: use another one
 	}
-	return nil, op.Errorf(op.Unavailable, "the shell of session %q exits as soon as it starts; check ~/.bashrc", ss.ID)
+	return nil, op.Errorf(op.Unavailable, "the shell of session %q exits immediately after its start; check ~/.bashrc", ss.ID)
 }
 
-// claim makes c the current command of the shell.
+// claim makes c the current command of the shell if none runs.
 func (t *terminal) claim(c *command) error {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
@@ -84,13 +83,13 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// unclaim gives up a command that the shell did not take, and reports whether
-// someone wanted to end it.
+// unclaim releases a command that the shell did not accept, and reports whether a caller
+// wanted to end it.
 func (t *terminal) unclaim(c *command) (ended bool) {
 	os.Remove(t.path + ".cmd")
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	t.mute = false // but its key is still good: the shell may have read it a moment ago
+	t.mute = false // its key stays valid: the shell may have read it already
 	if t.current == c {
 		t.current = nil
 	}
@@ -100,8 +99,8 @@ func (t *terminal) unclaim(c *command) (ended bool) {
 // errEnded is the error of a shell that has ended.
 var errEnded = errors.New("the shell has ended")
 
-// submit passes a command to the shell and returns when it runs. Only then may input
-// be typed: before that, it would go to the line editor.
+// submit passes a command to the shell and returns when it runs. Input typed earlier would
+// reach the line editor.
 func (t *terminal) submit(ctx context.Context, c *command) error {
 	wait, cancel := context.WithTimeout(ctx, takeLimit)
 	defer cancel()
@@ -127,7 +126,7 @@ func (t *terminal) submitError(ctx context.Context, err error) error {
 		return err
 	}
 	return op.Errorf(op.Unavailable,
-		"the shell of session %q did not show its prompt within %v; look with shell_view, or end it with "+
+		"the shell of session %q did not show its prompt within %v; check it with shell_view, or end it with "+
 			"shell_kill or DELETE /v1/shell/sessions/{id}", t.ss.ID, takeLimit)
 }
 
@@ -143,10 +142,10 @@ func (t *terminal) waitForPrompt(ctx context.Context) error {
 		case ready:
 			return nil
 		case more && time.Since(interrupted) >= interruptPause:
-			// Someone typed an incomplete command, which would swallow ours. The
-			// shell may miss the interrupt while they keep typing.
+			// A viewer typed an incomplete command, which would absorb this one. The shell may
+			// miss the interrupt if the viewer continues to type.
 			interrupted = time.Now()
-			if err := t.interrupt(readLimit); err != nil {
+			if err := t.input.interrupt(readLimit); err != nil {
 				return err
 			}
 			again = interruptPause
@@ -164,13 +163,13 @@ func (t *terminal) waitForPrompt(ctx context.Context) error {
 	}
 }
 
-// atPrompt reports whether the shell waits for a command, and if not, when to check
-// again at the latest. The lock is held.
+// atPrompt reports whether the shell waits for a command, and if not, the maximum time until
+// the next check. The lock is held.
 func (t *terminal) atPrompt() (bool, time.Duration) {
 	switch {
 	case t.more:
 	case t.shown:
-		// Someone pressed Enter, with an outcome that is not known yet.
+		// Enter was pressed, and the shell has not reacted yet.
 		left := enterPause - time.Since(t.entered)
 		return left <= 0, left
 	case !t.prompted.IsZero():
@@ -183,14 +182,14 @@ func (t *terminal) atPrompt() (bool, time.Duration) {
 	return false, interruptPause
 }
 
-// passCommand passes a command to the shell at its prompt. Nobody else can type
-// meanwhile. False means: try again.
+// passCommand passes a command to the shell at its prompt. No viewer can type meanwhile. False
+// means: try again.
 func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err error) {
 	t.submitLock.Lock()
 	defer t.submitLock.Unlock()
 	keys := loadKeys
 	if mode, err := t.tty.Mode(); err == nil && mode.Canonical {
-		// The line editor is off, or the shell does something we do not know of yet.
+		// The line editor is off, or the shell does something unknown.
 		keys = loadLine
 		select {
 		case <-time.After(promptPause):
@@ -200,14 +199,14 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 			return false, nil
 		}
 	}
-	if !t.translatesNewlines() && !strings.Contains(c.flags, "sane") {
+	if !t.input.translatesNewlines() && !strings.Contains(c.flags, "sane") {
 		c.flags += " sane"
 	}
 	key := rand.Text()
 	t.ss.mu.Lock()
 	ready, _ := t.atPrompt()
 	if ready {
-		// A prompt that is yet to come is shown first; the kernel's echo is not shown.
+		// A pending prompt is shown first. The kernel's echo is not shown.
 		t.next, t.mute, c.key = key, t.shown || keys == loadLine, key
 	}
 	prompts := t.prompts
@@ -215,24 +214,24 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	if !ready {
 		return false, nil
 	}
-	t.rememberMark(key)
+	t.marks.remember(key)
 	if err := os.WriteFile(t.path+".cmd", encodeCommand(key, c), 0o600); err != nil {
 		return false, op.Errorf(op.Unavailable, "pass the command to the shell: %w", err)
 	}
-	if err := t.typeKeys(keys, readLimit); err != nil {
+	if err := t.input.typeKeys(keys, readLimit); err != nil {
 		return false, err
 	}
-	// From here on the command may run, even if the caller goes away.
+	// From here the command may run, even if the request is canceled.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readLimit)
 	defer cancel()
 	taken, err = t.waitUntilTaken(ctx, c, prompts)
 	if taken {
 		return true, nil
 	}
-	if t.revoke(key) {
+	if t.marks.revoke(key, t.done) {
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
-		c.key = "" // the end of its line says nothing about it
+		c.key = "" // hooks of its line do not concern it any more
 		return c.hasStarted(), err
 	}
 	// It was about to run.
@@ -242,7 +241,7 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 		if !c.hasStarted() {
 			return false, errEnded
 		}
-	case <-time.After(enterPause): // its hook was lost
+	case <-time.After(enterPause): // the message of its hook was lost
 		t.ss.mu.Lock()
 		defer t.ss.mu.Unlock()
 		if t.current == c && !c.hasStarted() {
@@ -252,42 +251,8 @@ func (t *terminal) passCommand(ctx context.Context, c *command) (taken bool, err
 	return true, nil
 }
 
-// revoke makes sure that the shell never runs the command with this key. False means
-// that it already does.
-func (t *terminal) revoke(key string) bool {
-	f, err := os.OpenFile(t.markPath(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return !errors.Is(err, fs.ErrExist)
-	}
-	f.Close()
-	select {
-	case <-t.done: // and has removed its files
-		os.Remove(f.Name())
-	default:
-	}
-	return true
-}
-
-// markPath is the file whose existence means that the command with this key runs or
-// must never run.
-func (t *terminal) markPath(key string) string { return t.path + ".cmd." + key }
-
-// keptMarks is how many commands keep their marks.
-const keptMarks = 16
-
-// rememberMark keeps the mark of a key for a while, because its line may be part of a
-// loop.
-func (t *terminal) rememberMark(key string) {
-	t.marks = append(t.marks, key)
-	if len(t.marks) > keptMarks {
-		os.Remove(t.markPath(t.marks[0]))
-		t.marks = t.marks[1:]
-	}
-}
-
-// waitUntilTaken waits until the shell runs the command. False means that something
-// else got its keys: an incomplete command that someone was typing, or a program that
-// was started at the same moment.
+// waitUntilTaken waits until the shell runs the command. False means that its keys went to
+// an incomplete typed command, or to a program that was started at the same moment.
 func (t *terminal) waitUntilTaken(ctx context.Context, c *command, prompts int) (bool, error) {
 	lost := time.NewTimer(readLimit)
 	defer lost.Stop()

@@ -3,7 +3,6 @@ package shell
 import (
 	"crypto/rand"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,57 +20,54 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// The size of a terminal until a viewer changes it: wide, because programs cut their
-// lines to it.
+// The size of a terminal until a viewer changes it. It is wide, because programs truncate
+// their lines to it.
 const (
 	startCols = 200
 	startRows = 50
 )
 
 const (
-	// grace is the time between asking a shell to end and killing it.
+	// grace is the time between TERM and KILL when a shell is ended.
 	grace = 500 * time.Millisecond
-	// drain is how long output is awaited after the end of a shell when programs
-	// that it left behind still hold the terminal.
+	// drain is how long to wait for output after the end of a shell while background
+	// processes keep the terminal open.
 	drain = 250 * time.Millisecond
 )
 
 //go:embed rc.bash
 var rcTemplate string
 
-// terminal is one life of a session's shell.
+// terminal is one shell of a session, from its start to its end.
 type terminal struct {
-	ss       *Session
-	p        *proc.Process
-	tty      *pty.PTY
-	path     string        // prefix of the files that pass commands to the shell
-	done     chan struct{} // closed when the shell has ended and its last output was read
-	typeLock sync.Mutex    // held while typing
+	ss    *Session
+	p     *proc.Process
+	tty   *pty.PTY
+	input *input
+	path  string        // prefix of the files that pass commands to the shell
+	done  chan struct{} // closed when the shell has ended and its last output was read
 
-	// submitLock is held while a command is passed to the shell, so that nobody else
-	// types in between.
+	// submitLock is held while a command is passed to the shell, so that no viewer types
+	// in between.
 	submitLock sync.Mutex
-	marks      []string // the latest keys; guarded by submitLock
+	marks      marks // guarded by submitLock
 
 	// What follows is guarded by the session's lock.
-	screen  *vt.Terminal
+	display *display
 	scan    scanner
-	log     ring
-	viewers map[*viewer]struct{}
-	bells   map[chan struct{}]struct{} // of followers; each holds a token when there is output
-	exit    proc.Exit                  // from done on
+	exit    proc.Exit // set when done is closed
 
 	key, next string        // keys of the hooks and of the command that is being passed
-	turn      chan struct{} // closed and replaced when one of the following changes
+	turn      chan struct{} // closed and replaced if one of the following fields changes
 	prompts   int           // number of prompts so far
-	prompted  time.Time     // when the shell was about to show its prompt; zero: it was shown
+	prompted  time.Time     // when the shell was about to show its prompt; zero: the prompt was shown
 	shown     bool          // the shell waits for a command at its prompt
 	more      bool          // the shell waits for the rest of a command
 	entered   time.Time     // when Enter was pressed at the prompt
 	current   *command
-	doubt     bool // a prompt was shown while it ran
+	doubt     bool // a prompt was shown while it ran, so it may have ended
 
-	mute    bool      // output is the line editor's echo of our keys
+	mute    bool      // output is the line editor's echo of the loading keys
 	changed time.Time // time of the last output
 	ps1     string
 	dir     string
@@ -92,11 +88,13 @@ func (ss *Session) startShell(bare bool) (*terminal, error) {
 			return nil, op.Errorf(op.Unavailable, "cannot start a shell: bash is not installed; install the bash package")
 		}
 	}
+	path := filepath.Join(folder, strings.ToLower(rand.Text()))
 	t := &terminal{
-		ss: ss, path: filepath.Join(folder, strings.ToLower(rand.Text())), done: make(chan struct{}),
-		viewers: map[*viewer]struct{}{}, bells: map[chan struct{}]struct{}{}, key: rand.Text(), turn: make(chan struct{}), dir: ss.startDir(),
+		ss: ss, path: path, done: make(chan struct{}), key: rand.Text(), turn: make(chan struct{}), dir: ss.startDir(),
+		input: &input{}, marks: marks{prefix: path + ".cmd"},
+		display: &display{mu: &ss.mu, viewers: map[*viewer]struct{}{}, bells: map[chan struct{}]struct{}{}},
 	}
-	t.screen = vt.New(startCols, startRows, vt.Options{Limit: keptOutput, Reply: t.answer})
+	t.display.screen = vt.New(startCols, startRows, vt.Options{Limit: keptOutput, Reply: t.input.reply})
 	if err := os.WriteFile(t.path+".rc", t.startupFile(bare), 0o600); err != nil {
 		return nil, op.Errorf(op.Unavailable, "cannot start a shell: write its startup file: %w", err)
 	}
@@ -123,8 +121,8 @@ func (t *terminal) start(bash string) error {
 	if err != nil {
 		return op.Errorf(op.Unavailable, "cannot start a shell: %w", err)
 	}
-	t.tty = tty
-	t.setModes()
+	t.tty, t.input.tty = tty, tty
+	t.input.setModes()
 	s := t.ss.service
 	t.p, err = s.Runner.Start(proc.Command{
 		Path: bash, Argv0: "bash", Args: []string{"--rcfile", t.path + ".rc", "-i"},
@@ -137,15 +135,15 @@ func (t *terminal) start(bash string) error {
 	s.tasks.Go(t.read)
 	s.tasks.Go(func() {
 		<-t.p.Done()
-		// Held until now, so that a shell that closes its streams does not appear to
-		// have ended. Background processes may keep it open.
+		// Keep the slave open until here, so that a shell that closes its streams does not
+		// appear to have ended. Background processes may also keep it open.
 		tty.CloseSlave()
 		tty.Master().SetReadDeadline(time.Now().Add(drain))
 	})
 	return nil
 }
 
-// environ is a shell's environment.
+// environ returns the environment of a shell.
 func (s *Service) environ(dir, bash string) []string {
 	env := s.Runner.Environ()
 	env = environ.Set(env, "HOME", s.Home)
@@ -155,7 +153,7 @@ func (s *Service) environ(dir, bash string) []string {
 	env = environ.Set(env, "COLORTERM", "truecolor")
 	_, all := environ.Lookup(env, "LC_ALL")
 	_, lang := environ.Lookup(env, "LANG")
-	if !all && !lang { // without it the line editor takes every byte for a character
+	if !all && !lang { // without a locale the line editor handles bytes, not characters
 		env = environ.Set(env, "LANG", "C.UTF-8")
 	}
 	return env
@@ -190,7 +188,7 @@ func (t *terminal) read() {
 		ss.terminal = nil
 	}
 	close(t.done)
-	t.wakeViewers()
+	t.display.wakeViewers()
 	ss.mu.Unlock()
 	ss.service.shellEnded(ss, t)
 }
@@ -206,59 +204,26 @@ func (t *terminal) removeFiles() {
 func (t *terminal) feed(p []byte) {
 	t.ss.mu.Lock()
 	t.scan.feed(p, t)
-	t.wakeViewers()
+	t.display.wakeViewers()
 	t.ss.mu.Unlock()
-	t.pace()
+	t.display.pace()
 }
 
 // text, query and handleHook are called by the scanner; the lock is held.
 func (t *terminal) text(b []byte) {
 	if !t.mute {
 		t.changed = time.Now()
-		t.show(b)
+		t.display.show(b)
 	}
 }
 
 func (t *terminal) query(b []byte) {
 	if !t.mute {
-		t.screen.Write(b)
+		t.display.screen.Write(b)
 	}
 }
 
-// show writes to the screen and to the viewers.
-func (t *terminal) show(b []byte) {
-	t.screen.Write(b)
-	t.log.write(b)
-}
-
-// answer types the terminal's reply to a query of a program. It is called with the
-// lock held and never blocks: a program that does not read its input loses the reply.
-func (t *terminal) answer(b []byte) {
-	conn, err := t.tty.Master().SyscallConn()
-	if err != nil {
-		return
-	}
-	conn.Control(func(fd uintptr) { syscall.Write(int(fd), b) })
-}
-
-// typeKeys types keys. It waits while the terminal's input is full.
-func (t *terminal) typeKeys(keys string, patience time.Duration) error {
-	t.typeLock.Lock()
-	defer t.typeLock.Unlock()
-	m := t.tty.Master()
-	m.SetWriteDeadline(time.Now().Add(patience))
-	n, err := t.tty.Write([]byte(keys))
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return op.Errorf(op.Unavailable,
-			"the program does not read its input: it took %d of %d bytes; wait until it does, or end it", n, len(keys))
-	}
-	return errEnded
-}
-
-// typeInput types the input of a person or a caller.
+// typeInput types input of a viewer or an API caller.
 func (t *terminal) typeInput(keys string, patience time.Duration) error {
 	t.submitLock.Lock()
 	defer t.submitLock.Unlock()
@@ -269,7 +234,7 @@ func (t *terminal) typeInput(keys string, patience time.Duration) error {
 	}
 	if i := strings.LastIndexByte(keys, '\x03'); i >= 0 {
 		if mode, err := t.tty.Mode(); err == nil && mode.Signals {
-			if err := t.interrupt(patience); err != nil {
+			if err := t.input.interrupt(patience); err != nil {
 				return err
 			}
 			keys = keys[i+1:]
@@ -278,56 +243,22 @@ func (t *terminal) typeInput(keys string, patience time.Duration) error {
 	if keys == "" {
 		return nil
 	}
-	return t.typeKeys(keys, patience)
-}
-
-// interrupt presses Ctrl-C, which also discards input that was not read yet.
-func (t *terminal) interrupt(patience time.Duration) error {
-	t.tty.DropInput()
-	return t.typeKeys("\x03", patience)
+	return t.input.typeKeys(keys, patience)
 }
 
 // resize sets the terminal's size.
 func (t *terminal) resize(cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > vt.MaxCols || rows > vt.MaxRows {
-		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d: use 1 to %[1]d columns and 1 to "+
+		return op.Errorf(op.Invalid, "invalid terminal size %[3]d by %[4]d; use 1 to %[1]d columns and 1 to "+
 			"%[2]d rows", vt.MaxCols, vt.MaxRows, cols, rows)
 	}
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	t.screen.Resize(cols, rows)
+	t.display.screen.Resize(cols, rows)
 	return t.tty.Resize(cols, rows)
 }
 
-// translatesNewlines is false after "stty raw" and the like: lines then form a staircase.
-func (t *terminal) translatesNewlines() bool {
-	ok := true
-	if conn, err := t.tty.Master().SyscallConn(); err == nil {
-		conn.Control(func(fd uintptr) {
-			if tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
-				ok = tio.Oflag&(unix.OPOST|unix.ONLCR) == unix.OPOST|unix.ONLCR
-			}
-		})
-	}
-	return ok
-}
-
-// setModes lets Backspace erase characters, not bytes, while a program reads lines,
-// and keeps Ctrl-C from throwing away what was printed and not read yet: what the
-// hooks say would be lost.
-func (t *terminal) setModes() {
-	if conn, err := t.tty.Slave().SyscallConn(); err == nil {
-		conn.Control(func(fd uintptr) {
-			if tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
-				tio.Iflag |= unix.IUTF8
-				tio.Lflag |= unix.NOFLSH
-				unix.IoctlSetTermios(int(fd), unix.TCSETS, tio)
-			}
-		})
-	}
-}
-
-// stop ends the shell and everything in its terminal's session.
+// stop ends the shell and all processes of its terminal.
 func (t *terminal) stop() {
 	t.p.Stop()
 	<-t.done
@@ -340,8 +271,8 @@ func (t *terminal) signal(sig syscall.Signal) (group int, err error) {
 	if err != nil || group <= 0 || group == t.p.PID() {
 		return 0, err
 	}
-	// The leader may have ended while its group lives on; a leader in another
-	// session means that the number is no longer ours.
+	// The leader may have ended before its group. A leader in another session means that the
+	// ID was reused.
 	if sid, err := unix.Getsid(group); err == nil && sid != t.p.PID() {
 		return 0, fmt.Errorf("signal the foreground group: %w", os.ErrProcessDone)
 	}

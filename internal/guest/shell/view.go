@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxMessage is how many bytes of output one message carries.
+	// maxMessage is the maximum number of bytes of output in one message.
 	maxMessage = 64 << 10
 	// pingEvery is the interval of pings to a viewer.
 	pingEvery = 30 * time.Second
-	// viewPatience is how long a viewer may take to receive one message.
+	// viewPatience is how long a viewer may take to receive a message.
 	viewPatience = time.Minute
-	// typePatience is how long a program may take to read what a viewer types.
+	// typePatience is how long a program may take to read input of a viewer.
 	typePatience = 2 * time.Second
-	// paceLimit is how long the reading of output waits for a viewer that is half of
-	// the kept output behind. It bounds how much a slow viewer delays the program;
-	// one that makes no progress is not waited for again.
+	// paceLimit is how long the reading of output waits for a viewer that lags by half of the
+	// kept output. It limits the delay that a slow viewer causes. A viewer that makes no
+	// progress is not waited for again.
 	paceLimit = 25 * time.Millisecond
 )
 
@@ -35,21 +35,21 @@ const (
 	closeBusy   = 1013
 )
 
-// viewer is a client that watches a terminal and types. It holds no output, only an
-// offset into what the terminal keeps.
+// viewer is a client that watches a terminal and types. It stores only an offset into the
+// kept output of the terminal.
 type viewer struct {
-	t      *terminal
-	wakeup chan struct{} // holds a token when there may be something to send
-	moved  chan struct{} // holds a token when something was sent
-	notes  chan message  // replies to messages of the viewer
+	t       *terminal
+	wakeup  chan struct{} // holds a token when there may be output to send
+	moved   chan struct{} // holds a token when output was sent
+	replies chan message  // replies to messages of the viewer
 
 	// Guarded by the session's lock.
-	at      int64 // what was sent so far
-	stalled bool  // output does not wait for it
-	intro   []byte
+	at      int64  // offset of the next byte to send
+	stalled bool   // reading of output does not wait for it
+	intro   []byte // sent before the byte at the offset
 }
 
-// AttachIn names the session.
+// AttachIn selects a session.
 type AttachIn struct {
 	SessionID *string `query:"session_id" doc:"Session to attach to; created if it does not exist. Default: a new session"`
 }
@@ -67,23 +67,23 @@ func (s *Service) Attach(ctx context.Context, in AttachIn, conn op.Conn) error {
 	v := t.attach()
 	defer t.detach(v)
 	ctx, cancel := context.WithCancel(ctx)
-	var listener sync.WaitGroup
-	listener.Go(func() {
+	var reader sync.WaitGroup
+	reader.Go(func() {
 		defer cancel()
 		v.readMessages(ctx, conn)
 	})
-	defer listener.Wait()
+	defer reader.Wait()
 	defer cancel()
 	return v.sendMessages(ctx, conn)
 }
 
-// attach adds a viewer, which first gets the recent output.
+// attach adds a viewer, which first receives the recent output.
 func (t *terminal) attach() *viewer {
-	v := &viewer{t: t, wakeup: make(chan struct{}, 1), moved: make(chan struct{}, 1), notes: make(chan message, 8)}
+	v := &viewer{t: t, wakeup: make(chan struct{}, 1), moved: make(chan struct{}, 1), replies: make(chan message, 8)}
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
 	t.ss.Touch()
-	t.viewers[v] = struct{}{}
+	t.display.viewers[v] = struct{}{}
 	v.resync(0)
 	return v
 }
@@ -92,16 +92,16 @@ func (t *terminal) detach(v *viewer) {
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
 	t.ss.Touch()
-	delete(t.viewers, v)
+	delete(t.display.viewers, v)
 }
 
-// resync moves a viewer that missed output to where it can continue. For a full-screen
-// program that is the current screen, which the program is asked to redraw. The lock is
-// held.
+// resync moves a viewer that missed output to an offset where it can continue. If a
+// full-screen program runs, it sends the current screen and makes the program redraw. The
+// lock is held.
 func (v *viewer) resync(missed int64) {
 	t := v.t
 	v.intro = nil
-	if t.log.start == 0 {
+	if t.display.log.start == 0 {
 		v.at = 0
 		return
 	}
@@ -109,69 +109,23 @@ func (v *viewer) resync(missed int64) {
 	if missed > 0 {
 		b.WriteString(cancel + "\x1b[!p")
 	}
-	if !t.screen.Alt() {
+	if !t.display.screen.Alt() {
 		if missed > 0 {
 			fmt.Fprintf(&b, "\x1b[?1049l\r\n[... %d bytes of output were skipped ...]\r\n", missed)
 		}
-		v.at, v.intro = t.log.entry(), b.Bytes()
+		v.at, v.intro = t.display.log.entry(), b.Bytes()
 		return
 	}
 	b.WriteString("\x1b[?1049h\x1b[2J\x1b[H")
-	b.WriteString(strings.TrimRight(strings.Join(t.screen.Screen(), "\r\n"), "\r\n"))
-	at, _ := t.screen.Cursor()
+	b.WriteString(strings.TrimRight(strings.Join(t.display.screen.Screen(), "\r\n"), "\r\n"))
+	at, _ := t.display.screen.Cursor()
 	fmt.Fprintf(&b, "\x1b[%d;%dH", at.Row+1, at.Col+1)
-	v.at, v.intro = t.log.end, b.Bytes()
+	v.at, v.intro = t.display.log.end, b.Bytes()
 	t.signal(syscall.SIGWINCH)
 }
 
-// wakeViewers tells the viewers and followers that there is something new. The lock is held.
-func (t *terminal) wakeViewers() {
-	for v := range t.viewers {
-		wake(v.wakeup)
-	}
-	for bell := range t.bells {
-		wake(bell)
-	}
-}
-
-func wake(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
-}
-
-// pace waits briefly for viewers that make progress but are about to lose output.
-func (t *terminal) pace() {
-	for {
-		t.ss.mu.Lock()
-		var slow *viewer
-		for v := range t.viewers {
-			switch lag := t.log.end - v.at; {
-			case lag < ringSize/8:
-				v.stalled = false
-			case lag > ringSize/2 && !v.stalled:
-				slow = v
-			}
-		}
-		t.ss.mu.Unlock()
-		if slow == nil {
-			return
-		}
-		timer := time.NewTimer(paceLimit)
-		select {
-		case <-slow.moved:
-			timer.Stop()
-		case <-timer.C:
-			t.ss.mu.Lock()
-			slow.stalled = true
-			t.ss.mu.Unlock()
-		}
-	}
-}
-
-// message is what goes over the wire. Clients of the public image read the session of ready
-// and the time of ping beside data.
+// message is a WebSocket message. Clients of the public image read the session of ready and
+// the time of ping outside of data.
 type message struct {
 	Type      string `json:"type"`
 	Data      any    `json:"data"`
@@ -179,13 +133,13 @@ type message struct {
 	Timestamp int64  `json:"timestamp,omitempty"`
 }
 
-// heartbeat is a ping or a pong.
+// heartbeat returns a ping or a pong.
 func heartbeat(kind string, at time.Time) message {
 	ms := at.UnixMilli()
 	return message{Type: kind, Data: map[string]int64{"timestamp": ms}, Timestamp: ms}
 }
 
-// sendMessages sends messages until the shell has ended or the viewer is gone.
+// sendMessages sends messages until the shell has ended or the viewer has disconnected.
 func (v *viewer) sendMessages(ctx context.Context, conn op.Conn) error {
 	send := func(m message) error { return sendMessage(ctx, conn, m) }
 	id := v.t.ss.ID
@@ -216,34 +170,35 @@ func (v *viewer) sendMessages(ctx context.Context, conn op.Conn) error {
 		case <-v.t.done:
 		case now := <-ping.C:
 			err = send(heartbeat("ping", now))
-		case note := <-v.notes:
-			err = send(note)
+		case m := <-v.replies:
+			err = send(m)
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		conn.Close(closeBusy, "the viewer did not read for a minute")
+		conn.Close(closeBusy, "the viewer did not read for one minute")
 		return nil
 	}
 	return err
 }
 
-// nextOutput appends the next piece of output. A character is split only at the very end.
+// nextOutput appends the next piece of output. Only at the end of the output it may contain
+// an incomplete character.
 func (v *viewer) nextOutput(buf []byte, last bool) []byte {
 	t := v.t
 	t.ss.mu.Lock()
 	defer t.ss.mu.Unlock()
-	if v.at < t.log.start {
-		v.resync(t.log.start - v.at)
+	if v.at < t.display.log.start {
+		v.resync(t.display.log.start - v.at)
 	}
 	if len(v.intro) > 0 {
 		buf, v.intro = append(buf, v.intro...), nil
 		return buf
 	}
-	buf = t.log.read(buf, v.at, maxMessage)
-	if n := completePrefix(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.log.end) {
+	buf = t.display.log.read(buf, v.at, maxMessage)
+	if n := completePrefix(buf); n < len(buf) && !(last && v.at+int64(len(buf)) == t.display.log.end) {
 		buf = buf[:n]
 	}
 	v.at += int64(len(buf))
@@ -256,12 +211,12 @@ func (v *viewer) sendExit(ctx context.Context, conn op.Conn) {
 	exit := v.t.exit
 	v.t.ss.mu.Unlock()
 	reason := fmt.Sprintf("the shell ended with code %d", exit.Code)
-	// A viewer that has left misses nothing.
+	// The viewer may have disconnected.
 	_ = sendMessage(ctx, conn, message{Type: "exit", Data: map[string]any{"code": exit.Code, "reason": reason}})
 	_ = conn.Close(closeNormal, reason)
 }
 
-// sendMessage sends one message, within viewPatience.
+// sendMessage sends a message within viewPatience.
 func sendMessage(ctx context.Context, conn op.Conn, m message) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -277,7 +232,7 @@ func sendMessage(ctx context.Context, conn op.Conn, m message) error {
 	return nil
 }
 
-// readMessages handles messages of the viewer until it leaves.
+// readMessages handles messages of the viewer until it disconnects.
 func (v *viewer) readMessages(ctx context.Context, conn op.Conn) {
 	for {
 		data, _, err := conn.Read(ctx)
@@ -290,10 +245,10 @@ func (v *viewer) readMessages(ctx context.Context, conn op.Conn) {
 	}
 }
 
-// reply sends a message, unless the viewer has not read the ones before it.
+// reply queues a message. It drops the message if the viewer does not read.
 func (v *viewer) reply(m message) {
 	select {
-	case v.notes <- m:
+	case v.replies <- m:
 	default:
 	}
 }
@@ -304,14 +259,14 @@ func (v *viewer) handleMessage(data []byte) error {
 		Data json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return op.Errorf(op.Invalid, "invalid message: send JSON such as {\"type\":\"input\",\"data\":\"ls\\r\"}")
+		return op.Errorf(op.Invalid, "invalid message; send JSON such as {\"type\":\"input\",\"data\":\"ls\\r\"}")
 	}
 	v.t.ss.Touch()
 	switch m.Type {
 	case "input":
 		var keys string
 		if err := json.Unmarshal(m.Data, &keys); err != nil {
-			return op.Errorf(op.Invalid, "the data of input must be a string")
+			return op.Errorf(op.Invalid, "invalid input message: data must be a string")
 		}
 		if keys == "" {
 			return nil
@@ -320,7 +275,7 @@ func (v *viewer) handleMessage(data []byte) error {
 	case "resize":
 		var size struct{ Cols, Rows int }
 		if err := json.Unmarshal(m.Data, &size); err != nil {
-			return op.Errorf(op.Invalid, "the data of resize must be {\"cols\":…,\"rows\":…}")
+			return op.Errorf(op.Invalid, "invalid resize message: data must be {\"cols\":…,\"rows\":…}")
 		}
 		return v.t.resize(size.Cols, size.Rows)
 	case "ping":

@@ -20,22 +20,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 )
 
-// client is at the other end of a connection.
+// client is a viewer's end of a connection.
 type client struct {
 	t    testing.TB
 	in   chan []byte
-	left chan struct{} // closed when the person leaves
-	end  chan error    // what Talk returned
+	left chan struct{} // closed when the viewer disconnects
+	end  chan error    // the result of Attach
 
 	mu       sync.Mutex
-	gate     chan struct{} // closed while the person reads
+	gate     chan struct{} // closed while the viewer reads
 	messages []message
 	seen     strings.Builder // all output
 	code     int
 	reason   string
 }
 
-// connect attaches a person to a session.
+// connect attaches a viewer to a session.
 func connect(t testing.TB, s *Service, id string) *client {
 	t.Helper()
 	p := &client{t: t, in: make(chan []byte), left: make(chan struct{}), end: make(chan error, 1), gate: make(chan struct{})}
@@ -81,7 +81,7 @@ func (p *client) Write(ctx context.Context, data []byte, text bool) error {
 	}
 	var m message
 	if err := json.Unmarshal(data, &m); err != nil || !text {
-		p.t.Errorf("not a message: %q, want text", data)
+		p.t.Errorf("got %q, want a text message", data)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *client) Close(code int, reason string) error {
 	return nil
 }
 
-// stall makes the person stop reading until the returned function is called.
+// stall makes the viewer stop reading until the returned function is called.
 func (p *client) stall() (resume func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
@@ -114,7 +114,7 @@ func (p *client) send(m string) {
 	select {
 	case p.in <- []byte(m):
 	case <-time.After(patience):
-		p.t.Fatal("nobody listens")
+		p.t.Fatalf("message %q was not read within %v", m, patience)
 	}
 }
 
@@ -135,19 +135,19 @@ func (p *client) waitFor(text string) {
 	defer func() {
 		if p.t.Failed() {
 			out := p.output()
-			p.t.Logf("waiting for %q, seen at last: %q", text, out[max(0, len(out)-1000):])
+			p.t.Logf("got output … %q, want %q in it", out[max(0, len(out)-1000):], text)
 		}
 	}()
 	testenv.Poll(p.t, "output "+text, func() bool { return strings.Contains(p.output(), text) })
 }
 
-// waitForPrompt waits for the prompt, at the end of what is seen.
+// waitForPrompt waits for the prompt at the end of the output.
 func (p *client) waitForPrompt() {
 	p.t.Helper()
 	testenv.Poll(p.t, "the prompt", func() bool { return strings.HasSuffix(p.output(), "\x1b[?2004h> ") })
 }
 
-// waitForMessage looks for a message of a kind.
+// waitForMessage waits for a message of a kind.
 func (p *client) waitForMessage(kind string) (m message) {
 	p.t.Helper()
 	testenv.Poll(p.t, "message "+kind, func() bool {
@@ -163,13 +163,13 @@ func (p *client) waitForMessage(kind string) (m message) {
 	return m
 }
 
-// waitIdle waits until what was typed has ended.
+// waitIdle waits until the typed command has ended.
 func waitIdle(t testing.TB, s *Service, id string) {
 	t.Helper()
-	testenv.Poll(t, "the end of what was typed", func() bool { return listSessions(t, s)[id].Status == "idle" })
+	testenv.Poll(t, "the end of the typed command", func() bool { return listSessions(t, s)[id].Status == "idle" })
 }
 
-func TestTalk(t *testing.T) {
+func TestAttach(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "")
@@ -197,21 +197,21 @@ func TestTalk(t *testing.T) {
 	kinds := []string{p.messages[0].Type, p.messages[1].Type, p.messages[2].Type}
 	p.mu.Unlock()
 	if fmt.Sprint(kinds) != "[session_id ready output]" {
-		t.Errorf(`begins with %v, want kinds "[session_id ready output]"`, kinds)
+		t.Errorf(`got first messages %v, want kinds "[session_id ready output]"`, kinds)
 	}
 
 	waitIdle(t, s, id)
-	// A command of the interface on the same session: shown as if it had been
-	// typed, and its own output is clean.
+	// A command of the API in the same session is shown as if typed, and its output has no
+	// traces of the hooks.
 	wantOutput(t, s, id, "echo from outside\necho $0", "from outside\nbash")
 	p.waitFor("> echo from outside\r\n> echo $0\r\n")
 	p.waitFor("from outside\r\nbash\r\n")
 	p.waitForPrompt()
 	p.typeLine("echo back at the prompt")
 	p.waitFor("\rback at the prompt\r\n")
-	for _, ours := range []string{"5379", "__cove", "7001"} {
-		if strings.Contains(p.output(), ours) {
-			t.Errorf("got %q is seen: %q, want output without %q", ours, p.output(), ours)
+	for _, internal := range []string{"5379", "__cove", "7001"} {
+		if strings.Contains(p.output(), internal) {
+			t.Errorf("got output %q, want it without %q", p.output(), internal)
 		}
 	}
 	testenv.Poll(t, "the record", func() bool {
@@ -243,8 +243,8 @@ func TestTypedCommandKeepsTheSessionBusy(t *testing.T) {
 	wantOutput(t, s, "a", "echo still", "still")
 }
 
-// TestHalfTyped runs commands while a person has typed half of something.
-func TestHalfTyped(t *testing.T) {
+// TestIncompleteInput runs commands while the viewer has typed incomplete input.
+func TestIncompleteInput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "a")
@@ -261,7 +261,7 @@ func TestHalfTyped(t *testing.T) {
 		b, _ := json.Marshal(c.keys)
 		p.send(`{"type":"input","data":` + string(b) + `}`)
 		testenv.Poll(t, "the echo of "+c.keys, func() bool { return strings.Contains(p.output()[from:], c.shows) })
-		want := fmt.Sprint("whole ", i)
+		want := fmt.Sprint("complete ", i)
 		wantOutput(t, s, "a", "echo "+want, want)
 		p.waitFor("> echo " + want + "\r\n")
 		p.waitForPrompt()
@@ -270,17 +270,16 @@ func TestHalfTyped(t *testing.T) {
 	p.waitFor("\rfine\r\n")
 }
 
-// TestInterruptTakesBack holds that Ctrl-C also takes back what was typed ahead, and
-// leaves what was printed.
-func TestInterruptTakesBack(t *testing.T) {
+// TestInterruptDiscardsInput: Ctrl-C discards input that was typed ahead, and keeps the output.
+func TestInterruptDiscardsInput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "a")
 	p.waitFor("> ")
-	p.typeLine("sh -c 'echo printed; exec sleep 1000'") // who prints hears Ctrl-C
+	p.typeLine("sh -c 'echo printed; exec sleep 1000'") // the printing process receives Ctrl-C
 	p.waitFor("\rprinted\r\n")
 	p.typeLine("touch typed-ahead")
-	p.waitFor("touch typed-ahead\r\n") // the terminal's echo: it waits to be read
+	p.waitFor("touch typed-ahead\r\n") // the terminal's echo: the input is unread
 	p.send(`{"type":"input","data":"\u0003"}`)
 	waitIdle(t, s, "a")
 	if out := run(t, s, "a", "ls typed-ahead"); *out.ExitCode == 0 {
@@ -288,10 +287,9 @@ func TestInterruptTakesBack(t *testing.T) {
 	}
 }
 
-// TestTypedMeanwhile lets a person type and press Ctrl-C without regard to the
-// commands that are run at the same time. What is echoed may get into their
-// output, as on any terminal, but each runs once and ends.
-func TestTypedMeanwhile(t *testing.T) {
+// TestConcurrentInput types and presses Ctrl-C while commands run. The echo may appear in their
+// output, as on any terminal, but each command runs once and ends.
+func TestConcurrentInput(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "a")
@@ -323,27 +321,27 @@ func TestTypedMeanwhile(t *testing.T) {
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	run(t, s, "a", "echo before anybody came; echo Grüße")
+	run(t, s, "a", "echo before any viewer; echo Grüße")
 	first := connect(t, s, "a")
-	first.waitFor("> echo before anybody came; echo Grüße\r\n")
-	first.waitFor("before anybody came\r\nGrüße\r\n")
+	first.waitFor("> echo before any viewer; echo Grüße\r\n")
+	first.waitFor("before any viewer\r\nGrüße\r\n")
 	second := connect(t, s, "a")
-	second.waitFor("before anybody came\r\n")
+	second.waitFor("before any viewer\r\n")
 	first.typeLine("echo to all")
 	first.waitFor("\rto all\r\n")
 	second.waitFor("\rto all\r\n")
 	second.leave()
-	testenv.Poll(t, "the second is gone", func() bool {
+	testenv.Poll(t, "the second viewer is detached", func() bool {
 		ss, _ := s.find("a")
 		ss.mu.Lock()
 		defer ss.mu.Unlock()
-		return len(ss.terminal.viewers) == 1
+		return len(ss.terminal.display.viewers) == 1
 	})
 	first.typeLine("echo alone")
 	first.waitFor("\ralone\r\n")
 	waitIdle(t, s, "a")
 
-	// More than is kept: a new viewer starts with a whole line.
+	// More output than is kept: a new viewer starts with a complete line.
 	run(t, s, "a", "seq -f 'line %08.0f ä' 100000")
 	third := connect(t, s, "a")
 	third.waitFor("line 00100000 ä\r\n")
@@ -353,12 +351,12 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-func TestUTF8IsNeverCut(t *testing.T) {
+func TestCharactersAreNotSplit(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "a")
 	p.waitFor("> ")
-	// A character at a time, its bytes apart.
+	// The bytes of each character are written separately.
 	p.typeLine(`for i in 1 2 3 4 5; do for b in xf0 x9f x98 x80 xe4 xb8 x96; do printf "\\$b"; sleep 0.001; done; ` +
 		`done; echo; printf '\xff|\xe4'; echo end`)
 	p.waitFor("\ufffdend\r\n")
@@ -377,13 +375,13 @@ func TestUTF8IsNeverCut(t *testing.T) {
 	}
 	if all := p.seen.String(); replaced != 2 || !strings.Contains(all, strings.Repeat("😀世", 5)+"\r\n") ||
 		strings.Count(all, "a世😀é\r\n") != 30000 {
-		t.Errorf(`got %d replaced, %d lines, want 2 replaced, %q in it and "a世😀é\r\n" 30000 times`,
+		t.Errorf(`got %d replacements, %d lines, want 2 replacements, %q in it and "a世😀é\r\n" 30000 times`,
 			replaced, strings.Count(all, "a世😀é\r\n"), strings.Repeat("😀世", 5)+"\r\n")
 	}
 }
 
-// TestStalledViewer holds that one who does not read neither stops the program nor
-// gets everything later, and that another one who reads loses nothing.
+// TestStalledViewer: a viewer that does not read neither blocks the program nor receives all
+// output later. Other viewers lose no output.
 func TestStalledViewer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -401,13 +399,13 @@ func TestStalledViewer(t *testing.T) {
 	p.waitFor("end\r\n")
 	p.waitFor("bytes of output were skipped ...]\r\nline ")
 	if got := len(p.output()); got > 2*ringSize {
-		t.Errorf("got %d bytes came after all, want at most %d", got, 2*ringSize)
+		t.Errorf("got %d bytes, want at most %d", got, 2*ringSize)
 	}
 	p.typeLine("echo with us again")
 	p.waitFor("\rwith us again\r\n")
 }
 
-func TestGoodbye(t *testing.T) {
+func TestExitMessage(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	p := connect(t, s, "a")
@@ -424,7 +422,7 @@ func TestGoodbye(t *testing.T) {
 	if p.code != 1000 || p.reason != "the shell ended with code 7" {
 		t.Errorf(`got %d %q, want p.code 1000, p.reason "the shell ended with code 7"`, p.code, p.reason)
 	}
-	next := connect(t, s, "a") // a new life
+	next := connect(t, s, "a") // starts a new shell
 	next.waitFor("> ")
 	if strings.Contains(next.output(), "last words") {
 		t.Errorf(`got %q, want output without "last words"`, next.output())
@@ -435,7 +433,7 @@ func TestGoodbye(t *testing.T) {
 	next.waitForMessage("exit")
 }
 
-func TestViewerSendsNonsense(t *testing.T) {
+func TestInvalidMessages(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for _, c := range []struct{ send, says string }{
@@ -458,20 +456,20 @@ func TestViewerSendsNonsense(t *testing.T) {
 	wantError(t, s.Attach(t.Context(), AttachIn{SessionID: new("a/b")}, nil), op.Invalid, "no slash")
 }
 
-// TestQuestions holds that the terminal itself answers programs, with and without
-// viewers, who never see the questions.
-func TestQuestions(t *testing.T) {
+// TestQueries: the terminal itself replies to queries of programs, with and without viewers.
+// Viewers never receive the queries.
+func TestQueries(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	ask := `stty -echo; printf 'ab\e[6n'; IFS= read -rsd R pos; echo; echo "${pos:1}"; stty echo`
+	query := `stty -echo; printf 'ab\e[6n'; IFS= read -rsd R pos; echo; echo "${pos:1}"; stty echo`
 	run(t, s, "a", "clear")
-	wantOutput(t, s, "a", ask, "ab\n[2;3") // the prompt has the first line
+	wantOutput(t, s, "a", query, "ab\n[2;3") // the prompt is in the first line
 	p := connect(t, s, "a")
 	p.waitFor("> ")
 	if strings.Contains(p.output(), "\x1b[6n") {
 		t.Errorf(`got %q, want output without "\x1b[6n"`, p.output())
 	}
-	if out := run(t, s, "a", ask); !strings.HasPrefix(*out.Output, "ab\n[") {
+	if out := run(t, s, "a", query); !strings.HasPrefix(*out.Output, "ab\n[") {
 		t.Errorf(`got %q, want output that starts with "ab\n["`, *out.Output)
 	}
 }
@@ -480,7 +478,7 @@ func TestFullScreenReplay(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "vim")
 	s := newService(t)
-	run(t, s, "a", "seq 300000") // so that the ring does not hold everything
+	run(t, s, "a", "seq 300000") // so that the ring does not keep all output
 	background(t, s, "a", "vim -u NONE -i NONE")
 	waitForOutput(t, s, "a", "~\n~")
 	write(t, s, "a", "ipicture", false)
@@ -492,7 +490,7 @@ func TestFullScreenReplay(t *testing.T) {
 	p.waitFor("\x1b[?1049l")
 }
 
-func TestOverHTTP(t *testing.T) {
+func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	server := httptest.NewServer(rest.New(rest.Config{Table: op.NewTable(s.Ops())}))
@@ -511,7 +509,7 @@ func TestOverHTTP(t *testing.T) {
 		for !strings.Contains(seen, want) {
 			_, data, err := conn.Read(ctx)
 			if err != nil {
-				t.Fatalf("waiting for %q after %q: %v", want, seen, err)
+				t.Fatalf("got %q, %v, want %q in it", seen, err, want)
 			}
 			seen += string(data)
 		}
@@ -525,9 +523,9 @@ func TestOverHTTP(t *testing.T) {
 	read(`42\r\n`)
 	read(`{"type":"exit","data":{"code":3,`)
 	_, _, err = conn.Read(ctx)
-	var bye websocket.CloseError
-	if !errors.As(err, &bye) || bye.Code != websocket.StatusNormalClosure || bye.Reason != "the shell ended with code 3" {
-		t.Errorf(`goodbye %v, want close code %d with "the shell ended with code 3"`, err, websocket.StatusNormalClosure)
+	var closed websocket.CloseError
+	if !errors.As(err, &closed) || closed.Code != websocket.StatusNormalClosure || closed.Reason != "the shell ended with code 3" {
+		t.Errorf(`got %v, want close code %d with "the shell ended with code 3"`, err, websocket.StatusNormalClosure)
 	}
 	conn.CloseNow()
 }

@@ -13,18 +13,17 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 const (
-	// keepAlive is how often a silent execution says that it goes on.
+	// keepAlive is the interval of keepalive lines during a silent execution.
 	keepAlive = 5 * time.Second
-	// longest is the limit of an execution: the client decides when to give up.
-	longest = 24 * time.Hour
+	// maxDuration limits an execution. Clients have their own timeouts.
+	maxDuration = 24 * time.Hour
 )
 
-// setup makes Python show values in the forms that clients expect.
+// setup makes Python display values in the formats that clients expect.
 //
 //go:embed setup.py
 var setup string
@@ -104,7 +103,7 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 			return err
 		}
 		defer func() {
-			// The client may have gone; the variables must go, too.
+			// Unset the variables even if the client has disconnected.
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepAlive)
 			defer cancel()
 			_, _ = language.Run(end, s.cell(p, after), nil)
@@ -121,10 +120,10 @@ func (s *Service) run(ctx context.Context, p *place, in executeIn, out *lines) e
 		return fmt.Errorf("the sandbox has no kernel for %s; %s", p.Language, k.install)
 	}
 	p.begun = true
-	if err == nil && result.Status == cell.Failed && !out.failed() {
+	if err == nil && result.Status == kernel.Failed && !out.failed() {
 		err = errors.New("the code ended with an error")
 		if p.Language == "bash" {
-			err = nil // its exit code is not an error of the interpreter
+			err = nil // an exit code is not an error of the interpreter
 		}
 	}
 	return err
@@ -135,15 +134,15 @@ func isMissing(err error) bool {
 	return ok && e.Code == op.NotFound
 }
 
-func (s *Service) cell(p *place, code string) cell.Cell {
-	c := cell.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: longest}
+func (s *Service) cell(p *place, code string) kernel.Cell {
+	c := kernel.Cell{Code: code, Kernel: kernels[p.Language].name, Session: s.sessionOf(p), Stateful: true, Timeout: maxDuration}
 	if !p.begun {
 		c.Dir = p.Cwd
 	}
 	return c
 }
 
-// variables returns code that sets variables for one execution, and code that undoes it.
+// variables returns code that sets variables for one execution, and code that restores them.
 func variables(language string, env map[string]string) (before, after string) {
 	if _, ok := kernels[language]; ok || len(env) == 0 || language == "bash" {
 		return "", ""
@@ -168,12 +167,13 @@ func variables(language string, env map[string]string) (before, after string) {
 			"process.env[k]), delete globalThis.__coveEnv)"
 }
 
-// keepState returns shell code that restores the variables, functions and folder which the last
-// commands of a context left, and keeps those of the following ones.
+// keepState returns shell code that restores the variables, functions and working directory
+// of the context, and saves them when the shell exits.
 func keepState(session string) string {
 	return `__cove_state="${TMPDIR:-/tmp}/.` + session + `"
 [ -r "$__cove_state" ] && . "$__cove_state" 2> /dev/null
-trap '(umask 077; { declare -p | grep -v "^declare -[a-zA-Z]*r"; declare -f; printf "cd %q\n" "$PWD"; } > "$__cove_state") 2> /dev/null' EXIT
+trap '(umask 077; { declare -p | grep -v "^declare -[a-zA-Z]*r"; declare -f; printf "cd %q\n" "$PWD"; } \
+	> "$__cove_state") 2> /dev/null' EXIT
 `
 }
 
@@ -188,7 +188,7 @@ func exports(env map[string]string) string {
 	return b.String()
 }
 
-// lines sends JSON objects, one a line, and something now and then while there are none.
+// lines sends JSON objects, one per line, and keepalive lines in between.
 type lines struct {
 	mu    sync.Mutex
 	w     http.ResponseWriter
@@ -230,7 +230,7 @@ func (l *lines) failed() bool {
 	return l.fault
 }
 
-// close ends the sending; nothing touches the reply afterwards.
+// close stops sending. The reply is not used afterwards.
 func (l *lines) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,8 +238,8 @@ func (l *lines) close() {
 	l.timer.Stop()
 }
 
-// forms are the names of media types in a result.
-var forms = map[string]string{
+// formats are the names of media types in a result.
+var formats = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
 	"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf",
 	"text/latex": "latex", "application/json": "json", "application/javascript": "javascript", "e2b/data": "data", "e2b/chart": "chart",
@@ -263,7 +263,7 @@ func resultOf(o kernel.Output) map[string]any {
 	r := map[string]any{"type": "result", "is_main_result": o.Type == kernel.ExecuteResult}
 	extra := map[string]any{}
 	for media, value := range o.Data {
-		if name, ok := forms[media]; ok {
+		if name, ok := formats[media]; ok {
 			r[name] = value
 		} else {
 			extra[media] = value

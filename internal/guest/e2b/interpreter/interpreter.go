@@ -1,9 +1,9 @@
-// Package interpreter serves E2B's code interpreter: code in contexts that keep their
-// variables, whose outputs are sent as lines of JSON while they come.
+// Package interpreter serves E2B's code interpreter: it runs code in contexts that keep their
+// variables, and streams the outputs as lines of JSON.
 //
-// It owns the contexts, and the translation of outputs. The languages run the code: Python
-// in Jupyter kernels, as R and Java where such a kernel is installed, JavaScript and TypeScript in
-// Node.js, shell commands in bash.
+// It owns the contexts and the conversion of outputs. Python runs in Jupyter kernels, as do R
+// and Java if their kernels are installed, JavaScript and TypeScript in Node.js, and shell
+// commands in bash.
 package interpreter
 
 import (
@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,50 +22,49 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// Port is where E2B's clients expect the service.
+// Port is the port on which E2B's clients expect the service.
 const Port = 49999
 
-// Path is where requests for the port are put.
+// Path is the path prefix of requests for the port.
 const Path = "/e2b/interpreter"
 
 const (
-	// maxBody bounds a request.
+	// maxBody limits the size of a request.
 	maxBody = 64 << 20
-	// maxContexts bounds the contexts of all languages.
+	// maxContexts limits the contexts of all languages.
 	maxContexts = 64
-	// userHome is where code runs, if that folder exists.
+	// userHome is the default working directory, if it exists.
 	userHome = "/home/user"
 )
 
 // Runner runs code in sessions.
 type Runner interface {
-	Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error)
+	Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error)
 }
 
-// Language is a Runner, and how its sessions end.
+// Language is a Runner and the function that ends its sessions.
 type Language struct {
 	Runner
 	End func(ctx context.Context, session string)
 }
 
-// Shell runs commands. It calls send with the text of stdout and stderr as it comes.
+// Shell runs commands. It calls send with the text of stdout and stderr as it is produced.
 type Shell func(ctx context.Context, session, dir, code string, send func(stream, text string) error) (exit int, err error)
 
-// Run makes a Shell a Runner.
-func (sh Shell) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+// Run implements Runner.
+func (sh Shell) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	exit, err := sh(ctx, c.Session, c.Dir, c.Code, func(stream, text string) error {
 		if emit == nil {
 			return nil
 		}
 		return emit(kernel.Output{Type: kernel.Stream, Name: stream, Text: text})
 	})
-	r := cell.Result{Status: cell.OK, Session: c.Session, ExitCode: exit}
+	r := kernel.Result{Status: kernel.OK, Session: c.Session, ExitCode: exit}
 	if exit != 0 {
-		r.Status = cell.Failed
+		r.Status = kernel.Failed
 	}
 	return r, err
 }
@@ -72,7 +72,7 @@ func (sh Shell) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) e
 // Config of the service.
 type Config struct {
 	Python, JavaScript, Bash Language
-	// StripTypes turns TypeScript into JavaScript.
+	// StripTypes converts TypeScript to JavaScript.
 	StripTypes func(ctx context.Context, code string) (string, error)
 	Home       string
 	Log        *slog.Logger
@@ -95,12 +95,12 @@ type place struct {
 	Cwd      string `json:"cwd"`
 
 	turn    chan struct{} // one execution at a time
-	session string        // guarded by the service's mutex: a restart begins another
-	begun   bool          // it has run something
+	session string        // guarded by the service's mutex; a restart replaces it
+	begun   bool          // it has run code
 	count   int
 }
 
-// New returns the service. It starts nothing.
+// New returns the service. It has no side effects.
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -134,14 +134,14 @@ func (s *Service) newRoutes() *http.ServeMux {
 func reply(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own types can be encoded
+		panic(err) // the types are always encodable
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // nobody is there otherwise
+	_, _ = w.Write(b) // the client may have disconnected
 }
 
-// readInto decodes the body of a request. It replies itself if it cannot.
+// readInto decodes the body of a request. If it fails, it sends the error reply.
 func readInto(w http.ResponseWriter, r *http.Request, in any) bool {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(in)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -151,21 +151,21 @@ func readInto(w http.ResponseWriter, r *http.Request, in any) bool {
 	return true
 }
 
-// names are the languages, also by their short names.
+// names maps names and short names to languages.
 var names = map[string]string{
 	"": "python", "python": "python", "python3": "python", "javascript": "javascript", "js": "javascript",
 	"typescript": "typescript", "ts": "typescript", "bash": "bash", "sh": "bash",
 	"r": "r", "java": "java",
 }
 
-// kernels are the languages that another Jupyter kernel than Python's runs, by the names of their
-// kernels, and what to install for them.
+// kernels are the languages of other Jupyter kernels: the name of the kernel and how to
+// install it.
 var kernels = map[string]struct{ name, install string }{
 	"r":    {"ir", "install R and its kernel: install.packages('IRkernel'); IRkernel::installspec()"},
 	"java": {"java", "install a JDK and the kernel IJava or rapaio"},
 }
 
-// language returns what runs a language.
+// language returns the runner of a language.
 func (s *Service) language(name string) Language {
 	switch name {
 	case "python", "r", "java":
@@ -176,7 +176,7 @@ func (s *Service) language(name string) Language {
 	return s.JavaScript
 }
 
-// normalize returns the name of a language. It replies itself if there is none.
+// normalize returns the name of a language. If it is unsupported, it sends the error reply.
 func normalize(w http.ResponseWriter, name string) (string, bool) {
 	full, ok := names[strings.ToLower(name)]
 	if !ok {
@@ -221,7 +221,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	}
 	if cwd := op.Value(in.Cwd); cwd != "" {
 		if info, err := os.Stat(cwd); err != nil || !info.IsDir() {
-			http.Error(w, "cwd "+cwd+" is not a folder", http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("cwd %q is not a folder", cwd), http.StatusBadRequest)
 			return
 		}
 	}
@@ -229,7 +229,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.contexts) >= maxContexts {
-		http.Error(w, "context limit reached; remove a context first", http.StatusTooManyRequests)
+		http.Error(w, fmt.Sprintf("context limit reached (%d); remove a context first", maxContexts), http.StatusTooManyRequests)
 		return
 	}
 	s.contexts[p.ID] = p
@@ -254,7 +254,7 @@ func (s *Service) find(id string) *place {
 	return s.contexts[id]
 }
 
-// findStandard returns the default context of a language. It makes one if there is none.
+// findStandard returns the default context of a language and creates it if necessary.
 func (s *Service) findStandard(language string) *place {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,13 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
-	"github.com/cove-sandbox/cove/internal/guest/internal/cell"
 	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newService runs bash for every cell, as the sandbox does; other languages reply with outputs
-// that the test gives.
+// newService returns a service that runs shell cells in bash. Cells of other languages return
+// the outputs of the test.
 func newService(t *testing.T, outputs ...kernel.Output) *Service {
 	t.Helper()
 	testenv.Need(t, "bash")
@@ -33,24 +32,24 @@ func newService(t *testing.T, outputs ...kernel.Output) *Service {
 		}
 		return 0, errors.Join(err, send("stdout", string(out)))
 	})
-	python := runner(func(_ context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+	python := runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 		for _, o := range outputs {
 			if emit != nil {
 				if err := emit(o); err != nil {
-					return cell.Result{}, err
+					return kernel.Result{}, err
 				}
 			}
 		}
-		return cell.Result{Status: cell.OK, Session: c.Session}, nil
+		return kernel.Result{Status: kernel.OK, Session: c.Session}, nil
 	})
 	end := func(context.Context, string) {}
 	return New(Config{Home: tmp, Bash: Language{shell, end}, Python: Language{python, end}, JavaScript: Language{python, end},
-		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("no types here") }})
+		StripTypes: func(context.Context, string) (string, error) { return "", errors.New("invalid types") }})
 }
 
-type runner func(context.Context, cell.Cell, func(kernel.Output) error) (cell.Result, error)
+type runner func(context.Context, kernel.Cell, func(kernel.Output) error) (kernel.Result, error)
 
-func (r runner) Run(ctx context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+func (r runner) Run(ctx context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 	return r(ctx, c, emit)
 }
 
@@ -81,7 +80,7 @@ func execute(t *testing.T, s *Service, in map[string]any) []map[string]any {
 		lines = append(lines, v)
 	}
 	if len(lines) < 2 || lines[0]["type"] != "number_of_executions" || lines[len(lines)-1]["type"] != "end_of_execution" {
-		t.Fatalf("got %v, want a number first and the end last", lines)
+		t.Fatalf("got %v, want the number of executions first and the end last", lines)
 	}
 	return lines
 }
@@ -114,7 +113,7 @@ func TestContexts(t *testing.T) {
 		t.Errorf("got %q, want the variable of the last execution", got)
 	}
 	if got := stdout(execute(t, s, map[string]any{"code": "echo [$x]", "language": "bash"})); got != "[]\n" {
-		t.Errorf("the default context: got %q, want no variable of another", got)
+		t.Errorf("got %q in the default context, want no variable of another context", got)
 	}
 	if status, body := send(t, s, "POST", "/contexts/"+c.ID+"/restart", ""); status != 200 {
 		t.Errorf("restart: got %d %s, want 200", status, body)
@@ -161,7 +160,7 @@ func TestContextsAreLimited(t *testing.T) {
 		}
 	}
 	if status, body := send(t, s, "POST", "/contexts", `{}`); status != 429 || !strings.Contains(body, "remove a context") {
-		t.Errorf("got %d %s, want 429 that says what to do", status, body)
+		t.Errorf("got %d %s, want 429 with what to do", status, body)
 	}
 }
 
@@ -171,7 +170,7 @@ func TestVariablesOfACall(t *testing.T) {
 	lines := execute(t, s, map[string]any{"code": `echo "$A"`, "language": "bash",
 		"env_vars": map[string]string{"A": "it's $HOME; `id`", "B;touch x": "no"}})
 	if got := stdout(lines); got != "it's $HOME; `id`\n" {
-		t.Errorf("got %q, want the value as it is", got)
+		t.Errorf("got %q, want the unchanged value", got)
 	}
 	for _, language := range []string{"python", "javascript"} {
 		before, after := variables(language, map[string]string{"A": "'\"\\\n"})
@@ -210,26 +209,27 @@ func TestResults(t *testing.T) {
 		t.Errorf("got %v, want the traceback as one text", fault)
 	}
 	if lines := execute(t, s, map[string]any{"code": "let a: number",
-		"language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "no types here" {
+		"language": "ts"}); lines[1]["type"] != "error" || lines[1]["value"] != "invalid types" {
 		t.Errorf("got %v, want the error of the compiler", lines)
 	}
 }
 
-// TestOtherKernels: R and Java run in their own kernels, and the error says what to install where there is none.
+// TestOtherKernels: R and Java run in their own kernels. If a kernel is missing, the error
+// says what to install.
 func TestOtherKernels(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	end := func(context.Context, string) {}
-	s.Python = Language{runner(func(_ context.Context, c cell.Cell, emit func(kernel.Output) error) (cell.Result, error) {
+	s.Python = Language{runner(func(_ context.Context, c kernel.Cell, emit func(kernel.Output) error) (kernel.Result, error) {
 		if c.Kernel == "java" {
-			return cell.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
+			return kernel.Result{}, op.Errorf(op.NotFound, "no such kernel: %q", c.Kernel)
 		}
 		err := emit(kernel.Output{Type: kernel.Stream, Name: "stdout", Text: c.Kernel + " runs " + c.Code})
-		return cell.Result{Status: cell.OK, Session: c.Session}, err
+		return kernel.Result{Status: kernel.OK, Session: c.Session}, err
 	}), end}
 	lines := execute(t, s, map[string]any{"code": "1 + 1", "language": "R", "env_vars": map[string]string{"A": "1"}})
 	if len(lines) != 3 || lines[1]["text"] != "ir runs 1 + 1" {
-		t.Errorf("R: got %v, want the code run by ir, and nothing before it", lines)
+		t.Errorf("R: got %v, want only the code, run by ir", lines)
 	}
 	lines = execute(t, s, map[string]any{"code": "1 + 1", "language": "java"})
 	if text, _ := lines[1]["value"].(string); lines[1]["type"] != "error" || !strings.Contains(text, "no kernel for java; install a JDK") {

@@ -3,20 +3,20 @@ def _cove_setup():
     from IPython.core.formatters import BaseFormatter
     from traitlets import ObjectName, Unicode
 
-    def add(media, method, module, name, form):
-        class Form(BaseFormatter):
+    def add(media, method, module, name, convert):
+        class Formatter(BaseFormatter):
             format_type = Unicode(media)
             print_method = ObjectName(method)
             _return_type = (dict, list, str)
 
-            # matplotlib removes what is registered for its figures, so we look ourselves.
+            # matplotlib removes formatters of its figures, so match the type by name.
             def __call__(self, value):
                 for kind in type(value).__mro__:
                     if kind.__name__ == name and kind.__module__.split(".")[0] == module:
-                        return form(value)
+                        return convert(value)
                 return super().__call__(value)
 
-        display.formatters[media] = Form(parent=display)
+        display.formatters[media] = Formatter(parent=display)
 
     def plain(value):
         import json

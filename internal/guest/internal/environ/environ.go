@@ -1,5 +1,5 @@
-// Package environ reads and changes environments, lists of NAME=value. Where a name
-// occurs more than once, its last value counts.
+// Package environ reads and changes environments, which are lists of NAME=value. If a name
+// occurs more than once, its last value applies.
 package environ
 
 import (

@@ -1,11 +1,9 @@
-# Evaluated once in every IPython kernel before its first cell, in a namespace of
-# its own.
+# Evaluated once in every IPython kernel before its first cell, in a separate namespace.
 #
-# What programs started by a cell (os.system, subprocess) and C libraries print
-# goes to descriptors 1 and 2. The kernel's own capture reads them in a thread,
-# so that text may arrive after the cell is over, out of order, or with a letter
-# cut in half. Here the pipe is also emptied by whoever writes to or flushes the
-# stream, which puts everything in its order and before the end of the cell.
+# Programs started by a cell (os.system, subprocess) and C libraries print to descriptors
+# 1 and 2. The kernel's own capture reads them in a thread, so text may arrive after the end
+# of the cell, out of order, or with split characters. Here each write and flush of a stream
+# also drains the pipe, so that all output is in order and precedes the end of the cell.
 import _thread
 import codecs
 import contextlib
@@ -26,8 +24,8 @@ import zmq
 shell = get_ipython()  # noqa: F821
 pid = os.getpid()
 
-# What one message of a stream may hold, and how many messages may wait for their
-# reader: together they bound what a cell that prints without end costs.
+# Maximum characters in one stream message, and maximum number of queued messages: together
+# they limit the memory of a cell that never stops printing.
 LARGE = 1 << 20
 QUEUE = 100
 
@@ -43,7 +41,7 @@ def attach(stream, fd):
     waiting = bytearray(4)
     unsent = 0
 
-    # The stream would take in any amount and send it when it has the time.
+    # The stream itself would buffer any amount.
     def put(text):
         nonlocal unsent
         if not isinstance(text, str) or unsent + len(text) <= LARGE:
@@ -59,7 +57,7 @@ def attach(stream, fd):
     def drain():
         with lock:
             try:
-                # One read takes all that a pipe can hold.
+                # One read drains a full pipe.
                 chunk = os.read(reader, 1 << 20)
             except BlockingIOError:
                 return True
@@ -68,8 +66,8 @@ def attach(stream, fd):
                 put(text)
             return bool(chunk)
 
-    # A forked child has the pipe too, but not the right to empty it, and its
-    # copy of the lock may be held for ever.
+    # A forked child shares the pipe but must not drain it. Its copy of the lock may never
+    # be released.
     def write_in_order(text):
         if os.getpid() != pid:
             return write(text)
@@ -92,14 +90,14 @@ def attach(stream, fd):
 
     stream.write = write_in_order
     stream.flush = flush_all
-    # subprocess.run(..., stdout=sys.stdout) asks for it.
+    # For subprocess.run(..., stdout=sys.stdout).
     stream.fileno = lambda: fd
-    # Not threading.Thread: it would tie the text to the cell that starts it.
+    # Not threading.Thread, which would assign the text to the cell that starts it.
     _thread.start_new_thread(watch, ())
     return flush_all
 
 
-# Where the process itself reports: what is written here survives its death.
+# The process's own output, which is kept after a crash.
 report = open(os.dup(getattr(sys.stderr, "_original_stdstream_copy", None) or 2), "w", buffering=1)
 faulthandler.enable(file=report, all_threads=False)
 for log in {shell.kernel.log, logging.getLogger("tornado"), logging.getLogger()}:
@@ -112,8 +110,8 @@ flushes = [attach(stream, fd) for fd, (_, stream) in enumerate(streams, 1)]
 
 
 def settle():
-    # The kernel flushes sys.stdout and sys.stderr after a cell, but a cell may
-    # have put something else there.
+    # The kernel flushes sys.stdout and sys.stderr after a cell, but a cell may have
+    # replaced them.
     for (name, stream), flush in zip(streams, flushes):
         if getattr(sys, name, None) is not stream:
             flush()
@@ -121,25 +119,25 @@ def settle():
 
 shell.events.register("post_execute", settle)
 
-# A full queue makes the cell wait for its reader. Else messages would be thrown
-# away, and the one that says that the cell is over may be among them.
-outlet = shell.kernel.iopub_thread
+# With a full queue the cell waits for the reader. Otherwise messages would be dropped,
+# perhaps including the end of the cell.
+iopub = shell.kernel.iopub_thread
 
 
-def bound():
-    outlet.socket.setsockopt(zmq.XPUB_NODROP, 1)
-    outlet.socket.setsockopt(zmq.SNDHWM, QUEUE)
+def limit_queue():
+    iopub.socket.setsockopt(zmq.XPUB_NODROP, 1)
+    iopub.socket.setsockopt(zmq.SNDHWM, QUEUE)
 
 
-outlet.schedule(bound)
+iopub.schedule(limit_queue)
 
-# The kernel listens on a TCP port for what forked processes print. Any user of the
+# The kernel listens on a TCP port for the output of forked processes. Any user of the
 # machine can connect to it, so a socket in the kernel's private folder replaces it.
 forked = "ipc://" + os.path.join(os.path.dirname(ipykernel.connect.get_connection_file()), "forked")
 
 
 def move_pipe():
-    pipe = getattr(outlet, "_pipe_in", None)
+    pipe = getattr(iopub, "_pipe_in", None)
     pipe = getattr(pipe, "socket", pipe)
     if pipe is not None:
         port = pipe.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -155,21 +153,20 @@ def connect_pipe():
     return context, pipe
 
 
-outlet.schedule(move_pipe)
-outlet._setup_pipe_out = connect_pipe
+iopub.schedule(move_pipe)
+iopub._setup_pipe_out = connect_pipe
 
-# A signal wakes the event loop, so that an interrupt reaches a cell that awaits
-# something now and not when that has happened.
-nudge, nudged = socket.socketpair()
-nudge.setblocking(False)
-nudged.setblocking(False)
-shell.kernel.io_loop.add_handler(nudged.fileno(), lambda fd, events: nudged.recv(4096), select.POLLIN)
-signal.set_wakeup_fd(nudge.fileno(), warn_on_full_buffer=False)
+# A signal wakes the event loop, so that an interrupt reaches an awaiting cell immediately.
+waker, woken = socket.socketpair()
+waker.setblocking(False)
+woken.setblocking(False)
+shell.kernel.io_loop.add_handler(woken.fileno(), lambda fd, events: woken.recv(4096), select.POLLIN)
+signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
-# What "!" and %pip run gets no terminal: there is nobody to answer its questions,
-# and nothing to draw progress bars on.
+# Programs run by "!" and %pip get no terminal, so that they neither prompt nor draw
+# progress bars.
 shell.system = shell.system_raw
 
-# IPython keeps a second copy of everything printed, without bound.
+# IPython keeps an unlimited second copy of all printed text.
 if hasattr(shell, "_tee"):
     shell._tee = lambda channel: contextlib.nullcontext()

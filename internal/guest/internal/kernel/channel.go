@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// read hands the messages of a channel to handle, until the channel ends.
+// read calls handle for each message of a channel until the channel ends.
 func (k *Kernel) read(name string, s *socket, handle func(*message)) {
 	k.readers.Go(func() {
 		var err error
 		for {
 			var m *message
-			if m, err = s.receive(k.place.key); err == nil {
+			if m, err = s.receive(k.conn.key); err == nil {
 				handle(m)
 				continue
 			}
@@ -33,7 +33,7 @@ func (k *Kernel) read(name string, s *socket, handle func(*message)) {
 	})
 }
 
-// connectionEnded tells watch that a channel is no more.
+// connectionEnded reports the end of a channel to watch.
 func (k *Kernel) connectionEnded(name string, err error) {
 	k.log.Debug("kernel channel ended", "channel", name, "error", err)
 	select {
@@ -42,19 +42,19 @@ func (k *Kernel) connectionEnded(name string, err error) {
 	}
 }
 
-// pending is a request whose answers are awaited.
+// pending is a request without a complete reply.
 type pending struct {
 	id     string
-	sink   *sink         // nil: its output is of no interest
+	sink   *sink         // nil: its output is ignored
 	silent bool          // it is not announced with execute_input
 	reply  chan *message // capacity 1
-	began  chan struct{} // closed when the kernel has taken it up
-	idle   chan struct{} // closed when the kernel is done with it
+	began  chan struct{} // closed when the kernel has started it
+	idle   chan struct{} // closed when the kernel has finished it
 
 	beginOnce, endOnce sync.Once
 }
 
-// expect prepares for the answers to a request that is about to be sent.
+// expect registers a request before it is sent.
 func (k *Kernel) expect(s *sink, silent bool) (p *pending, forget func()) {
 	p = &pending{
 		id:   k.session + "_" + strconv.FormatUint(k.count.Add(1), 10),
@@ -80,9 +80,9 @@ func (k *Kernel) find(id string) *pending {
 	return k.pending[id]
 }
 
-// send sends the request that p stands for. When it fails the kernel is gone.
+// send sends the request of p. If it fails, the kernel has ended.
 func (k *Kernel) send(s *socket, p *pending, kind string, content any) error {
-	frames, err := encode(k.place.key, head{ID: p.id, Type: kind, Session: k.session}, content)
+	frames, err := encode(k.conn.key, head{ID: p.id, Type: kind, Session: k.session}, content)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (k *Kernel) send(s *socket, p *pending, kind string, content any) error {
 	return nil
 }
 
-// ask sends a request and waits for its reply.
-func (k *Kernel) ask(ctx context.Context, s *socket, kind string, content any) (*message, error) {
+// request sends a request and waits for its reply.
+func (k *Kernel) request(ctx context.Context, s *socket, kind string, content any) (*message, error) {
 	p, forget := k.expect(nil, true)
 	defer forget()
 	if err := k.send(s, p, kind, content); err != nil {
@@ -106,7 +106,7 @@ func (k *Kernel) ask(ctx context.Context, s *socket, kind string, content any) (
 	case <-k.dead:
 		return nil, k.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the answer to %s: %w", kind, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the reply to %s: %w", kind, context.Cause(ctx))
 	}
 }
 
@@ -114,16 +114,16 @@ func (k *Kernel) onReply(m *message) {
 	if p := k.find(m.parent); p != nil {
 		select {
 		case p.reply <- m:
-		default: // answered twice
+		default: // a second reply
 		}
 	}
 }
 
 func (k *Kernel) onOutput(m *message) {
-	k.hearOnce.Do(func() { close(k.heard) })
+	k.subscribeOnce.Do(func() { close(k.subscribed) })
 	p := k.find(m.parent)
 	if p == nil {
-		if m.parent != "" && !strings.HasPrefix(m.parent, k.session) { // what it says unasked, and answers that we no longer await
+		if m.parent != "" && !strings.HasPrefix(m.parent, k.session) { // neither unsolicited nor a late reply to us
 			k.shared.Store(time.Now().UnixNano())
 		}
 		return
@@ -143,7 +143,7 @@ func (k *Kernel) onOutput(m *message) {
 			p.begin()
 		}
 	case "execute_input":
-		// Later than "busy": from here on the kernel heeds an interrupt.
+		// Only now, later than "busy", does the kernel handle an interrupt.
 		p.begin()
 	default:
 		if o, ok := decodeOutput(m); ok && p.sink != nil {
@@ -152,8 +152,8 @@ func (k *Kernel) onOutput(m *message) {
 	}
 }
 
-// onInput refuses a question that the kernel was told not to ask. An answer
-// cannot say no, so the cell is stopped.
+// onInput rejects a request for input. The protocol has no negative reply, so the cell is
+// interrupted.
 func (k *Kernel) onInput(m *message) {
 	p := k.find(m.parent)
 	if m.head.Type != "input_request" || p == nil || p.sink == nil {
@@ -161,6 +161,6 @@ func (k *Kernel) onInput(m *message) {
 	}
 	p.sink.add(Output{Type: Error, EName: "StdinNotImplementedError", EValue: noInput, Traceback: []string{noInput}}, int64(len(noInput)))
 	if err := k.Interrupt(); err != nil {
-		k.log.Debug("interrupt of a cell that asks for input failed", "error", err)
+		k.log.Debug("cannot interrupt a cell that requests input", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The "ports" of a kernel on ipc sockets, counted from its first: the numbers that end their names.
+// Port numbers of a kernel, relative to its first. On ipc sockets they end the file names.
 const (
 	shellPort = iota + 1
 	iopubPort
@@ -24,20 +24,20 @@ const (
 )
 
 const (
-	// maxSocketPath is what fits into a unix socket's address.
+	// maxSocketPath is the maximum path length of a Unix socket.
 	maxSocketPath = 107
 	// maxFirst limits the ports, so that the paths of sockets stay short.
 	maxFirst = 1000
-	// dialEvery is the pause between attempts to reach a kernel that is starting.
+	// dialEvery is the pause between attempts to connect to a starting kernel.
 	dialEvery = 5 * time.Millisecond
 )
 
-// connection is the private folder of one kernel and the secret it shares with it.
+// connection is the private folder of a kernel and the shared secret.
 type connection struct {
 	dir string
 	key []byte
-	// first is before the first port. It differs between kernels: other Jupyter clients notice by
-	// its ports that a kernel was replaced.
+	// first is the offset of the ports. It differs between kernels, because other Jupyter
+	// clients detect a replaced kernel by its ports.
 	first int
 }
 
@@ -85,12 +85,12 @@ type channels struct {
 	shell, iopub, stdin, control, heart *socket
 }
 
-// connect dials all sockets of a kernel that may not have made them yet. It
-// gives up when ctx ends or the process does.
+// connect connects to all sockets of a kernel, which may not exist yet. It stops when ctx
+// ends or the process exits.
 func (p *connection) connect(ctx context.Context, exited <-chan struct{}) (c channels, err error) {
 	var id [16]byte
 	rand.Read(id[:])
-	// The kernel answers on stdin under the name it heard on shell.
+	// The kernel sends stdin messages to the identity of the shell socket.
 	identity := hex.EncodeToString(id[:])
 	for _, s := range []struct {
 		to   **socket

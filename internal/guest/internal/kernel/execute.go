@@ -12,22 +12,22 @@ import (
 const (
 	// defaultGrace is how long an interrupted cell may take to end.
 	defaultGrace = 5 * time.Second
-	// restTime is how long half of a cell's end may be missing before we look for
-	// it; after an interrupt, which often is the reason, less.
+	// restTime is how long to wait for the second half of a cell's end, the reply or the
+	// idle status, before probing the kernel. After an interrupt it is often lost.
 	restTime            = 2 * time.Second
 	restTimeInterrupted = 200 * time.Millisecond
-	// shortestPause is the least between two interrupts of one cell.
+	// shortestPause is the minimum time between two interrupts of one cell.
 	shortestPause = 100 * time.Millisecond
 )
 
 // Request is a cell to run.
 type Request struct {
 	Code string
-	// Silent cells show no result and leave no trace in the history.
+	// Silent suppresses the result and the history entry.
 	Silent bool
 	// NoHistory keeps the cell out of In, Out and the execution count.
 	NoHistory bool
-	// Grace is how long the cell may take to end after an interrupt: 5s when 0.
+	// Grace is how long the cell may take to end after an interrupt; 0: 5 s.
 	Grace time.Duration
 
 	expressions map[string]string // evaluated after the code
@@ -41,43 +41,41 @@ func (r Request) content() any {
 	return map[string]any{
 		"code": r.Code, "silent": r.Silent, "store_history": !r.NoHistory && !r.Silent,
 		"user_expressions": expressions, "allow_stdin": false,
-		// Nothing is queued behind a cell, and with true the kernel may take the
-		// next one for such and refuse it.
+		// With true the kernel might reject the next cell as queued behind a failed one.
 		"stop_on_error": false,
 	}
 }
 
-// Reply is how a cell ended.
+// Reply is the result of a cell.
 type Reply struct {
-	Status         string // "ok" or "error"; "aborted" if it ended without saying how; "" if it did not end
+	Status         string // "ok" or "error"; "aborted" if it ended without a reply; "" if it did not end
 	ExecutionCount int
 	EName, EValue  string
 	Traceback      []string
 	// Dropped is how many bytes of output are missing from what was emitted.
 	Dropped int64
-	// Exit says that the cell told the kernel to end, as exit() does. It will.
+	// Exit says that the cell made the kernel exit, for example with exit().
 	Exit bool
-	// MessageID is the protocol's name for the request.
+	// MessageID is the protocol's ID of the request.
 	MessageID string
 
 	expressions map[string]expression
 }
 
-// expression is what became of a Request's expression.
+// expression is the result of a Request's expression.
 type expression struct {
 	Status string `json:"status"`
 	EName  string `json:"ename"`
 	EValue string `json:"evalue"`
 }
 
-// Execute runs a cell and hands its outputs to emit, in order, from this
-// goroutine; emit may be nil. Cells of one kernel wait for each other.
+// Execute runs a cell and calls emit, which may be nil, for its outputs, in order and from
+// this goroutine. Cells of one kernel run one after the other.
 //
-// When ctx ends, or emit fails, the cell is interrupted and gets some time to
-// end: the kernel and its variables are kept, and the error wraps what ended it.
-// The error is ErrUnresponsive if it did not end, a *DeathError if the kernel
-// died, ErrClosed if it was closed. The reply holds what is known in any case. A
-// cell that fails is no error: see Status.
+// If ctx ends or emit fails, the cell is interrupted and has some time to end. The kernel
+// and its variables are kept, and the error wraps the cause. The error is ErrUnresponsive
+// if the cell did not end, an *ExitError if the kernel died, ErrClosed if it was closed.
+// The reply is filled as far as known. A failed cell is not an error: see Status.
 func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) error) (Reply, error) {
 	if ctx.Err() != nil {
 		return Reply{}, fmt.Errorf("run a cell: %w", context.Cause(ctx))
@@ -92,7 +90,7 @@ func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) err
 	}
 	p, forget := k.expect(newSink(k.cfg.OutputLimit), req.Silent)
 	defer forget()
-	c := &cell{k: k, p: p, emit: emit, grace: req.Grace, over: make(chan struct{})}
+	c := &execution{k: k, p: p, emit: emit, grace: req.Grace, over: make(chan struct{})}
 	c.reply.MessageID = p.id
 	if c.grace <= 0 {
 		c.grace = defaultGrace
@@ -110,8 +108,8 @@ func (k *Kernel) Execute(ctx context.Context, req Request, emit func(Output) err
 	return c.reply, err
 }
 
-// cell is a cell that runs.
-type cell struct {
+// execution is the run of one cell.
+type execution struct {
 	k       *Kernel
 	p       *pending
 	emit    func(Output) error
@@ -120,17 +118,17 @@ type cell struct {
 
 	replied, idled bool
 	ended          error       // why it was interrupted
-	cut            atomic.Bool // interrupted because its caller left
+	canceled       atomic.Bool // interrupted because ctx ended
 	grace, pause   time.Duration
 
-	over    chan struct{} // closed when nobody waits any more
+	over    chan struct{} // closed when wait returns
 	helpers sync.WaitGroup
 
-	graceOver, again, missing <-chan time.Time // nil: not yet of interest
+	graceOver, again, missing <-chan time.Time // nil: not armed
 }
 
-// wait returns when the cell is over: answered on shell and idle on iopub.
-func (c *cell) wait(ctx context.Context) error {
+// wait returns when the cell has ended: with a reply on shell and idle on iopub.
+func (c *execution) wait(ctx context.Context) error {
 	defer c.helpers.Wait() // a late interrupt must not hit the next cell
 	defer close(c.over)
 	c.helpers.Go(func() { c.interruptWith(ctx) })
@@ -152,7 +150,7 @@ func (c *cell) wait(ctx context.Context) error {
 			idle, c.idled = nil, true
 			c.expectRest()
 		case <-c.missing:
-			c.missing, passed = nil, c.waitForOthers()
+			c.missing, passed = nil, c.probe()
 		case <-passed:
 			passed = nil
 			if c.collect(); !c.replied {
@@ -173,13 +171,13 @@ func (c *cell) wait(ctx context.Context) error {
 				return fmt.Errorf("%w: its process is stopped or starved", ErrUnresponsive)
 			}
 		case <-c.k.dead:
-			// After exit() the cell may be over: then death is the next one's concern.
+			// After exit() the cell may have ended; then the next cell reports the death.
 			if c.collect(); !c.idled || !c.replied {
 				return c.k.err
 			}
 		}
 	}
-	if c.ended == nil && c.cut.Load() { // its end came in before its caller's was looked at
+	if c.ended == nil && c.canceled.Load() { // it ended before the end of ctx was handled
 		c.ended = context.Cause(ctx)
 	}
 	if c.ended != nil {
@@ -188,10 +186,9 @@ func (c *cell) wait(ctx context.Context) error {
 	return nil
 }
 
-// interruptWith interrupts the cell when ctx ends. It does not wait for emit,
-// which may be slow, but for the kernel to take the cell up: before, it would
-// ignore the signal.
-func (c *cell) interruptWith(ctx context.Context) {
+// interruptWith interrupts the cell when ctx ends. It does not wait for emit, which may be
+// slow, but until the kernel has started the cell: before that it ignores the signal.
+func (c *execution) interruptWith(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-c.over:
@@ -199,44 +196,43 @@ func (c *cell) interruptWith(ctx context.Context) {
 	}
 	select {
 	case <-c.p.began:
-		c.cut.Store(true)
+		c.canceled.Store(true)
 		c.interrupt()
 	case <-c.over:
 	}
 }
 
-func (c *cell) interrupt() {
+func (c *execution) interrupt() {
 	if err := c.k.Interrupt(); err != nil {
 		c.k.log.Debug("interrupt failed", "error", err)
 	}
 }
 
-// end begins the time that an interrupted cell has left. It is interrupted again
-// when half of that is over, and then ever sooner: the first may have been lost,
-// but to repeat it early would cut short what the cell does about it.
-func (c *cell) end(why error) {
+// end starts the grace period of an interrupted cell. The interrupt is repeated after half
+// of it, and then more and more often: the first one may have been lost, but an early
+// second one would disturb the cell's own cleanup.
+func (c *execution) end(why error) {
 	if c.ended == nil {
 		c.ended, c.pause = why, c.grace/2
 		c.graceOver, c.again = time.After(c.grace), time.After(c.pause)
 	}
 }
 
-// expectRest gives the other half of the cell's end some time to come. It may
-// never: an interrupt between the lines of the kernel's own code makes it forget
-// the reply, and a full queue makes it throw away the rest.
-func (c *cell) expectRest() {
+// expectRest limits the wait for the other half of the cell's end. An interrupt in the
+// kernel's own code may lose the reply, and a full queue the idle status.
+func (c *execution) expectRest() {
 	c.missing = time.After(restTime)
 	if c.ended != nil {
 		c.missing = time.After(restTimeInterrupted)
 	}
 }
 
-// waitForOthers sends other requests until one is answered in full. On each channel
-// answers come in order, so what of ours has not come by then does not exist.
-func (c *cell) waitForOthers() <-chan struct{} {
+// probe sends other requests until one has a complete reply, and then closes the channel.
+// Messages of a channel are ordered, so a missing part of the cell's end was lost.
+func (c *execution) probe() <-chan struct{} {
 	passed := make(chan struct{})
 	c.helpers.Go(func() {
-		for !c.k.watchTurns(c.over) {
+		for !c.k.responds(c.over) {
 			select {
 			case <-c.over:
 				return
@@ -248,8 +244,8 @@ func (c *cell) waitForOthers() <-chan struct{} {
 	return passed
 }
 
-// watchTurns tells whether the kernel answers a request within restTime on both channels.
-func (k *Kernel) watchTurns(stop <-chan struct{}) bool {
+// responds reports whether the kernel replies to a request within restTime on both channels.
+func (k *Kernel) responds(stop <-chan struct{}) bool {
 	p, forget := k.expect(nil, true)
 	defer forget()
 	if k.send(k.shell, p, "kernel_info_request", struct{}{}) != nil {
@@ -273,8 +269,8 @@ func (k *Kernel) watchTurns(stop <-chan struct{}) bool {
 	return true
 }
 
-// collect takes in what has come of the cell's end.
-func (c *cell) collect() {
+// collect handles the parts of the cell's end that have arrived.
+func (c *execution) collect() {
 	select {
 	case m := <-c.p.reply:
 		c.handleReply(m)
@@ -287,7 +283,7 @@ func (c *cell) collect() {
 	}
 }
 
-func (c *cell) deliver(outputs []Output) {
+func (c *execution) deliver(outputs []Output) {
 	for _, o := range outputs {
 		if c.emit == nil || c.emitErr != nil {
 			return
@@ -296,8 +292,8 @@ func (c *cell) deliver(outputs []Output) {
 	}
 }
 
-// handleReply takes in the reply to the request.
-func (c *cell) handleReply(m *message) {
+// handleReply handles the reply to the request.
+func (c *execution) handleReply(m *message) {
 	var r struct {
 		Status         string                `json:"status"`
 		ExecutionCount int                   `json:"execution_count"`
@@ -325,7 +321,7 @@ func (c *cell) handleReply(m *message) {
 		case p.Source == "ask_exit":
 			c.reply.Exit = !p.KeepKernel
 		case p.Source == "page" && text != "":
-			// What a notebook opens a pager for: help and the like.
+			// A notebook shows it in a pager, for example help.
 			c.p.sink.add(Output{
 				Type: DisplayData, Data: map[string]any{"text/plain": stripEscapes(text)}, Metadata: map[string]any{},
 			}, int64(len(text)))

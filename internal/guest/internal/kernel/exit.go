@@ -12,20 +12,20 @@ import (
 )
 
 var (
-	// ErrClosed says that the kernel was closed by us.
+	// ErrClosed is the error of a kernel after Close.
 	ErrClosed = errors.New("the kernel was closed")
-	// ErrUnresponsive says that the kernel lives but neither ends its cell nor
-	// lets itself be interrupted. Close it.
+	// ErrUnresponsive says that the kernel runs but neither ends its cell nor reacts to an
+	// interrupt. The caller must close it.
 	ErrUnresponsive = errors.New("the kernel does not respond")
 
-	errSevered = errors.New("the kernel closed its connection and was killed")
+	errDisconnected = errors.New("the kernel closed its connection and was killed")
 )
 
-// ExitError says how a kernel ended that nobody told to.
+// ExitError is the error of a kernel that exited unexpectedly.
 type ExitError struct {
 	Exit proc.Exit
-	// Report is the last that the process wrote outside the protocol: the reason
-	// of a failed start, or the stack of a crash.
+	// Report is the end of the process's own stdout and stderr: the reason of a failed
+	// start, or the stack of a crash.
 	Report string
 }
 
@@ -34,7 +34,7 @@ func (e *ExitError) Error() string {
 	b.WriteString("the kernel died: ")
 	switch sig := e.Exit.Signal; {
 	case sig == syscall.SIGKILL:
-		b.WriteString("killed by SIGKILL; if nobody sent it, the process ran out of memory")
+		b.WriteString("killed by SIGKILL; unless it was sent deliberately, the process ran out of memory")
 	case sig != 0:
 		fmt.Fprintf(&b, "killed by %s", unix.SignalName(sig))
 	default:

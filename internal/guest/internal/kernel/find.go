@@ -21,45 +21,42 @@ import (
 )
 
 const (
-	// probeTime bounds the question to one interpreter.
+	// probeTime limits the query of one interpreter.
 	probeTime = 15 * time.Second
-	// maxProbes is how many interpreters are asked at the same time.
+	// maxProbes is how many interpreters are queried concurrently.
 	maxProbes = 4
-	// maxInterpreters bounds how many are asked at all.
+	// maxInterpreters limits how many are queried.
 	maxInterpreters = 32
-	// maxSpecFile bounds a kernel.json.
+	// maxSpecFile limits the size of a kernel.json.
 	maxSpecFile = 1 << 20
-	// pythonName is the kernel that is found without a specification.
+	// pythonName is the name of the default Python kernel.
 	pythonName = "python3"
 )
 
-// ErrNoPython says that no Python on this machine has ipykernel.
+// ErrNoPython says that no Python interpreter has ipykernel.
 var ErrNoPython = errors.New("no Python with ipykernel found; install it: pip install ipykernel, or the Debian package python3-ipykernel")
 
-// FindConfig says where to look for kernels.
+// FindConfig configures the search for kernels.
 type FindConfig struct {
 	Runner *proc.Runner
-	// Env is the environment that kernels will have; its PATH, HOME,
-	// JUPYTER_PATH, JUPYTER_DATA_DIR and XDG_DATA_HOME say where to look. Nil: the
-	// runner's.
+	// Env is the environment of kernels. Its PATH, HOME, JUPYTER_PATH, JUPYTER_DATA_DIR and
+	// XDG_DATA_HOME set the folders to search. Nil: the runner's.
 	Env []string
-	// Venv is a virtual environment whose Python is preferred. Empty: none.
+	// Venv is the virtual environment whose Python is preferred. Empty: none.
 	Venv string
-	// Python is an interpreter that is preferred to all others. Empty: none.
+	// Python is the interpreter with the highest priority. Empty: none.
 	Python string
-	// Version is the Python version that is preferred among the interpreters, such as
-	// 3.12. Empty, or none of it installed: the first interpreter.
+	// Version is the preferred Python version, such as 3.12. Empty or not installed: the
+	// first interpreter.
 	Version string
-	// System are the machine's data folders: /usr/local/share/jupyter and
-	// /usr/share/jupyter when nil.
+	// System are the machine's data folders. Nil: /usr/local/share/jupyter and
+	// /usr/share/jupyter.
 	System []string
 	Log    *slog.Logger
 }
 
-// Find lists the kernels of this machine by name, python3 first. It asks
-// interpreters, so it takes a moment; the answer changes only with what is
-// installed. The error is ErrNoPython when there is no Python kernel; others are
-// listed all the same.
+// Find lists the installed kernels by name, python3 first. It runs interpreters, so it is
+// slow. If there is no Python kernel, it returns the other kernels and ErrNoPython.
 func Find(ctx context.Context, cfg FindConfig) ([]Spec, error) {
 	f := &finder{FindConfig: cfg}
 	if f.Env == nil {
@@ -80,7 +77,7 @@ func Find(ctx context.Context, cfg FindConfig) ([]Spec, error) {
 		if i == 0 {
 			specs[pythonName] = python
 		}
-		// Each is offered under its version, too, unless a specification has that name.
+		// Each is also listed by its version, unless a specification has that name.
 		python.Name = pythonName[:len(pythonName)-1] + minor(strings.TrimPrefix(python.DisplayName, "Python "))
 		if _, known := specs[python.Name]; !known {
 			specs[python.Name] = python
@@ -98,7 +95,7 @@ func Find(ctx context.Context, cfg FindConfig) ([]Spec, error) {
 
 type finder struct{ FindConfig }
 
-// folders are Jupyter's data folders, the preferred first.
+// folders returns Jupyter's data folders in order of priority.
 func (f *finder) folders() []string {
 	dirs := filepath.SplitList(environ.Get(f.Env, "JUPYTER_PATH"))
 	if f.Venv != "" {
@@ -119,8 +116,7 @@ func (f *finder) folders() []string {
 
 var specName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9._-]+$`) })
 
-// installed reads the specifications in all folders. One that cannot be used is
-// left out with a line in the log: it is no reason to have no kernel at all.
+// installed reads the specifications in all folders. It logs and ignores unusable ones.
 func (f *finder) installed() map[string]Spec {
 	specs := map[string]Spec{}
 	for _, dir := range f.folders() {
@@ -145,12 +141,12 @@ func (f *finder) installed() map[string]Spec {
 	return specs
 }
 
-// load reads one specification. prefix is the installation it belongs to, whose
-// programs it may name without a path.
+// load reads one specification. prefix is its installation, whose programs it may name
+// without a path.
 func (f *finder) load(dir, prefix string) (Spec, error) {
 	path := filepath.Join(dir, "kernel.json")
 	if info, err := os.Stat(path); err != nil || info.Size() > maxSpecFile {
-		return Spec{}, errors.Join(err, errors.New("kernel.json is missing or too long"))
+		return Spec{}, errors.Join(err, errors.New("kernel.json is missing or too large"))
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -197,7 +193,7 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// findPythons finds the interpreters that have ipykernel, the preferred first.
+// findPythons finds the interpreters that have ipykernel, in order of priority.
 func (f *finder) findPythons(ctx context.Context, specs map[string]Spec) ([]Spec, error) {
 	paths := f.interpreters(specs)
 	found := make([]*Spec, len(paths))
@@ -224,7 +220,7 @@ func (f *finder) findPythons(ctx context.Context, specs map[string]Spec) ([]Spec
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("look for a Python: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("search for Python: %w", context.Cause(ctx))
 	}
 	var pythons []Spec
 	for _, spec := range found {
@@ -237,7 +233,7 @@ func (f *finder) findPythons(ctx context.Context, specs map[string]Spec) ([]Spec
 	}
 	wanted := strings.TrimLeft(strings.ToLower(f.Version), "pythonv-")
 	at := slices.IndexFunc(pythons, func(s Spec) bool { return strings.HasPrefix(s.DisplayName+".", "Python "+wanted+".") })
-	if at < 0 && wanted != "" { // another patch release will do
+	if at < 0 && wanted != "" { // accept another patch release
 		at = slices.IndexFunc(pythons, func(s Spec) bool { return strings.HasPrefix(s.DisplayName+".", "Python "+minor(wanted)+".") })
 	}
 	switch {
@@ -245,7 +241,7 @@ func (f *finder) findPythons(ctx context.Context, specs map[string]Spec) ([]Spec
 		chosen := pythons[at]
 		pythons = slices.Insert(slices.Delete(pythons, at, at+1), 0, chosen)
 	case at < 0 && wanted != "":
-		f.Log.Warn("the preferred version of python has no ipykernel or is not installed", "version", f.Version, "used", pythons[0].DisplayName)
+		f.Log.Warn("preferred python version is not installed or has no ipykernel", "version", f.Version, "used", pythons[0].DisplayName)
 	}
 	return pythons, nil
 }
@@ -256,8 +252,8 @@ func minor(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// interpreters are the candidates, the preferred first. All in PATH are: the
-// first may be a version manager's and lack what the next has.
+// interpreters returns the candidates in order of priority, including all in PATH: the
+// first may belong to a version manager and have no ipykernel.
 func (f *finder) interpreters(specs map[string]Spec) []string {
 	paths := []string{f.Python}
 	if f.Venv != "" {
@@ -277,7 +273,8 @@ func (f *finder) interpreters(specs map[string]Spec) []string {
 	}
 	seen := map[string]bool{}
 	paths = slices.DeleteFunc(paths, func(path string) bool {
-		// Several names of one program, such as python3.11 and python3. A virtual environment's link is a Python of its own.
+		// Skip other names of a program, such as python3.11 and python3, but not the link of a
+		// virtual environment to its base interpreter.
 		same := path
 		if file, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(file) == filepath.Dir(path) {
 			same = file
@@ -296,7 +293,7 @@ func expandName(dir, name string) []string {
 		return []string{filepath.Join(dir, name)}
 	}
 	found, err := filepath.Glob(filepath.Join(dir, name))
-	if err != nil { // the folder's own name is a malformed pattern
+	if err != nil { // the folder's name is a malformed pattern
 		return nil
 	}
 	slices.Reverse(found)
@@ -305,16 +302,16 @@ func expandName(dir, name string) []string {
 
 func venvPython(venv string) string { return filepath.Join(venv, "bin/python") }
 
-// probe asks an interpreter for its real path, which behind a version manager's
-// wrapper is another and starts faster, for its version, and whether it has
-// ipykernel. Finding a module takes a tenth of the time of importing it.
+// probe returns the real path of an interpreter, which starts faster than a version
+// manager's wrapper, and its version. It fails if ipykernel is not installed. Finding the
+// module is ten times faster than importing it.
 func (f *finder) probe(ctx context.Context, path string) (python, version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	const question = "import sys, importlib.util as u\n" +
-		"if not u.find_spec('ipykernel_launcher'): sys.exit('it has no ipykernel')\n" +
+		"if not u.find_spec('ipykernel_launcher'): sys.exit('ipykernel is not installed')\n" +
 		"print(sys.executable, sys.version.split()[0], sep='\\n')"
-	// In a folder of no meaning: where a user's files are, one may be named like a module.
+	// Run in /, because a user's file may have the name of a module.
 	result, err := f.Runner.Run(ctx, proc.Command{Path: path, Args: []string{"-c", question}, Dir: "/", Env: f.Env, Grace: -1})
 	if err != nil {
 		return "", "", err

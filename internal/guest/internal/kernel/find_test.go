@@ -51,10 +51,10 @@ func TestFindPrefersTheVenv(t *testing.T) {
 	}
 }
 
-func TestFindPassesOverAPythonWithoutIpykernel(t *testing.T) {
+func TestFindSkipsPythonWithoutIpykernel(t *testing.T) {
 	t.Parallel()
 	v, shim := venv(t), t.TempDir()
-	write(t, filepath.Join(shim, "python3"), "#!/bin/sh\necho 'it has no ipykernel' >&2\nexit 1\n", 0o755)
+	write(t, filepath.Join(shim, "python3"), "#!/bin/sh\necho 'ipykernel is not installed' >&2\nexit 1\n", 0o755)
 	write(t, filepath.Join(shim, "python"), "not even a program", 0o755)
 	env := []string{"PATH=" + shim + ":.:" + filepath.Join(v, "bin") + ":/usr/bin:/bin", "HOME=" + t.TempDir()}
 	specs, err := Find(t.Context(), FindConfig{Runner: newRunner(t), Env: env, Venv: "/no/such/venv", System: []string{}})
@@ -63,7 +63,7 @@ func TestFindPassesOverAPythonWithoutIpykernel(t *testing.T) {
 	}
 }
 
-func TestFindSaysWhatToInstall(t *testing.T) {
+func TestFindReportsWhatToInstall(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".local/share/jupyter/kernels/sh/kernel.json"),
@@ -88,7 +88,7 @@ func TestFindEndsWithItsContext(t *testing.T) {
 		_, err := Find(ctx, FindConfig{Runner: runner, Env: []string{"PATH=" + bin}, System: []string{}})
 		done <- err
 	}()
-	testenv.Poll(t, "the interpreter is asked", func() bool { return len(runner.Living()) > 0 })
+	testenv.Poll(t, "the interpreter runs", func() bool { return len(runner.Living()) > 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
@@ -109,7 +109,7 @@ func TestFindReadsSpecifications(t *testing.T) {
 	spec("sys/share/jupyter", "three", `{"argv":["mykernel","{connection_file}","{resource_dir}/x"]}`)
 	spec("sys/share/jupyter", "absent", `{"argv":["/no/such/program","{connection_file}"]}`)
 	spec("sys/share/jupyter", "broken", `{"argv":`)
-	spec("sys/share/jupyter", "deaf", `{"argv":["/bin/sh"]}`)
+	spec("sys/share/jupyter", "unconnected", `{"argv":["/bin/sh"]}`)
 	spec("sys/share/jupyter", "empty", `{}`)
 	spec("sys/share/jupyter", "bad name", `{"argv":["/bin/sh","{connection_file}"]}`)
 	write(t, filepath.Join(root, "sys/share/jupyter/kernels/file"), "", 0o644)
@@ -130,15 +130,15 @@ func TestFindReadsSpecifications(t *testing.T) {
 		t.Error(diff)
 	}
 	if argv := got["three"].command("/c"); !slices.Equal(argv, []string{program, "/c", three + "/x"}) {
-		t.Errorf(`argv %q, want %q, "/c" and %q`, argv, program, three+"/x")
+		t.Errorf(`got argv %q, want %q, "/c" and %q`, argv, program, three+"/x")
 	}
 	if a := environ.Get(got["one"].environment(env), "A"); a != filepath.Join(root, "home/a") {
-		t.Errorf("A=%s, want %q", a, filepath.Join(root, "home/a"))
+		t.Errorf("got A=%s, want %q", a, filepath.Join(root, "home/a"))
 	}
 }
 
-// TestFindOffersEveryPython: each version has a kernel of its own, and the preferred one is the default.
-func TestFindOffersEveryPython(t *testing.T) {
+// TestFindListsEveryPython: each version has a kernel, and the preferred one is the default.
+func TestFindListsEveryPython(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	for _, version := range []string{"3.9.1", "3.10.2", "3.12.7"} {

@@ -2,11 +2,9 @@ package kernel
 
 import "strings"
 
-// Fold gives the outputs that a notebook would show after the given ones came
-// in this order: adjacent text of one stream is joined, overwritten parts of a
-// line are gone, clears and display updates have been applied. An update of a
-// display that another cell made is shown as a display of its own, for there is
-// no other place. Dropped output becomes a line that says so.
+// Fold returns the outputs as a notebook shows them: adjacent text of a stream is joined,
+// overwritten parts of lines are removed, and clears and display updates are applied. An
+// update of another cell's display becomes a new display. Dropped output becomes a note.
 func Fold(outputs []Output) []Output {
 	var f folder
 	for _, o := range outputs {
@@ -18,8 +16,8 @@ func Fold(outputs []Output) []Output {
 
 type folder struct {
 	shown []Output
-	clear bool            // the next output clears those before
-	text  strings.Builder // of the stream that is last in shown
+	clear bool            // the next output clears the earlier ones
+	text  strings.Builder // of the stream at the end of shown
 }
 
 func (f *folder) add(o Output) {
@@ -27,7 +25,7 @@ func (f *folder) add(o Output) {
 	case ClearOutput:
 		f.clear = true
 		if !o.Wait {
-			f.wipe()
+			f.reset()
 		}
 		return
 	case UpdateDisplay:
@@ -36,10 +34,10 @@ func (f *folder) add(o Output) {
 		}
 		o.Type = DisplayData
 	case Dropped:
-		o = Output{Type: Stream, Name: "stdout", Text: "\n[… " + formatSize(o.Bytes) + " of output left out …]\n"}
+		o = Output{Type: Stream, Name: "stdout", Text: "\n[… " + formatSize(o.Bytes) + " of output omitted …]\n"}
 	}
 	if f.clear {
-		f.wipe()
+		f.reset()
 	}
 	if o.Type == DisplayData && o.DisplayID != "" {
 		f.update(o)
@@ -57,12 +55,12 @@ func (f *folder) add(o Output) {
 	}
 }
 
-func (f *folder) wipe() {
+func (f *folder) reset() {
 	f.shown, f.clear = nil, false
 	f.text.Reset()
 }
 
-// join ends the collection of a stream's text.
+// join completes the text of a stream.
 func (f *folder) join() {
 	if f.text.Len() > 0 {
 		f.shown[len(f.shown)-1].Text = applyOverwrites(f.text.String())
@@ -70,8 +68,8 @@ func (f *folder) join() {
 	}
 }
 
-// update puts new data into the outputs with o's display id and tells whether
-// there is one.
+// update replaces the data of the outputs with o's display ID and reports whether there are
+// any.
 func (f *folder) update(o Output) bool {
 	found := false
 	for i := range f.shown {
@@ -82,15 +80,15 @@ func (f *folder) update(o Output) bool {
 	return found
 }
 
-// applyOverwrites drops what a carriage return or backspace wrote over, so that a
-// progress bar leaves one line, not thousands.
+// applyOverwrites removes text that carriage returns and backspaces overwrite, so that a
+// progress bar leaves one line.
 func applyOverwrites(s string) string {
 	if !strings.ContainsAny(s, "\r\b") {
 		return s
 	}
 	lines := strings.SplitAfter(s, "\n")
 	for i, line := range lines {
-		// Returns that end a line overwrite nothing; they may be half of a line end.
+		// Carriage returns at the end of a line overwrite nothing; they may be part of \r\n.
 		text := strings.TrimRight(line, "\r\n")
 		end := line[len(text):]
 		lines[i] = applyBackspaces(text[strings.LastIndexByte(text, '\r')+1:]) + end

@@ -39,12 +39,10 @@ func TestFold(t *testing.T) {
 		"update elsewhere":    {[]Output{update("9", "a"), update("9", "b")}, []Output{show("9", "b")}},
 		"update after clear":  {[]Output{show("1", "a"), clear, update("1", "b")}, []Output{show("1", "b")}},
 		"dropped": {[]Output{out("a"), {Type: Dropped, Bytes: 5 << 20}, out("b")},
-			[]Output{out("a\n[… 5.0 MB of output left out …]\nb")}},
-		"progress bar": {[]Output{out("10%\r"), out("50%\r"), out("100%\ndone\r\n")}, []Output{out("100%\ndone\r\n")}},
-		"progress bar goes on": {
-			[]Output{out("x\n1\r"), out("2\r")}, []Output{out("x\n2\r")},
-		},
-		"backspace": {[]Output{out("ab\b\bc\b\b\bä\bd")}, []Output{out("d")}},
+			[]Output{out("a\n[… 5.0 MB of output omitted …]\nb")}},
+		"progress bar":           {[]Output{out("10%\r"), out("50%\r"), out("100%\ndone\r\n")}, []Output{out("100%\ndone\r\n")}},
+		"progress bar continues": {[]Output{out("x\n1\r"), out("2\r")}, []Output{out("x\n2\r")}},
+		"backspace":              {[]Output{out("ab\b\bc\b\b\bä\bd")}, []Output{out("d")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +85,7 @@ func TestDecodeOutput(t *testing.T) {
 		"large number": {ExecuteResult,
 			`{"execution_count":3,"data":{"application/json":{"id":12345678901234567890}}}`,
 			`{"output_type":"execute_result","data":{"application/json":{"id":12345678901234567890}},"metadata":{},"execution_count":3}`},
-		"coloured": {Error, `{"ename":"E","evalue":"\u001b[31mv\u001b[0m",` +
+		"colored": {Error, `{"ename":"E","evalue":"\u001b[31mv\u001b[0m",` +
 			`"traceback":["\u001b[0;31mE\u001b[0m: v","\u001b]8;;http://x\u0007link\u001b]8;;\u001b\\"]}`,
 			`{"output_type":"error","ename":"E","evalue":"v","traceback":["E: v","link"]}`},
 		"comm":          {"comm_open", `{"data":{"text/plain":"x"}}`, ""},
@@ -125,16 +123,16 @@ func TestSinkKeepsHeadAndTail(t *testing.T) {
 		if o.Type == Dropped {
 			marks++
 			if o.Bytes != dropped {
-				t.Errorf("mark says %d of %d, want %v", o.Bytes, dropped, dropped)
+				t.Errorf("got a mark of %d bytes, want %d", o.Bytes, dropped)
 			}
 		}
 		got.WriteString(o.Text)
 	}
 	if int64(got.Len())+dropped != int64(all.Len()) || marks != 1 {
-		t.Errorf("kept %d, dropped %d of %d bytes, %d marks, want all kept or dropped and 1 mark", got.Len(), dropped, all.Len(), marks)
+		t.Errorf("got %d bytes kept and %d dropped of %d, %d marks, want all bytes and 1 mark", got.Len(), dropped, all.Len(), marks)
 	}
 	if got.Len() > 2000 || !strings.HasPrefix(got.String(), "line 0 €\n") || !strings.HasSuffix(got.String(), "line 9999 €\n") {
-		t.Errorf(`kept %q, want at most 2000 bytes from "line 0 €\n" to "line 9999 €\n"`, got.String())
+		t.Errorf(`got %q, want at most 2000 bytes from "line 0 €\n" to "line 9999 €\n"`, got.String())
 	}
 }
 
@@ -150,11 +148,11 @@ func TestSinkCutsLongText(t *testing.T) {
 		joined += strings.TrimSuffix(o.Text, "end")
 	}
 	if strings.Trim(joined, "€") != "" || int64(len(joined))+dropped != int64(len(text)) || rest[len(rest)-1].Text != "end" {
-		t.Errorf(`kept %q, dropped %d, want only "€", %d bytes together and "end" as the last text`, joined, dropped, len(text))
+		t.Errorf(`got %q, dropped %d, want only "€", %d bytes together and "end" as the last text`, joined, dropped, len(text))
 	}
 }
 
-func TestSinkReplacesWhatIsTooLong(t *testing.T) {
+func TestSinkReplacesLargeOutputs(t *testing.T) {
 	t.Parallel()
 	s := newSink(1000)
 	s.add(show("1", "small"), 20)
@@ -163,11 +161,11 @@ func TestSinkReplacesWhatIsTooLong(t *testing.T) {
 	rest, dropped := s.finish()
 	want := []Output{
 		show("1", "small"), {Type: Dropped, Bytes: dropped},
-		{Type: DisplayData, Data: map[string]any{"text/plain": "[output of 4.9 KB left out: too long]"}, Metadata: map[string]any{}},
+		{Type: DisplayData, Data: map[string]any{"text/plain": "[output of 4.9 KB omitted: too large]"}, Metadata: map[string]any{}},
 		show("", "after"),
 	}
 	if diff := cmp.Diff(want, rest); diff != "" || dropped < 5000 {
-		t.Errorf("dropped %d\n%s, want at least 5000", dropped, diff)
+		t.Errorf("got %d dropped bytes, want at least 5000\n%s", dropped, diff)
 	}
 }
 
@@ -182,7 +180,7 @@ func TestSinkRemembersDroppedClears(t *testing.T) {
 	if diff := cmp.Diff([]Output{out("step 999\n")}, Fold(rest)); diff != "" {
 		t.Error(diff)
 	}
-	// The tail may have lost the clear and kept what came before it in time.
+	// The tail may have dropped the clear, but the output before it must still be cleared.
 	s = newSink(1000)
 	s.add(out("head"), 4)
 	s.add(out(strings.Repeat("x", 600)), 600)

@@ -10,38 +10,37 @@ import (
 )
 
 const (
-	// beatEvery and beatMisses say when a kernel in a cell counts as hung: its
-	// heart beats in a thread that needs nothing of Python, so only a stopped or
-	// thrashing process misses so many. Beats are counted, not time: after the
-	// whole machine slept there is one miss, not a thousand.
+	// A kernel that misses beatMisses heartbeats while a cell runs counts as hung. Its
+	// heartbeat thread is independent of Python, so the process must be stopped or starved.
+	// Beats are counted instead of time, because the machine may have been suspended.
 	beatEvery  = 5 * time.Second
 	beatMisses = 6
 )
 
-// heartbeat counts the beats sent to a kernel and those that came back.
+// heartbeat counts the heartbeats sent to a kernel and their echoes.
 type heartbeat struct {
 	socket *socket
 
-	mu    sync.Mutex
-	sent  uint64
-	seen  uint64
-	heard chan struct{} // closed and replaced with each echo
+	mu   sync.Mutex
+	sent uint64
+	seen uint64
+	echo chan struct{} // closed and replaced by each echo
 }
 
-func newHeartbeat(s *socket) *heartbeat { return &heartbeat{socket: s, heard: make(chan struct{})} }
+func newHeartbeat(s *socket) *heartbeat { return &heartbeat{socket: s, echo: make(chan struct{})} }
 
-// beat sends one.
+// beat sends a heartbeat.
 func (h *heartbeat) beat() (uint64, error) {
 	h.mu.Lock()
 	h.sent++
 	n := h.sent
 	h.mu.Unlock()
-	// The empty frame is what a REQ socket puts before its message.
+	// A REQ socket sends an empty frame before its message.
 	return n, h.socket.send(nil, binary.BigEndian.AppendUint64(nil, n))
 }
 
-// check counts one more miss if the last beat did not come back, else it sends
-// another and begins anew.
+// check returns the number of misses: one more if the last heartbeat has no echo, else 0
+// after sending another heartbeat.
 func (h *heartbeat) check(misses int) int {
 	h.mu.Lock()
 	behind := h.seen < h.sent
@@ -49,7 +48,7 @@ func (h *heartbeat) check(misses int) int {
 	if behind {
 		return misses + 1
 	}
-	// A failure ends the kernel, which its reader notices.
+	// A failure ends the kernel; the reader reports it.
 	_, _ = h.beat()
 	return 0
 }
@@ -77,14 +76,14 @@ func (h *heartbeat) listen() error {
 		}
 		h.mu.Lock()
 		h.seen = min(h.sent, max(h.seen, binary.BigEndian.Uint64(last)))
-		close(h.heard)
-		h.heard = make(chan struct{})
+		close(h.echo)
+		h.echo = make(chan struct{})
 		h.mu.Unlock()
 	}
 }
 
-// Ping sends a heartbeat and waits for its echo. A kernel that is busy with a
-// cell answers too; one whose process is stopped does not.
+// Ping sends a heartbeat and waits for its echo. A kernel responds even while a cell runs,
+// but not while its process is stopped.
 func (k *Kernel) Ping(ctx context.Context) error {
 	n, err := k.heart.beat()
 	if err != nil {
@@ -93,13 +92,13 @@ func (k *Kernel) Ping(ctx context.Context) error {
 	}
 	for {
 		k.heart.mu.Lock()
-		seen, heard := k.heart.seen, k.heart.heard
+		seen, echo := k.heart.seen, k.heart.echo
 		k.heart.mu.Unlock()
 		if seen >= n {
 			return nil
 		}
 		select {
-		case <-heard:
+		case <-echo:
 		case <-k.dead:
 			return k.err
 		case <-ctx.Done():

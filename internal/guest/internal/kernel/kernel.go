@@ -1,12 +1,11 @@
-// Package kernel runs Jupyter kernels and speaks their wire protocol: ZeroMQ's
-// own (ZMTP 3) over unix sockets in a private folder, with signed messages.
+// Package kernel runs Jupyter kernels and speaks their protocol: signed messages in
+// ZMTP 3 over Unix sockets in a private folder. It also defines cells, their results and
+// their outputs for all services that run code.
 //
-// A Kernel owns its process, its folder, its five connections and the goroutines
-// that read them, from Start to Close. It keeps a bounded part of what a cell
-// prints, however much that is. It runs one cell at a time, and refuses
-// unsigned messages, messages that answer somebody else, and questions to the
-// user, for there is none. Which cells run where, and for how long, is the
-// caller's to say.
+// A Kernel owns its process, its folder, its five connections and the goroutines that read
+// them, from Start to Close. It runs one cell at a time and keeps a limited part of the
+// output of each. It ignores unsigned messages and replies to other clients, and rejects
+// requests for input. Callers choose the kernel and the timeout of a cell.
 package kernel
 
 import (
@@ -27,41 +26,41 @@ import (
 )
 
 const (
-	// drainTime is how long a dead kernel's last words may take to be read. They
-	// are in the socket already; only a forked child that holds it open delays its end.
+	// drainTime limits the reading of output after a kernel has exited. Only a forked child
+	// that keeps the socket open reaches the limit.
 	drainTime = 250 * time.Millisecond
-	// breakTime is how long a process may live on after it closed a connection.
+	// breakTime is how long a process may take to exit after it closed a connection.
 	breakTime = 2 * time.Second
-	// subscribeTime is how long we wait for a sign of the iopub subscription
-	// before asking for another.
+	// subscribeTime is how long to wait for the first iopub message before another request
+	// is sent.
 	subscribeTime = 100 * time.Millisecond
-	// shutdownTime is how long a kernel may take to end when asked.
+	// shutdownTime is how long a kernel may take to exit after a shutdown request.
 	shutdownTime = 3 * time.Second
-	// defaultOutputLimit is what of a cell's outputs is kept.
+	// defaultOutputLimit is how many bytes of a cell's outputs are kept by default.
 	defaultOutputLimit = 16 << 20
-	// reportLimit is how much of what the process itself writes is kept.
+	// reportLimit is how many bytes of the process's own stdout and stderr are kept.
 	reportLimit = 8 << 10
 )
 
 //go:embed bootstrap.py
 var bootstrap string
 
-// Config is what a kernel is started with.
+// Config of a kernel.
 type Config struct {
 	Runner *proc.Runner
 	Spec   Spec
 	Dir    string   // working directory of the first cell
 	Env    []string // complete environment; nil: the runner's
-	// RuntimeDir is where the kernel's private folder is made. Empty: the
-	// system's folder for temporary files.
+	// RuntimeDir is where the kernel's private folder is created. Empty: the temporary
+	// folder.
 	RuntimeDir string
-	// OutputLimit is how many bytes of one cell's outputs are kept: 16 MiB when 0.
-	// The first half is emitted as it comes, the last half when the cell is over.
+	// OutputLimit is how many bytes of one cell's outputs are kept; 0: 16 MiB. The first
+	// half is emitted immediately, the last half after the end of the cell.
 	OutputLimit int64
 	Log         *slog.Logger
 }
 
-// Info is what a kernel says of itself.
+// Info describes a kernel.
 type Info struct {
 	Language        string // as in "python"
 	LanguageVersion string
@@ -69,40 +68,40 @@ type Info struct {
 	Version         string // of the implementation
 }
 
-// Kernel is a running kernel. Its methods may be called by many goroutines.
+// Kernel is a running kernel. Its methods may be called concurrently.
 type Kernel struct {
 	cfg     Config
 	log     *slog.Logger
-	place   *connection
+	conn    *connection
 	process *proc.Process
-	report  *proc.Capture // what the process writes outside the protocol
+	report  *proc.Capture // the process's own stdout and stderr
 	info    Info
 
 	channels
 	heart   *heartbeat
 	session string
 	count   atomic.Uint64 // of requests
-	shared  atomic.Int64  // when another client was served, in nanoseconds; 0: never
+	shared  atomic.Int64  // Unix time in nanoseconds of the last request of another client; 0: none
 
 	turn chan struct{} // held by the cell that runs
 
 	mu      sync.Mutex
 	pending map[string]*pending
 
-	hearOnce sync.Once
-	heard    chan struct{} // closed when the first iopub message came
+	subscribeOnce sync.Once
+	subscribed    chan struct{} // closed after the first iopub message
 
 	readers   sync.WaitGroup
 	broken    chan struct{} // has an element when a connection ended
 	drained   chan struct{} // closed when iopub ended
-	dead      chan struct{} // closed when the process is gone; err says how
+	dead      chan struct{} // closed when the process has exited; err says how
 	err       error
 	closing   atomic.Bool
 	closeOnce sync.Once
 }
 
-// Start starts a kernel and returns when it can run cells and no output would be
-// lost. ctx bounds the start, not the kernel's life.
+// Start starts a kernel and returns when it can run cells without losing output. ctx limits
+// the start, not the lifetime of the kernel.
 func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	if cfg.OutputLimit <= 0 {
 		cfg.OutputLimit = defaultOutputLimit
@@ -113,7 +112,7 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	k := &Kernel{
 		cfg: cfg, log: cfg.Log, report: proc.NewCapture(0, reportLimit),
 		session: rand.Text(), turn: make(chan struct{}, 1), pending: map[string]*pending{},
-		heard: make(chan struct{}), broken: make(chan struct{}, 1), drained: make(chan struct{}), dead: make(chan struct{}),
+		subscribed: make(chan struct{}), broken: make(chan struct{}, 1), drained: make(chan struct{}), dead: make(chan struct{}),
 	}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
@@ -128,7 +127,7 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 	return k, nil
 }
 
-// launch starts the process and connects to it. It leaves nothing behind when it fails.
+// launch starts the process and connects to it. If it fails, it releases all resources.
 func (k *Kernel) launch(ctx context.Context) error {
 	env := k.cfg.Env
 	if env == nil {
@@ -138,26 +137,26 @@ func (k *Kernel) launch(ctx context.Context) error {
 		return errors.New("the kernel specification names no program")
 	}
 	var err error
-	if k.place, err = newConnection(k.cfg.RuntimeDir, k.cfg.Spec.Name); err != nil {
+	if k.conn, err = newConnection(k.cfg.RuntimeDir, k.cfg.Spec.Name); err != nil {
 		return err
 	}
-	argv := k.cfg.Spec.command(k.place.file())
+	argv := k.cfg.Spec.command(k.conn.file())
 	k.process, err = k.cfg.Runner.Start(proc.Command{
 		Path: argv[0], Args: argv[1:], Dir: k.cfg.Dir, Env: k.cfg.Spec.environment(env),
 		Stdout: k.report, Stderr: k.report, Session: true,
 	})
 	if err != nil {
-		k.place.remove()
+		k.conn.remove()
 		return err
 	}
-	if k.channels, err = k.place.connect(ctx, k.process.Done()); err != nil {
+	if k.channels, err = k.conn.connect(ctx, k.process.Done()); err != nil {
 		select {
 		case <-k.process.Done():
 			err = k.exitError()
 		default:
 		}
 		k.process.Kill()
-		k.place.remove()
+		k.conn.remove()
 		return err
 	}
 	k.heart = newHeartbeat(k.channels.heart)
@@ -170,11 +169,11 @@ func (k *Kernel) launch(ctx context.Context) error {
 	return nil
 }
 
-// prepare waits until the kernel answers and our subscription to its outputs
-// holds, and sets it up.
+// prepare waits until the kernel replies and the subscription to its outputs works, and
+// runs the bootstrap.
 func (k *Kernel) prepare(ctx context.Context) error {
 	for {
-		reply, err := k.ask(ctx, k.shell, "kernel_info_request", struct{}{})
+		reply, err := k.request(ctx, k.shell, "kernel_info_request", struct{}{})
 		if err != nil {
 			return err
 		}
@@ -190,22 +189,22 @@ func (k *Kernel) prepare(ctx context.Context) error {
 			return fmt.Errorf("parse kernel_info_reply: %w", err)
 		}
 		k.info = Info{c.Language.Name, c.Language.Version, c.Implementation, c.Version}
-		// Every request is announced on iopub. Once we hear any of it nothing is lost.
+		// Every request causes iopub messages. After the first one no output is lost.
 		select {
-		case <-k.heard:
+		case <-k.subscribed:
 			return k.setUp(ctx)
 		case <-time.After(subscribeTime):
 		}
 	}
 }
 
-// setUp runs the bootstrap. As an expression: while code runs, IPython has its
-// hands on the streams and puts back what it found.
+// setUp runs the bootstrap. It is an expression because IPython replaces the streams while
+// code runs, and restores them afterwards.
 func (k *Kernel) setUp(ctx context.Context) error {
 	if k.info.Implementation != "ipython" {
 		return nil
 	}
-	source, err := json.Marshal(bootstrap) // which is a string literal in Python too
+	source, err := json.Marshal(bootstrap) // also a string literal in Python
 	if err != nil {
 		return fmt.Errorf("encode the setup code: %w", err)
 	}
@@ -214,22 +213,23 @@ func (k *Kernel) setUp(ctx context.Context) error {
 		name: "exec(" + string(source) + ", {'get_ipython': get_ipython})",
 	}}, nil)
 	if e := reply.expressions[name]; err == nil && e.Status != "ok" {
-		// It works without, only less well.
+		// The kernel works without it, but may order output wrongly.
 		k.log.Warn("kernel setup failed", "kernel", k.cfg.Spec.Name, "error", e.EName, "message", e.EValue)
 	}
 	return err
 }
 
-// Info tells what the kernel said of itself.
+// Info describes the kernel.
 func (k *Kernel) Info() Info { return k.info }
 
-// PID is the process id of the kernel, which leads a process group.
+// PID is the process ID of the kernel, which is also its process group.
 func (k *Kernel) PID() int { return k.process.PID() }
 
-// ConnectionFile tells other Jupyter clients of the same user how to reach the kernel.
-func (k *Kernel) ConnectionFile() string { return k.place.file() }
+// ConnectionFile is the file with which other Jupyter clients of the same user connect to
+// the kernel.
+func (k *Kernel) ConnectionFile() string { return k.conn.file() }
 
-// SharedUse is when the kernel last did something for another client; zero: never.
+// SharedUse is the time of the last request of another client; zero: there was none.
 func (k *Kernel) SharedUse() time.Time {
 	if at := k.shared.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -237,10 +237,10 @@ func (k *Kernel) SharedUse() time.Time {
 	return time.Time{}
 }
 
-// Done is closed when the kernel's process is gone.
+// Done is closed when the kernel's process has exited.
 func (k *Kernel) Done() <-chan struct{} { return k.dead }
 
-// Err tells how the kernel ended, and nil while it lives.
+// Err says why the kernel ended. It is nil while the kernel runs.
 func (k *Kernel) Err() error {
 	select {
 	case <-k.dead:
@@ -250,8 +250,7 @@ func (k *Kernel) Err() error {
 	}
 }
 
-// Interrupt stops the cell that runs, if it lets itself be stopped. It does
-// nothing to a kernel that runs none.
+// Interrupt interrupts the running cell, which may ignore it. It is a no-op if no cell runs.
 func (k *Kernel) Interrupt() error {
 	if k.cfg.Spec.InterruptMode == "message" {
 		p, forget := k.expect(nil, true)
@@ -261,16 +260,16 @@ func (k *Kernel) Interrupt() error {
 		}
 		return nil
 	}
-	// To the whole group: os.system and its like ignore the signal while their
-	// child runs, so the child needs it.
+	// Signal the process group: os.system ignores the signal while its child runs, so the
+	// child must receive it.
 	if err := k.process.Signal(syscall.SIGINT); err != nil {
 		return fmt.Errorf("interrupt kernel: %w", err)
 	}
 	return nil
 }
 
-// Shutdown asks the kernel to end, so that its exit handlers run, waits a little
-// (less if ctx ends) and closes it.
+// Shutdown requests a shutdown, so that exit handlers run, waits at most shutdownTime or
+// until ctx ends, and closes the kernel.
 func (k *Kernel) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
 	defer cancel()
@@ -286,21 +285,21 @@ func (k *Kernel) Shutdown(ctx context.Context) error {
 	return k.Close()
 }
 
-// Close ends the kernel at once, with all that runs in its process group, and
-// gives everything back. It may be called more than once.
+// Close kills the kernel's process group and releases all resources. It is idempotent.
 func (k *Kernel) Close() error {
 	k.closeOnce.Do(func() {
 		k.closing.Store(true)
 		k.process.Kill()
 		k.readers.Wait()
-		k.place.remove()
+		k.conn.remove()
 	})
 	return nil
 }
 
-// watch ends the kernel's life when its process or a connection ends.
+// watch closes dead when the process has exited. It kills a process that has closed a
+// connection.
 func (k *Kernel) watch() {
-	severed := false
+	disconnected := false
 	select {
 	case <-k.process.Done():
 	case <-k.broken:
@@ -308,7 +307,7 @@ func (k *Kernel) watch() {
 		select {
 		case <-k.process.Done():
 		case <-time.After(breakTime):
-			severed = true
+			disconnected = true
 			k.process.Kill()
 		}
 	}
@@ -319,8 +318,8 @@ func (k *Kernel) watch() {
 	switch {
 	case k.closing.Load():
 		k.err = ErrClosed
-	case severed:
-		k.err = errSevered
+	case disconnected:
+		k.err = errDisconnected
 	default:
 		k.err = k.exitError()
 	}

@@ -16,14 +16,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// until polls for a condition.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// begin runs a cell and returns when it comes to the line "BEGIN", which is its
-// first if it has none.
+// begin runs a cell and returns when it reaches the line "BEGIN", by default its first.
 func begin(t testing.TB, ctx context.Context, k *Kernel, req Request) (wait func() (Reply, []Output, error)) {
 	t.Helper()
 	var reply Reply
@@ -47,7 +45,7 @@ func begin(t testing.TB, ctx context.Context, k *Kernel, req Request) (wait func
 		select {
 		case <-done:
 		case <-time.After(30 * time.Second):
-			t.Fatal("the cell does not end")
+			t.Fatal("the cell did not end within 30 seconds")
 		}
 		return reply, Fold(outputs), err
 	}
@@ -84,24 +82,25 @@ func TestCancelInterruptsTheCellAndKeepsTheKernel(t *testing.T) {
 				}
 			}
 			if _, outputs := run(t, k, "x"); brief(outputs) != "execute_result 1" {
-				t.Errorf(`variables after interrupts: %s, want "execute_result 1"`, brief(outputs))
+				t.Errorf(`got %s after interrupts, want "execute_result 1"`, brief(outputs))
 			}
 		})
 	}
 }
 
-// An interrupted cell whose end is known before anybody looks at why it ended was interrupted all the same.
+// TestCancelDuringASlowReader: a cell that ends before its cancellation is handled counts as
+// interrupted.
 func TestCancelDuringASlowReader(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	for range 20 {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause, told := errors.New("time is up"), false
+		cause, canceled := errors.New("time is up"), false
 		reply, err := k.Execute(ctx, Request{Code: "import time\nprint(1, flush=True)\ntime.sleep(100)"}, func(o Output) error {
-			if told || o.Type != Stream {
+			if canceled || o.Type != Stream {
 				return nil
 			}
-			told = true
+			canceled = true
 			k.mu.Lock()
 			var cell *pending
 			for _, p := range k.pending {
@@ -147,7 +146,7 @@ func TestCellThatIgnoresInterrupts(t *testing.T) {
 	}
 }
 
-func TestInterruptBeforeTheKernelTakesTheCellUp(t *testing.T) {
+func TestInterruptBeforeTheCellStarts(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	for range 20 {
@@ -164,17 +163,17 @@ func TestInterruptBeforeTheKernelTakesTheCellUp(t *testing.T) {
 func TestEmitErrorStopsTheCell(t *testing.T) {
 	t.Parallel()
 	k := start(t)
-	gone := errors.New("client gone")
+	closed := errors.New("connection closed")
 	calls := 0
 	_, err := k.Execute(t.Context(), Request{Code: "import time\nfor i in range(10**9): print(i, flush=True); time.sleep(0.01)"},
-		func(Output) error { calls++; return gone })
-	if !errors.Is(err, gone) || calls != 1 {
-		t.Errorf("got %v after %d calls, want %v and 1 call", err, calls, gone)
+		func(Output) error { calls++; return closed })
+	if !errors.Is(err, closed) || calls != 1 {
+		t.Errorf("got %v after %d calls, want %v and 1 call", err, calls, closed)
 	}
 	run(t, k, "1")
 }
 
-func TestOutputsComeWhileTheCellRuns(t *testing.T) {
+func TestOutputsArriveWhileTheCellRuns(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	mark := filepath.Join(t.TempDir(), "seen")
@@ -187,7 +186,7 @@ func TestOutputsComeWhileTheCellRuns(t *testing.T) {
 	}
 }
 
-func TestDeathIsTold(t *testing.T) {
+func TestDeathIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		code string
@@ -196,9 +195,9 @@ func TestDeathIsTold(t *testing.T) {
 	}{
 		"exit": {"os._exit(3)", proc.Exit{Code: 3}, "exited with code 3"},
 		"killed": {"os.kill(os.getpid(), 9)", proc.Exit{Code: 137, Signal: syscall.SIGKILL},
-			"SIGKILL; if nobody sent it, the process ran out of memory"},
-		"segfault": {"import ctypes; ctypes.string_at(0)", proc.Exit{Code: 139, Signal: syscall.SIGSEGV}, "SIGSEGV"},
-		"severed":  {"os.closerange(3, 2000); time.sleep(100)", proc.Exit{}, "the kernel"},
+			"SIGKILL; unless it was sent deliberately, the process ran out of memory"},
+		"segfault":     {"import ctypes; ctypes.string_at(0)", proc.Exit{Code: 139, Signal: syscall.SIGSEGV}, "SIGSEGV"},
+		"disconnected": {"os.closerange(3, 2000); time.sleep(100)", proc.Exit{}, "the kernel"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,20 +205,20 @@ func TestDeathIsTold(t *testing.T) {
 			_, outputs, err := begin(t, t.Context(), k,
 				Request{Code: "import os, time\nprint('last words', flush=True); time.sleep(0.3)\n" + c.code})()
 			if brief(outputs) != "stdout last words⏎" {
-				t.Errorf(`outputs: %s, want "stdout last words⏎"`, brief(outputs))
+				t.Errorf(`got outputs %s, want "stdout last words⏎"`, brief(outputs))
 			}
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want an error that contains %q", err, c.says)
 			}
 			death, ok := errors.AsType[*ExitError](err)
-			if name != "severed" && (!ok || death.Exit != c.want) {
+			if name != "disconnected" && (!ok || death.Exit != c.want) {
 				t.Errorf("%s: got %+v, want exit %+v", name, death, c.want)
 			}
 			if name == "segfault" && !strings.Contains(death.Report, "Segmentation fault") {
 				t.Errorf("got report %q, want Segmentation fault in it", death.Report)
 			}
 			if _, again := k.Execute(t.Context(), Request{Code: "1"}, nil); again == nil || k.Err() == nil || k.Ping(t.Context()) == nil {
-				t.Errorf("a dead kernel works: %v, %v, want errors of Execute, Err and Ping", again, k.Err())
+				t.Errorf("got %v, %v of a dead kernel, want errors of Execute, Err and Ping", again, k.Err())
 			}
 		})
 	}
@@ -234,20 +233,20 @@ func TestKilledFromOutside(t *testing.T) {
 	}
 	_, _, err := wait()
 	if _, ok := errors.AsType[*ExitError](err); !ok {
-		t.Errorf("got %v, want ok", err)
+		t.Errorf("got %v, want an ExitError", err)
 	}
 }
 
-func TestExitIsTold(t *testing.T) {
+func TestExitIsReported(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	if reply, _ := run(t, k, "exit()"); !reply.Exit || reply.Status != "ok" {
-		t.Errorf(`reply %+v, want exit and status "ok"`, reply)
+		t.Errorf(`got reply %+v, want exit and status "ok"`, reply)
 	}
 	select {
 	case <-k.Done():
 	case <-time.After(30 * time.Second):
-		t.Fatal("exit() does not end the kernel")
+		t.Fatal("the kernel runs 30 seconds after exit(), want it to end")
 	}
 }
 
@@ -263,11 +262,11 @@ func TestCloseDuringACell(t *testing.T) {
 		t.Errorf("got %v, want ErrClosed", err)
 	}
 	closers.Wait()
-	if syscall.Kill(k.PID(), 0) == nil || exists(k.place.dir) {
-		t.Errorf("process %d or its folder %s is left, want neither", k.PID(), k.place.dir)
+	if syscall.Kill(k.PID(), 0) == nil || exists(k.conn.dir) {
+		t.Errorf("process %d or its folder %s remains, want neither", k.PID(), k.conn.dir)
 	}
 	if _, err := k.Execute(t.Context(), Request{Code: "1"}, nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v, want ErrClosed", err)
+		t.Errorf("got %v after Close, want ErrClosed", err)
 	}
 }
 
@@ -277,11 +276,11 @@ func TestShutdownRunsExitHandlers(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "bye")
 	run(t, k, fmt.Sprintf("import atexit\n_ = atexit.register(lambda: open(%q, 'w').close())", mark))
 	if err := k.Shutdown(t.Context()); err != nil || !exists(mark) {
-		t.Errorf("exit handler did not run: %v, want the file %s", err, mark)
+		t.Errorf("got %v and no file %s, want the exit handler to write it", err, mark)
 	}
 }
 
-func TestMuchOutputIsBounded(t *testing.T) {
+func TestOutputIsLimited(t *testing.T) {
 	t.Parallel()
 	const limit = 2 << 20
 	k := start(t, func(c *Config) { c.OutputLimit = limit })
@@ -295,7 +294,7 @@ func TestMuchOutputIsBounded(t *testing.T) {
 		"many outputs": {"from IPython.display import display\nfor i in range(2000): display('x' * 5000)", 2000 * 5000},
 		"one picture":  {"display({'text/plain': 'x', 'image/png': 'A' * (2 * 10**7)}, raw=True)", 20e6},
 	} {
-		// One after the other: they share a kernel, which outlives them all.
+		// They share one kernel.
 		kept := int64(0)
 		var outputs []Output
 		reply, err := k.Execute(t.Context(), Request{Code: "print('first', flush=True)\n" + c.code + "\nprint('last')"}, func(o Output) error {
@@ -306,16 +305,14 @@ func TestMuchOutputIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// A message too long to keep comes with the two ends of its own.
+		// Of a message that is too large both ends are kept in addition.
 		if kept > limit+2*keepFrame || reply.Dropped < c.least-limit-2*keepFrame || reply.Dropped > c.least*11/10+limit {
-			t.Errorf("%s: got kept %d, dropped %d, want kept at most %d, dropped at least %d and dropped at most %d",
+			t.Errorf("%s: got %d kept, %d dropped, want kept at most %d, dropped at least %d and dropped at most %d",
 				name, kept, reply.Dropped, limit+2*keepFrame, c.least-limit-2*keepFrame, c.least*11/10+limit)
 		}
 		shown := Fold(outputs)
 		if len(shown) == 0 || !strings.HasPrefix(shown[0].Text, "first\n") || !strings.HasSuffix(shown[len(shown)-1].Text, "last\n") {
-			t.Errorf("%s: got the ends are missing, "+
-				`want output from "first\n" to "last\n"`,
-				name)
+			t.Errorf(`%s: got output without its ends, want it from "first\n" to "last\n"`, name)
 		}
 	}
 	if _, outputs := run(t, k, "'alive'"); brief(outputs) != "execute_result 'alive'" {
@@ -323,19 +320,19 @@ func TestMuchOutputIsBounded(t *testing.T) {
 	}
 }
 
-func TestLateOutputIsNobodys(t *testing.T) {
+func TestLateOutputOfAThread(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	run(t, k, "import threading, time\ngo = threading.Event(); done = threading.Event()\n"+
 		"def late(): go.wait(); print('late', flush=True); done.set()\nthreading.Thread(target=late).start()")
 	_, outputs := run(t, k, "go.set(); done.wait(); print('mine')")
-	// ipykernel says which cell a thread belongs to only since version 7.
+	// Only ipykernel 7 and later report the cell of a thread.
 	if got := brief(outputs); got != "stdout mine⏎" && got != "stdout late⏎mine⏎" {
 		t.Errorf("got %q, want mine, with or without late before it", got)
 	}
 }
 
-func TestCellsOfAKernelWaitForEachOther(t *testing.T) {
+func TestCellsOfAKernelAreSerialized(t *testing.T) {
 	t.Parallel()
 	k := start(t)
 	run(t, k, "n = 0")
@@ -355,16 +352,16 @@ func TestCellsOfAKernelWaitForEachOther(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	wait := begin(t, ctx, k, Request{Code: "time.sleep(100)"})
-	impatient, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
-	if _, err := k.Execute(impatient, Request{Code: "1"}, nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("waiting in line: %v, want context.DeadlineExceeded", err)
+	if _, err := k.Execute(short, Request{Code: "1"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v of a queued cell, want context.DeadlineExceeded", err)
 	}
 	cancel()
 	wait()
 }
 
-func TestManyKernelsStayApart(t *testing.T) {
+func TestKernelsAreIsolated(t *testing.T) {
 	t.Parallel()
 	var kernels sync.WaitGroup
 	runner, dir := newRunner(t), runtimeDir(t)
@@ -379,7 +376,7 @@ func TestManyKernelsStayApart(t *testing.T) {
 			run(t, k, fmt.Sprintf("mine = %d", i))
 			for range 10 {
 				if _, outputs := run(t, k, "print(mine)\nmine"); brief(outputs) != fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i) {
-					t.Errorf("kernel %d: %s, want outputs %q", i, brief(outputs), fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i))
+					t.Errorf("kernel %d: got %s, want outputs %q", i, brief(outputs), fmt.Sprintf("stdout %d⏎\nexecute_result %d", i, i))
 				}
 			}
 		})
@@ -406,8 +403,9 @@ func TestSilentAndHistory(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v, %s, want execution count %d and outputs %q", c.req, reply, err, brief(outputs), c.count, c.want)
 		}
 	}
-	if _, outputs := run(t, k, "sorted(n for n in globals() if not n.startswith('_'))"); brief(outputs) != "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']" {
-		t.Errorf(`names in a new kernel: %s, want "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"`, brief(outputs))
+	const names = "execute_result ['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"
+	if _, outputs := run(t, k, "sorted(n for n in globals() if not n.startswith('_'))"); brief(outputs) != names {
+		t.Errorf("got names %s in a new kernel, want %s", brief(outputs), names)
 	}
 }
 
@@ -420,7 +418,7 @@ func TestHeartbeat(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	wait := begin(t, ctx, k, Request{Code: "while True: pass"})
 	if err := k.Ping(t.Context()); err != nil {
-		t.Errorf("in a cell: %v", err)
+		t.Errorf("got %v while a cell runs, want no error", err)
 	}
 	cancel()
 	wait()
@@ -431,18 +429,18 @@ func TestHeartbeat(t *testing.T) {
 		return errors.Is(k.Ping(short), context.DeadlineExceeded)
 	})
 	if n := k.heart.check(k.heart.check(0)); n != 2 {
-		t.Errorf("counted %d misses, want 2", n)
+		t.Errorf("got %d misses, want 2", n)
 	}
 	syscall.Kill(k.PID(), syscall.SIGCONT)
 	if err := k.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := k.heart.check(2); n != 0 {
-		t.Errorf("counted %d misses after an echo, want 0", n)
+		t.Errorf("got %d misses after an echo, want 0", n)
 	}
 }
 
-func TestFailedStartLeavesNothing(t *testing.T) {
+func TestFailedStartReleasesAll(t *testing.T) {
 	t.Parallel()
 	python := pythonSpec(t).Argv[0]
 	for name, c := range map[string]struct {
@@ -450,16 +448,16 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		dir  string
 		says string
 	}{
-		"no module":     {[]string{python, "-m", "no_such_kernel", connectionFile}, "/", "No module named no_such_kernel"},
-		"no program":    {[]string{"/no/such/program", connectionFile}, "/", "/no/such/program"},
-		"no directory":  {[]string{python, "-m", "ipykernel_launcher", "-f", connectionFile}, "/no/such/dir", "/no/such/dir"},
-		"never answers": {[]string{"sleep", "100"}, "/", "deadline exceeded"},
-		"no argv":       {nil, "/", "names no program"},
+		"no module":      {[]string{python, "-m", "no_such_kernel", connectionFile}, "/", "No module named no_such_kernel"},
+		"no program":     {[]string{"/no/such/program", connectionFile}, "/", "/no/such/program"},
+		"no directory":   {[]string{python, "-m", "ipykernel_launcher", "-f", connectionFile}, "/no/such/dir", "/no/such/dir"},
+		"never responds": {[]string{"sleep", "100"}, "/", "deadline exceeded"},
+		"no argv":        {nil, "/", "names no program"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			if name == "never answers" {
+			if name == "never responds" {
 				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 			}
 			defer cancel()
@@ -469,7 +467,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 				t.Errorf("got %v, want an error that contains %q", err, c.says)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 || len(runner.Living()) > 0 {
-				t.Errorf("left behind: %v, %v, want none and no processes", left, runner.Living())
+				t.Errorf("got files %v and processes %v, want none", left, runner.Living())
 			}
 		})
 	}
@@ -494,6 +492,6 @@ func TestConnectionIsPrivate(t *testing.T) {
 		t.Errorf(`got %v, want an error with "shorter path"`, err)
 	}
 	if left, _ := os.ReadDir(long); len(left) > 0 {
-		t.Errorf("left behind: %v, want none", left)
+		t.Errorf("got files %v, want none", left)
 	}
 }

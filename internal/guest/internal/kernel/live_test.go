@@ -49,7 +49,7 @@ func newRunner(t testing.TB) *proc.Runner {
 	return r
 }
 
-// pythonSpec is the venv's kernel, made up without asking the machine.
+// pythonSpec returns the venv's kernel without a search.
 func pythonSpec(t testing.TB) Spec {
 	v := venv(t)
 	return Spec{
@@ -60,10 +60,10 @@ func pythonSpec(t testing.TB) Spec {
 
 func start(t testing.TB, change ...func(*Config)) *Kernel {
 	t.Helper()
-	var complaints bytes.Buffer
+	var warnings bytes.Buffer
 	cfg := Config{
 		Runner: newRunner(t), Spec: pythonSpec(t), Dir: t.TempDir(), RuntimeDir: runtimeDir(t),
-		Log: slog.New(slog.NewTextHandler(&complaints, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Log: slog.New(slog.NewTextHandler(&warnings, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -76,17 +76,17 @@ func start(t testing.TB, change ...func(*Config)) *Kernel {
 	}
 	t.Cleanup(func() {
 		k.Close()
-		if complaints.Len() > 0 {
-			t.Errorf("the kernel's log: %s, want no output", &complaints)
+		if warnings.Len() > 0 {
+			t.Errorf("got warnings %s, want none", &warnings)
 		}
 		if left, err := os.ReadDir(cfg.RuntimeDir); err != nil || len(left) > 0 {
-			t.Errorf("left in the runtime folder: %v, %v, want none", left, err)
+			t.Errorf("got files %v, %v in the runtime folder, want none", left, err)
 		}
 	})
 	return k
 }
 
-// runtimeDir is a folder with a path short enough for sockets.
+// runtimeDir returns a folder whose path is short enough for sockets.
 func runtimeDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "k")

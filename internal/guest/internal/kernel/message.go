@@ -15,24 +15,23 @@ import (
 
 const (
 	delimiter = "<IDS|MSG>"
-	// protocol is the version of the Jupyter messaging protocol we speak.
+	// protocol is the supported version of the Jupyter messaging protocol.
 	protocol = "5.3"
-	// maxFrame is how much of one frame is kept whole. Of a longer one the first
-	// and last keepFrame bytes stay, so that printing a gigabyte in one go costs
-	// two megabytes here.
+	// maxFrame is the maximum size of a frame that is kept completely. Of a larger one the
+	// first and last keepFrame bytes are kept, to limit the memory of a huge output.
 	maxFrame  = 16 << 20
 	keepFrame = 1 << 20
-	// maxIdentities bounds the frames before the delimiter.
+	// maxIdentities limits the number of frames before the delimiter.
 	maxIdentities = 8
-	// maxPreamble bounds each of them, the signature, and each header.
+	// maxPreamble limits the size of each of them, of the signature, and of each header.
 	maxPreamble = 64 << 10
 )
 
-// errDropped marks a message that was read to its end and is not to be believed
-// or not understood. The channel goes on.
+// errDropped marks a message that was read completely and is invalid. The channel
+// continues.
 var errDropped = errors.New("message dropped")
 
-// head is what we need of a message's header.
+// head has the used fields of a message's header.
 type head struct {
 	ID       string `json:"msg_id"`
 	Type     string `json:"msg_type"`
@@ -45,10 +44,10 @@ type head struct {
 // message is a verified message from the kernel.
 type message struct {
 	head    head
-	parent  string // msg_id of the request it answers
+	parent  string // msg_id of its request
 	content []byte
-	// cut is the last part of a content longer than maxFrame; content is then its
-	// first part. Otherwise nil.
+	// cut is the last part of a content larger than maxFrame, and content its first part.
+	// Otherwise it is nil.
 	cut  []byte
 	size int64 // of the content as sent
 }
@@ -77,8 +76,8 @@ func newMAC(key []byte) hash.Hash { return hmac.New(sha256.New, key) }
 
 func hexSum(mac hash.Hash) []byte { return hex.AppendEncode(nil, mac.Sum(nil)) }
 
-// receive reads the next message. An error that is errDropped leaves the socket
-// at the start of the following message; after any other the socket is of no use.
+// receive reads the next message. After errDropped the socket is at the start of the next
+// message; after any other error it is unusable.
 func (s *socket) receive(key []byte) (*message, error) {
 	r := &messageReader{s: s, more: true, mac: newMAC(key)}
 	m, err := r.read()
@@ -146,7 +145,7 @@ func (r *messageReader) identities() error {
 	return fmt.Errorf("%w: no delimiter", errDropped)
 }
 
-// readSmall reads a frame that has no reason to be long.
+// readSmall reads a frame of at most maxPreamble bytes.
 func (r *messageReader) readSmall(mac io.Writer) ([]byte, error) {
 	b, cut, size, err := r.frame(mac)
 	if err == nil && (cut != nil || size > maxPreamble) {
@@ -177,7 +176,7 @@ func (r *messageReader) frame(mac io.Writer) (first, last []byte, size int64, er
 	return first, last, f.size, nil
 }
 
-// skip reads the rest of the message: binary buffers, which nothing here wants.
+// skip discards the rest of the message, which are binary buffers.
 func (r *messageReader) skip() error {
 	for r.more {
 		f, err := r.s.next()
@@ -192,7 +191,7 @@ func (r *messageReader) skip() error {
 	return nil
 }
 
-// read takes in a body of size bytes. It trusts the size only as far as bytes come.
+// read reads a body of size bytes. It allocates memory only as bytes arrive.
 func read(body io.Reader, size int64) ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(int(min(size, 64<<10)) + bytes.MinRead)
@@ -200,13 +199,13 @@ func read(body io.Reader, size int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// headAndTail reads a body longer than maxFrame and keeps its two ends.
+// headAndTail reads a body larger than maxFrame and keeps its two ends.
 func headAndTail(body io.Reader) (first, last []byte, err error) {
 	first = make([]byte, keepFrame)
 	if _, err := io.ReadFull(body, first); err != nil {
 		return nil, nil, err
 	}
-	// Two halves take turns: together they always hold the last keepFrame bytes.
+	// Two buffers alternate: together they always hold the last keepFrame bytes.
 	old, cur := make([]byte, 0, keepFrame), make([]byte, 0, keepFrame)
 	for {
 		n, err := body.Read(cur[len(cur):keepFrame])
@@ -214,7 +213,7 @@ func headAndTail(body io.Reader) (first, last []byte, err error) {
 		if len(cur) == keepFrame {
 			old, cur = cur, old[:0]
 		}
-		if err == io.EOF { // as it is: a body that ends early is another error
+		if err == io.EOF { // not errors.Is: a body that ends early is another error
 			break
 		}
 		if err != nil {

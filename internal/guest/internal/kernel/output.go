@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Kinds of output. The first four are nbformat's; the others are events that
-// change outputs already given, and Fold applies them.
+// Types of outputs. The first four are nbformat's. The others are events that change
+// earlier outputs; Fold applies them.
 const (
 	Stream        = "stream"
 	ExecuteResult = "execute_result"
@@ -19,12 +19,12 @@ const (
 	Error         = "error"
 
 	UpdateDisplay = "update_display_data" // replaces the data of all outputs with this DisplayID
-	ClearOutput   = "clear_output"        // removes all outputs so far, with Wait only when the next one comes
-	Dropped       = "dropped"             // Bytes of output were left out here
+	ClearOutput   = "clear_output"        // removes all earlier outputs; with Wait only before the next one
+	Dropped       = "dropped"             // Bytes of output were omitted here
 )
 
-// Output is one output of a cell. Which fields are set depends on Type. It
-// marshals as nbformat 4 wants it.
+// Output is one output of a cell. The fields that are set depend on Type. Its JSON has the
+// form of nbformat 4.
 type Output struct {
 	Type string
 
@@ -34,17 +34,17 @@ type Output struct {
 	Data           map[string]any // ExecuteResult, DisplayData, UpdateDisplay: by media type
 	Metadata       map[string]any // of Data
 	ExecutionCount int            // ExecuteResult
-	DisplayID      string         // DisplayData, UpdateDisplay: empty when it has none
+	DisplayID      string         // DisplayData, UpdateDisplay; empty: none
 
 	EName     string   // Error
 	EValue    string   // Error
-	Traceback []string // Error, without colour codes
+	Traceback []string // Error, without color codes
 
 	Wait  bool  // ClearOutput
 	Bytes int64 // Dropped
 }
 
-// MarshalJSON writes the fields that nbformat requires for the type and no other.
+// MarshalJSON encodes only the fields that nbformat requires for the type.
 func (o Output) MarshalJSON() ([]byte, error) {
 	switch o.Type {
 	case Stream:
@@ -93,7 +93,7 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rich)
 }
 
-// content is the union of the contents of the messages that carry output.
+// content is the union of the contents of output messages.
 type content struct {
 	Name           string         `json:"name"`
 	Text           string         `json:"text"`
@@ -109,9 +109,8 @@ type content struct {
 	Wait      bool     `json:"wait"`
 }
 
-// decodeOutput turns an iopub message into an output. It answers false for a
-// message that carries none, comm messages among them: what a widget shows
-// without its front end comes as display_data of its own.
+// decodeOutput converts an iopub message to an output. It returns false for other messages,
+// including comm messages: the fallback text of a widget is a separate display_data.
 func decodeOutput(m *message) (Output, bool) {
 	switch m.head.Type {
 	case Stream, ExecuteResult, DisplayData, UpdateDisplay, Error, ClearOutput:
@@ -119,10 +118,10 @@ func decodeOutput(m *message) (Output, bool) {
 		return Output{}, false
 	}
 	if m.cut != nil {
-		return salvage(m), true
+		return decodeTruncated(m), true
 	}
 	var c content
-	// Numbers stay as they were written: an identifier of 20 digits is not a float.
+	// Keep numbers as written: an ID of 20 digits is not a float.
 	d := json.NewDecoder(bytes.NewReader(m.content))
 	d.UseNumber()
 	if err := d.Decode(&c); err != nil {
@@ -146,10 +145,10 @@ func decodeOutput(m *message) (Output, bool) {
 	}
 }
 
-// noInput is what code learns that asks for input: there is nobody to ask.
-const noInput = "input is not available: nobody can type while the code runs; put the value into the code instead"
+// noInput is the error of code that requests input.
+const noInput = "input is not available: the code runs without a terminal; set the value in the code"
 
-// decodeError makes an error output without colour codes.
+// decodeError returns an error output without color codes.
 func decodeError(name, value string, traceback []string) Output {
 	o := Output{Type: Error, EName: name, EValue: stripEscapes(value), Traceback: traceback}
 	for i, line := range traceback {
@@ -161,8 +160,8 @@ func decodeError(name, value string, traceback []string) Output {
 	return o
 }
 
-// explainInput puts our words in place of the kernel's, which speak of "this
-// frontend", and takes out the part of the traceback that is inside the kernel.
+// explainInput replaces the kernel's message, which refers to "this frontend", and removes
+// the part of the traceback inside the kernel.
 func explainInput(o *Output) {
 	o.Traceback = slices.DeleteFunc(o.Traceback, func(s string) bool { return strings.Contains(s, "raise "+o.EName) })
 	for i, line := range o.Traceback {
@@ -171,7 +170,7 @@ func explainInput(o *Output) {
 	o.EValue = noInput
 }
 
-// escapes matches terminal control sequences: CSI, OSC and two-byte ones.
+// escapes matches terminal control sequences: CSI, OSC and two-byte sequences.
 var escapes = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])`)
 })
@@ -183,9 +182,9 @@ func stripEscapes(s string) string {
 	return escapes().ReplaceAllString(s, "")
 }
 
-// salvage makes the best of a message too long to keep: both ends of a stream's
-// text, and of anything else a note.
-func salvage(m *message) Output {
+// decodeTruncated converts a message of which only the ends were kept: to both ends of a
+// stream's text, or to a note for other outputs.
+func decodeTruncated(m *message) Output {
 	if m.head.Type != Stream {
 		return omittedOutput(m.head.Type, m.size)
 	}
@@ -195,7 +194,7 @@ func salvage(m *message) Output {
 	for {
 		token, err := d.Token()
 		if err != nil {
-			break // in the middle of the long string
+			break // inside the long string
 		}
 		s, _ := token.(string)
 		if key == "name" && s != "" {
@@ -207,13 +206,13 @@ func salvage(m *message) Output {
 	if i := bytes.IndexByte(first, '"'); i >= 0 {
 		o.Text = partialString(first[i+1:])
 	}
-	o.Text += "\n[… " + formatSize(m.size-2*keepFrame) + " left out …]\n" + partialString(afterEscape(m.cut))
+	o.Text += "\n[… " + formatSize(m.size-2*keepFrame) + " omitted …]\n" + partialString(afterEscape(m.cut))
 	return o
 }
 
-// omittedOutput stands for an output that is too long to be shown.
+// omittedOutput replaces an output that is too large.
 func omittedOutput(kind string, n int64) Output {
-	note := fmt.Sprintf("[output of %s left out: too long]", formatSize(n))
+	note := fmt.Sprintf("[output of %s omitted: too large]", formatSize(n))
 	switch kind {
 	case Error:
 		return Output{Type: Error, EName: "Error", EValue: note, Traceback: []string{note}}
@@ -223,8 +222,7 @@ func omittedOutput(kind string, n int64) Output {
 	return Output{Type: kind, Data: map[string]any{"text/plain": note}, Metadata: map[string]any{}}
 }
 
-// partialString decodes the inside of a JSON string up to its closing quote, or
-// as far as it goes if that was cut off.
+// partialString decodes the inside of a JSON string up to its closing quote or the end of b.
 func partialString(b []byte) string {
 	end := 0
 	for end < len(b) && b[end] != '"' {
@@ -248,7 +246,8 @@ func partialString(b []byte) string {
 	return strings.TrimRight(s, "\ufffd")
 }
 
-// afterEscape skips to where b cannot be inside an escape sequence or a letter.
+// afterEscape skips to a place that is certainly not inside an escape sequence or a
+// character.
 func afterEscape(b []byte) []byte {
 	const longest = len(`\u0000`)
 	clear := 0
@@ -263,7 +262,7 @@ func afterEscape(b []byte) []byte {
 	return nil
 }
 
-// formatSize writes a number of bytes for people.
+// formatSize formats a number of bytes.
 func formatSize(n int64) string {
 	switch {
 	case n < 1<<10:

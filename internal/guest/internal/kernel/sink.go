@@ -5,28 +5,27 @@ import (
 	"unicode/utf8"
 )
 
-// overhead is charged for each output beside its content, so that a million
-// empty ones are bounded too.
+// overhead is charged for each output in addition to its content, so that empty outputs are
+// limited, too.
 const overhead = 64
 
-// sink holds the outputs of one cell between the goroutine that reads them, which
-// must never wait (a kernel throws away what its reader is slow to take, the end
-// of the cell included), and the caller, who may. It takes in any amount and
-// keeps a bounded part: the first half of its limit is handed out as it comes,
-// of the rest the last half is handed out at the end.
+// sink buffers the outputs of one cell between their reader, which must never block (a
+// kernel drops messages, even the end of a cell, if they are not read), and the caller,
+// which may. It keeps a limited part: the first half of the limit is delivered immediately,
+// and of the rest the last half at the end of the cell.
 type sink struct {
-	ready chan struct{} // has an element when take has something to give
+	ready chan struct{} // has an element when take would return outputs
 
 	mu      sync.Mutex
 	first   []Output // not yet taken
-	room    int64    // what first may still take in
-	full    bool     // room was not enough once: everything goes to last
+	room    int64    // left for first
+	full    bool     // room was exhausted: all outputs go to last
 	last    []sized
 	held    int64 // bytes in last
 	limit   int64 // of held
 	dropped int64
-	lost    int64 // missing from outputs already when they came
-	cleared bool  // a clear_output is among what was dropped
+	lost    int64 // missing from outputs before they were added
+	cleared bool  // a clear_output was dropped
 }
 
 type sized struct {
@@ -38,7 +37,7 @@ func newSink(limit int64) *sink {
 	return &sink{ready: make(chan struct{}, 1), room: limit / 2, limit: limit / 2}
 }
 
-// add takes in an output whose content had n bytes.
+// add adds an output whose content had n bytes.
 func (s *sink) add(o Output, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,14 +50,14 @@ func (s *sink) add(o Output, n int64) {
 	n += overhead
 	if !s.full && n <= s.room {
 		s.room -= n
-		s.give(o)
+		s.deliver(o)
 		return
 	}
 	if !s.full && o.Type == Stream {
 		head := o
 		head.Text = firstBytes(o.Text, s.room)
 		if head.Text != "" {
-			s.give(head)
+			s.deliver(head)
 			o.Text = o.Text[len(head.Text):]
 			n = int64(len(o.Text)) + overhead
 		}
@@ -67,7 +66,7 @@ func (s *sink) add(o Output, n int64) {
 	s.keep(sized{o, n})
 }
 
-func (s *sink) give(o Output) {
+func (s *sink) deliver(o Output) {
 	s.first = append(s.first, o)
 	select {
 	case s.ready <- struct{}{}:
@@ -75,7 +74,7 @@ func (s *sink) give(o Output) {
 	}
 }
 
-// keep appends to last and drops from its front what is over the limit.
+// keep appends to last and drops the oldest outputs above the limit.
 func (s *sink) keep(o sized) {
 	if o.size > s.limit && o.Type != Stream {
 		s.dropped += o.size
@@ -83,9 +82,9 @@ func (s *sink) keep(o sized) {
 	}
 	s.last = append(s.last, o)
 	s.held += o.size
-	gone := 0
-	for s.held > s.limit && gone < len(s.last) {
-		front := &s.last[gone]
+	drop := 0
+	for s.held > s.limit && drop < len(s.last) {
+		front := &s.last[drop]
 		over := s.held - s.limit
 		if front.Type == Stream && front.size-overhead > over {
 			tail := lastBytes(front.Text, int64(len(front.Text))-over)
@@ -99,15 +98,15 @@ func (s *sink) keep(o sized) {
 		s.cleared = s.cleared || front.Type == ClearOutput
 		s.held -= front.size
 		s.dropped += front.size - overhead
-		gone++
+		drop++
 	}
-	if gone > 0 {
-		clear(s.last[:gone])
-		s.last = s.last[gone:]
+	if drop > 0 {
+		clear(s.last[:drop])
+		s.last = s.last[drop:]
 	}
 }
 
-// take hands out what may be shown already.
+// take returns the outputs that can be delivered immediately.
 func (s *sink) take() []Output {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +115,7 @@ func (s *sink) take() []Output {
 	return first
 }
 
-// finish hands out the rest, and how many bytes are missing from the whole.
+// finish returns the rest, and how many bytes are missing from the output.
 func (s *sink) finish() ([]Output, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +133,7 @@ func (s *sink) finish() ([]Output, int64) {
 	return rest, s.dropped + s.lost
 }
 
-// firstBytes gives the first n bytes of s, or some less, not to cut a letter.
+// firstBytes returns at most the first n bytes of s without splitting a character.
 func firstBytes(s string, n int64) string {
 	if n >= int64(len(s)) {
 		return s
@@ -146,7 +145,7 @@ func firstBytes(s string, n int64) string {
 	return s[:n]
 }
 
-// lastBytes gives the last n bytes of s, or some less, not to cut a letter.
+// lastBytes returns at most the last n bytes of s without splitting a character.
 func lastBytes(s string, n int64) string {
 	if n >= int64(len(s)) {
 		return s

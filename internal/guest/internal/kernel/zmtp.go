@@ -21,21 +21,20 @@ const (
 )
 
 const (
-	// handshakeTimeout bounds the greeting: a socket that accepts and then says
-	// nothing is tried again.
+	// handshakeTimeout limits the handshake. A socket that accepts a connection but does not
+	// respond is tried again.
 	handshakeTimeout = 5 * time.Second
-	// sendTimeout bounds one write. libzmq reads in a thread of its own, whatever
-	// the kernel is busy with, so only a stopped process lets it pass.
+	// sendTimeout limits one write. libzmq reads in a separate thread, so only a stopped
+	// process exceeds it.
 	sendTimeout = 10 * time.Second
-	// maxCommand bounds a handshake command.
+	// maxCommand limits the size of a handshake command.
 	maxCommand = 64 << 10
 )
 
 var errMalformed = errors.New("malformed ZMTP frame")
 
-// socket is one ZMTP 3.0 connection with the NULL mechanism, to one peer. That
-// is all a kernel's sockets need: a DEALER, SUB or REQ with a single peer has no
-// routing of its own. send may be called by many goroutines, next by one.
+// socket is a ZMTP 3.0 connection with the NULL mechanism to one peer. A DEALER, SUB or REQ
+// with a single peer needs no routing. send may be called concurrently, next may not.
 type socket struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -130,7 +129,7 @@ func appendFrame(b []byte, flags byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// send writes one message of several frames at once.
+// send writes one message of several frames.
 func (s *socket) send(frames ...[]byte) error {
 	var b []byte
 	for i, f := range frames {
@@ -145,21 +144,21 @@ func (s *socket) send(frames ...[]byte) error {
 	s.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
 	_, err := s.conn.Write(b)
 	if err != nil {
-		// Half a message may be out: nothing after it could be understood.
+		// A part of the message may have been sent, so the peer cannot parse what follows.
 		s.conn.Close()
 	}
 	return err
 }
 
-// frame is a frame of a message whose body is yet to be read.
+// frame is a frame of a message whose body is not read yet.
 type frame struct {
 	body io.Reader // ends after size bytes
 	size int64
 	more bool
 }
 
-// next reads the header of the next frame that belongs to a message. The body of
-// the frame before must have been read to its end.
+// next reads the header of the next message frame. The body of the previous frame must have
+// been read completely.
 func (s *socket) next() (frame, error) {
 	for {
 		flags, size, err := s.header()
@@ -170,7 +169,7 @@ func (s *socket) next() (frame, error) {
 		if flags&flagCommand == 0 {
 			return frame{body: body, size: size, more: flags&flagMore != 0}, nil
 		}
-		// A 3.0 peer has no command to send after READY that asks for an answer.
+		// In ZMTP 3.0 no command after READY needs a reply.
 		if _, err := io.Copy(io.Discard, body); err != nil {
 			return frame{}, err
 		}
@@ -202,8 +201,8 @@ func (s *socket) header() (flags byte, size int64, err error) {
 
 func (s *socket) close() { s.conn.Close() }
 
-// exactReader ends after left bytes, and unlike io.LimitedReader calls an
-// earlier end an error.
+// exactReader ends after left bytes. Unlike io.LimitedReader it reports an earlier end as
+// an error.
 type exactReader struct {
 	r    io.Reader
 	left int64

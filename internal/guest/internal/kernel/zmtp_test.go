@@ -16,7 +16,7 @@ import (
 
 var testKey = []byte("secret")
 
-// wire gives the bytes of one message as they are on the wire.
+// wire encodes one message.
 func wire(t testing.TB, key []byte, h head, content any, more ...[]byte) []byte {
 	t.Helper()
 	frames, err := encode(key, h, content)
@@ -38,7 +38,7 @@ func pack(frames ...[]byte) []byte {
 	return b
 }
 
-// reading is a socket that reads the given bytes.
+// reading returns a socket that reads the bytes.
 func reading(b []byte) *socket { return &socket{r: bufio.NewReader(bytes.NewReader(b))} }
 
 func TestReceive(t *testing.T) {
@@ -53,29 +53,29 @@ func TestReceive(t *testing.T) {
 	many := make([][]byte, 20)
 	for name, c := range map[string]struct {
 		bytes   []byte
-		dropped bool // else it is fatal, or fine
+		dropped bool
 		fatal   bool
 	}{
-		"good":                 {bytes: good},
-		"binary buffers":       {bytes: wire(t, testKey, h, struct{}{}, make([]byte, 300), []byte("x"))},
-		"command in between":   {bytes: append(appendFrame(nil, flagCommand, command("PING")), good...)},
-		"other key":            {bytes: wire(t, []byte("other"), h, struct{}{}), dropped: true},
-		"no signature":         {bytes: frames(func(f [][]byte) { f[1] = nil }), dropped: true},
-		"content changed":      {bytes: frames(func(f [][]byte) { f[5] = []byte("[]") }), dropped: true},
-		"no delimiter":         {bytes: pack(many...), dropped: true},
-		"one frame":            {bytes: pack([]byte(delimiter)), dropped: true},
-		"too few frames":       {bytes: pack([]byte(delimiter), nil, nil, nil), dropped: true},
-		"empty frame":          {bytes: pack(nil), dropped: true},
-		"long identity":        {bytes: pack(make([]byte, 1<<20), []byte(delimiter)), dropped: true},
-		"header is not JSON":   {bytes: signed([]byte("x"), []byte("{}"), []byte("{}"), []byte("{}")), dropped: true},
-		"header is a list":     {bytes: signed([]byte("[]"), []byte("{}"), []byte("{}"), []byte("{}")), dropped: true},
-		"flags of no meaning":  {bytes: []byte{0x80, 0}, fatal: true},
-		"command that goes on": {bytes: []byte{flagCommand | flagMore, 0}, fatal: true},
-		"negative size":        {bytes: append([]byte{flagLong}, bytes.Repeat([]byte{0xff}, 8)...), fatal: true},
-		"size and no more":     {bytes: []byte{flagLong, 0, 0, 0, 0x7f, 0, 0, 0, 0}, fatal: true},
-		"ends in a size":       {bytes: []byte{flagLong, 0, 0}, fatal: true},
-		"ends in a body":       {bytes: good[:len(good)-3], fatal: true},
-		"nothing":              {fatal: true},
+		"good":               {bytes: good},
+		"binary buffers":     {bytes: wire(t, testKey, h, struct{}{}, make([]byte, 300), []byte("x"))},
+		"command in between": {bytes: append(appendFrame(nil, flagCommand, command("PING")), good...)},
+		"other key":          {bytes: wire(t, []byte("other"), h, struct{}{}), dropped: true},
+		"no signature":       {bytes: frames(func(f [][]byte) { f[1] = nil }), dropped: true},
+		"content changed":    {bytes: frames(func(f [][]byte) { f[5] = []byte("[]") }), dropped: true},
+		"no delimiter":       {bytes: pack(many...), dropped: true},
+		"one frame":          {bytes: pack([]byte(delimiter)), dropped: true},
+		"too few frames":     {bytes: pack([]byte(delimiter), nil, nil, nil), dropped: true},
+		"empty frame":        {bytes: pack(nil), dropped: true},
+		"long identity":      {bytes: pack(make([]byte, 1<<20), []byte(delimiter)), dropped: true},
+		"header is not JSON": {bytes: signed([]byte("x"), []byte("{}"), []byte("{}"), []byte("{}")), dropped: true},
+		"header is a list":   {bytes: signed([]byte("[]"), []byte("{}"), []byte("{}"), []byte("{}")), dropped: true},
+		"unknown flags":      {bytes: []byte{0x80, 0}, fatal: true},
+		"command with more":  {bytes: []byte{flagCommand | flagMore, 0}, fatal: true},
+		"negative size":      {bytes: append([]byte{flagLong}, bytes.Repeat([]byte{0xff}, 8)...), fatal: true},
+		"size only":          {bytes: []byte{flagLong, 0, 0, 0, 0x7f, 0, 0, 0, 0}, fatal: true},
+		"ends in a size":     {bytes: []byte{flagLong, 0, 0}, fatal: true},
+		"ends in a body":     {bytes: good[:len(good)-3], fatal: true},
+		"nothing":            {fatal: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,13 +91,13 @@ func TestReceive(t *testing.T) {
 				return
 			}
 			if next, err := s.receive(testKey); err != nil || next.head.Type != "stream" || string(next.content) != `{"text":"hi"}` {
-				t.Errorf(`the message after it: %v, %v, want type "stream" and content {"text":"hi"}`, next, err)
+				t.Errorf(`got next message %v, %v, want type "stream" and content {"text":"hi"}`, next, err)
 			}
 		})
 	}
 }
 
-// signed packs a message whose parts are as given and well signed.
+// signed packs a message with a valid signature.
 func signed(parts ...[]byte) []byte {
 	mac := newMAC(testKey)
 	for _, p := range parts {
@@ -123,16 +123,16 @@ func TestReceiveKeepsTheEndsOfALongFrame(t *testing.T) {
 		}
 		if m.parent != "p" || m.size != int64(len(b)) || !bytes.HasPrefix(b, m.content) || !bytes.HasSuffix(b, m.cut) ||
 			len(m.content) != keepFrame || len(m.cut) != keepFrame {
-			t.Fatalf("kept %d and %d bytes of %d for %q, want the first and the last %d of %d bytes for \"p\"",
+			t.Fatalf("got %d and %d bytes of %d for %q, want the first and the last %d of %d bytes for \"p\"",
 				len(m.content), len(m.cut), m.size, m.parent, keepFrame, len(b))
 		}
 		o, ok := decodeOutput(m)
 		first, last, cut := strings.Cut(o.Text, "\n[… ")
-		_, last, _ = strings.Cut(last, " left out …]\n")
+		_, last, _ = strings.Cut(last, " omitted …]\n")
 		if !ok || o.Name != "stderr" || !cut || len(first) < keepFrame/8 || !strings.HasPrefix(text, first) {
 			t.Errorf("got %d bytes of %+v, cut %v, want at least %d of the text of stderr, cut", len(first), o.Name, cut, keepFrame/8)
 		}
-		// Of nothing but backslashes no place is certain to begin a letter.
+		// In a text of backslashes no place is certainly the start of a character.
 		if strings.Trim(text, `\`) != "" && (len(last) < keepFrame/8 || !strings.HasSuffix(text, last)) {
 			t.Errorf("got %d bytes at the end, want those of the text", len(last))
 		}
@@ -177,7 +177,7 @@ func TestDial(t *testing.T) {
 		says string
 		want string // part of the error; empty: none
 	}{
-		"well":             {string(greeting) + string(ready), ""},
+		"valid":            {string(greeting) + string(ready), ""},
 		"not ZMTP":         {"HTTP/1.1 400 Bad Request\r\n" + strings.Repeat("x", 64), "does not speak ZMTP 3"},
 		"old ZMTP":         {string(old), "does not speak ZMTP 3"},
 		"encrypted":        {string(curve), "does not speak ZMTP 3"},

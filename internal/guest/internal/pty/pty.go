@@ -1,12 +1,10 @@
-// Package pty opens Linux pseudo-terminals and asks the kernel about them.
+// Package pty opens Linux pseudo-terminals and queries their state.
 //
-// It owns the two ends of one pseudo-terminal: size, foreground process group, line-discipline modes and the
-// closing of both ends. It starts no process (a child gets the slave from its starter) and interprets no byte
-// that passes through.
+// It owns the two ends of a pseudo-terminal: size, foreground process group, line-discipline
+// modes and closing. It starts no process and does not interpret the data.
 //
-// All requests to the kernel leave the master non-blocking, so that a Read waiting on it always ends with Close
-// or a deadline. That is why the descriptor is never taken out of its os.File: (*os.File).Fd would switch it to
-// blocking for good.
+// The master always stays non-blocking, so that Close or a deadline ends a pending Read.
+// Therefore the package never calls (*os.File).Fd, which would make it blocking.
 package pty
 
 import (
@@ -25,13 +23,13 @@ type PTY struct {
 	master, slave *os.File
 }
 
-// Open makes a pseudo-terminal of that many columns and rows. Both ends are closed on exec.
+// Open opens a pseudo-terminal with a size. Both ends are closed on exec.
 func Open(cols, rows int) (*PTY, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open a pseudo-terminal (is devpts mounted with a free entry?): %w",
+		return nil, fmt.Errorf("open a pseudo-terminal: %w; check that devpts is mounted and not full",
 			&os.PathError{Op: "open", Path: "/dev/ptmx", Err: err})
 	}
 	n, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
@@ -46,7 +44,7 @@ func Open(cols, rows int) (*PTY, error) {
 	slave, err := openSlave(fd, name)
 	if err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("open the terminal side %s: %w", name, err)
+		return nil, fmt.Errorf("open the slave %s: %w", name, err)
 	}
 	p := &PTY{
 		master: os.NewFile(uintptr(fd), "/dev/ptmx"),
@@ -59,9 +57,9 @@ func Open(cols, rows int) (*PTY, error) {
 	return p, nil
 }
 
-// openSlave opens the terminal side through the master, which is right even where /dev/pts belongs to another
-// mount namespace; kernels and kernel look-alikes without that request get the path. The slave stays blocking:
-// it becomes a child's standard input, and most programs take EAGAIN there for an error.
+// openSlave opens the slave through the master, which also works if /dev/pts belongs to
+// another mount namespace. If the kernel does not support this request, it opens the path.
+// The slave stays blocking: as standard input of a child it must not return EAGAIN.
 func openSlave(master int, name string) (int, error) {
 	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := retry(func() (int, error) {
@@ -86,33 +84,34 @@ func retry(open func() (int, error)) (int, error) {
 	}
 }
 
-// Master is the end that types and reads what programs print. It supports deadlines.
+// Master is the end that types input and reads output. It supports deadlines.
 func (p *PTY) Master() *os.File { return p.master }
 
-// Slave is the terminal for a child to run on.
+// Slave is the terminal of child processes.
 func (p *PTY) Slave() *os.File { return p.slave }
 
 // Name is the terminal's device, such as /dev/pts/3.
 func (p *PTY) Name() string { return p.slave.Name() }
 
-// Read reads what the programs on the terminal printed. It returns io.EOF once every process has closed the
-// terminal, which can only happen after CloseSlave.
+// Read reads the output of programs on the terminal. It returns io.EOF after all processes
+// have closed the terminal, which requires CloseSlave.
 func (p *PTY) Read(b []byte) (int, error) {
 	n, err := p.master.Read(b)
-	// The kernel says "input/output error" for "nobody holds the other end any more".
+	// The kernel returns EIO if no process has the slave open.
 	if errors.Is(err, unix.EIO) {
 		err = io.EOF
 	}
 	return n, err
 }
 
-// Write types b. It waits while the terminal's input queue is full, until Close or the master's write deadline.
+// Write types b. While the terminal's input queue is full, it waits until Close or the
+// master's write deadline.
 func (p *PTY) Write(b []byte) (int, error) { return p.master.Write(b) }
 
-// Resize sets the size and lets the kernel tell the foreground processes with SIGWINCH.
+// Resize sets the size. The kernel sends SIGWINCH to the foreground processes.
 func (p *PTY) Resize(cols, rows int) error {
 	if cols < 1 || rows < 1 || cols > math.MaxUint16 || rows > math.MaxUint16 {
-		return fmt.Errorf("resize the terminal: %d columns by %d rows is out of range, give 1 to %d of each",
+		return fmt.Errorf("resize the terminal: %d columns by %d rows is out of range; use 1 to %d of each",
 			cols, rows, math.MaxUint16)
 	}
 	ws := &unix.Winsize{Col: uint16(cols), Row: uint16(rows)}
@@ -123,7 +122,7 @@ func (p *PTY) Resize(cols, rows int) error {
 	return nil
 }
 
-// Size tells the size last set, by Resize or by a program on the terminal.
+// Size returns the size that Resize or a program on the terminal has set.
 func (p *PTY) Size() (cols, rows int, err error) {
 	err = control(p.master, func(fd int) error {
 		ws, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
@@ -138,7 +137,7 @@ func (p *PTY) Size() (cols, rows int, err error) {
 	return cols, rows, nil
 }
 
-// Foreground is the process group that the terminal's keys reach now, 0 when no session has the terminal.
+// Foreground returns the foreground process group, or 0 if no session has the terminal.
 func (p *PTY) Foreground() (pgid int, err error) {
 	err = control(p.master, func(fd int) error {
 		var v uint32
@@ -152,14 +151,14 @@ func (p *PTY) Foreground() (pgid int, err error) {
 	return pgid, nil
 }
 
-// Mode is what the program on the terminal asked of its line discipline.
+// Mode has modes of the line discipline.
 type Mode struct {
-	Echo      bool // typed characters are shown; off while a password is asked for
-	Canonical bool // input is handed over by the line; off in editors and line editors
-	Signals   bool // ^C, ^\ and ^Z raise signals instead of being read
+	Echo      bool // input is echoed; off for password prompts
+	Canonical bool // input is read line by line; off in editors and line editors
+	Signals   bool // ^C, ^\ and ^Z send signals
 }
 
-// Mode reads the present modes.
+// Mode returns the current modes.
 func (p *PTY) Mode() (m Mode, err error) {
 	err = control(p.master, func(fd int) error {
 		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -178,7 +177,7 @@ func (p *PTY) Mode() (m Mode, err error) {
 	return m, nil
 }
 
-// DropInput forgets what was typed and not read yet.
+// DropInput discards unread input.
 func (p *PTY) DropInput() error {
 	err := control(p.slave, func(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
 	if err != nil {
@@ -187,8 +186,8 @@ func (p *PTY) DropInput() error {
 	return nil
 }
 
-// Own gives the terminal to a user, who can otherwise not open /dev/stderr and its like by name when the
-// terminal was made by somebody else (root, for a child that runs as a user).
+// Own sets the owner of the terminal. Otherwise, if root opened the terminal, processes of
+// the user cannot open paths such as /dev/stderr.
 func (p *PTY) Own(uid, gid int) error {
 	if err := p.slave.Chown(uid, gid); err != nil {
 		return fmt.Errorf("change the owner of the terminal to user %d: %w", uid, err)
@@ -196,13 +195,14 @@ func (p *PTY) Own(uid, gid int) error {
 	return nil
 }
 
-// CloseSlave drops this process's hold on the terminal side once a child has it; while it is held, Read never
-// sees the end.
+// CloseSlave closes the slave in this process after a child has inherited it. While it is
+// open, Read never returns io.EOF.
 func (p *PTY) CloseSlave() error { return closeOnce(p.slave) }
 
-// Close closes both ends: pending reads and writes return, and the processes on the terminal get SIGHUP.
+// Close closes both ends: pending reads and writes return, and processes on the terminal
+// receive SIGHUP.
 func (p *PTY) Close() error {
-	// The master first: a pending Read then says that it was closed, not that the programs ended.
+	// Close the master first, so that a pending Read returns os.ErrClosed and not io.EOF.
 	return errors.Join(closeOnce(p.master), closeOnce(p.slave))
 }
 
@@ -213,7 +213,7 @@ func closeOnce(f *os.File) error {
 	return nil
 }
 
-// control runs one request on f's descriptor without changing its mode.
+// control runs a request on f's descriptor without making it blocking.
 func control(f *os.File, request func(fd int) error) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -221,7 +221,7 @@ func control(f *os.File, request func(fd int) error) error {
 	}
 	var inner error
 	if err := c.Control(func(fd uintptr) { inner = request(int(fd)) }); err != nil {
-		return os.ErrClosed // the only reason, but reported as an error that cannot be named
+		return os.ErrClosed // the only cause, but Control returns an unexported error
 	}
 	return inner
 }

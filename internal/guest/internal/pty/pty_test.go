@@ -34,7 +34,7 @@ func open(t *testing.T, cols, rows int) *PTY {
 	return p
 }
 
-// bash runs a script on the terminal, as the leader of its session; the test ends it.
+// bash runs a script as the session leader of the terminal until the end of the test.
 func bash(t *testing.T, p *PTY, script string) *exec.Cmd {
 	t.Helper()
 	testenv.Need(t, "bash", "stty")
@@ -61,7 +61,7 @@ func expect(t *testing.T, in *bufio.Reader, want string) {
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			t.Fatalf("waiting for %q: %v", want, err)
+			t.Fatalf("got %v, want line %q", err, want)
 		}
 		if strings.TrimRight(line, "\r\n") == want {
 			return
@@ -81,16 +81,16 @@ func TestSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cols, rows, err := p.Size(); cols != 120 || rows != 40 || err != nil {
-		t.Errorf("Size = %d, %d, %v, want cols 120, rows 40", cols, rows, err)
+		t.Errorf("got size %d, %d, %v, want 120 columns and 40 rows", cols, rows, err)
 	}
 	expect(t, in, "40 120")
 	for _, bad := range [][2]int{{0, 1}, {1, 0}, {-1, 5}, {1 << 16, 5}, {5, 1 << 16}} {
 		if err := p.Resize(bad[0], bad[1]); err == nil {
-			t.Errorf("Resize(%d, %d) was accepted, want an error", bad[0], bad[1])
+			t.Errorf("Resize(%d, %d): got no error, want one", bad[0], bad[1])
 		}
 		if p, err := Open(bad[0], bad[1]); err == nil {
 			p.Close()
-			t.Errorf("Open(%d, %d) was accepted, want an error", bad[0], bad[1])
+			t.Errorf("Open(%d, %d): got no error, want one", bad[0], bad[1])
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestModeFollowsTheProgram(t *testing.T) {
 	check := func(want Mode) {
 		t.Helper()
 		if got, err := p.Mode(); got != want || err != nil {
-			t.Errorf("Mode = %+v, %v, want %+v", got, err, want)
+			t.Errorf("got mode %+v, %v, want %+v", got, err, want)
 		}
 	}
 	check(Mode{Echo: true, Canonical: true, Signals: true})
@@ -123,13 +123,13 @@ func TestForeground(t *testing.T) {
 	p := open(t, 80, 24)
 	p.Master().SetReadDeadline(time.Now().Add(time.Minute))
 	if got, err := p.Foreground(); got != 0 || err != nil {
-		t.Errorf("without a session: %d, %v, want 0", got, err)
+		t.Errorf("got %d, %v without a session, want 0", got, err)
 	}
 	in := bufio.NewReader(p)
 	cmd := bash(t, p, `set -m; echo start; read; bash -c 'echo child $$; read'; echo back; read`)
 	expect(t, in, "start")
 	if got, err := p.Foreground(); got != cmd.Process.Pid || err != nil {
-		t.Errorf("the shell alone: %d, %v, want %d", got, err, cmd.Process.Pid)
+		t.Errorf("got %d, %v without a job, want %d", got, err, cmd.Process.Pid)
 	}
 	p.Write([]byte("\r"))
 	line, err := in.ReadString('\n')
@@ -141,12 +141,12 @@ func TestForeground(t *testing.T) {
 	}
 	child := strings.TrimSpace(strings.TrimPrefix(line, "child "))
 	if got, err := p.Foreground(); err != nil || child != strconv.Itoa(got) {
-		t.Errorf("while a job runs: %d, %v, want %s", got, err, child)
+		t.Errorf("got %d, %v while a job runs, want %s", got, err, child)
 	}
 	p.Write([]byte("\r"))
 	expect(t, in, "back")
 	if got, err := p.Foreground(); got != cmd.Process.Pid || err != nil {
-		t.Errorf("after the job: %d, %v, want %d", got, err, cmd.Process.Pid)
+		t.Errorf("got %d, %v after the job, want %d", got, err, cmd.Process.Pid)
 	}
 }
 
@@ -160,7 +160,8 @@ func TestReadEndsWithTheLastProcess(t *testing.T) {
 	}
 }
 
-// TestReadCanBeInterrupted also holds that requests to the kernel do not make the master blocking.
+// TestReadCanBeInterrupted also checks that requests to the kernel do not make the master
+// blocking.
 func TestReadCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	p := open(t, 80, 24)
@@ -170,7 +171,7 @@ func TestReadCanBeInterrupted(t *testing.T) {
 	p.Foreground()
 	p.Master().SetReadDeadline(time.Now().Add(-time.Second))
 	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after the deadline: %v, want os.ErrDeadlineExceeded", err)
+		t.Errorf("got %v after the deadline, want os.ErrDeadlineExceeded", err)
 	}
 	p.Master().SetReadDeadline(time.Time{})
 	result := make(chan error)
@@ -182,10 +183,10 @@ func TestReadCanBeInterrupted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-result; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("after Close: %v, want os.ErrClosed", err)
+		t.Errorf("got %v after Close, want os.ErrClosed", err)
 	}
 	if err := errors.Join(p.Close(), p.CloseSlave()); err != nil {
-		t.Errorf("closing again: %v", err)
+		t.Errorf("got %v from the second Close, want no error", err)
 	}
 	for name, err := range map[string]error{
 		"Resize": p.Resize(1, 1),
@@ -193,7 +194,7 @@ func TestReadCanBeInterrupted(t *testing.T) {
 		"Own":    p.Own(0, 0),
 	} {
 		if !errors.Is(err, os.ErrClosed) {
-			t.Errorf("got %s after Close: %v, want os.ErrClosed", name, err)
+			t.Errorf("%s after Close: got %v, want os.ErrClosed", name, err)
 		}
 	}
 }
@@ -202,7 +203,7 @@ func TestWriteCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	p := open(t, 80, 24)
 	result := make(chan error)
-	go func() { // nobody reads the terminal's input, so its queue fills
+	go func() { // no process reads the input, so its queue fills
 		for {
 			if _, err := p.Write([]byte(strings.Repeat("x\n", 1000))); err != nil {
 				result <- err
@@ -226,7 +227,7 @@ func TestDescriptors(t *testing.T) {
 		err := control(c.f, func(fd int) error {
 			fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 			if blocking := fl&unix.O_NONBLOCK == 0; blocking != c.blocking {
-				t.Errorf("%s: got blocking is %v, want %v", c.f.Name(), blocking, c.blocking)
+				t.Errorf("%s: got blocking %v, want %v", c.f.Name(), blocking, c.blocking)
 			}
 			if fd, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); fd&unix.FD_CLOEXEC == 0 {
 				t.Errorf("got %s with flags %#x, %v, want it closed on exec", c.f.Name(), fd, err)
@@ -238,7 +239,7 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	if real, err := filepath.EvalSymlinks(p.Name()); err != nil || real != p.Name() {
-		t.Errorf("the device %s: %s, %v, want %q", p.Name(), real, err, p.Name())
+		t.Errorf("got device %s, %v, want %q", real, err, p.Name())
 	}
 }
 
@@ -254,19 +255,19 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 12345 || st.Gid != 23456 {
-		t.Errorf("owned by %d:%d, want owner 12345 and group 23456", st.Uid, st.Gid)
+		t.Errorf("got %d:%d, want owner 12345 and group 23456", st.Uid, st.Gid)
 	}
 }
 
 func TestDropInput(t *testing.T) {
 	p := open(t, 80, 24)
-	if _, err := p.Write([]byte("taken back\n")); err != nil {
+	if _, err := p.Write([]byte("dropped\n")); err != nil {
 		t.Fatal(err)
 	}
-	// It has arrived when it is echoed.
+	// The echo shows that the input has arrived.
 	echo := bufio.NewReader(p)
-	if line, err := echo.ReadString('\n'); line != "taken back\r\n" {
-		t.Fatalf(`got %q, %v, want "taken back\r\n"`, line, err)
+	if line, err := echo.ReadString('\n'); line != "dropped\r\n" {
+		t.Fatalf(`got %q, %v, want "dropped\r\n"`, line, err)
 	}
 	if err := p.DropInput(); err != nil {
 		t.Fatal(err)

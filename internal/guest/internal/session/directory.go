@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/internal/pathname"
 )
 
-// Directory returns the directory that a request asks for in a field. A missing or
-// empty path asks for none and gives "".
+// Directory resolves the directory in a request field. It returns "" for a missing or empty
+// path.
 func Directory(base pathname.Base, field string, path *string) (string, error) {
 	if op.Value(path) == "" {
 		return "", nil

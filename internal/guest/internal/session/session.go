@@ -1,10 +1,10 @@
-// Package session keeps the named sessions of a service: it creates and finds them,
-// limits how many there are, evicts those that nobody asked to keep, and ends those
-// that are unused for too long or whose service closes.
+// Package session owns the table of a service's sessions: it creates and finds them, limits
+// their number, evicts sessions with generated IDs, and ends sessions that are idle for too
+// long or whose service closes.
 //
-// What a session is (a shell, a kernel, a directory) and how it ends is the service's
-// affair. The table shares the service's lock, so that a service changes a session and
-// the table in one step.
+// The service defines what a session is (a shell, a kernel, a directory) and how it ends.
+// The table shares the service's lock, so that a service changes a session and the table
+// atomically.
 package session
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 )
 
-// Entry is what a table knows of a session. The session's type embeds it.
+// Entry is the state of a session in its table. The session's type embeds it.
 type Entry struct {
 	ID      string
 	Created time.Time
@@ -31,9 +31,9 @@ type Entry struct {
 	calls   int
 	live    bool
 	removed bool
-	ended   chan struct{} // from its removal on: closed when it has ended
+	ended   chan struct{} // nil until its removal; closed when it has ended
 
-	mu   sync.Mutex // a leaf: taken with any other lock held
+	mu   sync.Mutex // may be taken with any other lock held
 	used time.Time
 }
 
@@ -45,70 +45,68 @@ type Member interface {
 
 func (e *Entry) entry() *Entry { return e }
 
-// Touch notes that the session is used now. It needs no lock.
+// Touch records a use of the session. It requires no lock.
 func (e *Entry) Touch() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.used = time.Now()
 }
 
-// LastUsed is when the session was used last. It needs no lock.
+// LastUsed returns the time of the last use. It requires no lock.
 func (e *Entry) LastUsed() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.used
 }
 
-// Enter counts a call in the session: until it leaves, the session neither expires
-// nor is evicted. The lock is held.
+// Enter counts a call in the session. Until Leave, the session neither expires nor is
+// evicted. The lock is held.
 func (e *Entry) Enter() {
 	e.calls++
 	e.Touch()
 }
 
-// Leave ends what Enter began. The lock is held.
+// Leave ends a call that Enter has counted. The lock is held.
 func (e *Entry) Leave() {
 	e.calls--
 	e.Touch()
 }
 
-// Calls is how many calls are in the session. The lock is held.
+// Calls returns the number of calls in the session. The lock is held.
 func (e *Entry) Calls() int { return e.calls }
 
-// Idle is how long the session is kept unused; 0 is for ever. The lock is held.
+// Idle returns the idle timeout of the session; 0: none. The lock is held.
 func (e *Entry) Idle() time.Duration { return e.idle }
 
-// Live tells whether the session counts towards the limit. The lock is held.
+// Live reports whether the session counts toward the limit. The lock is held.
 func (e *Entry) Live() bool { return e.live }
 
-// Removed tells whether the session is no longer in the table. The lock is held.
+// Removed reports whether the session was removed from the table. The lock is held.
 func (e *Entry) Removed() bool { return e.removed }
 
 // Config of a table.
 type Config[S Member] struct {
-	Name  string // of the service, in messages: "bash", "Node.js"
-	Field string // the request field that holds an id
-	List  string // the request that lists sessions
-	End   string // the request that ends one
+	Name  string // name of the service in messages: "bash", "Node.js"
+	Field string // request field with a session ID
+	List  string // request that lists sessions
+	End   string // request that ends a session
 
-	Max  int           // how many sessions may be live
-	Idle time.Duration // how long an unused session is kept; 0: for ever
+	Max  int           // maximum number of live sessions
+	Idle time.Duration // idle timeout of new sessions; 0: none
 	Log  *slog.Logger
 
-	// NewID names a session that was created without an id; nil: random letters.
+	// NewID generates the ID of a session that is created without one; nil: random letters.
 	NewID func() string
-	// Busy tells that a session must not expire although no call is in it. It may be nil.
+	// Busy reports whether a session without calls must not expire. It may be nil.
 	Busy func(S) bool
-	// Evictable tells that a session in which no call is may be ended to make room
-	// if it is Auto. Nil: none may.
+	// Evictable reports whether an Auto session without calls may be evicted. Nil: none may.
 	Evictable func(S) bool
-	// OnEnd is called when a session leaves the table. What it returns, which may be
+	// OnEnd is called when a session is removed. The function that it returns, which may be
 	// nil, ends the session in a goroutine, without the lock.
 	OnEnd func(S) func()
 }
 
-// Table holds the sessions of a service. All methods but Close and Wait expect that the
-// lock is held.
+// Table has the sessions of a service. All methods except Close and Wait require the lock.
 type Table[S Member] struct {
 	Config[S]
 	lock sync.Locker
@@ -116,12 +114,12 @@ type Table[S Member] struct {
 	closed   bool
 	sessions map[string]S
 	live     int
-	timer    *time.Timer // nil: nothing can expire
-	due      time.Time   // when it fires
+	timer    *time.Timer // nil: no session can expire
+	due      time.Time   // when the timer fires
 	tasks    sync.WaitGroup
 }
 
-// NewTable returns a table that is guarded by its owner's lock.
+// NewTable returns a table that is guarded by a lock of the service.
 func NewTable[S Member](lock sync.Locker, c Config[S]) *Table[S] {
 	if c.NewID == nil {
 		c.NewID = NewID
@@ -129,10 +127,10 @@ func NewTable[S Member](lock sync.Locker, c Config[S]) *Table[S] {
 	return &Table[S]{Config: c, lock: lock, sessions: map[string]S{}}
 }
 
-// NewID returns a name that nobody can guess.
+// NewID returns an unguessable ID.
 func NewID() string { return strings.ToLower(rand.Text()[:16]) }
 
-// CheckID refuses ids that would not fit into a path or a line of text.
+// CheckID rejects IDs that are invalid in a path segment or a line of text.
 func CheckID(field, id string) error {
 	bad := func(r rune) bool { return r == '/' || !unicode.IsPrint(r) }
 	if len(id) > 128 || strings.ContainsFunc(id, bad) {
@@ -141,28 +139,28 @@ func CheckID(field, id string) error {
 	return nil
 }
 
-// ErrStopping is the error of a call that comes when its service is closing.
+// ErrStopping returns the error of calls while the service closes.
 func ErrStopping() error {
-	return op.Errorf(op.Unavailable, "the sandbox is stopping; nothing new can be started")
+	return op.Errorf(op.Unavailable, "the sandbox is stopping; it accepts no new calls")
 }
 
-// Closed tells whether the table was closed.
+// Closed reports whether the table was closed.
 func (t *Table[S]) Closed() bool { return t.closed }
 
-// Len is how many sessions there are.
+// Len returns the number of sessions.
 func (t *Table[S]) Len() int { return len(t.sessions) }
 
-// All iterates over the sessions in no particular order. Sessions may be removed
-// meanwhile.
+// All iterates over the sessions in undefined order. Sessions may be removed during the
+// iteration.
 func (t *Table[S]) All() iter.Seq[S] { return maps.Values(t.sessions) }
 
-// Get returns the session with this id.
+// Get returns the session with an ID.
 func (t *Table[S]) Get(id string) (s S, ok bool) {
 	s, ok = t.sessions[id]
 	return s, ok
 }
 
-// Find is Get for a caller who needs the session: a missing one is an error.
+// Find returns the session with an ID, or an error if it does not exist.
 func (t *Table[S]) Find(id string) (S, error) {
 	s, ok := t.sessions[id]
 	if !ok {
@@ -171,14 +169,14 @@ func (t *Table[S]) Find(id string) (S, error) {
 	return s, nil
 }
 
-// NotFound is the error of a request for a session that does not exist.
+// NotFound returns the error of a request for a missing session.
 func (t *Table[S]) NotFound(id string) error {
 	return op.Errorf(op.NotFound, "Session not found: no %s session %q; it was never created, was closed, or "+
 		"expired; %s lists the sessions", t.Name, id, t.List)
 }
 
-// Open returns the session with this id. If there is none, it creates one that is
-// live; an empty id asks for a new name.
+// Open returns the session with an ID. If there is none, it creates a live session. An empty
+// ID creates a session with a generated ID.
 func (t *Table[S]) Open(id string, create func() S) (s S, created bool, err error) {
 	if s, ok := t.sessions[id]; ok || t.closed {
 		return s, false, t.stopping()
@@ -194,8 +192,8 @@ func (t *Table[S]) Open(id string, create func() S) (s S, created bool, err erro
 	return s, true, t.Admit(s)
 }
 
-// Reserve is Open for a session that does not count towards the limit before it is
-// admitted. As many of them as may be live are kept; the one unused for longest goes.
+// Reserve is like Open, but the new session does not count toward the limit until it is
+// admitted. At most Max such sessions are kept; the least recently used one is removed.
 func (t *Table[S]) Reserve(id string, create func() S) (s S, created bool, err error) {
 	if s, ok := t.sessions[id]; ok || t.closed {
 		return s, false, t.stopping()
@@ -219,17 +217,17 @@ func (t *Table[S]) add(id string, s S) {
 	}
 	e.used = e.Created
 	t.sessions[e.ID] = s
-	t.wake(e)
+	t.scheduleExpiry(e)
 }
 
-// Admit makes a session live, if need be in place of one that may be evicted.
+// Admit makes a session live. If the limit is reached, it evicts another one.
 func (t *Table[S]) Admit(s S) error {
 	e := s.entry()
 	switch {
 	case t.closed:
 		return ErrStopping()
 	case e.removed:
-		return op.Errorf(op.Conflict, "%s session %q was closed just now; try again", t.Name, e.ID)
+		return op.Errorf(op.Conflict, "%s session %q was closed during the call; try again", t.Name, e.ID)
 	case e.live:
 		return nil
 	}
@@ -241,7 +239,7 @@ func (t *Table[S]) Admit(s S) error {
 	return nil
 }
 
-// makeRoom makes sure that one more session may be live.
+// makeRoom ensures that one more session may be live.
 func (t *Table[S]) makeRoom() error {
 	if t.live < t.Max || t.removeOldest(t.evictable) {
 		return nil
@@ -257,7 +255,7 @@ func (t *Table[S]) stopping() error {
 	return nil
 }
 
-// Release takes a session out of those that count towards the limit.
+// Release makes a session not live.
 func (t *Table[S]) Release(s S) {
 	if e := s.entry(); e.live {
 		e.live = false
@@ -270,13 +268,13 @@ func (t *Table[S]) evictable(s S) bool {
 	return e.live && e.Auto && e.calls == 0 && t.Evictable != nil && t.Evictable(s)
 }
 
-// removeOldest removes the session unused for longest among those chosen, if any is.
-func (t *Table[S]) removeOldest(chosen func(S) bool) bool {
+// removeOldest removes the least recently used matching session, if any.
+func (t *Table[S]) removeOldest(matches func(S) bool) bool {
 	var oldest S
 	var used time.Time
 	found := false
 	for _, s := range t.sessions {
-		if !chosen(s) {
+		if !matches(s) {
 			continue
 		}
 		if at := s.entry().LastUsed(); !found || at.Before(used) {
@@ -293,8 +291,8 @@ func (t *Table[S]) busy(s S) bool {
 	return s.entry().calls > 0 || t.Busy != nil && t.Busy(s)
 }
 
-// Remove takes a session out of the table and ends it. The channel is closed when it
-// has ended.
+// Remove removes a session from the table and ends it. The channel is closed when it has
+// ended.
 func (t *Table[S]) Remove(s S) <-chan struct{} {
 	e := s.entry()
 	if e.removed {
@@ -318,21 +316,21 @@ func (t *Table[S]) Remove(s S) <-chan struct{} {
 	return e.ended
 }
 
-// SetIdle changes how long a session is kept unused.
+// SetIdle sets the idle timeout of a session.
 func (t *Table[S]) SetIdle(s S, idle time.Duration) {
 	e := s.entry()
 	e.idle = idle
-	t.wake(e)
+	t.scheduleExpiry(e)
 }
 
-// wake sees to it that the session is looked at when it may expire.
-func (t *Table[S]) wake(e *Entry) {
+// scheduleExpiry ensures that a sweep runs when the session may expire.
+func (t *Table[S]) scheduleExpiry(e *Entry) {
 	if e.idle <= 0 || t.closed || e.removed {
 		return
 	}
 	due := e.LastUsed().Add(e.idle)
 	if t.timer != nil {
-		if !due.Before(t.due) || !t.timer.Stop() { // a sweep that has begun schedules the next
+		if !due.Before(t.due) || !t.timer.Stop() { // a running sweep schedules the next one
 			return
 		}
 		t.tasks.Done()
@@ -345,8 +343,8 @@ func (t *Table[S]) schedule(due time.Time) {
 	t.due, t.timer = due, time.AfterFunc(time.Until(due), t.sweep)
 }
 
-// sweep ends the sessions that were unused for too long and comes back when the next
-// one may be. Those in use are looked at again no sooner than they can be due.
+// sweep ends idle sessions and schedules the next sweep. A busy session is checked again
+// after its full idle timeout.
 func (t *Table[S]) sweep() {
 	defer t.tasks.Done()
 	t.lock.Lock()
@@ -378,7 +376,7 @@ func (t *Table[S]) sweep() {
 	}
 }
 
-// Shut ends all sessions. Nothing can be opened from then on.
+// Shut ends all sessions. Later calls cannot open sessions.
 func (t *Table[S]) Shut() {
 	t.closed = true
 	if t.timer != nil && t.timer.Stop() {
@@ -390,10 +388,10 @@ func (t *Table[S]) Shut() {
 	}
 }
 
-// Wait returns when all sessions have ended. It is called after Shut, without the lock.
+// Wait waits until all sessions have ended. It must be called after Shut, without the lock.
 func (t *Table[S]) Wait() { t.tasks.Wait() }
 
-// Close is Shut and Wait. It takes the lock.
+// Close calls Shut and Wait. It takes the lock.
 func (t *Table[S]) Close() {
 	t.lock.Lock()
 	t.Shut()

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// member is a session that can be kept busy.
+// member is a session that may be busy.
 type member struct {
 	Entry
 	busy bool
 }
 
-// table is a service that has nothing but its sessions.
+// table is a service that only has sessions.
 type table struct {
 	mu sync.Mutex
 	*Table[*member]
@@ -50,7 +50,7 @@ func (t *table) do(f func()) {
 	f()
 }
 
-// open opens a session and wants it to work.
+// open opens a session and expects no error.
 func (t *table) open(tb testing.TB, id string) (m *member) {
 	tb.Helper()
 	t.do(func() {
@@ -81,7 +81,7 @@ func (t *table) want(tb testing.TB, when, want string) {
 	}
 }
 
-// wantError wants an error of this kind whose message contains a text.
+// wantError expects an error with a code whose message contains a text.
 func wantError(tb testing.TB, err error, code op.Code, text string) {
 	tb.Helper()
 	if e, ok := op.AsError(err); !ok || e.Code != code || !strings.Contains(e.Msg, text) {
@@ -136,7 +136,7 @@ func TestLimit(t *testing.T) {
 		working.Enter()
 	})
 	tab.open(t, "a")
-	tab.open(t, "b") // in place of the unnamed one in which no call is
+	tab.open(t, "b") // evicts the session without an ID and without calls
 	tab.do(func() {
 		if !auto.Removed() || working.Removed() {
 			t.Errorf("got removed %v and %v, want true and false", auto.Removed(), working.Removed())
@@ -194,10 +194,10 @@ func TestReserved(t *testing.T) {
 			t.Errorf("after a release: got %v, want no error", err)
 		}
 	})
-	reserve("g") // "a" is older and busy
+	reserve("g") // evicts "b", because "a" is busy
 	tab.want(t, "with one dormant too many", "a c d e f g")
 	tab.do(func() {
-		wantError(t, tab.Admit(all[1]), op.Conflict, `"b" was closed just now`)
+		wantError(t, tab.Admit(all[1]), op.Conflict, `"b" was closed during the call`)
 		if all[1].Live() || !all[3].Live() {
 			t.Errorf("got live %v and %v, want false and true", all[1].Live(), all[3].Live())
 		}
@@ -205,7 +205,7 @@ func TestReserved(t *testing.T) {
 	tab.Close()
 }
 
-// pass lets the time of a synctest bubble pass.
+// pass advances the time of a synctest bubble.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -259,13 +259,13 @@ func TestNothingExpiresWithoutALimit(t *testing.T) {
 		tab.want(t, "after 1000 hours", "a")
 		tab.do(func() { tab.SetIdle(m, time.Hour) })
 		pass(time.Second)
-		tab.want(t, "with a limit that is over", "")
+		tab.want(t, "after an expired timeout", "")
 		tab.Close()
 	})
 }
 
-// TestCloseWhileCreating holds that a session whose start outlasts Close is known to
-// be removed, and that Close waits for the end of all.
+// TestCloseWhileCreating: a session that still starts during Close is removed, and Close waits
+// until all sessions have ended.
 func TestCloseWhileCreating(t *testing.T) {
 	var mu sync.Mutex
 	ended := 0
@@ -294,7 +294,7 @@ func TestCloseWhileCreating(t *testing.T) {
 		wantError(t, tab.Admit(starting), op.Unavailable, "the sandbox is stopping")
 		_, _, err := tab.Open("c", func() *member { t.Error("a session was created"); return &member{} })
 		wantError(t, err, op.Unavailable, "the sandbox is stopping")
-		<-tab.Remove(starting) // a second end is none
+		<-tab.Remove(starting) // a no-op
 	})
 	tab.Close()
 	if ended != 2 {
@@ -302,8 +302,8 @@ func TestCloseWhileCreating(t *testing.T) {
 	}
 }
 
-// TestRaces lets callers open, use, change and remove the same sessions while others
-// expire and the table closes.
+// TestRaces opens, uses, changes and removes the same sessions concurrently while others
+// expire.
 func TestRaces(t *testing.T) {
 	var mu sync.Mutex
 	ends := map[*member]int{}

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// BenchmarkWrite shows how fast output is taken in, in the pieces in which a pseudo-terminal gives it.
+// BenchmarkWrite measures the processing of output in pieces of a pseudo-terminal's size.
 func BenchmarkWrite(b *testing.B) {
 	for _, c := range []struct{ name, unit string }{
 		{"log lines", "2024-05-06 12:13:14 INFO some.package.name: a line of usual length is here\r\n"},
 		{"short lines", "y\r\n"},
 		{"one long line", "0123456789abcdef"},
-		{"colours", "\x1b[32mok\x1b[0m \x1b[1;34mpackage/name\x1b[0m 0.123s passed\r\n"},
+		{"colors", "\x1b[32mok\x1b[0m \x1b[1;34mpackage/name\x1b[0m 0.123s passed\r\n"},
 		{"progress bar", "\r 42% [##########          ] 1.2 MB/s eta 00:10"},
 		{"Cyrillic", "Съешь же ещё этих мягких французских булок, да выпей чаю\r\n"},
 		{"Chinese", "天地玄黃宇宙洪荒日月盈昃辰宿列張\r\n"},

@@ -6,24 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// cell is one place of the screen: 0 when nothing was ever printed there (or it was erased), else a character
-// with flags. Flags make the value larger than any character, so a plain comparison finds the common case.
+// cell is one cell of the screen: 0 if it is empty, otherwise a character with flags. Flags
+// make the value larger than any character, so that a comparison detects the common case.
 type cell uint32
 
 const (
 	valueMask cell = 1<<21 - 1
 	grouped   cell = 1 << 21 // the value is the number of a cluster, not a character
-	spill     cell = 1 << 22 // belongs to the character left of it: a wide one's second half, a tab's body
-	carry     cell = 1 << 23 // holds only text without width; the next character printed here joins it
+	spill     cell = 1 << 22 // continues the character to its left: a wide character or a tab
+	carry     cell = 1 << 23 // only text without width; the next character printed here joins it
 	old       cell = 1 << 24 // printed before the last Mark
 )
 
-// row is one line of the screen.
+// row is one row of the screen.
 type row struct {
-	cells []cell // as many as the screen has columns
-	used  int    // cells from here on are 0
-	cont  bool   // the row continues the one above it: a line that reached the right edge
-	fresh bool   // something may have been printed since the last Mark
+	cells []cell // one per column
+	used  int    // cells from here are 0
+	cont  bool   // the row continues the one above: a line that reached the right edge
+	fresh bool   // may have cells printed since the last Mark
 }
 
 func (r *row) clear() {
@@ -31,7 +31,7 @@ func (r *row) clear() {
 	r.used, r.cont, r.fresh = 0, false, false
 }
 
-// age makes everything in the row belong to the time before the Mark.
+// age marks all cells of the row as printed before the Mark.
 func (r *row) age() {
 	if !r.fresh {
 		return
@@ -44,7 +44,7 @@ func (r *row) age() {
 	}
 }
 
-// written tells whether the row holds text printed since the last Mark.
+// written reports whether the row has text printed since the last Mark.
 func (r *row) written() bool {
 	if !r.fresh {
 		return false
@@ -57,8 +57,8 @@ func (r *row) written() bool {
 	return false
 }
 
-// split prepares cells [from, to) for being replaced: a wide character or tab that lies across an edge
-// dissolves, since half of one cannot be shown.
+// split prepares cells [from, to) for replacement: it clears a wide character or tab that
+// crosses an edge.
 func (r *row) split(from, to int) {
 	if from >= r.used {
 		return
@@ -73,13 +73,14 @@ func (r *row) split(from, to int) {
 	}
 }
 
-// grid is the rows of a screen as a ring, so that scrolling all of it moves no row.
+// grid has the rows of a screen as a ring, so that scrolling the complete screen moves no
+// row.
 type grid struct {
 	rows []*row
 	base int
 }
 
-// clear empties the grid, and makes its rows when it has none.
+// clear clears the grid, and creates its rows if it has none.
 func (g *grid) clear(cols, rows int) {
 	for _, r := range g.rows {
 		r.clear()
@@ -87,7 +88,7 @@ func (g *grid) clear(cols, rows int) {
 	g.grow(cols, rows)
 }
 
-// grow adds empty rows up to that many.
+// grow adds empty rows up to a number of rows.
 func (g *grid) grow(cols, rows int) {
 	for len(g.rows) < rows {
 		g.rows = append(g.rows, newRow(cols))
@@ -104,7 +105,7 @@ func (g *grid) row(y int) *row {
 	return g.rows[i]
 }
 
-// straighten makes rows[y] row y.
+// straighten rotates the slice so that rows[y] is row y.
 func (g *grid) straighten() {
 	if g.base != 0 {
 		rotateLeft(g.rows, g.base)
@@ -112,29 +113,30 @@ func (g *grid) straighten() {
 	}
 }
 
-// rotateLeft makes rows[n] the first.
+// rotateLeft makes rows[n] the first row.
 func rotateLeft(rows []*row, n int) {
 	slices.Reverse(rows[:n])
 	slices.Reverse(rows[n:])
 	slices.Reverse(rows)
 }
 
-// Bounds on text that shares a cell with a character: combining marks, joiners, variation selectors.
+// Limits of text that shares a cell with a character: combining marks, joiners, variation
+// selectors.
 const (
 	maxCluster      = 256
 	maxClusters     = 32 << 10
 	maxClusterBytes = 1 << 20
 )
 
-// clusters numbers the texts that do not fit into a cell.
+// clusters assigns numbers to texts that do not fit into a cell.
 type clusters struct {
 	list  []string
 	index map[string]cell
 	bytes int
-	deny  int // that many are refused before cells are searched for unused ones again
+	deny  int // number of texts to refuse before unused ones are searched again
 }
 
-// add gives the number of s as a cell, and 0 when there is no room.
+// add returns the number of s as a cell, or 0 if the limit is reached.
 func (cs *clusters) add(s []byte) cell {
 	if c, ok := cs.index[string(s)]; ok {
 		return c
@@ -152,7 +154,8 @@ func (cs *clusters) add(s []byte) cell {
 	return c
 }
 
-// join gives the cell for what c holds followed by r, and false when it would be too long or there is no room.
+// join returns the cell for the content of c followed by r. It returns false if that is too
+// long or the limit is reached.
 func (t *Terminal) join(c cell, r rune) (cell, bool) {
 	var buf [maxCluster + utf8.UTFMax]byte
 	s := utf8.AppendRune(t.appendCell(buf[:0], c), r)
@@ -171,8 +174,8 @@ func (t *Terminal) join(c cell, r rune) (cell, bool) {
 	return v, v != 0
 }
 
-// compact renumbers the clusters that cells still show. If that frees little, it is not tried again soon: the
-// search costs time in the order of the screen's size.
+// compact removes clusters that no cell uses. If that frees little, it is not repeated soon,
+// because the search is proportional to the size of the screen.
 func (t *Terminal) compact() {
 	before := t.text.list
 	t.text = clusters{}
@@ -190,7 +193,7 @@ func (t *Terminal) compact() {
 	}
 }
 
-// appendCell appends what a cell holds, nothing for an empty one.
+// appendCell appends the content of a cell.
 func (t *Terminal) appendCell(dst []byte, c cell) []byte {
 	switch v := c & valueMask; {
 	case c&grouped != 0:
@@ -201,8 +204,8 @@ func (t *Terminal) appendCell(dst []byte, c cell) []byte {
 	return dst
 }
 
-// appendText appends the row's text from a column on, as printed since the last Mark. Cells inside it that hold
-// nothing are spaces.
+// appendText appends the row's text printed since the last Mark, starting at a column. Empty
+// cells inside it become spaces.
 func (t *Terminal) appendText(dst []byte, r *row, from int) []byte {
 	end := r.used
 	for end > from && (r.cells[end-1] == 0 || r.cells[end-1]&old != 0) {
@@ -224,7 +227,7 @@ func (t *Terminal) appendText(dst []byte, r *row, from int) []byte {
 	return dst
 }
 
-// appendScreen appends what the row shows, without trailing blanks.
+// appendScreen appends the shown text of the row, without trailing blanks.
 func (t *Terminal) appendScreen(dst []byte, r *row) []byte {
 	start := len(dst)
 	for x := 0; x < r.used; {

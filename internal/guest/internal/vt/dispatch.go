@@ -2,7 +2,7 @@ package vt
 
 import "strconv"
 
-// dispatchEscape obeys ESC and one byte.
+// dispatchEscape handles ESC and one byte.
 func (t *Terminal) dispatchEscape(b byte) {
 	switch b {
 	case '7':
@@ -28,13 +28,14 @@ func (t *Terminal) dispatchEscape(b byte) {
 	case 'o':
 		t.set = 3
 	case 'Z':
-		t.answerAttributes()
+		t.replyAttributes()
 	case 'c':
 		t.reset()
 	}
 }
 
-// dispatchDesignate obeys ESC, an intermediate and one byte: character sets, and the alignment test.
+// dispatchDesignate handles ESC, an intermediate and one byte: character sets, and the screen
+// alignment test.
 func (t *Terminal) dispatchDesignate(b byte) {
 	switch t.inter {
 	case '(', ')', '*', '+':
@@ -49,7 +50,7 @@ func (t *Terminal) dispatchDesignate(b byte) {
 	}
 }
 
-// dispatchControl obeys a control sequence with its final byte.
+// dispatchControl handles a control sequence with its final byte.
 func (t *Terminal) dispatchControl(b byte) {
 	t.nparams = min(t.nparams, len(t.params))
 	switch {
@@ -68,7 +69,7 @@ func (t *Terminal) dispatchControl(b byte) {
 	}
 }
 
-// param is parameter i, def when it is missing or 0.
+// param returns parameter i, or def if it is missing or 0.
 func (t *Terminal) param(i, def int) int {
 	if i >= t.nparams || t.params[i] == 0 {
 		return def
@@ -76,7 +77,7 @@ func (t *Terminal) param(i, def int) int {
 	return t.params[i]
 }
 
-// moveCursor obeys sequences that only move the cursor.
+// moveCursor handles sequences that only move the cursor.
 func (t *Terminal) moveCursor(b byte) bool {
 	n := t.param(0, 1)
 	switch b {
@@ -122,7 +123,7 @@ func (t *Terminal) goTo(x, y int) {
 	t.x, t.y, t.wrap = clamp(x, 0, t.cols-1), clamp(y, 0, t.rows-1), false
 }
 
-// goToOrigin goes to a position that counts from the scrolling region in origin mode.
+// goToOrigin moves to a position, which is relative to the scrolling region in origin mode.
 func (t *Terminal) goToOrigin(x, y int) {
 	if t.origin {
 		t.goTo(x, clamp(y+t.top, t.top, t.bottom))
@@ -131,7 +132,7 @@ func (t *Terminal) goToOrigin(x, y int) {
 	}
 }
 
-// up and down stop at the edge of the scrolling region, unless they start beyond it.
+// up and down stop at the edge of the scrolling region unless they start outside of it.
 func (t *Terminal) up(n int) {
 	stop := 0
 	if t.y >= t.top {
@@ -148,7 +149,7 @@ func (t *Terminal) down(n int) {
 	t.goTo(t.x, min(t.y+n, stop))
 }
 
-// editScreen obeys the other sequences without prefix.
+// editScreen handles the other sequences without a prefix.
 func (t *Terminal) editScreen(b byte) {
 	n := t.param(0, 1)
 	switch b {
@@ -173,7 +174,7 @@ func (t *Terminal) editScreen(b byte) {
 	case 'S':
 		t.scrollUp(t.top, n, true)
 	case 'T':
-		if t.nparams <= 1 { // with more it is about the mouse
+		if t.nparams <= 1 { // with more it is mouse tracking
 			t.scrollDown(t.top, n)
 		}
 	case 'X':
@@ -181,21 +182,21 @@ func (t *Terminal) editScreen(b byte) {
 		t.erase(t.y, t.x, min(t.x+n, t.cols))
 	case 'b':
 		if t.last != 0 {
-			// No program repeats beyond a row; more would let a few bytes cost much time.
+			// Limited to one row, so that a few bytes cannot cause much work.
 			for range min(n, t.cols) {
 				t.print(t.last)
 			}
 		}
 	case 'c':
 		if t.param(0, 0) == 0 {
-			t.answerAttributes()
+			t.replyAttributes()
 		}
 	case 'g':
 		t.clearTabs()
 	case 'h', 'l':
 		t.setModes(b == 'h')
 	case 'n':
-		t.answerStatus("\x1b[")
+		t.replyStatus("\x1b[")
 	case 'r':
 		t.setRegion()
 	case 't':
@@ -233,7 +234,7 @@ func (t *Terminal) setModes(on bool) {
 	}
 }
 
-// dispatchPrivate obeys ESC [ ? sequences.
+// dispatchPrivate handles ESC [ ? sequences.
 func (t *Terminal) dispatchPrivate(b byte) {
 	switch b {
 	case 'h', 'l':
@@ -245,7 +246,7 @@ func (t *Terminal) dispatchPrivate(b byte) {
 	case 'K':
 		t.eraseLine(t.param(0, 0))
 	case 'n':
-		t.answerStatus("\x1b[?")
+		t.replyStatus("\x1b[?")
 	}
 }
 
@@ -289,7 +290,7 @@ func (t *Terminal) setPrivateMode(mode int, on bool) {
 	}
 }
 
-// dispatchIntermediate obeys control sequences with an intermediate byte.
+// dispatchIntermediate handles control sequences with an intermediate byte.
 func (t *Terminal) dispatchIntermediate(b byte) {
 	switch {
 	case t.inter == '!' && b == 'p':
@@ -310,7 +311,7 @@ func (t *Terminal) saveCursor() { *t.savedSlot() = t.cursor }
 
 func (t *Terminal) restoreCursor() { t.cursor = *t.savedSlot() }
 
-// fillWithE is the screen alignment test.
+// fillWithE handles the screen alignment test.
 func (t *Terminal) fillWithE() {
 	t.top, t.bottom = 0, t.rows-1
 	t.goTo(0, 0)
@@ -329,10 +330,10 @@ func (t *Terminal) reply(s string) {
 	}
 }
 
-func (t *Terminal) answerAttributes() { t.reply("\x1b[?62;22c") }
+func (t *Terminal) replyAttributes() { t.reply("\x1b[?62;22c") }
 
-// answerStatus tells that all is well, or where the cursor stands.
-func (t *Terminal) answerStatus(intro string) {
+// replyStatus sends the terminal status or the position of the cursor.
+func (t *Terminal) replyStatus(intro string) {
 	switch t.param(0, 0) {
 	case 5:
 		t.reply(intro + "0n")

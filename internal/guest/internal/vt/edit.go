@@ -1,6 +1,6 @@
 package vt
 
-// erase empties the cells [from, to) of row y.
+// erase clears the cells [from, to) of row y.
 func (t *Terminal) erase(y, from, to int) {
 	r := t.grid.row(y)
 	if from == 0 {
@@ -22,7 +22,7 @@ func (t *Terminal) erase(y, from, to int) {
 	}
 }
 
-// eraseRows empties rows [from, to).
+// eraseRows clears rows [from, to).
 func (t *Terminal) eraseRows(from, to int) {
 	for y := from; y < to; y++ {
 		t.grid.row(y).clear()
@@ -32,9 +32,10 @@ func (t *Terminal) eraseRows(from, to int) {
 	}
 }
 
-// rest is the column where erasing to the right starts: after the cursor when that waits behind the last column,
-// so that programs which erase after each coloured word do not lose the last character.
-func (t *Terminal) rest() int {
+// eraseStart returns the column where erasing to the right starts. If the cursor waits after
+// the last column, that is the right edge, so that programs that erase after each colored
+// word do not lose the last character.
+func (t *Terminal) eraseStart() int {
 	if t.wrap {
 		return t.cols
 	}
@@ -44,7 +45,7 @@ func (t *Terminal) rest() int {
 func (t *Terminal) eraseLine(how int) {
 	switch how {
 	case 0:
-		t.erase(t.y, t.rest(), t.cols)
+		t.erase(t.y, t.eraseStart(), t.cols)
 	case 1:
 		t.erase(t.y, 0, t.x+1)
 	case 2:
@@ -55,7 +56,7 @@ func (t *Terminal) eraseLine(how int) {
 func (t *Terminal) eraseDisplay(how int) {
 	switch how {
 	case 0:
-		t.erase(t.y, t.rest(), t.cols)
+		t.erase(t.y, t.eraseStart(), t.cols)
 		t.eraseRows(t.y+1, t.rows)
 	case 1:
 		t.eraseRows(0, t.y)
@@ -69,7 +70,7 @@ func (t *Terminal) eraseDisplay(how int) {
 	}
 }
 
-// insertCells makes room for n cells at the cursor; what passes the right edge is lost.
+// insertCells inserts n cells at the cursor. Cells that pass the right edge are lost.
 func (t *Terminal) insertCells(n int) {
 	r := t.grid.row(t.y)
 	t.wrap = false
@@ -85,7 +86,7 @@ func (t *Terminal) insertCells(n int) {
 	r.used = end
 }
 
-// deleteCells removes n cells at the cursor; the rest of the row moves left.
+// deleteCells removes n cells at the cursor and moves the rest of the row left.
 func (t *Terminal) deleteCells(n int) {
 	r := t.grid.row(t.y)
 	t.wrap = false
@@ -102,7 +103,7 @@ func (t *Terminal) deleteCells(n int) {
 	r.used = t.x + kept
 }
 
-// index goes down a row, and scrolls at the bottom of the region.
+// index moves the cursor down a row, and scrolls at the bottom of the region.
 func (t *Terminal) index() {
 	switch t.y {
 	case t.bottom:
@@ -113,7 +114,7 @@ func (t *Terminal) index() {
 	}
 }
 
-// reverseIndex goes up a row, and scrolls at the top of the region.
+// reverseIndex moves the cursor up a row, and scrolls at the top of the region.
 func (t *Terminal) reverseIndex() {
 	switch t.y {
 	case t.top:
@@ -124,8 +125,8 @@ func (t *Terminal) reverseIndex() {
 	}
 }
 
-// scrollUp moves the rows from top to the bottom of the region up by n. With save, what leaves the top of the
-// main screen goes into the record; else it is lost.
+// scrollUp moves the rows from top to the bottom of the region up by n. With save, rows that
+// leave the top of the main screen are added to the record; otherwise they are lost.
 func (t *Terminal) scrollUp(top, n int, save bool) {
 	n = min(n, t.bottom-top+1)
 	save = save && top == 0 && !t.Alt()
@@ -158,7 +159,8 @@ func (t *Terminal) scrollUp(top, n int, save bool) {
 	}
 }
 
-// scrollDown moves the rows from top to the bottom of the region down by n; what leaves the bottom is lost.
+// scrollDown moves the rows from top to the bottom of the region down by n. Rows that leave
+// the bottom are lost.
 func (t *Terminal) scrollDown(top, n int) {
 	height := t.bottom - top + 1
 	n = min(n, height)
@@ -172,13 +174,13 @@ func (t *Terminal) scrollDown(top, n int) {
 	}
 }
 
-// rotate makes the row n below top the first of those from top to the bottom of the region.
+// rotate rotates the rows from top to the bottom of the region up by n.
 func (t *Terminal) rotate(top, n int) {
 	t.grid.straighten()
 	rotateLeft(t.grid.rows[top:t.bottom+1], n)
 }
 
-// commit takes row y of the main screen into the record, for good.
+// commit adds row y of the main screen to the record.
 func (t *Terminal) commit(r *row, y int) {
 	if y < t.markY && !t.record.begun && !r.written() {
 		return
@@ -192,7 +194,7 @@ func (t *Terminal) commit(r *row, y int) {
 	t.record.write(t.line)
 }
 
-// enterAlternate shows an alternate screen, empty when it was not shown already.
+// enterAlternate shows an empty alternate screen. It is a no-op if it is shown already.
 func (t *Terminal) enterAlternate() {
 	if t.Alt() {
 		return
@@ -202,13 +204,13 @@ func (t *Terminal) enterAlternate() {
 	t.grid = &t.alternate
 }
 
-// leaveAlternate shows the main screen; back says to put the cursor where it stood there.
-func (t *Terminal) leaveAlternate(back bool) {
+// leaveAlternate shows the main screen, and restores its cursor if restore is set.
+func (t *Terminal) leaveAlternate(restore bool) {
 	if !t.Alt() {
 		return
 	}
 	t.grid = &t.main
-	if back {
+	if restore {
 		t.cursor = t.parked
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// randomStream is a stream of text, movements and edits on which terminals agree.
+// randomStream returns text, movements and edits that all terminals interpret equally.
 func randomStream(r *rand.Rand, cols, rows, n int) string {
 	arg := func() int { return r.IntN(max(cols, rows) + 2) }
-	// Terminals do not agree on most things done while the cursor waits behind the last column: move first.
+	// Terminals differ while the cursor waits after the last column, so move it first.
 	column := func() string { return fmt.Sprintf("\x1b[%dG", 1+r.IntN(cols)) }
 	ops := []func() string{
 		func() string { return "abcdefghijklmnopqrstuvwxyz"[:1+r.IntN(26)] },
@@ -64,7 +64,7 @@ func randomStream(r *rand.Rand, cols, rows, n int) string {
 	return b.String()
 }
 
-// tmux is a terminal that other people wrote, driven by writing to a pane's device.
+// tmux is another terminal emulator. The test writes to the device of its pane.
 type tmux struct {
 	t      *testing.T
 	socket string
@@ -106,8 +106,8 @@ func (m *tmux) run(args ...string) string {
 	return string(out)
 }
 
-// show resets the terminal, writes the stream and gives the screen. A title at the end of the stream tells when
-// all of it was interpreted.
+// show resets the terminal, writes the stream and returns the screen. A title at the end of
+// the stream shows that tmux has interpreted it.
 func (m *tmux) show(seed uint64, stream string) (screen []string, at string) {
 	m.t.Helper()
 	title := fmt.Sprint("seed", seed)
@@ -125,7 +125,7 @@ func (m *tmux) show(seed uint64, stream string) (screen []string, at string) {
 			return screen, at
 		}
 	}
-	m.t.Fatal("tmux did not get to the end of the stream")
+	m.t.Fatal("tmux did not reach the end of the stream")
 	return nil, ""
 }
 
@@ -142,7 +142,7 @@ func TestScreenAgreesWithTmux(t *testing.T) {
 		want, wantAt := m.show(seed, stream)
 		at, _ := vt.Cursor()
 		if vt.wrap {
-			at.Col++ // tmux counts the column behind the last
+			at.Col++ // tmux reports the column after the last one
 		}
 		if got := vt.Screen(); !slices.Equal(got, want) || fmt.Sprintf("%d,%d", at.Col, at.Row) != wantAt {
 			t.Fatalf("seed %d:\n stream %q\n got  %q at %v\n want %q at %v", seed, stream, got, at, want, wantAt)

@@ -2,10 +2,10 @@ package vt
 
 import "unicode/utf8"
 
-// maxBody bounds an operating system command; longer ones are swallowed.
+// maxBody limits an operating system command; longer ones are ignored.
 const maxBody = 8 << 10
 
-// maxParam bounds a number in a control sequence.
+// maxParam limits a number in a control sequence.
 const maxParam = 9999
 
 type state uint8
@@ -15,25 +15,25 @@ const (
 	escape             // after ESC
 	designate          // after ESC and a byte of 0x20 to 0x2f
 	control            // in a control sequence: after ESC [
-	ignore             // in a control sequence that makes no sense
+	ignore             // in an invalid control sequence
 	str                // in a string: OSC, DCS, APC, PM, SOS
 	stringEscape       // after ESC in a string: its end, if a backslash follows
 )
 
-// parser is what it must remember from one Write to the next, so that cutting the stream anywhere changes
-// nothing.
+// parser is the state between two calls of Write, so that the result does not depend on how
+// the stream is divided.
 type parser struct {
 	state   state
 	partial [utf8.UTFMax]byte // the start of a character
 	pending int               // bytes in partial
 
-	prefix, inter byte // of the sequence: one of <=>? after ESC [, and one of 0x20 to 0x2f
+	prefix, inter byte // of the sequence: one of <=>? after ESC [, and a byte of 0x20 to 0x2f
 	params        [16]int
 	nparams       int
 	osc           bool   // the string is an operating system command
 	body          []byte // of the operating system command
 	overlong      bool
-	last          rune // printed last, for repeating it
+	last          rune // the last printed character, for repetition
 }
 
 // Write interprets p. It never fails.
@@ -52,7 +52,8 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// groundState takes text and control characters up to the start of a sequence, and returns the rest.
+// groundState processes text and control characters up to the start of a sequence, and
+// returns the rest.
 func (t *Terminal) groundState(p []byte) []byte {
 	for len(p) > 0 {
 		if t.pending > 0 {
@@ -77,7 +78,7 @@ func (t *Terminal) groundState(p []byte) []byte {
 	return p
 }
 
-// decode prints the character beyond ASCII at the start of p, or remembers the part of it that is there.
+// decode prints the non-ASCII character at the start of p, or keeps the available part of it.
 func (t *Terminal) decode(p []byte) []byte {
 	r, size := utf8.DecodeRune(p)
 	if r == utf8.RuneError && size == 1 {
@@ -85,7 +86,7 @@ func (t *Terminal) decode(p []byte) []byte {
 			t.pending = copy(t.partial[:], p)
 			return nil
 		}
-		// All bytes that could have become one character are replaced by one mark.
+		// All bytes of an incomplete character are replaced by one U+FFFD.
 		for size < len(p) && !utf8.FullRune(p[:size+1]) {
 			size++
 		}
@@ -94,7 +95,7 @@ func (t *Terminal) decode(p []byte) []byte {
 	return p[size:]
 }
 
-// complete adds the next byte to a character that began in an earlier Write.
+// complete appends the next byte to a character that started in an earlier Write.
 func (t *Terminal) complete(p []byte) []byte {
 	t.partial[t.pending] = p[0]
 	b := t.partial[:t.pending+1]
@@ -111,8 +112,8 @@ func (t *Terminal) complete(p []byte) []byte {
 	return p[1:]
 }
 
-// printRune prints a character beyond ASCII. Those from U+0080 to U+009F would be control characters in their
-// eight-bit form, which no program uses in UTF-8: they show nothing.
+// printRune prints a non-ASCII character. It ignores U+0080 to U+009F, the eight-bit form of
+// control characters, which programs do not use in UTF-8.
 func (t *Terminal) printRune(r rune) {
 	t.single = -1
 	if r > 0x9f {
@@ -120,7 +121,7 @@ func (t *Terminal) printRune(r rune) {
 	}
 }
 
-// controlCharacter obeys a character below space, in the ground state or in the middle of a sequence.
+// controlCharacter handles a character below space, in the ground state or inside a sequence.
 func (t *Terminal) controlCharacter(b byte) {
 	switch b {
 	case '\b':
@@ -148,7 +149,7 @@ func (t *Terminal) controlCharacter(b byte) {
 	}
 }
 
-// sequenceState takes one byte of a sequence and returns the rest of p.
+// sequenceState processes one byte of a sequence and returns the rest of p.
 func (t *Terminal) sequenceState(p []byte) []byte {
 	b := p[0]
 	switch {
@@ -158,14 +159,14 @@ func (t *Terminal) sequenceState(p []byte) []byte {
 			t.endString()
 			return p[1:]
 		}
-		// Not the end of the string: the escape began another sequence, and the string is given up.
+		// The escape starts another sequence and cancels the string.
 		t.state = escape
 		t.prefix, t.inter, t.nparams, t.params[0] = 0, 0, 0, 0
 		return p
 	case b < ' ':
 		t.controlCharacter(b)
 	case b == 0x7f:
-	case b > 0x7f: // not part of any sequence: text goes on
+	case b > 0x7f: // not part of any sequence: it is text
 		t.state = ground
 		return p
 	case t.state == escape || t.state == designate:
@@ -199,7 +200,8 @@ func (t *Terminal) escapeByte(b byte) {
 	}
 }
 
-// controlByte takes a byte of a control sequence: a prefix, numbers, an intermediate, and the final byte.
+// controlByte processes a byte of a control sequence: a prefix, numbers, an intermediate, or
+// the final byte.
 func (t *Terminal) controlByte(b byte) {
 	switch {
 	case b >= '@':
@@ -238,7 +240,7 @@ func (t *Terminal) controlByte(b byte) {
 	}
 }
 
-// stringState takes bytes of a string up to its end, and returns the rest.
+// stringState processes bytes of a string up to its end, and returns the rest.
 func (t *Terminal) stringState(p []byte) []byte {
 	n := 0
 	for n < len(p) && p[n] != 0x1b && p[n] != 0x18 && p[n] != 0x1a && (p[n] != 7 || !t.osc) {
@@ -266,7 +268,7 @@ func (t *Terminal) stringState(p []byte) []byte {
 	return p[n+1:]
 }
 
-// endString obeys a complete string.
+// endString handles a complete string.
 func (t *Terminal) endString() {
 	if !t.osc || t.overlong {
 		return
@@ -279,7 +281,7 @@ func (t *Terminal) endString() {
 	}
 }
 
-// cleanTitle makes a title of what a program sent: one line of text, not too long.
+// cleanTitle removes control characters from a title and limits its length.
 func cleanTitle(b []byte) string {
 	const maxTitle = 256
 	var title []rune

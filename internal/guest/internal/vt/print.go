@@ -1,7 +1,7 @@
 package vt
 
-// printASCII prints the printable ASCII characters at the start of p and tells how many there were. Rows that
-// are only appended to take the short way.
+// printASCII prints the printable ASCII characters at the start of p and returns their number.
+// It is optimized for appending to a row.
 func (t *Terminal) printASCII(p []byte) int {
 	n := 0
 	for n < len(p) && p[n]-' ' < 0x7f-' ' {
@@ -67,7 +67,8 @@ func (t *Terminal) print(c rune) {
 	t.place(c, w, wrapped)
 }
 
-// place puts a character that has room at the cursor. wrapped says that it continues the row above.
+// place writes a character that fits at the cursor. wrapped says that it continues the row
+// above.
 func (t *Terminal) place(c rune, w int, wrapped bool) {
 	r := t.grid.row(t.y)
 	v, was := cell(c), r.cells[t.x]
@@ -92,8 +93,8 @@ func (t *Terminal) place(c rune, w int, wrapped bool) {
 	t.advance(w)
 }
 
-// advance moves the cursor past what was printed. After the last column it stays there until the next
-// character, so that a line as long as the screen is wide makes no empty row.
+// advance moves the cursor past a printed character. In the last column it stays until the
+// next character, so that a line with the width of the screen causes no empty row.
 func (t *Terminal) advance(w int) {
 	t.x += w
 	if t.x >= t.cols {
@@ -102,13 +103,14 @@ func (t *Terminal) advance(w int) {
 	}
 }
 
-// nextRow goes to the start of the next row.
+// nextRow moves the cursor to the start of the next row.
 func (t *Terminal) nextRow() {
 	t.x, t.wrap = 0, false
 	t.index()
 }
 
-// combine adds a character without width to the one before it. Without one it waits for the next character.
+// combine appends a character without width to the previous character. If there is none, it
+// is kept for the next character.
 func (t *Terminal) combine(c rune) {
 	r := t.grid.row(t.y)
 	if t.attach(r, t.x, c, carry) {
@@ -126,7 +128,8 @@ func (t *Terminal) combine(c rune) {
 	}
 }
 
-// attach adds a character without width to the one in column x, if there is one that has the wanted flag.
+// attach appends a character without width to the character in column x, if that has the
+// wanted flag.
 func (t *Terminal) attach(r *row, x int, c rune, want cell) bool {
 	for x > 0 && r.cells[x]&spill != 0 {
 		x--
@@ -134,14 +137,14 @@ func (t *Terminal) attach(r *row, x int, c rune, want cell) bool {
 	if was := r.cells[x]; was == 0 || was&old != 0 || was&want != want {
 		return false
 	}
-	// What finds no room is left out, but not taken for unattached.
+	// If it does not fit, it is dropped, but counts as attached.
 	if v, ok := t.join(r.cells[x], c); ok {
 		r.cells[x] = v | r.cells[x]&carry
 	}
 	return true
 }
 
-// hold leaves text without width at the cursor, for the next character to join.
+// hold keeps text without width at the cursor for the next character.
 func (t *Terminal) hold(r *row, v cell) {
 	r.split(t.x, t.x+1)
 	r.cells[t.x] = v | carry
@@ -149,8 +152,9 @@ func (t *Terminal) hold(r *row, v cell) {
 	r.fresh = true
 }
 
-// tab goes to the next tab stop. Where it passes over nothing but emptiness the tab itself is remembered, and so
-// it is at the right edge, where it cannot move: there it belongs to the characters around it.
+// tab moves the cursor to the next tab stop. If it passes only empty cells, the tab is
+// recorded. At the right edge, where the cursor cannot move, the tab is attached to the
+// characters around it.
 func (t *Terminal) tab() {
 	r := t.grid.row(t.y)
 	if t.wrap {
@@ -210,7 +214,7 @@ func (t *Terminal) previousTab(x int) int {
 	return 0
 }
 
-// tabStops extends stops to that many columns, with one in every eighth.
+// tabStops extends stops to a number of columns, with a stop in every eighth column.
 func tabStops(stops []bool, cols int) []bool {
 	for x := len(stops); x < cols; x++ {
 		stops = append(stops, x%8 == 0)
@@ -218,13 +222,13 @@ func tabStops(stops []bool, cols int) []bool {
 	return stops[:cols]
 }
 
-// lineDrawing is the DEC special graphics set from '_' on.
+// lineDrawing is the DEC special graphics set, starting with '_'.
 var lineDrawing = [...]rune{
 	' ', '◆', '▒', '␉', '␌', '␍', '␊', '°', '±', '␤', '␋', '┘', '┐', '┌', '└', '┼',
 	'⎺', '⎻', '─', '⎼', '⎽', '├', '┤', '┴', '┬', '│', '≤', '≥', 'π', '≠', '£', '·',
 }
 
-// translate applies the character set in use.
+// translate applies the current character set.
 func (t *Terminal) translate(b byte) rune {
 	set := t.sets[t.set]
 	if t.single >= 0 {

@@ -20,13 +20,13 @@ import (
 // patience is how long a program may take on a busy machine.
 const patience = 3 * time.Minute
 
-// program is a real program on a real pseudo-terminal, with our terminal at the other end.
+// program is a real program on a pseudo-terminal that is connected to a Terminal.
 type program struct {
 	t    *testing.T
 	pty  *pty.PTY
 	mu   sync.Mutex
 	term *vt.Terminal
-	news chan struct{} // closed and replaced at every change
+	news chan struct{} // closed and replaced by every change
 	done chan struct{}
 }
 
@@ -76,7 +76,7 @@ func (p *program) read() {
 	}
 }
 
-// until waits for the terminal to come into a state.
+// until waits for a state of the terminal.
 func (p *program) until(what string, ok func(*vt.Terminal) bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -92,7 +92,7 @@ func (p *program) until(what string, ok func(*vt.Terminal) bool) {
 		select {
 		case <-news:
 		case <-ctx.Done():
-			p.t.Fatalf("waited for %s; the screen shows:\n%s", what, screen)
+			p.t.Fatalf("got no %s within %v; the screen shows:\n%s", what, patience, screen)
 		}
 	}
 }
@@ -109,13 +109,13 @@ func (p *program) types(s string) {
 	}
 }
 
-// text waits for the program's end and gives what it printed.
+// text waits for the program's end and returns its output.
 func (p *program) text() string {
 	p.t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(patience):
-		p.t.Fatal("the program did not end")
+		p.t.Fatalf("the program did not end within %v", patience)
 	}
 	return p.term.Text().String()
 }
@@ -128,7 +128,7 @@ func TestCommandsText(t *testing.T) {
 		"long line":     {"head -c 1000 /dev/zero | tr '\\0' x", strings.Repeat("x", 1000)},
 		"many lines":    {"seq 1000", lines(1000)},
 		"tabs":          {"printf 'a\\tb\\tc\\n\\td\\n'", "a\tb\tc\n\td\n"},
-		"colours":       {"ls --color=always -d /", "/\n"},
+		"colors":        {"ls --color=always -d /", "/\n"},
 		"grep":          {"echo a long line with a needle in it | grep --color=always needle", "a long line with a needle in it\n"},
 		"progress":      {"for i in 1 2 3; do printf '\\r%d%%' $i; done; echo", "3%\n"},
 		"tput":          {"printf abc; tput cub 2; tput el; echo x", "ax\n"},
@@ -172,10 +172,10 @@ func TestVim(t *testing.T) {
 	p.shows("1 hello 世界\n  2 second line")
 	p.types("yyp:wq\r")
 	if got, want := p.text(), "before\nafter\n"; got != want {
-		t.Errorf("vim left %q, want %q", got, want)
+		t.Errorf("got text %q after vim, want %q", got, want)
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != "hello 世界\nsecond line\nsecond line\n" {
-		t.Errorf(`vim wrote %q, %v, want "hello 世界\nsecond line\nsecond line\n"`, got, err)
+		t.Errorf(`got file %q, %v, want "hello 世界\nsecond line\nsecond line\n"`, got, err)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestLess(t *testing.T) {
 	p.shows("50\n51\n52\n53\n54\n:")
 	p.types("q")
 	if got, want := p.text(), "before\nafter\n"; got != want {
-		t.Errorf("less left %q, want %q", got, want)
+		t.Errorf("got text %q after less, want %q", got, want)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestTop(t *testing.T) {
 	p.shows("load average")
 	p.types("q")
 	if got := p.text(); !strings.Contains(got, "load average") {
-		t.Errorf(`top's last state is not in the text: %q, want "load average" in it`, got)
+		t.Errorf(`got text %q after top, want "load average" in it`, got)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestReadline(t *testing.T) {
 	p.shows("$")
 	p.types("echo 0123456789 0123456789 world")
 	p.shows("world")
-	p.types("\x17moon\x01\x0b\x19\x02\x02\x7f\r") // rub out the word, cut and paste the line, edit inside it
+	p.types("\x17moon\x01\x0b\x19\x02\x02\x7f\r") // delete the word, cut and paste the line, edit inside it
 	p.shows("0123456789 012345678\n9 mon\n$")
 	p.types("exit\r")
 	if got := p.text(); !strings.Contains(got, "\n0123456789 0123456789 mon\n") {

@@ -6,18 +6,19 @@ import (
 	"math/bits"
 )
 
-// maxCut is how far from a cut the end of a line is looked for, to cut there instead.
+// maxCut is the maximum distance from a cut to the end of a line, where the text is cut
+// instead.
 const maxCut = 4 << 10
 
-// record keeps the start and the end of a text of any length.
+// record keeps the start and the end of a text.
 type record struct {
 	limit   int
-	begun   bool // something was taken in, maybe an empty line
+	begun   bool // a row was added, perhaps an empty one
 	head    []byte
-	closed  bool     // head takes no more
-	tail    [][]byte // blocks, oldest first; all but the last are full
+	closed  bool     // head is full
+	tail    [][]byte // blocks, oldest first; all except the last are full
 	size    int      // bytes in tail
-	spare   []byte   // a block to use again
+	spare   []byte   // a block for reuse
 	dropped int64    // characters
 }
 
@@ -28,7 +29,7 @@ func (r *record) reset() {
 	}
 }
 
-// block is the size of the tail's blocks: dropping goes by the block.
+// block returns the size of the tail's blocks. The tail is dropped in blocks.
 func (r *record) block() int { return clamp(r.limit/16, 256, 64<<10) }
 
 func (r *record) write(p []byte) {
@@ -48,7 +49,7 @@ func (r *record) write(p []byte) {
 	r.push(p)
 }
 
-// push appends to the tail and drops the oldest blocks when the rest is enough.
+// push appends to the tail and drops the oldest blocks that exceed the limit.
 func (r *record) push(p []byte) {
 	for len(p) > 0 {
 		last := len(r.tail) - 1
@@ -76,7 +77,7 @@ func (r *record) push(p []byte) {
 	}
 }
 
-// text gives what is kept, followed by more.
+// text returns the kept text followed by more.
 func (r *record) text(more []byte) Text {
 	end := append(bytes.Join(r.tail, nil), more...)
 	if r.dropped == 0 {
@@ -86,7 +87,8 @@ func (r *record) text(more []byte) Text {
 	return Text{Head: string(r.head), Dropped: r.dropped + characters(end[:cut]), Tail: string(end[cut:])}
 }
 
-// cutBefore is where to cut near the end of p: after the last newline, or else between characters.
+// cutBefore returns where to cut near the end of p: after the last newline, or between
+// characters.
 func cutBefore(p []byte) int {
 	near := max(0, len(p)-maxCut)
 	if i := bytes.LastIndexByte(p[near:], '\n'); i >= 0 {
@@ -102,7 +104,8 @@ func cutBefore(p []byte) int {
 	return end
 }
 
-// cutAfter is where to cut near the start of p: after the first newline, or else between characters.
+// cutAfter returns where to cut near the start of p: after the first newline, or between
+// characters.
 func cutAfter(p []byte) int {
 	if i := bytes.IndexByte(p[:min(len(p), maxCut)], '\n'); i >= 0 {
 		return i + 1
@@ -114,7 +117,7 @@ func cutAfter(p []byte) int {
 	return start
 }
 
-// characters counts characters by their first bytes, which is right for a text cut anywhere.
+// characters counts characters by their first bytes, so that pieces of a text add up.
 func characters(p []byte) int64 {
 	n := len(p)
 	for len(p) >= 8 {

@@ -2,8 +2,8 @@ package vt
 
 import "slices"
 
-// Resize changes the size. On the main screen lines that wrapped at the old width wrap at the new one, and rows
-// that find no room scroll off the top; the alternate screen is cut, since its program redraws it.
+// Resize changes the size. On the main screen lines wrap at the new width, and rows that do
+// not fit scroll off the top. The alternate screen is cropped, because its program redraws it.
 func (t *Terminal) Resize(cols, rows int) {
 	cols, rows = clamp(cols, 1, MaxCols), clamp(rows, 1, MaxRows)
 	if cols == t.cols && rows == t.rows {
@@ -33,7 +33,8 @@ func (c *cursor) confine(cols, rows int) {
 	c.x, c.y, c.wrap = min(c.x, cols-1), min(c.y, rows-1), false
 }
 
-// fit gives the main screen its number of rows: empty ones below the cursor go first, then those at the top.
+// fit adjusts the number of rows of the main screen. It removes empty rows below the cursor
+// first, then rows at the top.
 func (t *Terminal) fit(at *cursor) {
 	g := t.main.rows
 	for len(g) > t.rows && len(g)-1 > at.y && g[len(g)-1].used == 0 {
@@ -53,7 +54,7 @@ func (t *Terminal) fit(at *cursor) {
 	t.markY = min(t.markY, t.rows)
 }
 
-// crop cuts or extends rows at the right and at the bottom.
+// crop crops or extends the grid at the right and at the bottom.
 func (g *grid) crop(cols, rows int) {
 	g.straighten()
 	cropped := make([]*row, 0, rows)
@@ -71,8 +72,8 @@ func (g *grid) crop(cols, rows int) {
 	g.grow(cols, rows)
 }
 
-// reflow breaks the main screen's lines anew at another width. The cursor, the saved cursor and the mark stay
-// with the character that they stood at.
+// reflow wraps the lines of the main screen at another width. The cursor, the saved cursor and
+// the mark keep their position relative to the text.
 func (t *Terminal) reflow(at *cursor, cols int) {
 	f := flow{cols: cols}
 	mark := spot{x: t.markX, y: t.markY}
@@ -95,7 +96,7 @@ func (t *Terminal) reflow(at *cursor, cols int) {
 	}
 }
 
-// spot is a place that follows its character through a reflow.
+// spot is a position that follows its character through a reflow.
 type spot struct {
 	x, y     int
 	toX, toY int
@@ -109,7 +110,8 @@ func (c *cursor) spot() spot {
 	return spot{x: c.x, y: c.y}
 }
 
-// place puts the cursor at the spot; behind the last column it waits for the next character to wrap.
+// place moves the cursor to the spot. After the last column it waits for the next character
+// to wrap.
 func (c *cursor) place(s spot, cols int) {
 	c.x, c.y, c.wrap = min(s.toX, cols-1), s.toY, s.toX == cols
 }
@@ -119,7 +121,7 @@ type flow struct {
 	cols  int
 	spots []*spot
 	out   []*row
-	x     int // where the next cell goes in the last row
+	x     int // column of the next cell in the last row
 }
 
 func (f *flow) next(cont bool) {
@@ -129,7 +131,8 @@ func (f *flow) next(cont bool) {
 	f.x = 0
 }
 
-// row appends the cells of old row y, the last of its line or not, and notes where the spots in it went.
+// row appends the cells of old row y and records the new positions of its spots. last says
+// that it is the last row of its line.
 func (f *flow) row(r *row, y int, last bool) {
 	end := r.used
 	for end > 0 && r.cells[end-1] == 0 {

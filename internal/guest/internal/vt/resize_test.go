@@ -8,7 +8,6 @@ import (
 
 func TestResize(t *testing.T) {
 	t.Parallel()
-	const esc = "\x1b"
 	for name, c := range map[string]struct {
 		before     string // on 10 columns, 4 rows
 		cols, rows int
@@ -45,20 +44,20 @@ func TestResize(t *testing.T) {
 			vt.Write([]byte(c.after))
 			check(t, vt)
 			if cols, rows := vt.Size(); cols != c.cols || rows != c.rows {
-				t.Errorf("the size is %d by %d, want cols %v, rows %v", cols, rows, c.cols, c.rows)
+				t.Errorf("got size %d by %d, want %d by %d", cols, rows, c.cols, c.rows)
 			}
 			if got := vt.Screen(); !slices.Equal(got, c.screen) {
-				t.Errorf("the screen shows %q, want %q", got, c.screen)
+				t.Errorf("got screen %q, want %q", got, c.screen)
 			}
 			if got := vt.Text().String(); got != c.text {
-				t.Errorf("the text is %q, want %q", got, c.text)
+				t.Errorf("got text %q, want %q", got, c.text)
 			}
 		})
 	}
 }
 
-// TestTextSurvivesResizing prints plain text and changes the size in its midst, as a person who drags a window.
-func TestTextSurvivesResizing(t *testing.T) {
+// TestTextIsExactAfterResize prints plain text and changes the size repeatedly.
+func TestTextIsExactAfterResize(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 6))
@@ -73,7 +72,7 @@ func TestTextSurvivesResizing(t *testing.T) {
 			vt.Resize(2+r.IntN(40), 1+r.IntN(12))
 			check(t, vt)
 			if got := vt.Text().String(); got != want {
-				t.Fatalf("seed %d, now %d by %d:\n got  %q\n want %q", seed, vt.cols, vt.rows, got, want)
+				t.Fatalf("seed %d, %d by %d:\n got  %q\n want %q", seed, vt.cols, vt.rows, got, want)
 			}
 		}
 	}
@@ -85,18 +84,17 @@ func TestSizeIsClamped(t *testing.T) {
 	vt.Write([]byte("世a\u0301\tb\r\n\x1b[2;3r\x1b[5Mx"))
 	check(t, vt)
 	if got := vt.Text().String(); got != "世a\u0301\tb\nx" {
-		t.Errorf(`on one cell: %q, want "世a\u0301\tb\nx"`, got)
+		t.Errorf(`got %q on one cell, want "世a\u0301\tb\nx"`, got)
 	}
 	vt.Resize(1<<30, 1<<30)
 	if cols, rows := vt.Size(); cols != MaxCols || rows != MaxRows {
-		t.Errorf("size %d by %d, want cols %v, rows %v", cols, rows, MaxCols, MaxRows)
+		t.Errorf("got size %d by %d, want %d by %d", cols, rows, MaxCols, MaxRows)
 	}
 	check(t, vt)
 }
 
 func TestSoftReset(t *testing.T) {
 	t.Parallel()
-	const esc = "\x1b"
 	vt := New(10, 4, Options{})
 	vt.Write([]byte("a\r\n" + esc + "[?1049h" + esc + "[?25l" + esc + "[4h" + esc + "[2;3r" + esc + "(0" + esc +
 		"[?6h" + esc + "[?7l" + esc + "[?1h" + esc + "[?2004h" + esc + "]2;vim\avim"))
@@ -109,10 +107,10 @@ func TestSoftReset(t *testing.T) {
 	vt.Write([]byte("lqk\r\n0123456789x\r\n\r\n"))
 	at, shown = vt.Cursor()
 	if got, want := vt.Text().String(), "a\nlqk\n0123456789x\n\n"; got != want || vt.Alt() || !shown || vt.AppCursor() || vt.BracketedPaste() {
-		t.Errorf("text %q, want %q; modes %v", got, want, vt.modes)
+		t.Errorf("got text %q, modes %v, want text %q and default modes", got, vt.modes, want)
 	}
 	if want := (Position{Col: 0, Row: 3}); at != want {
-		t.Errorf("cursor at %v, want %v", at, want)
+		t.Errorf("got cursor at %v, want %v", at, want)
 	}
 	vt.Write([]byte("x" + esc + "[!p" + esc + "[?1049hin" + esc + "[!p"))
 	if !vt.Alt() {
@@ -128,9 +126,9 @@ func TestScreen(t *testing.T) {
 	vt.Write([]byte("b世e\u0301\r\n  x  "))
 	want := []string{"        a  b", "世e\u0301", "  x"}
 	if got := vt.Screen(); !slices.Equal(got, want) {
-		t.Errorf("the screen shows %q, want %q", got, want)
+		t.Errorf("got screen %q, want %q", got, want)
 	}
 	if got, want := vt.Text().String(), "b世e\u0301\n  x  "; got != want {
-		t.Errorf("the text is %q, want %q", got, want)
+		t.Errorf("got text %q, want %q", got, want)
 	}
 }

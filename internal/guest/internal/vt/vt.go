@@ -1,40 +1,42 @@
-// Package vt interprets what programs print on a terminal, to answer two questions: what a person would have
-// read of a command's output, as plain text, and what the screen shows now.
+// Package vt emulates a terminal: it interprets the output of programs and provides the output
+// as plain text, and the current screen.
 //
-// It owns the screen (main and alternate), the record of text since the last Mark, and the parser's state. All
-// of it is bounded, whatever is written. It keeps no colours, draws nothing, reads and writes no file, and is
-// not safe for concurrent use: its owner locks.
+// It owns the screen (main and alternate), the record of text since the last Mark, and the
+// state of the parser. Their size is limited. It keeps no colors, accesses no files, and is
+// not safe for concurrent use.
 //
-// For output without cursor movements the text is exactly what was printed, whatever the width of the screen:
-// long lines come back unbroken, tabs stay tabs, printed trailing spaces stay. What was overwritten or erased is
-// gone. A space printed over something erases it, so the remains of a progress bar do not pad the line that
-// replaced it. Lines that scrolled off the top are final.
+// For output without cursor movements the text is exactly the output, independent of the
+// width of the screen: long lines are not broken, and tabs and trailing spaces are kept. Text
+// that was overwritten or erased is not included. A space printed over a character erases it,
+// so that a shorter line after a progress bar has no padding. Lines that scrolled off the top
+// are final.
 package vt
 
 import "fmt"
 
-// Bounds on sizes; New and Resize clamp to them.
+// Maximum sizes; New and Resize clamp to them.
 const (
 	MaxCols = 1000
 	MaxRows = 500
 )
 
-// DefaultLimit is the number of bytes of text a record keeps when Options does not say.
+// DefaultLimit is the default number of bytes of text in a record.
 const DefaultLimit = 1 << 20
 
-// Options configures a Terminal. The functions are called by Write, at the place in the stream where their cause
-// stands: everything before it has been interpreted, nothing after it. They may call every method of the
-// Terminal but Write, and should not block, since Write waits for them.
+// Options configures a Terminal. Write calls the functions after it has interpreted the
+// stream up to their cause. They may call all methods of the Terminal except Write, and must
+// not block.
 type Options struct {
-	// Limit is how many bytes of scrolled-off text a record keeps, half from its start and half from its end;
-	// 0 means DefaultLimit.
+	// Limit is how many bytes of scrolled-off text a record keeps, half from its start and
+	// half from its end; 0: DefaultLimit.
 	Limit int
-	// OSC is given the body of every operating system command: what stands between ESC ] and its terminator.
-	// A body that was interrupted, or is longer than 8 KiB, is not given. The slice is only valid during the call.
+	// OSC receives the body of every operating system command: the bytes between ESC ] and
+	// its terminator. Canceled bodies and bodies above 8 KiB are skipped. The slice is only
+	// valid during the call.
 	OSC func(body []byte)
-	// Reply is given the answer to a query (cursor position, device attributes, size) which a terminal would
-	// type. The slice is only valid during the call. Without it queries stay unanswered.
-	Reply func(answer []byte)
+	// Reply receives the reply to a query (cursor position, device attributes, size), which
+	// the owner must type. The slice is only valid during the call. Nil: no replies.
+	Reply func(reply []byte)
 }
 
 // Terminal is an interpreter with its screen. Use New.
@@ -43,7 +45,7 @@ type Terminal struct {
 	cols, rows int
 
 	main, alternate grid
-	grid            *grid // the one shown
+	grid            *grid // the shown one of the two
 	parked          cursor
 	saved           [2]cursor // by ESC 7, for the main and the alternate screen
 	cursor
@@ -55,19 +57,19 @@ type Terminal struct {
 	text clusters
 	parser
 
-	record       record // of the rows that scrolled off since the mark
-	markX, markY int    // the mark, on the main screen; negative when its row has scrolled off
-	line         []byte // scratch for a row's text
+	record       record // rows that scrolled off since the mark
+	markX, markY int    // the mark on the main screen; negative after its row has scrolled off
+	line         []byte // buffer for the text of a row
 }
 
-// cursor is what ESC 7 saves.
+// cursor is the state that ESC 7 saves.
 type cursor struct {
 	x, y   int
-	wrap   bool // a character stands in the last column and the next one starts a new row
-	origin bool // positions count from the top of the scrolling region
+	wrap   bool // the last column has a character, and the next one starts a new row
+	origin bool // positions are relative to the scrolling region
 	sets   [4]byte
-	set    int // the one of sets in use
-	single int // used for the next character only; -1 for none
+	set    int // index of the current set
+	single int // index of the set for the next character only; -1: none
 }
 
 type modes struct {
@@ -76,7 +78,7 @@ type modes struct {
 	appCursor, paste        bool
 }
 
-// New makes a terminal with an empty screen and an empty record.
+// New returns a terminal with an empty screen and an empty record.
 func New(cols, rows int, opts Options) *Terminal {
 	if opts.Limit <= 0 {
 		opts.Limit = DefaultLimit
@@ -87,14 +89,15 @@ func New(cols, rows int, opts Options) *Terminal {
 	return t
 }
 
-// Reset makes everything as after New, at the present size.
+// Reset restores the state after New, but keeps the size.
 func (t *Terminal) Reset() {
 	t.parser = parser{body: t.body[:0]}
 	t.title = ""
 	t.reset()
 }
 
-// reset is what a program can ask for: all but the parser, in whose middle it happens, and the title.
+// reset handles the reset sequence. It keeps the title and the state of the parser, which is
+// processing the sequence.
 func (t *Terminal) reset() {
 	t.main.clear(t.cols, t.rows)
 	t.grid = &t.main
@@ -108,14 +111,15 @@ func (t *Terminal) reset() {
 	t.markX, t.markY = 0, 0
 }
 
-// SoftReset brings the terminal back to sane modes after a program that ended without cleaning up: main screen,
-// whole-screen scrolling, ASCII, visible cursor. What the screen shows and the record stay.
+// SoftReset restores the default modes after a program that ended without cleanup: main
+// screen, scrolling of the complete screen, ASCII, visible cursor. It keeps the content of
+// the screen and the record.
 func (t *Terminal) SoftReset() {
 	t.leaveAlternate(true)
 	t.softReset()
 }
 
-// softReset is what a program can ask for: it stays on its screen.
+// softReset handles the soft reset sequence. It keeps the shown screen.
 func (t *Terminal) softReset() {
 	t.modes = modes{}
 	t.sets = [4]byte{'B', 'B', 'B', 'B'}
@@ -137,14 +141,14 @@ func (t *Terminal) Mark() {
 	}
 }
 
-// Text is what a record holds.
+// Text is the content of a record.
 type Text struct {
-	Head    string // everything, or the start when characters were dropped
-	Dropped int64  // the number of characters missing between Head and Tail
-	Tail    string // the end, when characters were dropped
+	Head    string // the complete text, or its start if characters were dropped
+	Dropped int64  // number of characters missing between Head and Tail
+	Tail    string // the end, if characters were dropped
 }
 
-// String joins the parts, with a note in the place of what was dropped.
+// String joins the parts, with a note in place of dropped characters.
 func (x Text) String() string {
 	if x.Dropped == 0 {
 		return x.Head
@@ -156,14 +160,15 @@ func (x Text) String() string {
 	return fmt.Sprintf("%s%s[... %d characters dropped ...]\n%s", x.Head, nl, x.Dropped, x.Tail)
 }
 
-// Text is the text printed on the main screen since Mark: lines that scrolled off, and those still on the screen
-// down to the cursor or the last one with text. Rows are separated by newlines; a final newline is there when
-// the cursor stands on an empty row. Text cut at the limit is cut between lines where lines are short enough.
+// Text returns the text printed on the main screen since Mark: the lines that scrolled off,
+// and the lines on the screen down to the cursor or the last line with text. It ends with a
+// newline if the cursor is on an empty row. Text above the limit is cut between lines unless
+// they are too long.
 func (t *Terminal) Text() Text {
 	return t.record.text(t.appendVisible(nil))
 }
 
-// appendVisible appends the record's part that is still on the screen.
+// appendVisible appends the part of the record that is still on the screen.
 func (t *Terminal) appendVisible(dst []byte) []byte {
 	last := t.rows - 1
 	for end := t.mainCursor().y; last > end && !t.main.row(last).written(); {
@@ -185,8 +190,8 @@ func (t *Terminal) appendVisible(dst []byte) []byte {
 	return dst
 }
 
-// markColumn is the column where the record starts in row y: the mark's, unless the program went back and wrote
-// before it.
+// markColumn returns the column where the record starts in row y: the column of the mark,
+// unless the program has written before it.
 func (t *Terminal) markColumn(r *row, y int) int {
 	if y != t.markY {
 		return 0
@@ -199,7 +204,7 @@ func (t *Terminal) markColumn(r *row, y int) int {
 	return t.markX
 }
 
-// mainCursor is where the cursor stands on the main screen, also while the alternate one is shown.
+// mainCursor returns the cursor of the main screen, even while the alternate one is shown.
 func (t *Terminal) mainCursor() *cursor {
 	if t.Alt() {
 		return &t.parked
@@ -207,7 +212,7 @@ func (t *Terminal) mainCursor() *cursor {
 	return &t.cursor
 }
 
-// Screen is the text of each row shown now, without trailing blanks.
+// Screen returns the text of each shown row, without trailing blanks.
 func (t *Terminal) Screen() []string {
 	rows := make([]string, t.rows)
 	for y := range rows {
@@ -217,27 +222,28 @@ func (t *Terminal) Screen() []string {
 	return rows
 }
 
-// Position is a place on the screen, counted from 0.
+// Position is a position on the screen, counted from 0.
 type Position struct{ Col, Row int }
 
-// Cursor tells where the cursor stands, and whether it is shown.
+// Cursor returns the position of the cursor and whether it is shown.
 func (t *Terminal) Cursor() (at Position, visible bool) {
 	return Position{Col: t.x, Row: t.y}, !t.modes.hidden
 }
 
-// Alt tells whether the alternate screen is shown, as by most full-screen programs.
+// Alt reports whether the alternate screen is shown, which most full-screen programs use.
 func (t *Terminal) Alt() bool { return t.grid == &t.alternate }
 
-// Title is the window title that a program set last.
+// Title returns the latest window title of a program.
 func (t *Terminal) Title() string { return t.title }
 
-// Size tells the size.
+// Size returns the size.
 func (t *Terminal) Size() (cols, rows int) { return t.cols, t.rows }
 
-// AppCursor tells whether the program wants arrow keys as ESC O A instead of ESC [ A.
+// AppCursor reports whether arrow keys must be sent as ESC O A instead of ESC [ A.
 func (t *Terminal) AppCursor() bool { return t.modes.appCursor }
 
-// BracketedPaste tells whether the program wants pasted text between ESC [ 200 ~ and ESC [ 201 ~.
+// BracketedPaste reports whether pasted text must be sent between ESC [ 200 ~ and
+// ESC [ 201 ~.
 func (t *Terminal) BracketedPaste() bool { return t.modes.paste }
 
 func clamp(v, low, high int) int { return min(max(v, low), high) }

@@ -6,9 +6,9 @@ type span struct {
 	width       int
 }
 
-// runeWidth is the number of columns a character takes: 2 for East Asian wide ones and emoji, 0 for combining
-// marks, joiners and other invisible ones, else 1. Programs count the same way (wcwidth), so that their idea of
-// where the cursor stands agrees with ours.
+// runeWidth returns the number of columns of a character: 2 for East Asian wide characters and
+// emoji, 0 for combining marks, joiners and other invisible ones, otherwise 1. Programs
+// calculate the position of the cursor in the same way (wcwidth).
 func runeWidth(r rune) int {
 	switch {
 	case r < 0x300, r >= 0x370 && r < 0x483: // Latin, Greek, Cyrillic

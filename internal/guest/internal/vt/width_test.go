@@ -12,9 +12,10 @@ import (
 	"golang.org/x/text/width"
 )
 
-var update = flag.Bool("update-table", false, "rewrite the goldens and generated tables")
+var update = flag.Bool("update-table", false, "rewrite the generated table")
 
-// TestTableIsUnicodes holds the generated table against the Unicode data of the toolchain; -update-table rewrites it.
+// TestTableIsUnicodes compares the generated table with the Unicode data of the toolchain.
+// -update-table rewrites it.
 func TestTableIsUnicodes(t *testing.T) {
 	const file = "table.go"
 	want := table()
@@ -28,7 +29,7 @@ func TestTableIsUnicodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("got another %s, want the one of Unicode %s; run: go test -run TestTableIsUnicodes -update-table", file, unicode.Version)
+		t.Errorf("%s differs from Unicode %s; run: go test -run TestTableIsUnicodes -update-table", file, unicode.Version)
 	}
 }
 
@@ -36,7 +37,7 @@ func unicodeWidth(r rune) int {
 	switch {
 	case r == 0xad:
 		return 1
-	case r >= 0x1160 && r <= 0x11ff, r >= 0xd7b0 && r <= 0xd7ff: // Hangul parts that join the syllable before
+	case r >= 0x1160 && r <= 0x11ff, r >= 0xd7b0 && r <= 0xd7ff: // Hangul parts that join the previous syllable
 		return 0
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Zl, unicode.Zp):
 		return 0
@@ -77,13 +78,13 @@ func table() []byte {
 func TestRuneWidth(t *testing.T) {
 	for r := rune(0xa0); r <= unicode.MaxRune; r++ {
 		if got, want := runeWidth(r), unicodeWidth(r); got != want {
-			t.Fatalf("width of %U is %d, want %d", r, got, want)
+			t.Fatalf("%U: got width %d, want %d", r, got, want)
 		}
 	}
 	for s, want := range map[string]int{"a": 1, "é": 1, "世": 2, "한": 2, "あ": 2, "（": 2, "😀": 2, "✅": 2, "│": 1,
 		"\u0301": 0, "\u200d": 0, "\ufe0f": 0, "\ufffd": 1, "\u00ad": 1, "ß": 1, "Ω": 1} {
 		if got := runeWidth([]rune(s)[0]); got != want {
-			t.Errorf("width of %q is %d, want %d", s, got, want)
+			t.Errorf("%q: got width %d, want %d", s, got, want)
 		}
 	}
 }

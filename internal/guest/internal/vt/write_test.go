@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// events is what the hooks were told, with the text at that moment.
+// events are the calls of the hooks, with the text at that time.
 type events []string
 
 func (e *events) terminal(cols, rows int) *Terminal {
@@ -31,15 +31,14 @@ func (e *events) terminal(cols, rows int) *Terminal {
 				vt.Mark()
 			}
 		},
-		Reply: func(answer []byte) { *e = append(*e, string(answer)) },
+		Reply: func(reply []byte) { *e = append(*e, string(reply)) },
 	})
 	return vt
 }
 
-// TestHooks lists the OSC bodies that a stream yields, each with the text before it.
+// TestHooks checks the calls of the hooks, each with the text before it.
 func TestHooks(t *testing.T) {
 	t.Parallel()
-	const esc = "\x1b"
 	long := strings.Repeat("x", maxBody)
 	for name, c := range map[string]struct {
 		in   string
@@ -58,7 +57,7 @@ func TestHooks(t *testing.T) {
 		"in an APC":             {"a" + esc + "_y" + esc + "]x" + esc + "\\b", []string{`x at {1 0} after "a"`}},
 		"in a character":        {"a\xe4\xb8" + esc + "]x\ab", []string{"x at {2 0} after \"a\ufffd\""}},
 		"BEL does not end DCS":  {"a" + esc + "Py\a]x\a" + esc + "\\b", nil},
-		"given up":              {esc + "]x\x18" + esc + "]y\x1a" + esc + "]z" + esc + "[m", nil},
+		"canceled":              {esc + "]x\x18" + esc + "]y\x1a" + esc + "]z" + esc + "[m", nil},
 		"eight-bit is text":     {"\u009dx\a\x9dx\a", nil},
 		"as long as allowed":    {esc + "]" + long + "\a", []string{long + ` at {0 0} after ""`}},
 		"too long":              {esc + "]" + long + "x\a" + esc + "]y\a", []string{`y at {0 0} after ""`}},
@@ -83,7 +82,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// view is all that can be asked of a terminal.
+// view is the complete visible state of a terminal.
 type view struct {
 	Screen   []string
 	Text     Text
@@ -101,28 +100,27 @@ func viewOf(vt *Terminal, hooks events) view {
 	return view{vt.Screen(), vt.Text(), at, shown, vt.Alt(), vt.Title(), vt.modes, hooks, vt.markY}
 }
 
-// check holds what must be true whatever was written.
+// check checks the invariants of a terminal.
 func check(t *testing.T, vt *Terminal) {
 	t.Helper()
 	if vt.x < 0 || vt.x >= vt.cols || vt.y < 0 || vt.y >= vt.rows {
-		t.Fatalf("the cursor is at %d,%d, want vt.x at least 0, vt.x below %v, vt.y at least 0, vt.y below %v", vt.x, vt.y, vt.cols, vt.rows)
+		t.Fatalf("got cursor at %d,%d, want it inside %d by %d", vt.x, vt.y, vt.cols, vt.rows)
 	}
 	if vt.top < 0 || vt.top > vt.bottom || vt.bottom >= vt.rows || vt.markY > vt.rows {
-		t.Fatalf("region %d to %d, mark in row %d, want top at least 0, top at most %d, bottom below %d and mark y at most %d",
-			vt.top, vt.bottom, vt.markY, vt.bottom, vt.rows, vt.rows)
+		t.Fatalf("got region %d to %d and mark in row %d, want them inside %d rows", vt.top, vt.bottom, vt.markY, vt.rows)
 	}
 	for _, g := range []*grid{&vt.main, vt.grid} {
 		if len(g.rows) != vt.rows {
-			t.Fatalf("%d rows, want %d", len(g.rows), vt.rows)
+			t.Fatalf("got %d rows, want %d", len(g.rows), vt.rows)
 		}
 		for y := range vt.rows {
 			r := g.row(y)
 			if len(r.cells) != vt.cols || r.used > vt.cols {
-				t.Fatalf("row %d has %d cells, %d used, want %d cells and used at most %d", y, len(r.cells), r.used, vt.cols, vt.cols)
+				t.Fatalf("row %d: got %d cells, %d used, want %d cells and at most %d used", y, len(r.cells), r.used, vt.cols, vt.cols)
 			}
 			for x, c := range r.cells {
 				if x >= r.used && c != 0 {
-					t.Fatalf("row %d, column %d: got %x, want nothing beyond %d", y, x, c, r.used)
+					t.Fatalf("row %d, column %d: got %x, want empty cells from %d", y, x, c, r.used)
 				}
 				if c&spill != 0 && (x == 0 || r.cells[x-1] == 0) {
 					t.Fatalf("row %d, column %d: got a continuation, want a character before it", y, x)
@@ -137,7 +135,7 @@ func check(t *testing.T, vt *Terminal) {
 		}
 	}
 	if len(vt.record.head) > vt.opts.Limit || vt.record.size > vt.opts.Limit/2+vt.record.block() {
-		t.Fatalf("the record holds %d and %d bytes, want at most %d and %d",
+		t.Fatalf("got %d and %d bytes in the record, want at most %d and %d",
 			len(vt.record.head), vt.record.size, vt.opts.Limit, vt.opts.Limit/2+vt.record.block())
 	}
 	if vt.text.bytes > maxClusterBytes || len(vt.text.list) > maxClusters || len(vt.body) > maxBody {
@@ -149,13 +147,14 @@ func check(t *testing.T, vt *Terminal) {
 	}
 	for _, s := range vt.Screen() {
 		if !utf8.ValidString(s) || strings.ContainsAny(s, "\t\r\n\x1b\x00") {
-			t.Fatalf("the screen shows %q, want valid UTF-8 without control characters", s)
+			t.Fatalf("got screen row %q, want valid UTF-8 without control characters", s)
 		}
 	}
 }
 
-// sameWhenCut writes a stream whole, byte by byte and in two pieces, and expects no difference.
-func sameWhenCut(t *testing.T, cols, rows int, stream []byte, cut int) {
+// sameWhenDivided writes a stream at once, byte by byte and in two pieces, and expects no
+// difference.
+func sameWhenDivided(t *testing.T, cols, rows int, stream []byte, cut int) {
 	t.Helper()
 	var hooks [3]events
 	whole, bytewise, halves := hooks[0].terminal(cols, rows), hooks[1].terminal(cols, rows), hooks[2].terminal(cols, rows)
@@ -175,7 +174,7 @@ func sameWhenCut(t *testing.T, cols, rows int, stream []byte, cut int) {
 	}
 }
 
-func TestCuttingTheStreamChangesNothing(t *testing.T) {
+func TestDividedStream(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -185,7 +184,7 @@ func TestCuttingTheStreamChangesNothing(t *testing.T) {
 		for range r.IntN(5) { // damage it
 			stream[r.IntN(len(stream))] = byte(r.IntN(256))
 		}
-		sameWhenCut(t, cols, rows, stream, r.IntN(len(stream)+1))
+		sameWhenDivided(t, cols, rows, stream, r.IntN(len(stream)+1))
 	}
 }
 
@@ -197,7 +196,7 @@ func FuzzWrite(f *testing.F) {
 	f.Add(uint8(3), uint8(2), uint16(1), []byte("世\u0301\ta\x1b]mark\a\x1b[?1049h\x1b[2;1Hx\x1b[?1049l\x1bP\x1b\\\x1bc"))
 	f.Add(uint8(1), uint8(1), uint16(1), []byte("世\u0301\t\t\u0301世\x1b[9b\xff\xe4\xb8"))
 	f.Fuzz(func(t *testing.T, cols, rows uint8, cut uint16, stream []byte) {
-		sameWhenCut(t, int(cols), int(rows), stream, int(cut)%(len(stream)+1))
+		sameWhenDivided(t, int(cols), int(rows), stream, int(cut)%(len(stream)+1))
 		var hooks events
 		vt := hooks.terminal(int(cols), int(rows))
 		vt.Write(stream)
@@ -211,13 +210,13 @@ func FuzzWrite(f *testing.F) {
 		check(t, vt)
 		vt.Reset()
 		if got := vt.Text(); got != (Text{}) {
-			t.Fatalf("after Reset there is %q, want (Text{})", got)
+			t.Fatalf("got %q after Reset, want no text", got)
 		}
 	})
 }
 
-// TestClustersAreBounded prints more distinct combinations than are kept.
-func TestClustersAreBounded(t *testing.T) {
+// TestClustersAreLimited prints more distinct combinations than are kept.
+func TestClustersAreLimited(t *testing.T) {
 	t.Parallel()
 	vt := New(MaxCols, MaxRows, Options{})
 	var b bytes.Buffer
@@ -229,7 +228,7 @@ func TestClustersAreBounded(t *testing.T) {
 	}
 	vt.Write(b.Bytes())
 	check(t, vt)
-	// Bytes instead of numbers.
+	// Reach the limit of bytes.
 	for i := range rune(10000) {
 		b.Reset()
 		b.WriteRune('a')
@@ -239,7 +238,7 @@ func TestClustersAreBounded(t *testing.T) {
 		vt.Write(b.Bytes())
 	}
 	check(t, vt)
-	// Once the screen is free of them there is room again.
+	// After the screen is cleared, new combinations are kept again.
 	vt.Write([]byte("\x1b[2J\x1b[H"))
 	vt.Mark()
 	vt.text.deny = 0
@@ -249,12 +248,12 @@ func TestClustersAreBounded(t *testing.T) {
 	}
 }
 
-func TestMuchOutputTakesNoMemory(t *testing.T) {
+func TestOutputAllocatesNoMemory(t *testing.T) {
 	vt := New(80, 24, Options{Limit: 64 << 10})
 	line := []byte(strings.Repeat("0123456789", 9) + "\r\n")
 	vt.Write(bytes.Repeat(line, 5000))
 	if n := testing.AllocsPerRun(10000, func() { vt.Write(line) }); n > 0 {
-		t.Errorf("got %v allocations per line, want at most 0", n)
+		t.Errorf("got %v allocations per line, want 0", n)
 	}
 	check(t, vt)
 }

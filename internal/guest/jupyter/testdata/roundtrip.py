@@ -1,5 +1,5 @@
-# For each number on its input, runs that many cells through jupyter_client, in a
-# kernel with the options of ours, and prints how long each took in milliseconds.
+# For each number on stdin, runs that many cells through jupyter_client, in a kernel with the
+# same options as Cove's, and prints the duration of each in milliseconds.
 import sys
 import time
 

@@ -1,129 +1,123 @@
-// Package cell is what the services that run code have in common: what they are asked
-// to run, what became of it, and how replies show its outputs.
-//
-// It runs nothing and speaks no protocol.
-package cell
+package kernel
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/cove-sandbox/cove/internal/guest/internal/kernel"
 )
 
-// Cell is code to run, in terms that any language understands.
+// Cell is code to run in any language.
 type Cell struct {
 	Code     string
-	Kernel   string // of Jupyter, such as ir; empty: that of Python
+	Kernel   string // name of a Jupyter kernel, such as ir; empty: Python
 	Session  string // empty: none, unless Stateful
 	Stateful bool
-	Dir      string // empty: the default one
+	Dir      string // empty: the default directory
 	Timeout  time.Duration
 }
 
-// Result is what became of a Cell.
+// Result is the result of a Cell.
 type Result struct {
 	Status   string // OK, Failed or TimedOut
 	Session  string // empty: none
 	ExitCode int
-	Outputs  []kernel.Output
+	Outputs  []Output
 }
 
-// What the status of a cell can be.
+// Values of Result.Status.
 const (
 	OK       = "ok"
 	Failed   = "error"
 	TimedOut = "timeout"
 )
 
-// TimeoutCode is the exit code after a timeout, as the program timeout has it.
+// TimeoutCode is the exit code after a timeout, as in the program timeout.
 const TimeoutCode = 124
 
-// DefaultTimeout is for requests that name none.
+// DefaultTimeout is the timeout of requests without one.
 const DefaultTimeout = 30 * time.Second
 
-// ErrTimeout is why code is interrupted whose time is up.
+// ErrTimeout is the cancel cause of code that has timed out.
 var ErrTimeout = errors.New("the code timed out")
 
-// Timeout is the time limit of a request in seconds.
-func Timeout(seconds int) time.Duration {
+// TimeoutOf converts the timeout of a request from seconds.
+func TimeoutOf(seconds int) time.Duration {
 	if seconds <= 0 {
 		return DefaultTimeout
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// Seconds writes a duration for people.
-func Seconds(d time.Duration) string {
+// FormatDuration formats a duration for messages, in seconds.
+func FormatDuration(d time.Duration) string {
 	if d == time.Second {
 		return "1 second"
 	}
 	return fmt.Sprintf("%g seconds", d.Seconds())
 }
 
-// Streams returns all that was written to stdout and to stderr. With errors, stderr has
-// their stack traces too, as where a script ends with one.
-func Streams(outputs []kernel.Output, errors bool) (stdout, stderr string) {
+// Streams returns the text written to stdout and to stderr. If errors is set, stderr
+// includes the stack traces of errors, as for a script that fails.
+func Streams(outputs []Output, errors bool) (stdout, stderr string) {
 	var out, errs strings.Builder
 	for _, o := range outputs {
 		switch {
-		case o.Type == kernel.Stream && o.Name == "stderr":
+		case o.Type == Stream && o.Name == "stderr":
 			errs.WriteString(o.Text)
-		case o.Type == kernel.Stream:
+		case o.Type == Stream:
 			out.WriteString(o.Text)
-		case o.Type == kernel.Error && errors:
+		case o.Type == Error && errors:
 			errs.WriteString(strings.Join(o.Traceback, "\n") + "\n")
 		}
 	}
 	return out.String(), errs.String()
 }
 
-// StreamFields are the fields of an output that is text, in a reply.
+// StreamFields are the reply fields of a stream output.
 type StreamFields struct {
 	Type string  `json:"output_type" doc:"Kind of output: stream, execute_result, display_data or error"`
 	Name *string `json:"name" doc:"Of a stream: stdout or stderr"`
 	Text *string `json:"text" doc:"Of a stream: the text"`
 }
 
-// DataFields are those of a value.
+// DataFields are the reply fields of a value.
 type DataFields struct {
 	Data     *map[string]any `json:"data" doc:"Of a result or display: its representations by media type; images are base64"`
 	Metadata *map[string]any `json:"metadata" doc:"Of a result or display: its metadata by media type"`
 }
 
-// ErrorFields are those of an error.
+// ErrorFields are the reply fields of an error.
 type ErrorFields struct {
 	EName     *string   `json:"ename" doc:"Of an error: its type"`
 	EValue    *string   `json:"evalue" doc:"Of an error: its message"`
 	Traceback *[]string `json:"traceback" doc:"Of an error: its stack trace, without colors"`
 }
 
-// Fields returns what a reply shows of an output. Fields that its type does not have
-// are null.
-func Fields(o kernel.Output) (s StreamFields, d DataFields, e ErrorFields) {
+// OutputFields returns the reply fields of an output. Fields that do not apply to its
+// type are nil.
+func OutputFields(o Output) (s StreamFields, d DataFields, e ErrorFields) {
 	s.Type = o.Type
 	switch o.Type {
-	case kernel.Stream:
+	case Stream:
 		s.Name, s.Text = &o.Name, &o.Text
-	case kernel.Error:
+	case Error:
 		e.EName, e.EValue, e.Traceback = &o.EName, &o.EValue, &o.Traceback
-	case kernel.ClearOutput:
+	case ClearOutput:
 	default:
 		d.Data, d.Metadata = &o.Data, &o.Metadata
 	}
 	return s, d, e
 }
 
-// Readiness is what a service knows of the runtime that it starts on demand.
+// Readiness is the state of a runtime that starts on demand.
 type Readiness struct {
-	Used  bool   // a call has needed it
-	Fault string // why the last start failed; empty: it did not
+	Used  bool   // a call has used it
+	Fault string // why the last start failed; empty: it succeeded
 }
 
-// State names the readiness: idle before the first call, failed if the last start
-// failed, otherwise ready.
+// State returns idle before the first call, failed if the last start failed, otherwise
+// ready.
 func (r Readiness) State() (state, why string) {
 	switch {
 	case r.Fault != "":
