@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 	"github.com/cove-sandbox/cove/internal/system/sudo"
 )
 
@@ -21,5 +21,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cove-init: only cove starts this program, as the first process of a sandbox")
 		os.Exit(2)
 	}
-	isolate.Main()
+	initprocess.Main()
 }

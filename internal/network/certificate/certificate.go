@@ -1,8 +1,9 @@
-// Package certificate holds the TLS certificate of a server: it reads it from files, and again
-// when they change, or makes one for a single machine.
+// Package certificate owns TLS certificates: that of a server, which it reads from files and
+// reloads when they change, those that it creates for a single machine, and the authority with
+// which a proxy impersonates hosts.
 //
-// It owns no goroutine: a handshake notices that the files have changed. If the new files are
-// unusable, the previous certificate stays.
+// It has no goroutine: handshakes detect that the files have changed. If the new files are
+// unusable, the previous certificate remains in use.
 package certificate
 
 import (

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -24,7 +24,7 @@ func TestTheNamedHostGetsTheValueAndNoOtherDoes(t *testing.T) {
 	for _, scheme := range []string{"http", "socks5h"} {
 		for _, c := range []struct {
 			url   string
-			trust *authority.Authority // who vouches tells who answered the handshake
+			trust *certificate.Authority // who vouches tells who answered the handshake
 			want  bool
 		}{
 			{"https://named.test:" + w.secure + "/a%2Fb?x=1;y", w.ours, true},
@@ -182,7 +182,7 @@ func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
 	ask := "GET / HTTP/1.1\r\nHost: named.test:" + w.secure + "\r\nConnection: close\r\n\r\n"
 	for what, c := range map[string]struct {
 		to, sni string
-		trust   *authority.Authority
+		trust   *certificate.Authority
 		want    []int
 	}{
 		"another host, named in the handshake": {"other.test:" + w.secure, "named.test", w.real, []int{200}},

@@ -28,7 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/socks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -50,7 +50,7 @@ type Config struct {
 	// Credentials are added to requests to their hosts. Sandboxes must trust the
 	// Authority, which issues certificates for these hosts.
 	Credentials []Credential
-	Authority   *authority.Authority
+	Authority   *certificate.Authority
 	// Roots verify the hosts themselves; default: the system's.
 	Roots *x509.CertPool
 

@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"io"
 	"log/slog"
 	"net"
@@ -28,9 +28,9 @@ type hidden string
 func (h hidden) Reveal() string { return string(h) }
 func (hidden) String() string   { return "[hidden]" }
 
-func newAuthority(t *testing.T) *authority.Authority {
+func newAuthority(t *testing.T) *certificate.Authority {
 	t.Helper()
-	a, err := authority.Open(filepath.Join(t.TempDir(), "authority.pem"))
+	a, err := certificate.OpenAuthority(filepath.Join(t.TempDir(), "authority.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ type request struct {
 // named.test in front of it.
 type world struct {
 	*rig
-	real, ours *authority.Authority // of the hosts themselves, and of the hub
+	real, ours *certificate.Authority // of the hosts themselves, and of the hub
 	log        safeBuffer
 
 	mu   sync.Mutex
@@ -157,7 +157,7 @@ func (w *world) secretStaysSecret(t *testing.T) {
 }
 
 // trusting is a program in the sandbox that trusts some authorities.
-func (w *world) trusting(t *testing.T, scheme string, who ...*authority.Authority) *http.Client {
+func (w *world) trusting(t *testing.T, scheme string, who ...*certificate.Authority) *http.Client {
 	c := w.client(t, scheme)
 	pool := x509.NewCertPool()
 	for _, a := range who {

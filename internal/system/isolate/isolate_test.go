@@ -18,7 +18,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
+	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -130,7 +133,7 @@ func (b *box) start(ctx context.Context, limits isolate.Limits, args ...string) 
 		b.t.Fatal(err)
 	}
 	defer dir.Close()
-	l, err := isolate.ListenUnix(dir, "control", 0o600)
+	l, err := unixsocket.Listen(dir, "control", 0o600)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -173,7 +176,7 @@ func (b *box) run(limits isolate.Limits, args ...string) (string, isolate.Exit) 
 
 func (b *box) log() string {
 	b.t.Helper()
-	out, err := isolate.ReadLog([2]string{filepath.Join(b.dir, "log.0"), filepath.Join(b.dir, "log.1")}, 1<<20)
+	out, err := outputlog.Read([2]string{filepath.Join(b.dir, "log.0"), filepath.Join(b.dir, "log.1")}, 1<<20)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -398,7 +401,7 @@ func testDial(t *testing.T) {
 	}
 	defer dir.Close()
 	for range 3 {
-		c, err := isolate.Dial(t.Context(), dir, "control", 80)
+		c, err := control.Dial(t.Context(), dir, "control", 80)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,12 +410,12 @@ func testDial(t *testing.T) {
 		}
 		c.Close()
 	}
-	if _, err := isolate.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
+	if _, err := control.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("dial a port that nobody serves: got %v, want it refused", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := isolate.Dial(gone, dir, "control", 80); err == nil {
+	if _, err := control.Dial(gone, dir, "control", 80); err == nil {
 		t.Error("dialed with an ended context")
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove/internal/system/isolate/internal/poll"
 )
 
 // Limits bounds a group; zero is no limit.
@@ -290,7 +288,7 @@ func (g *Group) freeze(ctx context.Context, on bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
-	return poll.Until(ctx, func() (bool, error) {
+	return Poll(ctx, func() (bool, error) {
 		frozen, err := g.Frozen()
 		return frozen == on, err
 	})
@@ -418,7 +416,7 @@ func (g *Group) KillExcept(ctx context.Context, keep func(pid int) bool) error {
 // Remove kills what is left in the group and removes the group.
 func (g *Group) Remove(ctx context.Context) error {
 	var last error
-	err := poll.Until(ctx, func() (bool, error) {
+	err := Poll(ctx, func() (bool, error) {
 		if last = g.rmdir(); last == nil {
 			return true, nil
 		}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
 func main() {
@@ -23,7 +23,7 @@ func main() {
 	args := os.Args[2:]
 	switch os.Args[1] {
 	case "isolate-init":
-		isolate.Main()
+		initprocess.Main()
 	case "try":
 		try(args)
 	case "nested":
