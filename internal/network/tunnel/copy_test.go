@@ -115,7 +115,7 @@ func TestHostileCopy(t *testing.T) {
 	} {
 		c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
-			go answerWith(far, settings, says)
+			go respond(far, settings, says)
 			return near, nil
 		})
 		if err != nil {
@@ -127,7 +127,7 @@ func TestHostileCopy(t *testing.T) {
 	}
 }
 
-func answerWith(c net.Conn, settings *tls.Config, says []byte) {
+func respond(c net.Conn, settings *tls.Config, says []byte) {
 	s := tls.Server(c, settings)
 	defer s.Close()
 	if _, err := io.ReadFull(s, make([]byte, 3)); err == nil {

@@ -89,7 +89,7 @@ func TestHostileSuspend(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { // what waits for the end of a connection takes no time
 			c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
 				near, far := net.Pipe()
-				go answerWith(far, settings, says.words)
+				go respond(far, settings, says.words)
 				return near, nil
 			})
 			if err != nil {

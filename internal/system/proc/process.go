@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// killWait is how long Stop waits for KILL to work. A process that sleeps in
+	// killWait bounds the wait of Stop after KILL. A process that sleeps in
 	// the kernel for longer cannot be ended.
 	killWait = 10 * time.Second
 	// pollPause is the longest pause between two checks whether a group has
@@ -38,7 +38,6 @@ func exitOf(status syscall.WaitStatus) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// String describes it.
 func (e Exit) String() string {
 	switch {
 	case e.Signal != 0:
@@ -67,7 +66,7 @@ type Process struct {
 	in           *input
 	outs         []*output
 	done         chan struct{}
-	settled      chan struct{} // closed when the waiting goroutine is through
+	settled      chan struct{} // closed when the waiting goroutine has ended
 	asked        atomic.Bool   // TERM was sent by Stop
 
 	mu     sync.Mutex // held while signaling, so that the child is not reaped meanwhile
@@ -84,7 +83,7 @@ func (p *Process) PID() int { return p.pid }
 // background processes nor a blocked writer delay it.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit is how the child ended. Before Done its code is -1.
+// Exit returns how the child ended. Before Done its code is -1.
 func (p *Process) Exit() Exit {
 	select {
 	case <-p.done:
@@ -122,7 +121,7 @@ func (p *Process) begin() {
 	go p.wait()
 }
 
-// wait alone waits for the child.
+// wait is the only code that waits for the child.
 func (p *Process) wait() {
 	defer close(p.settled)
 	awaitExit(p.pid)
@@ -166,11 +165,11 @@ func (p *Process) state() (reaped, gone bool) {
 	return p.reaped, p.gone
 }
 
-// empty reports whether the child was reaped and no process is left in its group,
+// empty reports whether the child was reaped and its group has no process
 // except zombies.
 func (p *Process) empty() bool { return p.emptyIn(processes) }
 
-// emptyIn is empty with a table that is read only if needed, and after the
+// emptyIn is empty with a table that is read only if necessary, after the
 // process was reaped.
 func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	p.mu.Lock()
@@ -198,7 +197,7 @@ func (p *Process) claim() claim {
 }
 
 // Signal signals the whole group. After the child was reaped it signals the rest
-// of the group if that provably still is the same group; otherwise it returns
+// of the group if that is provably the same group; otherwise it returns
 // [os.ErrProcessDone].
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
@@ -268,7 +267,7 @@ func (p *Process) signalAll(sigs ...syscall.Signal) {
 	}
 }
 
-// signalOwn signals what we may signal ourselves.
+// signalOwn signals the processes that this process may signal.
 func (p *Process) signalOwn(sigs []syscall.Signal) {
 	var members []entry
 	if p.session {
@@ -277,7 +276,7 @@ func (p *Process) signalOwn(sigs []syscall.Signal) {
 		}
 	}
 	for _, sig := range sigs {
-		// An error means that it has ended or is not ours; the caller checks what is left.
+		// An error means that it has ended or has another user; the caller checks which processes remain.
 		_ = p.signal(sig)
 		for _, m := range members {
 			if m.group != p.pid {
@@ -290,7 +289,7 @@ func (p *Process) signalOwn(sigs []syscall.Signal) {
 // Stop ends the group: TERM, then KILL after the grace. For a session that means
 // all of its groups. It returns when the child was reaped, its group has ended and
 // its output is copied, even if a daemon still holds the pipe. Concurrent calls
-// are allowed. A process that KILL does not end within 10 s is logged and left; its
+// are allowed. A process that KILL does not end within 10 s is logged; its
 // code is then -1.
 func (p *Process) Stop() Exit {
 	if p.grace > 0 && !p.over() {
@@ -312,7 +311,7 @@ func (p *Process) Kill() Exit {
 			p.r.log.Error("process survived SIGKILL", "pid", p.pid, "path", p.path)
 			break
 		}
-		// Repeatedly, since a group can grow while it is being killed.
+		// Repeatedly, because a group can grow while it is being killed.
 		p.signalAll(syscall.SIGKILL)
 		p.await(4 * pollPause)
 	}
