@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
-// runInit becomes the init process of a sandbox if the hub has started this program as such.
+// runInit becomes the init process of a sandbox if the hub started this program as init.
 func runInit() {
 	if len(os.Args) == 2 && os.Args[1] == cove.IsolateInit {
 		initprocess.Main()

@@ -110,7 +110,8 @@ func readFile(path string) ([]byte, error) {
 func (p *Pair) warn(cert *tls.Certificate) {
 	now := time.Now()
 	if now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
-		p.Log.Warn("the TLS certificate is expired or not yet valid", "file", p.CertFile, "from", cert.Leaf.NotBefore, "until", cert.Leaf.NotAfter)
+		p.Log.Warn("the TLS certificate is expired or not yet valid", "file", p.CertFile,
+			"from", cert.Leaf.NotBefore, "until", cert.Leaf.NotAfter)
 	}
 	if info, err := os.Stat(p.KeyFile); err == nil && info.Mode().Perm()&0o007 != 0 {
 		p.Log.Warn("every user of this machine can read the TLS key; run chmod o= on it", "file", p.KeyFile)

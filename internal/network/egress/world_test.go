@@ -37,15 +37,15 @@ func newAuthority(t *testing.T) *certificate.Authority {
 	return a
 }
 
-// request is what a server outside was asked.
+// request is a request that a server outside received.
 type request struct {
 	host, path, body string
 	auth             []string
 	header, trailer  http.Header
 }
 
-// world is what is outside, and a sandbox's proxy with a credential for
-// named.test in front of it.
+// world is servers outside, and a sandbox's proxy with a credential for
+// named.test.
 type world struct {
 	*rig
 	real, ours *certificate.Authority // of the hosts themselves, and of the hub
@@ -53,7 +53,7 @@ type world struct {
 
 	mu   sync.Mutex
 	seen []request
-	// Set before the first request: answer is asked when the request was read,
+	// Set before the first request: answer is called when the request has been read,
 	// stream reads it itself.
 	answer, stream http.HandlerFunc
 
@@ -107,7 +107,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// quiet keeps handshakes that fail on purpose out of the output.
+// quiet drops messages about handshakes that fail on purpose.
 func quiet(s *httptest.Server) {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 }
@@ -142,11 +142,11 @@ func (w *world) requests() []request {
 	return slices.Clone(w.seen)
 }
 
-// secretStaysSecret looks through all that the proxy has said.
+// secretStaysSecret checks all output of the proxy.
 func (w *world) secretStaysSecret(t *testing.T) {
 	all := w.log.String() + fmt.Sprintf("%+v %+v %+v", w.Records(), w.Stats(), w.credentials())
 	if strings.Contains(all, "5f1c9e77a0") {
-		t.Errorf("the value was told: %s, want all without \"5f1c9e77a0\"", all)
+		t.Errorf("the output contains the value: %s, want it without \"5f1c9e77a0\"", all)
 	}
 	for _, r := range w.requests() {
 		named := r.host == "named.test:"+w.secure || r.host == "named.test:"+w.plain
@@ -167,7 +167,7 @@ func (w *world) trusting(t *testing.T, scheme string, who ...*certificate.Author
 	return c
 }
 
-// dialogue sends bytes through a tunnel and returns the statuses of the answers.
+// dialogue sends bytes through a tunnel and returns the statuses of the responses.
 func (w *world) dialogue(t *testing.T, to string, cfg *tls.Config, send string) (statuses []int, text string) {
 	t.Helper()
 	c := w.tunnel(t, to)
@@ -201,7 +201,7 @@ type direct struct{ pipe }
 
 func (d direct) Write(b []byte) (int, error) { return d.Conn.Write(b) }
 
-// raw sends one request to the proxy as it is.
+// raw sends one request to the proxy unmodified.
 func (w *world) raw(t *testing.T, send string) (int, string) {
 	t.Helper()
 	c, err := net.Dial("unix", w.path)

@@ -28,7 +28,7 @@ func inBox(use string, uid uint32) func(*testing.T, []string) string {
 	return inBoxWith(use, uid, false)
 }
 
-// inBoxWith does so where setuid programs may work, or may not.
+// inBoxWith is inBox with or without setuid programs.
 func inBoxWith(use string, uid uint32, setuid bool) func(*testing.T, []string) string {
 	return func(t *testing.T, args []string) string {
 		b := newBox(t)
@@ -39,13 +39,13 @@ func inBoxWith(use string, uid uint32, setuid bool) func(*testing.T, []string) s
 	}
 }
 
-// Init's own user may make it the first to go when memory is short.
+// Init's user may make it the first process to be killed when memory is short.
 var rootMay = []string{"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}
 
 // These namespaces are Chromium's own sandbox.
 var nestedMay = []string{"unshare pid", "unshare net", "raise capabilities"}
 
-// All mounts but that of sudo ignore the setuid bit.
+// All mounts except that of sudo ignore the setuid bit.
 var sudoMay = []string{"live without no_new_privs"}
 
 var modes = []mode{
@@ -82,8 +82,8 @@ func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
 
 // inGVisorMay is what gVisor's own kernel allows. PID 1 there is the program itself,
 // devices, clocks, options and statistics are the emulated ones, and no call reaches the
-// host. What root writes to sysrq-trigger there is ignored. It does tell how much memory the
-// machine has.
+// host. It ignores what root writes to sysrq-trigger. It reveals the memory of the
+// machine.
 var inGVisorMay = []string{
 	"device nodes", "read /proc/1/environ", "read /proc/1/maps", "read /proc/1/root/etc/passwd",
 	"read /proc/1/cwd/etc/passwd", "read /proc/1/exe",
@@ -122,7 +122,7 @@ func testMemoryBomb(t *testing.T) {
 	if u := b.cfg.Group.Usage(); u.OOMKills < 1 {
 		t.Errorf("usage: got %+v, want an OOM kill", u)
 	}
-	// The program itself dies before init does, so that its end is told.
+	// The program dies before init, so that its end is reported.
 	if _, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat", "all"); exit.Signal != "killed" {
 		t.Errorf("exit: got %+v, want killed", exit)
 	}
@@ -140,8 +140,8 @@ func testFileLimits(t *testing.T) {
 	}
 }
 
-// testPlantedLinks: what a sandbox leaves on its disk cannot lead the next start
-// out of it.
+// testPlantedLinks: links on the disk of a sandbox cannot redirect the mounts of its next
+// start.
 func testPlantedLinks(t *testing.T) {
 	b := newBox(t)
 	b.cfg.Process.UID, b.cfg.Process.GID, b.cfg.Process.Dir = 0, 0, "/"
@@ -171,7 +171,7 @@ func testPlantedLinks(t *testing.T) {
 	}
 }
 
-// runRootless runs a program in a sandbox of an ordinary user's.
+// runRootless runs a program in a sandbox of an ordinary user.
 func runRootless(t *testing.T, args ...string) string {
 	t.Helper()
 	const uid = 54321

@@ -116,7 +116,7 @@ type run[T Instance] struct {
 	holders  int
 	idle     *time.Timer
 	stop     chan struct{} // closed to request its stop
-	asked    bool          // stop is closed
+	stopping bool          // stop is closed
 	err      error         // the error for callers that wait for it
 	over     chan struct{} // closed when it is cleaned up
 }
@@ -267,9 +267,9 @@ func (c *Component[T]) runInstance(ctx context.Context, r *run[T]) {
 
 	c.mu.Lock()
 	switch {
-	case err != nil && !r.asked:
+	case err != nil && !r.stopping:
 		c.fail(err)
-	case !r.asked:
+	case !r.stopping:
 		r.instance = instance
 		c.enter(Ready, "")
 		c.armIdle(r) // the caller may have released it meanwhile
@@ -366,10 +366,10 @@ func (c *Component[T]) armIdle(r *run[T]) {
 
 // requestStop makes the goroutine of a run stop it.
 func (c *Component[T]) requestStop(r *run[T]) {
-	if r.asked {
+	if r.stopping {
 		return
 	}
-	r.asked = true
+	r.stopping = true
 	if c.phase == Starting {
 		r.err = fmt.Errorf("%s %w", c.cfg.Name, ErrStopped)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestMain lets the test binary play the programs that the tests start.
+// TestMain makes the test binary the programs that the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

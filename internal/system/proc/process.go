@@ -67,7 +67,7 @@ type Process struct {
 	outs         []*output
 	done         chan struct{}
 	settled      chan struct{} // closed when the waiting goroutine has ended
-	asked        atomic.Bool   // TERM was sent by Stop
+	terminated   atomic.Bool   // Stop has sent TERM
 
 	mu     sync.Mutex // held while signaling, so that the child is not reaped meanwhile
 	exit   Exit
@@ -228,7 +228,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 }
 
 // SignalNewest signals the process group of the last process that the child has started, unless it
-// was started before the given time or has no group of its own. It returns the group, or 0.
+// was started before the given time or has no separate group. It returns the group, or 0.
 func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,7 +293,7 @@ func (p *Process) signalOwn(sigs []syscall.Signal) {
 // code is then -1.
 func (p *Process) Stop() Exit {
 	if p.grace > 0 && !p.over() {
-		if p.asked.CompareAndSwap(false, true) {
+		if p.terminated.CompareAndSwap(false, true) {
 			if p.tty {
 				p.signalAll(syscall.SIGHUP) // interactive shells ignore TERM
 			}

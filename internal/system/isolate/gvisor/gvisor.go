@@ -61,7 +61,7 @@ func Command(verb string, args ...string) []string {
 // the program on gVisor's kernel, in user space. The rest of the sandbox is unchanged:
 // the filesystem, the limits, the network namespace with only a loopback, and the user
 // namespace, in which runsc is root. There runsc keeps the capabilities that it needs to
-// isolate the program, and it installs its own filter of system calls instead of ours.
+// isolate the program, and it installs its own filter of system calls instead of seccomp's.
 //
 // All other fields of cfg must be set. It requires root.
 func Wrap(cfg *isolate.Config, g Config) error {

@@ -8,7 +8,7 @@ import (
 
 // frame is a message that is being written or read: a length and as many bytes. Both sides
 // transfer the fields in the same order, so one function serves both. A general format
-// would spend a tenth of init's few milliseconds on inspecting our types.
+// would spend a tenth of init's few milliseconds on reflection.
 type frame struct {
 	buf     []byte
 	reading bool

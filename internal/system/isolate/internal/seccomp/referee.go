@@ -42,7 +42,7 @@ type (
 func NewReferee(listener int) (*Referee, error) {
 	network, err := networkOf("self")
 	if err != nil {
-		return nil, fmt.Errorf("find our network namespace: %w", err)
+		return nil, fmt.Errorf("read the network namespace of init: %w", err)
 	}
 	// Non-blocking, so that Go's poller waits for it instead of a separate thread.
 	if err := unix.SetNonblock(listener, true); err != nil {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// verdict runs the filter on one call. The simulator reads words as they come
-// from a network, so that is how they are laid out for it.
+// verdict runs the filter on one call. The simulator reads words in network byte order.
 func verdict(t *testing.T, arch, nr uint32, args ...uint64) uint32 {
 	t.Helper()
 	raw, err := filter()
@@ -48,7 +47,7 @@ func TestFilter(t *testing.T) {
 		want uint32
 	}{
 		{"read", unix.SYS_READ, nil, yes},
-		{"ptrace of one's own", unix.SYS_PTRACE, nil, yes},
+		{"ptrace of an own process", unix.SYS_PTRACE, nil, yes},
 		{"landlock", unix.SYS_LANDLOCK_CREATE_RULESET, nil, yes},
 		{"seccomp", unix.SYS_SECCOMP, nil, yes},
 		{"newest known", ceiling, nil, yes},
@@ -63,7 +62,7 @@ func TestFilter(t *testing.T) {
 		{"unshare time", unix.SYS_UNSHARE, []uint64{unix.CLONE_NEWTIME}, no(unix.EPERM)},
 		{"clone3", unix.SYS_CLONE3, nil, no(unix.ENOSYS)},
 		{"mount", unix.SYS_MOUNT, nil, no(unix.EPERM)},
-		{"chroot", unix.SYS_CHROOT, nil, yes}, // Chromium's; the kernel asks for a capability
+		{"chroot", unix.SYS_CHROOT, nil, yes}, // for Chromium; the kernel requires a capability
 		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM}, yes},
 		{"tcp", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.IPPROTO_TCP}, yes},
 		{"udp6", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_DGRAM}, yes},
