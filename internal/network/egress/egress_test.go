@@ -34,7 +34,7 @@ type rig struct {
 	path string
 
 	mu    sync.Mutex
-	names map[string][]string // of each lookup, in order; the last one stays
+	names map[string][]string // of each lookup, in order; the last one repeats
 	dials []string
 }
 

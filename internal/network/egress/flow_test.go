@@ -93,7 +93,7 @@ func TestWebSocketsPass(t *testing.T) {
 	}
 }
 
-// TestBothWaysStream: each side waits for what the other has sent so far, in one
+// TestBothWaysStream: each side waits for all data that the other has sent so far, in one
 // request, so nothing can have been held back.
 func TestBothWaysStream(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ type Server struct {
 // parked is a connection of the hub that waits to become an outgoing one.
 type parked struct {
 	net.Conn
-	gone chan struct{} // closed when the connection is used or given up
+	done chan struct{} // closed when the connection has been used or dropped
 }
 
 // The limits of concurrent connections.
@@ -136,9 +136,9 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 		}
 		Relay(c, inside)
 	case verbAccept:
-		p := &parked{Conn: c, gone: make(chan struct{})}
+		p := &parked{Conn: c, done: make(chan struct{})}
 		s.park(p)
-		<-p.gone
+		<-p.done
 	case verbStats:
 		c.SetDeadline(time.Now().Add(handshakeTime))
 		c.Write(append([]byte{granted}, s.cfg.Stats()...))
@@ -176,12 +176,12 @@ func (s *Server) park(p *parked) {
 		return
 	}
 	if s.closed {
-		close(p.gone)
+		close(p.done)
 		return
 	}
 	s.parked = append(s.parked, p)
 	if len(s.parked) > maxParked { // the oldest may belong to a previous hub
-		close(s.parked[0].gone)
+		close(s.parked[0].done)
 		s.parked = s.parked[1:]
 	}
 }
@@ -192,7 +192,7 @@ func (s *Server) Close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, p := range s.parked {
-		close(p.gone)
+		close(p.done)
 	}
 	s.parked = nil
 }
@@ -258,10 +258,10 @@ func (s *Server) forward(c net.Conn) {
 		}
 		if offer(p, others) {
 			Relay(p, c)
-			close(p.gone)
+			close(p.done)
 			return
 		}
-		close(p.gone)
+		close(p.done)
 	}
 }
 

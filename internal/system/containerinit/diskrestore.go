@@ -133,7 +133,7 @@ func (s *restorer) addLink(real string, h *tar.Header) error {
 	return os.Link(first, real)
 }
 
-// addFolder creates a folder, or removes from a folder of the image what was deleted or follows in the archive.
+// addFolder creates a folder. In a folder of the image it removes the entries that were deleted or follow in the archive.
 func (s *restorer) addFolder(p, real string, h *tar.Header) error {
 	info, err := os.Lstat(real)
 	switch {

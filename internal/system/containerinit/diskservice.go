@@ -24,7 +24,7 @@ type diskService struct {
 	home   *os.File      // nil if it could not be opened
 
 	mu   sync.Mutex // held while the disk is read or written
-	once bool       // the disk has been filled
+	used bool       // fill has been called
 }
 
 // open records the time: all later changes are the sandbox's.
@@ -96,10 +96,10 @@ func (d *diskService) syncHome() error {
 func (d *diskService) fill(r io.Reader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.once {
+	if d.used {
 		return errors.New("the disk is already filled")
 	}
-	d.once = true
+	d.used = true
 	if err := d.disk.restore(r); err != nil {
 		return err
 	}

@@ -368,7 +368,7 @@ func testFreeze(t *testing.T) {
 	if err := g.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.Thaw(context.Background()) }) // what is frozen cannot be ended
+	t.Cleanup(func() { g.Thaw(context.Background()) }) // a frozen process cannot end
 	if frozen, err := g.Frozen(); !frozen || err != nil {
 		t.Errorf("frozen: got %v, %v, want true", frozen, err)
 	}

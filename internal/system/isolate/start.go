@@ -171,12 +171,12 @@ func (s *starter) explainEnd(err error) error {
 // spawn starts init in new namespaces. Entered lists the control groups that init
 // starts in.
 func (s *starter) spawn() (h *Handle, entered []string, err error) {
-	ours, theirs, err := socketPair()
+	parent, child, err := socketPair()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer theirs.Close()
-	s.conn = ours
+	defer child.Close()
+	s.conn = parent
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, err
@@ -197,7 +197,7 @@ func (s *starter) spawn() (h *Handle, entered []string, err error) {
 		// Hundreds of inits must stay small: no garbage collection while they start, and none
 		// later except after an error. The caller's environment is not visible inside.
 		Env:   []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"},
-		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, theirs, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, s.cfg.Listen, exe},
+		Files: []*os.File{null, s.cfg.Exit, s.cfg.Exit, child, s.cfg.Log[0], s.cfg.Log[1], s.cfg.Exit, s.cfg.Control, s.cfg.Listen, exe},
 		Sys:   s.attributes(),
 	}
 	for i, f := range attr.Files {
@@ -371,12 +371,12 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("isolate: make socket pair: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "isolate"), os.NewFile(uintptr(fds[1]), "isolate-init")
-	defer ours.Close()
-	c, err := net.FileConn(ours)
+	parent, child := os.NewFile(uintptr(fds[0]), "isolate"), os.NewFile(uintptr(fds[1]), "isolate-init")
+	defer parent.Close()
+	c, err := net.FileConn(parent)
 	if err != nil {
-		theirs.Close()
+		child.Close()
 		return nil, nil, fmt.Errorf("isolate: make socket pair: %w", err)
 	}
-	return c.(*net.UnixConn), theirs, nil
+	return c.(*net.UnixConn), child, nil
 }

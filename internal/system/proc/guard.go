@@ -164,10 +164,10 @@ func (g *guard) register(p *Process) {
 
 // markReaped records that the leader of a group was reaped. Then the guard must
 // verify that the number is still the group's, or ignore it if the group has ended.
-func (g *guard) markReaped(p *Process, gone bool, limit uint64) {
+func (g *guard) markReaped(p *Process, ended bool, limit uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if gone {
+	if ended {
 		g.set(p.slot, 0, 0)
 	} else {
 		g.set(p.slot, p.pid, limit)

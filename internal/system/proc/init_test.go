@@ -122,7 +122,7 @@ func below(t *testing.T, pid int) (living, zombies []int) {
 
 func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
-		// Ten orphans that end at once, one that stays and is deaf to TERM.
+		// Ten orphans that end at once, and one that ignores TERM.
 		cmd := initOf(attr, "-", `
 			for i in 1 2 3 4 5 6 7 8 9 10; do bash -c 'sleep 0 &'; done
 			bash -c 'setsid bash -c "trap \"\" TERM; echo; while :; do sleep 1h; done" &'

@@ -69,7 +69,7 @@ func bash(script string, args ...string) Command {
 	return Command{Path: "bash", Args: append([]string{"-c", script, "bash"}, args...)}
 }
 
-// patience bounds every wait in these tests; none of them needs a fraction of it.
+// patience bounds every wait in these tests, far above the usual time.
 const patience = 2 * time.Minute
 
 func wait(t testing.TB, p *Process) Exit {

@@ -130,8 +130,8 @@ func (r *Runner) Living() []Info {
 	defer r.mu.Unlock()
 	var living []Info
 	for p := range r.procs {
-		reaped, gone := p.state()
-		if !gone {
+		reaped, ended := p.state()
+		if !ended {
 			living = append(living, Info{PID: p.pid, Path: p.path, Started: p.started, Background: reaped})
 		}
 	}

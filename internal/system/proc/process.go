@@ -72,7 +72,7 @@ type Process struct {
 	mu     sync.Mutex // held while signaling, so that the child is not reaped meanwhile
 	exit   Exit
 	reaped bool
-	gone   bool   // reaped, and its group (session) has no living member
+	ended  bool   // reaped, and its group (session) has no living member
 	limit  uint64 // boot ticks at which it was reaped
 }
 
@@ -129,11 +129,11 @@ func (p *Process) wait() {
 	p.exit = collect(p.pid)
 	p.reaped = true
 	p.limit = bootTicks()
-	p.gone = !p.session && groupEmpty(p.pid)
-	gone, limit := p.gone, p.limit
+	p.ended = !p.session && groupEmpty(p.pid)
+	ended, limit := p.ended, p.limit
 	p.mu.Unlock()
 	if p.r.guard != nil {
-		p.r.guard.markReaped(p, gone, limit)
+		p.r.guard.markReaped(p, ended, limit)
 	}
 	if p.in != nil {
 		p.in.close()
@@ -159,10 +159,10 @@ func (p *Process) settleIn(read func() ([]entry, error)) {
 }
 
 // state returns whether the child was reaped and whether its group is known to have ended.
-func (p *Process) state() (reaped, gone bool) {
+func (p *Process) state() (reaped, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reaped, p.gone
+	return p.reaped, p.ended
 }
 
 // empty reports whether the child was reaped and its group has no process
@@ -174,11 +174,11 @@ func (p *Process) empty() bool { return p.emptyIn(processes) }
 func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone || !p.reaped {
-		return p.gone
+	if p.ended || !p.reaped {
+		return p.ended
 	}
 	if !p.session && groupEmpty(p.pid) {
-		p.gone = true
+		p.ended = true
 		return true
 	}
 	table, err := read()
@@ -188,8 +188,8 @@ func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	living, anyone := p.claim().find(table)
 	// Reading the table is not atomic: a process may be created meanwhile and
 	// missed, so the group itself must be empty, too.
-	p.gone = len(living) == 0 && (anyone || groupEmpty(p.pid))
-	return p.gone
+	p.ended = len(living) == 0 && (anyone || groupEmpty(p.pid))
+	return p.ended
 }
 
 func (p *Process) claim() claim {
@@ -214,7 +214,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 	if p.reaped {
 		group := claim{number: p.pid, limit: p.limit}
 		table, err := processes()
-		if p.gone || err != nil || len(group.members(table)) == 0 {
+		if p.ended || err != nil || len(group.members(table)) == 0 {
 			return fmt.Errorf("signal %s: %w", p.path, os.ErrProcessDone)
 		}
 	}
@@ -255,13 +255,13 @@ func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) 
 // signalAll signals the other groups of the session, too.
 func (p *Process) signalAll(sigs ...syscall.Signal) {
 	p.mu.Lock()
-	gone := p.gone
-	if !gone {
+	ended := p.ended
+	if !ended {
 		p.signalOwn(sigs)
 	}
 	p.mu.Unlock()
 	for _, sig := range sigs {
-		if !gone {
+		if !ended {
 			p.signalPrivileged(sig)
 		}
 	}

@@ -118,18 +118,18 @@ func (c claim) members(table []entry) []entry {
 // find also returns whether the table has any process with the claimed number,
 // including zombies and foreign processes.
 func (c claim) find(table []entry) (living []entry, anyone bool) {
-	ours := c.limit == 0
+	owned := c.limit == 0
 	for _, e := range table {
 		if !c.covers(e) {
 			continue
 		}
 		anyone = true
-		ours = ours || e.start <= c.limit
+		owned = owned || e.start <= c.limit
 		if !e.zombie {
 			living = append(living, e)
 		}
 	}
-	if !ours {
+	if !owned {
 		return nil, anyone
 	}
 	return living, anyone

@@ -8,7 +8,7 @@ import (
 )
 
 // Op returns the operation with a span around each call. outcome returns the status and the
-// attributes of a finished call. A nil tracer returns the operation as it is.
+// attributes of a finished call. A nil tracer returns the operation unchanged.
 func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
 	if t == nil {
 		return o

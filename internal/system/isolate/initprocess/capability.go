@@ -18,7 +18,7 @@ var kept = []uintptr{
 	unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SETFCAP,
 }
 
-// initKept lists the capabilities of init itself: it ends what is inside, connects to the
+// initKept lists the capabilities of init itself: it kills processes inside, connects to the
 // server, whichever user runs it, and reads the network namespace of processes (see seccomp.Referee).
 var initKept = []uintptr{unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_SYS_PTRACE}
 

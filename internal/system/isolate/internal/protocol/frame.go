@@ -85,7 +85,7 @@ func list[T any](f *frame, v *[]T, each func(*frame, *T)) {
 
 func (f *frame) texts(v *[]string) { list(f, v, (*frame).text) }
 
-// message is what a frame holds.
+// message is the content of a frame.
 type message interface{ transfer(*frame) }
 
 // marshal returns a message, preceded by its length.

@@ -54,7 +54,7 @@ func runSteps(steps ...step) error {
 	return nil
 }
 
-// Prepare mounts what is the same in every sandbox, in scratch folders. Init can do
+// Prepare mounts the filesystems that are equal in every sandbox, in scratch folders. Init can do
 // that before it has its setup.
 func (b *Builder) Prepare() error {
 	return runSteps(

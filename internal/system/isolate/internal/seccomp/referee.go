@@ -79,7 +79,7 @@ func (r *Referee) answer(fd uintptr) (done bool) {
 	}
 	reply := response{id: call.id, errno: -int32(unix.EPERM)}
 	network, err := networkOf(fmt.Sprint(call.tid))
-	// If the caller still waits, what was read is its own.
+	// If the caller still waits, its thread ID was not reused: the network is the caller's.
 	if err == nil && network == r.network && ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&call.id)) == nil {
 		reply = response{id: call.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	}

@@ -1,7 +1,7 @@
 // Package seccomp owns the filter of system calls: it assembles and installs the filter, and
 // decides on the calls that the filter does not decide on.
 //
-// The filter lists what is refused, up to the newest call that it knows; any higher number
+// The filter lists the refused calls, up to the newest call that it knows; any higher number
 // is ENOSYS. So every call that it permits was reviewed, as with an allow list, and a newer
 // kernel adds nothing inside.
 //
