@@ -69,12 +69,14 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer image.Close()
-	if err := Save(t.Context(), serve(t, &Server{}), "control", image); !errors.Is(err, ErrNotSaved) || !strings.Contains(err.Error(), "gVisor") {
+	err = Save(t.Context(), serve(t, &Server{}), "control", image)
+	if !errors.Is(err, ErrNotSaved) || !strings.Contains(err.Error(), "gVisor") {
 		t.Errorf("without gVisor: got %v, want %v", err, ErrNotSaved)
 	}
 	long := strings.Repeat("x", 2*maxSaveError)
 	failing := &Server{Save: func(int) error { return errors.New(long) }}
-	if err := Save(t.Context(), serve(t, failing), "control", image); !errors.Is(err, ErrNotSaved) || len(err.Error()) > 2*maxSaveError {
+	err = Save(t.Context(), serve(t, failing), "control", image)
+	if !errors.Is(err, ErrNotSaved) || len(err.Error()) > 2*maxSaveError {
 		t.Errorf("after an error: got %v, want %v with a truncated reason", err, ErrNotSaved)
 	}
 	failing.Wait()
