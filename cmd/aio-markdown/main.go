@@ -1,5 +1,5 @@
-// Command aio-markdown converts web pages to Markdown and reads Excel files for aio, which
-// expects it in its own folder.
+// Command aio-markdown converts web pages to Markdown and reads Excel files for aio. It
+// must be in the folder of aio.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 var version = "0.1.0"
 
 func main() {
-	// The guard is this program again; it kills the children of a server that died.
+	// The guard is another process of this program. It kills the children of a killed server.
 	if len(os.Args) == 2 && os.Args[1] == "guard" {
 		os.Exit(proc.GuardMain(os.Stdin))
 	}

@@ -1,4 +1,4 @@
-// Command cove-init is the first process of a sandbox. cove can be that itself, but
+// Command cove-init is the first process of a sandbox. cove can be that process, too, but
 // cove-init has a sixth of its size and starts in a third of its time, which is most of
 // the cost of a sandbox when a hundred are created at once. Under the name sudo it is the
 // sandbox's sudo.
@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 	"github.com/cove-sandbox/cove/internal/system/sudo"
 )
 
@@ -21,5 +21,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cove-init: only cove starts this program, as the first process of a sandbox")
 		os.Exit(2)
 	}
-	isolate.Main()
+	initprocess.Main()
 }

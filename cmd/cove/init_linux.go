@@ -4,12 +4,12 @@ import (
 	"os"
 
 	"github.com/cove-sandbox/cove/internal/app/cove"
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
-// runInit becomes the init process of a sandbox if the hub has started this program as such.
+// runInit becomes the init process of a sandbox if the hub started this program as init.
 func runInit() {
 	if len(os.Args) == 2 && os.Args[1] == cove.IsolateInit {
-		isolate.Main()
+		initprocess.Main()
 	}
 }

@@ -19,7 +19,7 @@ import (
 	auditlog "github.com/cove-sandbox/cove/internal/hub/internal/audit"
 	"github.com/cove-sandbox/cove/internal/hub/internal/pool"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -64,7 +64,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := authority.Open(filepath.Join(dir, "ca.pem"))
+	authority, err := certificate.OpenAuthority(filepath.Join(dir, "ca.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestBrokeredSecretsGoOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := authority.Open(filepath.Join(dir, "ca.pem"))
+	authority, err := certificate.OpenAuthority(filepath.Join(dir, "ca.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}

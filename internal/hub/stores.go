@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/ship"
 	"github.com/cove-sandbox/cove/internal/hub/internal/tenant"
 	"github.com/cove-sandbox/cove/internal/hub/internal/token"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
 )
@@ -42,7 +42,7 @@ type stores struct {
 	shipper     *ship.Shipper // nil: lines stay on this machine
 
 	secrets   *secretstore.Store
-	authority *authority.Authority // vouches for hosts to whose requests a secret is added
+	authority *certificate.Authority // vouches for hosts to whose requests a secret is added
 
 	records *activity.Store // nil: what sandboxes recorded ends with them
 
@@ -119,7 +119,7 @@ func openStores(cfg Config) (_ stores, err error) {
 	if s.tokens, err = token.Open(filepath.Join(dir, "access.key")); err != nil {
 		return s, err
 	}
-	if s.authority, err = authority.Open(filepath.Join(dir, "authority.pem")); err != nil {
+	if s.authority, err = certificate.OpenAuthority(filepath.Join(dir, "authority.pem")); err != nil {
 		return s, err
 	}
 	s.tracer = span.New(span.Config{Endpoint: cfg.Traces.Endpoint, Headers: cfg.Traces.Headers, Service: "cove-hub",

@@ -1,5 +1,5 @@
-// Package attack holds what is tried against every kind of sandbox: to get out of it, and to
-// get in without credentials.
+// Package attack contains the attacks on every kind of sandbox: to escape from it, and to
+// enter it without credentials.
 package attack
 
 import (
@@ -14,15 +14,15 @@ import (
 	"testing"
 )
 
-// EscapeProgram is the package of the program that tries to get out, from the module's root:
-// "try" as who it is, "nested" as root of a user namespace.
+// EscapeProgram is the package of the program that tries to escape, from the module's root:
+// "try" as its user, "nested" as root of a user namespace.
 const EscapeProgram = "internal/system/isolate/testdata/helper"
 
-// OtherKernel is a line that the program prints where it was told that it does not run on the host's kernel.
+// OtherKernel is the line that the program prints if its arguments say that it does not run on the host's kernel.
 const OtherKernel = "another kernel"
 
-// Outside puts things outside that an escape would find, and names them as arguments
-// of the program that tries.
+// Outside creates objects outside that an escape would find, and returns their names as
+// arguments of the program that tries.
 func Outside(t *testing.T, dir string) []string {
 	t.Helper()
 	secret := filepath.Join(dir, "secret")
@@ -37,7 +37,7 @@ func Outside(t *testing.T, dir string) []string {
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	abstract := fmt.Sprintf("cove-test-%d-%08x", os.Getpid(), crc32.ChecksumIEEE([]byte(dir))) // short, and one for each test
+	abstract := fmt.Sprintf("cove-test-%d-%08x", os.Getpid(), crc32.ChecksumIEEE([]byte(dir))) // short and unique for each test
 	listen("unix", "@"+abstract)
 	tcp := listen("tcp", "127.0.0.1:0")
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -54,14 +54,14 @@ func Outside(t *testing.T, dir string) []string {
 		"tcp=" + tcp.Addr().String(), "pid=" + strconv.Itoa(os.Getpid())}
 }
 
-// Minimum numbers of attempts: on the host's kernel, and on one of their own, where what the kernel emulates says nothing.
+// Minimum numbers of attempts: on the host's kernel, and on another kernel, where emulated interfaces are not tried.
 const (
 	minAttempts      = 450
 	minOtherAttempts = 300
 )
 
-// CheckEscape reads the output of the program that tries, and fails for each attempt that was
-// not held and is not in may, which lists what is allowed and harmless.
+// CheckEscape reads the output of the program that tries, and fails for each successful attempt
+// that is not in may, which lists harmless attempts.
 func CheckEscape(t *testing.T, out string, may []string) {
 	t.Helper()
 	attempts, rest, ended := strings.Cut(out, "\ndone\n")
@@ -73,7 +73,7 @@ func CheckEscape(t *testing.T, out string, may []string) {
 		name, escaped := strings.CutPrefix(strings.TrimSpace(l), "ESCAPED\t")
 		switch {
 		case escaped && !slices.Contains(may, name):
-			t.Errorf("not held: %s", name)
+			t.Errorf("escaped: %s", name)
 		case !escaped && !strings.HasPrefix(l, "held\t"):
 			t.Log(l)
 			continue

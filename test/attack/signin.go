@@ -19,10 +19,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// patience is how long a reply may take on a busy machine.
+// patience bounds the time of a response on a busy machine.
 const patience = time.Minute
 
-// Raw sends a request as it is and returns the reply, or nothing if there is none.
+// Raw sends a request unmodified and returns the response, or "".
 func Raw(t testing.TB, c net.Conn, request string) string {
 	t.Helper()
 	defer c.Close()
@@ -40,7 +40,7 @@ func Raw(t testing.TB, c net.Conn, request string) string {
 	return string(dump)
 }
 
-// Status returns that of a reply; 0 means that it was cut off.
+// Status returns the status of a response; 0 means that it was truncated.
 func Status(t testing.TB, reply string) int {
 	t.Helper()
 	fields := strings.Fields(reply)
@@ -60,13 +60,13 @@ type SignIn struct {
 	public  []byte
 }
 
-// Secrets that nobody may be told.
+// Secrets that no response may contain.
 const (
 	secretToken = "a-shared-secret-token"
 	secretKey   = "an-api-key-of-ours"
 )
 
-// NewSignIn makes credentials.
+// NewSignIn creates credentials.
 func NewSignIn(t testing.TB) *SignIn {
 	t.Helper()
 	private, public := newKey(t)
@@ -86,7 +86,7 @@ func newKey(t testing.TB) (*rsa.PrivateKey, []byte) {
 	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// Env is the environment that the sandbox gets.
+// Env returns the environment of the sandbox.
 func (s *SignIn) Env() []string {
 	return []string{"JWT_PUBLIC_KEY=" + base64.StdEncoding.EncodeToString(s.public), "AUTH_TOKEN=" + secretToken, "AIO_API_KEY=" + secretKey}
 }
@@ -104,8 +104,8 @@ func bearerOf(token string) string { return "Authorization: Bearer " + token + "
 
 func in(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 
-// refused are the ways in which others were entered, by name. They lead to the paths of a
-// sandbox below prefix.
+// refused returns requests that bypassed the authentication of other servers, by name, to paths
+// of a sandbox below prefix.
 func (s *SignIn) refused(t testing.TB, prefix string) map[string]string {
 	t.Helper()
 	other, _ := newKey(t)
@@ -149,7 +149,7 @@ func (s *SignIn) refused(t testing.TB, prefix string) map[string]string {
 	return list
 }
 
-// doors are requests that are routed in ways of their own, without the end of their headers.
+// doors returns requests that are routed in different ways, without the end of their headers.
 func doors(prefix string) map[string]string {
 	socket := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 	all := map[string]string{}
@@ -177,7 +177,7 @@ func doors(prefix string) map[string]string {
 	return all
 }
 
-// forged are headers that look like a credential, each with one thing wrong.
+// forged returns headers that resemble a credential, each with one flaw.
 func (s *SignIn) forged(t testing.TB) map[string]string {
 	t.Helper()
 	other, _ := newKey(t)
@@ -203,7 +203,7 @@ func (s *SignIn) forged(t testing.TB) map[string]string {
 		"jwt without an algorithm": bearer(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, valid),
 		"jwt by PS256":             bearer(t, jwt.SigningMethodPS256, s.private, valid),
 		"jwt expired": bearer(t, jwt.SigningMethodRS256, s.private,
-			jwt.MapClaims{"exp": in(-time.Hour), "sub": "me"}), "jwt of nobody": bearer(t, jwt.SigningMethodRS256,
+			jwt.MapClaims{"exp": in(-time.Hour), "sub": "me"}), "jwt without a subject": bearer(t, jwt.SigningMethodRS256,
 			s.private, jwt.MapClaims{"exp": in(time.Hour)}),
 		"jwt without an end": bearer(t, jwt.SigningMethodRS256, s.private, jwt.MapClaims{"sub": "me"}),
 		"jwt of the future": bearer(t, jwt.SigningMethodRS256, s.private,
@@ -225,7 +225,7 @@ func (s *SignIn) forged(t testing.TB) map[string]string {
 	}
 }
 
-// passes are paths that look as if they carried a session.
+// passes returns paths that resemble paths with a session.
 func passes(prefix string) []string {
 	var all []string
 	for _, pass := range []string{"~", "~x", "~" + strings.Repeat("A", 43), "~" + strings.Repeat("A", 86) + "." +
@@ -237,7 +237,7 @@ func passes(prefix string) []string {
 	return all
 }
 
-// Dial connects to what is attacked.
+// Dial connects to the server under attack.
 type Dial func() (net.Conn, error)
 
 func (d Dial) send(t *testing.T, request string) string {
@@ -249,7 +249,7 @@ func (d Dial) send(t *testing.T, request string) string {
 	return Raw(t, c, request+"Connection: close\r\n\r\n")
 }
 
-// AttackBelow tries every way into a sandbox that is served below a path.
+// AttackBelow runs all attacks on a sandbox that is served below a path.
 func (s *SignIn) AttackBelow(t *testing.T, dial Dial, prefix string) {
 	t.Helper()
 	attempts := 0
@@ -285,10 +285,10 @@ func (s *SignIn) AttackBelow(t *testing.T, dial Dial, prefix string) {
 	}
 }
 
-// minSignIns is how many attempts to sign in are made at least at each server.
+// minSignIns is the minimum number of attempts to sign in at each server.
 const minSignIns = 1200
 
-// Attack tries every way in, and then the three that are open.
+// Attack runs all attacks, and then signs in with the three kinds of credentials.
 func (s *SignIn) Attack(t *testing.T, dial Dial) {
 	t.Helper()
 	s.AttackBelow(t, dial, "")
@@ -305,12 +305,12 @@ func (s *SignIn) Attack(t *testing.T, dial Dial) {
 	}
 }
 
-// CheckLog fails if a log holds a secret.
+// CheckLog fails if a log contains a secret.
 func (s *SignIn) CheckLog(t testing.TB, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "a-shared-secret") || strings.Contains(line, secretKey) {
-			t.Errorf("the log holds a secret: %s", line)
+			t.Errorf("the log contains a secret: %s", line)
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 )
 
 //go:embed kube.sh
@@ -189,18 +190,11 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+	f, err := lockfile.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, lockfile.ErrLocked) {
+		return nil, nil
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // prepare waits until the cluster can run Pods, if it has a node.

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 )
 
 // ownerEnv makes a test start what it owns and wait to be killed.
@@ -59,6 +58,6 @@ func checkEndsWithOwner(t *testing.T, start func() (dir string), running func(di
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	testenv.Poll(t, "it ends", func() bool { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil })
+	testenv.Poll(t, "it ends", func() bool { return lockfile.TryLock(lock) == nil })
 	testenv.Poll(t, "nothing is left", func() bool { return len(leftOf(dir)) == 0 })
 }

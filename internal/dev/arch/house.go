@@ -50,10 +50,14 @@ api/op: api/tag
 /deploy:
 filesystem/archive:
 filesystem/atomicfile:
-network/certificate:
 filesystem/inotify:
+filesystem/lockfile:
+network/certificate: filesystem/atomicfile
+system/isolate/cgroup:
 system/isolate/entrance:
-system/isolate/internal/poll:
+system/isolate/internal/seccomp:
+system/isolate/internal/thread:
+system/isolate/outputlog:
 telemetry/metric:
 auth/peer:
 system/proc:
@@ -65,18 +69,24 @@ document/office:
 /web:
 auth/origin:
 auth: auth/origin auth/peer
-network/authority: filesystem/atomicfile
-network/egress: network/authority sandbox network/socks
-system/isolate/cgroup: system/isolate/internal/poll
+network/egress: network/certificate sandbox network/socks
 document/markdown: document/office
 network/relay: auth/peer
 api/health: telemetry/metric api/op
-system/isolate: system/isolate/cgroup system/isolate/entrance system/isolate/internal/poll sandbox
+system/isolate/unixsocket: system/isolate/internal/thread
+system/isolate/control: system/isolate/entrance system/isolate/unixsocket
+system/isolate/internal/protocol: system/isolate/cgroup
+system/isolate/internal/rootfs: system/isolate/internal/protocol
+system/isolate: system/isolate/cgroup system/isolate/internal/protocol system/isolate/internal/rootfs
+	system/isolate/internal/seccomp system/isolate/internal/thread sandbox
+system/isolate/gvisor: system/isolate system/isolate/control
 system/isolate/hostroot: system/isolate
-system/diskcopy:
+system/isolate/initprocess: system/isolate/control system/isolate/gvisor system/isolate/internal/protocol
+	system/isolate/internal/rootfs system/isolate/internal/seccomp system/isolate/outputlog
 network/tunnel:
-system/containerinit: system/diskcopy system/isolate system/isolate/entrance system/proc network/tunnel
-hub/replica: filesystem/atomicfile network/tunnel
+system/containerinit: system/isolate system/isolate/control system/isolate/entrance system/isolate/unixsocket system/proc
+	network/tunnel
+hub/replica: filesystem/atomicfile filesystem/lockfile network/tunnel
 telemetry/span: api/op
 api/toolset: api/op api/spell
 ticket: api/op
@@ -130,9 +140,9 @@ guest/file/internal/transfer: filesystem/archive guest/file/internal/access gues
 guest/activity: guest/internal/pathname filesystem/inotify api/op
 guest/agentconfig: filesystem/atomicfile
 guest/bind: filesystem/atomicfile guest/internal/pathname api/op
-guest/browser: filesystem/atomicfile guest/internal/cdp api/op system/proc
+guest/browser: filesystem/atomicfile filesystem/lockfile guest/internal/cdp api/op system/proc
 guest/e2b/desktop: guest/internal/x11 api/op system/proc
-guest/display: guest/internal/pathname guest/internal/x11 api/op system/proc
+guest/display: filesystem/lockfile guest/internal/pathname guest/internal/x11 api/op system/proc
 guest/glance: api/op
 guest/hook: api/op system/proc
 guest/e2b/interpreter: guest/internal/kernel api/op
@@ -140,7 +150,7 @@ guest/e2b/envd: guest/internal/connect guest/internal/environ guest/internal/pty
 guest/info: api/op system/proc
 guest/mcphub: filesystem/atomicfile api/op system/proc
 guest/observe: filesystem/atomicfile api/op
-guest/proxy: filesystem/atomicfile network/authority guest/internal/environ api/op network/relay system/proc
+guest/proxy: filesystem/atomicfile network/certificate guest/internal/environ api/op network/relay system/proc
 	network/socks
 guest/page: guest/internal/pathname guest/page/internal/action guest/page/internal/captcha guest/page/internal/capture
 	guest/page/internal/content guest/page/internal/driver guest/page/internal/navigation guest/page/internal/network
@@ -167,7 +177,8 @@ guest/shell: guest/internal/environ guest/internal/pathname guest/internal/pty g
 # providers, with their mechanisms +
 provider/local/internal/record: filesystem/atomicfile
 provider/local/internal/tree: sandbox
-provider/docker: filesystem/atomicfile system/containerinit system/isolate sandbox
+provider/docker: filesystem/atomicfile filesystem/lockfile system/containerinit system/isolate
+	system/isolate/control system/isolate/unixsocket sandbox
 provider/kubernetes/internal/access:
 provider/kubernetes/internal/api: provider/kubernetes/internal/access
 provider/kubernetes/internal/bucket:
@@ -175,21 +186,23 @@ provider/kubernetes/internal/catalog: sandbox
 provider/kubernetes/internal/archive: provider/kubernetes/internal/bucket provider/kubernetes/internal/catalog sandbox
 provider/kubernetes/internal/volumesnapshot: provider/kubernetes/internal/api provider/kubernetes/internal/catalog
 	sandbox
-provider/kubernetes: filesystem/atomicfile system/containerinit system/isolate provider/kubernetes/internal/access
+provider/kubernetes: filesystem/atomicfile filesystem/lockfile system/containerinit system/isolate
+	system/isolate/control provider/kubernetes/internal/access
 	provider/kubernetes/internal/api provider/kubernetes/internal/archive provider/kubernetes/internal/bucket
 	provider/kubernetes/internal/catalog provider/kubernetes/internal/volumesnapshot sandbox network/tunnel
 provider/mem: sandbox
 provider/providertest/payload: sandbox
-provider/local/internal/image: filesystem/atomicfile network/egress provider/local/internal/record sandbox
+provider/local/internal/image: filesystem/atomicfile filesystem/lockfile network/egress provider/local/internal/record sandbox
 provider/local/internal/layer: provider/local/internal/record provider/local/internal/tree sandbox
 provider/providertest: provider/providertest/payload sandbox dev/testenv
 provider/local/internal/disk: system/isolate system/isolate/hostroot provider/local/internal/image
 	provider/local/internal/layer provider/local/internal/record provider/local/internal/tree sandbox
-provider/local/internal/socket: system/isolate provider/local/internal/tree sandbox
-provider/local/internal/runner: system/isolate system/isolate/cgroup system/isolate/hostroot
+provider/local/internal/socket: system/isolate system/isolate/control system/isolate/unixsocket provider/local/internal/tree sandbox
+provider/local/internal/runner: system/isolate system/isolate/cgroup system/isolate/control system/isolate/gvisor
+	system/isolate/hostroot system/isolate/outputlog
 	provider/local/internal/disk provider/local/internal/record provider/local/internal/socket
 	provider/local/internal/tree sandbox
-provider/local: system/isolate provider/local/internal/disk provider/local/internal/image
+provider/local: filesystem/lockfile system/isolate provider/local/internal/disk provider/local/internal/image
 	provider/local/internal/layer provider/local/internal/record provider/local/internal/runner
 	provider/local/internal/socket provider/local/internal/tree sandbox
 
@@ -202,7 +215,7 @@ hub/internal/ship: filesystem/atomicfile hub/internal/audit
 hub/internal/history: sandbox
 hub/internal/note: sandbox
 hub/internal/pool: sandbox
-hub/internal/tenant: filesystem/atomicfile hub/internal/quota sandbox
+hub/internal/tenant: filesystem/atomicfile filesystem/lockfile hub/internal/quota sandbox
 hub/internal/caller: hub/internal/tenant api/op
 hub/internal/fault: api/op sandbox
 hub/internal/imageref: api/op sandbox
@@ -216,11 +229,11 @@ hub/access: auth hub/internal/address hub/internal/caller hub/internal/fault hub
 	api/op sandbox
 hub/usage: network/egress hub/environment hub/internal/caller hub/internal/fault hub/internal/quota telemetry/metric
 	api/op sandbox
-hub/fleet: network/authority network/egress hub/internal/address hub/internal/caller hub/internal/fault
+hub/fleet: network/certificate network/egress hub/internal/address hub/internal/caller hub/internal/fault
 	hub/internal/history hub/internal/note hub/internal/task telemetry/metric api/op sandbox
 hub/activity: filesystem/atomicfile hub/internal/caller api/op sandbox
 hub/audit: hub/internal/audit hub/internal/fault telemetry/metric api/op sandbox telemetry/span
-hub/secret: network/authority network/egress hub/internal/caller hub/internal/fault hub/internal/note
+hub/secret: network/certificate network/egress hub/internal/caller hub/internal/fault hub/internal/note
 	hub/internal/pool hub/internal/secretstore api/op sandbox
 hub/gateway: auth hub/access hub/fleet hub/internal/address hub/internal/fault hub/internal/note hub/internal/page
 	hub/internal/token hub/audit api/op auth/origin sandbox telemetry/span filesystem/subpath
@@ -234,7 +247,7 @@ hub/agentsandbox: hub/environment hub/internal/history hub/internal/imageref hub
 hub/e2b: hub/disk hub/environment hub/fleet hub/internal/address hub/internal/caller hub/internal/fault
 	hub/internal/note hub/internal/token hub/lifecycle api/op sandbox
 hub/toolcatalog: hub/fleet hub/lifecycle api/op sandbox api/toolset
-hub: filesystem/atomicfile auth network/authority network/egress hub/access hub/usage hub/agentsandbox hub/disk
+hub: filesystem/atomicfile auth network/certificate network/egress hub/access hub/usage hub/agentsandbox hub/disk
 	hub/e2b hub/environment hub/fleet hub/gateway hub/internal/audit hub/internal/history hub/internal/pool
 	hub/internal/quota hub/internal/secretstore hub/internal/ship hub/internal/task hub/internal/tenant hub/internal/token
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
@@ -264,9 +277,9 @@ app/cove: /api /client /deploy app/cove/login app/host filesystem/archive filesy
 # mains
 /cmd/aio-markdown: document/markdown
 /cmd/cove-container: system/containerinit
-/cmd/cove-init: system/isolate system/sudo
+/cmd/cove-init: system/isolate/initprocess system/sudo
 /cmd/aio: app app/host config system/proc surface/cli
-/cmd/cove: app/cove app/host config system/isolate surface/cli
+/cmd/cove: app/cove app/host config system/isolate/initprocess surface/cli
 
 # examples
 /examples/fleet: /client
@@ -278,7 +291,7 @@ dev/arch:
 dev/guide:
 /test/attack:
 /test/attack/route: app app/cove config api/op
-/test/cluster: dev/testenv
+/test/cluster: dev/testenv filesystem/lockfile
 /test/contract:
 /test/e2b:
 /test/dist:

@@ -88,14 +88,15 @@ var libraries = []Library{
 		Reason: "programs use the generated table of internal/guest/internal/vt"},
 
 	// The kernel
-	{Path: "golang.org/x/net/bpf", By: []string{"internal/system/isolate"}, Reason: "internal/system/isolate filters system calls"},
+	{Path: "golang.org/x/net/bpf", By: []string{"internal/system/isolate/internal/seccomp"},
+		Reason: "internal/system/isolate filters system calls"},
 	{Path: "golang.org/x/sys/unix",
 		By: []string{
 			"internal/app/...", "internal/auth/peer", "internal/document/markdown", "internal/filesystem/archive",
-			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/guest/...",
-			"internal/hub/internal/audit", "internal/hub/internal/tenant", "internal/hub/replica",
+			"internal/filesystem/atomicfile", "internal/filesystem/inotify", "internal/filesystem/lockfile", "internal/guest/...",
+			"internal/hub/internal/audit", "internal/hub/internal/tenant",
 			"internal/network/egress", "internal/provider/...", "internal/system/containerinit",
-			"internal/system/diskcopy", "internal/system/isolate/...", "internal/system/proc", "internal/system/sudo",
+			"internal/system/isolate/...", "internal/system/proc", "internal/system/sudo",
 			"test/cluster", "test/lane",
 		},
 		Tests: []string{"test/e2e"}, Reason: "operations, surfaces and most of the hub are independent of the kernel"},

@@ -8,7 +8,8 @@ package arch
 const tests = `
 /client: auth guest/bash guest/file guest/shell api/health hub api/op system/proc provider/mem sandbox surface/rest
 network/relay: network/egress sandbox
-system/isolate: system/isolate/hostroot /test/attack
+system/isolate: system/isolate/control system/isolate/gvisor system/isolate/hostroot system/isolate/outputlog
+	system/isolate/unixsocket /test/attack
 guest/internal/vt: guest/internal/pty
 guest/internal/document: document/markdown
 guest/activity: guest/bash guest/e2b/envd system/proc surface/rest

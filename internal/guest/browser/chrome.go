@@ -12,8 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/guest/internal/cdp"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
@@ -316,9 +315,7 @@ func (c *chrome) Stop() {
 	c.closeConnections()
 	c.release()
 	if c.lock != nil {
-		// A child process that is starting may hold the file for a short time.
-		unix.Flock(int(c.lock.Fd()), unix.LOCK_UN)
-		c.lock.Close()
+		_ = lockfile.Release(c.lock)
 	}
 }
 
@@ -352,14 +349,14 @@ func (c *chrome) lockProfile() error {
 	if err := os.MkdirAll(c.s.cfg.dir("profile"), 0o700); err != nil {
 		return fmt.Errorf("create the browser's profile: %w", err)
 	}
-	lock, err := os.OpenFile(c.s.cfg.dir("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	lock, err := lockfile.Open(c.s.cfg.dir("lock"))
+	switch {
+	case errors.Is(err, lockfile.ErrLocked):
+		return fmt.Errorf("another sandbox uses the browser profile in %q; give each sandbox its own state folder", c.s.cfg.dir(""))
+	case err != nil:
 		return fmt.Errorf("lock the browser's profile: %w", err)
 	}
 	c.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another sandbox uses the browser profile in %q; give each sandbox its own state folder", c.s.cfg.dir(""))
-	}
 	return nil
 }
 

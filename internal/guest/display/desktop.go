@@ -15,8 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/guest/internal/x11"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
@@ -123,14 +122,14 @@ func (d *desktop) prepareFolder() error {
 	if len(d.rfb) > maxSocket {
 		return fmt.Errorf("socket path %q is too long (limit %d bytes); choose a shorter state folder", d.rfb, maxSocket)
 	}
-	lock, err := os.OpenFile(filepath.Join(d.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	lock, err := lockfile.Open(filepath.Join(d.dir, "lock"))
+	switch {
+	case errors.Is(err, lockfile.ErrLocked):
+		return fmt.Errorf("another sandbox uses the display in %q; give each sandbox its own state folder", d.dir)
+	case err != nil:
 		return fmt.Errorf("lock the display's folder: %w", err)
 	}
 	d.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another sandbox uses the display in %q; give each sandbox its own state folder", d.dir)
-	}
 	if err := os.Remove(d.rfb); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the old VNC socket: %w", err)
 	}
@@ -254,9 +253,7 @@ func (d *desktop) Stop() {
 	}
 	if d.lock != nil {
 		os.Remove(d.rfb)
-		// A child that is just being started may hold the file for a moment longer.
-		unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
-		d.lock.Close()
+		_ = lockfile.Release(d.lock)
 	}
 }
 

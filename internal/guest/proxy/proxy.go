@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/api/op"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -64,7 +64,7 @@ type Service struct {
 	pointed bool       // programs are pointed at the proxy
 	trusted bool       // programs trust the authority
 	links   map[*link]bool
-	ca      func() (*authority.Authority, error)
+	ca      func() (*certificate.Authority, error)
 }
 
 // New returns the service. It has no side effects.
@@ -77,7 +77,7 @@ func New(c Config) *Service {
 	}
 	s := &Service{cfg: c, links: map[*link]bool{}, log: ring{max: maxRecords}}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.ca = sync.OnceValues(func() (*authority.Authority, error) { return openAuthority(c.State) })
+	s.ca = sync.OnceValues(func() (*certificate.Authority, error) { return openAuthority(c.State) })
 	first, err := newRules(c)
 	s.rules.Store(first)
 	s.fault = err

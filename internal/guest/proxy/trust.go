@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/api/op"
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
 	"github.com/cove-sandbox/cove/internal/guest/internal/environ"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 )
 
 // bundleVariables name a file with everybody whom a program trusts.
@@ -30,11 +30,11 @@ var nodeProxy []byte
 
 func folder(state string) string { return filepath.Join(state, "outbound") }
 
-func openAuthority(state string) (*authority.Authority, error) {
+func openAuthority(state string) (*certificate.Authority, error) {
 	if err := os.MkdirAll(folder(state), 0o700); err != nil {
 		return nil, err
 	}
-	return authority.Open(filepath.Join(folder(state), "authority.pem"))
+	return certificate.OpenAuthority(filepath.Join(folder(state), "authority.pem"))
 }
 
 // Trust makes programs trust the sandbox's authority and Node.js use the proxy: it writes the

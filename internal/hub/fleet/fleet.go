@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/history"
 	"github.com/cove-sandbox/cove/internal/hub/internal/note"
 	"github.com/cove-sandbox/cove/internal/hub/internal/task"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
@@ -66,7 +66,7 @@ type Config struct {
 	// Private lists addresses that sandboxes may reach although they are not public.
 	Private []netip.Prefix
 	// Authority vouches for hosts to whose requests a secret is added.
-	Authority *authority.Authority
+	Authority *certificate.Authority
 	// ChangeEgress changes the configuration of egress proxies; for tests.
 	ChangeEgress func(*egress.Config)
 

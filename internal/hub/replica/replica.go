@@ -27,9 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
@@ -109,11 +108,11 @@ func (m *Member) file(kind string) string { return filepath.Join(m.cfg.Dir, "rep
 // wait waits until the place of the one who serves is free, and takes it.
 func (m *Member) wait(ctx context.Context) error {
 	for first := true; ; first = false {
-		err := unix.Flock(int(m.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := lockfile.TryLock(m.lock)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, lockfile.ErrLocked) {
 			return fmt.Errorf("lock %s: %w; replicas need a shared folder with working locks", m.lock.Name(), err)
 		}
 		if first {

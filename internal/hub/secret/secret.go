@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hub/internal/caller"
 	"github.com/cove-sandbox/cove/internal/hub/internal/fault"
 	"github.com/cove-sandbox/cove/internal/hub/internal/secretstore"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -31,7 +31,7 @@ type Config struct {
 	Store    *secretstore.Store // nil: the hub keeps no secrets
 	// Authority vouches for hosts to whose requests a secret is added; nil: no
 	// secret can be brokered.
-	Authority *authority.Authority
+	Authority *certificate.Authority
 	// Changed is called when the secrets of an owner have changed.
 	Changed func(owner string)
 	Log     *slog.Logger

@@ -1,8 +1,9 @@
-// Package certificate holds the TLS certificate of a server: it reads it from files, and again
-// when they change, or makes one for a single machine.
+// Package certificate owns TLS certificates: that of a server, which it reads from files and
+// reloads when they change, those that it creates for a single machine, and the authority with
+// which a proxy impersonates hosts.
 //
-// It owns no goroutine: a handshake notices that the files have changed. If the new files are
-// unusable, the previous certificate stays.
+// It has no goroutine: handshakes detect that the files have changed. If the new files are
+// unusable, the previous certificate remains in use.
 package certificate
 
 import (
@@ -19,7 +20,7 @@ import (
 // maxFile is larger than any chain of certificates.
 const maxFile = 1 << 20
 
-// Config of a Pair.
+// Config configures a Pair.
 type Config struct {
 	CertFile string // chain in PEM, the server's own certificate first
 	KeyFile  string // its private key in PEM
@@ -32,11 +33,11 @@ type Pair struct {
 
 	mu     sync.Mutex
 	cert   *tls.Certificate
-	loaded state // of the files when they were read last
-	failed bool  // they could not be used
+	loaded state // of the files when they were last read
+	failed bool  // the files could not be used
 }
 
-// state tells whether files have changed.
+// state detects changes of the files.
 type state [2]os.FileInfo
 
 func (s state) equals(other state) bool {
@@ -105,18 +106,19 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// warn logs what clients will not accept, and a key that others can read.
+// warn logs an invalid date, and a key that every user can read.
 func (p *Pair) warn(cert *tls.Certificate) {
 	now := time.Now()
 	if now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
-		p.Log.Warn("the TLS certificate is not valid now", "file", p.CertFile, "from", cert.Leaf.NotBefore, "until", cert.Leaf.NotAfter)
+		p.Log.Warn("the TLS certificate is expired or not yet valid", "file", p.CertFile,
+			"from", cert.Leaf.NotBefore, "until", cert.Leaf.NotAfter)
 	}
 	if info, err := os.Stat(p.KeyFile); err == nil && info.Mode().Perm()&0o007 != 0 {
 		p.Log.Warn("every user of this machine can read the TLS key; run chmod o= on it", "file", p.KeyFile)
 	}
 }
 
-// current returns the certificate, after it has read files that have changed.
+// current returns the certificate. It reloads files that have changed.
 func (p *Pair) current() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,13 +135,13 @@ func (p *Pair) current() *tls.Certificate {
 		p.Log.Info("TLS certificate reloaded", "file", p.CertFile, "until", cert.Leaf.NotAfter)
 		p.warn(cert)
 	case changed:
-		p.Log.Error("cannot reload the TLS certificate; the previous one stays", "error", err)
+		p.Log.Error("cannot reload the TLS certificate; keeping the previous one", "error", err)
 	}
 	return p.cert
 }
 
-// ServerConfig returns the configuration of a server with this certificate. It speaks HTTP/2,
-// but not at the names that plain reports; nil means none.
+// ServerConfig returns the configuration of a server with this certificate. It offers HTTP/2,
+// except for names that plain reports; plain may be nil.
 func (p *Pair) ServerConfig(plain func(name string) bool) *tls.Config {
 	c := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -153,7 +155,7 @@ func (p *Pair) ServerConfig(plain func(name string) bool) *tls.Config {
 			if plain(hello.ServerName) {
 				return old, nil
 			}
-			return nil, nil // the same
+			return nil, nil // no change
 		}
 	}
 	return c
@@ -169,13 +171,13 @@ func (p *Pair) Host() string {
 	return ""
 }
 
-// Check tells whether the files can be used now.
+// Check returns an error if the files cannot be used.
 func (p *Pair) Check() error {
 	_, err := p.read()
 	return err
 }
 
-// CheckSubdomains tells whether the certificate is valid for the names below a domain.
+// CheckSubdomains returns an error if the certificate is not valid for the names below a domain.
 func (p *Pair) CheckSubdomains(domain string) error {
 	if p.current().Leaf.VerifyHostname("x."+domain) != nil {
 		return errors.New("it has no name *." + domain)

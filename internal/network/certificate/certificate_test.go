@@ -36,7 +36,7 @@ func open(t *testing.T, files Files, log io.Writer) *Pair {
 	return p
 }
 
-// greet makes a handshake for a name and returns its state.
+// greet performs a handshake for a name and returns its state.
 func greet(t *testing.T, p *Pair, authority, name string) (tls.ConnectionState, error) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -98,7 +98,7 @@ func TestCreate(t *testing.T) {
 	}
 	list, err := os.ReadDir(filepath.Dir(files.Cert))
 	if err != nil || len(list) != 3 {
-		t.Errorf("got files %v and error %v, want 3: nobody keeps the authority's key", list, err)
+		t.Errorf("got files %v and error %v, want 3: the authority's key is not kept", list, err)
 	}
 	for path, want := range map[string]os.FileMode{filepath.Dir(files.Key): 0o700, files.Key: 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
@@ -107,7 +107,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// OpenSSL, which Python and Node.js use, has its own rules for chains and name constraints.
+// TestOpenSSLAccepts: OpenSSL, which Python and Node.js use, has additional rules for chains and name constraints.
 func TestOpenSSLAccepts(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "openssl")
@@ -136,7 +136,7 @@ func TestCreateOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Create(filepath.Dir(files.Key), "cove.localhost"); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("got error %v, want one that says that the folder is not empty", err)
+		t.Errorf("got error %v, want one about a folder that is not empty", err)
 	}
 	if after, err := os.ReadFile(files.Key); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("got another key or error %v, want the same key", err)
@@ -149,7 +149,7 @@ func TestCreateOverwritesNothing(t *testing.T) {
 		t.Error("got no error for a path that is a file, want one")
 	}
 	if left, err := os.ReadDir(filepath.Dir(filepath.Dir(files.Key))); err != nil || len(left) != 1 {
-		t.Errorf("got %v and error %v, want nothing left behind", left, err)
+		t.Errorf("got %v and error %v, want no remaining files", left, err)
 	}
 }
 
@@ -245,6 +245,6 @@ func TestOpenRefuses(t *testing.T) {
 	var log bytes.Buffer
 	open(t, a, &log)
 	if !strings.Contains(log.String(), "can read the TLS key") {
-		t.Errorf("got the log %q, want a warning of a key that everybody can read", &log)
+		t.Errorf("got the log %q, want a warning about a key that every user can read", &log)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// life of what Create makes: the longest that all systems accept of an authority that a user has
-// added.
+// life is the validity of what Create issues: the longest that all systems accept of an authority
+// that a user has added.
 const life = 825 * 24 * time.Hour
 
-// Files are where Create has put a certificate.
+// Files are the paths of what Create has written.
 type Files struct {
 	Authority string // certificate that clients must trust
 	Cert      string
@@ -30,11 +30,11 @@ type Files struct {
 
 var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// Create makes an authority and a certificate for a domain, all names below it and this machine's
+// Create issues an authority and a certificate for a domain, all names below it and this machine's
 // loopback addresses, in a folder that only its owner can enter. It overwrites nothing.
 //
-// Nobody keeps the authority's key, and the authority is limited to these names: a program that
-// trusts it trusts this certificate and no other.
+// The authority's key is discarded, and the authority is limited to these names: a program that
+// trusts it trusts no other certificate.
 func Create(dir, domain string) (Files, error) {
 	if len(domain) > 200 || !domainName.MatchString(domain) {
 		return Files{}, fmt.Errorf("%q is not a domain for a wildcard certificate; use at least two labels in "+
@@ -77,7 +77,7 @@ func writeFolder(dir string, content map[string][]byte) error {
 			return err
 		}
 	}
-	return os.Rename(temp, dir) // fails if the folder has content meanwhile
+	return os.Rename(temp, dir) // fails if the folder is not empty
 }
 
 // issue returns the content of the files.
@@ -128,7 +128,7 @@ func encode(kind string, data []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})
 }
 
-// serial is a random positive number.
+// serial returns a random number of exactly 127 bits: positive and never short.
 func serial() *big.Int {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails

@@ -17,7 +17,7 @@ import (
 // foreign is the end of a request for a host that is not on the list.
 const foreign = "\r\nHost: other.test\r\nConnection: close\r\n\r\n"
 
-// openings are first bytes that some server reads as a request for other.test.
+// openings are first bytes that some server parses as a request for other.test.
 var openings = map[string]string{
 	"plain":                        "GET / HTTP/1.1" + foreign,
 	"method SSH-":                  "SSH- / HTTP/1.1" + foreign,
@@ -110,7 +110,7 @@ func TestOpeningsForAnotherHost(t *testing.T) {
 	}
 }
 
-// TestOpeningsInPieces: what arrives byte by byte is classified like what arrives at once.
+// TestOpeningsInPieces: input that arrives byte by byte is classified like input that arrives at once.
 func TestOpeningsInPieces(t *testing.T) {
 	t.Parallel()
 	for name, send := range openings {
@@ -125,8 +125,8 @@ func TestOpeningsInPieces(t *testing.T) {
 	}
 }
 
-// TestOtherProtocolsWithARule: protocols that are neither TLS nor HTTP pass by a rule with
-// the port as soon as their first bytes show it.
+// TestOtherProtocolsWithARule: a rule with the port permits protocols that are neither TLS nor
+// HTTP as soon as their first bytes have been classified.
 func TestOtherProtocolsWithARule(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]string{
@@ -151,7 +151,7 @@ func TestOtherProtocolsWithARule(t *testing.T) {
 	}
 }
 
-// TestSSHNeedsAnSSHServer: a client that begins like SSH reaches only a server that speaks
+// TestSSHNeedsAnSSHServer: a client that begins like SSH reaches only a server that sends
 // first, as SSH servers do. A web server waits for a request and gets none.
 func TestSSHNeedsAnSSHServer(t *testing.T) {
 	t.Parallel()
@@ -186,13 +186,13 @@ func TestSSHNeedsAnSSHServer(t *testing.T) {
 	io.Copy(io.Discard, c.Reader)
 }
 
-// lenient is a web server that reads anything, and a record of it.
+// lenient is a web server that accepts and records any input.
 type lenient struct {
 	port  string
 	conns chan []byte
 }
 
-// heard returns what the last connection has sent.
+// heard returns the input of the last connection.
 func (l lenient) heard() []byte { return <-l.conns }
 
 func lenientServer(t *testing.T) lenient {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// flow is an open tunnel or plain HTTP request that carries credentials. It is cut
+// flow is an open tunnel or plain HTTP request that carries credentials. It is closed
 // when one of them is revoked.
 type flow struct {
 	host   string
 	port   int
 	secure bool
-	broker bool // ends when it has no credentials any more
+	broker bool // a tunnel that ends when its last credential is revoked
 	cut    func()
 
 	// Guarded by the proxy.
@@ -30,9 +30,9 @@ type flow struct {
 	ended bool
 }
 
-// SetCredentials replaces the credentials. New requests carry the new ones. It cuts
-// open connections that carry a revoked or changed credential, and unbrokered
-// tunnels to hosts that now have one.
+// SetCredentials replaces the credentials for new requests. It closes open
+// connections that carry a revoked or changed credential, and unbrokered
+// tunnels to hosts that get a credential.
 func (p *Proxy) SetCredentials(list []Credential) error {
 	next, err := p.parse(list)
 	if err != nil {
@@ -160,7 +160,7 @@ func (t *tunnel) take() *link {
 func (p *Proxy) broker(client net.Conn, early *bufio.Reader, remote *link, f *flow, rec *Record) {
 	inside := &metered{Conn: client, early: early}
 	t := &tunnel{Conn: inside, flow: f, first: remote, done: make(chan struct{})}
-	t.out = p.outbound(t)
+	t.out = p.transport(t)
 	defer func() {
 		client.Close()
 		if l := t.take(); l != nil {
@@ -200,9 +200,9 @@ func (p *Proxy) secure(c net.Conn, host string) (net.Conn, error) {
 	return s, nil
 }
 
-// outbound returns the transport from a tunnel to its host. It uses a single
+// transport returns the transport from a tunnel to its host. It uses a single
 // connection, like the client.
-func (p *Proxy) outbound(t *tunnel) *http.Transport {
+func (p *Proxy) transport(t *tunnel) *http.Transport {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if l := t.take(); l != nil {
 			return l, nil
@@ -249,7 +249,7 @@ func (p *Proxy) inside(forward http.Handler) http.Handler {
 		t := r.Context().Value(tunnelKey{}).(*tunnel)
 		f := t.flow
 		if !f.addressed(r) {
-			// A server with several hosts could serve it for another of them.
+			// A server with several hosts could serve the request for another of its hosts.
 			w.Header().Set("Connection", "close")
 			refuse(w, http.StatusMisdirectedRequest, "this connection is to "+f.authority()+
 				" but the request is for another host; open another connection")
@@ -257,7 +257,7 @@ func (p *Proxy) inside(forward http.Handler) http.Handler {
 		}
 		ks := p.attach(f)
 		if len(ks) == 0 && f.broker {
-			panic(http.ErrAbortHandler) // revoked just now
+			panic(http.ErrAbortHandler) // revoked meanwhile
 		}
 		if len(ks) > 0 && refuseEcho(w, r) {
 			return
@@ -307,7 +307,7 @@ func (f *flow) addressed(r *http.Request) bool {
 	return err == nil && name == f.host && (!given || port == strconv.Itoa(f.port))
 }
 
-// roundTrip sends a request, after all other changes to it.
+// roundTrip sends a request that is otherwise complete.
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := r.Context().Value(callKey{}).(*call)
 	out := p.plain
@@ -327,20 +327,20 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c.keys.scrub(res.Header)
 	if res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &guarded{res.Body, res, c.keys}
+		res.Body = &scrubbedBody{res.Body, res, c.keys}
 	}
 	return res, nil
 }
 
-// guarded is a body whose trailers and errors never contain credentials. The
-// content itself is forwarded unchanged.
-type guarded struct {
+// scrubbedBody is a body whose trailers and errors never contain credentials. The
+// content is forwarded unchanged.
+type scrubbedBody struct {
 	io.ReadCloser
 	res  *http.Response
 	keys keys
 }
 
-func (g *guarded) Read(b []byte) (int, error) {
+func (g *scrubbedBody) Read(b []byte) (int, error) {
 	n, err := g.ReadCloser.Read(b)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -351,8 +351,8 @@ func (g *guarded) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// withoutReply removes the server's own words from an error, because they may
-// repeat credentials.
+// withoutReply removes the server's text from an error, because it may
+// contain credentials.
 func withoutReply(err error) error {
 	if Denied(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

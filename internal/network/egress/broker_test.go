@@ -14,17 +14,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-func TestTheNamedHostGetsTheValueAndNoOtherDoes(t *testing.T) {
+func TestOnlyTheNamedHostGetsTheValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, scheme := range []string{"http", "socks5h"} {
 		for _, c := range []struct {
 			url   string
-			trust *authority.Authority // who vouches tells who answered the handshake
+			trust *certificate.Authority // the issuer of the certificate identifies the end of the handshake
 			want  bool
 		}{
 			{"https://named.test:" + w.secure + "/a%2Fb?x=1;y", w.ours, true},
@@ -51,11 +51,11 @@ func TestTheNamedHostGetsTheValueAndNoOtherDoes(t *testing.T) {
 	}
 }
 
-func TestTricksInATunnel(t *testing.T) {
+func TestAttacksInATunnel(t *testing.T) {
 	t.Parallel()
 	const end = "Connection: close\r\n\r\n"
 	for what, c := range map[string]struct {
-		send string // $ stands for host and port
+		send string // $ is replaced by host and port
 		want []int
 		get  int // requests that reach the host
 	}{
@@ -123,10 +123,10 @@ func TestTricksInATunnel(t *testing.T) {
 	}
 }
 
-func TestTricksOverPlainHTTP(t *testing.T) {
+func TestAttacksOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// $ is the port. Every request asks to keep the connection but the last.
+	// $ is the port. Every request except the last keeps the connection.
 	requests := []struct {
 		line, headers string
 		host          string
@@ -168,9 +168,9 @@ func TestTricksOverPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatWasConnectedToCounts: the name in the handshake and the Host header
-// are the sandbox's to choose, the connection is not.
-func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
+// TestOnlyTheConnectedHostCounts: the sandbox chooses the name in the handshake and the Host
+// header, but only the host of the connection gets the value.
+func TestOnlyTheConnectedHostCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	second := httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
@@ -182,7 +182,7 @@ func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
 	ask := "GET / HTTP/1.1\r\nHost: named.test:" + w.secure + "\r\nConnection: close\r\n\r\n"
 	for what, c := range map[string]struct {
 		to, sni string
-		trust   *authority.Authority
+		trust   *certificate.Authority
 		want    []int
 	}{
 		"another host, named in the handshake": {"other.test:" + w.secure, "named.test", w.real, []int{200}},
@@ -213,7 +213,7 @@ func TestOnlyWhatWasConnectedToCounts(t *testing.T) {
 	}
 }
 
-func TestNothingIsAddedWithoutProof(t *testing.T) {
+func TestNothingIsAddedWithoutVerifiedTLS(t *testing.T) {
 	t.Parallel()
 	url := func(w *world) string { return "https://named.test:" + w.secure + "/" }
 	t.Run("certificate of nobody", func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestNothingIsAddedWithoutProof(t *testing.T) {
 			t.Errorf("got %v, %q, %v, want status 502, containing \"certificate\"", status, body, err)
 		}
 		if n := len(w.requests()); n != 0 {
-			t.Error("the host was asked all the same")
+			t.Error("the host received a request")
 		}
 	})
 	t.Run("denied address", func(t *testing.T) {
@@ -273,8 +273,8 @@ func TestNothingIsAddedWithoutProof(t *testing.T) {
 	})
 }
 
-// TestUsualPorts: a host without a port means 443, and 80 only where it was said.
-func TestUsualPorts(t *testing.T) {
+// TestDefaultPorts: a host without a port means 443, and 80 only if Insecure is set.
+func TestDefaultPorts(t *testing.T) {
 	t.Parallel()
 	var w *world
 	w = newWorld(t, func(c *Config) {

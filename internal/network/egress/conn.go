@@ -19,7 +19,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// tracked is a client's connection that the proxy knows until it is closed.
+// tracked is a client's connection, which is registered until it is closed.
 type tracked struct {
 	net.Conn
 	p      *Proxy
@@ -45,7 +45,7 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-// link is an outbound connection. A change of the rules can cut it.
+// link is an outgoing connection. A change of the rules can close it.
 type link struct {
 	net.Conn
 	p    *Proxy
@@ -56,25 +56,25 @@ type link struct {
 
 	// Guarded by the proxy.
 	raw       bool // forwarded unchanged
-	inspected bool // all that is sent shows that it is for the host
+	inspected bool // everything that is sent is proven to be for the host
 }
 
 func (l *link) Read(b []byte) (int, error) {
-	n, err := slowed{l}.Read(b)
+	n, err := throttled{l}.Read(b)
 	l.p.received.Add(int64(n))
 	return n, err
 }
 
 func (l *link) Write(b []byte) (int, error) {
-	n, err := slowed{l}.Write(b)
+	n, err := throttled{l}.Write(b)
 	l.p.sent.Add(int64(n))
 	return n, err
 }
 
-// slowed is a link without its counters, which keeps the bandwidth.
-type slowed struct{ *link }
+// throttled is a link with a bandwidth limit and without counters.
+type throttled struct{ *link }
 
-func (l slowed) Read(b []byte) (int, error) {
+func (l throttled) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(l.p.down.cut(b))
 	if !l.p.down.wait(l.done, n) {
 		return n, net.ErrClosed
@@ -82,7 +82,7 @@ func (l slowed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l slowed) Write(b []byte) (int, error) {
+func (l throttled) Write(b []byte) (int, error) {
 	for written := 0; ; {
 		part := l.p.up.cut(b[written:])
 		if !l.p.up.wait(l.done, len(part)) {
@@ -96,7 +96,7 @@ func (l slowed) Write(b []byte) (int, error) {
 }
 
 // CloseWrite ends the direction to the server.
-func (l slowed) CloseWrite() error {
+func (l throttled) CloseWrite() error {
 	half, ok := l.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
@@ -104,7 +104,7 @@ func (l slowed) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// track registers an outbound connection. It returns nil if the rules have changed
+// track registers an outgoing connection. It returns nil if the rules have changed
 // since it was allowed, or the proxy was closed.
 func (p *Proxy) track(c net.Conn, host string, port int) *link {
 	p.mu.Lock()
@@ -174,8 +174,7 @@ func join(client net.Conn, early *bufio.Reader, remote net.Conn) (up, down int64
 	return up, down
 }
 
-// bare is the underlying connection, which lets the kernel do the copying, unless that must
-// be slow.
+// bare returns the underlying connection, for which the kernel can copy, or a throttled link.
 func bare(c net.Conn) net.Conn {
 	switch c := c.(type) {
 	case *tracked:
@@ -185,14 +184,14 @@ func bare(c net.Conn) net.Conn {
 		return c.Conn
 	case *link:
 		if c.p.cfg.Bandwidth > 0 {
-			return slowed{c}
+			return throttled{c}
 		}
 		return c.Conn
 	}
 	return c
 }
 
-// finish ends one direction at the other side. After a failure it closes both.
+// finish ends the direction to a connection. After a failure it closes both connections.
 func finish(from, to net.Conn, err error) {
 	half, ok := bare(to).(interface{ CloseWrite() error })
 	if err != nil || !ok || half.CloseWrite() != nil {

@@ -19,7 +19,7 @@ type Credential struct {
 	Host   string
 	Header string
 	Value  Value
-	// Insecure adds the header to plain HTTP requests too, which others can read
+	// Insecure adds the header to plain HTTP requests, too, which are readable
 	// on the network.
 	Insecure bool
 }
@@ -32,7 +32,7 @@ const (
 	maxValue       = 64 << 10
 )
 
-// framing are headers that determine how a message is parsed or routed. Setting
+// framing lists headers that determine how a message is parsed or routed. Setting
 // them would break the request or send it elsewhere.
 var framing = map[string]bool{
 	"Connection": true, "Content-Encoding": true, "Content-Length": true, "Content-Type": true, "Expect": true, "Forwarded": true,
@@ -47,7 +47,7 @@ type key struct {
 	insecure bool
 }
 
-// keys are the credentials of a sandbox.
+// keys is the list of credentials of a sandbox.
 type keys []*key
 
 // CheckCredentials validates a list of credentials.
@@ -168,8 +168,8 @@ next:
 	return out
 }
 
-// moreSpecific compares two credentials that cover the same host: by how exactly
-// they name it, then by whether they name its port.
+// moreSpecific reports whether k is more specific than another credential for the same host: a
+// longer name wins, then a port.
 func (k *key) moreSpecific(than *key) bool {
 	switch {
 	case k.below != than.below:
@@ -190,7 +190,7 @@ func (ks keys) any(host string, port int) bool {
 	return false
 }
 
-// include reports whether all the others are unchanged in ks.
+// include reports whether ks contains all others unchanged.
 func (ks keys) include(others keys) bool {
 next:
 	for _, o := range others {
@@ -221,12 +221,12 @@ func (ks keys) apply(r *http.Request) {
 
 const redacted = "[redacted]"
 
-// scrub removes the values from headers that a server sends back. Bodies are not
-// searched: the host is trusted.
+// scrub removes the values from headers of a response. Bodies are not searched: the
+// host is trusted.
 func (ks keys) scrub(h map[string][]string) {
 	for _, k := range ks {
 		value := k.value.Reveal()
-		// Servers may repeat a token without the scheme in front of it.
+		// Servers may return a token without its scheme.
 		word := value[strings.LastIndexByte(value, ' ')+1:]
 		for name, list := range h {
 			for i, v := range list {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCredentialsThatAreRefused(t *testing.T) {
+func TestInvalidCredentials(t *testing.T) {
 	t.Parallel()
 	good := Credential{Host: "named.test", Header: "X-Key", Value: hidden("v")}
 	for what, change := range map[string]func(*Credential){
@@ -41,17 +41,17 @@ func TestCredentialsThatAreRefused(t *testing.T) {
 		}
 	}
 	if err := CheckCredentials([]Credential{good, {Host: "NAMED.test.", Header: "x-key", Value: hidden("w")}}); err == nil {
-		t.Error("two values for one header")
+		t.Error("two values for one header were accepted")
 	}
 	if err := CheckCredentials(make([]Credential, maxCredentials+1)); err == nil {
-		t.Error("too many")
+		t.Error("too many credentials were accepted")
 	}
 	if _, err := New(Config{Credentials: []Credential{good}}); err == nil {
-		t.Error("without an authority")
+		t.Error("credentials without an authority were accepted")
 	}
 }
 
-func TestTheClosestCredentialWins(t *testing.T) {
+func TestMostSpecificCredentialWins(t *testing.T) {
 	t.Parallel()
 	ks, err := parseCredentials([]Credential{
 		{Host: "*.named.test", Header: "A", Value: hidden("far")},

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
+	"time"
 )
 
 // split parses a target: a clean name or an address, and a port.
@@ -27,20 +29,29 @@ func split(target, port string) (host string, n int, err error) {
 	return host, n, nil
 }
 
+// dialer resolves names and connects to the addresses that sandboxes may reach.
+type dialer struct {
+	cfg Config
+
+	mu     sync.Mutex
+	self   []netip.Addr // addresses of this machine
+	selfAt time.Time    // when they were read
+}
+
 // dial connects to a host that the rules allow, at one of its allowed addresses. It
 // sets the address of rec.
 func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*link, error) {
 	if err := p.rules.Load().Allow(host, port); err != nil {
 		return nil, err
 	}
-	ips, err := p.resolve(ctx, host)
+	ips, err := p.dialer.resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	var last error
 	for _, ip := range ips {
 		rec.Address = ip.String()
-		c, err := p.dialOne(ctx, netip.AddrPortFrom(ip, uint16(port)))
+		c, err := p.dialer.connect(ctx, netip.AddrPortFrom(ip, uint16(port)))
 		if err != nil {
 			last = err
 			if ctx.Err() != nil {
@@ -57,23 +68,24 @@ func (p *Proxy) dial(ctx context.Context, host string, port int, rec *Record) (*
 	return nil, fmt.Errorf("connect to %s: %w", net.JoinHostPort(host, strconv.Itoa(port)), last)
 }
 
-func (p *Proxy) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// connect connects to a checked address.
+func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return p.cfg.Dial(ctx, to)
+	return d.cfg.Dial(ctx, to)
 }
 
 // resolve returns the allowed addresses of a host and omits others.
-func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if err := p.checkAddress(ip); err != nil {
+		if err := d.checkAddress(ip); err != nil {
 			return nil, err
 		}
 		return []netip.Addr{ip}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	found, err := p.cfg.Resolve(ctx, host)
+	found, err := d.cfg.Resolve(ctx, host)
 	if err != nil {
 		if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
 			return nil, fmt.Errorf("look up %q: no such host", host)
@@ -84,7 +96,7 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	var refused error
 	for _, ip := range found {
 		ip = ip.Unmap()
-		if err := p.checkAddress(ip); err != nil {
+		if err := d.checkAddress(ip); err != nil {
 			refused = err
 			continue
 		}
@@ -101,9 +113,9 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 
 // checkAddress refuses private addresses, and those of this machine, unless the
 // operator allows them.
-func (p *Proxy) checkAddress(ip netip.Addr) error {
+func (d *dialer) checkAddress(ip netip.Addr) error {
 	ip = ip.Unmap()
-	for _, prefix := range p.cfg.Private {
+	for _, prefix := range d.cfg.Private {
 		if prefix.Contains(ip) {
 			return nil
 		}
@@ -111,8 +123,40 @@ func (p *Proxy) checkAddress(ip netip.Addr) error {
 	switch {
 	case !Public(ip):
 		return deny("%s is not a public address", ip)
-	case p.isOwn(ip):
+	case d.isOwn(ip):
 		return deny("%s is an address of the machine that runs this sandbox", ip)
 	}
 	return nil
+}
+
+// interfaces lists the addresses of this machine.
+func interfaces() []netip.Addr {
+	var out []netip.Addr
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// isOwn reports whether an address belongs to this machine.
+func (d *dialer) isOwn(ip netip.Addr) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.selfAt.IsZero() || time.Since(d.selfAt) > selfInterval {
+		d.self, d.selfAt = d.cfg.Self(), time.Now()
+	}
+	for _, a := range d.self {
+		if a == ip {
+			return true
+		}
+	}
+	return false
 }

@@ -1,18 +1,18 @@
-// Package egress is the outbound proxy of a sandbox that has no network of its own.
-// It speaks HTTP, CONNECT and SOCKS5 on one listener.
+// Package egress is the proxy for the outgoing connections of a sandbox without a network.
+// It serves HTTP, CONNECT and SOCKS5 on one listener.
 //
 // It owns its connections, the rules that they must satisfy, and their records. It
 // resolves names itself and connects to the address that it has checked, so that
 // a name cannot resolve differently between check and connection. It refuses this
-// machine, private networks and cloud metadata services, whatever the rules of a
-// sandbox say: only the operator can allow those.
+// machine, private networks and cloud metadata services regardless of the rules of a
+// sandbox: only the operator can allow those.
 //
 // It adds credentials to requests for hosts that a sandbox has credentials for. It
 // then impersonates the host with a certificate of the hub's Authority, and
 // connects to the host over verified TLS. Connections to other hosts are forwarded
-// unchanged. It refuses to add a credential to a request for any host but the one
-// that was connected to. A list of allowed names also holds for the names that TLS
-// and HTTP show inside a connection. It does not search response bodies for credentials.
+// unchanged. It never adds a credential to a request for another host than that of the
+// connection. A list of allowed names also applies to the names in TLS and HTTP inside a
+// connection. It does not search response bodies for credentials.
 package egress
 
 import (
@@ -28,12 +28,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"github.com/cove-sandbox/cove/internal/network/socks"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Config of a proxy. Zero fields have defaults; the zero Network is none.
+// Config configures a proxy. Zero fields have defaults; the zero Network is none.
 type Config struct {
 	Network sandbox.Network
 	// Private lists private addresses that may be reached. The operator sets it;
@@ -50,16 +50,16 @@ type Config struct {
 	// Credentials are added to requests to their hosts. Sandboxes must trust the
 	// Authority, which issues certificates for these hosts.
 	Credentials []Credential
-	Authority   *authority.Authority
+	Authority   *certificate.Authority
 	// Roots verify the hosts themselves; default: the system's.
 	Roots *x509.CertPool
 
-	// Bandwidth bounds all connections together, in bytes per second for each direction;
+	// Bandwidth bounds the total of all connections, in bytes per second for each direction;
 	// 0 means no bound.
 	Bandwidth int64
 
 	MaxConns int // maximum concurrent connections; default 512
-	Keep     int // number of records to keep; default 512
+	Keep     int // maximum number of records; default 512
 	// Observe receives every decision, from many goroutines. It must not block.
 	Observe func(Record)
 	Log     *slog.Logger
@@ -70,12 +70,13 @@ const (
 	dialTimeout    = 15 * time.Second
 	helloTimeout   = 30 * time.Second // until a client has sent its request
 	innerIdle      = 2 * time.Minute
-	selfEvery      = 5 * time.Second
+	selfInterval   = 5 * time.Second // between reads of this machine's addresses
 )
 
 // Proxy serves one sandbox.
 type Proxy struct {
 	cfg    Config
+	dialer dialer
 	rules  atomic.Pointer[Rules]
 	keys   atomic.Pointer[keys]
 	ring   ring
@@ -100,10 +101,6 @@ type Proxy struct {
 
 	sent, received, brokered atomic.Int64
 	verdicts                 [3]atomic.Int64
-
-	selfMu sync.Mutex
-	self   []netip.Addr
-	selfAt time.Time
 }
 
 // New returns a proxy that enforces cfg.Network. It starts nothing.
@@ -136,7 +133,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{
-		cfg: cfg, ring: ring{max: cfg.Keep},
+		cfg: cfg, dialer: dialer{cfg: cfg}, ring: ring{max: cfg.Keep},
 		lists: map[net.Listener]bool{}, conns: map[net.Conn]bool{}, links: map[*link]bool{}, flows: map[*flow]bool{},
 	}
 	ks, err := p.parse(cfg.Credentials)
@@ -157,39 +154,7 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// interfaces lists the addresses of this machine.
-func interfaces() []netip.Addr {
-	var out []netip.Addr
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil
-	}
-	for _, a := range list {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				out = append(out, ip.Unmap())
-			}
-		}
-	}
-	return out
-}
-
-// isOwn reports whether an address belongs to this machine.
-func (p *Proxy) isOwn(ip netip.Addr) bool {
-	p.selfMu.Lock()
-	defer p.selfMu.Unlock()
-	if p.selfAt.IsZero() || time.Since(p.selfAt) > selfEvery {
-		p.self, p.selfAt = p.cfg.Self(), time.Now()
-	}
-	for _, a := range p.self {
-		if a == ip {
-			return true
-		}
-	}
-	return false
-}
-
-// Set replaces the rules and cuts connections that they no longer allow.
+// Set replaces the rules and closes connections that they do not allow.
 func (p *Proxy) Set(n sandbox.Network) error {
 	rules, err := Parse(n)
 	if err != nil {
@@ -257,7 +222,7 @@ func (p *Proxy) startHTTP() {
 		Rewrite:       rewrite,
 		Transport:     tripper(p.roundTrip),
 		FlushInterval: -1,
-		ErrorHandler:  p.failed,
+		ErrorHandler:  p.handleError,
 		ErrorLog:      slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	p.server = &http.Server{
@@ -297,7 +262,7 @@ func (p *Proxy) admit(c net.Conn) {
 		c.Close()
 		return
 	}
-	if p.server == nil { // most sandboxes connect to nothing, and there are thousands
+	if p.server == nil { // started on demand: most of thousands of sandboxes never connect
 		p.startHTTP()
 	}
 	t := &tracked{Conn: c, p: p}

@@ -28,13 +28,13 @@ var (
 	open     = sandbox.Network{Mode: sandbox.NetworkOpen}
 )
 
-// rig is a proxy on a socket, with names of its own.
+// rig is a proxy on a socket, with a resolver for tests.
 type rig struct {
 	*Proxy
 	path string
 
 	mu    sync.Mutex
-	names map[string][]string // of each lookup, in order; the last one stays
+	names map[string][]string // of each lookup, in order; the last one repeats
 	dials []string
 }
 
@@ -99,7 +99,7 @@ func (r *rig) dialed() []string {
 	return slices.Clone(r.dials)
 }
 
-// client is a program in the sandbox that was told of the proxy.
+// client is a program in the sandbox that uses the proxy.
 func (r *rig) client(t *testing.T, scheme string) *http.Client {
 	tr := &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: "way.out:1"}),
@@ -133,7 +133,7 @@ func port(t *testing.T, rawURL string) string {
 	return u.Port()
 }
 
-// answer is a server outside that tells what it saw.
+// answer is a server outside that returns the request.
 func answer(t *testing.T, tls bool) *httptest.Server {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -187,7 +187,7 @@ func TestEveryProtocolPasses(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhy(t *testing.T) {
+func TestRefusalsContainTheReason(t *testing.T) {
 	t.Parallel()
 	var seen []Record
 	var mu sync.Mutex
@@ -240,11 +240,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// TestNameCannotChangeBetweenCheckAndDial is DNS rebinding: the second answer
-// would lead to this machine.
+// TestNameCannotChangeBetweenCheckAndDial is DNS rebinding: the second response
+// is an address of this machine.
 func TestNameCannotChangeBetweenCheckAndDial(t *testing.T) {
 	t.Parallel()
-	down := errors.New("nobody there")
+	down := errors.New("no server")
 	r := newRig(t, Config{Network: open, Dial: func(context.Context, netip.AddrPort) (net.Conn, error) { return nil, down }})
 	r.names["rebind.test"] = []string{"93.184.216.34 127.0.0.1 1.1.1.1", "127.0.0.1"}
 	for range 3 {
@@ -269,7 +269,7 @@ func TestRulesOfASandboxCannotOpenThisMachine(t *testing.T) {
 	}
 }
 
-func TestRulesChangeLive(t *testing.T) {
+func TestRulesChangeAtRunTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Network: open, Private: loopback})
 	r.names["a.test"], r.names["b.test"] = []string{"127.0.0.1"}, []string{"127.0.0.1"}
@@ -285,7 +285,7 @@ func TestRulesChangeLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := unseen.ReadByte(); err == nil {
-		t.Error("a tunnel whose content nobody inspected outlived the change to a list of names")
+		t.Error("an uninspected tunnel is still open after the change to a list of names")
 	}
 	a, b := r.tunnel(t, "a.test:"+echo), r.tunnel(t, "b.test:"+echo)
 	plain := "http://a.test:" + port(t, out.URL)
@@ -296,7 +296,7 @@ func TestRulesChangeLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := a.ReadByte(); err == nil {
-		t.Error("a tunnel outlived the rule that allowed it")
+		t.Error("a tunnel is still open after its rule was removed")
 	}
 	fmt.Fprint(b, "still here\n")
 	b.Flush()
@@ -318,7 +318,7 @@ func TestRulesChangeLive(t *testing.T) {
 	}
 }
 
-// echoServer returns what it reads, and after its end says goodbye.
+// echoServer returns its input and, after the end of the input, a last line.
 func echoServer(t *testing.T) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -424,7 +424,7 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	defer c.Close()
 	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("a third connection was taken")
+		t.Error("a third connection was accepted")
 	}
 	first.Conn.Close()
 	testenv.Poll(t, "there is room again", func() bool {
@@ -465,7 +465,7 @@ func TestCloseEndsTunnels(t *testing.T) {
 	}
 	wait.Wait()
 	if _, err := c.ReadByte(); err == nil {
-		t.Error("a tunnel outlived its proxy")
+		t.Error("a tunnel is still open after the proxy was closed")
 	}
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

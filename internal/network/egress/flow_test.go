@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-func TestRedirectsAreTheSandboxs(t *testing.T) {
+func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.answer = func(rw http.ResponseWriter, r *http.Request) {
@@ -84,7 +84,7 @@ func TestWebSocketsPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := c.Read(t.Context()); err == nil {
-			t.Error("it outlived its credential")
+			t.Error("the tunnel is still open after its credential was revoked")
 		}
 		c.CloseNow()
 		if err := w.SetCredentials(w.credentials()); err != nil {
@@ -93,7 +93,7 @@ func TestWebSocketsPass(t *testing.T) {
 	}
 }
 
-// TestBothWaysStream: each side waits for what the other has sent so far, in one
+// TestBothWaysStream: each side waits for all data that the other has sent so far, in one
 // request, so nothing can have been held back.
 func TestBothWaysStream(t *testing.T) {
 	t.Parallel()
@@ -133,9 +133,9 @@ func TestBothWaysStream(t *testing.T) {
 	}
 }
 
-// TestEchoesAreNotPassedOn by headers of any kind, nor by what the proxy says of
-// an answer that it cannot read.
-func TestEchoesAreNotPassedOn(t *testing.T) {
+// TestEchoesAreScrubbed: headers of any kind, and errors about malformed responses, never
+// contain the value.
+func TestEchoesAreScrubbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.answer = func(rw http.ResponseWriter, r *http.Request) {
@@ -170,7 +170,7 @@ func TestEchoesAreNotPassedOn(t *testing.T) {
 	}
 }
 
-func TestGarbledAnswersTellNothing(t *testing.T) {
+func TestMalformedResponsesRevealNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cert, err := w.real.Certificate("named.test")
@@ -219,8 +219,8 @@ func TestGarbledAnswersTellNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersComeAsTheyAre: nothing is added to what the host has said.
-func TestAnswersComeAsTheyAre(t *testing.T) {
+// TestResponsesAreUnchanged: the proxy adds nothing to responses.
+func TestResponsesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.answer = func(rw http.ResponseWriter, _ *http.Request) {
@@ -242,8 +242,8 @@ func TestAnswersComeAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestHandshakeAheadOfTheAnswer: a program may not wait for the tunnel to open.
-func TestHandshakeAheadOfTheAnswer(t *testing.T) {
+// TestEarlyHandshake: a program need not wait until the tunnel is open.
+func TestEarlyHandshake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c, err := net.Dial("unix", w.path)
@@ -262,7 +262,7 @@ func TestHandshakeAheadOfTheAnswer(t *testing.T) {
 	}
 }
 
-// hasty sends something together with its first write, and skips the answer to it.
+// hasty sends a prefix together with its first write, and skips the response to it.
 type hasty struct {
 	net.Conn
 	ahead string
@@ -285,7 +285,7 @@ func (h *hasty) Read(b []byte) (int, error) {
 	return h.back.Read(b)
 }
 
-func TestStatsCountWhatPasses(t *testing.T) {
+func TestStatsCountTransferredBytes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	big := strings.Repeat("x", 1<<20)
@@ -325,7 +325,7 @@ func TestStatsCountWhatPasses(t *testing.T) {
 		}
 	}
 	if brokered != 2 {
-		t.Errorf("%d records say that credentials were added, want brokered 2", brokered)
+		t.Errorf("got %d brokered records, want 2", brokered)
 	}
 }
 
@@ -341,12 +341,12 @@ func TestCloseEndsBrokeredTunnels(t *testing.T) {
 	w.Close()
 	for _, c := range []io.Reader{idle, s} {
 		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a tunnel outlived its proxy")
+			t.Error("a tunnel is still open after the proxy was closed")
 		}
 	}
 }
 
-// TestRealPrograms: what people run trusts the authority through a bundle that an
+// TestRealPrograms: common programs trust the authority through a bundle that an
 // environment variable names.
 func TestRealPrograms(t *testing.T) {
 	t.Parallel()
@@ -394,7 +394,7 @@ func TestRealPrograms(t *testing.T) {
 			}
 			before := len(w.requests())
 			out, err := cmd.CombinedOutput()
-			// The host speaks no git, but was asked.
+			// The host does not support git, but received the request.
 			if c.run[0] != "git" && (err != nil || string(out) != "fine") {
 				t.Errorf("got %q, %v, want \"fine\"", out, err)
 			}

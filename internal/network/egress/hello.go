@@ -31,9 +31,9 @@ var helloRetry = [32]byte{
 	0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 }
 
-// ReadHello reads a TLS ClientHello, however it is divided into records, and returns
-// the server name in it and the bytes read. The name is empty if there is none. It
-// reads no further than the record in which the ClientHello ends.
+// ReadHello reads a TLS ClientHello, which may span records, and returns its server name
+// and the bytes read. The name is empty if there is none. It reads no further than
+// the record in which the ClientHello ends.
 func ReadHello(r io.Reader) (name string, raw []byte, err error) {
 	var message []byte
 	for {
@@ -94,7 +94,7 @@ func (f *fields) take(n int) []byte {
 	return b
 }
 
-// vector reads a field that begins with its own length, a number of width bytes.
+// vector reads a field that begins with its length, a number of width bytes.
 func (f *fields) vector(width int) []byte {
 	n := 0
 	for _, b := range f.take(width) {
@@ -111,8 +111,7 @@ func (f *fields) number() int {
 	return int(binary.BigEndian.Uint16(b))
 }
 
-// parseHello returns the server name of a ClientHello. Whatever a server could read in
-// two ways is an error.
+// parseHello returns the server name of a ClientHello. Ambiguous input is an error.
 func parseHello(b []byte) (name string, err error) {
 	f := &fields{rest: b}
 	f.take(2 + 32) // version and random
@@ -161,11 +160,12 @@ func parseNames(b []byte) (string, error) {
 	return string(name), nil
 }
 
-// asksAgain reports whether the first bytes of a server's response request a second
-// ClientHello, and how many bytes are needed to know. TLS 1.3 alone has this.
+// retryPrefix is the number of bytes that isHelloRetry needs.
 const retryPrefix = recordHeader + handshakeHeader + 2 + 32
 
-func asksAgain(first []byte) bool {
+// isHelloRetry reports whether the first bytes of a server's response request a second
+// ClientHello, which exists only in TLS 1.3.
+func isHelloRetry(first []byte) bool {
 	return len(first) >= retryPrefix && first[0] == recordHandshake && first[recordHeader] == serverHello &&
 		[32]byte(first[retryPrefix-32:retryPrefix]) == helloRetry
 }

@@ -40,7 +40,7 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	io.WriteString(w, "cove: "+why+"\n")
 }
 
-// status is the HTTP status of an error.
+// status returns the HTTP status of an error.
 func status(err error) int {
 	switch {
 	case Denied(err):
@@ -86,7 +86,7 @@ func (p *Proxy) open(ctx context.Context, target, port string, rec *Record) (*li
 	return p.dial(ctx, host, n, rec)
 }
 
-// short bounds unchecked input.
+// short truncates unchecked input.
 func short(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
@@ -99,7 +99,7 @@ type callKey struct{}
 
 // call is one request, over plain HTTP or in a brokered tunnel.
 type call struct {
-	rec      *Record // nil in a tunnel, which has its own
+	rec      *Record // nil in a tunnel, which has a record
 	recorded bool
 	keys     keys
 	tunnel   *tunnel
@@ -176,12 +176,12 @@ func rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	if strings.EqualFold(r.Out.Header.Get("Upgrade"), "h2c") {
-		// Its requests could be for any host. A server responds in HTTP/1.1 without it.
+		// After an upgrade, requests could be for any host. Without it the server responds in HTTP/1.1.
 		for _, h := range []string{"Connection", "Upgrade", "Http2-Settings"} {
 			r.Out.Header.Del(h)
 		}
 	}
-	// Last, after the client's own Connection header has been applied.
+	// Last, after the client's Connection header has been applied.
 	if c, ok := r.In.Context().Value(callKey{}).(*call); ok {
 		c.keys.apply(r.Out)
 	}
@@ -201,14 +201,14 @@ func (p *Proxy) dialPlain(ctx context.Context, _, addr string) (net.Conn, error)
 	return l, nil
 }
 
-// failed responds to a request that could not be forwarded.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+// handleError responds to a request that could not be forwarded.
+func (p *Proxy) handleError(w http.ResponseWriter, r *http.Request, err error) {
 	if call, ok := r.Context().Value(callKey{}).(*call); ok && !call.recorded {
 		call.recorded = true
 		p.record(call.rec, err)
 	}
 	if r.Context().Err() != nil {
-		// The client has left, or a credential was revoked: drop the connection.
+		// The client has disconnected, or a credential was revoked: drop the connection.
 		panic(http.ErrAbortHandler)
 	}
 	refuse(w, status(err), err.Error())

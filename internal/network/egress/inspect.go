@@ -16,32 +16,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
+// opening is the protocol that the first bytes of a client indicate.
+//
 // A tunnel to an allowed name can carry a request for another name that the same
-// address serves. So in mode allow the first bytes of the client must name the host
-// that was allowed, unless the address itself is on the list:
+// address serves. So in mode allow the first bytes of the client must name the allowed
+// host, unless the address itself is on the list:
 //
 //   - TLS: the server name of the ClientHello, and of a second one if the server
 //     requests it.
 //   - HTTP: the Host of every request.
-//   - Protocols in which the server speaks first have no such names. SSH is one of
+//   - Protocols in which the server sends first have no such names. SSH is one of
 //     them, but its clients do not wait.
-//   - Anything else needs a rule with its port.
-
-// opening is what the first bytes of a client are.
+//   - All other protocols require a rule with their port.
 type opening int
 
 const (
 	openingTLS   opening = iota
-	openingHTTP          // or what a lenient server might take for it
+	openingHTTP          // or input that a lenient server might accept as HTTP
 	openingHTTP2         // without TLS: each of its streams can be for another host
 	openingSSH
 	openingOther
 )
 
-// maxLine bounds how much of a first line is read to classify it. A longer one is HTTP.
+// maxLine bounds the first line that is read to classify it. A longer line is HTTP.
 const maxLine = 4 << 10
 
-// inspects reports whether tunnels to a name must prove that they are for it: the list
+// inspects reports whether tunnels to a name must prove that they are for that name: the list
 // has the name, but not the address.
 func (r *Rules) inspects(address string, port int) bool {
 	return r.mode == sandbox.NetworkAllow && r.Allow(address, port) != nil
@@ -57,8 +57,8 @@ func (r *Rules) namesPort(host string, port int) bool {
 	return false
 }
 
-// mustInspect decides whether a tunnel is inspected. A change of the rules cuts those
-// that were not and now must be.
+// mustInspect decides whether a tunnel is inspected. A change of the rules closes uninspected
+// tunnels that must be inspected.
 func (p *Proxy) mustInspect(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *Proxy) mustInspect(l *link) bool {
 	return l.inspected
 }
 
-// address is the remote address, without its port.
+// address returns the remote address without its port.
 func (l *link) address() string {
 	if a, err := netip.ParseAddrPort(l.Conn.RemoteAddr().String()); err == nil {
 		return a.Addr().Unmap().WithZone("").String()
@@ -74,7 +74,7 @@ func (l *link) address() string {
 	return ""
 }
 
-// classify looks at the first bytes of a client, without taking them.
+// classify peeks at the first bytes of a client.
 func classify(r *bufio.Reader) (opening, error) {
 	for n := 1; ; n++ {
 		_, err := r.Peek(n)
@@ -92,9 +92,9 @@ func classify(r *bufio.Reader) (opening, error) {
 	}
 }
 
-// classifyBytes reports what begins with these bytes; not known: more are needed. HTTP is what
-// any server might read as a request, however it is written: the broker parses it strictly and
-// refuses what it does not understand. Only bytes that no server reads so are something else.
+// classifyBytes returns the protocol that begins with these bytes; known is false if more bytes are
+// needed. Everything that some server might accept as a request is HTTP: the broker parses it
+// strictly and refuses malformed requests. Only bytes that no server accepts as HTTP are other protocols.
 func classifyBytes(b []byte) (kind opening, known bool) {
 	switch {
 	case len(b) == 0:
@@ -142,8 +142,8 @@ func classifyLine(method, rest string) opening {
 	return openingOther
 }
 
-// httpMethods are the methods of a request without a version that a server might accept. Other
-// protocols have some of these words, but no path behind them.
+// httpMethods lists the methods that a server might accept in a request without a version. Other
+// protocols have some of these words, but no path after them.
 var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 
 // isToken reports whether a method may contain this byte (RFC 9110, section 5.6.2).
@@ -151,7 +151,7 @@ func isToken(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// isSpace reports whether some server takes this byte for a space: those of RFC 9112, and those
+// isSpace reports whether some server treats this byte as a space: those of RFC 9112, and those
 // of Latin-1 and Unicode, at which Python's servers split.
 func isSpace(c byte) bool {
 	return c >= '\t' && c <= '\r' || c >= 0x1c && c <= ' ' || c == 0x85 || c == 0xa0
@@ -164,8 +164,8 @@ func trimSpace(b []byte) []byte {
 	return b
 }
 
-// relayInspected relays like join, but sends nothing of the client before its first
-// bytes have shown that they are for the host of the link.
+// relayInspected relays like join, but sends no data of the client before its first
+// bytes have proven that they are for the host of the link.
 func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *link, rec *Record) {
 	var up int64
 	down := startDown(client, remote)
@@ -174,7 +174,7 @@ func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *lin
 		if _, err := early.Peek(1); err != nil {
 			return err
 		}
-		// The client may be silent for long, but once it speaks it must finish.
+		// The client may stay idle, but its opening must arrive in time once it has begun.
 		client.SetReadDeadline(time.Now().Add(helloTimeout))
 		if kind, err = classify(early); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *lin
 		}
 		p.refuseTunnel(rec, err)
 	}
-	finish(client, remote, ended(err))
+	finish(client, remote, ignoreEOF(err))
 	received := down.wait()
 	client.Close()
 	remote.Close()
@@ -223,8 +223,8 @@ func (p *Proxy) relayInspected(client net.Conn, early *bufio.Reader, remote *lin
 
 var errAsHTTP = errors.New("the client speaks HTTP")
 
-// ended removes io.EOF, which is the end of a direction and no failure.
-func ended(err error) error {
+// ignoreEOF removes io.EOF, which is the regular end of a direction.
+func ignoreEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (p *Proxy) sendOpening(kind opening, early *bufio.Reader, remote *link, dow
 		if kind == openingSSH && !byRule {
 			down.awaitFirst()
 		}
-		if !down.spoke() && !byRule {
+		if !down.hasSent() && !byRule {
 			return 0, deny("the connection to %s does not show which host it is for; allow its address, or %s:%d "+
 				"for a protocol other than TLS and HTTP", remote.host, remote.host, remote.port)
 		}
@@ -278,9 +278,9 @@ func (p *Proxy) sendHello(early *bufio.Reader, remote *link, down *down) (sent i
 	select {
 	case <-down.known:
 	case <-time.After(helloTimeout):
-		return sent, errors.New("the server did not answer the TLS ClientHello")
+		return sent, errors.New("the server did not respond to the TLS ClientHello")
 	}
-	if !asksAgain(down.first()) {
+	if !isHelloRetry(down.first()) {
 		return sent, nil
 	}
 	for skipped := 0; skipped < maxSkipped; {
@@ -294,7 +294,7 @@ func (p *Proxy) sendHello(early *bufio.Reader, remote *link, down *down) (sent i
 			}
 			return sent, send(hello)
 		}
-		// Early data, and a message for old middleboxes.
+		// Early data, and a message for compatibility with middleboxes.
 		kind, record, err := readRecord(early)
 		if err == nil && kind != recordData && kind != recordChangeCipher {
 			err = errHello
@@ -339,13 +339,13 @@ func copyUp(client net.Conn, early *bufio.Reader, remote net.Conn) (up int64, er
 	return up + n, err
 }
 
-// down is the direction from a server to a client, which flows from the start.
+// down is the direction from a server to a client, which is copied from the start.
 type down struct {
 	client net.Conn
 	remote *link
-	began  chan struct{} // closed when the server has sent something, or the direction has ended
+	began  chan struct{} // closed when the server has sent data, or the direction has ended
 	known  chan struct{} // closed when begin is complete
-	over   chan struct{}
+	over   chan struct{} // closed when the direction has ended
 
 	mu    sync.Mutex
 	begin []byte // up to retryPrefix bytes
@@ -376,7 +376,7 @@ func (d *down) run() {
 		d.mu.Unlock()
 		return // stopped
 	}
-	finish(d.remote, d.client, ended(err))
+	finish(d.remote, d.client, ignoreEOF(err))
 }
 
 // readBegin forwards the first bytes and keeps a copy.
@@ -413,14 +413,14 @@ func (d *down) first() []byte {
 	return d.begin
 }
 
-// spoke reports whether the server has sent anything.
-func (d *down) spoke() bool {
+// hasSent reports whether the server has sent data.
+func (d *down) hasSent() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.n > 0
 }
 
-// awaitFirst waits until the server has sent something, but not for long.
+// awaitFirst waits until the server has sent data, up to a timeout.
 func (d *down) awaitFirst() {
 	limit := time.NewTimer(helloTimeout)
 	defer limit.Stop()
@@ -430,7 +430,7 @@ func (d *down) awaitFirst() {
 	}
 }
 
-// stop ends the direction before it has begun. It reports false if it has.
+// stop ends the direction if the server has not sent data. It reports whether it did.
 func (d *down) stop() bool {
 	d.remote.SetReadDeadline(time.Unix(1, 0))
 	<-d.over
@@ -438,7 +438,7 @@ func (d *down) stop() bool {
 	return d.err != nil && d.n == 0
 }
 
-// wait returns the number of bytes received, when the direction has ended.
+// wait waits for the end of the direction and returns the number of bytes received.
 func (d *down) wait() int64 {
 	<-d.over
 	return d.n

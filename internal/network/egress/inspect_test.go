@@ -19,7 +19,7 @@ import (
 )
 
 // listed is a proxy that allows named.test and no credentials, in front of servers that
-// would answer for any name.
+// would respond for any name.
 func listed(t *testing.T, more ...string) *world {
 	return newWorld(t, func(c *Config) {
 		c.Credentials = nil
@@ -32,7 +32,7 @@ func serverName(w *world, name string) *tls.Config {
 }
 
 // TestTunnelCannotCarryAnotherName: CONNECT and SOCKS to an allowed name with another
-// name inside reach nobody.
+// name inside reach no server.
 func TestTunnelCannotCarryAnotherName(t *testing.T) {
 	t.Parallel()
 	w := listed(t)
@@ -83,7 +83,7 @@ func TestTunnelCannotCarryAnotherName(t *testing.T) {
 	}
 }
 
-// TestAllowedAddressNeedsNoName: who allows an address allows all that it serves.
+// TestAllowedAddressNeedsNoName: an allowed address permits all names that it serves.
 func TestAllowedAddressNeedsNoName(t *testing.T) {
 	t.Parallel()
 	w := listed(t, "127.0.0.1")
@@ -105,8 +105,8 @@ func TestAllowedAddressNeedsNoName(t *testing.T) {
 	}
 }
 
-// TestProtocolsWithoutNames pass where the server speaks first, as SSH, or by a rule
-// with the port.
+// TestProtocolsWithoutNames: they pass if the server sends first, like SSH, or if a rule has
+// the port.
 func TestProtocolsWithoutNames(t *testing.T) {
 	t.Parallel()
 	first := serveFirst(t)
@@ -137,7 +137,7 @@ func TestProtocolsWithoutNames(t *testing.T) {
 	}
 }
 
-// serveFirst greets like a mail server, then echoes.
+// serveFirst sends a greeting like a mail server, then echoes.
 func serveFirst(t *testing.T) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,7 +164,7 @@ func serveFirst(t *testing.T) (port string) {
 	return port
 }
 
-// TestSecondHelloCannotChangeTheName: a server that asks again reads the second name.
+// TestSecondHelloCannotChangeTheName: a server that requests a second ClientHello uses its name.
 func TestSecondHelloCannotChangeTheName(t *testing.T) {
 	t.Parallel()
 	w := listed(t)
@@ -229,7 +229,7 @@ func hello(name string) []byte {
 	return append([]byte{recordHandshake, 3, 1, byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
-// split puts every byte of a handshake into a record of its own.
+// split puts every byte of a handshake into a separate record.
 func splitHello(b []byte) (out []byte) {
 	for _, c := range b[recordHeader:] {
 		out = append(out, recordHandshake, 3, 1, 0, 1, c)
@@ -237,7 +237,7 @@ func splitHello(b []byte) (out []byte) {
 	return out
 }
 
-// TestReadHello: divided, slow, cut and ambiguous hellos.
+// TestReadHello: fragmented, slow, truncated and ambiguous hellos.
 func TestReadHello(t *testing.T) {
 	t.Parallel()
 	whole := hello("named.test")
@@ -289,7 +289,7 @@ func (endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRealHello reads what crypto/tls sends.
+// TestRealHello reads the ClientHello of crypto/tls.
 func TestRealHello(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()
@@ -374,7 +374,7 @@ func FuzzClassify(f *testing.F) {
 		}
 		rest, _ := io.ReadAll(r)
 		if !bytes.Equal(rest, b) {
-			t.Errorf("classify took bytes: %q left of %q", rest, b)
+			t.Errorf("classify consumed bytes: %q remain of %q", rest, b)
 		}
 		// What a server would read as a request is HTTP.
 		if req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(b))); err == nil && req.Host != "" && kind != openingHTTP {

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-func TestCredentialsChangeLive(t *testing.T) {
+func TestCredentialsChangeAtRunTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.Credentials = nil })
 	client := w.trusting(t, "http", w.ours, w.real)
@@ -48,7 +48,7 @@ func TestCredentialsChangeLive(t *testing.T) {
 	tunnel := w.tunnel(t, "named.test:"+w.secure)
 	set(cred)
 	if _, err := tunnel.ReadByte(); err == nil {
-		t.Error("a tunnel is open that the proxy cannot add to")
+		t.Error("an unbrokered tunnel is still open")
 	}
 	ask(token)
 	open := w.Stats().Allowed
@@ -79,7 +79,7 @@ func TestCredentialsChangeLive(t *testing.T) {
 	w.attach(f)
 	w.detach(f)
 	if late := w.attach(f); len(late) != 1 || flows() != 0 {
-		t.Errorf("%d flows are left, want none", flows())
+		t.Errorf("%d flows remain, want none", flows())
 	}
 }
 
@@ -92,9 +92,9 @@ func far(t *testing.T, port string) int {
 	return n
 }
 
-// TestRemovalCutsWhatIsUnderWay: a request that waits for its answer ends, over
-// TLS and in the open, and not as if it had been answered.
-func TestRemovalCutsWhatIsUnderWay(t *testing.T) {
+// TestRemovalCutsInFlightRequests: a request that waits for its response fails, over
+// TLS and over plain HTTP, and does not look complete.
+func TestRemovalCutsInFlightRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	arrived := make(chan struct{}, 2)
@@ -108,7 +108,7 @@ func TestRemovalCutsWhatIsUnderWay(t *testing.T) {
 		go func() {
 			status, _, err := get(t, client, url)
 			if err == nil {
-				err = fmt.Errorf("answered with %d", status)
+				err = fmt.Errorf("got status %d", status)
 			}
 			done <- err
 		}()
@@ -125,8 +125,8 @@ func TestRemovalCutsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestChangesUnderLoad: whatever comes together, no other host sees the value
-// (which newWorld looks for in the end) and nothing is left.
+// TestChangesUnderLoad: with concurrent changes, no other host receives the value
+// (which newWorld checks at the end) and nothing remains.
 func TestChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -164,13 +164,13 @@ func TestChangesUnderLoad(t *testing.T) {
 	changing.Wait()
 	w.Close()
 	if len(w.flows)+len(w.links)+len(w.conns) != 0 || len(w.requests()) == 0 {
-		t.Errorf("%d flows, %d links, %d connections are left; %d requests passed, want none left and at least 1 request",
+		t.Errorf("%d flows, %d links, %d connections remain; %d requests passed, want none and at least 1 request",
 			len(w.flows), len(w.links), len(w.conns), len(w.requests()))
 	}
 }
 
-// TestRulesHoldInsideTunnels: a host that is no longer allowed gets nothing more,
-// though the program's connection to the proxy is still there.
+// TestRulesHoldInsideTunnels: a host that is not allowed any more receives no request,
+// although the program's connection to the proxy is still open.
 func TestRulesHoldInsideTunnels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

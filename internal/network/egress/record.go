@@ -48,7 +48,7 @@ func (p *Proxy) record(rec *Record, err error) {
 	}
 }
 
-// ring keeps the latest records. Those of open connections can still change.
+// ring keeps the latest records. Records of open connections can change.
 type ring struct {
 	mu   sync.Mutex
 	max  int
@@ -72,7 +72,7 @@ func (r *ring) end(rec *Record, up, down int64) {
 	r.change(rec, func() { rec.Ended, rec.Up, rec.Down, rec.Took = true, up, down, time.Since(rec.Time) })
 }
 
-// change changes a record that others may be reading.
+// change changes a record while readers may exist.
 func (r *ring) change(_ *Record, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,7 +53,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestBadRulesAreRefused(t *testing.T) {
+func TestInvalidRulesAreRefused(t *testing.T) {
 	for _, rule := range []string{"", ":80", "example.com:0", "example.com:http", "example.com:70000", "ex ample",
 		"*.*", "a..b", "300.1.2.3", "127.1", "0x7f000001", "2130706433", "10.0.0.0/40", "fe80::1%eth0", "http://example.com", "*."} {
 		if _, err := Parse(sandbox.Network{Mode: sandbox.NetworkAllow, Allow: []string{rule}}); err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/socks"
 )
 
-// serveSOCKS serves a client whose first byte, the version, was read. The caller
+// serveSOCKS serves a client whose first byte, the version, has been read. The caller
 // closes the connection.
 func (p *Proxy) serveSOCKS(c *tracked) {
 	target, port, err := socks.Accept(c.Conn)

@@ -2,7 +2,7 @@ package egress
 
 // Stats are the counters of a proxy.
 type Stats struct {
-	Sent     int64 // bytes on outbound connections
+	Sent     int64 // bytes on outgoing connections
 	Received int64
 	Allowed  int64 // connections, or requests over plain HTTP
 	Denied   int64

@@ -4,5 +4,5 @@ package egress
 
 import "net"
 
-// progress is not known here: a tunnel counts when it has ended.
+// progress is unknown on this system: a tunnel counts when it has ended.
 func progress(net.Conn) (sent, received int64) { return 0, 0 }

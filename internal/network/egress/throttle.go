@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// throttle bounds the bytes per second of all that share it. Whoever has moved bytes waits
-// until they are paid for, so that nothing is buffered here.
+// throttle bounds the bytes per second of all connections that share it. A connection transfers
+// bytes first and then waits until the rate permits more, so that nothing is buffered here.
 type throttle struct {
 	rate int64 // bytes per second; 0: no bound
 	mu   sync.Mutex
-	paid time.Time // when everything so far is paid for
+	free time.Time // when the rate permits the next byte
 }
 
 const (
-	// burst is how much can be moved at once after a pause, as a time at the rate.
+	// burst is the amount that can be transferred at once after a pause, as a time at the rate.
 	burst = 250 * time.Millisecond
-	// piece is the longest that a single piece takes at the rate.
+	// piece bounds the time of a single transfer at the rate.
 	piece    = 50 * time.Millisecond
 	minPiece = 1 << 10
 )
 
-// cut shortens b to what is moved at once, so that connections take turns.
+// cut shortens b to a single transfer, so that connections take turns.
 func (t *throttle) cut(b []byte) []byte {
 	if t.rate == 0 {
 		return b
@@ -29,7 +29,7 @@ func (t *throttle) cut(b []byte) []byte {
 	return b[:min(int64(len(b)), max(minPiece, t.rate*int64(piece)/int64(time.Second)))]
 }
 
-// wait returns when n bytes are paid for. It reports false if done is closed before.
+// wait returns when the rate permits n more bytes. It returns false if done is closed before.
 func (t *throttle) wait(done <-chan struct{}, n int) bool {
 	delay := t.take(time.Now(), n)
 	if delay <= 0 {
@@ -45,16 +45,16 @@ func (t *throttle) wait(done <-chan struct{}, n int) bool {
 	}
 }
 
-// take books n bytes and returns how long to wait for them.
+// take records n bytes and returns how long to wait for them.
 func (t *throttle) take(now time.Time, n int) time.Duration {
 	if t.rate == 0 || n <= 0 {
 		return 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if least := now.Add(-burst); t.paid.Before(least) {
-		t.paid = least
+	if earliest := now.Add(-burst); t.free.Before(earliest) {
+		t.free = earliest
 	}
-	t.paid = t.paid.Add(time.Duration(float64(n) / float64(t.rate) * float64(time.Second)))
-	return t.paid.Sub(now)
+	t.free = t.free.Add(time.Duration(float64(n) / float64(t.rate) * float64(time.Second)))
+	return t.free.Sub(now)
 }

@@ -17,7 +17,7 @@ func TestThrottleKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	th := throttle{rate: 1000}
-	// After a pause a burst is free. Then each byte has its time, whoever asks.
+	// After a pause a burst passes. Then each byte takes its time, for every caller.
 	for i, c := range []struct {
 		pass time.Duration
 		n    int
@@ -39,8 +39,8 @@ func TestThrottleKeepsItsRate(t *testing.T) {
 	}
 }
 
-// TestBandwidthHolds: for all connections together, in both directions, by every protocol, also where
-// credentials are added. A slow machine only makes it slower.
+// TestBandwidthHolds: for all connections together, in both directions, with every protocol, also with
+// credentials. A slow machine only makes it slower.
 func TestBandwidthHolds(t *testing.T) {
 	t.Parallel()
 	const rate, size = 512 << 10, 128 << 10
@@ -78,8 +78,8 @@ func TestBandwidthHolds(t *testing.T) {
 	}
 }
 
-// TestSlowTunnelsEnd: half, or as a whole when the proxy is closed, and each byte is counted once.
-func TestSlowTunnelsEnd(t *testing.T) {
+// TestThrottledTunnelsEnd: one direction, or both when the proxy is closed; each byte is counted once.
+func TestThrottledTunnelsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Network: open, Private: loopback, Bandwidth: 4 << 10})
 	c := r.tunnel(t, "127.0.0.1:"+echoServer(t))

@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"github.com/cove-sandbox/cove/internal/network/authority"
+	"github.com/cove-sandbox/cove/internal/network/certificate"
 	"io"
 	"log/slog"
 	"net"
@@ -28,32 +28,32 @@ type hidden string
 func (h hidden) Reveal() string { return string(h) }
 func (hidden) String() string   { return "[hidden]" }
 
-func newAuthority(t *testing.T) *authority.Authority {
+func newAuthority(t *testing.T) *certificate.Authority {
 	t.Helper()
-	a, err := authority.Open(filepath.Join(t.TempDir(), "authority.pem"))
+	a, err := certificate.OpenAuthority(filepath.Join(t.TempDir(), "authority.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-// request is what a server outside was asked.
+// request is a request that a server outside received.
 type request struct {
 	host, path, body string
 	auth             []string
 	header, trailer  http.Header
 }
 
-// world is what is outside, and a sandbox's proxy with a credential for
-// named.test in front of it.
+// world is servers outside, and a sandbox's proxy with a credential for
+// named.test.
 type world struct {
 	*rig
-	real, ours *authority.Authority // of the hosts themselves, and of the hub
+	real, ours *certificate.Authority // of the hosts themselves, and of the hub
 	log        safeBuffer
 
 	mu   sync.Mutex
 	seen []request
-	// Set before the first request: answer is asked when the request was read,
+	// Set before the first request: answer is called when the request has been read,
 	// stream reads it itself.
 	answer, stream http.HandlerFunc
 
@@ -107,7 +107,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// quiet keeps handshakes that fail on purpose out of the output.
+// quiet drops messages about handshakes that fail on purpose.
 func quiet(s *httptest.Server) {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 }
@@ -142,11 +142,11 @@ func (w *world) requests() []request {
 	return slices.Clone(w.seen)
 }
 
-// secretStaysSecret looks through all that the proxy has said.
+// secretStaysSecret checks all output of the proxy.
 func (w *world) secretStaysSecret(t *testing.T) {
 	all := w.log.String() + fmt.Sprintf("%+v %+v %+v", w.Records(), w.Stats(), w.credentials())
 	if strings.Contains(all, "5f1c9e77a0") {
-		t.Errorf("the value was told: %s, want all without \"5f1c9e77a0\"", all)
+		t.Errorf("the output contains the value: %s, want it without \"5f1c9e77a0\"", all)
 	}
 	for _, r := range w.requests() {
 		named := r.host == "named.test:"+w.secure || r.host == "named.test:"+w.plain
@@ -157,7 +157,7 @@ func (w *world) secretStaysSecret(t *testing.T) {
 }
 
 // trusting is a program in the sandbox that trusts some authorities.
-func (w *world) trusting(t *testing.T, scheme string, who ...*authority.Authority) *http.Client {
+func (w *world) trusting(t *testing.T, scheme string, who ...*certificate.Authority) *http.Client {
 	c := w.client(t, scheme)
 	pool := x509.NewCertPool()
 	for _, a := range who {
@@ -167,7 +167,7 @@ func (w *world) trusting(t *testing.T, scheme string, who ...*authority.Authorit
 	return c
 }
 
-// dialogue sends bytes through a tunnel and returns the statuses of the answers.
+// dialogue sends bytes through a tunnel and returns the statuses of the responses.
 func (w *world) dialogue(t *testing.T, to string, cfg *tls.Config, send string) (statuses []int, text string) {
 	t.Helper()
 	c := w.tunnel(t, to)
@@ -201,7 +201,7 @@ type direct struct{ pipe }
 
 func (d direct) Write(b []byte) (int, error) { return d.Conn.Write(b) }
 
-// raw sends one request to the proxy as it is.
+// raw sends one request to the proxy unmodified.
 func (w *world) raw(t *testing.T, send string) (int, string) {
 	t.Helper()
 	c, err := net.Dial("unix", w.path)

@@ -1,5 +1,5 @@
-// Package socks speaks SOCKS5 (RFC 1928), as a server and as a client. It knows the command
-// CONNECT and, as a client, sign-in with a password (RFC 1929). It connects nothing itself.
+// Package socks implements SOCKS5 (RFC 1928), as a server and as a client. It supports the command
+// CONNECT and, as a client, authentication with a password (RFC 1929). It opens no connections.
 package socks
 
 import (
@@ -26,7 +26,7 @@ const (
 	addressV6   = 4
 )
 
-// Reply tells a client how its request ended.
+// Reply is the result of a request.
 type Reply byte
 
 // The replies of RFC 1928.
@@ -103,7 +103,7 @@ func readRequest(r io.Reader) (target string, port int, code Reply, err error) {
 	return ip.String(), port, OK, nil
 }
 
-// addressSize is how long an address of the given kind is.
+// addressSize returns the length of an address of the given kind.
 func addressSize(r io.Reader, kind byte) (int, error) {
 	switch kind {
 	case addressV4:
@@ -124,7 +124,7 @@ func Answer(w io.Writer, code Reply) error {
 	return err
 }
 
-// Connect asks a server to connect to a host, which it resolves itself.
+// Connect requests a connection to a host, whose name the server resolves.
 func Connect(c io.ReadWriter, host string, port int, user, password string) error {
 	methods := []byte{Version, 1, methodNone}
 	if user != "" {
@@ -145,7 +145,7 @@ func Connect(c io.ReadWriter, host string, port int, user, password string) erro
 			return err
 		}
 	case chosen[1] != methodNone:
-		return errors.New("the SOCKS server requires another authentication")
+		return errors.New("the SOCKS server requires another authentication method")
 	}
 	if _, err := c.Write(request(host, port)); err != nil {
 		return err
@@ -176,11 +176,11 @@ func signIn(c io.ReadWriter, user, password string) error {
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
-	var answer [2]byte
-	if _, err := io.ReadFull(c, answer[:]); err != nil {
+	var reply [2]byte
+	if _, err := io.ReadFull(c, reply[:]); err != nil {
 		return err
 	}
-	if answer[1] != 0 {
+	if reply[1] != 0 {
 		return errors.New("the SOCKS server rejected user and password")
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func TestClientAndServerUnderstandEachOther(t *testing.T) {
+func TestClientAndServer(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"example.com", "192.0.2.1", "2001:db8::1"} {
 		client, server := net.Pipe()
@@ -35,7 +35,7 @@ func TestClientAndServerUnderstandEachOther(t *testing.T) {
 	}
 }
 
-func TestRefusalIsNamed(t *testing.T) {
+func TestRefusalContainsTheReason(t *testing.T) {
 	t.Parallel()
 	client, server := net.Pipe()
 	defer client.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrRefused is the answer of a sandbox that lets the hub in but cannot do what it wants.
+// ErrRefused means that the sandbox accepted the connection but refused the request.
 var ErrRefused = errors.New("refused by the sandbox")
 
 // Client is the hub's end.
@@ -35,7 +35,7 @@ func NewClient(cert, key []byte, sandbox string, open func(context.Context) (net
 	return &Client{tls: settings, open: open}, nil
 }
 
-// Via returns a client of the same sandbox that opens connections in another way.
+// Via returns a client of the same sandbox that opens connections with another function.
 func (c *Client) Via(open func(context.Context) (net.Conn, error)) *Client {
 	return &Client{tls: c.tls, open: open}
 }
@@ -52,10 +52,10 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, nil
 }
 
-// maxStats bounds what a sandbox says about itself.
+// maxStats bounds the statistics that a sandbox sends.
 const maxStats = 16 << 10
 
-// Stats asks what the sandbox uses.
+// Stats returns the resource usage of the sandbox.
 func (c *Client) Stats(ctx context.Context) ([]byte, error) {
 	conn, err := c.request(ctx, verbStats, 0, true)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Client) Stats(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(conn, maxStats))
 }
 
-// request opens a connection and, if wait is set, waits for the answer.
+// request opens a connection and, if wait is set, waits for the response.
 func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *Client) request(ctx context.Context, verb byte, port int, wait bool) (*
 	return conn, nil
 }
 
-// begin sends a request and, if wait is set, waits for the answer.
+// begin sends a request and, if wait is set, waits for the response.
 func begin(ctx context.Context, conn *tls.Conn, verb byte, port int, wait bool) error {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -99,7 +99,7 @@ func begin(ctx context.Context, conn *tls.Conn, verb byte, port int, wait bool) 
 		return err
 	}
 	if wait {
-		if err := readAnswer(conn); err != nil {
+		if err := readResponse(conn); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func begin(ctx context.Context, conn *tls.Conn, verb byte, port int, wait bool) 
 	return nil
 }
 
-func readAnswer(conn net.Conn) error {
+func readResponse(conn net.Conn) error {
 	var status [1]byte
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
 		return err
@@ -125,7 +125,7 @@ func readAnswer(conn net.Conn) error {
 	return fmt.Errorf("%w: %s", ErrRefused, reason)
 }
 
-// maxReady is how many connections are kept ready for a sandbox with a burst of outgoing ones.
+// maxReady is the maximum number of connections that are kept ready for outgoing connections.
 const maxReady = 16
 
 // Pauses between attempts to reach a sandbox.
@@ -135,7 +135,7 @@ const (
 )
 
 // Listen accepts the outgoing connections of the sandbox, until the listener is closed. It keeps
-// one connection ready, and more while more are asked for at once.
+// one connection ready, and more during a burst.
 func (c *Client) Listen(address net.Addr) net.Listener {
 	l := &listener{client: c, address: address, accepted: make(chan net.Conn)}
 	l.life, l.end = context.WithCancel(context.Background())
@@ -155,7 +155,7 @@ type listener struct {
 	work  sync.WaitGroup
 }
 
-// keepReady makes at least n connections ready.
+// keepReady opens connections until at least n are ready.
 func (l *listener) keepReady(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *listener) keepReady(n int) {
 	}
 }
 
-// wait waits for one outgoing connection, and hands it out.
+// wait waits for one outgoing connection, and passes it to Accept.
 func (l *listener) wait() {
 	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
 		began := time.Now()
@@ -192,7 +192,7 @@ func (l *listener) wait() {
 	}
 }
 
-// accept returns the next outgoing connection, and how many others wait inside.
+// accept returns the next outgoing connection, and the number of others that wait inside.
 func (c *Client) accept(ctx context.Context) (conn net.Conn, others int, err error) {
 	conn, err = c.request(ctx, verbAccept, 0, false)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Client) accept(ctx context.Context) (conn net.Conn, others int, err err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err = readAnswer(conn)
+	err = readResponse(conn)
 	var count [1]byte
 	if err == nil {
 		_, err = io.ReadFull(conn, count[:])
@@ -227,9 +227,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener and everything that waits; connections that were accepted stay.
+// Close ends the listener and all waits. It does not close accepted connections.
 func (l *listener) Close() error {
-	l.mu.Lock() // then nobody adds work any more
+	l.mu.Lock() // so that no work is added after end
 	l.end()
 	l.mu.Unlock()
 	l.work.Wait()

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A copy travels in frames: the length in four bytes, then so many bytes. A frame without bytes is the last one; the
-// answer follows it: of the writer, whether the copy is complete; of the reader, whether it has taken it.
+// A copy is sent in frames: a length of four bytes, then as many bytes. An empty frame is the last one. A response
+// follows: from the writer, whether the copy is complete; from the reader, whether it was restored.
 const (
 	maxFrame = 256 << 10
-	// stallTime is how long either end may do nothing while a copy is under way. An end that has vanished must
-	// not keep the programs of a sandbox stopped.
+	// stallTime bounds the time without progress of a copy. An unreachable peer must not keep the
+	// programs of a sandbox suspended.
 	stallTime = 2 * time.Minute
 )
 
@@ -29,12 +29,12 @@ func (c *Client) Save(ctx context.Context, w io.Writer) error {
 	stop := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
 	defer stop()
 	if _, err = io.Copy(w, &frameReader{conn: conn}); err == nil {
-		err = readAnswer(conn)
+		err = readResponse(conn)
 	}
 	return causeOf(ctx, err)
 }
 
-// Fill sends the sandbox the copy that its disk begins with, and returns when it has taken it.
+// Fill sends the copy that the sandbox's disk is restored from, and returns when it is restored.
 func (c *Client) Fill(ctx context.Context, r io.Reader) error {
 	conn, err := c.request(ctx, verbFill, 0, true)
 	if err != nil {
@@ -46,20 +46,20 @@ func (c *Client) Fill(ctx context.Context, r io.Reader) error {
 	out := &frameWriter{conn: conn}
 	failed := &readFailure{r: r}
 	if _, err = io.CopyBuffer(out, failed, make([]byte, maxFrame)); failed.err != nil {
-		return causeOf(ctx, failed.err) // the end of the connection tells the sandbox
+		return causeOf(ctx, failed.err) // the sandbox detects the end of the connection
 	}
 	if err == nil {
 		err = out.end()
 	}
-	// A sandbox that cannot take it says why, and reads no further.
+	// A sandbox that cannot restore the copy sends the reason, and reads no further.
 	conn.SetReadDeadline(time.Now().Add(stallTime))
-	if said := readAnswer(conn); said != nil {
-		err = errors.Join(said, err)
+	if refused := readResponse(conn); refused != nil {
+		err = errors.Join(refused, err)
 	}
 	return causeOf(ctx, err)
 }
 
-// causeOf prefers why ctx has ended over what that has caused.
+// causeOf prefers the cause of ctx to the error that its end has caused.
 func causeOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -67,7 +67,7 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// readFailure keeps the error of a reader apart from that of whom its bytes are written to.
+// readFailure separates the errors of a reader from those of the writer in a copy.
 type readFailure struct {
 	r   io.Reader
 	err error
@@ -99,7 +99,7 @@ func (f *frameReader) Read(b []byte) (int, error) {
 			return 0, cut(err)
 		}
 		if f.left = binary.BigEndian.Uint32(head[:]); f.left > maxFrame {
-			return 0, fmt.Errorf("a frame of %d bytes in the copy of a disk", f.left)
+			return 0, fmt.Errorf("read the copy of a disk: a frame has %d bytes", f.left)
 		}
 		f.over = f.left == 0
 	}
@@ -108,7 +108,7 @@ func (f *frameReader) Read(b []byte) (int, error) {
 	return n, cut(err)
 }
 
-// cut makes the end of a connection differ from the end of a copy.
+// cut distinguishes the end of a connection from the end of a copy.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -152,21 +152,21 @@ func (s *Server) save(c net.Conn) {
 	out := &frameWriter{conn: c}
 	err := s.cfg.Save(out)
 	if out.end() == nil {
-		answerWith(c, err)
+		respond(c, err)
 	}
 }
 
 func (s *Server) fill(c net.Conn) {
 	if s.cfg.Fill == nil {
-		refuse(c, "this sandbox does not begin with a copy")
+		refuse(c, "this sandbox does not expect a copy of a disk")
 		return
 	}
 	if _, err := c.Write([]byte{granted}); err == nil {
-		answerWith(c, s.cfg.Fill(&frameReader{conn: c}))
+		respond(c, s.cfg.Fill(&frameReader{conn: c}))
 	}
 }
 
-func answerWith(c net.Conn, err error) {
+func respond(c net.Conn, err error) {
 	if err != nil {
 		refuse(c, err.Error())
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
-// TestCopies: a copy arrives whole, or with an error that says why not.
+// TestCopies: a copy arrives completely, or with an error that contains the reason.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	large := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
@@ -97,7 +97,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestHostileCopy: a sandbox that lies about its copy is not believed.
+// TestHostileCopy: the hub detects invalid copies of a hostile sandbox.
 func TestHostileCopy(t *testing.T) {
 	t.Parallel()
 	hub, sandbox := newIdentity(t), newIdentity(t)
@@ -115,7 +115,7 @@ func TestHostileCopy(t *testing.T) {
 	} {
 		c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
-			go answerWith(far, settings, says)
+			go respond(far, settings, says)
 			return near, nil
 		})
 		if err != nil {
@@ -127,7 +127,7 @@ func TestHostileCopy(t *testing.T) {
 	}
 }
 
-func answerWith(c net.Conn, settings *tls.Config, says []byte) {
+func respond(c net.Conn, settings *tls.Config, says []byte) {
 	s := tls.Server(c, settings)
 	defer s.Close()
 	if _, err := io.ReadFull(s, make([]byte, 3)); err == nil {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// While programs are held, the hub sends bytes: one from time to time, so that an end that has vanished is noticed, and a last
-// one that lets them go on.
+// While programs are suspended, the hub sends bytes: a keepalive in intervals, so that an unreachable hub is detected, and
+// finally a byte that resumes the programs.
 const (
-	stillHeld = 0
-	letGo     = 1
-	heldTick  = 20 * time.Second
-	// suspendTime is how long programs may take to stop, and what they wrote to reach the disk.
+	keepalive         = 0
+	resume            = 1
+	keepaliveInterval = 20 * time.Second
+	// suspendTime bounds the time until programs are suspended and their data is on the disk.
 	suspendTime = 5 * time.Minute
 )
 
-// Suspend stops all programs of the sandbox, with what they wrote on the disk, until release is called, ctx ends or the
-// hub does. Release returns nil if they were stopped until then.
+// Suspend suspends all programs of the sandbox, with their data synced to the disk, until release is called or ctx or
+// the hub ends. Release returns nil if the programs were suspended until then.
 func (c *Client) Suspend(ctx context.Context) (release func() error, err error) {
 	conn, err := c.request(ctx, verbHold, 0, true)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
-	// They stop and write first, or it says why not. A sandbox that says nothing is not waited for.
+	// The second response means that the programs are suspended and their data is synced.
 	conn.SetReadDeadline(time.Now().Add(suspendTime))
-	if err := readAnswer(conn); err != nil {
+	if err := readResponse(conn); err != nil {
 		stop()
 		conn.Close()
 		return nil, causeOf(ctx, err)
@@ -40,10 +40,10 @@ func (c *Client) Suspend(ctx context.Context) (release func() error, err error) 
 			select {
 			case <-ended:
 				return
-			case <-time.After(heldTick):
+			case <-time.After(keepaliveInterval):
 			}
-			conn.SetWriteDeadline(time.Now().Add(heldTick))
-			if _, err := conn.Write([]byte{stillHeld}); err != nil {
+			conn.SetWriteDeadline(time.Now().Add(keepaliveInterval))
+			if _, err := conn.Write([]byte{keepalive}); err != nil {
 				return
 			}
 		}
@@ -54,9 +54,9 @@ func (c *Client) Suspend(ctx context.Context) (release func() error, err error) 
 		close(ended)
 		work.Wait()
 		conn.SetDeadline(time.Now().Add(stallTime))
-		_, err := conn.Write([]byte{letGo})
+		_, err := conn.Write([]byte{resume})
 		if err == nil {
-			err = readAnswer(conn)
+			err = readResponse(conn)
 		}
 		return causeOf(ctx, err)
 	}), nil
@@ -70,22 +70,22 @@ func (s *Server) hold(c net.Conn) {
 	if _, err := c.Write([]byte{granted}); err != nil {
 		return
 	}
-	resume, err := s.cfg.Suspend()
+	resumePrograms, err := s.cfg.Suspend()
 	if err != nil {
 		refuse(c, err.Error())
 		return
 	}
-	defer resume()
+	defer resumePrograms()
 	c.SetWriteDeadline(time.Now().Add(handshakeTime))
 	if _, err := c.Write([]byte{granted}); err != nil {
 		return
 	}
-	for said := [1]byte{stillHeld}; said[0] != letGo; {
+	for received := [1]byte{keepalive}; received[0] != resume; {
 		c.SetReadDeadline(time.Now().Add(stallTime))
-		if _, err := io.ReadFull(c, said[:]); err != nil {
-			return // the hub is gone
+		if _, err := io.ReadFull(c, received[:]); err != nil {
+			return // the hub has disconnected
 		}
 	}
-	resume()
-	answerWith(c, nil)
+	resumePrograms()
+	respond(c, nil)
 }

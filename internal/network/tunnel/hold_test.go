@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 )
 
-// TestSuspend: programs are stopped until the hub lets them go, or is gone. The hub learns whether they were.
+// TestSuspend: programs are suspended until the hub resumes them or disconnects. The hub learns whether they were.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	resumed := make(chan struct{}, 10)
@@ -39,7 +39,7 @@ func TestSuspend(t *testing.T) {
 	}
 	select {
 	case <-resumed:
-		t.Error("programs go on by themselves")
+		t.Error("programs resumed too early")
 	default:
 	}
 	if err := release(); err != nil {
@@ -69,7 +69,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestHostileSuspend: a sandbox that lies about standing still is not believed.
+// TestHostileSuspend: the hub detects invalid responses of a hostile sandbox.
 func TestHostileSuspend(t *testing.T) {
 	t.Parallel()
 	hub, sandbox := newIdentity(t), newIdentity(t)
@@ -77,27 +77,27 @@ func TestHostileSuspend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, says := range map[string]struct {
-		words []byte
+	for what, reply := range map[string]struct {
+		bytes []byte
 		held  bool
 	}{
-		"cut at once":       {[]byte{0}, false},
-		"an unknown word":   {[]byte{0, 7}, false},
-		"gone before time":  {[]byte{0, 0}, true},
-		"a refusal instead": {[]byte{0, 0, 1, 'n', 'o'}, true},
+		"disconnected at once":  {[]byte{0}, false},
+		"an unknown status":     {[]byte{0, 7}, false},
+		"disconnected too soon": {[]byte{0, 0}, true},
+		"a refusal instead":     {[]byte{0, 0, 1, 'n', 'o'}, true},
 	} {
-		synctest.Test(t, func(t *testing.T) { // what waits for the end of a connection takes no time
+		synctest.Test(t, func(t *testing.T) { // timeouts take no time
 			c, err := tunnel.NewClient(hub.cert, hub.key, sandbox.pin, func(context.Context) (net.Conn, error) {
 				near, far := net.Pipe()
-				go answerWith(far, settings, says.words)
+				go respond(far, settings, reply.bytes)
 				return near, nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			release, err := c.Suspend(t.Context())
-			if (err == nil) != says.held {
-				t.Errorf("%s: got %v, want held %v", what, err, says.held)
+			if (err == nil) != reply.held {
+				t.Errorf("%s: got %v, want held %v", what, err, reply.held)
 			}
 			if err == nil && release() == nil {
 				t.Errorf("%s: got no error", what)
@@ -106,7 +106,7 @@ func TestHostileSuspend(t *testing.T) {
 	}
 }
 
-// TestSilentSuspend: a sandbox that says nothing does not hold the hub for ever.
+// TestSilentSuspend: a sandbox that does not respond does not block the hub forever.
 func TestSilentSuspend(t *testing.T) {
 	t.Parallel()
 	hub, sandbox := newIdentity(t), newIdentity(t)

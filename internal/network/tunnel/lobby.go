@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Lobby holds the connections that have not proved yet who they are. When it is full, the one that has been there
-// longest is closed: strangers who connect and wait keep nobody out, since those with a key prove it at once.
+// Lobby contains the unauthenticated connections. When it is full, it closes the oldest one: unauthenticated
+// clients cannot exclude others, because clients with a key authenticate at once.
 type Lobby struct {
 	Max int
 
@@ -21,12 +21,12 @@ func (l *Lobby) Enter(c net.Conn) {
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, c)
 	if len(l.waiting) > l.Max {
-		l.waiting[0].Close() // who handles it notices
+		l.waiting[0].Close() // its handshake fails
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 	}
 }
 
-// Leave removes a connection, which may have been closed by then.
+// Leave removes a connection, which Enter may have closed.
 func (l *Lobby) Leave(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// ServerConfig is what the sandbox's end needs. All fields are required, except Save, Fill and Suspend.
+// ServerConfig configures the sandbox's end. All fields are required, except Save, Fill and Suspend.
 type ServerConfig struct {
-	Cert, Key []byte // its identity, in PEM
+	Cert, Key []byte // identity of the sandbox, in PEM
 	Hub       string // the pin of the hub's key
 	// Dial connects to a port inside; 0 is the server.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
-	// Stats describes what the sandbox uses.
+	// Stats returns the resource usage of the sandbox.
 	Stats func() []byte
 	// Save writes a copy of the disk; Fill reads one.
 	Save func(io.Writer) error
 	Fill func(io.Reader) error
-	// Suspend stops all programs, with what they wrote on the disk, until resume, which may be called more than once.
+	// Suspend suspends all programs, with their data synced to the disk, until resume, which may be called more than once.
 	Suspend func() (resume func(), err error)
 }
 
@@ -34,24 +34,24 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	parked  []*parked      // connections of the hub that wait for verbAccept, newest last
-	waiting []chan *parked // outgoing connections that wait for one, oldest first
+	waiting []chan *parked // outgoing connections that wait for a connection of the hub, oldest first
 }
 
 // parked is a connection of the hub that waits to become an outgoing one.
 type parked struct {
 	net.Conn
-	gone chan struct{} // closed when it is not ours any more
+	done chan struct{} // closed when the connection has been used or dropped
 }
 
-// The limits of what others can make us hold.
+// The limits of concurrent connections.
 const (
-	maxHandshakes = 256  // of strangers
+	maxHandshakes = 256  // of unauthenticated clients
 	maxConns      = 2048 // of the hub
 	maxParked     = 64
 	maxOutgoing   = 512
-	// outgoingPatience is how long an outgoing connection waits for the hub, which may be
+	// outgoingTimeout bounds the time that an outgoing connection waits for the hub, which may be
 	// restarting.
-	outgoingPatience = 15 * time.Second
+	outgoingTimeout = 15 * time.Second
 )
 
 // NewServer returns the sandbox's end.
@@ -95,14 +95,14 @@ func each(l net.Listener, f func(net.Conn)) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(10 * time.Millisecond) // most likely out of descriptors; some will be closed
+			time.Sleep(10 * time.Millisecond) // most likely out of descriptors: retry when others are closed
 		default:
 			f(c)
 		}
 	}
 }
 
-// receive lets the hub in, and nobody else, and reads what it wants.
+// receive authenticates the hub and reads its request.
 func (s *Server) receive(c net.Conn) (secure *tls.Conn, verb byte, port int, err error) {
 	secure = tls.Server(c, s.tls)
 	c.SetDeadline(time.Now().Add(handshakeTime))
@@ -136,9 +136,9 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 		}
 		Relay(c, inside)
 	case verbAccept:
-		p := &parked{Conn: c, gone: make(chan struct{})}
+		p := &parked{Conn: c, done: make(chan struct{})}
 		s.park(p)
-		<-p.gone
+		<-p.done
 	case verbStats:
 		c.SetDeadline(time.Now().Add(handshakeTime))
 		c.Write(append([]byte{granted}, s.cfg.Stats()...))
@@ -152,11 +152,12 @@ func (s *Server) answer(c *tls.Conn, verb byte, port int) {
 		if _, err := c.Write([]byte{granted}); err != nil {
 			return
 		}
-		if verb, port, err := readRequest(c); err == nil && verb != verbWait { // when the hub has one; the end of the hub ends this, too
+		// It waits without a timeout; the end of the hub ends it.
+		if verb, port, err := readRequest(c); err == nil && verb != verbWait {
 			s.answer(c, verb, port)
 		}
 	default:
-		refuse(c, "this sandbox is of a version that does not know this request")
+		refuse(c, "unknown request: this sandbox is of another version than the hub")
 	}
 }
 
@@ -165,7 +166,7 @@ func refuse(c net.Conn, reason string) {
 	c.Write(append([]byte{refused}, reason[:min(len(reason), maxReason)]...))
 }
 
-// park hands a connection of the hub to who waits longest, or keeps it.
+// park assigns a connection of the hub to the oldest waiting outgoing connection, or keeps it.
 func (s *Server) park(p *parked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,30 +176,30 @@ func (s *Server) park(p *parked) {
 		return
 	}
 	if s.closed {
-		close(p.gone)
+		close(p.done)
 		return
 	}
 	s.parked = append(s.parked, p)
-	if len(s.parked) > maxParked { // those of a hub that is gone
-		close(s.parked[0].gone)
+	if len(s.parked) > maxParked { // the oldest may belong to a previous hub
+		close(s.parked[0].done)
 		s.parked = s.parked[1:]
 	}
 }
 
-// Close ends what waits for programs inside. Whoever serves closes the listeners.
+// Close ends the connections that wait for programs inside. The caller closes the listeners.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, p := range s.parked {
-		close(p.gone)
+		close(p.done)
 	}
 	s.parked = nil
 }
 
-// take returns the newest connection of the hub, since older ones may be those of a hub that
-// is gone, and how many others wait for one.
-func (s *Server) take(patience <-chan time.Time) (p *parked, others int) {
+// take returns the newest connection of the hub, because older ones may belong to a previous
+// hub, and the number of others that wait for one.
+func (s *Server) take(timeout <-chan time.Time) (p *parked, others int) {
 	s.mu.Lock()
 	if n := len(s.parked); n > 0 {
 		p, s.parked = s.parked[n-1], s.parked[:n-1]
@@ -211,7 +212,7 @@ func (s *Server) take(patience <-chan time.Time) (p *parked, others int) {
 	s.mu.Unlock()
 	select {
 	case p = <-turn:
-	case <-patience:
+	case <-timeout:
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,14 +224,14 @@ func (s *Server) take(patience <-chan time.Time) (p *parked, others int) {
 	}
 	if p == nil {
 		select {
-		case p = <-turn: // at the last moment
+		case p = <-turn: // assigned meanwhile
 		default:
 		}
 	}
 	return p, len(s.waiting)
 }
 
-// ServeOutgoing brings the connections of programs inside to the hub, until the listener is
+// ServeOutgoing forwards the connections of programs inside to the hub, until the listener is
 // closed.
 func (s *Server) ServeOutgoing(l net.Listener) {
 	slots := make(chan struct{}, maxOutgoing)
@@ -239,7 +240,7 @@ func (s *Server) ServeOutgoing(l net.Listener) {
 		case slots <- struct{}{}:
 			go func() {
 				defer func() { c.Close(); <-slots }()
-				s.bringOut(c)
+				s.forward(c)
 			}()
 		default:
 			c.Close()
@@ -247,24 +248,24 @@ func (s *Server) ServeOutgoing(l net.Listener) {
 	})
 }
 
-func (s *Server) bringOut(c net.Conn) {
-	patience := time.NewTimer(outgoingPatience)
-	defer patience.Stop()
+func (s *Server) forward(c net.Conn) {
+	timeout := time.NewTimer(outgoingTimeout)
+	defer timeout.Stop()
 	for {
-		p, others := s.take(patience.C)
+		p, others := s.take(timeout.C)
 		if p == nil {
 			return
 		}
 		if offer(p, others) {
 			Relay(p, c)
-			close(p.gone)
+			close(p.done)
 			return
 		}
-		close(p.gone)
+		close(p.done)
 	}
 }
 
-// offer asks the hub whether it still accepts what it has parked.
+// offer checks that the hub still accepts a parked connection.
 func offer(c net.Conn, others int) bool {
 	c.SetDeadline(time.Now().Add(handshakeTime))
 	if _, err := c.Write([]byte{granted, byte(min(others, 255))}); err != nil {
@@ -277,7 +278,7 @@ func offer(c net.Conn, others int) bool {
 	return true
 }
 
-// Relay carries bytes in both directions until both have ended, and closes both connections.
+// Relay copies bytes in both directions until both have ended, and closes both connections.
 func Relay(a, b net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() { copyHalf(a, b) })
@@ -287,7 +288,7 @@ func Relay(a, b net.Conn) {
 	b.Close()
 }
 
-// copyHalf carries one direction. An end is passed on; a failure ends both.
+// copyHalf copies one direction and ends it at the other side. A failure ends both directions.
 func copyHalf(to, from net.Conn) {
 	_, err := io.Copy(bare{to}, bare{from})
 	half, ok := unwrap(to).(interface{ CloseWrite() error })
@@ -300,7 +301,7 @@ func copyHalf(to, from net.Conn) {
 	}
 }
 
-// unwrap finds the connection below.
+// unwrap returns the underlying connection.
 func unwrap(c net.Conn) net.Conn {
 	if p, ok := c.(*parked); ok {
 		return p.Conn
@@ -308,8 +309,8 @@ func unwrap(c net.Conn) net.Conn {
 	return c
 }
 
-// bare hides what a connection can do beyond reading and writing, which would splice what
-// must be encrypted.
+// bare hides all methods of a connection except Read and Write. Otherwise io.Copy could splice
+// data that must be encrypted.
 type bare struct{ c net.Conn }
 
 func (b bare) Read(p []byte) (int, error)  { return b.c.Read(p) }

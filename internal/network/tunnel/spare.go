@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// spareTime bounds the answer to a request on a connection that was opened in advance. If its
-// other end has vanished, no answer comes, and a new connection is tried.
+// spareTime bounds the response to a request on a connection that was opened in advance. If the
+// peer is unreachable, Dial tries a new connection.
 const spareTime = 2 * time.Second
 
-// OpenSpares opens n connections for the next calls of Dial, which then need not prove keys
-// first. Where it fails, Dial opens its own.
+// OpenSpares opens n connections for the next calls of Dial, which then need no handshake. If
+// it fails, Dial opens a connection itself.
 func (c *Client) OpenSpares(ctx context.Context, n int) {
 	c.mu.Lock()
 	epoch := c.epoch
@@ -42,7 +42,7 @@ func (c *Client) DropSpares() {
 	defer c.mu.Unlock()
 	c.epoch++
 	for _, conn := range c.spares {
-		conn.NetConn().Close() // without a farewell, for which a vanished end would make us wait
+		conn.NetConn().Close() // without a TLS alert, which blocks if the peer is unreachable
 	}
 	c.spares = nil
 }
@@ -59,7 +59,7 @@ func (c *Client) takeSpare() *tls.Conn {
 }
 
 // dialSpare dials over a connection that was opened in advance. It returns neither a connection nor an
-// error if there is none that works.
+// error if no such connection works.
 func (c *Client) dialSpare(ctx context.Context, port int) (net.Conn, error) {
 	for {
 		conn := c.takeSpare()

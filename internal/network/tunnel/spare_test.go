@@ -59,7 +59,7 @@ func (o *opener) wantEcho(c *tunnel.Client) {
 	}
 }
 
-// TestSpares: connections that were opened in advance serve the next dials, and are missed by nobody when they are cut or dropped.
+// TestSpares: connections that were opened in advance serve the next dials. Dials succeed without them if they are cut or dropped.
 func TestSpares(t *testing.T) {
 	t.Parallel()
 	o := &opener{rig: newRig(t)}
@@ -101,8 +101,8 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestSparesOfStrangers: who has another key cannot wait, either.
-func TestSparesOfStrangers(t *testing.T) {
+// TestSparesWithAnotherKey: a client with another key cannot wait, either.
+func TestSparesWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	o := &opener{rig: newRig(t)}
 	stranger := newIdentity(t)
@@ -112,7 +112,7 @@ func TestSparesOfStrangers(t *testing.T) {
 	}
 	c.OpenSpares(t.Context(), 2)
 	if _, err := c.Dial(t.Context(), 7); err == nil {
-		t.Error("a stranger got in")
+		t.Error("a client with another key was accepted")
 	}
 	if n := o.opened(); n != 2 {
 		t.Errorf("%d connections, want one attempt in advance and one to dial", n)

@@ -1,14 +1,14 @@
 // Package tunnel connects the hub with a sandbox that it reaches over a network: the hub
 // dials ports inside, and accepts the connections that programs inside make.
 //
-// Both ends prove who they are with a key that the other knows, over TLS 1.3: nobody but the
-// hub gets in, wherever the sandbox's port can be reached from, and nobody can pose as the
-// sandbox. All connections are opened by the hub, so a sandbox needs no network of its own.
+// Both ends authenticate over TLS 1.3 with keys whose pins the other end knows: only the hub
+// can connect, even if the sandbox's port is reachable from everywhere, and no other process can
+// impersonate the sandbox. The hub opens all connections, so a sandbox needs no network.
 //
-// A connection begins with a request of three bytes, a verb and a port, and its answer: a
-// byte that says whether it succeeded and, if not, the reason. Then it carries bytes. The hub may
-// open one in advance and send its request when it has one. Copies of disks are carried in frames, so that the end of
-// one differs from the end of a connection.
+// A connection begins with a request of three bytes, a verb and a port. The response is one
+// byte and, after a failure, the reason. Then the connection carries bytes. The hub may open a
+// connection in advance and send its request later. Copies of disks are sent in frames, so that
+// the end of a copy differs from the end of a connection.
 package tunnel
 
 import (
@@ -27,18 +27,18 @@ import (
 	"time"
 )
 
-// What the hub asks for.
+// The verbs of requests.
 const (
-	verbDial   = 'd' // a connection to a port inside; 0 is the server
-	verbAccept = 'a' // the next outgoing connection
-	verbStats  = 's' // what the sandbox uses
-	verbWait   = 'w' // another of these requests, later
-	verbSave   = 'c' // a copy of the disk
-	verbFill   = 'f' // the copy that the disk begins with
-	verbHold   = 'h' // that programs are stopped
+	verbDial   = 'd' // connect to a port inside; 0 is the server
+	verbAccept = 'a' // accept the next outgoing connection
+	verbStats  = 's' // send the resource usage
+	verbWait   = 'w' // wait for another request on this connection
+	verbSave   = 'c' // send a copy of the disk
+	verbFill   = 'f' // receive the copy that the disk is restored from
+	verbHold   = 'h' // suspend all programs
 )
 
-// The first byte of an answer.
+// The first byte of a response.
 const (
 	granted = 0
 	refused = 1 // followed by the reason
@@ -48,12 +48,12 @@ const (
 	protocol = "cove-tunnel/1"
 	// maxReason bounds a reason, which the sandbox chooses.
 	maxReason = 512
-	// handshakeTime bounds everything up to the answer, except the wait of verbAccept.
+	// handshakeTime bounds everything up to the response, except the wait of verbAccept.
 	handshakeTime = 10 * time.Second
 )
 
-// NewIdentity returns a new key with its certificate, in PEM. Certificates carry keys only: who
-// knows the pin of one needs no authority and no date.
+// NewIdentity returns a new key with its certificate, in PEM. Certificates only contain keys: with
+// a pin, neither an authority nor a validity period is checked.
 func NewIdentity() (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -90,8 +90,8 @@ func pinOf(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Configure returns the settings of an end with an identity, which talks to the key of a pin
-// only.
+// Configure returns the TLS configuration of an end with an identity. It accepts only the
+// peer whose key has the pin.
 func Configure(cert, key []byte, peer string) (*tls.Config, error) {
 	if len(peer) != 2*sha256.Size {
 		return nil, fmt.Errorf("invalid pin %.80q", peer)
@@ -106,7 +106,7 @@ func Configure(cert, key []byte, peer string) (*tls.Config, error) {
 		InsecureSkipVerify: true, // the pin is verified instead
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || subtle.ConstantTimeCompare([]byte(pinOf(state.PeerCertificates[0])), []byte(peer)) != 1 {
-				return errors.New("the other end has another key")
+				return errors.New("the peer has another key")
 			}
 			return nil
 		},

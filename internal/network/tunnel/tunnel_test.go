@@ -51,7 +51,7 @@ func newRigWith(t *testing.T, change func(*tunnel.ServerConfig)) *rig {
 	cfg := tunnel.ServerConfig{Cert: r.sandbox.cert, Key: r.sandbox.key, Hub: r.hub.pin,
 		Dial: func(_ context.Context, port int) (net.Conn, error) {
 			if port != 7 {
-				return nil, fmt.Errorf("nobody serves port %d", port)
+				return nil, fmt.Errorf("no server at port %d", port)
 			}
 			near, far := net.Pipe()
 			go func() { defer far.Close(); io.Copy(far, far) }()
@@ -85,7 +85,7 @@ func (r *rig) open(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", r.address)
 }
 
-// client is the end of someone who takes the sandbox for the one of a pin.
+// client is the end of a hub that expects a sandbox with a pin.
 func (r *rig) client(who identity, pin string) *tunnel.Client {
 	r.t.Helper()
 	c, err := tunnel.NewClient(who.cert, who.key, pin, r.open)
@@ -110,7 +110,7 @@ func TestDial(t *testing.T) {
 		t.Errorf("got %d bytes, %v, want the same back", len(got), err)
 	}
 	conn.Close()
-	if _, err := c.Dial(t.Context(), 9); !errors.Is(err, tunnel.ErrRefused) || !strings.Contains(err.Error(), "nobody serves port 9") {
+	if _, err := c.Dial(t.Context(), 9); !errors.Is(err, tunnel.ErrRefused) || !strings.Contains(err.Error(), "no server at port 9") {
 		t.Errorf("got %v, want the reason", err)
 	}
 	if stats, err := c.Stats(t.Context()); err != nil || string(stats) != `{"memory":1}` {
@@ -123,8 +123,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestStrangers: who has not the hub's key gets nothing, and the hub talks to nobody else.
-func TestStrangers(t *testing.T) {
+// TestAuthentication: clients without the hub's key are refused, and the hub refuses other sandboxes.
+func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	stranger := newIdentity(t)
@@ -135,7 +135,7 @@ func TestStrangers(t *testing.T) {
 	} {
 		if conn, err := c.Dial(t.Context(), 7); err == nil {
 			conn.Close()
-			t.Errorf("%s: let in", what)
+			t.Errorf("%s: accepted", what)
 		}
 		if out, err := c.Stats(t.Context()); err == nil {
 			t.Errorf("%s: got %q", what, out)
@@ -171,7 +171,7 @@ func TestStrangers(t *testing.T) {
 		}
 		c.SetDeadline(time.Now().Add(time.Minute))
 		if err := talk(c); err == nil {
-			t.Errorf("%s: let in", what)
+			t.Errorf("%s: accepted", what)
 		}
 		c.Close()
 	}
@@ -182,11 +182,11 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestIdleStrangers: connections that say nothing do not keep the hub out.
-func TestIdleStrangers(t *testing.T) {
+// TestIdleConnections: unauthenticated idle connections do not exclude the hub.
+func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for range 800 { // more than may be about to prove who they are
+	for range 800 { // more than the limit of handshakes
 		c, err := r.open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -216,8 +216,8 @@ func answer(l net.Listener, work *sync.WaitGroup) {
 	}
 }
 
-// TestOutgoing: connections that programs inside make arrive at the hub, many at once, also
-// those that were made before the hub was there, and those after it came back.
+// TestOutgoing: connections of programs inside arrive at the hub, many at once, also
+// those that were opened before the hub listened, and those after it reconnected.
 func TestOutgoing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -27,8 +27,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
-	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -152,14 +152,12 @@ func instanceOf(dir string) string {
 }
 
 func (p *Provider) open(ctx context.Context) (err error) {
-	if p.lock, err = os.OpenFile(filepath.Join(p.cfg.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return err
-	}
-	switch err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	p.lock, err = lockfile.Open(filepath.Join(p.cfg.Dir, "lock"))
+	switch {
+	case errors.Is(err, lockfile.ErrLocked):
 		return fmt.Errorf("%w: %s", sandbox.ErrInUse, p.cfg.Dir)
 	case err != nil:
-		return fmt.Errorf("lock %s: %w", p.cfg.Dir, err)
+		return err
 	}
 	opts := []client.Opt{client.FromEnv}
 	if p.cfg.Host != "" {

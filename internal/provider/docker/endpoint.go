@@ -12,7 +12,8 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
 // Endpoint implements sandbox.Provider.
@@ -51,7 +52,7 @@ func (b *box) endpoint(port int) sandbox.Endpoint {
 			return nil, err
 		}
 		defer dir.Close()
-		return isolate.Dial(ctx, dir, containerinit.ControlName, port)
+		return control.Dial(ctx, dir, containerinit.ControlName, port)
 	}}
 }
 
@@ -70,7 +71,7 @@ func (p *Provider) Egress(ctx context.Context, id string) (net.Listener, error) 
 		return nil, err
 	}
 	defer dir.Close()
-	l, err := isolate.ListenUnix(dir, containerinit.EgressName, 0o666)
+	l, err := unixsocket.Listen(dir, containerinit.EgressName, 0o666)
 	if err != nil {
 		return nil, err // not a nil pointer in an interface
 	}

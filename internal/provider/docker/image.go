@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
 // base is what the image that a disk began with says about its program. Snapshots keep it,
@@ -118,7 +119,7 @@ func (i *images) findSource(ctx context.Context, spec sandbox.Spec) (source, err
 var isDisk = regexp.MustCompile(`cove-[0-9a-f]{8}(/|-deleted)`)
 
 // inside are the folders that the hub mounts, which an image must not cover.
-var inside = []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(isolate.ServerSocket)}
+var inside = []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir, path.Dir(control.ServerSocket)}
 
 // checkFound refuses an image that was found by its ID if that is the disk of a sandbox, or not all of the ID: every disk on the
 // engine could be guessed in a few attempts. It also refuses one that would cover what the hub mounts.

@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
 // Logs implements sandbox.Logger.
@@ -130,7 +131,7 @@ func (p *Provider) Diff(ctx context.Context, id string, limit int) (sandbox.Diff
 // hiddenPaths are those of a container where something is mounted.
 func hiddenPaths(spec sandbox.Spec) []string {
 	hidden := []string{isolate.Programs, containerinit.HubDir, containerinit.ControlDir,
-		path.Dir(isolate.ServerSocket), isolate.ServerState, isolate.ServerLogs}
+		path.Dir(control.ServerSocket), isolate.ServerState, isolate.ServerLogs}
 	for _, v := range spec.Volumes {
 		hidden = append(hidden, v.Target)
 	}

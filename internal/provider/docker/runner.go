@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
 // runner makes containers and takes them through their lives. It knows nothing of other
@@ -117,7 +118,7 @@ func (r *runner) hostConfig(b *box) *engine.HostConfig {
 		NetworkMode: "none", CapDrop: []string{"ALL"}, CapAdd: capabilities, ShmSize: shmSize,
 		Resources: r.resources(spec), MaskedPaths: masked, SecurityOpt: slices.Clone(r.security),
 		LogConfig: engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "2"}},
-		Tmpfs:     map[string]string{filepath.Dir(isolate.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
+		Tmpfs:     map[string]string{filepath.Dir(control.ServerSocket): fmt.Sprintf("rw,nosuid,nodev,noexec,size=%d,mode=%s", socketSize, r.socketMode(b))},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: filepath.Join(r.cfg.Dir, binName), Target: isolate.Programs, ReadOnly: true},
 			{Type: mount.TypeBind, Source: filepath.Join(b.dir, hubName), Target: containerinit.HubDir, ReadOnly: true},
@@ -221,7 +222,7 @@ func (r *runner) writePlan(b *box) error {
 		workdir = cmp.Or(workdir, isolate.Home)
 	}
 	env[sandbox.EnvEgress] = "unix:" + filepath.Join(containerinit.HubDir, containerinit.EgressName)
-	env[sandbox.EnvListen] = "unix:" + isolate.ServerSocket
+	env[sandbox.EnvListen] = "unix:" + control.ServerSocket
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = fmt.Sprintf("tcp:127.0.0.1:%d", spec.Server.Port)
 	}
@@ -230,7 +231,7 @@ func (r *runner) writePlan(b *box) error {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		plan.Env = append(plan.Env, k+"="+env[k])
 	}
-	plan.Volumes = []string{filepath.Dir(isolate.ServerSocket)}
+	plan.Volumes = []string{filepath.Dir(control.ServerSocket)}
 	for _, v := range spec.Volumes {
 		if !v.ReadOnly {
 			plan.Volumes = append(plan.Volumes, v.Target)

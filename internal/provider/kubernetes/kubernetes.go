@@ -27,9 +27,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/access"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/api"
 	"github.com/cove-sandbox/cove/internal/provider/kubernetes/internal/bucket"
@@ -290,18 +289,11 @@ func (s *session) explainOpen(err error, place *client) error {
 
 // lockFolder makes sure that no other process uses the folder.
 func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+	f, err := lockfile.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, lockfile.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s", sandbox.ErrInUse, dir)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = sandbox.ErrInUse
-		}
-		return nil, fmt.Errorf("%w: %s", err, dir)
-	}
-	return f, nil
+	return f, err
 }
 
 // readIdentity returns the name by which this state folder holds the lease.
@@ -336,8 +328,7 @@ func (p *Provider) Close() error {
 			p.copies.Close()
 		}
 		if p.lock != nil {
-			// Explicitly: a process that is being started may still have a copy of the descriptor.
-			p.end = errors.Join(unix.Flock(int(p.lock.Fd()), unix.LOCK_UN), p.lock.Close())
+			p.end = lockfile.Release(p.lock)
 		}
 	})
 	return p.end

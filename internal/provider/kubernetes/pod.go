@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/containerinit"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 )
 
 // runner makes Pods and takes them through their lives. It knows nothing of other sandboxes.
@@ -40,7 +41,7 @@ func (r *runner) plan(spec sandbox.Spec) containerinit.Plan {
 	maps.Copy(env, r.cfg.Env)
 	maps.Copy(env, spec.Env)
 	env[sandbox.EnvEgress] = "unix:" + containerinit.Egress
-	env[sandbox.EnvListen] = "unix:" + isolate.ServerSocket
+	env[sandbox.EnvListen] = "unix:" + control.ServerSocket
 	if spec.Server.Port != 0 {
 		env[sandbox.EnvListen] = "tcp:127.0.0.1:" + strconv.Itoa(spec.Server.Port)
 	}
@@ -190,7 +191,7 @@ func (r *runner) mounts(sb sandbox.Sandbox, claim string) (mounts []mountSpec, v
 	add(mountSpec{Name: "hub", MountPath: containerinit.HubDir, ReadOnly: true},
 		volumeSpec{Secret: &secretSource{SecretName: sb.ID, DefaultMode: 0o440, Items: keys}})
 	memory("control", containerinit.ControlDir, socketSize)
-	memory("server", path.Dir(isolate.ServerSocket), socketSize)
+	memory("server", path.Dir(control.ServerSocket), socketSize)
 	memory("shm", "/dev/shm", shmSize)
 	home := volumeSpec{EmptyDir: &emptyDirSource{SizeLimit: number(cmp.Or(sb.Spec.Resources.Disk, r.cfg.Defaults.Disk))}}
 	if r.cfg.Persistent {

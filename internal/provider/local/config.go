@@ -29,7 +29,7 @@ type Config struct {
 	// neither if the environment sets a variable of CommandEnv itself.
 	Command    []string
 	CommandEnv map[string]string
-	// DoorEnv is the variable that tells Command to serve at isolate.Door instead, as
+	// DoorEnv is the variable that tells Command to serve at control.Door instead, as
 	// address/word; empty if it cannot. It takes that to pause a sandbox to disk.
 	DoorEnv string
 	// Binds shows files and folders of the host in every sandbox, read-only.

@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/disk"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/image"
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/layer"
@@ -201,26 +202,19 @@ const lockPause = 5 * time.Millisecond
 
 // lockDir keeps other hubs out for as long as this process lives.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	// A child that a killed hub was starting holds the lock until it has become the
-	// other program.
+	f, err := lockfile.Open(filepath.Join(dir, "lock"))
+	// A child that a killed hub was starting holds the lock until it executes its program.
 	for range 100 {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-			break
+		if !errors.Is(err, lockfile.ErrLocked) {
+			return f, err
 		}
 		time.Sleep(lockPause)
+		f, err = lockfile.Open(filepath.Join(dir, "lock"))
 	}
-	if err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", sandbox.ErrInUse, dir)
-		}
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	if errors.Is(err, lockfile.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s", sandbox.ErrInUse, dir)
 	}
-	return f, nil
+	return f, err
 }
 
 // Close implements sandbox.Provider.

@@ -1,11 +1,11 @@
-// Package containerinit is the first process of a sandbox that an engine runs: it starts the
-// sandbox's program as its plan says, and connects the hub to ports inside.
+// Package containerinit is the first process of a sandbox that an engine runs. It starts the
+// program of the sandbox's plan, connects the hub to ports inside, and copies the disk.
 //
 // The hub injects it into any image, read-only. The container needs no network: the plan and
 // the socket for outgoing connections are in one folder, which the container cannot write,
-// and the control socket is in another. Where the hub shares no folder with the container, as
-// in a Pod, both sockets are replaced by a tunnel. It owns the program and everything that this
-// leaves.
+// and the control socket is in another. If the hub shares no folder with the container, as
+// in a Pod, a tunnel replaces both sockets. It owns the program and all processes that the
+// program leaves.
 package containerinit
 
 import (
@@ -23,11 +23,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/entrance"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// Where a container finds what the hub brings along.
+// The paths of what the hub provides to a container.
 const (
 	HubDir      = "/run/cove"         // read-only
 	ControlDir  = "/run/cove-control" // for the control socket
@@ -41,25 +43,24 @@ type Plan struct {
 	Command []string `json:"command"`
 	Env     []string `json:"env"` // complete
 	Workdir string   `json:"workdir,omitempty"`
-	// SwitchUser runs the program as the sandbox's user, who is created if need be;
-	// otherwise it runs as the user of the image.
+	// SwitchUser runs the program as the sandbox's user, which is created if it does not exist.
+	// Otherwise the program runs as the user of the image.
 	SwitchUser bool `json:"switch_user,omitempty"`
 	// Volumes are mounted folders that the user may write to.
 	Volumes []string `json:"volumes,omitempty"`
-	// Files is the maximum number of open files of a process; 0 leaves it as it is.
+	// Files is the maximum number of open files of a process; 0 does not change it.
 	Files uint64 `json:"files,omitempty"`
-	// Inherit is for hubs that do not know the image: Env then adds to the environment of the
-	// image, these folders come before its PATH, and its working directory is used if there
-	// is no other.
+	// Inherit is for hubs that do not know the image: Env is added to the environment of the
+	// image, Path is prepended to its PATH, and its working directory is the default.
 	Inherit bool     `json:"inherit,omitempty"`
 	Path    []string `json:"path,omitempty"`
-	// Tunnel is how the hub gets in, if not through the control socket.
+	// Tunnel connects the hub, if the control socket does not.
 	Tunnel *Tunnel `json:"tunnel,omitempty"`
-	// Probe is how the server says that it is ready.
+	// Probe is the readiness request to the server.
 	Probe Probe `json:"probe,omitzero"`
-	// Fill makes the disk that of a copy, which the hub sends through the tunnel, before anything is run.
+	// Fill restores the disk from a copy, which the hub sends through the tunnel, before the program starts.
 	Fill bool `json:"fill,omitempty"`
-	// Hold runs nothing: the hub wants to copy the disk.
+	// Hold starts no program, so that the hub can copy the disk.
 	Hold bool `json:"hold,omitempty"`
 }
 
@@ -69,7 +70,7 @@ const (
 	exitNotFound = 127
 )
 
-// Main runs the container, or what args name instead, and returns the exit code.
+// Main runs the container, or the verb in args, and returns the exit code.
 func Main(args []string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	plan, err := readPlan()
@@ -84,7 +85,7 @@ func Main(args []string) int {
 		log.Error("cannot read the plan of this sandbox", "error", err)
 		return exitFailed
 	}
-	// In a Pod without root, programs inside are of the same user: they could stop this process, and with it the sandbox.
+	// In a Pod without root, programs inside have the same user: they could stop this process, and with it the sandbox.
 	if err := proc.SealMemory(); err != nil {
 		log.Warn("programs of this sandbox can trace its first process", "error", err)
 	}
@@ -92,7 +93,7 @@ func Main(args []string) int {
 		plan.inherit(os.Environ())
 	}
 	cfg := proc.InitConfig{Env: plan.Env, Dir: plan.Workdir, Log: log}
-	// Before the hub is served: what changes from then on is the sandbox's.
+	// Before serveHub, which records the time: all later changes are the sandbox's.
 	if err := prepare(plan, &cfg); err != nil {
 		log.Error("cannot prepare this sandbox", "error", err)
 		return exitFailed
@@ -105,7 +106,7 @@ func Main(args []string) int {
 		waitForEnd()
 		return 0
 	}
-	if plan.Fill { // the disk may know the user in another way
+	if plan.Fill { // the restored disk may define another user
 		if err := prepare(plan, &cfg); err != nil {
 			log.Error("cannot prepare this sandbox", "error", err)
 			return exitFailed
@@ -128,7 +129,7 @@ func Main(args []string) int {
 	return proc.Init(cfg)
 }
 
-// prepare makes the user and the working directory.
+// prepare creates the user and the working directory.
 func prepare(plan Plan, cfg *proc.InitConfig) (err error) {
 	if plan.Hold {
 		return nil
@@ -146,13 +147,13 @@ func prepare(plan Plan, cfg *proc.InitConfig) (err error) {
 	return nil
 }
 
-// serveHub lets the hub in. If the disk begins with a copy, it returns when that is there.
+// serveHub serves the hub. If the disk is restored from a copy, it returns when that is complete.
 func serveHub(plan Plan) error {
 	if plan.Tunnel == nil {
 		return serveControl()
 	}
-	plan.Tunnel.server = entrance.New(isolate.ServerSocket)
-	d := &disk{hold: plan.Hold, filled: make(chan struct{})}
+	plan.Tunnel.server = entrance.New(control.ServerSocket)
+	d := &diskService{hold: plan.Hold, filled: make(chan struct{})}
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -174,23 +175,22 @@ func readPlan() (plan Plan, err error) {
 	return plan, err
 }
 
-// serveControl creates the control socket, in the place of one of an earlier run.
+// serveControl creates the control socket and replaces that of an earlier run.
 func serveControl() error {
 	dir, err := os.Open(ControlDir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	l, err := isolate.ListenUnix(dir, ControlName, 0o666) // outside, the folders above are closed to others
+	l, err := unixsocket.Listen(dir, ControlName, 0o666) // outside, the folders above are closed to others
 	if err != nil {
 		return err
 	}
-	go isolate.ServeControl(l)
+	go new(control.Server).Serve(l)
 	return nil
 }
 
-// prepareUser finds the sandbox's user, or creates it in images that have none, and lets it
-// write to its home and its volumes.
+// prepareUser finds or creates the sandbox's user, and lets it write to its home and its volumes.
 func prepareUser(plan Plan) (*proc.User, error) {
 	u, err := proc.LookupUser(fmt.Sprint(isolate.UID))
 	if err != nil {
@@ -208,15 +208,15 @@ func prepareUser(plan Plan) (*proc.User, error) {
 		}
 	}
 	for _, dir := range plan.Volumes {
-		if err := giveVolume(dir, u); err != nil {
+		if err := chownVolume(dir, u); err != nil {
 			return nil, err
 		}
 	}
 	return u, nil
 }
 
-// giveVolume makes the user the owner of a new volume. It leaves one that has an owner alone.
-func giveVolume(dir string, u *proc.User) error {
+// chownVolume makes the user the owner of a new volume. It does not change a volume that has an owner.
+func chownVolume(dir string, u *proc.User) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 {
 		return err

@@ -1,116 +1,134 @@
 package containerinit
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"sync"
-	"syscall"
+	"path"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove/internal/system/diskcopy"
-	"github.com/cove-sandbox/cove/internal/system/isolate"
-	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
-// disk copies the disk of this container for the hub.
+// disk is the disk of a container. It can be saved as an archive, and made equal to the disk of
+// another container of the same image by restoring its archive.
+//
+// The archive is a compressed tar. It contains everything below the home and, of the rest of the
+// disk, what has changed since the container was started. An engine keeps both in one
+// filesystem, and a container cannot see its layers; but the kernel records when each file last
+// changed, and no process inside can falsify that. A changed folder is archived with the names
+// of its unchanged entries, so that a restore can delete all others. Other mounts are neither read
+// nor written; sockets and devices are not archived. Archives whose names lead through links or into
+// other mounts are refused.
 type disk struct {
-	hold   bool // nothing runs here
-	copy   *diskcopy.Disk
-	filled chan struct{} // closed when the disk is filled
-	home   *os.File      // nil: it could not be opened
-
-	mu   sync.Mutex // held while the disk is read or written
-	once bool       // the disk has been filled
+	// root is where the disk is mounted. home is the folder below it that is copied completely,
+	// usually another mount.
+	root, home string
+	// since is when the container was started.
+	since time.Time
+	// mounts lists the other mounts, whose content is not part of the disk.
+	mounts map[string]bool
 }
 
-// open remembers the time: what changes from now on is the sandbox's.
-func (d *disk) open() (err error) {
-	d.home, _ = os.Open(isolate.Home) // now: programs may close it for its owner
-	d.copy, err = diskcopy.New(isolate.Home)
-	return err
-}
+// maxTick bounds the wait for a clock that was set back.
+const maxTick = time.Second
 
-// save writes a copy while everything else inside is suspended, so that nothing is in it in part. If the hub
-// goes away, writing fails, and all goes on.
-func (d *disk) save(w io.Writer) error {
-	if !d.mu.TryLock() {
-		return errors.New("the disk is being copied already")
-	}
-	defer d.mu.Unlock()
-	if !d.hold {
-		resume, err := proc.SuspendOthers()
-		if err != nil {
-			return err
-		}
-		defer resume()
-	}
-	return d.copy.Save(w)
-}
-
-// suspend stops everything else inside, with what it has written in the home on its storage, until resume. Someone else copies the
-// home meanwhile.
-func (d *disk) suspend() (resume func(), err error) {
-	if !d.mu.TryLock() {
-		return nil, errors.New("the disk is being copied already")
-	}
-	resume = sync.OnceFunc(d.mu.Unlock)
-	// What is much to write is written while programs still run.
-	if err = d.syncHome(); err == nil && !d.hold {
-		var goOn func()
-		if goOn, err = proc.SuspendOthers(); err == nil {
-			resume = sync.OnceFunc(func() { goOn(); d.mu.Unlock() })
-			err = d.syncHome()
+// tick returns the next time of the clock of filesystems: all earlier changes have an earlier time. This
+// clock lags behind the finer clock, which some filesystems use, too, so tick waits until it catches up.
+func tick() (time.Time, error) {
+	var fine, now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME, &fine)
+	for began := time.Now(); err == nil && time.Since(began) < maxTick; time.Sleep(time.Millisecond) {
+		if err = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); now.Nano() > fine.Nano() {
+			break
 		}
 	}
+	return time.Unix(now.Unix()), err
+}
+
+// newDisk returns the disk of this process, which has just started.
+func newDisk(home string) (*disk, error) {
+	since, err := tick()
 	if err != nil {
-		resume()
 		return nil, err
 	}
-	return resume, nil
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d := &disk{root: "/", home: path.Clean(home), since: since, mounts: map[string]bool{}}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			return nil, errors.New("parse /proc/self/mountinfo: too few fields")
+		}
+		if at := unescape(fields[4]); at != "/" && at != d.home {
+			d.mounts[at] = true
+		}
+	}
+	return d, lines.Err()
 }
 
-// syncTime bounds the wait for a storage that does not answer: programs go on without a copy.
-const syncTime = 2 * time.Minute
-
-// syncHome writes what the kernel still has of the home to its storage.
-func (d *disk) syncHome() error {
-	if d.home == nil {
-		return errors.New("the home cannot be opened")
+// unescape decodes a path of mountinfo, in which some characters are octal numbers.
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		var c byte
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := fmt.Sscanf(s[i+1:i+4], "%3o", &c); n == 1 && err == nil {
+				out.WriteByte(c)
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
 	}
-	done := make(chan error, 1)
-	go func() { done <- unix.Syncfs(int(d.home.Fd())) }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(syncTime):
-		return fmt.Errorf("the home was not written to its storage in %v", syncTime)
-	}
+	return out.String()
 }
 
-// fill makes the disk that of a copy, once in its life. If it fails, the hub is told why, and removes the container.
-func (d *disk) fill(r io.Reader) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.once {
-		return errors.New("the disk has been filled already")
+// covered reports whether a path of the container is on another mount.
+func (d *disk) covered(p string) bool {
+	for ; p != "/"; p = path.Dir(p) {
+		if d.mounts[p] {
+			return true
+		}
 	}
-	d.once = true
-	if err := d.copy.Restore(r); err != nil {
-		return err
-	}
-	close(d.filled)
-	return nil
+	return false
 }
 
-// waitForEnd returns when the container is to end.
-func waitForEnd() {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
-	<-signals
+// holdsMount reports whether a path is, or is above, a mount.
+func (d *disk) holdsMount(p string) bool {
+	if d.mounts[p] || p == d.home || strings.HasPrefix(d.home, p+"/") {
+		return true
+	}
+	for m := range d.mounts {
+		if strings.HasPrefix(m, p+"/") {
+			return true
+		}
+	}
+	return false
 }
+
+// isHome reports whether a path is the home or below it.
+func (d *disk) isHome(p string) bool { return p == d.home || strings.HasPrefix(p, d.home+"/") }
+
+// The tar records of this format.
+const (
+	recordStayed = "COVE.stayed" // names in a folder that are folders or unchanged; a restore keeps them
+	recordSize   = "COVE.size"   // of a file with holes
+	recordData   = "COVE.data"   // alternating offsets and lengths of the data between holes
+	recordAttr   = "SCHILY.xattr."
+)
+
+const (
+	// maxRecord bounds a record: the records of a tar header are limited to one megabyte.
+	maxRecord = 768 << 10
+	// maxLinks is the maximum number of files whose hard links are preserved.
+	maxLinks = 100_000
+	// maxHoles is the maximum number of holes of a file that are preserved.
+	maxHoles = 4096
+)

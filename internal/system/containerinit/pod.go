@@ -18,12 +18,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/network/tunnel"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/system/isolate/entrance"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
-// InstallVerb makes the program copy those beside it into a folder.
+// InstallVerb is the verb that copies the programs in this program's folder to another folder.
 const InstallVerb = "install"
 
-// Names in HubDir of the identity of a container with a tunnel.
+// The files in HubDir with the identity of a container with a tunnel.
 const (
 	CertName = "tls.crt"
 	KeyName  = "tls.key"
@@ -32,19 +33,19 @@ const (
 // Egress is the socket for outgoing connections of a container with a tunnel.
 const Egress = ControlDir + "/" + EgressName
 
-// Tunnel is where the hub gets in.
+// Tunnel is the endpoint for the hub.
 type Tunnel struct {
 	Listen string `json:"listen"` // host:port
 	Hub    string `json:"hub"`    // the pin of its key
-	// Ready is a host:port that is open while the server is ready, for who may only look: it
-	// says nothing else.
+	// Ready is a host:port that is open while the server is ready. Its connections are closed
+	// without data, so a client learns nothing else.
 	Ready string `json:"ready,omitempty"`
 
 	server *entrance.Entrance
 }
 
-// serve serves the hub, and programs inside that want out.
-func (t *Tunnel) serve(d *disk, fill func(io.Reader) error) error {
+// serve serves the hub, and the outgoing connections of programs inside.
+func (t *Tunnel) serve(d *diskService, fill func(io.Reader) error) error {
 	cfg := tunnel.ServerConfig{Hub: t.Hub, Dial: t.dial,
 		Stats: func() []byte { return readUsage(cgroupDir).encode() }, Save: d.save, Fill: fill, Suspend: d.suspend}
 	var err error
@@ -63,7 +64,7 @@ func (t *Tunnel) serve(d *disk, fill func(io.Reader) error) error {
 		return err
 	}
 	defer dir.Close()
-	out, err := isolate.ListenUnix(dir, EgressName, 0o666)
+	out, err := unixsocket.Listen(dir, EgressName, 0o666)
 	if err != nil {
 		return err
 	}
@@ -96,23 +97,23 @@ func (t *Tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, err
 }
 
-// Pauses between looks at the server: one that starts, and one that is ready.
+// Intervals of the readiness probe: until the server is ready, and afterwards.
 const (
 	startTick = 500 * time.Millisecond
 	readyTick = 10 * time.Second
 )
 
-// showReady keeps a port open while the server is ready, until ctx ends. A node can look at it at no
-// cost, unlike with a program that it starts in the container every time.
+// showReady keeps a port open while the server is ready, until ctx ends. For a node this probe costs
+// nothing, unlike a program that it starts in the container every time.
 func (t *Tunnel) showReady(ctx context.Context, p Probe, start, ready time.Duration) {
 	var l net.Listener
 	var work sync.WaitGroup
 	defer work.Wait()
 	for {
 		pause := start
-		err := p.ask(t.dial)
+		err := p.send(t.dial)
 		if err == nil && l == nil {
-			if l, err = net.Listen("tcp", t.Ready); err == nil { // else the port is taken, and may be free later
+			if l, err = net.Listen("tcp", t.Ready); err == nil { // otherwise the port is in use, and may be free later
 				open := l
 				work.Go(func() { closeAll(open) })
 			}
@@ -155,20 +156,20 @@ type Probe struct {
 	Path string `json:"path,omitempty"`
 }
 
-// probeTime bounds one probe.
-const probeTime = 5 * time.Second
+// probeTimeout bounds one probe.
+const probeTimeout = 5 * time.Second
 
-// ask sends the request by hand: an HTTP client would double the size of this program, of
-// which every sandbox has one.
-func (p Probe) ask(dial func(ctx context.Context, port int) (net.Conn, error)) error {
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+// send sends the request without an HTTP client, which would double the size of this program,
+// and every sandbox has one.
+func (p Probe) send(dial func(ctx context.Context, port int) (net.Conn, error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	c, err := dial(ctx, p.Port)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(probeTime))
+	c.SetDeadline(time.Now().Add(probeTimeout))
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n\r\n", p.Path); err != nil {
 		return err
 	}
@@ -177,12 +178,12 @@ func (p Probe) ask(dial func(ctx context.Context, port int) (net.Conn, error)) e
 		return err
 	}
 	if !bytes.HasPrefix(status, []byte("HTTP/1.")) || !bytes.HasSuffix(status, []byte(" 200 ")) {
-		return fmt.Errorf("%s answers %q", p.Path, status)
+		return fmt.Errorf("%s returned %q", p.Path, status)
 	}
 	return nil
 }
 
-// install copies the programs of the folder of this one.
+// install copies the programs in this program's folder.
 func install(target string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -218,7 +219,7 @@ func copyProgram(target, source string) error {
 	return errors.Join(err, to.Chmod(0o755), to.Close())
 }
 
-// defaultPath is that of images that set none.
+// defaultPath is the PATH for images without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // inherit completes the plan with the environment and the folder of the image.
@@ -229,7 +230,7 @@ func (p *Plan) inherit(image []string) {
 		switch {
 		case name == "PATH":
 			path = value
-		case strings.HasPrefix(name, "KUBERNETES_"): // of the cluster, not of the image
+		case strings.HasPrefix(name, "KUBERNETES_"): // from the cluster, not from the image
 		case !slices.ContainsFunc(p.Env, func(own string) bool { return strings.HasPrefix(own, name+"=") }):
 			env = append(env, pair)
 		}
@@ -248,7 +249,7 @@ func (p *Plan) inherit(image []string) {
 	p.Env = append(env, p.Env...)
 }
 
-// Usage is what a container uses, as its control groups say; -1 is unknown.
+// Usage is the resource usage of a container, as reported by its control groups; -1 is unknown.
 type Usage struct {
 	CPU      time.Duration `json:"cpu"`
 	Memory   int64         `json:"memory"`
@@ -260,7 +261,7 @@ func (u Usage) encode() []byte {
 	return fmt.Appendf(nil, `{"cpu":%d,"memory":%d,"pids":%d,"oom_kills":%d}`, u.CPU, u.Memory, u.Pids, u.OOMKills)
 }
 
-// cgroupDir is where a container sees its own control groups.
+// cgroupDir is where a container's control groups are mounted.
 const cgroupDir = "/sys/fs/cgroup"
 
 // readUsage reads control groups of either version.
@@ -276,14 +277,14 @@ func readUsage(dir string) Usage {
 		u.Memory, cache = readNumber(dir, "memory/memory.usage_in_bytes", ""), readNumber(dir, "memory/memory.stat", "total_inactive_file")
 		u.Pids = readNumber(dir, "pids/pids.current", "")
 	}
-	// Files that could be dropped at any time do not count.
+	// Reclaimable cache does not count.
 	if u.Memory > 0 && cache > 0 && cache < u.Memory {
 		u.Memory -= cache
 	}
 	return u
 }
 
-// readNumber reads a file that holds a number, or the line of a key.
+// readNumber reads a file that contains a number, or the line of a key.
 func readNumber(dir, name, key string) int64 {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {

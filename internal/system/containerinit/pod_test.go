@@ -31,7 +31,7 @@ func TestInherit(t *testing.T) {
 		}
 	}
 	if text := strings.Join(p.Env, "\n"); strings.Contains(text, "KUBERNETES") || strings.Contains(text, "A=image\nB") {
-		t.Errorf("got %q, want neither the cluster's address nor what is replaced", p.Env)
+		t.Errorf("got %q, want neither the cluster's address nor overridden variables", p.Env)
 	}
 	own := Plan{Env: []string{"PATH=/only"}, Path: []string{"/run/bin"}}
 	own.inherit([]string{"PATH=/usr/bin"})
@@ -90,7 +90,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestReadyPort: a port is open exactly while the server is ready, and says nothing.
+// TestReadyPort: a port is open exactly while the server is ready, and sends no data.
 func TestReadyPort(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool

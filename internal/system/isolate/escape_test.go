@@ -2,7 +2,6 @@ package isolate_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/gvisor"
 	"github.com/cove-sandbox/cove/test/attack"
 )
 
@@ -28,7 +28,7 @@ func inBox(use string, uid uint32) func(*testing.T, []string) string {
 	return inBoxWith(use, uid, false)
 }
 
-// inBoxWith does so where setuid programs may work, or may not.
+// inBoxWith is inBox with or without setuid programs.
 func inBoxWith(use string, uid uint32, setuid bool) func(*testing.T, []string) string {
 	return func(t *testing.T, args []string) string {
 		b := newBox(t)
@@ -39,13 +39,13 @@ func inBoxWith(use string, uid uint32, setuid bool) func(*testing.T, []string) s
 	}
 }
 
-// Init's own user may make it the first to go when memory is short.
+// Init's user may make it the first process to be killed when memory is short.
 var rootMay = []string{"write /proc/1/oom_score_adj", "write /proc/1/clear_refs"}
 
 // These namespaces are Chromium's own sandbox.
 var nestedMay = []string{"unshare pid", "unshare net", "raise capabilities"}
 
-// All mounts but that of sudo ignore the setuid bit.
+// All mounts except that of sudo ignore the setuid bit.
 var sudoMay = []string{"live without no_new_privs"}
 
 var modes = []mode{
@@ -72,7 +72,7 @@ func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
 		b.cfg.Setuid = setuid
 		b.cfg.Process.UID, b.cfg.Process.GID = uid, uid
 		b.cfg.Process.Args = append([]string{"/run/helper", "try", "kernel=gvisor"}, args...)
-		if err := isolate.UseGVisor(&b.cfg, isolate.GVisor{Runsc: runsc, Bundle: filepath.Join(b.dir, "bundle"), OwnSocket: true}); err != nil {
+		if err := gvisor.Wrap(&b.cfg, gvisor.Config{Runsc: runsc, Bundle: filepath.Join(b.dir, "bundle"), OwnSocket: true}); err != nil {
 			t.Fatal(err)
 		}
 		out, exit := b.run(isolate.Limits{Memory: 1 << 30, Pids: 512}, b.cfg.Process.Args...)
@@ -82,8 +82,8 @@ func inGVisor(uid uint32, setuid bool) func(*testing.T, []string) string {
 
 // inGVisorMay is what gVisor's own kernel allows. PID 1 there is the program itself,
 // devices, clocks, options and statistics are the emulated ones, and no call reaches the
-// host. What root writes to sysrq-trigger there is ignored. It does tell how much memory the
-// machine has.
+// host. It ignores what root writes to sysrq-trigger. It reveals the memory of the
+// machine.
 var inGVisorMay = []string{
 	"device nodes", "read /proc/1/environ", "read /proc/1/maps", "read /proc/1/root/etc/passwd",
 	"read /proc/1/cwd/etc/passwd", "read /proc/1/exe",
@@ -122,7 +122,7 @@ func testMemoryBomb(t *testing.T) {
 	if u := b.cfg.Group.Usage(); u.OOMKills < 1 {
 		t.Errorf("usage: got %+v, want an OOM kill", u)
 	}
-	// The program itself dies before init does, so that its end is told.
+	// The program dies before init, so that its end is reported.
 	if _, exit := b.run(isolate.Limits{Memory: 64 << 20, Pids: 64}, "/run/helper", "eat", "all"); exit.Signal != "killed" {
 		t.Errorf("exit: got %+v, want killed", exit)
 	}
@@ -140,8 +140,8 @@ func testFileLimits(t *testing.T) {
 	}
 }
 
-// testPlantedLinks: what a sandbox leaves on its disk cannot lead the next start
-// out of it.
+// testPlantedLinks: links on the disk of a sandbox cannot redirect the mounts of its next
+// start.
 func testPlantedLinks(t *testing.T) {
 	b := newBox(t)
 	b.cfg.Process.UID, b.cfg.Process.GID, b.cfg.Process.Dir = 0, 0, "/"
@@ -171,38 +171,7 @@ func testPlantedLinks(t *testing.T) {
 	}
 }
 
-// TestSocketIsASymlink: who dials what the sandbox made is not led elsewhere.
-func TestSocketIsASymlink(t *testing.T) {
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, "real"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	d, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, ok := range map[string]bool{"real": true, "link": false, "file": false, "none": false,
-		"../" + filepath.Base(dir) + "/real": false} {
-		c, err := isolate.DialUnix(t.Context(), d, name)
-		if (err == nil) != ok {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c != nil {
-			c.Close()
-		}
-	}
-}
-
-// runRootless runs a program in a sandbox of an ordinary user's.
+// runRootless runs a program in a sandbox of an ordinary user.
 func runRootless(t *testing.T, args ...string) string {
 	t.Helper()
 	const uid = 54321

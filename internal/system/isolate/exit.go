@@ -2,31 +2,26 @@ package isolate
 
 import (
 	"encoding/json"
-	"fmt"
+	"io"
+	"os"
+
+	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
 )
 
 // Exit is how the program of a sandbox ended.
-type Exit struct {
-	Code   int    // its exit status, if it exited
-	Signal string `json:",omitempty"` // what killed it, otherwise
-	Error  string `json:",omitempty"` // why it was not started, otherwise
-	Saved  bool   `json:",omitempty"` // it ended because it was saved; see Save
-}
+type Exit = protocol.Exit
 
-func (e Exit) String() string {
-	switch {
-	case e.Error != "":
-		return e.Error
-	case e.Signal != "":
-		return "killed by signal: " + e.Signal
-	default:
-		return fmt.Sprintf("exited with status %d", e.Code)
-	}
-}
+// maxExit bounds what is read of Config.Exit.
+const maxExit = 4 << 10
 
-// ReadExit reads what init wrote to Config.Exit; ok is false if it was killed before it could.
+// ReadExit reads what init wrote to Config.Exit; ok is false if init was killed before it could write.
 func ReadExit(path string) (e Exit, ok bool) {
-	data, err := readCapped(path, 4<<10)
+	f, err := os.Open(path)
+	if err != nil {
+		return Exit{}, false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxExit))
 	if err != nil || len(data) == 0 {
 		return Exit{}, false
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Record is what another process needs to find the sandbox's init again. The start
-// time and the boot ID distinguish it from a later process with the same PID.
+// Record identifies a sandbox's init for a later process of the hub. The start
+// time and the boot ID distinguish it from another process with the same PID.
 type Record struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
@@ -38,7 +38,7 @@ var ErrGone = errors.New("the sandbox's init has ended")
 func newHandle(pid, pidfd int) (*Handle, error) {
 	start, state, err := startTime(pid)
 	if err == nil && state == 'Z' {
-		unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED|unix.WNOHANG, nil) // if it is our child
+		unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED|unix.WNOHANG, nil) // if it is a child of this process
 		err = ErrGone
 	}
 	var boot string
@@ -74,7 +74,7 @@ func Adopt(rec Record) (*Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", rec.PID, err)
 	}
-	// The start time is read after the pidfd is opened: if it matches, the pidfd is that of the right process.
+	// The start time is read after the pidfd is opened: if it matches, the pidfd refers to the right process.
 	h, err := newHandle(rec.PID, pidfd)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ var bootID = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(id)), err
 })
 
-// watch waits for the process to end and reaps it if it is our child.
+// watch waits for the process to end and reaps it if it is a child.
 func (h *Handle) watch() {
 	defer close(h.quit)
 	raw, err := h.pidfd.SyscallConn()
@@ -134,13 +134,14 @@ func (h *Handle) watch() {
 // Record returns what Adopt needs.
 func (h *Handle) Record() Record { return h.rec }
 
-// Done is closed when init, and with it everything inside, has ended. It stays open if the Handle is closed before.
+// Done is closed when init, and with it every process inside, has ended. If the Handle is closed
+// before, Done stays open.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Terminate asks the program to end.
 func (h *Handle) Terminate() error { return h.signal(unix.SIGTERM) }
 
-// Kill ends everything inside.
+// Kill ends all processes inside.
 func (h *Handle) Kill() error { return h.signal(unix.SIGKILL) }
 
 func (h *Handle) signal(sig unix.Signal) error {
@@ -153,7 +154,7 @@ func (h *Handle) signal(sig unix.Signal) error {
 		return err
 	}
 	if errors.Is(sent, unix.ESRCH) {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	return sent
 }
@@ -170,8 +171,8 @@ func (h *Handle) Close() error {
 // Has reports whether a process, by its PID outside the sandbox, is the init of the record or its program.
 func (r Record) Has(pid int) bool { return pid == r.PID || r.Inner > 0 && insidePID(pid) == r.Inner }
 
-// insidePID returns the PID of a process in the sandbox's own namespace: the first
-// below ours. In one that the process created below that, it can have any PID it likes.
+// insidePID returns the PID of a process in the sandbox's namespace: the first below the
+// caller's. In namespaces below that, a process can choose its PID.
 func insidePID(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(status)) {

@@ -7,9 +7,12 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/system/isolate/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/system/isolate/internal/thread"
 )
 
-// HostFiles returns the files below /etc that hold a sandbox's host name, by name.
+// HostFiles returns the files below /etc that contain a sandbox's host name, by name.
 func HostFiles(host string) map[string]string {
 	return map[string]string{
 		"hostname": host + "\n",
@@ -20,7 +23,7 @@ func HostFiles(host string) map[string]string {
 // SetHostname changes the host name of a running sandbox. It needs root.
 func (h *Handle) SetHostname(before, host string) error {
 	err := errors.New("the thread did not run")
-	onThread(func() { err = h.enterHostname(host) })
+	thread.Run(func() { err = h.enterHostname(host) })
 	if err != nil {
 		return fmt.Errorf("isolate: change the host name: %w", err)
 	}
@@ -38,10 +41,10 @@ func (h *Handle) SetHostname(before, host string) error {
 	return nil
 }
 
-// replaceText replaces the content of a file inside if it is what it was created with. It
-// is written in place: a new file would belong to a user that does not exist inside.
+// replaceText replaces the content of a file inside if the sandbox has not changed it. It
+// writes in place: a new file would belong to a user that does not exist inside.
 func replaceText(root int, name, before, text string) error {
-	fd, err := resolve(root, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	fd, err := rootfs.Open(root, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
 		return nil // the sandbox has changed it
 	}
@@ -53,7 +56,7 @@ func replaceText(root int, name, before, text string) error {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(before)) {
 		return err
 	}
-	if is, err := io.ReadAll(io.LimitReader(f, int64(len(before)))); err != nil || string(is) != before {
+	if got, err := io.ReadAll(io.LimitReader(f, int64(len(before)))); err != nil || string(got) != before {
 		return err
 	}
 	if err := f.Truncate(0); err != nil {

@@ -8,29 +8,30 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/system/isolate/internal/protocol"
 )
 
-// systemGroups is how many groups of the host keep their meaning in its program trees:
+// systemGroups is the number of groups of the host that are mapped in its program trees:
 // those of the system. Folders such as /usr/local belong to one, and a file whose group
-// means nothing inside cannot be changed there.
+// is not mapped cannot be changed inside.
 const systemGroups = 1000
 
-// openOwners returns a user namespace in which nobody but root owns anything. Through a
-// mount that translates owners by it, a file of any other user of the host belongs to
-// nobody, not to the user inside who happens to have that number. The namespace exists
-// as long as the file is open or such a mount exists.
+// openOwners returns a user namespace in which only root owns anything. In a mount that
+// translates owners with it, files of all other users of the host belong to the user nobody,
+// not to the user inside with the same number. The namespace exists as long as the file is
+// open or such a mount exists.
 func openOwners(exe *os.File, ids IDs) (_ *os.File, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	// A traced child stops before its first instruction; its tracer is a thread. If that is killed
-	// first, the child must end, too: the host's init would
-	// become its tracer and never let it go on.
+	// A traced child stops before its first instruction; its tracer is a thread. If that thread is
+	// killed, the child must end, too: the host's init would become its tracer and never resume it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p, err := os.StartProcess("/proc/self/fd/3", []string{initName}, &os.ProcAttr{Dir: "/", Env: []string{},
+	p, err := os.StartProcess("/proc/self/fd/3", []string{protocol.InitName}, &os.ProcAttr{Dir: "/", Env: []string{},
 		Files: []*os.File{null, null, null, exe},
 		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK, Ptrace: true,
 			Pdeathsig: syscall.SIGKILL, Setsid: true}})

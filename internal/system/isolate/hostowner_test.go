@@ -12,9 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestKilledWhileItOpensOwners: a program that is killed while it makes a namespace leaves no
-// process, which would stand still for ever: its tracer
-// would be the host's init.
+// TestKilledWhileItOpensOwners: a program that is killed while it creates a namespace leaves no
+// process. Such a process would stay stopped forever, because its tracer would be the host's init.
 func TestKilledWhileItOpensOwners(t *testing.T) {
 	testenv.NeedRoot(t)
 	if os.Getenv("OPEN_OWNERS") != "" {
@@ -46,7 +45,7 @@ func TestKilledWhileItOpensOwners(t *testing.T) {
 		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
-		time.AfterFunc(rand.N(3*time.Millisecond), func() { cmd.Process.Kill() }) // anywhere
+		time.AfterFunc(rand.N(3*time.Millisecond), func() { cmd.Process.Kill() }) // at any point
 		cmd.Wait()
 	}
 	own, err := os.Readlink("/proc/self/exe")
@@ -61,6 +60,6 @@ func TestKilledWhileItOpensOwners(t *testing.T) {
 				left++
 			}
 		}
-		return left == 1 // ourselves
+		return left == 1 // this process
 	})
 }

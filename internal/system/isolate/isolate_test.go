@@ -18,12 +18,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
+	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// kit is what all sandboxes of the tests are made of.
+// kit is shared by all sandboxes of the tests.
 var kit struct {
 	helper string // testdata/helper, built without cgo as the real programs are
 	root   hostroot.Root
@@ -53,7 +56,7 @@ func TestIsolate(t *testing.T) {
 		{"orphans are reaped", testOrphansAreReaped}, {"log is bounded", testLogIsBounded}, {"escape", testEscape}, {"fork bomb", testForkBomb},
 		{"memory bomb", testMemoryBomb}, {"file limits", testFileLimits}, {"planted links", testPlantedLinks}, {"rootless", testRootless},
 		{"init is settled", testInitIsSettled}, {"nothing is inherited", testNothingIsInherited},
-		{"files of other users", testFilesOfOtherUsers}, {"the program is no other", testTheProgramIsNoOther},
+		{"files of other users", testFilesOfOtherUsers}, {"only the program is the program", testOnlyTheProgramIsTheProgram},
 		{"addresses can be listed", testAddressesCanBeListed},
 		{"chromium", testChromium},
 	} {
@@ -61,7 +64,7 @@ func TestIsolate(t *testing.T) {
 	}
 }
 
-// patience is how long a program may take on a busy machine.
+// patience bounds the time of a program on a busy machine.
 const patience = 3 * time.Minute
 
 // box is a sandbox of a test.
@@ -130,7 +133,7 @@ func (b *box) start(ctx context.Context, limits isolate.Limits, args ...string) 
 		b.t.Fatal(err)
 	}
 	defer dir.Close()
-	l, err := isolate.ListenUnix(dir, "control", 0o600)
+	l, err := unixsocket.Listen(dir, "control", 0o600)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -165,7 +168,7 @@ func (b *box) run(limits isolate.Limits, args ...string) (string, isolate.Exit) 
 	select {
 	case <-h.Done():
 	case <-time.After(patience):
-		b.t.Fatal("the program does not end")
+		b.t.Fatal("the program did not end")
 	}
 	exit, _ := isolate.ReadExit(filepath.Join(b.dir, "exit"))
 	return b.log(), exit
@@ -173,7 +176,7 @@ func (b *box) run(limits isolate.Limits, args ...string) (string, isolate.Exit) 
 
 func (b *box) log() string {
 	b.t.Helper()
-	out, err := isolate.ReadLog([2]string{filepath.Join(b.dir, "log.0"), filepath.Join(b.dir, "log.1")}, 1<<20)
+	out, err := outputlog.Read([2]string{filepath.Join(b.dir, "log.0"), filepath.Join(b.dir, "log.1")}, 1<<20)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -269,20 +272,20 @@ func testStartFails(t *testing.T) {
 			h, err := b.start(ctx, isolate.Limits{Pids: 64}, b.cfg.Process.Args...)
 			if err == nil {
 				h.Kill()
-				t.Fatal("it started")
+				t.Fatal("the sandbox started")
 			}
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error %q does not contain %q", err, c.want)
 			}
 			if pids, err := b.cfg.Group.Procs(); len(pids) != 0 || err != nil {
-				t.Errorf("processes %v are left, %v", pids, err)
+				t.Errorf("processes %v remain, %v", pids, err)
 			}
 		})
 	}
 }
 
-// testCancelAnywhere ends the context at many moments of a start: it is either
-// there or nothing is.
+// testCancelAnywhere ends the context at many moments of a start: the sandbox either
+// runs or leaves nothing.
 func testCancelAnywhere(t *testing.T) {
 	b := newBox(t)
 	started, failed := 0, 0
@@ -344,7 +347,7 @@ func testAdopt(t *testing.T) {
 	<-h.Done()
 	select {
 	case <-third.Done():
-		t.Error("a closed handle tells of the end")
+		t.Error("a closed handle reports the end")
 	default:
 	}
 	if _, err := isolate.Adopt(kept); !errors.Is(err, isolate.ErrGone) {
@@ -365,7 +368,7 @@ func testFreeze(t *testing.T) {
 	if err := g.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.Thaw(context.Background()) }) // what is frozen cannot be ended
+	t.Cleanup(func() { g.Thaw(context.Background()) }) // a frozen process cannot end
 	if frozen, err := g.Frozen(); !frozen || err != nil {
 		t.Errorf("frozen: got %v, %v, want true", frozen, err)
 	}
@@ -376,13 +379,13 @@ func testFreeze(t *testing.T) {
 		}
 	})
 	if b.log() != before {
-		t.Error("a frozen sandbox goes on")
+		t.Error("a frozen sandbox runs")
 	}
 	if err := g.Thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !testenv.Eventually(func() bool { return b.log() != before }) {
-		t.Error("a thawed sandbox stands still")
+		t.Error("a thawed sandbox does not run")
 	}
 }
 
@@ -398,7 +401,7 @@ func testDial(t *testing.T) {
 	}
 	defer dir.Close()
 	for range 3 {
-		c, err := isolate.Dial(t.Context(), dir, "control", 80)
+		c, err := control.Dial(t.Context(), dir, "control", 80)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,12 +410,12 @@ func testDial(t *testing.T) {
 		}
 		c.Close()
 	}
-	if _, err := isolate.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("dial a port that nobody serves: got %v, want it refused", err)
+	if _, err := control.Dial(t.Context(), dir, "control", 81); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("dial a port without a server: got %v, want it refused", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := isolate.Dial(gone, dir, "control", 80); err == nil {
+	if _, err := control.Dial(gone, dir, "control", 80); err == nil {
 		t.Error("dialed with an ended context")
 	}
 }
@@ -425,7 +428,7 @@ func testOrphansAreReaped(t *testing.T) {
 	b.line("ready")
 	if !testenv.Eventually(func() bool { pids, _ := b.cfg.Group.Procs(); return len(pids) == 2 }) {
 		pids, _ := b.cfg.Group.Procs()
-		t.Errorf("%d processes are left beside init and the program", len(pids)-2)
+		t.Errorf("%d processes remain in addition to init and the program", len(pids)-2)
 	}
 }
 
@@ -438,7 +441,7 @@ func testLogIsBounded(t *testing.T) {
 	}
 }
 
-// A thread of init that kept a right could be made to use it.
+// testInitIsSettled: a thread of init with remaining privileges could be abused.
 func testInitIsSettled(t *testing.T) {
 	for _, spare := range []bool{false, true} {
 		b := newBox(t)
@@ -466,7 +469,7 @@ func testInitIsSettled(t *testing.T) {
 	}
 }
 
-// threadsOtherThan lists what of the status of a process's threads is not as wanted.
+// threadsOtherThan lists the fields of the threads of a process that differ from want.
 func threadsOtherThan(t *testing.T, pid int, want map[string]string) (wrong []string) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -497,7 +500,7 @@ func threadsOtherThan(t *testing.T, pid int, want map[string]string) (wrong []st
 
 func testNothingIsInherited(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
-	fd, err := unix.Open(secret, unix.O_CREAT|unix.O_RDWR, 0o600) // left open for children, as by a shell
+	fd, err := unix.Open(secret, unix.O_CREAT|unix.O_RDWR, 0o600) // inheritable, as from a shell
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -526,9 +529,9 @@ func testNothingIsInherited(t *testing.T) {
 	}
 }
 
-// testTheProgramIsNoOther: a process whose PID in a namespace of its own is that of the
-// program is not taken for it.
-func testTheProgramIsNoOther(t *testing.T) {
+// testOnlyTheProgramIsTheProgram: a process is not the program if it has the program's PID only
+// in another namespace.
+func testOnlyTheProgramIsTheProgram(t *testing.T) {
 	testenv.Need(t, "unshare")
 	b := newBox(t)
 	h, err := b.start(t.Context(), isolate.Limits{Pids: 200}, "sh", "-c",
@@ -561,8 +564,8 @@ func testAddressesCanBeListed(t *testing.T) {
 	}
 }
 
-// testFilesOfOtherUsers: a user of the host who has the number of the user inside has
-// nothing there.
+// testFilesOfOtherUsers: files of a host user with the number of the user inside do not belong
+// to the user inside.
 func testFilesOfOtherUsers(t *testing.T) {
 	host := t.TempDir()
 	for name, uid := range map[string]int{"root": 0, "user": isolate.UID, "daemon": 1} {
@@ -593,7 +596,7 @@ func testFilesOfOtherUsers(t *testing.T) {
 	if out, _ := b.run(isolate.Limits{}, "sh", "-c", script+" 2>/dev/null"); out != want+want {
 		t.Errorf("as the user: got %q, want %q twice", out, want)
 	}
-	// Not even root inside, who can change what root owns.
+	// Not even root inside, which can change root's files.
 	b.cfg.Process.UID, b.cfg.Process.GID = 0, 0
 	if out, exit := b.run(isolate.Limits{}, "sh", "-c",
 		script+"; cat /srv/root/secret; echo changed > /srv/root/secret; cat /srv/root/secret"); out != want+want+"of rootchanged\n" {

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// testPrograms: what agents use works under the filter and the limits.
+// testPrograms: the programs of agents work with the filter and the limits.
 func testPrograms(t *testing.T) {
 	for name, c := range map[string]struct{ need, command, want string }{
 		"terminal":        {"python3", `python3 -c 'import pty, os; m, s = pty.openpty(); print(os.ttyname(s))'`, "/dev/pts/0\n"},
@@ -55,8 +55,8 @@ func testChromium(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A page's process lives in a user namespace of Chromium's own and under a
-	// filter of its own on top of ours.
+	// A page's process lives in a user namespace of Chromium and has
+	// Chromium's filter in addition to the sandbox's.
 	if !testenv.Eventually(func() bool {
 		pids, _ := b.cfg.Group.Procs()
 		return slices.ContainsFunc(pids, func(pid int) bool {

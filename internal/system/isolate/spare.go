@@ -9,12 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove/internal/system/isolate/cgroup"
 )
 
-// Spare is an init that was started ahead. It waits in its own namespaces for a setup
+// Spare is an init that was started in advance. It waits in its own namespaces for a setup
 // and takes a few MiB. It ends with Close, and with the process that prepared it.
 type Spare struct {
 	ids    IDs
@@ -59,7 +57,7 @@ func (s *Spare) Close() error {
 	return s.h.Close()
 }
 
-// usable reports whether the spare still waits, and fits a sandbox.
+// usable reports whether the spare still waits and matches a sandbox.
 func (s *Spare) usable(cfg *Config) bool {
 	select {
 	case <-s.h.Done():
@@ -86,7 +84,7 @@ func (s *starter) takeInit(ctx context.Context) (h *Handle, entered []string, er
 	return spare.h, spare.group.Folders(), nil
 }
 
-// filesForSpare are the files that a spare gets with its setup; another init starts
+// filesForSpare returns the files that a spare receives with its setup; other inits start
 // with them.
 func (c *Config) filesForSpare() []*os.File {
 	files := []*os.File{c.Exit, c.Log[0], c.Log[1], c.Control}
@@ -94,26 +92,4 @@ func (c *Config) filesForSpare() []*os.File {
 		files = append(files, c.Listen)
 	}
 	return files
-}
-
-// placeFiles moves the files that came with the setup to their descriptors, and
-// returns the others.
-func placeFiles(fds []int, listens bool) ([]int, error) {
-	files := [][]int{{1, 2, fdExit}, {fdLog0}, {fdLog1}, {fdControl}}
-	if listens {
-		files = append(files, []int{fdListen})
-	}
-	n := len(fds) - len(files)
-	if n < 0 {
-		return nil, errors.New("files are missing")
-	}
-	for i, to := range files {
-		for _, fd := range to {
-			if err := unix.Dup3(fds[n+i], fd, unix.O_CLOEXEC); err != nil {
-				return nil, err
-			}
-		}
-		unix.Close(fds[n+i])
-	}
-	return fds[:n], nil
 }

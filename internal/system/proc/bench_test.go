@@ -16,7 +16,7 @@ func bashPath(b *testing.B) string {
 	return path
 }
 
-// The spawn of a shell by hand is what the others are to be compared with.
+// BenchmarkSpawnRaw starts a shell without this package, as the baseline.
 func BenchmarkSpawnRaw(b *testing.B) {
 	path := bashPath(b)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

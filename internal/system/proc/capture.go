@@ -54,14 +54,14 @@ func (c *Capture) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Total is how many bytes were written.
+// Total returns the number of bytes written.
 func (c *Capture) Total() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.total
 }
 
-// Dropped is how many of them were not kept.
+// Dropped returns the number of bytes that were not kept.
 func (c *Capture) Dropped() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,23 +70,23 @@ func (c *Capture) Dropped() int64 {
 
 func (c *Capture) dropped() int64 { return c.total - int64(len(c.head)+len(c.tail)) }
 
-// Head is a copy of the beginning. As long as nothing was dropped, Head followed
-// by Tail is everything.
+// Head returns a copy of the beginning. If nothing was dropped, Head followed
+// by Tail is the whole output.
 func (c *Capture) Head() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]byte(nil), c.head...)
 }
 
-// Tail is a copy of the end, without what Head already has.
+// Tail returns a copy of the end, without the bytes of Head.
 func (c *Capture) Tail() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append(append([]byte(nil), c.tail[c.next:]...), c.tail[:c.next]...)
 }
 
-// Bytes is everything that was kept. When something was dropped, a marker line
-// in its place tells how much.
+// Bytes returns all kept bytes. A marker line replaces dropped bytes and contains
+// their number.
 func (c *Capture) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,14 +105,14 @@ func (c *Capture) bytes() []byte {
 	return append(all, c.tail[:c.next]...)
 }
 
-// String is Bytes as a string.
+// String returns Bytes as a string.
 func (c *Capture) String() string { return string(c.Bytes()) }
 
-// Marker is the text that stands for n dropped bytes.
+// Marker returns the text that replaces n dropped bytes.
 func Marker(n int64) string { return fmt.Sprintf("\n[... %d bytes dropped ...]\n", n) }
 
-// take gives what was kept and lets go of it: later writes are neither kept nor
-// counted. A nil Capture has nothing.
+// take returns the kept bytes and releases them: later writes are neither kept nor
+// counted. A nil Capture is empty.
 func (c *Capture) take() ([]byte, int64) {
 	if c == nil {
 		return nil, 0
@@ -127,7 +127,7 @@ func (c *Capture) take() ([]byte, int64) {
 	return all, dropped
 }
 
-// LastLine is the last line of a program's output, which usually says why it failed.
+// LastLine returns the last line of a program's output, which usually explains a failure.
 func LastLine(output []byte) string {
 	output = bytes.TrimSpace(output)
 	if len(output) == 0 {

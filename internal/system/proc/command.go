@@ -24,7 +24,7 @@ type Command struct {
 	// Nil: the runner's base environment.
 	Env []string
 	// Stdin, Stdout and Stderr: the child inherits an *os.File, nil means
-	// /dev/null, anything else is copied. A Read of Stdin that blocks keeps its
+	// /dev/null, all others are copied. A Read of Stdin that blocks keeps its
 	// goroutine.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -35,7 +35,7 @@ type Command struct {
 	User       *User
 	// Grace is the time between TERM and KILL: 3s when 0, none when negative.
 	Grace time.Duration
-	// Limit is how many bytes Run keeps of each stream: 1 MiB when 0.
+	// Limit is the number of bytes that Run keeps of each stream: 1 MiB when 0.
 	Limit int
 	// Session makes the child lead a new session, not only a group. Stop then
 	// ends all groups of that session.
@@ -45,7 +45,7 @@ type Command struct {
 const defaultGrace = 3 * time.Second
 
 // Start starts a command in its own process group. The process belongs to the
-// runner: it runs until it ends or is stopped, independent of any request.
+// runner: it runs until it ends or is stopped, independently of requests.
 func (r *Runner) Start(c Command) (*Process, error) {
 	r.life.RLock()
 	defer r.life.RUnlock()

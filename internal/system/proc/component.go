@@ -16,10 +16,10 @@ type Instance interface {
 	Stop()
 }
 
-// ErrStopped is what Acquire returns when Stop canceled the start it waited for.
+// ErrStopped is the error of Acquire if Stop canceled the start that it waited for.
 var ErrStopped = errors.New("was stopped")
 
-// Policy says how often a component may fail before starts are refused. The zero
+// Policy limits the failures of a component before starts are refused. The zero
 // Policy allows any number of tries without a pause.
 type Policy struct {
 	Tries  int           // failures within Window after which Acquire fails at once; 0: no limit
@@ -32,7 +32,7 @@ type Policy struct {
 
 // next returns when the next try is allowed after these failures, oldest first,
 // and whether Acquire waits for it.
-func (p Policy) next(failures []time.Time) (at time.Time, worthwhile bool) {
+func (p Policy) next(failures []time.Time) (at time.Time, wait bool) {
 	n := len(failures)
 	if n == 0 {
 		return time.Time{}, true
@@ -88,7 +88,7 @@ type ComponentConfig[T Instance] struct {
 	// Start returns when the instance is ready. Its context ends when the
 	// component is stopped, never with the request that caused the start.
 	Start func(ctx context.Context) (T, error)
-	// Idle is how long an unused instance keeps running; 0: until Stop.
+	// Idle is the time after which an unused instance is stopped; 0: never.
 	Idle    time.Duration
 	Restart Policy
 	// Installed returns an error that names missing packages, or nil.
@@ -102,10 +102,10 @@ type Component[T Instance] struct {
 	cfg ComponentConfig[T]
 
 	mu       sync.Mutex
-	phase    Phase // never Absent, which is checked when it matters
+	phase    Phase // never Absent, which is checked on demand
 	why      string
 	changed  chan struct{} // closed and replaced at each change of phase
-	run      *run[T]       // the current one until it is cleaned up, even while failed
+	run      *run[T]       // the current run until it is cleaned up, even while failed
 	failures []time.Time
 }
 
@@ -116,8 +116,8 @@ type run[T Instance] struct {
 	holders  int
 	idle     *time.Timer
 	stop     chan struct{} // closed to request its stop
-	asked    bool          // stop is closed
-	err      error         // what callers that wait for it get
+	stopping bool          // stop is closed
+	err      error         // the error for callers that wait for it
 	over     chan struct{} // closed when it is cleaned up
 }
 
@@ -152,10 +152,10 @@ func (c *Component[T]) installed() error {
 
 // Acquire returns the instance and starts it if necessary. The caller holds it
 // until release, which may be called more than once. The context bounds only the
-// caller's own wait: the start continues for others. Acquire waits as long as the
+// caller's wait: the start continues for others. Acquire waits as long as the
 // restart policy requires; when its tries are used up, Acquire fails at once.
 func (c *Component[T]) Acquire(ctx context.Context) (instance T, release func(), err error) {
-	var mine *run[T] // the start this call waits for
+	var mine *run[T] // the start that this call waits for
 	for {
 		if err := context.Cause(ctx); err != nil {
 			return instance, nil, fmt.Errorf("wait for %s: %w", c.cfg.Name, err)
@@ -187,12 +187,12 @@ func (c *Component[T]) Acquire(ctx context.Context) (instance T, release func(),
 	}
 }
 
-// maxChecks is how many instances in a row may fail their check before
-// AcquireWorking gives up.
+// maxChecks is the number of consecutive failed checks after which
+// AcquireWorking fails.
 const maxChecks = 3
 
-// AcquireWorking is Acquire for an instance that passes check. One that fails it
-// must end, if it has not: the next round waits for that and for another.
+// AcquireWorking is Acquire for an instance that passes check. An instance that fails the
+// check must end: the next round waits for its end and for another instance.
 func (c *Component[T]) AcquireWorking(ctx context.Context, check func(T) error) (instance T, release func(), err error) {
 	for n := 1; ; n++ {
 		instance, release, err = c.Acquire(ctx)
@@ -267,12 +267,12 @@ func (c *Component[T]) runInstance(ctx context.Context, r *run[T]) {
 
 	c.mu.Lock()
 	switch {
-	case err != nil && !r.asked:
+	case err != nil && !r.stopping:
 		c.fail(err)
-	case !r.asked:
+	case !r.stopping:
 		r.instance = instance
 		c.enter(Ready, "")
-		c.armIdle(r) // the caller may have left meanwhile
+		c.armIdle(r) // the caller may have released it meanwhile
 	}
 	c.mu.Unlock()
 	if err == nil {
@@ -291,12 +291,12 @@ func (c *Component[T]) runInstance(ctx context.Context, r *run[T]) {
 	if c.phase != Failed {
 		c.enter(Idle, "")
 	} else {
-		c.enter(Failed, c.why) // the next one may start now
+		c.enter(Failed, c.why) // wakes callers, which may start the next run
 	}
 	c.mu.Unlock()
 }
 
-// checkAlive notices that the instance has ended, so that nobody gets a dead one.
+// checkAlive detects that the instance has ended, so that no caller gets an ended one.
 func (c *Component[T]) checkAlive() {
 	if c.phase != Ready {
 		return
@@ -347,7 +347,7 @@ func (c *Component[T]) disarm(r *run[T]) {
 	}
 }
 
-// armIdle starts the idle timer of an instance that nobody holds.
+// armIdle starts the idle timer of an instance without holders.
 func (c *Component[T]) armIdle(r *run[T]) {
 	if c.run != r || c.phase != Ready || r.holders > 0 || c.cfg.Idle <= 0 {
 		return
@@ -366,10 +366,10 @@ func (c *Component[T]) armIdle(r *run[T]) {
 
 // requestStop makes the goroutine of a run stop it.
 func (c *Component[T]) requestStop(r *run[T]) {
-	if r.asked {
+	if r.stopping {
 		return
 	}
-	r.asked = true
+	r.stopping = true
 	if c.phase == Starting {
 		r.err = fmt.Errorf("%s %w", c.cfg.Name, ErrStopped)
 	}

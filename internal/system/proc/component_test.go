@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// thing is an instance that does nothing until it is told to die.
+// thing is an instance that does nothing until it is stopped.
 type thing struct {
 	id      int
 	done    chan struct{}
@@ -111,7 +111,7 @@ func TestComponentStopsWhenIdle(t *testing.T) {
 		release2()
 		testenv.Advance(time.Minute - 1)
 		phase(t, c, "ready")
-		same, release3 := acquire(t, c) // starts the time anew
+		same, release3 := acquire(t, c) // restarts the timer
 		if same != first {
 			t.Errorf("another one, want same %v", first)
 		}
@@ -132,7 +132,7 @@ func TestComponentStopsWhenIdle(t *testing.T) {
 	})
 }
 
-func TestComponentCallerMayLeaveDuringTheStart(t *testing.T) {
+func TestComponentCallerMayCancelDuringTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{took: 10 * time.Second}
@@ -145,7 +145,7 @@ func TestComponentCallerMayLeaveDuringTheStart(t *testing.T) {
 		phase(t, c, "starting")
 		testenv.Advance(9 * time.Second)
 		phase(t, c, "ready")
-		testenv.Advance(time.Minute) // nobody holds it
+		testenv.Advance(time.Minute) // no caller holds it
 		phase(t, c, "idle")
 		if _, _, err := c.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || len(f.made) != 1 {
 			t.Errorf("with an ended context: %v, want context.DeadlineExceeded and 1 start", err)
@@ -153,7 +153,7 @@ func TestComponentCallerMayLeaveDuringTheStart(t *testing.T) {
 	})
 }
 
-func TestComponentHealsWithinItsPolicy(t *testing.T) {
+func TestComponentRestartsWithinItsPolicy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{}
@@ -169,7 +169,7 @@ func TestComponentHealsWithinItsPolicy(t *testing.T) {
 			phase(t, c, "failed: ended by itself: crashed")
 			release()
 			if !x.stopped {
-				t.Error("what it left was not cleared away")
+				t.Error("the ended instance was not stopped")
 			}
 		}
 		_, _, err := c.Acquire(t.Context())
@@ -211,7 +211,7 @@ func TestComponentFailedStart(t *testing.T) {
 	})
 }
 
-func TestComponentStopCallsOffTheStart(t *testing.T) {
+func TestComponentStopCancelsTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{took: time.Hour}
@@ -258,7 +258,7 @@ func TestComponentThatIsNotInstalled(t *testing.T) {
 	})
 }
 
-func TestAcquireWorkingReplacesWhatFailsItsCheck(t *testing.T) {
+func TestAcquireWorkingReplacesFailingInstances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{}
@@ -300,7 +300,7 @@ func TestLifetimeEndsOnce(t *testing.T) {
 	<-l.Done()
 }
 
-// lingering takes its time to stop.
+// lingering stops slowly.
 type lingering struct{ *thing }
 
 func (x lingering) Stop() {
@@ -308,15 +308,15 @@ func (x lingering) Stop() {
 	x.thing.Stop()
 }
 
-// Two instances at a time would fight for a profile or a port.
-func TestComponentIsNeverThereTwice(t *testing.T) {
+// TestComponentHasOneInstance: two concurrent instances would conflict over a profile or a port.
+func TestComponentHasOneInstance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &factory{}
 		c := NewComponent(ComponentConfig[lingering]{Name: "thing", Idle: time.Second,
 			Start: func(ctx context.Context) (lingering, error) {
 				if n := len(f.made); n > 0 && !f.made[n-1].stopped {
-					t.Error("the one before is not gone")
+					t.Error("the previous instance has not ended")
 				}
 				x, err := f.start(ctx)
 				return lingering{x}, err

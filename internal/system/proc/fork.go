@@ -10,8 +10,8 @@ import (
 //
 // The parent-death signal is tied to the thread that forked, not to the
 // process: a child forked on a thread that the Go runtime ends later (which it
-// does when a goroutine exits while locked to it) would be killed for no
-// reason. This thread ends only after all children did. It costs about 1 % of a
+// does when a goroutine exits while locked to it) would be killed without a
+// reason. This thread ends only after all children. It costs about 1 % of a
 // spawn, and forks exclude each other anyway.
 type forker struct {
 	start sync.Once
@@ -30,7 +30,7 @@ type forkResult struct {
 	err error
 }
 
-// fork starts a program. The caller makes sure that close does not run meanwhile.
+// fork starts a program. The caller ensures that close does not run meanwhile.
 func (f *forker) fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	f.start.Do(func() {
 		f.jobs = make(chan forkJob)
@@ -44,7 +44,7 @@ func (f *forker) fork(path string, argv []string, attr *syscall.ProcAttr) (int, 
 
 func (f *forker) loop(jobs <-chan forkJob) {
 	runtime.LockOSThread()
-	// Given back to the runtime, the thread stays until the program ends.
+	// Unlocked, the thread returns to the runtime and lives until the program ends.
 	defer runtime.UnlockOSThread()
 	for job := range jobs {
 		pid, err := syscall.ForkExec(job.path, job.argv, job.attr)

@@ -33,12 +33,12 @@ const (
 	slotSize = 16
 )
 
-// guard is the runner's side of the guard process, which kills everything the
+// guard is the runner's side of the guard process, which kills all processes that the
 // runner started if this program is killed.
 //
-// The two share a pipe, whose end tells the guard that this program has ended,
+// The two share a pipe, whose end means that this program has ended,
 // and a memory file with the numbers of its process groups. Registering a group
-// costs one system call and wakes nobody.
+// costs one system call and wakes no process.
 type guard struct {
 	argv   []string
 	nonce  string
@@ -48,7 +48,7 @@ type guard struct {
 
 	mu     sync.Mutex
 	closed bool
-	lease  *os.File // our end of the pipe; nil without a guard
+	lease  *os.File // the runner's end of the pipe; nil without a guard
 	pid    int
 	ended  chan struct{}
 	short  int // consecutive short runs
@@ -57,8 +57,8 @@ type guard struct {
 	free   []int
 }
 
-// marked is env with the mark. It replaces the mark of an outer runner: that
-// runner's guard ends this program, and our own guard ends our children.
+// marked returns env with the mark. It replaces the mark of an outer runner: that
+// runner's guard ends this program, and this runner's guard ends its children.
 func (g *guard) marked(env []string) []string {
 	out := make([]string, 0, len(env)+1)
 	out = append(out, markName+"="+g.nonce)
@@ -70,8 +70,8 @@ func (g *guard) marked(env []string) []string {
 	return out
 }
 
-// ensureRunning starts the guard unless it runs. Without one, the parent-death
-// signal still ends our children, so a failure is only logged.
+// ensureRunning starts the guard unless it runs. Without a guard, the parent-death
+// signal still ends children, so a failure is only logged.
 func (g *guard) ensureRunning() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +107,7 @@ func (g *guard) start() error {
 		lease.Close()
 		return fmt.Errorf("write to guard: %w", err)
 	}
-	// Its own session, so that signals to our group or terminal spare it, and no
+	// Its own session, so that it gets no signals of the runner's group or terminal, and no
 	// environment, so that no guard considers it a child.
 	pid, err := g.forks.fork(g.argv[0], g.argv, &syscall.ProcAttr{
 		Dir:   "/",
@@ -162,12 +162,12 @@ func (g *guard) register(p *Process) {
 	g.set(p.slot, p.pid, 0)
 }
 
-// markReaped records that the leader of a group was reaped. From now on the guard
-// must verify that the number is still ours, or ignore it if the group is gone.
-func (g *guard) markReaped(p *Process, gone bool, limit uint64) {
+// markReaped records that the leader of a group was reaped. Then the guard must
+// verify that the number is still the group's, or ignore it if the group has ended.
+func (g *guard) markReaped(p *Process, ended bool, limit uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if gone {
+	if ended {
 		g.set(p.slot, 0, 0)
 	} else {
 		g.set(p.slot, p.pid, limit)
@@ -202,7 +202,7 @@ func (g *guard) close() {
 	ended := g.ended
 	if g.lease != nil {
 		_, _ = g.lease.WriteString(goodbye) // a guard that has ended needs none
-		// The watcher closes the pipe when the guard has ended: no guard may see
+		// The watcher closes the pipe when the guard has ended: a guard must not read
 		// its end before goodbye.
 	}
 	g.mu.Unlock()
@@ -222,7 +222,7 @@ func (g *guard) close() {
 	}
 }
 
-// kill ends a guard that does not respond. The number is ours while pid is set,
+// kill ends a guard that does not respond. The number is the guard's while pid is set,
 // which watch changes under the same lock.
 func (g *guard) kill() {
 	g.mu.Lock()

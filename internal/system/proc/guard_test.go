@@ -25,8 +25,8 @@ func (g *guard) running() int {
 	return g.pid
 }
 
-// playVictim is a server that is going to be killed. It starts what servers
-// start, writes the numbers of all processes, the guard's first, and waits.
+// playVictim is a server that will be killed. It starts processes as servers do,
+// writes the numbers of all processes, the guard's first, and waits.
 func playVictim(how string) error {
 	r := New(Config{Guard: guardArgv()})
 	out := NewCapture(1<<12, 0)
@@ -39,7 +39,7 @@ func playVictim(how string) error {
 	for _, c := range []Command{
 		bash("exec sleep 1h"),
 		bash("sleep 1h & echo $!; wait"),
-		bash("setsid sleep 1h & echo $!"), // a daemon: marked, in no group of ours
+		bash("setsid sleep 1h & echo $!"), // a daemon: marked, in no group of the runner
 		bash("env -i sleep 1h & echo $!"), // not marked, in the group of an ended leader
 		{Path: "env", Args: []string{"-i", "bash", "-c", "sleep 1h & echo $!; wait"}, Session: true},
 		{Path: "bash", Args: []string{"--norc", "-i"}, TTY: slave},
@@ -111,7 +111,7 @@ func TestKilledServerLeavesNothing(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			pids := numbersIn(line)
 			if err != nil || len(pids) < 12 {
-				t.Errorf("the server says %q, %v, want at least 12 pids", line, err)
+				t.Errorf("the server printed %q, %v, want at least 12 pids", line, err)
 			}
 			lived := 0
 			for _, pid := range pids {
@@ -154,7 +154,7 @@ func TestGuardIgnoresSignals(t *testing.T) {
 		return mask&want == want
 	})
 	if e, ok := readEntry(pid); !ok || e.session != pid {
-		t.Errorf("it has no session of its own: %+v, %v, want session %v", e, ok, pid)
+		t.Errorf("it has no separate session: %+v, %v, want session %v", e, ok, pid)
 	}
 	if environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || len(environ) != 0 {
 		t.Errorf("its environment is %q, %v, want no environ", environ, err)
@@ -176,7 +176,7 @@ func TestBrokenGuardIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestGuardRefusesWhatIsNoRunner(t *testing.T) {
+func TestGuardRefusesInvalidInput(t *testing.T) {
 	t.Parallel()
 	nonce := rand.Text()
 	for _, c := range []struct {
@@ -200,9 +200,9 @@ func TestGuardRefusesWhatIsNoRunner(t *testing.T) {
 	}
 }
 
-// A number in the table of groups may belong to someone else by the time that
-// the guard reads it.
-func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
+// TestSweepSparesAReusedNumber: a number in the table of groups may belong to another group
+// when the guard reads it.
+func TestSweepSparesAReusedNumber(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
 	p := start(t, r, bash("exec sleep 1h"))
@@ -225,7 +225,7 @@ func TestSweepSparesAGroupThatTookTheNumber(t *testing.T) {
 	g.set(0, p.PID(), 0)
 	s.groups = readGroups(table, bootTicks())
 	if !s.kill(patience) {
-		t.Error("something is left")
+		t.Error("processes remain")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGKILL {
 		t.Errorf("it %v, want signal SIGKILL", exit)

@@ -15,12 +15,12 @@ import (
 const (
 	// guardTable is the guard's descriptor of the table of groups.
 	guardTable = 3
-	// sweepLimit bounds the fight with processes that fork faster than they are killed.
+	// sweepLimit bounds a sweep of processes that fork faster than they are killed.
 	sweepLimit = 10 * time.Second
 	// sweepPause is the time between two reads of the process table.
 	sweepPause = 10 * time.Millisecond
-	// sweepClean is how many consecutive reads must find nothing: a process has no
-	// visible environment for a moment during exec.
+	// sweepClean is the number of consecutive reads that must find nothing: a process
+	// temporarily has no visible environment during exec.
 	sweepClean = 3
 	// nonceLength is the length of crypto/rand.Text. A shorter mark is refused, so
 	// that the guard never matches foreign processes by mistake.
@@ -29,8 +29,8 @@ const (
 
 // GuardMain is the guard program: it waits until the pipe on stdin ends. After a
 // goodbye it returns. Otherwise the runner was killed, and the guard kills every
-// process that carries its mark or is in one of its groups, until none is left.
-// It touches no other process. The result is the exit code.
+// process that carries its mark or is in one of its groups, until none remains.
+// It signals no other process. The result is the exit code.
 func GuardMain(stdin *os.File) int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
@@ -54,7 +54,7 @@ func GuardMain(stdin *os.File) int {
 }
 
 // readGroups reads the runner's groups. The numbers of groups without a limit
-// were still the runner's at now, when it ended.
+// were the runner's until now, when it ended.
 func readGroups(table *os.File, now uint64) []claim {
 	data, err := io.ReadAll(io.NewSectionReader(table, 0, 1<<24))
 	if err != nil {
@@ -80,7 +80,7 @@ type sweep struct {
 	groups []claim
 }
 
-// kill kills until nothing is left, at most for limit.
+// kill kills until no process remains, at most for limit.
 func (s *sweep) kill(limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for clean := 0; clean < sweepClean; {
@@ -108,7 +108,7 @@ func (s *sweep) signal(sig syscall.Signal) int {
 	for _, group := range s.groups {
 		members := group.members(table)
 		if len(members) == 0 {
-			continue // another process may get its number from now on
+			continue // another process may get its number
 		}
 		held = append(held, group)
 		for _, m := range members {

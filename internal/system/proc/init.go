@@ -18,7 +18,7 @@ type InitConfig struct {
 	Argv []string // the server; Argv[0] is a path
 	Env  []string // its complete environment
 	Dir  string
-	User *User // who it runs as; nil: same user
+	User *User // user of the server; nil: same user
 	// Grace is the time between TERM and KILL for processes that the server
 	// leaves: 1s when 0.
 	Grace time.Duration
@@ -29,10 +29,10 @@ type InitConfig struct {
 const cannotStart = 126
 
 // Init runs as PID 1 of a container, or as the root parent of an unprivileged
-// server. It starts the server with our streams, forwards TERM, INT, HUP, USR1
+// server. It starts the server with its own streams, forwards TERM, INT, HUP, USR1
 // and USR2, and reaps orphans. When the server has ended, it ends the remaining
-// processes and returns the server's exit code. It reaps all children, so it must
-// be alone in its process.
+// processes and returns the server's exit code. It reaps all children, so no other
+// code of its process may start any.
 func Init(cfg InitConfig) int {
 	log := cfg.Log
 	if log == nil {
@@ -81,7 +81,7 @@ func (in *initLoop) start(cfg InitConfig) error {
 	var err error
 	in.server, err = syscall.ForkExec(cfg.Argv[0], cfg.Argv, &syscall.ProcAttr{
 		Dir: cfg.Dir, Env: cfg.Env, Files: []uintptr{0, 1, 2},
-		// Its own group, so that ^C at a terminal reaches it once, through us.
+		// Its own group, so that ^C at a terminal reaches it once, through Init.
 		Sys: &syscall.SysProcAttr{Credential: cfg.User.credential(), Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func (in *initLoop) forwardSignals() Exit {
 	for {
 		select {
 		case sig := <-in.signals:
-			// Nobody else reaps, so the number is still the server's.
+			// Only this loop reaps, so the number is still the server's.
 			_ = syscall.Kill(in.server, sig.(syscall.Signal))
 		case <-in.children:
 			if exit, _ := in.reap(); exit != notEnded {
@@ -106,7 +106,7 @@ func (in *initLoop) forwardSignals() Exit {
 }
 
 // reap reaps all children that have ended. It returns the exit of the server, if
-// it was among them, and whether any child is left.
+// it was among them, and whether any child remains.
 func (in *initLoop) reap() (server Exit, left bool) {
 	server = notEnded
 	for {
@@ -114,7 +114,7 @@ func (in *initLoop) reap() (server Exit, left bool) {
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-		case err != nil: // no child is left
+		case err != nil: // no child remains
 			return server, false
 		case pid == 0:
 			return server, true
@@ -124,7 +124,7 @@ func (in *initLoop) reap() (server Exit, left bool) {
 	}
 }
 
-// endRest ends our remaining descendants, and returns true when none is left.
+// endRest ends the remaining descendants, and returns true if none remains.
 func (in *initLoop) endRest(grace time.Duration) bool {
 	if _, left := in.reap(); !left {
 		return true
@@ -146,7 +146,7 @@ func (in *initLoop) endRest(grace time.Duration) bool {
 	return false
 }
 
-// signalRest signals all our descendants. For PID 1 these are all visible
+// signalRest signals all descendants. For PID 1 these are all visible
 // processes; /proc may show another namespace.
 func signalRest(sig syscall.Signal) {
 	if os.Getpid() == 1 {

@@ -76,7 +76,7 @@ func TestInitReturnsTheCodeOfTheServer(t *testing.T) {
 	})
 }
 
-func TestInitHandsOnSignals(t *testing.T) {
+func TestInitForwardsSignals(t *testing.T) {
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
 			cmd := initOf(attr, "-", fmt.Sprintf("trap 'exit 9' %d; echo up; while :; do sleep 0.01; done", int(sig)))
@@ -88,7 +88,7 @@ func TestInitHandsOnSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-				t.Errorf("it says %q, %v", line, err)
+				t.Errorf("got line %q, %v", line, err)
 			}
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Error(err)
@@ -101,7 +101,7 @@ func TestInitHandsOnSignals(t *testing.T) {
 	})
 }
 
-// below lists the living and the dead whose parent is pid.
+// below lists the children of pid, including zombies.
 func below(t *testing.T, pid int) (living, zombies []int) {
 	t.Helper()
 	table, err := processes()
@@ -122,7 +122,7 @@ func below(t *testing.T, pid int) (living, zombies []int) {
 
 func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
-		// Ten orphans that end at once, one that stays and is deaf to TERM.
+		// Ten orphans that end at once, and one that ignores TERM.
 		cmd := initOf(attr, "-", `
 			for i in 1 2 3 4 5 6 7 8 9 10; do bash -c 'sleep 0 &'; done
 			bash -c 'setsid bash -c "trap \"\" TERM; echo; while :; do sleep 1h; done" &'
@@ -139,7 +139,7 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			t.Errorf("the deaf one does not speak: %v", err)
+			t.Errorf("the process that ignores TERM printed nothing: %v", err)
 		}
 		pid := cmd.Process.Pid
 		testenv.Poll(t, "only the server and the deaf orphan are left", func() bool {
@@ -156,13 +156,13 @@ func TestInitReapsOrphansAndEndsTheRest(t *testing.T) {
 		}
 		for _, pid := range living {
 			if alive(pid) {
-				t.Errorf("%d lives", pid)
+				t.Errorf("process %d is running", pid)
 			}
 		}
 	})
 }
 
-func TestKilledInitTakesTheServerAlong(t *testing.T) {
+func TestKilledInitEndsTheServer(t *testing.T) {
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
 		cmd := initOf(attr, "-", "echo up; exec sleep 1h")
 		out, err := cmd.StdoutPipe()
@@ -189,7 +189,7 @@ func TestKilledInitTakesTheServerAlong(t *testing.T) {
 	})
 }
 
-func TestInitGivesUpRoot(t *testing.T) {
+func TestInitDropsRoot(t *testing.T) {
 	testenv.NeedRoot(t)
 	forInits(t, func(t *testing.T, attr *syscall.SysProcAttr) {
 		out, err := initOf(attr, "4242", "echo $(id -u) $(id -g) $(id -G)").Output()

@@ -2,18 +2,18 @@ package proc
 
 import "sync"
 
-// Lifetime is the end of an instance: it happens once, and whoever ends it first
-// says why. Instances of a Component embed one.
+// Lifetime is the end of an instance: it ends once, with the reason of the first call of
+// End. Instances of a Component embed a Lifetime.
 type Lifetime struct {
 	once sync.Once
 	done chan struct{}
 	why  error // set before done is closed
 }
 
-// NewLifetime returns one that has not ended.
+// NewLifetime returns a Lifetime that has not ended.
 func NewLifetime() *Lifetime { return &Lifetime{done: make(chan struct{})} }
 
-// End ends it. A nil error means that it was asked to. Only the first call counts.
+// End ends it. A nil error means that the end was requested. Only the first call counts.
 func (l *Lifetime) End(why error) {
 	l.once.Do(func() {
 		l.why = why
@@ -24,7 +24,7 @@ func (l *Lifetime) End(why error) {
 // Done is closed at the end.
 func (l *Lifetime) Done() <-chan struct{} { return l.done }
 
-// Ended tells whether it has ended.
+// Ended reports whether it has ended.
 func (l *Lifetime) Ended() bool {
 	select {
 	case <-l.done:
@@ -34,7 +34,7 @@ func (l *Lifetime) Ended() bool {
 	}
 }
 
-// Err is why it ended; nil while it has not, and when it was asked to.
+// Err returns why it ended; nil before the end, and if the end was requested.
 func (l *Lifetime) Err() error {
 	if !l.Ended() {
 		return nil

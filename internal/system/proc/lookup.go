@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFound is wrapped by Start when the program does not exist. It is an
-// [fs.ErrNotExist] too.
+// ErrNotFound means that a program does not exist. It is an [fs.ErrNotExist], too.
 var ErrNotFound = fmt.Errorf("program not found: %w", fs.ErrNotExist)
 
 // defaultPath is the PATH of an environment without one.

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// TestMain lets the test binary play the programs that the tests start.
+// TestMain makes the test binary the programs that the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -69,7 +69,7 @@ func bash(script string, args ...string) Command {
 	return Command{Path: "bash", Args: append([]string{"-c", script, "bash"}, args...)}
 }
 
-// patience bounds every wait in these tests; none of them needs a fraction of it.
+// patience bounds every wait in these tests, far above the usual time.
 const patience = 2 * time.Minute
 
 func wait(t testing.TB, p *Process) Exit {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privilegedTime bounds a signal by way of sudo.
-const privilegedTime = 10 * time.Second
+// privilegedTimeout bounds a signal through sudo.
+const privilegedTimeout = 10 * time.Second
 
 // signalPrivileged signals those processes of the group, or of the session, that belong to
-// another user: commands that run with sudo, which we may not signal ourselves. It uses sudo
-// for that, too. Where nobody can gain privileges there are none.
+// another user: commands that run with sudo. It uses sudo, too, because this process may not signal
+// them. If no process can gain privileges, there are no such commands.
 func (p *Process) signalPrivileged(sig syscall.Signal) {
 	if os.Geteuid() == 0 {
 		return
@@ -40,9 +40,9 @@ func (p *Process) signalPrivileged(sig syscall.Signal) {
 	if !found {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), privilegedTime)
+	ctx, cancel := context.WithTimeout(context.Background(), privilegedTimeout)
 	defer cancel()
-	// The caller checks what is left.
+	// The caller checks which processes remain.
 	if _, err := p.r.Run(ctx, Command{Path: "sudo", Args: args, Dir: "/"}); err != nil {
 		p.r.log.Warn("cannot signal a process of another user", "path", p.path, "error", err)
 	}

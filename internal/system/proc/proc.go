@@ -1,11 +1,11 @@
-// Package proc starts and stops programs. Services run everything through it;
+// Package proc starts and stops programs. Services start all processes through it;
 // only package isolate, which builds sandboxes, starts processes itself.
 //
-// It owns every child from fork to reap: its process group, the goroutine that
-// alone waits for it, the pipes and the goroutines that copy its output, and
-// the guard that cleans up when this program is killed. It refuses shell
-// strings, implicitly inherited environments, unbounded output, and signals to
-// a process that may no longer be ours.
+// It owns every child from fork to reap: its process group, the only goroutine
+// that waits for it, the pipes and the goroutines that copy its output, and
+// the guard that cleans up when this program is killed. It supports no shell
+// strings, implicitly inherited environments or unbounded output, and never
+// signals a process that may not belong to it.
 package proc
 
 import (
@@ -22,13 +22,13 @@ import (
 // ErrClosed is what Start returns after Close.
 var ErrClosed = errors.New("runner is closed")
 
-// Config of a Runner.
+// Config configures a Runner.
 type Config struct {
 	Log *slog.Logger
 	// Env is the base environment of children, without secrets. Nil means only a
 	// PATH.
 	Env []string
-	// User is who children run as unless their Command names another. Nil: same user.
+	// User is the user of children whose Command has none. Nil: same user.
 	User *User
 	// Guard is the argv of a program that calls [GuardMain], usually this
 	// binary: {"/proc/self/exe", "guard"}. Nil: no guard; only the parent-death
@@ -57,8 +57,8 @@ type Runner struct {
 	sweepAt int // number of entries in procs at which ended ones are removed
 }
 
-// firstSweep is how many processes are tracked before those whose background
-// members have ended are removed for the first time.
+// firstSweep is the number of tracked processes at which ended ones are removed
+// for the first time.
 const firstSweep = 64
 
 // New returns a Runner. It starts no thread and no guard.
@@ -81,7 +81,7 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// Environ is a copy of the base environment.
+// Environ returns a copy of the base environment.
 func (r *Runner) Environ() []string { return slices.Clone(*r.env.Load()) }
 
 func (r *Runner) setEnv(env []string) {
@@ -91,14 +91,14 @@ func (r *Runner) setEnv(env []string) {
 	r.env.Store(&env)
 }
 
-// Warm starts the guard, so that the first Start need not.
+// Warm starts the guard in advance of the first Start.
 func (r *Runner) Warm() {
 	if r.guard != nil {
 		r.reviveGuard()
 	}
 }
 
-// Rebase replaces the base environment. It fails after the first Start, since
+// Rebase replaces the base environment. It fails after the first Start, because
 // running processes would have another environment than new ones.
 func (r *Runner) Rebase(env []string) error {
 	r.life.Lock()
@@ -110,7 +110,7 @@ func (r *Runner) Rebase(env []string) error {
 	return nil
 }
 
-// Amend replaces the base environment of processes that start from now on.
+// Amend replaces the base environment of processes that start later.
 func (r *Runner) Amend(env []string) { r.setEnv(env) }
 
 // Info describes a process.
@@ -118,7 +118,7 @@ type Info struct {
 	PID     int
 	Path    string
 	Started time.Time
-	// Background is true when the child itself has ended but others in its group
+	// Background is true when the child has ended but other processes in its group
 	// are running.
 	Background bool
 }
@@ -130,8 +130,8 @@ func (r *Runner) Living() []Info {
 	defer r.mu.Unlock()
 	var living []Info
 	for p := range r.procs {
-		reaped, gone := p.state()
-		if !gone {
+		reaped, ended := p.state()
+		if !ended {
 			living = append(living, Info{PID: p.pid, Path: p.path, Started: p.started, Background: reaped})
 		}
 	}
@@ -167,7 +167,7 @@ func (r *Runner) Close() error {
 
 // track adds p to the processes that Close stops. The end of a background
 // process causes no event, so entries are checked when their number has doubled:
-// that is cheap on average, and ended ones do not pile up.
+// that is cheap on average and bounds the number of ended ones.
 func (r *Runner) track(p *Process) {
 	r.mu.Lock()
 	r.procs[p] = struct{}{}

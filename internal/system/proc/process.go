@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// killWait is how long Stop waits for KILL to work. A process that sleeps in
+	// killWait bounds the wait of Stop after KILL. A process that sleeps in
 	// the kernel for longer cannot be ended.
 	killWait = 10 * time.Second
 	// pollPause is the longest pause between two checks whether a group has
@@ -38,7 +38,6 @@ func exitOf(status syscall.WaitStatus) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// String describes it.
 func (e Exit) String() string {
 	switch {
 	case e.Signal != 0:
@@ -67,13 +66,13 @@ type Process struct {
 	in           *input
 	outs         []*output
 	done         chan struct{}
-	settled      chan struct{} // closed when the waiting goroutine is through
-	asked        atomic.Bool   // TERM was sent by Stop
+	settled      chan struct{} // closed when the waiting goroutine has ended
+	terminated   atomic.Bool   // Stop has sent TERM
 
 	mu     sync.Mutex // held while signaling, so that the child is not reaped meanwhile
 	exit   Exit
 	reaped bool
-	gone   bool   // reaped, and its group (session) has no living member
+	ended  bool   // reaped, and its group (session) has no living member
 	limit  uint64 // boot ticks at which it was reaped
 }
 
@@ -84,7 +83,7 @@ func (p *Process) PID() int { return p.pid }
 // background processes nor a blocked writer delay it.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit is how the child ended. Before Done its code is -1.
+// Exit returns how the child ended. Before Done its code is -1.
 func (p *Process) Exit() Exit {
 	select {
 	case <-p.done:
@@ -122,7 +121,7 @@ func (p *Process) begin() {
 	go p.wait()
 }
 
-// wait alone waits for the child.
+// wait is the only code that waits for the child.
 func (p *Process) wait() {
 	defer close(p.settled)
 	awaitExit(p.pid)
@@ -130,11 +129,11 @@ func (p *Process) wait() {
 	p.exit = collect(p.pid)
 	p.reaped = true
 	p.limit = bootTicks()
-	p.gone = !p.session && groupEmpty(p.pid)
-	gone, limit := p.gone, p.limit
+	p.ended = !p.session && groupEmpty(p.pid)
+	ended, limit := p.ended, p.limit
 	p.mu.Unlock()
 	if p.r.guard != nil {
-		p.r.guard.markReaped(p, gone, limit)
+		p.r.guard.markReaped(p, ended, limit)
 	}
 	if p.in != nil {
 		p.in.close()
@@ -160,26 +159,26 @@ func (p *Process) settleIn(read func() ([]entry, error)) {
 }
 
 // state returns whether the child was reaped and whether its group is known to have ended.
-func (p *Process) state() (reaped, gone bool) {
+func (p *Process) state() (reaped, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reaped, p.gone
+	return p.reaped, p.ended
 }
 
-// empty reports whether the child was reaped and no process is left in its group,
+// empty reports whether the child was reaped and its group has no process
 // except zombies.
 func (p *Process) empty() bool { return p.emptyIn(processes) }
 
-// emptyIn is empty with a table that is read only if needed, and after the
+// emptyIn is empty with a table that is read only if necessary, after the
 // process was reaped.
 func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone || !p.reaped {
-		return p.gone
+	if p.ended || !p.reaped {
+		return p.ended
 	}
 	if !p.session && groupEmpty(p.pid) {
-		p.gone = true
+		p.ended = true
 		return true
 	}
 	table, err := read()
@@ -189,8 +188,8 @@ func (p *Process) emptyIn(read func() ([]entry, error)) bool {
 	living, anyone := p.claim().find(table)
 	// Reading the table is not atomic: a process may be created meanwhile and
 	// missed, so the group itself must be empty, too.
-	p.gone = len(living) == 0 && (anyone || groupEmpty(p.pid))
-	return p.gone
+	p.ended = len(living) == 0 && (anyone || groupEmpty(p.pid))
+	return p.ended
 }
 
 func (p *Process) claim() claim {
@@ -198,7 +197,7 @@ func (p *Process) claim() claim {
 }
 
 // Signal signals the whole group. After the child was reaped it signals the rest
-// of the group if that provably still is the same group; otherwise it returns
+// of the group if that is provably the same group; otherwise it returns
 // [os.ErrProcessDone].
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
@@ -215,7 +214,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 	if p.reaped {
 		group := claim{number: p.pid, limit: p.limit}
 		table, err := processes()
-		if p.gone || err != nil || len(group.members(table)) == 0 {
+		if p.ended || err != nil || len(group.members(table)) == 0 {
 			return fmt.Errorf("signal %s: %w", p.path, os.ErrProcessDone)
 		}
 	}
@@ -229,7 +228,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 }
 
 // SignalNewest signals the process group of the last process that the child has started, unless it
-// was started before the given time or has no group of its own. It returns the group, or 0.
+// was started before the given time or has no separate group. It returns the group, or 0.
 func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,19 +255,19 @@ func (p *Process) SignalNewest(sig syscall.Signal, since time.Time) (group int) 
 // signalAll signals the other groups of the session, too.
 func (p *Process) signalAll(sigs ...syscall.Signal) {
 	p.mu.Lock()
-	gone := p.gone
-	if !gone {
+	ended := p.ended
+	if !ended {
 		p.signalOwn(sigs)
 	}
 	p.mu.Unlock()
 	for _, sig := range sigs {
-		if !gone {
+		if !ended {
 			p.signalPrivileged(sig)
 		}
 	}
 }
 
-// signalOwn signals what we may signal ourselves.
+// signalOwn signals the processes that this process may signal.
 func (p *Process) signalOwn(sigs []syscall.Signal) {
 	var members []entry
 	if p.session {
@@ -277,7 +276,7 @@ func (p *Process) signalOwn(sigs []syscall.Signal) {
 		}
 	}
 	for _, sig := range sigs {
-		// An error means that it has ended or is not ours; the caller checks what is left.
+		// An error means that it has ended or has another user; the caller checks which processes remain.
 		_ = p.signal(sig)
 		for _, m := range members {
 			if m.group != p.pid {
@@ -290,11 +289,11 @@ func (p *Process) signalOwn(sigs []syscall.Signal) {
 // Stop ends the group: TERM, then KILL after the grace. For a session that means
 // all of its groups. It returns when the child was reaped, its group has ended and
 // its output is copied, even if a daemon still holds the pipe. Concurrent calls
-// are allowed. A process that KILL does not end within 10 s is logged and left; its
+// are allowed. A process that KILL does not end within 10 s is logged; its
 // code is then -1.
 func (p *Process) Stop() Exit {
 	if p.grace > 0 && !p.over() {
-		if p.asked.CompareAndSwap(false, true) {
+		if p.terminated.CompareAndSwap(false, true) {
 			if p.tty {
 				p.signalAll(syscall.SIGHUP) // interactive shells ignore TERM
 			}
@@ -312,7 +311,7 @@ func (p *Process) Kill() Exit {
 			p.r.log.Error("process survived SIGKILL", "pid", p.pid, "path", p.path)
 			break
 		}
-		// Repeatedly, since a group can grow while it is being killed.
+		// Repeatedly, because a group can grow while it is being killed.
 		p.signalAll(syscall.SIGKILL)
 		p.await(4 * pollPause)
 	}

@@ -23,7 +23,7 @@ func TestStop(t *testing.T) {
 	testenv.Need(t, "bash")
 	for _, c := range []struct {
 		name, script string
-		grace        time.Duration // a busy machine lets whoever listens wait
+		grace        time.Duration // on a busy machine signal handlers are slow
 		exit         Exit
 	}{
 		{"listens", "trap 'exit 7' TERM; echo $$ $$; sleep 1000 & wait", patience, Exit{Code: 7}},
@@ -58,7 +58,7 @@ func TestStop(t *testing.T) {
 					}
 					for _, pid := range pids {
 						if alive(pid) {
-							t.Errorf("%d lives after Stop", pid)
+							t.Errorf("process %d is running after Stop", pid)
 						}
 					}
 				})
@@ -74,8 +74,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestSignalNewest: of the jobs of a shell only the last one is signaled, and none that is older
-// than the caller says.
+// TestSignalNewest: of the jobs of a shell only the last one is signaled, and none that was started
+// before the given time.
 func TestSignalNewest(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -118,7 +118,7 @@ func TestWaitIsBoundedByItsContextOnly(t *testing.T) {
 	}
 }
 
-// What a command leaves in its group stays reachable after it was reaped.
+// TestGroupOutlivesItsLeader: the rest of a group can be signaled after its leader was reaped.
 func TestGroupOutlivesItsLeader(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
@@ -137,11 +137,11 @@ func TestGroupOutlivesItsLeader(t *testing.T) {
 	testenv.Poll(t, "the signal has ended both", func() bool { return !alive(left[0]) && !alive(left[1]) })
 	testenv.Poll(t, "the runner has noticed", func() bool { return len(r.Living()) == 0 })
 	if err := p.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("signal to nobody: %v, want os.ErrProcessDone", err)
+		t.Errorf("signal to an empty group: %v, want os.ErrProcessDone", err)
 	}
 }
 
-func TestClaimIsProvedOrRefused(t *testing.T) {
+func TestClaimIsProvenOrRefused(t *testing.T) {
 	t.Parallel()
 	table := []entry{
 		{pid: 1, group: 1, session: 1, start: 1},
@@ -183,7 +183,7 @@ func TestClaimIsProvedOrRefused(t *testing.T) {
 	}
 }
 
-func TestStrikeSparesASuccessor(t *testing.T) {
+func TestSignalSparesASuccessor(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
 	p := start(t, r, bash("exec sleep 1000"))
@@ -195,19 +195,19 @@ func TestStrikeSparesASuccessor(t *testing.T) {
 	before.start--
 	anyone := func(entry) bool { return true }
 	if signalIfOwned(before, syscall.SIGKILL, anyone) {
-		t.Error("a process of another start time was signalled")
+		t.Error("a process with another start time was signaled")
 	}
 	if signalIfOwned(e, syscall.SIGKILL, func(entry) bool { return false }) {
-		t.Error("a process that is not meant was signalled")
+		t.Error("an unmatched process was signaled")
 	}
 	if !signalIfOwned(e, syscall.SIGTERM, anyone) {
-		t.Error("the process was not signalled")
+		t.Error("the process was not signaled")
 	}
 	if exit := wait(t, p); exit.Signal != syscall.SIGTERM {
 		t.Errorf("got %v, want signal SIGTERM", exit)
 	}
 	if signalIfOwned(e, syscall.SIGKILL, anyone) {
-		t.Error("a reaped process was signalled")
+		t.Error("a reaped process was signaled")
 	}
 }
 
@@ -224,7 +224,7 @@ func openTTY(t testing.TB) (master, slave *os.File) {
 	return master, slave
 }
 
-// An interactive shell ignores TERM, and its jobs are groups of their own.
+// TestStopEndsTheJobsOfATerminal: an interactive shell ignores TERM, and its jobs are separate groups.
 func TestStopEndsTheJobsOfATerminal(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash")
@@ -249,7 +249,7 @@ func TestStopEndsTheJobsOfATerminal(t *testing.T) {
 	p.Stop()
 	for _, pid := range append(jobs, p.PID()) {
 		if alive(pid) {
-			t.Errorf("%d lives", pid)
+			t.Errorf("process %d is running", pid)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestCloseStopsEverythingAtOnce(t *testing.T) {
 				pids := append(pids[:len(pids):len(pids)], p.PID())
 				for _, pid := range pids {
 					if alive(pid) {
-						t.Errorf("%d lives", pid)
+						t.Errorf("process %d is running", pid)
 					}
 				}
 			}
@@ -332,7 +332,7 @@ func TestManyAtATime(t *testing.T) {
 				p.Kill()
 			}
 			if alive(p.PID()) {
-				t.Errorf("%d lives", p.PID())
+				t.Errorf("process %d is running", p.PID())
 			}
 		})
 	}
@@ -342,9 +342,9 @@ func TestManyAtATime(t *testing.T) {
 	}
 }
 
-// Commands whose background work has ended must not be kept for ever, although
-// the kernel tells nobody when a group is empty.
-func TestEndedBackgroundWorkIsForgotten(t *testing.T) {
+// TestEndedBackgroundWorkIsRemoved: commands whose background work has ended must be removed,
+// although the kernel does not report empty groups.
+func TestEndedBackgroundWorkIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
 	fifo := mkfifo(t)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRebase: the base environment changes until something was started with it.
+// TestRebase: the base environment can change until the first start.
 func TestRebase(t *testing.T) {
 	r := New(Config{Env: []string{"PATH=/bin:/usr/bin", "A=old"}})
 	defer r.Close()
@@ -18,6 +18,6 @@ func TestRebase(t *testing.T) {
 		t.Errorf("%q %v, want containing \"B=new\", without \"A=old\"", out, err)
 	}
 	if err := r.Rebase(nil); err == nil {
-		t.Error("it changed under a process that was started")
+		t.Error("the environment changed after a process was started")
 	}
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // Replace replaces this program by another, which keeps its process ID, its children and the
-// file descriptors that are not marked to be closed. It returns only if that fails.
+// file descriptors without close-on-exec. It returns only if that fails.
 func Replace(path string, argv, env []string) error {
 	return fmt.Errorf("replace this program by %q: %w", path, syscall.Exec(path, argv, env))
 }
 
-// ReapInherited waits for the children that a program started which this one has replaced:
-// nobody else knows them. It returns when all have ended. It must be called before this
-// program starts children itself.
+// ReapInherited returns a function that waits for the children of the program that this
+// program has replaced: no other code knows them. It must be called before this program
+// starts children.
 func ReapInherited() (wait func(), err error) {
 	pids, err := children()
 	return func() {

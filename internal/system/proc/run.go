@@ -9,15 +9,15 @@ import (
 // Result is the outcome of Run.
 type Result struct {
 	Exit                         Exit
-	Stdout, Stderr               []byte // with a marker in the middle when something was dropped
+	Stdout, Stderr               []byte // with a marker in the middle if bytes were dropped
 	DroppedStdout, DroppedStderr int64
 }
 
-// defaultLimit is how much of each stream Run keeps.
+// defaultLimit is the number of bytes that Run keeps of each stream.
 const defaultLimit = 1 << 20
 
 // Run starts a command, keeps the beginning and the end of its output, and waits
-// for it. A nonzero exit code is no error. When ctx ends first, Run kills the
+// for it. A nonzero exit code is not an error. When ctx ends first, Run kills the
 // whole group and returns the output so far. It does not keep streams that the
 // command redirects. Background processes of the command keep running, as after
 // Start; their later output is dropped.

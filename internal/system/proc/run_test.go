@@ -122,14 +122,14 @@ func TestContextKillsTheGroup(t *testing.T) {
 		t.Errorf("got %v, %v, want %v and signal SIGKILL", res.Exit, err, why)
 	}
 	if alive(grandchild) {
-		t.Error("the grandchild lives")
+		t.Error("the grandchild is running")
 	}
 	if _, err := r.Run(ctx, bash("true")); !errors.Is(err, why) {
 		t.Errorf("with an ended context: %v, want %v", err, why)
 	}
 }
 
-func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
+func TestFailedStartsReportTheReasonAndLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
 	testenv.WriteProgram(t, script, []byte("#!/no/such/interpreter\n"))
@@ -144,10 +144,10 @@ func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 	}
 	before := openFiles(t)
 	for _, c := range []struct {
-		name    string
-		command Command
-		is      error
-		says    string
+		name     string
+		command  Command
+		is       error
+		contains string
 	}{
 		{"not in PATH", Command{Path: "no-such-program"}, ErrNotFound, `"no-such-program"`},
 		{"nothing", Command{}, ErrNotFound, "not found"},
@@ -169,8 +169,8 @@ func TestFailedStartsSayWhyAndLeaveNothing(t *testing.T) {
 			t.Errorf("%s: started", c.name)
 			continue
 		}
-		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v, want %v containing %q", c.name, err, c.is, c.says)
+		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.contains) {
+			t.Errorf("%s: %v, want %v containing %q", c.name, err, c.is, c.contains)
 		}
 	}
 	testenv.Poll(t, "no file more is open than before", func() bool { return openFiles(t) <= before })
@@ -248,7 +248,7 @@ func TestLookupUser(t *testing.T) {
 	}
 }
 
-func TestExitInWords(t *testing.T) {
+func TestExitString(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		exit Exit

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// handleIgnored makes this process handle the signals that it was started to ignore, and drop
-// them. Programs inherit ignored signals: without it, a server that was started with nohup, or
+// handleIgnored handles and drops the signals that this process was started to ignore. Programs
+// inherit ignored signals: without it, a server that was started with nohup, or
 // in the background of a script, starts shells that neither SIGHUP nor SIGINT can end.
 var handleIgnored = sync.OnceFunc(func() {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainIdle is how long a writer may block before the process no longer waits for
+// drainIdle is the time for which a writer may block before the process stops waiting for
 // it.
 const drainIdle = 2 * time.Second
 
 // plumbing is the streams of a child before and right after the fork.
 type plumbing struct {
 	files []uintptr // descriptors of the child, in order
-	ours  []*os.File
+	own   []*os.File
 	child []int // ends of pipes that only the child needs
 	null  *os.File
 	in    *input
 	outs  []*output
 }
 
-// plumb opens what the command's streams need.
+// openStreams opens the files and pipes of the command's streams.
 func (r *Runner) openStreams(c Command) (*plumbing, error) {
 	pl := &plumbing{}
 	if err := r.connect(pl, c); err != nil {
@@ -104,7 +104,7 @@ func (r *Runner) connectOutput(pl *plumbing, name string, w io.Writer) error {
 	return nil
 }
 
-// same reports whether both are the same writer. Incomparable types never are.
+// same reports whether both are the same writer. Incomparable types never are the same.
 func same(a, b io.Writer) (yes bool) {
 	defer func() {
 		if recover() != nil {
@@ -152,11 +152,11 @@ func (pl *plumbing) pipe(childWrites bool) (*os.File, error) {
 		return nil, fmt.Errorf("open pipe: %w", err)
 	}
 	f := os.NewFile(uintptr(own), "pipe")
-	pl.ours = append(pl.ours, f)
+	pl.own = append(pl.own, f)
 	return f, nil
 }
 
-// release closes what only the child needs.
+// release closes the descriptors that only the child needs.
 func (pl *plumbing) release() {
 	for _, fd := range pl.child {
 		syscall.Close(fd)
@@ -166,9 +166,9 @@ func (pl *plumbing) release() {
 	}
 }
 
-// abandon closes our ends when no child was started.
+// abandon closes this process's ends when no child was started.
 func (pl *plumbing) abandon() {
-	for _, f := range pl.ours {
+	for _, f := range pl.own {
 		f.Close()
 	}
 }
@@ -219,7 +219,7 @@ func (o *output) copy() {
 		}
 	}
 	defer caughtUp()
-	left := -1 // bytes to copy until caught up; -1: nobody waits
+	left := -1 // bytes to copy until caught up; -1: no caller waits
 	for {
 		n, err := o.f.Read(buf[:])
 		if n > 0 {
@@ -248,7 +248,7 @@ func (o *output) copy() {
 	}
 }
 
-// write writes b. A writer that has failed gets nothing more, and the child can
+// write writes b. After an error it discards all output, so that the child can
 // continue to write.
 func (o *output) write(b []byte) {
 	n, err := o.w.Write(b)
@@ -263,7 +263,7 @@ func (o *output) write(b []byte) {
 	o.stuck.Store(false)
 }
 
-// pending is how many bytes are in the pipe.
+// pending returns the number of bytes in the pipe.
 func (o *output) pending() (n int) {
 	conn, err := o.f.SyscallConn()
 	if err != nil {
@@ -288,8 +288,8 @@ func (o *output) hasEnded() bool {
 	}
 }
 
-// drain returns when everything that was in the pipes at the call is copied, or
-// when all writers block.
+// drain returns when the content of the pipes at the call is copied, or when all
+// writers block.
 func drain(outs []*output) {
 	for _, o := range outs {
 		o.wake()
@@ -299,7 +299,7 @@ func drain(outs []*output) {
 	}
 }
 
-// finish ends the copying: after what is in the pipes now, or, if a writer
+// finish ends the copying: after the current content of the pipes, or, if a writer
 // blocks, without it.
 func finish(outs []*output) {
 	for _, o := range outs {
@@ -318,7 +318,7 @@ func finish(outs []*output) {
 func (o *output) awaitProgress(event <-chan struct{}) bool {
 	idle := drainIdle
 	if o.stuck.Load() {
-		idle = 0 // it was given time before
+		idle = 0 // an earlier call has waited
 	}
 	timer := time.NewTimer(idle)
 	defer timer.Stop()

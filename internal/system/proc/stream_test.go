@@ -21,8 +21,8 @@ func mkfifo(t testing.TB) string {
 	return path
 }
 
-// A daemon that keeps the pipe open neither delays Done nor costs output, and
-// what it writes later still arrives until Stop.
+// TestDaemonKeepsThePipe: a daemon that keeps the pipe open neither delays Done nor loses output, and
+// its later output arrives until Stop.
 func TestDaemonKeepsThePipe(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "bash", "setsid")
@@ -54,7 +54,7 @@ func TestDaemonKeepsThePipe(t *testing.T) {
 	}
 }
 
-func TestRunLeavesADaemonAlone(t *testing.T) {
+func TestRunKeepsADaemon(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
 	res, err := r.Run(t.Context(), bash("sleep 1000 & echo $!"))
@@ -67,7 +67,7 @@ func TestRunLeavesADaemonAlone(t *testing.T) {
 	}
 }
 
-// stuck is a writer that takes nothing until it is let go.
+// stuck is a writer that blocks until it is released.
 type stuck struct {
 	entered, free chan struct{}
 	once          sync.Once
@@ -81,7 +81,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestStuckWriterWedgesNothing(t *testing.T) {
+func TestBlockedWriterBlocksNothingElse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, script string
@@ -110,7 +110,7 @@ func TestStuckWriterWedgesNothing(t *testing.T) {
 	}
 }
 
-// slow takes one piece at a time, and only when asked.
+// slow accepts one write at a time, on request.
 type slow struct {
 	next chan struct{}
 	got  Capture
@@ -187,10 +187,10 @@ func TestInputThatNeverComesDelaysNothing(t *testing.T) {
 	if exit := wait(t, p); exit.Code != 6 {
 		t.Errorf("it %v, want Code 6", exit)
 	}
-	pw.Close() // lets the copying goroutine go
+	pw.Close() // ends the copying goroutine
 }
 
-func TestFilesAreHandedOver(t *testing.T) {
+func TestFilesAreInherited(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, Config{})
 	f, err := os.Create(t.TempDir() + "/out")

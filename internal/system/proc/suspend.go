@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// suspendTime is how long processes may take to stop: a thread in a system call stops when that ends. One that waits in the
-// kernel for longer than waitTime counts as stopped: it may have started a process that was stopped before it was another program.
 const (
-	suspendTime = 10 * time.Second
-	waitTime    = 2 * time.Second
+	// suspendTimeout bounds the wait until processes stop: a thread in a system call stops when that ends.
+	suspendTimeout = 10 * time.Second
+	// waitTimeout is the time after which a thread that waits in the kernel counts as stopped: it may wait
+	// for a child that was stopped before its exec.
+	waitTimeout = 2 * time.Second
 )
 
-// SuspendOthers stops all other processes of a PID namespace, of which this one must be the first, and returns when none of
-// them runs any more. Resume continues those that ran before; it may be called more than once.
+// SuspendOthers stops all other processes of a PID namespace, in which this process must be PID 1, and returns when
+// all are stopped. Resume continues those that ran before; it may be called more than once.
 func SuspendOthers() (resume func(), err error) {
 	if os.Getpid() != 1 {
 		return nil, errors.New("suspend the processes of a container: not its first process")
@@ -29,27 +30,27 @@ func SuspendOthers() (resume func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("suspend processes: %w", err)
 	}
-	stopped := map[int]uint64{} // by their owners, who will continue them
+	stopped := map[int]uint64{} // stopped before, so not to be resumed
 	for _, e := range before {
 		if e.pid != 1 && !e.zombie && halted(e.pid, "") {
 			stopped[e.pid] = e.start
 		}
 	}
 	resume = sync.OnceFunc(func() { resumeOthers(stopped) })
-	// All at once: no process can be forked past it.
+	// One call for all processes, so that no fork can escape it.
 	if err := syscall.Kill(-1, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return nil, fmt.Errorf("suspend processes: %w", err)
 	}
 	for began, also := time.Now(), ""; ; time.Sleep(pollPause) {
-		if time.Since(began) > waitTime {
+		if time.Since(began) > waitTimeout {
 			also = "D"
 		}
 		table, err := processes()
 		if err == nil && !slices.ContainsFunc(table, func(e entry) bool { return e.pid != 1 && !halted(e.pid, also) }) {
 			return resume, nil
 		}
-		if err == nil && time.Since(began) > suspendTime {
-			err = fmt.Errorf("some processes do not stop in %v", suspendTime)
+		if err == nil && time.Since(began) > suspendTimeout {
+			err = fmt.Errorf("some processes did not stop in %v", suspendTimeout)
 		}
 		if err != nil {
 			resume()
@@ -58,7 +59,7 @@ func SuspendOthers() (resume func(), err error) {
 	}
 }
 
-// resumeOthers continues processes, children before their parents: a shell must not see that its jobs are stopped.
+// resumeOthers continues processes, children before their parents: a shell must not detect stopped jobs.
 func resumeOthers(except map[int]uint64) {
 	table, err := processes()
 	if err != nil {
@@ -82,7 +83,7 @@ func resumeOthers(except map[int]uint64) {
 	}
 }
 
-// halted reports whether all threads of a process are stopped or ended, or in one of the other states.
+// halted reports whether all threads of a process are stopped or ended, or in one of the states in also.
 func halted(pid int, also string) bool {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, err := os.ReadDir(dir)

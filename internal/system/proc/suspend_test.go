@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/dev/testenv"
 )
 
-// playSuspend is the first process of a namespace: it starts a shell, and suspends and resumes what runs, as lines of its input say.
+// playSuspend is the first process of a namespace: it starts a shell, and suspends and resumes processes on commands from its input.
 func playSuspend(script string) error {
 	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
 		return err
@@ -35,7 +35,7 @@ func playSuspend(script string) error {
 		switch what {
 		case "stopped":
 			if n, _ := strconv.Atoi(pid); n == 0 || !halted(n, "") {
-				err = fmt.Errorf("process %s is not stopped any more", pid)
+				err = fmt.Errorf("process %s is running", pid)
 			}
 		case "suspend":
 			resume, err = SuspendOthers()
@@ -51,7 +51,7 @@ func playSuspend(script string) error {
 	return nil
 }
 
-// TestSuspend: everything stands still, whatever is being started; then all goes on, except for what was stopped before.
+// TestSuspend: all processes are stopped, even during starts; then all resume, except those that were stopped before.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	testenv.NeedRoot(t)

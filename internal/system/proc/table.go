@@ -84,7 +84,7 @@ func parseStat(line []byte) (entry, bool) {
 	return e, err == nil
 }
 
-// bootTicks is now, in the unit of entry.start.
+// bootTicks returns the current time in the unit of entry.start.
 func bootTicks() uint64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
@@ -96,13 +96,13 @@ func bootTicks() uint64 {
 // claim names a process group and the session of the same number.
 //
 // The kernel does not reuse a number while a group or session has it. So if one
-// member existed before limit, when the number was certainly ours, all members
-// are ours. The number cannot be reused within the tick in which it was released:
+// member existed before limit, when the number certainly was the claim's, all members
+// belong to it. The number cannot be reused within the tick in which it was released:
 // numbers wrap around, and no machine creates that many processes in 10 ms.
 type claim struct {
 	number  int
 	session bool   // the whole session belongs to it
-	limit   uint64 // last time at which the number was certainly ours; 0: it still is
+	limit   uint64 // last time at which the number certainly was the claim's; 0: still is
 }
 
 func (c claim) covers(e entry) bool {
@@ -115,29 +115,29 @@ func (c claim) members(table []entry) []entry {
 	return living
 }
 
-// find also returns whether the table has any process with the claimed number, be
-// it a zombie or a foreign one.
+// find also returns whether the table has any process with the claimed number,
+// including zombies and foreign processes.
 func (c claim) find(table []entry) (living []entry, anyone bool) {
-	ours := c.limit == 0
+	owned := c.limit == 0
 	for _, e := range table {
 		if !c.covers(e) {
 			continue
 		}
 		anyone = true
-		ours = ours || e.start <= c.limit
+		owned = owned || e.start <= c.limit
 		if !e.zombie {
 			living = append(living, e)
 		}
 	}
-	if !ours {
+	if !owned {
 		return nil, anyone
 	}
 	return living, anyone
 }
 
 // signalIfOwned signals exactly the process that e describes: a pidfd pins the
-// process while still checks that it is the one. Without pidfds, a race between
-// two system calls remains.
+// process while still checks it. Without pidfds, a race between two system calls
+// remains.
 func signalIfOwned(e entry, sig syscall.Signal, still func(entry) bool) bool {
 	fd, err := unix.PidfdOpen(e.pid, 0)
 	if errors.Is(err, unix.ESRCH) {

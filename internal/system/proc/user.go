@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// User is who a child runs as. Name and Home are for building its environment.
+// User is the user of a child. Name and Home are for its environment.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
@@ -49,8 +49,8 @@ func LookupUser(name string) (*User, error) {
 	return found, nil
 }
 
-// credential is what to set in the child. It is nil for an unprivileged process
-// that keeps its own user, since setgroups would be refused.
+// credential returns the credential to set in the child. It is nil for an unprivileged
+// process that keeps its user, because the kernel would refuse setgroups.
 func (u *User) credential() *syscall.Credential {
 	if u == nil {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// securePath comes first in the PATH of a command; the caller's other folders follow.
+// securePath begins the PATH of a command; the caller's other folders follow.
 const securePath = "/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// kept are the variables that a command keeps without -E: the terminal, the language, and
-// how to reach the network. Names that end in * are prefixes.
+// kept lists the variables that a command keeps without -E: terminal, language and
+// network. Names that end in * are prefixes.
 var kept = []string{
 	"TERM", "COLORTERM", "COLORS", "LS_COLORS", "LANG", "LANGUAGE", "LC_*", "TZ", "DISPLAY", "XAUTHORITY", "DEBIAN_FRONTEND",
 	"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY",
@@ -20,7 +20,7 @@ var kept = []string{
 	"PIP_BREAK_SYSTEM_PACKAGES", "AIO_API_URL",
 }
 
-// environment of the command.
+// environment returns the environment of the command.
 func environment(o options, target account) []string {
 	var env []string
 	for _, pair := range os.Environ() {
@@ -70,7 +70,7 @@ func matches(list []string, name string) bool {
 	})
 }
 
-// lookup returns a variable.
+// lookup returns the value of a variable, or "".
 func lookup(env []string, name string) string {
 	for _, pair := range env {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {

@@ -10,7 +10,7 @@ const usage = `usage: sudo [-bEHinSs] [-u user] [-g group] [-D directory] [-R di
        sudo -i|-s [command]
        sudo -l|-v|-k|-K|-V|-h`
 
-// options are the command line.
+// options is the parsed command line.
 type options struct {
 	user, group, dir, chroot string
 	login, shell, background bool
@@ -22,7 +22,7 @@ type options struct {
 	command                  []string
 }
 
-// flag is what an option does: with a value, or without one.
+// flag is the effect of an option. Either plain or value is set.
 type flag struct {
 	long  string
 	plain func(*options)
@@ -33,7 +33,7 @@ func ignore(*options) {}
 
 func ignoreValue(*options, string) {}
 
-// flags by their letters.
+// flags returns all options by letter.
 func flags() map[byte]flag {
 	return map[byte]flag{
 		'A': {"askpass", ignore, nil}, 'B': {"bell", ignore, nil}, 'n': {"non-interactive", ignore, nil}, 'S': {"stdin", ignore, nil},
@@ -59,7 +59,8 @@ func flags() map[byte]flag {
 	}
 }
 
-// parse reads the command line. Options end with the first argument that is none.
+// parse reads the command line. Options end at -- or at the first argument that is not an option;
+// assignments of variables and the command follow.
 func parse(args []string) (options, error) {
 	o := options{user: "root"}
 	all := flags()
@@ -83,7 +84,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// parseOne handles one argument of options, and returns the arguments behind it.
+// parseOne handles one argument of options, and returns the arguments after it and its value.
 func (o *options) parseOne(all map[byte]flag, arg string, rest []string) ([]string, error) {
 	if long, ok := strings.CutPrefix(arg, "--"); ok {
 		return o.parseLong(all, long, rest)

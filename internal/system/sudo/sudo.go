@@ -1,14 +1,14 @@
-// Package sudo is the sandbox's own sudo: it runs a command as root inside, or as another
+// Package sudo is the sandbox's sudo: it runs a command as root inside, or as another
 // user, without a password.
 //
-// It is a setuid program that cove-init becomes under that name. Root inside is an
+// It is a setuid program: cove-init under the name sudo. Root inside is an
 // unprivileged user outside, with few capabilities, under the same system call filter,
-// limits and egress as everything else. Only the sandbox's user may use it: a daemon that
-// runs as a user of its own stays what it is. It refuses to run outside of a sandbox, where
+// limits and egress as all other processes. Only the sandbox's user may run it, so a daemon
+// with another user cannot become root. It refuses to run outside a sandbox, where
 // root is the machine's.
 //
-// It replaces itself with the command, which thus has the caller's terminal, process group,
-// signals and exit code.
+// It replaces itself with the command, which therefore has the caller's terminal, process
+// group, signals and exit code.
 package sudo
 
 import (
@@ -27,7 +27,7 @@ import (
 // Name is the name that the program must be called by.
 const Name = "sudo"
 
-// user is the sandbox's user, who may become root.
+// user is the ID of the sandbox's user, which may become root.
 const user = 1000
 
 // Main runs the command line of sudo and does not return.
@@ -70,7 +70,7 @@ func run(args []string) error {
 	return execute(o)
 }
 
-// checkCaller returns why the caller cannot become root.
+// checkCaller returns an error if the caller may not become root.
 func checkCaller() error {
 	inside, one := mapping()
 	switch uid := os.Getuid(); {
@@ -79,11 +79,11 @@ func checkCaller() error {
 	case uid == 0:
 		return nil
 	case uid != user:
-		return fmt.Errorf("user %d may not run sudo; only the sandbox's own user may", uid)
+		return fmt.Errorf("user %d may not run sudo; only the sandbox's user may", uid)
 	case os.Geteuid() == 0:
 		return nil
 	case one:
-		return errors.New("there is no root in this sandbox: its hub runs without root and so has a single user ID to give; " +
+		return errors.New("this sandbox has no root user: its hub runs without root and has a single user ID; " +
 			"run the hub as root (sudo cove hub), or install without sudo: pip, npm, pipx and uv use your home directory")
 	default:
 		return errors.New(`this sandbox does not allow root; ask its operator for an environment whose "sudo" is ` +
@@ -91,7 +91,7 @@ func checkCaller() error {
 	}
 }
 
-// mapping reports whether we are in a user namespace, and whether that has a single user.
+// mapping reports whether this process is in a user namespace, and whether that has a single user.
 func mapping() (inside, one bool) {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(text))
@@ -101,14 +101,14 @@ func mapping() (inside, one bool) {
 	return f[0] != f[1] || f[2] != "4294967295" || isInstalled(), len(f) == 3 && f[2] == "1"
 }
 
-// installed is where sandboxes have this program. gVisor's kernel shows no user namespace,
-// and outside of a sandbox only the machine's root could have put it there.
+// installed is the path of this program in sandboxes. gVisor's kernel shows no user namespace,
+// and outside a sandbox only the machine's root can install a program there.
 const installed = "/run/bin/sudo"
 
 func isInstalled() bool {
 	own, err := os.Stat("/proc/self/exe")
-	there, err1 := os.Stat(installed)
-	return err == nil && err1 == nil && os.SameFile(own, there)
+	file, err1 := os.Stat(installed)
+	return err == nil && err1 == nil && os.SameFile(own, file)
 }
 
 // execute replaces this program with the command.
@@ -222,7 +222,7 @@ func find(name, search string) (string, error) {
 	return "", fmt.Errorf("%s: command not found", name)
 }
 
-// quote joins arguments for a shell: as with other sudos, $ keeps its meaning.
+// quote joins arguments for a shell. As in other implementations of sudo, $ is not quoted.
 func quote(args []string) string {
 	var b strings.Builder
 	for i, a := range args {
@@ -250,7 +250,7 @@ type account struct {
 func findUser(name string) (account, error) {
 	number, byNumber := strings.CutPrefix(name, "#")
 	var found *account
-	each("/etc/passwd", 7, func(f []string) bool {
+	eachLine("/etc/passwd", 7, func(f []string) bool {
 		if byNumber && f[2] != number || !byNumber && f[0] != name {
 			return true
 		}
@@ -269,7 +269,7 @@ func findUser(name string) (account, error) {
 		}
 		return *found, nil
 	case name == "root":
-		return account{name: name, home: "/root", shell: "/bin/sh"}, nil // an image without users
+		return account{name: name, home: "/root", shell: "/bin/sh"}, nil // the image has no /etc/passwd
 	case byNumber && err == nil && uid >= 0:
 		return account{name: number, home: "/", shell: "/bin/sh", uid: uid, gid: uid}, nil
 	}
@@ -284,7 +284,7 @@ func findGroup(name string) (int, error) {
 		return gid, nil
 	}
 	gid = -1
-	each("/etc/group", 4, func(f []string) bool {
+	eachLine("/etc/group", 4, func(f []string) bool {
 		if f[0] == name {
 			gid, err = strconv.Atoi(f[2])
 		}
@@ -299,7 +299,7 @@ func findGroup(name string) (int, error) {
 // groupsOf returns all groups of a user.
 func groupsOf(a account) []int {
 	groups := []int{a.gid}
-	each("/etc/group", 4, func(f []string) bool {
+	eachLine("/etc/group", 4, func(f []string) bool {
 		for _, member := range strings.Split(f[3], ",") {
 			if gid, err := strconv.Atoi(f[2]); member == a.name && err == nil && gid != a.gid {
 				groups = append(groups, gid)
@@ -310,8 +310,8 @@ func groupsOf(a account) []int {
 	return groups
 }
 
-// each reads a file of fields until do returns false.
-func each(path string, fields int, do func([]string) bool) {
+// eachLine calls do with the fields of each line of a file until do returns false.
+func eachLine(path string, fields int, do func([]string) bool) {
 	f, err := os.Open(path)
 	if err != nil {
 		return

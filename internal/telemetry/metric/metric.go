@@ -1,5 +1,5 @@
-// Package metric keeps metrics and writes them in the Prometheus text format. It bounds the
-// number of series: past a limit, new label values are counted together as "other".
+// Package metric collects metrics and writes them in the Prometheus text format. It bounds the
+// number of series: above the limit, new label values are counted together as "other".
 package metric
 
 import (
@@ -17,7 +17,7 @@ import (
 // maxSeries is the maximum number of series of one metric.
 const maxSeries = 512
 
-// Registry holds metrics by name.
+// Registry contains metrics by name.
 type Registry struct {
 	mu     sync.Mutex
 	family map[string]*family

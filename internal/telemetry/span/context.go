@@ -53,8 +53,8 @@ func Extract(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, key{}, s)
 }
 
-// Inject adds the span of ctx to the headers of an outgoing request. Without a span, the
-// headers remain as they are.
+// Inject adds the span of ctx to the headers of an outgoing request. Without a span, it does
+// not change the headers.
 func Inject(ctx context.Context, h http.Header) {
 	s, ok := contextOf(ctx)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 )
 
 // Op returns the operation with a span around each call. outcome returns the status and the
-// attributes of a finished call. A nil tracer returns the operation as it is.
+// attributes of a finished call. A nil tracer returns the operation unchanged.
 func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
 	if t == nil {
 		return o
@@ -17,7 +17,7 @@ func (t *Tracer) Op(o op.Op, outcome func(ctx context.Context, err error) (Statu
 }
 
 func (t *Tracer) wrap(o op.Op, outcome func(ctx context.Context, err error) (Status, []slog.Attr)) op.Op {
-	name := o.Name // not all of o, which would stay in memory once more for every operation
+	name := o.Name // not o itself: closures would keep a copy of it for every operation
 	end := func(ctx context.Context, s *Span, err error) {
 		status, attrs := outcome(ctx, err)
 		s.Set(attrs...)

@@ -2,7 +2,7 @@
 // batches to the configured endpoint as OTLP over HTTP in JSON.
 //
 // It owns a bounded queue and the goroutine that empties it, which starts with the first
-// span. A request never waits for it: spans that find no room in the queue, or that the
+// span. A request never waits for it: spans that exceed the queue, or that the
 // endpoint rejects, are dropped and counted.
 package span
 
@@ -19,26 +19,26 @@ import (
 	"unicode/utf8"
 )
 
-// Config of a Tracer. Zero values mean the defaults.
+// Config configures a Tracer. Zero values mean the defaults.
 type Config struct {
 	Endpoint string            // base URL of the collector; /v1/traces is added if missing. Empty means no traces
 	Headers  map[string]string // HTTP headers of each export, for authentication
 	Service  string            // service.name
 	Version  string            // service.version
-	Log      *slog.Logger      // logs when exports start to fail, and when they recover; none
-	Client   *http.Client      // a new one that follows no redirects
+	Log      *slog.Logger      // logs when exports start to fail, and when they recover; default: none
+	Client   *http.Client      // default: a new client that follows no redirects
 
-	Queue    int           // maximum number of queued spans; 4096
-	Batch    int           // maximum number of spans in one export; 512
-	Interval time.Duration // between exports of partial batches; 2 s
-	Timeout  time.Duration // of one export, and of Close; 5 s
+	Queue    int           // maximum number of queued spans; default 4096
+	Batch    int           // maximum number of spans in one export; default 512
+	Interval time.Duration // between exports of partial batches; default 2 s
+	Timeout  time.Duration // of one export, and of Close; default 5 s
 }
 
-// Tracer makes spans. A nil Tracer makes none, at almost no cost.
+// Tracer creates spans. A nil Tracer creates none, at almost no cost.
 type Tracer struct {
 	cfg     Config
 	url     string
-	own     bool // the client is its own
+	own     bool // the tracer created the client
 	dropped atomic.Uint64
 
 	wake, stop, end chan struct{}

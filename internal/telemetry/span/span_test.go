@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// collector receives what a tracer sends, as strictly as a real one.
+// collector receives the exports of a tracer, as strictly as a real collector.
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex

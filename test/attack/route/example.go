@@ -1,7 +1,7 @@
 package route
 
-// attackerFiles are where a sandbox holds files of the attacker's; XHOMEX is its home. Words
-// between two X are filled in by the test that visits them.
+// attackerFiles returns the paths of the attacker's files in a sandbox; XHOMEX is its home. The
+// test that visits them replaces words between two X.
 func attackerFiles() (list []string) {
 	for _, name := range []string{
 		"Downloads/invoice.html", "Downloads/invoice.htm", "Downloads/invoice.svg", "Downloads/invoice.xhtml",
@@ -17,7 +17,7 @@ func attackerFiles() (list []string) {
 	return list
 }
 
-// SandboxExamples fill the routes of a sandbox.
+// SandboxExamples returns values for the routes of a sandbox.
 func SandboxExamples() Examples {
 	files := attackerFiles()
 	e := Examples{
@@ -44,7 +44,7 @@ func SandboxExamples() Examples {
 	return e
 }
 
-// HubExamples fill the routes of a hub.
+// HubExamples returns values for the routes of a hub.
 func HubExamples() Examples {
 	e := Examples{
 		Files:  attackerFiles(),

@@ -1,6 +1,6 @@
 // Package route lists the addresses that a browser can visit at both programs, from their
-// tables of operations. A route without an example fails the test that asks for it, so that no
-// route is left out.
+// tables of operations. A route without an example fails the test, so that every route is
+// tested.
 package route
 
 import (
@@ -31,15 +31,15 @@ type Target struct {
 	Op   string `json:"op"`
 	Kind string `json:"kind"`
 	Path string `json:"path"` // with its query
-	// Hot targets are those that can show what an attacker wrote: they are attacked in every way.
+	// Hot targets can show content of an attacker: all attacks are tried on them.
 	Hot bool `json:"hot"`
 }
 
-// Examples fill the parameters of routes.
+// Examples are values for the parameters of routes.
 type Examples struct {
 	// Files are the paths of the attacker's files. A query parameter "path" gets each of them.
 	Files []string
-	// Values are those of parameters, by operation and name ("skills_content.name"), or by name alone.
+	// Values are values of parameters, by operation and name ("skills_content.name"), or by name alone.
 	Values map[string]string
 	// Below are the paths below a route that ends with {x...}, by operation.
 	Below map[string][]string
@@ -65,13 +65,13 @@ func Hub(t testing.TB) *op.Table {
 	return h.Table
 }
 
-// Markup is a value that runs if a reply repeats it in a page.
+// Markup is a value that runs if a page contains it.
 const Markup = `"><img src=x onerror="globalThis.sweep&&sweep()"><script>globalThis.sweep&&sweep()</script>`
 
 var parameter = regexp.MustCompile(`{([^}.$]*)(\.\.\.)?}`)
 
-// Targets returns the addresses of all routes of a table that answer GET: with what the
-// examples name, and once with markup in every parameter.
+// Targets returns the addresses of all routes of a table for GET: with the examples, and once
+// with markup in every parameter.
 func Targets(t testing.TB, table *op.Table, with Examples) []Target {
 	t.Helper()
 	var all []Target
@@ -139,8 +139,8 @@ func (e Examples) value(operation, name string) string {
 	return e.Values[name]
 }
 
-// below returns the paths below a handler. Files of pages need no example: they get their page,
-// and ways out of their folder.
+// below returns the paths below a handler. Files of pages need no example: the result is their page
+// and a path that leads out of their folder.
 func (e Examples) below(t testing.TB, operation string) []string {
 	t.Helper()
 	if list, ok := e.Below[operation]; ok {

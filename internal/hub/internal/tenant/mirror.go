@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/filesystem/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 )
 
 const (
@@ -280,11 +281,10 @@ func lock(path string) (unlock func(), err error) {
 		return nil, err
 	}
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(2 * time.Millisecond) {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
+		switch err = lockfile.TryLock(f); {
 		case err == nil:
 			return func() { f.Close() }, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+		case !errors.Is(err, lockfile.ErrLocked):
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		case time.Now().After(deadline):

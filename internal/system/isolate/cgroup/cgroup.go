@@ -1,8 +1,8 @@
-// Package cgroup limits, freezes, measures and kills sandboxes by Linux control
+// Package cgroup limits, freezes, measures and kills sandboxes with Linux control
 // groups, v1, v2 or both.
 //
-// It owns one group, in each hierarchy that has a controller it uses, and the groups
-// of sandboxes below. It touches no others.
+// It owns one group, in each hierarchy with a controller that it uses, and the groups
+// of sandboxes below. It changes no other groups.
 package cgroup
 
 import (
@@ -17,24 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is our own group, which holds one group per sandbox.
+// Root is the hub's group, which contains one group per sandbox.
 type Root struct {
-	unified string            // our group in the v2 hierarchy, "" if there is none
-	dirs    map[string]string // our group by controller, in the hierarchy that has it
+	unified string            // its folder in the v2 hierarchy, "" if there is none
+	dirs    map[string]string // its folder by controller, in the hierarchy with the controller
 	missing []string
 }
 
-// allShare is what all sandboxes together get under contention, in thousandths of a processor:
-// as much as eight processes outside.
+// allShare is the share of all sandboxes together under contention, in thousandths of a processor:
+// that of eight processes outside.
 const allShare = 8000
 
-// The controllers that we use. The freezer is a file of every v2 group and a
+// controllers lists the used controllers. The freezer is a file of every v2 group and a
 // controller in v1.
 var controllers = []string{"memory", "cpu", "pids", "freezer", "io"}
 
 // Open creates or finds the group called name. Parent is the path of a v2 group that
-// was delegated to us; if it is empty, the group is at the top of the mounted
-// hierarchies. An unavailable controller is no error; see Missing.
+// was delegated to the hub; if it is empty, the group is at the top of the mounted
+// hierarchies. An unavailable controller is not an error; see Missing.
 func Open(name, parent string) (*Root, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -68,10 +68,10 @@ func Open(name, parent string) (*Root, error) {
 			c.missing = append(c.missing, explainMissing(ctrl, errors.Join(why[ctrl], why["unified"])))
 		}
 	}
-	// Otherwise one busy sandbox would use up what all of them get beside other programs.
+	// Otherwise one busy sandbox could use the whole share of all sandboxes.
 	if own := (&Group{unified: c.unified, dirs: c.dirs}); c.Has("cpu") {
 		if err := own.setShare(allShare); err != nil {
-			c.missing = append(c.missing, fmt.Sprintf("sandboxes count as little as one process beside others of this machine: %v", err))
+			c.missing = append(c.missing, fmt.Sprintf("all sandboxes together have the CPU share of one process: %v", err))
 		}
 	}
 	return c, nil
@@ -163,10 +163,10 @@ func write(path, value string) error {
 // Has reports whether a controller (memory, cpu, pids, freezer, io) is available.
 func (c *Root) Has(ctrl string) bool { return c.dirs[ctrl] != "" }
 
-// Missing says in sentences which controllers are not available, and why.
+// Missing returns a sentence for each unavailable controller, with the reason.
 func (c *Root) Missing() []string { return slices.Clone(c.missing) }
 
-// folders lists our group in each hierarchy once.
+// folders lists the folder in each hierarchy once.
 func (c *Root) folders() []string {
 	var dirs []string
 	if c.unified != "" {
@@ -194,8 +194,8 @@ func (c *Root) IDs() []string {
 	return ids
 }
 
-// Create creates the group of a sandbox and sets its limits. A group that an earlier
-// run left is used again.
+// Create creates the group of a sandbox and sets its limits. It reuses a group that an
+// earlier run left.
 func (c *Root) Create(id string, l Limits) (*Group, error) {
 	g := c.Group(id)
 	for _, dir := range g.Folders() {
@@ -220,7 +220,7 @@ func (c *Root) Group(id string) *Group {
 	for ctrl, dir := range c.dirs {
 		dir = filepath.Join(dir, id)
 		if ctrl == "io" && dir != g.unified {
-			// A hierarchy more makes each create slower.
+			// Each additional hierarchy slows down the creation of sandboxes.
 			if g.io = dir; !exists(dir) {
 				continue
 			}
@@ -230,7 +230,7 @@ func (c *Root) Group(id string) *Group {
 	return g
 }
 
-// Close removes our group if no sandbox is left in it.
+// Close removes the group if it contains no sandbox.
 func (c *Root) Close() error {
 	var errs []error
 	for _, dir := range c.folders() {

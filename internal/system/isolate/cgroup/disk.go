@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDiskRate bounds reads from and writes to a device; rate 0 lifts the bound. With v1
-// buffered writes count only where the filesystem tells the kernel who wrote, as btrfs does.
+// setDiskRate bounds reads from and writes to a device; rate 0 removes the bound. With v1,
+// buffered writes count only if the filesystem attributes them to a group, as btrfs does.
 func (g *Group) setDiskRate(device string, rate int64) error {
 	switch {
 	case device == "":
@@ -21,7 +21,7 @@ func (g *Group) setDiskRate(device string, rate int64) error {
 	case g.v2("io"):
 		return write(g.file("io", "io.max"), fmt.Sprintf("%s rbps=%s wbps=%[2]s", device, orMax(rate)))
 	case g.dirs["io"] == "" && (rate == 0 || g.io == ""):
-		return nil // it never was, or cannot be bounded here
+		return nil // it is not bounded, or cannot be bounded
 	case g.dirs["io"] == "":
 		if err := g.enterIO(); err != nil {
 			return err
@@ -46,9 +46,9 @@ func (g *Group) enterIO() error {
 		if err != nil {
 			return err
 		}
-		there := strings.Fields(string(inside))
-		// Children of what was moved are there, so this ends.
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(there, strconv.Itoa(pid)) })
+		moved := strings.Fields(string(inside))
+		// New children of moved processes are in the group, so this ends.
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(moved, strconv.Itoa(pid)) })
 		if len(pids) == 0 {
 			g.dirs["io"] = g.io
 			return nil
@@ -61,8 +61,8 @@ func (g *Group) enterIO() error {
 	}
 }
 
-// DeviceOf returns the number ("major:minor") of the disk below a path; "" if there is none
-// whose rate can be bounded.
+// DeviceOf returns the number ("major:minor") of the disk of a path, or "" if its rate
+// cannot be bounded.
 func DeviceOf(path string) string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -78,7 +78,7 @@ func DeviceOf(path string) string {
 	number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 	at := filepath.Join("/sys/dev/block", number)
 	if exists(filepath.Join(at, "partition")) {
-		// The kernel bounds whole disks only. The folder of a partition is in that of its disk.
+		// The kernel bounds only whole disks. The folder of a partition is in that of its disk.
 		real, err := filepath.EvalSymlinks(at)
 		if err != nil {
 			return ""
@@ -110,7 +110,7 @@ func findSource(mountinfo, path string) string {
 	return source
 }
 
-// unescape undoes what the kernel escapes in its list of mounts.
+// unescape decodes the kernel's escapes in its list of mounts.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

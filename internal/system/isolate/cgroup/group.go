@@ -14,14 +14,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove/internal/system/isolate/internal/poll"
 )
 
 // Limits bounds a group; zero is no limit.
 type Limits struct {
 	CPU    int64 // thousandths of a processor
-	Share  int64 // thousandths of a processor it gets under contention
+	Share  int64 // thousandths of a processor under contention
 	Memory int64 // bytes
 	Pids   int64
 	// DiskRate bounds reads from, and writes to, a Device (see DeviceOf), in bytes per second.
@@ -29,14 +27,14 @@ type Limits struct {
 	Device   string
 }
 
-// Group is the group of a sandbox, in every hierarchy we use.
+// Group is the group of a sandbox, in every used hierarchy.
 type Group struct {
 	unified string
 	dirs    map[string]string
 	io      string // v1 group for disk I/O, which exists only if that is limited
 }
 
-// Usage is what a group uses. What cannot be measured is -1.
+// Usage is the resource usage of a group; -1 is unknown.
 type Usage struct {
 	CPU      time.Duration
 	Memory   int64
@@ -91,13 +89,13 @@ func (g *Group) Set(l Limits) error {
 }
 
 const (
-	usualShare    = 1000 // thousandths of a processor, as the kernel has it
+	usualShare    = 1000 // the kernel's default, in thousandths of a processor
 	yieldingShare = 10
 )
 
-// Yield makes the group use only the processor time that no other group wants, or gives it
-// its share back. Unlike one with a small share, which keeps a processor for the rest of its
-// time slice, a group that yields is preempted as soon as another has something to do.
+// Yield limits the group to processor time that no other group needs, or restores its share.
+// A group with a small share keeps a processor for the rest of its time slice; a group that
+// yields is preempted as soon as another group is runnable.
 func (g *Group) Yield(on bool, share int64) error {
 	if g.dirs["cpu"] == "" {
 		return nil
@@ -113,7 +111,7 @@ func (g *Group) Yield(on bool, share int64) error {
 	return g.setShare(share)
 }
 
-// setShare changes what the group gets under contention, in thousandths of a processor.
+// setShare sets the share of the group under contention, in thousandths of a processor.
 func (g *Group) setShare(share int64) error {
 	if g.v2("cpu") {
 		return write(g.file("cpu", "cpu.weight"), strconv.FormatInt(clamp(share/10, 1, 10000), 10))
@@ -121,7 +119,7 @@ func (g *Group) setShare(share int64) error {
 	return write(g.file("cpu", "cpu.shares"), strconv.FormatInt(clamp(share*1024/1000, 2, 262144), 10))
 }
 
-// CPU is the processor time that the group has used; -1 if it cannot be measured.
+// CPU returns the processor time that the group has used, or -1 if it is unknown.
 func (g *Group) CPU() time.Duration {
 	if g.unified != "" {
 		if data, err := os.ReadFile(filepath.Join(g.unified, "cpu.stat")); err == nil {
@@ -140,8 +138,8 @@ func (g *Group) CPU() time.Duration {
 	return -1
 }
 
-// Waited is how long some process of the group could have run but had no processor; 0 if the
-// kernel does not measure it.
+// Waited returns the time in which a process of the group was runnable but had no processor, or 0
+// if the kernel does not measure it.
 func (g *Group) Waited() time.Duration {
 	if g.unified == "" {
 		return 0
@@ -172,8 +170,8 @@ func (g *Group) setMemory(limit int64) error {
 	}
 	both := g.file("memory", "memory.memsw.limit_in_bytes")
 	one := g.file("memory", "memory.limit_in_bytes")
-	// Memory plus swap must never be below memory. So when both grow, the sum is set
-	// first; when they shrink the kernel refuses that, and it is set last.
+	// Memory plus swap must never be below memory. If both grow, the sum must be set first. If
+	// they shrink, the kernel refuses the first write, and the last one sets the sum.
 	if exists(both) {
 		write(both, orMinus(limit))
 	}
@@ -214,9 +212,9 @@ func (g *Group) Open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), g.unified), nil
 }
 
-// Enter moves the calling thread into the v1 groups, so that what it forks is in
-// them from its first instruction, and returns their folders. A thread that moves
-// itself need not wait, whereas moving another process waits for a grace period of the
+// Enter moves the calling thread into the v1 groups, so that its children are in
+// them from their first instruction, and returns their folders. A thread moves
+// itself at once, whereas moving another process waits for a grace period of the
 // kernel: 5 ms and more. The thread must not be used for anything else.
 func (g *Group) Enter() (entered []string) {
 	for _, dir := range g.Folders() {
@@ -227,7 +225,7 @@ func (g *Group) Enter() (entered []string) {
 	return entered
 }
 
-// Add moves a process into the group, except for the folders that it entered already.
+// Add moves a process into the group, except for the folders that it has entered.
 func (g *Group) Add(pid int, entered []string) error {
 	for _, dir := range g.Folders() {
 		if slices.Contains(entered, dir) {
@@ -241,7 +239,7 @@ func (g *Group) Add(pid int, entered []string) error {
 }
 
 // Procs lists the processes in the group, by their PIDs outside the sandbox. It omits
-// the calling process, of which a thread may be passing through (see Enter).
+// the calling process, which may have a thread in the group temporarily (see Enter).
 func (g *Group) Procs() ([]int, error) {
 	var pids []int
 	own := os.Getpid()
@@ -259,14 +257,14 @@ func (g *Group) Procs() ([]int, error) {
 	return pids, nil
 }
 
-// ErrNoFreezer means that nothing can be frozen here.
+// ErrNoFreezer means that groups cannot be frozen.
 var ErrNoFreezer = errors.New("no freezer: neither cgroup v2 nor the v1 freezer controller is available")
 
 // freezeTimeout bounds the wait for processes that are busy in the kernel.
 const freezeTimeout = 30 * time.Second
 
-// Freeze suspends everything in the group and returns when nothing runs any more. If
-// ctx ends before, the group is thawed again.
+// Freeze suspends all processes in the group and returns when they are suspended. If
+// ctx ends before, it thaws the group.
 func (g *Group) Freeze(ctx context.Context) error {
 	if err := g.freeze(ctx, true); err != nil {
 		return errors.Join(err, g.freeze(context.WithoutCancel(ctx), false))
@@ -290,13 +288,13 @@ func (g *Group) freeze(ctx context.Context, on bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
-	return poll.Until(ctx, func() (bool, error) {
+	return Poll(ctx, func() (bool, error) {
 		frozen, err := g.Frozen()
 		return frozen == on, err
 	})
 }
 
-// Frozen reports whether everything in the group is suspended.
+// Frozen reports whether all processes in the group are suspended.
 func (g *Group) Frozen() (bool, error) {
 	switch {
 	case g.dirs["freezer"] == "":
@@ -348,7 +346,7 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
-// OOMKills is how many processes were killed because the group ran out of memory.
+// OOMKills returns the number of processes that were killed because the group ran out of memory.
 func (g *Group) OOMKills() int64 {
 	if g.dirs["memory"] == "" {
 		return -1
@@ -361,7 +359,7 @@ func (g *Group) OOMKills() int64 {
 	return field(string(data), "oom_kill")
 }
 
-// Kill kills everything in the group. It does not wait for the end.
+// Kill kills all processes in the group. It does not wait for their end.
 func (g *Group) Kill() error {
 	if g.unified != "" {
 		err := write(filepath.Join(g.unified, "cgroup.kill"), "1")
@@ -389,7 +387,7 @@ func (g *Group) killOne(pid int) error {
 	return ignoreGone(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 }
 
-// ignoreGone ignores that a process or group does not exist any more.
+// ignoreGone ignores that a process or group does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -397,9 +395,9 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// KillExcept kills everything in the group except the processes to keep.
+// KillExcept kills all processes in the group except those to keep.
 func (g *Group) KillExcept(ctx context.Context, keep func(pid int) bool) error {
-	// While frozen, nothing can fork.
+	// A frozen process cannot fork.
 	if g.dirs["freezer"] != "" {
 		if err := g.Freeze(ctx); err != nil {
 			return err
@@ -415,10 +413,10 @@ func (g *Group) KillExcept(ctx context.Context, keep func(pid int) bool) error {
 	return err
 }
 
-// Remove kills what is left in the group and removes the group.
+// Remove kills the remaining processes in the group and removes the group.
 func (g *Group) Remove(ctx context.Context) error {
 	var last error
-	err := poll.Until(ctx, func() (bool, error) {
+	err := Poll(ctx, func() (bool, error) {
 		if last = g.rmdir(); last == nil {
 			return true, nil
 		}

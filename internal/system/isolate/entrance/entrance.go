@@ -1,4 +1,4 @@
-// Package entrance connects to the server inside a sandbox, and to no process that takes its place.
+// Package entrance connects to the server inside a sandbox, and to no process that impersonates it.
 package entrance
 
 import (
@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrImpostor means that the socket of the server leads to another process than before.
-var ErrImpostor = errors.New("another process answers at the server's socket while the server runs; restart the sandbox")
+// ErrImpostor means that another process than before serves the socket of the server.
+var ErrImpostor = errors.New("another process serves the server's socket while the server runs; restart the sandbox")
 
-// Entrance connects to the server inside a sandbox at a unix socket that the server has made.
-// Every program of its user can put another socket in its place, so the first process that
-// served there remains the only one to be connected to until it ends: the server starts
-// before anything else does. The zero value is not ready; see New.
+// Entrance connects to the server inside a sandbox at a unix socket that the server has created.
+// Every program of the same user can replace the socket. So Entrance connects only to the first
+// process that served there, until that process ends: the server starts before all other
+// programs. Use New to create an Entrance.
 type Entrance struct {
 	path string
 
@@ -45,7 +45,7 @@ func (e *Entrance) Dial(ctx context.Context) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// check compares the process that listens with the one that did so first.
+// check compares the process that listens with the first one.
 func (e *Entrance) check(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -61,7 +61,7 @@ func (e *Entrance) check(c *net.UnixConn) error {
 	defer e.mu.Unlock()
 	switch {
 	case peer.Pid <= 0:
-		return ErrImpostor // in a process namespace above ours, where no server is
+		return ErrImpostor // in a parent process namespace, where no server runs
 	case e.runs() && int(peer.Pid) != e.pid:
 		return ErrImpostor
 	case e.runs():

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// serveAt starts a process that listens at a unix socket, in the place of what was there.
+// serveAt starts a process that listens at a unix socket and replaces an existing one.
 func serveAt(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

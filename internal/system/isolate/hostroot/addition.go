@@ -10,12 +10,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// additions are what the base adds to the host's trees, in folders of the same names that
-// are layers above them: links to our own programs, and what makes
-// package managers work as in a container.
+// additions plans what the base adds to the host's trees, in folders of the same names that
+// are layers above them: links to Cove's programs, and files with which package managers
+// work as in a container.
 func (p *basePlan) additions() error {
 	if st, err := os.Lstat("/usr"); err != nil || !st.IsDir() {
-		return nil //nolint:nilerr // nothing to add to
+		return nil //nolint:nilerr // there is no tree to add to
 	}
 	for _, tree := range []string{"/opt", "/usr/local"} {
 		p.hidePrivate(tree)
@@ -23,7 +23,7 @@ func (p *basePlan) additions() error {
 	for _, name := range []string{"local/bin/aio", "local/bin/sudo", "bin/sudo"} {
 		p.addLink("usr/"+name, isolate.Programs+"/"+filepath.Base(name))
 	}
-	// As in containers: packages do not start their daemons when they are installed.
+	// As in containers, packages must not start daemons when they are installed.
 	p.addProgram("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")
 	for _, a := range agents {
 		p.addProgram("usr/local/bin/"+a[0], fmt.Sprintf(agentLauncher, a[0], a[1]))
@@ -31,9 +31,9 @@ func (p *basePlan) additions() error {
 	return p.addPython()
 }
 
-// hidePrivate hides what not everyone on the host may read: root inside could. It looks only
-// at trees that the machine's administrator fills; the rest of /usr is the same on all
-// machines.
+// hidePrivate hides files that not every user of the host may read, because root inside could
+// read them. It checks only trees that the machine's administrator fills; the rest of /usr is
+// the same on all machines.
 func (p *basePlan) hidePrivate(tree string) {
 	filepath.WalkDir(tree, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -47,7 +47,7 @@ func (p *basePlan) hidePrivate(tree string) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			return nil //nolint:nilerr // it is gone
+			return nil //nolint:nilerr // deleted meanwhile
 		}
 		need := fs.FileMode(0o004)
 		if e.IsDir() {
@@ -65,7 +65,7 @@ func (p *basePlan) hidePrivate(tree string) {
 	})
 }
 
-// agents are the npm packages of coding agents, by their commands.
+// agents lists the commands of coding agents with their npm packages.
 var agents = [][2]string{{"claude", "@anthropic-ai/claude-code"}, {"codex", "@openai/codex"}, {"opencode", "opencode-ai"}}
 
 // agentLauncher installs an agent when its command is used for the first time. Once
@@ -80,8 +80,8 @@ fi
 exec "$own" "$@"
 `
 
-// addPython lets pip install packages for the user and for the sandbox, and adds the
-// packages that the hub brings along to those of the system's Python.
+// addPython lets pip install packages for the user and for the sandbox, and adds the hub's
+// packages to those of the system's Python.
 func (p *basePlan) addPython() error {
 	managed, err := filepath.Glob("/usr/lib/python3*/EXTERNALLY-MANAGED")
 	if err != nil {

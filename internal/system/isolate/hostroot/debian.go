@@ -14,16 +14,16 @@ import (
 	"syscall"
 )
 
-// packageTrees hold what dpkg and apt know. They are shown below overlays like the
-// programs, so that packages can be installed on top of the host's and the host never
-// changes.
+// packageTrees lists the databases of dpkg and apt. Like the programs they are lower layers of
+// overlays, so that packages can be installed in addition to the host's without changing the
+// host.
 var packageTrees = []string{"/var/lib/dpkg", "/var/lib/apt"}
 
-// HoldsPackages reports whether a tree of the host is what dpkg or apt know. Its owners are
+// HoldsPackages reports whether a tree of the host is a database of dpkg or apt. Its owners are
 // the system's users.
 func HoldsPackages(tree string) bool { return slices.Contains(packageTrees, tree) }
 
-// packageEtc are the parts of /etc, beside sharedEtc, that installing packages takes.
+// packageEtc lists the parts of /etc, in addition to sharedEtc, that installing packages requires.
 var packageEtc = []string{
 	"adduser.conf", "debconf.conf", "default/useradd", "deluser.conf", "dpkg", "init.d", "pam.conf", "pam.d", "security/limits.conf",
 	"skel", "ucf.conf",
@@ -51,7 +51,7 @@ func (p *basePlan) planPackages() (trees []string, err error) {
 			return nil, err
 		}
 	}
-	// There is no need to survive a power failure half-way.
+	// An installation need not survive a power failure.
 	p.addParents("etc/dpkg/dpkg.cfg.d/cove")
 	p.add(baseEntry{path: "etc/dpkg/dpkg.cfg.d/cove", mode: 0o644, data: []byte("force-unsafe-io\n")})
 	if err := p.copyApt("/etc/apt"); err != nil {
@@ -60,8 +60,8 @@ func (p *basePlan) planPackages() (trees []string, err error) {
 	return trees, p.planPackageFolders()
 }
 
-// planPackageFolders plans the folders in /var that installed packages own, empty:
-// their scripts rely on them.
+// planPackageFolders plans the folders in /var that installed packages own. They are empty, but
+// scripts of the packages require them.
 func (p *basePlan) planPackageFolders() error {
 	lists, err := filepath.Glob("/var/lib/dpkg/info/*.list")
 	if err != nil {
@@ -159,11 +159,11 @@ func scrubApt(text []byte) []byte {
 	return out
 }
 
-// firstUser is the first ID that the host does not give to its system's own users.
+// firstUser is the first ID that is not a system user's.
 const firstUser = 1000
 
-// planUsers plans the users and groups: those of the host's system, which packages refer
-// to, and the sandbox's own. Nothing but their names, IDs and folders is taken along.
+// planUsers plans the users and groups: system users of the host, which packages refer
+// to, and those of the sandbox. It copies only their names, IDs and folders.
 func (p *basePlan) planUsers() {
 	passwd := systemLines("/etc/passwd", 7, func(f []string) string {
 		return strings.Join([]string{f[0], "x", f[2], f[3], "", f[5], f[6]}, ":")
@@ -188,7 +188,7 @@ func (p *basePlan) planUsers() {
 	}
 }
 
-// systemLines returns the lines about the system's own users or groups.
+// systemLines returns the lines of system users or groups.
 func systemLines(path string, fields int, line func([]string) string) string {
 	text, err := readCapped(path, maxEtc)
 	if err != nil {
@@ -207,8 +207,8 @@ func systemLines(path string, fields int, line func([]string) string) string {
 	return out.String()
 }
 
-// mergeLines adds to the first text the lines of the second whose names it lacks, ordered by
-// ID.
+// mergeLines returns the lines of both texts, without those of the second whose names are in the
+// first, in the order of their IDs.
 func mergeLines(own, more string) string {
 	type entry struct {
 		id   int

@@ -1,9 +1,9 @@
-// Package hostroot makes the root filesystem of sandboxes without an image: the host's own
-// programs, above them what is missing for a computer to work on, and around them only what
-// must be private or filtered.
+// Package hostroot builds the root filesystem of sandboxes without an image: the host's
+// programs, a layer above them with what sandboxes need in addition, and a base with
+// everything that must be private or filtered.
 //
-// It owns the folder of that base, and only reads from the host. It takes nothing along that
-// not everyone on the host may read, no credentials, and no names of people.
+// It owns the folder of that base, and only reads from the host. It copies only files that
+// every user of the host may read, no credentials, and no names of people.
 package hostroot
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 )
 
-// Root is a root filesystem of the host's own programs: a small folder with what
-// must be private or filtered, and the host's program trees, which overlays show and
-// nobody copies.
+// Root is a root filesystem with the host's programs: a small folder with everything that
+// must be private or filtered, and the host's program trees, which overlays show
+// without a copy.
 type Root struct {
 	// Base is the lowest layer of "/". Its name is a digest of its content, so equal
-	// ones are created once; a change on the host leads to a new one.
+	// bases are created once, and a change on the host results in another base.
 	Base string
 	// Trees are the host's folders to show, such as /usr and /opt.
 	Trees []string
 }
 
-// programTrees are the folders that hold programs. On most machines all but the
+// programTrees lists the folders with programs. On most machines all but the
 // first two are links into /usr.
 var programTrees = []string{"usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// sharedEtc are the parts of the host's /etc that are copied: what programs need to
-// behave the same, and nothing that identifies this machine or gives access to it. Only
-// what everyone on the host may read is copied.
+// sharedEtc lists the parts of the host's /etc that are copied: what programs need to
+// behave the same, and nothing that identifies this machine or grants access to it. Only
+// files that every user of the host may read are copied.
 var sharedEtc = []string{
 	"alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d", "debian_version", "dconf",
 	"fonts", "gai.conf", "ghostscript", "glvnd", "groff", "gtk-2.0", "gtk-3.0", "gtk-4.0", "host.conf", "ImageMagick-6", "ImageMagick-7",
@@ -50,25 +50,26 @@ var sharedEtc = []string{
 	"ssl/certs", "ssl/openssl.cnf", "terminfo", "tigervnc", "timezone", "vim", "vulkan", "X11", "xattr.conf", "xdg", "xml",
 }
 
-// ownEtc are the files in /etc that are not from the host.
+// ownEtc lists the files in /etc that are not from the host.
 var ownEtc = []struct{ name, text string }{
 	{"nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
 	{"hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
 	{"hostname", "sandbox\n"},
-	// Commits work before anyone has said who they are.
+	// With an identity, commits work without configuration.
 	{"gitconfig", "[user]\n\tname = gem\n\temail = gem@localhost\n[init]\n\tdefaultBranch = main\n"},
-	// The egress proxy resolves names. This makes all others fail at once.
+	// The egress proxy resolves names. All other lookups must fail immediately.
 	{"resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"},
 }
 
 // The users and groups of every sandbox.
 const (
-	ownPasswd = "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" +
+	ownPasswd = "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n" +
+		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" +
 		"gem:x:1000:1000:gem:/home/gem:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	ownGroup = "root:x:0:\ndaemon:x:1:\ntty:x:5:\naudio:x:29:\nvideo:x:44:\nusers:x:100:\ngem:x:1000:\nnogroup:x:65534:\n"
 )
 
-// ownHome are the files in the user's home.
+// ownHome lists the files in the user's home.
 var ownHome = []struct{ name, text string }{
 	{".bashrc", `# ~/.bashrc: read by interactive shells.
 case $- in *i*) ;; *) return ;; esac
@@ -95,7 +96,7 @@ func HomeFiles() map[string]string {
 	return files
 }
 
-// Certificates returns where sandboxes find the authorities that the host trusts, or nothing.
+// Certificates returns the path of the authorities that the host trusts, or "".
 func Certificates() string {
 	for _, path := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"} {
 		if exists(path) {
@@ -105,7 +106,7 @@ func Certificates() string {
 	return ""
 }
 
-// profile adds what /etc/profile leaves out of the PATH of a login shell.
+// profile adds folders that /etc/profile removes from the PATH of a login shell.
 const profile = `for dir in /run/bin "$HOME/.local/bin"; do
   case ":$PATH:" in *":$dir:"*) ;; *) PATH="$dir:$PATH" ;; esac
 done
@@ -113,12 +114,12 @@ unset dir
 export PATH
 `
 
-// maxEtc bounds a copied file: nothing that programs need is larger.
+// maxEtc bounds a copied file. All files that programs need are smaller.
 const maxEtc = 4 << 20
 
 // Build creates the base in a folder below dir, if it does not exist.
 // Owner is the host ID that is root inside: 0 for a base that is mounted Mapped.
-// Without root (owner -1) the caller owns everything.
+// Without root (owner -1) the caller owns all files.
 func Build(dir string, owner int) (Root, error) {
 	p := &basePlan{owner: owner, have: map[string]bool{}}
 	trees, err := p.plan()
@@ -140,7 +141,7 @@ func Build(dir string, owner int) (Root, error) {
 	if err := p.write(tmp); err != nil {
 		return Root{}, fmt.Errorf("build the root filesystem: %w", err)
 	}
-	// Another process may have been faster.
+	// Another process may have created it meanwhile.
 	if err := os.Rename(tmp, root.Base); err != nil && !exists(root.Base) {
 		return Root{}, err
 	}
@@ -158,7 +159,7 @@ type baseEntry struct {
 	path  string
 	mode  os.FileMode
 	id    int    // owner inside
-	group int    // its group inside, if it is not that of the owner
+	group int    // group inside, if it differs from the owner's
 	link  string // of a symlink
 	data  []byte // of a file
 }
@@ -238,7 +239,7 @@ func (p *basePlan) plan() (trees []string, err error) {
 	return append(trees, packages...), p.additions()
 }
 
-// copy adds a file, link or folder, as far as everyone may read it.
+// copy adds a file, link or folder. It skips files that not every user may read.
 func (p *basePlan) copy(from, to string) error {
 	st, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,7 +286,7 @@ func (p *basePlan) write(dir string) error {
 			err = os.Mkdir(at, 0o700)
 		case e.mode&os.ModeSymlink != 0:
 			err = os.Symlink(e.link, at)
-		case e.mode&os.ModeCharDevice != 0: // hides what is below
+		case e.mode&os.ModeCharDevice != 0: // a whiteout, which hides the file below
 			err = unix.Mknod(at, unix.S_IFCHR, 0)
 		default:
 			err = os.WriteFile(at, e.data, 0o600)

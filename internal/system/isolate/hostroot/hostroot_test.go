@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHostRoot: the base holds what programs need and nothing that is secret.
+// TestHostRoot: the base contains what programs need and no secrets.
 func TestHostRoot(t *testing.T) {
 	dir := t.TempDir()
 	root, err := Build(dir, -1)
@@ -22,7 +22,7 @@ func TestHostRoot(t *testing.T) {
 		t.Errorf("second build: got %+v, %v, want %+v", again, err, root)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("left in the folder: %v", left)
+		t.Errorf("files remain in the folder: %v", left)
 	}
 	for _, name := range []string{"passwd", "group", "nsswitch.conf", "hosts", "resolv.conf"} {
 		if data, err := os.ReadFile(filepath.Join(root.Base, "etc", name)); len(data) == 0 {
@@ -32,7 +32,7 @@ func TestHostRoot(t *testing.T) {
 	for _, name := range []string{"shadow-", "ssh", "sudoers", "machine-id", "fstab", "ssl/private", "krb5.keytab",
 		"environment", "npmrc", "pip.conf"} {
 		if exists(filepath.Join(root.Base, "etc", name)) {
-			t.Errorf("etc/%s is there", name)
+			t.Errorf("etc/%s exists", name)
 		}
 	}
 	for _, name := range []string{"shadow", "gshadow"} {
@@ -52,11 +52,11 @@ func TestHostRoot(t *testing.T) {
 	}
 	own, _ := os.ReadFile(filepath.Join(root.Base, "etc/passwd"))
 	if string(own) == string(host) {
-		t.Error("the host's users are there")
+		t.Error("the host's users are in the base")
 	}
 }
 
-func TestCopyTakesOnlyWhatAllMayRead(t *testing.T) {
+func TestCopyTakesOnlyPublicFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"open": 0o644, "closed": 0o640, "setuid": 0o755 | os.ModeSetuid} {
 		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600), os.Chmod(filepath.Join(dir, name), mode)); err != nil {

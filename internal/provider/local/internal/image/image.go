@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/filesystem/lockfile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -131,16 +132,12 @@ func Open(cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("create image store: %w", err)
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(cfg.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	lock, err := lockfile.Open(filepath.Join(cfg.Dir, "lock"))
+	switch {
+	case errors.Is(err, lockfile.ErrLocked):
+		return nil, fmt.Errorf("%w: %s", sandbox.ErrInUse, cfg.Dir)
+	case err != nil:
 		return nil, fmt.Errorf("open image store: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", sandbox.ErrInUse, cfg.Dir)
-		}
-		return nil, fmt.Errorf("lock %s: %w", cfg.Dir, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{cfg: cfg, lock: lock, stop: stop, images: map[string]storedImage{}, pins: map[string]int{},
@@ -179,8 +176,7 @@ func (s *Store) Close() error {
 		s.stop()
 		s.wg.Wait()
 		s.client.CloseIdleConnections()
-		// A child that is being started has the file, too, until it becomes another program.
-		s.end = errors.Join(unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
+		s.end = lockfile.Release(s.lock)
 	})
 	return s.end
 }

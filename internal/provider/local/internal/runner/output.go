@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
 )
 
 // Files that init writes.
@@ -26,7 +26,7 @@ func (r *Runner) Logs(_ context.Context, id string, limit int64) ([]byte, error)
 }
 
 func (b *box) readLog(limit int64) ([]byte, error) {
-	return isolate.ReadLog([2]string{b.path(logName0), b.path(logName1)}, limit)
+	return outputlog.Read([2]string{b.path(logName0), b.path(logName1)}, limit)
 }
 
 // maxQuote bounds what is quoted of a program's output.

@@ -45,7 +45,7 @@ type Config struct {
 	// What specs leave open.
 	Command    []string          // may be empty
 	CommandEnv map[string]string // may be nil
-	DoorEnv    string            // variable that tells Command to serve at isolate.Door; may be empty
+	DoorEnv    string            // variable that tells Command to serve at control.Door; may be empty
 	Env        map[string]string // may be nil
 	Defaults   sandbox.Resources
 

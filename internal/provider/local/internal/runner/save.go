@@ -16,6 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
+	"github.com/cove-sandbox/cove/internal/system/isolate/gvisor"
 )
 
 // saving is how far a sandbox is with being saved.
@@ -114,7 +116,7 @@ func (s Saver) save(ctx context.Context, row *sandbox.Row[*box]) error {
 	// Whoever asked may go away: what has begun to end is written completely.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	if err := socket.Save(ctx, b.sockets, b.path(savedName, imageName)); errors.Is(err, isolate.ErrNotSaved) {
+	if err := socket.Save(ctx, b.sockets, b.path(savedName, imageName)); errors.Is(err, control.ErrNotSaved) {
 		return errors.Join(fmt.Errorf("%w: %w; the sandbox goes on", sandbox.ErrState, err), b.dropSave(), r.save(b))
 	} else if err != nil && !b.hasEnded() {
 		return err // it may end yet: see fail
@@ -165,7 +167,7 @@ func (l *launcher) prepareSave(b *box) error {
 	if err := tree.Remove(b.path(savedName)); err != nil {
 		return err
 	}
-	spec, err := l.gvisor(b).SpecOf()
+	spec, err := l.gvisor(b).ReadSpec()
 	if err != nil {
 		return err
 	}
@@ -232,8 +234,8 @@ func hostPackages(b *box) string {
 
 // gvisor says how the sandbox is run under gVisor; how it is served and what is restored is
 // left open.
-func (l *launcher) gvisor(b *box) isolate.GVisor {
-	return isolate.GVisor{Runsc: l.cfg.Runsc, Bundle: filepath.Join(b.sockets, "gvisor")}
+func (l *launcher) gvisor(b *box) gvisor.Config {
+	return gvisor.Config{Runsc: l.cfg.Runsc, Bundle: filepath.Join(b.sockets, "gvisor")}
 }
 
 // addGVisor puts gVisor between the program and the kernel, and has it restore a saved
@@ -256,7 +258,7 @@ func (l *launcher) addGVisor(cfg *isolate.Config, b *box, spec sandbox.Spec) err
 		}
 		g.Image = b.path(savedName, imageName)
 	}
-	return isolate.UseGVisor(cfg, g)
+	return gvisor.Wrap(cfg, g)
 }
 
 // saveIsComplete reports whether gVisor has written everything.

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/socket"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
 )
 
@@ -137,7 +138,7 @@ func (d defaults) complete(spec sandbox.Spec, from *disk.Image) sandbox.Spec {
 		maps.Copy(env, d.commandEnv)
 	}
 	if d.usesDoor(spec) {
-		env[d.doorEnv] = isolate.Door + "/" + isolate.DoorWord
+		env[d.doorEnv] = control.Door + "/" + control.DoorWord
 	}
 	env[sandbox.EnvEgress] = "unix:" + socket.EgressPath
 	env[sandbox.EnvListen] = "unix:" + socket.ServerPath
@@ -168,7 +169,7 @@ func (d defaults) passesSocket(spec sandbox.Spec) bool {
 	return len(d.commandEnv) > 0 && spec.Isolation != GVisor && spec.Server.Port == 0 && slices.Equal(spec.Command, d.command)
 }
 
-// usesDoor reports whether the program of a spec serves at isolate.Door. Others make a socket
+// usesDoor reports whether the program of a spec serves at control.Door. Others make a socket
 // of their own under gVisor, which gVisor cannot save.
 func (d defaults) usesDoor(spec sandbox.Spec) bool {
 	return d.doorEnv != "" && spec.Isolation == GVisor && spec.Server.Port == 0 && slices.Equal(spec.Command, d.command)

@@ -24,13 +24,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local/internal/tree"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/control"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
 // Where sandboxes find the sockets.
 const (
 	serverDir  = "/run/aio"
 	egressDir  = "/run/cove"
-	ServerPath = isolate.ServerSocket
+	ServerPath = control.ServerSocket
 	EgressPath = egressDir + "/" + egressName
 )
 
@@ -110,7 +112,7 @@ func Listen(dir string, wantServer bool) (control, server *os.File, err error) {
 }
 
 func listen(dir *os.File, name string) (*os.File, error) {
-	l, err := isolate.ListenUnix(dir, name, 0o600)
+	l, err := unixsocket.Listen(dir, name, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +129,14 @@ func ListenEgress(dir string) (net.Listener, error) {
 	}
 	defer out.Close()
 	// Everyone inside may use it. Outside, the folders above are closed to others.
-	l, err := isolate.ListenUnix(out, egressName, 0o666)
+	l, err := unixsocket.Listen(out, egressName, 0o666)
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// Save has a sandbox's init write its processes to a folder; see isolate.Save.
+// Save has a sandbox's init write its processes to a folder; see control.Save.
 func Save(ctx context.Context, dir, image string) error {
 	own, err := os.Open(dir)
 	if err != nil {
@@ -146,7 +148,7 @@ func Save(ctx context.Context, dir, image string) error {
 		return err
 	}
 	defer to.Close()
-	return isolate.Save(ctx, own, controlName, to)
+	return control.Save(ctx, own, controlName, to)
 }
 
 // Dialer connects to sandboxes. The zero value is ready to use.
@@ -167,7 +169,7 @@ func (d *Dialer) Endpoint(dir string, sb sandbox.Sandbox, port int) sandbox.Endp
 			return nil, err
 		}
 		defer own.Close()
-		return isolate.Dial(ctx, own, controlName, port)
+		return control.Dial(ctx, own, controlName, port)
 	}
 	if port != 0 {
 		return sandbox.Endpoint{Address: fmt.Sprintf("%s port %d", sb.ID, port), Dial: inside}
@@ -184,7 +186,7 @@ func (d *Dialer) Endpoint(dir string, sb sandbox.Sandbox, port int) sandbox.Endp
 			return nil, err
 		}
 		defer run.Close()
-		c, err := isolate.DialUnix(ctx, run, serverName)
+		c, err := unixsocket.Dial(ctx, run, serverName)
 		if err != nil {
 			return nil, err // not a nil pointer in an interface
 		}

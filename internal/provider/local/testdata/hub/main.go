@@ -12,12 +12,12 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/provider/local"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "isolate-init" {
-		isolate.Main()
+		initprocess.Main()
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

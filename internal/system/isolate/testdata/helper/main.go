@@ -1,4 +1,4 @@
-// Command helper is the program that the tests start: as init, as what runs
+// Command helper is the program that the tests start: as init, as the program
 // inside, and as a hub without root.
 package main
 
@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/system/isolate"
+	"github.com/cove-sandbox/cove/internal/system/isolate/initprocess"
 )
 
 func main() {
@@ -23,7 +23,7 @@ func main() {
 	args := os.Args[2:]
 	switch os.Args[1] {
 	case "isolate-init":
-		isolate.Main()
+		initprocess.Main()
 	case "try":
 		try(args)
 	case "nested":
@@ -59,7 +59,7 @@ func fail(err error) {
 	}
 }
 
-// nested tries from a user namespace of its own, with every capability there.
+// nested tries in a new user namespace, with every capability there.
 func nested(args []string) {
 	cmd := exec.Command("/proc/self/exe", append([]string{"try"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -70,7 +70,7 @@ func nested(args []string) {
 	os.Exit(0)
 }
 
-// listen serves one connection on a port and says so when it is ready.
+// listen serves one connection on a port and prints a line when it is ready.
 func listen(addr string) {
 	l, err := net.Listen("tcp", addr)
 	fail(err)
@@ -83,7 +83,7 @@ func listen(addr string) {
 	}
 }
 
-// forks starts processes until it cannot, and says how many it got.
+// forks starts processes until that fails, and prints their number.
 func forks() {
 	n := 0
 	for ; n < 2000; n++ {
@@ -95,7 +95,7 @@ func forks() {
 	os.Exit(0)
 }
 
-// eat uses memory in a child until that is killed.
+// eat allocates memory in a child until the child is killed.
 func eat() {
 	if len(os.Args) > 2 {
 		for hog := [][]byte{}; ; {
@@ -111,7 +111,7 @@ func eat() {
 	os.Exit(0)
 }
 
-// files opens files until it cannot.
+// files opens files until that fails.
 func files() {
 	n := 0
 	for {
@@ -123,7 +123,7 @@ func files() {
 	}
 }
 
-// orphans leaves many dead grandchildren to init, and says whether one stays a zombie.
+// orphans leaves many ended grandchildren to init, and prints whether one stays a zombie.
 func orphans() {
 	for range 50 {
 		fail(exec.Command("sh", "-c", "sleep 0.01 & exit").Run())
@@ -132,7 +132,7 @@ func orphans() {
 	time.Sleep(time.Minute)
 }
 
-// patient ends with status 9 when it is asked to.
+// patient ends with status 9 after SIGTERM.
 func patient() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)

@@ -133,8 +133,8 @@ func (t targets) networks() []attempt {
 	return list
 }
 
-// refusedByFilter returns nil, an escape, unless a call failed as the filter has it fail.
-// Another kernel has errors of its own.
+// refusedByFilter returns nil, an escape, unless a call failed with the filter's error.
+// Another kernel has other errors.
 func refusedByFilter(err error) error {
 	if otherKernel && err != nil {
 		return err
@@ -145,7 +145,7 @@ func refusedByFilter(err error) error {
 	return nil
 }
 
-// addLink asks the kernel for a dummy interface in the network we are in.
+// addLink creates a dummy interface in the current network.
 func addLink() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	if err != nil {

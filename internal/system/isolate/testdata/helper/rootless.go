@@ -9,6 +9,8 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/system/isolate/hostroot"
+	"github.com/cove-sandbox/cove/internal/system/isolate/outputlog"
+	"github.com/cove-sandbox/cove/internal/system/isolate/unixsocket"
 )
 
 // rootless is a hub without root: it runs args in a sandbox below dir.
@@ -42,14 +44,14 @@ func rootless(dir string, args []string) {
 	cfg.Log, cfg.Exit = [2]*os.File{file("log.0"), file("log.1")}, file("exit")
 	d, err := os.Open(dir)
 	fail(err)
-	l, err := isolate.ListenUnix(d, "control", 0o600)
+	l, err := unixsocket.Listen(d, "control", 0o600)
 	fail(err)
 	cfg.Control, err = l.File()
 	fail(err)
 	h, _, err := isolate.Start(context.Background(), cfg)
 	fail(err)
 	<-h.Done()
-	out, err := isolate.ReadLog([2]string{filepath.Join(dir, "log.0"), filepath.Join(dir, "log.1")}, 1<<20)
+	out, err := outputlog.Read([2]string{filepath.Join(dir, "log.0"), filepath.Join(dir, "log.1")}, 1<<20)
 	fail(err)
 	os.Stdout.Write(out)
 	exit, _ := isolate.ReadExit(filepath.Join(dir, "exit"))

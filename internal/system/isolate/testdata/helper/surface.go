@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// surfaces tries what the kernel offers beyond the usual calls: the newer mount API, namespaces and descriptors of init, devices,
-// settings of the kernel and sockets of the host. Each attempt counts only if it has an effect, whatever the reason of a refusal.
-// Another kernel emulates most of these, so success there says nothing; only what is outside is tried.
+// surfaces tries uncommon interfaces of the kernel: the newer mount API, namespaces and descriptors of init, devices,
+// settings of the kernel and sockets of the host. An attempt counts only if it has an effect, regardless of the error.
+// Another kernel emulates most of these, so success there means nothing; only objects outside are tried.
 func (t targets) surfaces() (list []attempt) {
 	list = append(append(t.hostSockets(), openDevices()...), filesystems(ofDevices)...)
 	if otherKernel {
@@ -27,13 +27,13 @@ func (t targets) surfaces() (list []attempt) {
 	return list
 }
 
-// Kinds of filesystems: on devices, other machines and in drivers, and those that the kernel makes.
+// Kinds of filesystems: on devices, other machines and in drivers, and virtual ones.
 const (
 	ofDevices   = "9p binder binfmt_misc btrfs configfs debugfs efivarfs ext4 nfs pstore rpc_pipefs securityfs squashfs tracefs virtiofs xfs"
 	ofTheKernel = "bpf cgroup cgroup2 devpts devtmpfs erofs fuse hugetlbfs mqueue overlay proc ramfs sysfs tmpfs"
 )
 
-// filesystems mounts every kind, by both interfaces.
+// filesystems mounts every kind, with both interfaces.
 func filesystems(kinds string) (list []attempt) {
 	at := "/tmp/mounted"
 	os.MkdirAll(at, 0o755)
@@ -55,7 +55,7 @@ func filesystems(kinds string) (list []attempt) {
 	return list
 }
 
-// mountTrees moves, changes and hides mounts that are there.
+// mountTrees moves, changes and hides existing mounts.
 func mountTrees() (list []attempt) {
 	for _, path := range strings.Fields("/ /proc /sys /dev /etc /usr") {
 		list = append(list, attempt{"copy the tree " + path, func() error {
@@ -89,7 +89,7 @@ func mountTrees() (list []attempt) {
 		}})
 }
 
-// initsNamespaces joins those of init.
+// initsNamespaces joins the namespaces of init.
 func initsNamespaces() (list []attempt) {
 	for name, flag := range map[string]int{
 		"user": unix.CLONE_NEWUSER, "pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC,
@@ -118,7 +118,7 @@ func initsNamespaces() (list []attempt) {
 	return list
 }
 
-// initsSecrets reads and changes init itself.
+// initsSecrets reads and changes init.
 func initsSecrets() (list []attempt) {
 	for _, n := range []int{0, 1, 2, 3, 5, 6, 7, 8} {
 		list = append(list, attempt{fmt.Sprintf("take init's descriptor %d", n), func() error {
@@ -168,7 +168,7 @@ func initsSecrets() (list []attempt) {
 		}})
 }
 
-// kernelObjects makes what lets programs run in the kernel, or wait in it, with arguments that are valid.
+// kernelObjects creates objects with which programs run or wait in the kernel, with valid arguments.
 func kernelObjects() []attempt {
 	got := func(nr uintptr, args ...uintptr) error { return sys(nr, args...) }
 	return []attempt{
@@ -211,7 +211,7 @@ func kernelObjects() []attempt {
 	}
 }
 
-// keyrings uses those of the user and of the session, which sandboxes of one user would share.
+// keyrings uses the keyrings of the user and of the session, which sandboxes of one user would share.
 func keyrings() (list []attempt) {
 	for name, call := range map[string][2]uintptr{
 		"join a session": {1, 0}, "describe the user's": {6, keyOf(-4)}, "read the user's": {11, keyOf(-4)},
@@ -225,7 +225,7 @@ func keyrings() (list []attempt) {
 
 func keyOf(special int32) uintptr { return uintptr(uint32(special)) }
 
-// handles opens files of the host by handles that are guessed: those of the roots of common filesystems.
+// handles opens files of the host by guessed handles: those of the roots of common filesystems.
 func handles() (list []attempt) {
 	for name, inode := range map[string]uint64{"ext4": 2, "xfs": 128, "btrfs": 256} {
 		for _, dir := range []string{"/", "/tmp", "/usr"} {
@@ -248,7 +248,7 @@ func handles() (list []attempt) {
 	return list
 }
 
-// settings writes those of the kernel, of control groups and of devices.
+// settings writes settings of the kernel, of control groups and of devices.
 func settings() (list []attempt) {
 	for dir, names := range map[string]string{
 		"/proc/sys/kernel/": "cap_last_cap core_pipe_limit core_uses_pid dmesg_restrict domainname hostname " +
@@ -276,7 +276,7 @@ func settings() (list []attempt) {
 	return append(list, attempt{"make a control group", makeControlGroup})
 }
 
-// makeControlGroup makes one in any hierarchy. A folder beside the hierarchies is none.
+// makeControlGroup creates a control group in any hierarchy. A folder outside the hierarchies does not count.
 func makeControlGroup() error {
 	last := errors.New("no hierarchy")
 	for _, hierarchy := range []string{"", "memory/", "pids/", "cpu/", "systemd/", "unified/"} {
@@ -293,7 +293,7 @@ func makeControlGroup() error {
 	return last
 }
 
-// rewrite writes a setting as it is.
+// rewrite writes a setting unchanged.
 func rewrite(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -301,7 +301,7 @@ func rewrite(path string) error {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Mode()&os.ModeDevice != 0 {
-		return errHeld // something else is in its place
+		return errHeld // another file has replaced it
 	}
 	value, err := os.ReadFile(path)
 	if err != nil || len(value) == 0 {
@@ -311,7 +311,7 @@ func rewrite(path string) error {
 	return err
 }
 
-// openDevices opens devices that no sandbox needs.
+// openDevices opens devices that sandboxes do not need.
 func openDevices() (list []attempt) {
 	for name := range strings.FieldsSeq("autofs btrfs-control bus/usb/001/001 cpu/0/msr cpu_dma_latency cuse " +
 		"dma_heap/system dri/card0 fb0 fuse hpet hwrng input/event0 kmem kvm loop-control loop0 mapper/control " +
@@ -336,7 +336,7 @@ func makeDevices() (list []attempt) {
 	return list
 }
 
-// hostSockets dials what listens on hosts.
+// hostSockets dials common sockets of hosts.
 func (t targets) hostSockets() (list []attempt) {
 	dial := func(network, address string) {
 		list = append(list, attempt{"dial " + network + " " + address, func() error {

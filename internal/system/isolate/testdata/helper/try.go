@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempt tries to get out. It returns nil if it got somewhere.
+// attempt tries to escape. It returns nil if that had an effect.
 type attempt struct {
 	name string
 	do   func() error
 }
 
-// otherKernel: we do not run on the host's kernel.
+// otherKernel: the program does not run on the host's kernel.
 var otherKernel bool
 
-// errHeld tells that an attempt was let through but led nowhere.
+// errHeld means that an attempt was permitted but had no effect.
 var errHeld = errors.New("led nowhere")
 
-// try runs all attempts, each on a thread of its own that ends with it, and
+// try runs all attempts, each on a separate thread that ends with it, and
 // prints one line for each.
 func try(args []string) {
 	what := targets{}
@@ -52,7 +52,7 @@ func try(args []string) {
 	os.Exit(0)
 }
 
-// targets names what lies outside, by what the test put there.
+// targets names objects outside, which the test has created.
 type targets map[string]string
 
 func open(path string, flags int) error {
@@ -161,7 +161,7 @@ func (t targets) files() []attempt {
 			if err := unix.Setxattr("/tmp/redirect", "user.overlay.redirect", []byte("/root"), 0); err != nil {
 				return err
 			}
-			// Newer kernels keep it as a name of no meaning.
+			// Newer kernels keep it as a name without a meaning.
 			if e, _ := os.ReadDir("/tmp/redirect"); len(e) > 0 {
 				return nil
 			}
@@ -193,8 +193,8 @@ func (t targets) mounts() []attempt {
 	mount := func(kind, at string, flags uintptr) func() error {
 		return func() error { return unix.Mount(kind, at, kind, flags, "") }
 	}
-	// inUser tries inside a user namespace of its own, where it has every
-	// capability. Threads cannot make one, so a child does.
+	// inUser tries inside a new user namespace, where it has every
+	// capability. Threads cannot create one, so a child does.
 	list := []attempt{
 		{"mount tmpfs", mount("tmpfs", "/tmp", 0)},
 		{"mount proc", mount("proc", "/tmp", 0)},
@@ -267,13 +267,13 @@ func (t targets) processes() []attempt {
 	return []attempt{
 		{"kill init", func() error {
 			if otherKernel {
-				return errHeld // we are PID 1 ourselves
+				return errHeld // this process is PID 1
 			}
 			if err := unix.Kill(1, unix.SIGKILL); err != nil {
 				return err
 			}
 			time.Sleep(50 * time.Millisecond)
-			return errHeld // we are still here
+			return errHeld // this process still runs
 		}},
 		{"kill a host process", func() error { return unix.Kill(atoi(t["pid"]), 0) }},
 		{"see a host process", func() error { _, err := os.Stat("/proc/" + t["pid"]); return err }},
@@ -313,7 +313,7 @@ func (t targets) processes() []attempt {
 	}
 }
 
-// becomeNicer asks for more of the processor than we were started with, which may be more than usual.
+// becomeNicer raises the priority above that at the start, which may be above the default.
 func becomeNicer() error {
 	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the niceness
 	if err != nil {
@@ -324,8 +324,8 @@ func becomeNicer() error {
 
 func atoi(s string) (n int) { fmt.Sscan(s, &n); return n }
 
-// disks tries the controls of the filesystem that disks and volumes are on, in every
-// folder that can be written.
+// disks tries the controls of the filesystem of disks and volumes, in every
+// writable folder.
 func (t targets) disks() (list []attempt) {
 	for _, dir := range []string{"/", "/tmp", "/home/gem", "/run", "/run/aio", "/data"} {
 		if _, err := os.Stat(dir); err != nil {
@@ -363,7 +363,7 @@ func (t targets) disks() (list []attempt) {
 	}})
 }
 
-// privacy reads what /proc tells of the whole machine.
+// privacy reads what /proc reveals of the whole machine.
 func (t targets) privacy() (list []attempt) {
 	see := func(what, path string, isHosts func(text string) bool) {
 		list = append(list, attempt{"see the host's " + what, func() error {
@@ -442,7 +442,7 @@ func (t targets) kernel() []attempt {
 		"lookup_dcookie": unix.SYS_LOOKUP_DCOOKIE,
 	} {
 		list = append(list, attempt{name, func() error {
-			// A filter answers before the kernel looks at the arguments.
+			// A filter decides before the kernel checks the arguments.
 			err := sys(nr)
 			if err == unix.EPERM || err == unix.ENOSYS || otherKernel && err != nil {
 				return err
@@ -453,7 +453,7 @@ func (t targets) kernel() []attempt {
 	return list
 }
 
-// password finds a password in a file of the sandbox's own, which has none.
+// password finds a password in a file of the sandbox, which has none.
 func password(path string) attempt {
 	return attempt{"find a password in " + path, func() error {
 		text, err := os.ReadFile(path)
