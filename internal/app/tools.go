@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/mcphub"
 	"github.com/cove-sandbox/cove/internal/guest/toolcatalog"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 	"github.com/cove-sandbox/cove/internal/system/proc"
 )
 
@@ -55,7 +56,7 @@ type mcpHub struct {
 }
 
 func (h mcpHub) Mount(name string, s mcphub.Server, start mcphub.Starter) {
-	u := mcp.Upstream{Name: name, Bare: s.NoPrefix, URL: s.URL, SSE: s.Type == "sse", Idle: h.cfg.MCPIdle}
+	u := upstream.Server{Name: name, Bare: s.NoPrefix, URL: s.URL, SSE: s.Type == "sse", Idle: h.cfg.MCPIdle}
 	if start != nil {
 		u.Start = start
 	} else {

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/provider/local"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/surface/mcp"
+	"github.com/cove-sandbox/cove/internal/surface/mcp/upstream"
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
@@ -53,7 +54,7 @@ type Hub struct {
 	trusted  []netip.Prefix
 	metrics  *metric.Registry
 	tools    *mcp.Handler
-	sessions *mcp.Sessions // with the tools of sandboxes
+	sessions *upstream.Sessions // with the tools of sandboxes
 	address  string        // URL to show to who uses the socket; empty: that of the request
 }
 
@@ -61,7 +62,7 @@ type Hub struct {
 // provider there is only the table.
 func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.Logger) (*Hub, error) {
 	h := &Hub{cfg: cfg, log: log, provider: provider, metrics: metric.New(),
-		sessions: mcp.NewSessions(mcp.SessionsConfig{Name: "cove", Version: version})}
+		sessions: upstream.NewSessions(upstream.SessionsConfig{Name: "cove", Version: version})}
 	sign, err := signIn(cfg, log)
 	if err != nil {
 		return nil, err

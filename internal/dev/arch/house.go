@@ -216,10 +216,11 @@ hub: filesystem/atomicfile auth network/authority network/egress hub/access hub/
 	hub/lifecycle hub/activity hub/toolcatalog hub/audit hub/secret telemetry/metric api/op sandbox telemetry/span
 	api/toolset
 
-# surfaces
+# surfaces +
 surface/cli: api/op auth/peer api/spell
 surface/rest: api/op auth/origin
-surface/mcp: api/op telemetry/span api/spell api/toolset
+surface/mcp/upstream: api/op telemetry/span api/toolset
+surface/mcp: api/op telemetry/span api/spell api/toolset surface/mcp/upstream
 
 # what both programs share
 app/host: auth config surface/cli surface/mcp
@@ -229,10 +230,10 @@ app: app/host auth config guest/activity guest/agentconfig guest/bash guest/bind
 	guest/convert guest/e2b/desktop guest/display guest/e2b/envd guest/file guest/glance guest/hook guest/info
 	guest/e2b/interpreter guest/jupyter guest/mcphub guest/node guest/observe guest/proxy guest/page guest/port
 	guest/preview guest/shell guest/skill guest/toolcatalog guest/watch guest/workbench api/health telemetry/metric api/op
-	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/rest ticket api/toolset /web
+	auth/origin network/relay system/proc telemetry/span surface/cli surface/mcp surface/mcp/upstream surface/rest ticket api/toolset /web
 app/cove: /api /client /deploy app/host filesystem/archive filesystem/atomicfile auth network/certificate config
 	api/health hub system/isolate telemetry/metric api/op auth/peer system/proc provider/docker provider/kubernetes
-	provider/local hub/replica sandbox surface/cli surface/mcp surface/rest ticket /web
+	provider/local hub/replica sandbox surface/cli surface/mcp surface/mcp/upstream surface/rest ticket /web
 
 # mains
 /cmd/aio-markdown: document/markdown
