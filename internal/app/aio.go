@@ -53,7 +53,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/system/proc"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
 	"github.com/cove-sandbox/cove/internal/telemetry/span"
-	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
@@ -226,7 +225,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		info.New(info.Config{Version: a.version, User: userName(c), Home: home, Workspace: work, TZ: c.TZ, Venv: c.Venv, Runner: a.runner}),
 		a.hooks,
 		bind.New(bind.Config{Bound: c.Init}),
-		ticket.New(ticket.Config{Issuer: a.guard}),
+		host.Tickets{Issuer: a.guard},
 		shells,
 		bashes,
 		file.New(file.Config{Home: home, Workspace: work, State: state, Runner: a.runner, Log: a.logOf("file"), Viewer: documents}),

@@ -75,13 +75,13 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 		}
 		g.removeSecrets(out.Header)
 		g.removeSecretParameters(out)
-		if f.ticket || key.query && navigation(r) {
+		if f.ticket || key.query && origin.IsNavigation(r) {
 			f.session = f.startedAt(g.c.Now())
 			cookie = g.newCookie(name, base, f.Identity, f.session)
 		}
 	}
 	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, session: f.session}
-	if (len(tickets) > 0 || key.query) && navigation(r) {
+	if (len(tickets) > 0 || key.query) && origin.IsNavigation(r) {
 		a.redirect = sameURL(out.URL)
 	}
 	return a, nil
@@ -268,13 +268,6 @@ func originForm(r *http.Request) *http.Request {
 		out.RequestURI = out.URL.RequestURI()
 	}
 	return out
-}
-
-// navigation reports whether a browser requests a page.
-func navigation(r *http.Request) bool {
-	mode := r.Header.Get("Sec-Fetch-Mode")
-	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
-		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 // sameURL returns a relative reference to u. It is correct below any prefix, and cannot lead

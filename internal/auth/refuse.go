@@ -63,7 +63,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
-	if navigation(r) || isForm(r) {
+	if origin.IsNavigation(r) || isForm(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", pagePolicy)
 		h.Set("Referrer-Policy", "same-origin") // otherwise the form would be sent without its origin
@@ -82,7 +82,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 // signInElsewhere returns where a person signs in to a site. A ticket that was refused would
 // lead back and forth.
 func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
-	if no.status != http.StatusUnauthorized || !navigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
+	if no.status != http.StatusUnauthorized || !origin.IsNavigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
 		return ""
 	}
 	return g.c.SignInURL(r, Base(r, g.c.Trusted))

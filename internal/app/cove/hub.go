@@ -29,7 +29,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/surface/rest"
 	"github.com/cove-sandbox/cove/internal/system/isolate"
 	"github.com/cove-sandbox/cove/internal/telemetry/metric"
-	"github.com/cove-sandbox/cove/internal/ticket"
 	"github.com/cove-sandbox/cove/web"
 )
 
@@ -55,7 +54,7 @@ type Hub struct {
 	metrics  *metric.Registry
 	tools    *mcp.Handler
 	sessions *upstream.Sessions // with the tools of sandboxes
-	address  string        // URL to show to who uses the socket; empty: that of the request
+	address  string             // URL to show to who uses the socket; empty: that of the request
 }
 
 // New builds the hub on a provider, which it closes with itself. Without a
@@ -98,7 +97,7 @@ func New(cfg config.Cove, provider sandbox.Provider, version string, log *slog.L
 		h.hub.Ops(),
 		[]op.Op{h.hub.ToolsOp(h.tools), h.doctorOp()},
 		// A viewer may use a browser; metrics are about all tenants.
-		access(ticket.New(ticket.Config{Issuer: h.guard}).Ops(), "auth_create_ticket", op.AccessRead),
+		access(host.Tickets{Issuer: h.guard}.Ops(), "auth_create_ticket", op.AccessRead),
 		access(health.New(health.Config{Version: version, Started: time.Now(), Components: components,
 			Metrics: h.metrics}).Ops(), "health_metrics", op.AccessAdmin),
 		rest.Docs(Title, version, table, rest.Hub, web.Files),

@@ -38,6 +38,13 @@ func IsVisit(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html") && strings.Contains(r.UserAgent(), "Mozilla/")
 }
 
+// IsNavigation reports whether a browser requests a page for a person.
+func IsNavigation(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return r.Method == http.MethodGet && (mode == "" || mode == "navigate") &&
+		r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
 // IsFramed reports whether a document is for a frame. Browsers withhold the cookies of
 // another host from it.
 func IsFramed(r *http.Request) bool {

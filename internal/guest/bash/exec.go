@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -97,7 +96,7 @@ func (s *Service) await(ctx context.Context, c *command, timeout *float64) error
 
 // seconds is a duration that cannot overflow.
 func seconds(n float64) time.Duration {
-	return time.Duration(math.Min(math.Max(n, 0), 1e9) * float64(time.Second))
+	return op.Seconds(min(max(n, 0), 1e9))
 }
 
 // result is the answer to a caller who has waited.

@@ -103,7 +103,7 @@ func (s *Service) startRecording(ctx context.Context, in RecordIn) (*film.Film, 
 		s.mu.Unlock()
 		return nil, op.Errorf(op.Conflict, "a recording to %q is running; stop it first", old.Path)
 	}
-	r := film.New(path, in.FPS, time.Duration(in.Duration*float64(time.Second)))
+	r := film.New(path, in.FPS, op.Seconds(in.Duration))
 	s.record = r
 	s.mu.Unlock()
 	if err := s.film(ctx, in, r); err != nil {

@@ -37,7 +37,7 @@ const probeTime = time.Second
 
 // seconds returns a duration within bounds: 0 or less means at once, and nothing takes longer than an hour.
 func seconds(s float64) time.Duration {
-	return time.Duration(min(max(s, 0.001), 3600) * float64(time.Second))
+	return op.Seconds(min(max(s, 0.001), 3600))
 }
 
 // connect returns the connection to the browser, a new one if the browser was restarted.

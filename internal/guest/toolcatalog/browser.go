@@ -31,6 +31,12 @@ const (
 	routeDownloads = "GET /v1/browser/downloads"
 )
 
+// browser makes the tools for web pages.
+type browser struct {
+	routes
+	album *Album // nil: pictures are not kept
+}
+
 // pageTool is a tool of the browser family.
 type pageTool struct {
 	op    op.Op
@@ -41,7 +47,7 @@ type pageTool struct {
 
 // pageTools are the tools for web pages. They read as text, and name elements by the
 // index that the last list of elements has given them.
-func (b box) pageTools() []pageTool {
+func (b browser) pageTools() []pageTool {
 	read := func(s op.Spec) op.Spec { s.ReadOnly = true; return s }
 	var all []pageTool
 	add := func(o op.Op, title string, core bool, older ...string) {
@@ -103,7 +109,7 @@ func (b box) pageTools() []pageTool {
 	return all
 }
 
-func (b box) browserTools() []toolset.Tool {
+func (b browser) tools() []toolset.Tool {
 	var all []toolset.Tool
 	for _, p := range b.pageTools() {
 		all = append(all, toolset.Tool{Op: p.op, Title: p.title, Server: "browser", Core: p.core, World: !p.op.ReadOnly})
@@ -111,7 +117,7 @@ func (b box) browserTools() []toolset.Tool {
 	return all
 }
 
-func (b box) olderBrowser() []toolset.Tool {
+func (b browser) olderTools() []toolset.Tool {
 	var all []toolset.Tool
 	for _, p := range b.pageTools() {
 		for _, name := range p.older {
@@ -128,7 +134,7 @@ type urlIn struct {
 	URL string `json:"url" doc:"Address of the page"`
 }
 
-func (b box) navigate(ctx context.Context, in urlIn) (string, error) {
+func (b browser) navigate(ctx context.Context, in urlIn) (string, error) {
 	if _, err := b.call(ctx, routeNavigate, map[string]any{"url": in.URL, "wait_until": "commit", "timeout": navigateSeconds}); err != nil {
 		return "", err
 	}
@@ -138,7 +144,7 @@ func (b box) navigate(ctx context.Context, in urlIn) (string, error) {
 	return "Navigated to " + in.URL + "\n" + list, err
 }
 
-func (b box) elements(ctx context.Context, _ op.None) (string, error) {
+func (b browser) elements(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeElements, map[string]any{})
 	if err != nil {
 		return "", err
@@ -195,7 +201,7 @@ func (e elementIn) named() string {
 	return op.Value(e.Selector)
 }
 
-func (b box) click(ctx context.Context, in elementIn) (string, error) {
+func (b browser) click(ctx context.Context, in elementIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
@@ -205,7 +211,7 @@ func (b box) click(ctx context.Context, in elementIn) (string, error) {
 }
 
 // resolve returns arguments with a selector, for operations that take no index.
-func (b box) resolve(ctx context.Context, in elementIn) (map[string]any, error) {
+func (b browser) resolve(ctx context.Context, in elementIn) (map[string]any, error) {
 	if in.Index == nil {
 		return in.args()
 	}
@@ -223,7 +229,7 @@ func (b box) resolve(ctx context.Context, in elementIn) (map[string]any, error) 
 	return nil, op.Errorf(op.NotFound, "no element has index %d; list them again with browser_get_clickable_elements", *in.Index)
 }
 
-func (b box) hover(ctx context.Context, in elementIn) (string, error) {
+func (b browser) hover(ctx context.Context, in elementIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
@@ -237,7 +243,7 @@ type chooseIn struct {
 	Value string `json:"value" doc:"Value of the option"`
 }
 
-func (b box) choose(ctx context.Context, in chooseIn) (string, error) {
+func (b browser) choose(ctx context.Context, in chooseIn) (string, error) {
 	args, err := b.resolve(ctx, in.elementIn)
 	if err != nil {
 		return "", err
@@ -253,7 +259,7 @@ type typeIn struct {
 	Submit bool   `json:"submit" default:"false" nullable:"true" doc:"Press Enter afterwards"`
 }
 
-func (b box) typeText(ctx context.Context, in typeIn) (string, error) {
+func (b browser) typeText(ctx context.Context, in typeIn) (string, error) {
 	var err error
 	if in.Index == nil && in.Selector == nil {
 		_, err = b.call(ctx, routeType, map[string]any{"text": in.Text})
@@ -274,7 +280,7 @@ type fillIn struct {
 	Clear bool   `json:"clear" default:"false" nullable:"true" doc:"Replace what is in the field; otherwise the text is appended"`
 }
 
-func (b box) fill(ctx context.Context, in fillIn) (string, error) {
+func (b browser) fill(ctx context.Context, in fillIn) (string, error) {
 	args, err := in.args()
 	if err != nil {
 		return "", err
@@ -294,7 +300,7 @@ type keyIn struct {
 	Key string `json:"key" doc:"Name of the key"`
 }
 
-func (b box) pressKey(ctx context.Context, in keyIn) (string, error) {
+func (b browser) pressKey(ctx context.Context, in keyIn) (string, error) {
 	_, err := b.call(ctx, routeKey, map[string]any{"key": in.Key})
 	return "Pressed " + in.Key, err
 }
@@ -307,7 +313,7 @@ type scrollIn struct {
 // atEnd tells how far the page is scrolled.
 const atEnd = `[Math.round(window.scrollY), window.scrollY + window.innerHeight >= document.documentElement.scrollHeight - 2]`
 
-func (b box) scroll(ctx context.Context, in scrollIn) (string, error) {
+func (b browser) scroll(ctx context.Context, in scrollIn) (string, error) {
 	var err error
 	if in.Direction == "up" && in.Amount != nil {
 		*in.Amount = -*in.Amount
@@ -350,7 +356,7 @@ type scriptIn struct {
 	Script string `json:"script" alias:"expression" doc:"JavaScript: an expression, statements or a function"`
 }
 
-func (b box) evaluate(ctx context.Context, in scriptIn) (string, error) {
+func (b browser) evaluate(ctx context.Context, in scriptIn) (string, error) {
 	out, err := b.call(ctx, routeEvaluate, map[string]any{"expression": in.Script})
 	if err != nil {
 		return "", err
@@ -364,19 +370,19 @@ func (b box) evaluate(ctx context.Context, in scriptIn) (string, error) {
 	return "Execution result:\n" + string(text), err
 }
 
-func (b box) step(route, said string) func(context.Context, op.None) (string, error) {
+func (b browser) step(route, said string) func(context.Context, op.None) (string, error) {
 	return func(ctx context.Context, _ op.None) (string, error) {
 		_, err := b.call(ctx, route, map[string]any{})
 		return said, err
 	}
 }
 
-func (b box) pageText(ctx context.Context, _ op.None) (string, error) {
+func (b browser) pageText(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeText, map[string]any{})
 	return fmt.Sprint(out), err
 }
 
-func (b box) markdown(ctx context.Context, _ op.None) (string, error) {
+func (b browser) markdown(ctx context.Context, _ op.None) (string, error) {
 	out, err := b.call(ctx, routeMarkdown, map[string]any{})
 	if err != nil {
 		return "", err
@@ -399,7 +405,7 @@ type link struct {
 	Href string `json:"href"`
 }
 
-func (b box) links(ctx context.Context, _ op.None) (linksOut, error) {
+func (b browser) links(ctx context.Context, _ op.None) (linksOut, error) {
 	out, err := b.call(ctx, "GET /v1/browser/page/links", map[string]any{})
 	all, list := linksOut{[]link{}}, []any{}
 	if found, ok := out.([]any); ok {

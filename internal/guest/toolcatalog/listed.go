@@ -112,20 +112,17 @@ var rows = []row{
 }
 
 // listed returns the tools of the listed family.
-func (b box) listed() []toolset.Tool {
+func (r routes) listed() []toolset.Tool {
 	var all []toolset.Tool
-	for _, r := range rows {
-		o, ok := b.byRoute[r.route]
+	for _, t := range rows {
+		o, ok := r[t.route]
 		if !ok {
 			continue
 		}
 		all = append(all, toolset.Tool{
-			Op: o, Name: r.name, Title: r.title, Doc: r.doc, Server: serverOf(o), Core: true, World: reachesOut(r.route),
-			Only: r.only, Args: r.args, Render: orFacts(renderers[r.route]),
+			Op: o, Name: t.name, Title: t.title, Doc: t.doc, Server: serverOf(o), Core: true, World: reachesOut(t.route),
+			Only: t.only, Args: t.args, Render: orFacts(renderers[t.route]),
 		})
 	}
-	return append(append(all, b.contextTool()), b.browserTools()...)
+	return append(all, r.contextTool())
 }
-
-// counted are the arguments of operations, under their own names, that count lines.
-var counted = map[string][]toolset.Arg{}

@@ -62,7 +62,7 @@ func (p Pages) downloads(ctx context.Context) ([]download, error) {
 	if !p.Active() {
 		return nil, nil
 	}
-	out, err := fromTable(p.Table).downloads(ctx, op.None{})
+	out, err := browser{routes: fromTable(p.Table)}.downloads(ctx, op.None{})
 	return out.List, err
 }
 

@@ -15,7 +15,7 @@ type displayIn struct {
 	Quality *int   `json:"quality" doc:"Quality of a JPEG, 1 to 100"`
 }
 
-func (b box) displayPicture(ctx context.Context, in displayIn) (any, error) {
+func (b browser) displayPicture(ctx context.Context, in displayIn) (any, error) {
 	args := map[string]any{"format": in.Format}
 	if in.Quality != nil {
 		args["quality"] = *in.Quality
@@ -34,7 +34,7 @@ type pictureIn struct {
 }
 
 // pagePicture takes a picture of the page, or of an element of it.
-func (b box) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, error) {
+func (b browser) pagePicture(ctx context.Context, in pictureIn) (toolset.Result, error) {
 	args := map[string]any{"full_page": in.FullPage, "format": "png", "highlight": in.Highlight}
 	what := "the page"
 	if in.Index != nil || in.Selector != nil {
@@ -86,7 +86,7 @@ type screenIn struct {
 	Factors []float64 `json:"factors" nullable:"true" maxItems:"2" doc:"Range of x and of y, such as 1000 and 1000. Default: pixels"`
 }
 
-func (b box) clickScreen(ctx context.Context, in screenIn) (string, error) {
+func (b browser) clickScreen(ctx context.Context, in screenIn) (string, error) {
 	if len(in.Factors) > 0 {
 		if len(in.Factors) != 2 || in.Factors[0] <= 0 || in.Factors[1] <= 0 {
 			return "", op.Errorf(op.Invalid, "argument %q: pass two numbers greater than 0, such as [1000, 1000]", "factors")
@@ -107,6 +107,6 @@ func (b box) clickScreen(ctx context.Context, in screenIn) (string, error) {
 }
 
 // screenPicture is the page as models see it that name points in it.
-func (b box) screenPicture(ctx context.Context, _ op.None) (toolset.Result, error) {
+func (b browser) screenPicture(ctx context.Context, _ op.None) (toolset.Result, error) {
 	return b.pagePicture(ctx, pictureIn{})
 }

@@ -21,16 +21,8 @@ const (
 	watchSeconds = 30
 )
 
-// fromTable is a box of all operations.
-func fromTable(table func() *op.Table) box {
-	b := box{byRoute: map[string]op.Op{}}
-	for _, o := range table().All() {
-		if o.Call != nil {
-			b.byRoute[o.Route] = o
-		}
-	}
-	return b
-}
+// fromTable finds all operations of a table.
+func fromTable(table func() *op.Table) routes { return newRoutes(table().All()) }
 
 // Files are the files of the workspace, reached through the operations on files.
 type Files struct {
@@ -97,22 +89,22 @@ func (f Files) Read(ctx context.Context, name string, limit int64) ([]byte, stri
 
 // Watch watches a file from its return on. follow calls changed after every change until ctx ends.
 func (f Files) Watch(ctx context.Context, name string, changed func()) (follow func() error, err error) {
-	b := fromTable(f.Table)
+	r := fromTable(f.Table)
 	// A watcher of the folder sees the file come and go, and misses nothing between polls.
-	out, err := b.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false,
+	out, err := r.call(ctx, "POST /v1/file/watch", map[string]any{"path": filepath.Dir(name), "recursive": false,
 		"debounce": 50, "exclude": []string{}})
 	if err != nil {
 		return nil, err
 	}
 	id, cursor := toObject(out).text("watcher_id"), toObject(out).number("cursor")
-	return func() error { return b.follow(ctx, id, cursor, name, changed) }, nil
+	return func() error { return r.follow(ctx, id, cursor, name, changed) }, nil
 }
 
 // follow reads the events of a watcher until ctx ends, and then removes it.
-func (b box) follow(ctx context.Context, id string, cursor int, name string, changed func()) error {
-	defer b.call(context.WithoutCancel(ctx), "DELETE /v1/file/watch/{watcher_id}", map[string]any{"watcher_id": id})
+func (r routes) follow(ctx context.Context, id string, cursor int, name string, changed func()) error {
+	defer r.call(context.WithoutCancel(ctx), "DELETE /v1/file/watch/{watcher_id}", map[string]any{"watcher_id": id})
 	for {
-		out, err := b.call(ctx, "POST /v1/file/watch/{watcher_id}/poll",
+		out, err := r.call(ctx, "POST /v1/file/watch/{watcher_id}/poll",
 			map[string]any{"watcher_id": id, "cursor": cursor, "timeout": watchSeconds})
 		if ctx.Err() != nil {
 			return nil

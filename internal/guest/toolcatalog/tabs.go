@@ -12,7 +12,7 @@ type newTabIn struct {
 	URL *string `json:"url" doc:"Address of the page; blank if missing"`
 }
 
-func (b box) newTab(ctx context.Context, in newTabIn) (string, error) {
+func (b browser) newTab(ctx context.Context, in newTabIn) (string, error) {
 	args := map[string]any{}
 	if in.URL != nil {
 		args["url"] = *in.URL
@@ -33,7 +33,7 @@ type tab struct {
 	URL    string `json:"url"`
 }
 
-func (b box) tabs(ctx context.Context, _ op.None) (tabsOut, error) {
+func (b browser) tabs(ctx context.Context, _ op.None) (tabsOut, error) {
 	out, err := b.call(ctx, routeTabs, map[string]any{})
 	all := tabsOut{[]tab{}}
 	list, _ := out.([]any)
@@ -49,7 +49,7 @@ type tabIn struct {
 	Index int `json:"index" doc:"Index of the tab in browser_tab_list"`
 }
 
-func (b box) switchTab(ctx context.Context, in tabIn) (string, error) {
+func (b browser) switchTab(ctx context.Context, in tabIn) (string, error) {
 	_, err := b.call(ctx, "PUT /v1/browser/tabs/{index}/activate", map[string]any{"index": in.Index})
 	return fmt.Sprintf("Switched to tab %d", in.Index), err
 }
@@ -58,7 +58,7 @@ type closeTabIn struct {
 	Index *int `json:"index" doc:"Index of the tab; the active one if missing"`
 }
 
-func (b box) closeTab(ctx context.Context, in closeTabIn) (string, error) {
+func (b browser) closeTab(ctx context.Context, in closeTabIn) (string, error) {
 	index := op.Value(in.Index)
 	if in.Index == nil {
 		list, err := b.tabs(ctx, op.None{})
@@ -76,7 +76,7 @@ func (b box) closeTab(ctx context.Context, in closeTabIn) (string, error) {
 }
 
 // closeAll closes every tab; the browser leaves a blank one.
-func (b box) closeAll(ctx context.Context, _ op.None) (string, error) {
+func (b browser) closeAll(ctx context.Context, _ op.None) (string, error) {
 	list, err := b.tabs(ctx, op.None{})
 	if err != nil {
 		return "", err
@@ -106,7 +106,7 @@ type download struct {
 	State     string `json:"state"`
 }
 
-func (b box) downloads(ctx context.Context, _ op.None) (downloadsOut, error) {
+func (b browser) downloads(ctx context.Context, _ op.None) (downloadsOut, error) {
 	all := downloadsOut{[]download{}}
 	out, err := b.call(ctx, routeDownloads, map[string]any{})
 	list, _ := out.([]any)

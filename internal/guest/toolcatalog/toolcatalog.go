@@ -54,22 +54,25 @@ func serverOf(o op.Op) string {
 	return "sandbox"
 }
 
-// box finds operations by their routes.
-type box struct {
-	byRoute map[string]op.Op
-	album   *Album // nil: pictures are not kept
+// routes finds operations by their routes.
+type routes map[string]op.Op
+
+func newRoutes(table []op.Op) routes {
+	r := routes{}
+	for _, o := range table {
+		if o.Call != nil {
+			r[o.Route] = o
+		}
+	}
+	return r
 }
 
 // Tools makes tools of the operations of a sandbox. Pictures that have a name are kept in
 // the album.
 func Tools(table []op.Op, album *Album) []toolset.Tool {
-	b := box{map[string]op.Op{}, album}
-	for _, o := range table {
-		if o.Call != nil {
-			b.byRoute[o.Route] = o
-		}
-	}
-	all := b.listed()
+	r := newRoutes(table)
+	b := browser{routes: r, album: album}
+	all := append(r.listed(), b.tools()...)
 	taken := map[string]bool{}
 	for _, t := range all {
 		taken[t.Name] = true
@@ -78,7 +81,7 @@ func Tools(table []op.Op, album *Album) []toolset.Tool {
 		if o.Call == nil || o.NoTool {
 			continue
 		}
-		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route], Args: counted[o.Route],
+		t := toolset.Tool{Op: o, Server: serverOf(o), Render: renderers[o.Route],
 			World: reachesOut(o.Route), Doc: plainDoc(o.Doc)}
 		if slices.ContainsFunc(all, func(other toolset.Tool) bool { return other.Op.Route == o.Route && other.Name != o.Name }) {
 			t.Older = true // it is listed under a better name
@@ -87,7 +90,7 @@ func Tools(table []op.Op, album *Album) []toolset.Tool {
 			all = append(all, t)
 		}
 	}
-	return append(all, b.older()...)
+	return slices.Concat(all, r.older(), b.olderTools())
 }
 
 // plainDoc removes sentences about HTTP from the description of an operation.
@@ -116,8 +119,8 @@ func reachesOut(route string) bool {
 }
 
 // call runs an operation for a tool that is made of several. The result is decoded JSON.
-func (b box) call(ctx context.Context, route string, args map[string]any) (any, error) {
-	out, err := b.output(ctx, route, args)
+func (r routes) call(ctx context.Context, route string, args map[string]any) (any, error) {
+	out, err := r.output(ctx, route, args)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +134,8 @@ func (b box) call(ctx context.Context, route string, args map[string]any) (any, 
 }
 
 // output is call for operations whose output is bytes.
-func (b box) output(ctx context.Context, route string, args map[string]any) (any, error) {
-	o, ok := b.byRoute[route]
+func (r routes) output(ctx context.Context, route string, args map[string]any) (any, error) {
+	o, ok := r[route]
 	if !ok {
 		return nil, op.Errorf(op.Unavailable, "this sandbox cannot do that")
 	}
@@ -153,9 +156,9 @@ func (b box) output(ctx context.Context, route string, args map[string]any) (any
 }
 
 // has reports whether all routes exist.
-func (b box) has(routes ...string) bool {
-	for _, r := range routes {
-		if _, ok := b.byRoute[r]; !ok {
+func (r routes) has(all ...string) bool {
+	for _, route := range all {
+		if _, ok := r[route]; !ok {
 			return false
 		}
 	}
