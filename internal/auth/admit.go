@@ -39,7 +39,7 @@ func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 // forward it to a service that must not learn them.
 func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	base := Base(r, g.c.Trusted)
-	name := g.cookieName(base)
+	name := g.cookies.nameFor(base)
 	if token, ok := g.linkToken(r); ok {
 		return g.followLink(token, name, base)
 	}
@@ -49,7 +49,7 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	out := originForm(r)
 	adoptOriginal(out)
 	tickets := takeTickets(out)
-	key := g.takeKey(out)
+	key := g.keys.takeKey(out)
 	links, sessions := takeSessions(out.Header, name)
 
 	f := found{Identity: Identity{Via: ViaOpen, Operator: true}}
@@ -73,11 +73,11 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 					"it must come from a page of this server, with Sec-Fetch-Site: same-origin or this server's " +
 					"Origin. Programs send Authorization or X-API-Key instead"}
 		}
-		g.removeSecrets(out.Header)
-		g.removeSecretParameters(out)
+		g.keys.removeSecrets(out.Header)
+		g.keys.removeSecretParameters(out)
 		if f.ticket || key.query && origin.IsNavigation(r) {
 			f.session = f.startedAt(g.c.Now())
-			cookie = g.newCookie(name, base, f.Identity, f.session)
+			cookie = g.cookies.make(name, base, f.Identity, f.session)
 		}
 	}
 	a := admission{request: out.WithContext(NewContext(r.Context(), f.Identity)), cookie: cookie, session: f.session}
@@ -96,8 +96,8 @@ func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *r
 	out := originForm(r)
 	takeTickets(out)
 	takeSessions(out.Header, "")
-	g.removeSecrets(out.Header)
-	g.removeSecretParameters(out)
+	g.keys.removeSecrets(out.Header)
+	g.keys.removeSecretParameters(out)
 	for _, name := range g.c.VisitHeaders {
 		out.Header.Del(name)
 	}
@@ -140,17 +140,17 @@ func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 	if s.key.valid {
 		all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
 	}
-	if id, problem := g.bearer(h.Get("Authorization")); problem == "" {
+	if id, problem := g.keys.bearer(h.Get("Authorization")); problem == "" {
 		all = append(all, found{Identity: id})
 		h.Del("Authorization")
 	} else if problem != noBearer {
 		why = problem
 	}
 	if key := h.Get("X-Api-Key"); key != "" {
-		if equalsSecret(g.apiKey, key) {
+		if equalsSecret(g.keys.apiKey, key) {
 			all = append(all, found{Identity: Identity{Via: ViaAPIKey, Operator: true}})
 			h.Del("X-Api-Key")
-		} else if id, ok := g.identifyKey(key); ok {
+		} else if id, ok := g.keys.identifyKey(key); ok {
 			all = append(all, found{Identity: id})
 			h.Del("X-Api-Key")
 		} else {
@@ -199,7 +199,7 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	}
 	if ok {
 		t.owner.Site = s.site
-		t.owner, ok = g.recall(t.owner, ViaTicket)
+		t.owner, ok = g.keys.recall(t.owner, ViaTicket)
 	}
 	if !ok {
 		return found{}, "the ticket has been used or has expired; create a new one"
@@ -231,11 +231,11 @@ func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
 }
 
 func (g *Guard) readSession(value, site string) (found, bool) {
-	owner, s, ok := g.openSession(value)
+	owner, s, ok := g.cookies.open(value)
 	if !ok || owner.Site != site || g.started.isOver(s.id) {
 		return found{}, false
 	}
-	owner, ok = g.recall(owner, ViaCookie)
+	owner, ok = g.keys.recall(owner, ViaCookie)
 	return found{Identity: owner, session: s}, ok
 }
 

@@ -11,17 +11,12 @@ package auth
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
@@ -167,15 +162,12 @@ func FromContext(ctx context.Context) (Identity, bool) {
 type Guard struct {
 	c       Config
 	open    bool
-	token   *[sha256.Size]byte // nil if not configured
-	apiKey  *[sha256.Size]byte
-	keys    []*[sha256.Size]byte // of SandboxKeys
-	jwt     *jwt.Parser
+	keys    *keyring
+	cookies *cookies
+	origins *origins
 	tickets *ticketStore
 	passes  *passStore
-	session [32]byte // key that signs cookies; new at every start
 	started sessions
-	origins map[string]bool
 }
 
 // New returns a Guard. It starts nothing.
@@ -204,24 +196,15 @@ func New(c Config) *Guard {
 	if c.FindPass == nil {
 		c.FindPass = func(string) string { return "" }
 	}
-	g := &Guard{
+	return &Guard{
 		c:       c,
 		open:    c.Open && !c.HasCredentials(),
-		token:   digest(c.Token),
-		apiKey:  digest(c.APIKey),
-		jwt:     newParser(c),
+		keys:    newKeyring(c),
+		cookies: newCookies(c.CookieName, c.Now),
+		origins: newOrigins(c),
 		tickets: newTicketStore(c.Now),
 		passes:  newPassStore(),
-		origins: make(map[string]bool, len(c.AllowedOrigins)),
 	}
-	for _, key := range c.SandboxKeys {
-		g.keys = append(g.keys, digest(key))
-	}
-	for _, o := range c.AllowedOrigins {
-		g.origins[strings.ToLower(strings.TrimSuffix(o, "/"))] = true
-	}
-	_, _ = rand.Read(g.session[:]) // never fails
-	return g
 }
 
 // Wrap returns a handler that passes admitted requests to next.
@@ -231,14 +214,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if passed {
 			allowOpaque(w, r)
 		} else {
-			g.allowOrigin(w, r)
+			g.origins.allowOrigin(w, r)
 		}
 		no := g.forbidden(r, passed)
 		if passed && no == nil && g.isCopied(r, p) {
 			origin.Redirect(w, Base(r, g.c.Trusted).Path+withoutPass(r.URL.EscapedPath()), r.URL.RawQuery)
 			return
 		}
-		if no == nil && (g.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
+		if no == nil && (g.origins.preflight(w, r, passed) || !passed && g.serveSession(w, r)) {
 			return
 		}
 		var a admission

@@ -243,7 +243,7 @@ func TestCookieForgeries(t *testing.T) {
 	name, value, _ := strings.Cut(cookie, "=")
 	payload, signature, _ := strings.Cut(value, ".")
 	elsewhere := serve(t, closed())
-	later := New(closed()).seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)})
+	later := New(closed()).cookies.seal(Identity{Subject: "alice"}, session{end: time.Now().Add(time.Hour)})
 	flipped := []byte(payload)
 	flipped[3] ^= 1
 	forgeries := map[string]string{

@@ -167,23 +167,23 @@ func FuzzBase(f *testing.F) {
 func FuzzCredentials(f *testing.F) {
 	g := New(Config{JWTPublicKey: &signer().PublicKey, Token: theToken, APIKey: theKey})
 	other := New(Config{Token: theToken})
-	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.seal(Identity{Subject: "alice"},
+	f.Add("Bearer "+goodJWT(f)+"x", "a=b; "+CookiePrefix+"x="+other.cookies.seal(Identity{Subject: "alice"},
 		session{end: time.Now().Add(time.Hour)}), "ticket=tkt_x&a", "k")
 	f.Add("bearer eyJhbGciOiJub25lIn0.e30.", "=;=;", "%74icket=%", "")
 	f.Add("Bearer a.b.c", "x", "&&ticket", "")
 	name := CookiePrefix + "x"
 	f.Fuzz(func(t *testing.T, authorization, cookie, query, key string) {
-		if _, problem := g.bearer(authorization); problem == "" && !strings.HasSuffix(authorization, theToken) {
-			if subject, _ := g.verify(authorization[strings.LastIndexByte(authorization, ' ')+1:]); subject != "alice" {
+		if _, problem := g.keys.bearer(authorization); problem == "" && !strings.HasSuffix(authorization, theToken) {
+			if subject, _ := g.keys.verify(authorization[strings.LastIndexByte(authorization, ' ')+1:]); subject != "alice" {
 				t.Fatalf("%q: got accepted, want rejected", authorization)
 			}
 		}
-		if equalsSecret(g.apiKey, key) != (key == theKey) {
+		if equalsSecret(g.keys.apiKey, key) != (key == theKey) {
 			t.Fatalf("key %q: got the opposite, want equal: %v", key, key == theKey)
 		}
 		h := http.Header{"Cookie": {cookie}}
 		for _, s := range allSessions(h, name) {
-			if _, _, ok := g.openSession(s); ok {
+			if _, _, ok := g.cookies.open(s); ok {
 				t.Fatalf("cookie %q: got accepted, want rejected", s)
 			}
 		}

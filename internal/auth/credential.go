@@ -18,6 +18,23 @@ const (
 	maxKeyID   = 64
 )
 
+// keyring holds the configured credentials, apart from those of sessions.
+type keyring struct {
+	c       Config
+	token   *[sha256.Size]byte // nil if not configured
+	apiKey  *[sha256.Size]byte
+	sandbox []*[sha256.Size]byte // of SandboxKeys
+	jwt     *jwt.Parser
+}
+
+func newKeyring(c Config) *keyring {
+	k := &keyring{c: c, token: digest(c.Token), apiKey: digest(c.APIKey), jwt: newParser(c)}
+	for _, key := range c.SandboxKeys {
+		k.sandbox = append(k.sandbox, digest(key))
+	}
+	return k
+}
+
 // noBearer means that no bearer credential was sent.
 const noBearer = "no bearer token"
 
@@ -38,11 +55,11 @@ func equalsSecret(want *[sha256.Size]byte, given string) bool {
 
 // identifyKey identifies a key that is configured elsewhere. It rejects an identity that looks
 // like one without a key, or that does not fit into a cookie.
-func (g *Guard) identifyKey(secret string) (Identity, bool) {
-	if g.c.Identify == nil || len(secret) > maxToken {
+func (k *keyring) identifyKey(secret string) (Identity, bool) {
+	if k.c.Identify == nil || len(secret) > maxToken {
 		return Identity{}, false
 	}
-	id, ok := g.c.Identify(secret)
+	id, ok := k.c.Identify(secret)
 	if !ok || id.KeyID == "" || len(id.KeyID) > maxKeyID || len(id.Subject) > maxSubject {
 		return Identity{}, false
 	}
@@ -52,16 +69,16 @@ func (g *Guard) identifyKey(secret string) (Identity, bool) {
 
 // recall returns the current identity of the owner of a ticket or cookie. An owner without a
 // key has not changed.
-func (g *Guard) recall(owner Identity, via string) (Identity, bool) {
+func (k *keyring) recall(owner Identity, via string) (Identity, bool) {
 	if owner.KeyID == "" {
 		// Whoever is neither the operator nor somebody is nobody.
 		owner.Via = via
 		return owner, owner.Operator || owner.Subject != ""
 	}
-	if g.c.Recall == nil || len(owner.KeyID) > maxKeyID {
+	if k.c.Recall == nil || len(owner.KeyID) > maxKeyID {
 		return Identity{}, false
 	}
-	now, ok := g.c.Recall(owner.KeyID)
+	now, ok := k.c.Recall(owner.KeyID)
 	// A session must not outlive a change of the key's tenant.
 	if !ok || now.KeyID != owner.KeyID || now.Subject != owner.Subject {
 		return Identity{}, false
@@ -91,22 +108,22 @@ func newParser(c Config) *jwt.Parser {
 
 // bearer checks an Authorization header. The problem is empty on success, and never contains
 // any part of the token.
-func (g *Guard) bearer(header string) (id Identity, problem string) {
+func (k *keyring) bearer(header string) (id Identity, problem string) {
 	scheme, token, ok := strings.Cut(header, " ")
 	token = strings.TrimLeft(token, " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Identity{}, noBearer
 	}
-	if equalsSecret(g.token, token) {
+	if equalsSecret(k.token, token) {
 		return Identity{Via: ViaToken, Operator: true}, ""
 	}
-	if id, ok := g.identifyKey(token); ok {
+	if id, ok := k.identifyKey(token); ok {
 		return id, ""
 	}
-	if g.c.JWTPublicKey == nil || strings.Count(token, ".") != 2 {
+	if k.c.JWTPublicKey == nil || strings.Count(token, ".") != 2 {
 		return Identity{}, "invalid bearer token"
 	}
-	subject, problem := g.verify(token)
+	subject, problem := k.verify(token)
 	if problem != "" {
 		return Identity{}, problem
 	}
@@ -114,12 +131,12 @@ func (g *Guard) bearer(header string) (id Identity, problem string) {
 }
 
 // verify checks a signed token and returns its subject.
-func (g *Guard) verify(token string) (subject, problem string) {
+func (k *keyring) verify(token string) (subject, problem string) {
 	if len(token) > maxToken {
 		return "", "the bearer token is too long"
 	}
 	var claims jwt.RegisteredClaims
-	parsed, err := g.jwt.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return g.c.JWTPublicKey, nil })
+	parsed, err := k.jwt.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return k.c.JWTPublicKey, nil })
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return "", "the bearer token has expired"

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// keyring is a set of keys that can change while a server runs.
-type keyring struct {
+// keyFile is a set of keys that can change while a server runs.
+type keyFile struct {
 	mu   sync.Mutex
 	keys map[string]Identity // by secret
 }
 
-func newKeyring() *keyring {
-	return &keyring{keys: map[string]Identity{
+func newKeyFile() *keyFile {
+	return &keyFile{keys: map[string]Identity{
 		"cove_k1_hunter4": {Subject: "acme", Role: "user", KeyID: "k1", Via: "a lie"},
 		"cove_k2_hunter5": {Subject: "acme", Role: "viewer", KeyID: "k2"},
 		"no-id-hunter6":   {Subject: "acme", Role: "admin"},
@@ -23,14 +23,14 @@ func newKeyring() *keyring {
 	}}
 }
 
-func (k *keyring) identify(secret string) (Identity, bool) {
+func (k *keyFile) identify(secret string) (Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	id, ok := k.keys[secret]
 	return id, ok
 }
 
-func (k *keyring) recall(keyID string) (Identity, bool) {
+func (k *keyFile) recall(keyID string) (Identity, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range k.keys {
@@ -41,7 +41,7 @@ func (k *keyring) recall(keyID string) (Identity, bool) {
 	return Identity{}, false
 }
 
-func (k *keyring) set(secret string, id Identity) {
+func (k *keyFile) set(secret string, id Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.keys, secret)
@@ -53,7 +53,7 @@ func (k *keyring) set(secret string, id Identity) {
 func TestKeysLetIn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{"alone": {Public: healthOnly}, "beside others": closed()} {
-		ring := newKeyring()
+		ring := newKeyFile()
 		c.Identify, c.Recall, c.Open, c.Insecure = ring.identify, ring.recall, true, true
 		s := serve(t, c)
 		acme := Identity{Subject: "acme", Role: "user", KeyID: "k1", Via: ViaKey}
@@ -114,7 +114,7 @@ func TestNoKeysMeansNobody(t *testing.T) {
 // may do what it may do by now.
 func TestSessionsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)

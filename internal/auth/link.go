@@ -41,7 +41,7 @@ func (g *Guard) followLink(token, name string, base *url.URL) (admission, *refus
 		return admission{}, refused
 	}
 	sum := sha256.Sum256([]byte(link.Identity.KeyID))
-	c := g.newCookie(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity, session{end: now.Add(life)})
+	c := g.cookies.make(name+linkMark+hex.EncodeToString(sum[:6]), base, link.Identity, session{end: now.Add(life)})
 	c.Path = base.Path + link.Scope
 	return admission{cookie: c, redirect: base.Path + link.Path}, nil
 }

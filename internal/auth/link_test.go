@@ -10,7 +10,7 @@ import (
 // whatever session the browser has, and ends with what it stands for.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	guest := Identity{Subject: "acme", Role: "share", KeyID: "share.1"}
 	ring.set("unused", guest)
 	c := closed()
@@ -70,7 +70,7 @@ func TestLinks(t *testing.T) {
 // such also by ticket and cookie, and nobody else is.
 func TestTheOperatorStaysOne(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)

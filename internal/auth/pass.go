@@ -89,7 +89,7 @@ func (g *Guard) Pass(ctx context.Context, site string) string {
 			p.session.end = p.session.end.Truncate(time.Hour) // so that the pass stays the same
 		}
 	}
-	mac := hmac.New(sha256.New, g.session[:])
+	mac := hmac.New(sha256.New, g.cookies.key[:])
 	mac.Write([]byte("pass\n"))
 	for _, field := range []string{owner.Subject, owner.KeyID, site} {
 		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(field))))
@@ -118,14 +118,14 @@ func IsPass(segment string) bool {
 // admitPass admits a request with a pass. Its other credentials do not count: they are those
 // of the browser, not of the page.
 func (g *Guard) admitPass(r *http.Request, p pass) (admission, *refusal) {
-	id, ok := g.recall(p.owner, ViaPass)
+	id, ok := g.keys.recall(p.owner, ViaPass)
 	if !ok || g.started.isOver(p.session.id) {
 		return admission{}, g.unauthorized("the session of this page has ended")
 	}
 	out := originForm(r)
 	takeTickets(out)
 	takeSessions(out.Header, "")
-	g.removeSecrets(out.Header)
+	g.keys.removeSecrets(out.Header)
 	return admission{request: out.WithContext(NewContext(r.Context(), id)), session: p.session}, nil
 }
 
@@ -137,9 +137,9 @@ func (g *Guard) isCopied(r *http.Request, p pass) bool {
 	if g.open || r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Dest") != "document" || p.session.id == (sessionID{}) {
 		return false
 	}
-	links, sessions := takeSessions(r.Header.Clone(), g.cookieName(Base(r, g.c.Trusted)))
+	links, sessions := takeSessions(r.Header.Clone(), g.cookies.nameFor(Base(r, g.c.Trusted)))
 	for _, value := range append(links, sessions...) {
-		if _, s, ok := g.openSession(value); ok && s.id == p.session.id {
+		if _, s, ok := g.cookies.open(value); ok && s.id == p.session.id {
 			return false
 		}
 	}

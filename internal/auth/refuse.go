@@ -1,6 +1,7 @@
 package auth
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -25,7 +26,7 @@ func (g *Guard) unauthorized(why string) *refusal {
 	if g.c.JWTPublicKey != nil || g.c.Token != "" || g.c.Identify != nil {
 		ways = append(ways, "Authorization: Bearer <token>")
 	}
-	if g.c.APIKey != "" || len(g.keys) > 0 || g.c.Identify != nil {
+	if g.c.APIKey != "" || len(g.keys.sandbox) > 0 || g.c.Identify != nil {
 		ways = append(ways, "X-API-Key: <key>")
 	}
 	detail := why + ". No credentials are configured, so nobody can authenticate"
@@ -91,18 +92,14 @@ func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 const pagePolicy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'self'; base-uri " +
 	"'none'; frame-ancestors 'none'"
 
-const pageText = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>%[1]s</title>
-<style>:root{color-scheme:light dark}*{box-sizing:border-box}body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:12vh auto 2rem;padding:0 1rem;color:light-dark(#17202b,#e3e9f0);background:light-dark(#f4f6f8,#0e1116)}
-main{background:light-dark(#fff,#161b22);border:1px solid light-dark(#d5dbe3,#2c3541);border-radius:10px;padding:1.5rem}h1{font-size:1.3rem;margin:0 0 .5rem}p{overflow-wrap:anywhere}
-form{display:grid;gap:.6rem;margin:1rem 0}input,button{font:inherit;padding:.5rem .7rem;border-radius:7px;border:1px solid light-dark(#7b8794,#5c6876);background:light-dark(#fff,#0e1116);color:inherit;min-width:0}
-button{background:light-dark(#0a62bd,#6cb2ff);color:light-dark(#fff,#08131f);border:0;font-weight:600;cursor:pointer}.bad{color:light-dark(#b3261e,#ff8a80)}:focus-visible{outline:2px solid light-dark(#0a62bd,#6cb2ff);outline-offset:2px}
-details{color:light-dark(#55606e,#98a4b3)}pre{background:light-dark(#eef1f5,#1f2630);padding:.8rem;border-radius:7px;overflow:auto}</style>
-</head><body><main><h1>%[1]s</h1>%[2]s</main></body></html>
-`
-
-const formText = `%[1]s<form method="post" action="%[2]s/sign-in"><label for="key">API key or token</label><input id="key" name="key" type="password" autocomplete="current-password" required autofocus><input type="hidden" name="next" value="%[3]s"><button>Sign in</button></form>
-<details><summary>With a ticket, or from a program</summary><p>%[4]s.</p><p>A ticket works once, within %[5]s, and starts a session, too: append <code>?ticket=…</code> to the URL.</p><pre tabindex="0">curl -X POST %[6]s %[7]s/tickets</pre></details>`
+// pageText is the page of a refusal: title and content. formText is the content of the sign-in
+// page: error, base path, next page, detail, lifetime of a ticket, header and base URL.
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed form.html
+	formText string
+)
 
 // page returns the page that a person sees instead of JSON.
 func (g *Guard) page(r *http.Request, no *refusal) string {

@@ -24,41 +24,41 @@ type sandboxKey struct {
 
 // takeKey removes keys of the sandbox from a request, wherever clients of the public image
 // put them. What is not one of our keys stays, as it may be meant for a preview.
-func (g *Guard) takeKey(r *http.Request) (k sandboxKey) {
-	if len(g.keys) == 0 {
-		return k
+func (k *keyring) takeKey(r *http.Request) (sent sandboxKey) {
+	if len(k.sandbox) == 0 {
+		return sent
 	}
 	for _, name := range []string{keyHeader, "X-Api-Key"} {
 		for _, value := range r.Header[name] {
 			switch {
-			case g.isKey(value):
-				k.valid = true
+			case k.isKey(value):
+				sent.valid = true
 				r.Header.Del(name)
 			case name == keyHeader:
-				k.fault = "invalid X-AIO-API-Key"
+				sent.fault = "invalid X-AIO-API-Key"
 			}
 		}
 	}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
-		strings.EqualFold(scheme, "Bearer") && g.isKey(strings.TrimLeft(token, " ")) {
-		k.valid = true
+		strings.EqualFold(scheme, "Bearer") && k.isKey(strings.TrimLeft(token, " ")) {
+		sent.valid = true
 		r.Header.Del("Authorization")
 	}
 	var found []string
-	found, r.URL.RawQuery = cutParameter(r.URL.RawQuery, keyParameter, g.isKey)
+	found, r.URL.RawQuery = cutParameter(r.URL.RawQuery, keyParameter, k.isKey)
 	if len(found) > 0 {
-		k.valid, k.query = true, true
+		sent.valid, sent.query = true, true
 		r.URL.ForceQuery = false
 		r.RequestURI = r.URL.RequestURI()
 	} else if r.URL.Query().Has(keyParameter) {
-		k.fault = "invalid api_key"
+		sent.fault = "invalid api_key"
 	}
-	return k
+	return sent
 }
 
-func (g *Guard) isKey(text string) bool {
+func (k *keyring) isKey(text string) bool {
 	ok := false
-	for _, key := range g.keys {
+	for _, key := range k.sandbox {
 		ok = equalsSecret(key, text) || ok
 	}
 	return ok

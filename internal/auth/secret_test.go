@@ -12,7 +12,7 @@ import (
 // Clients send one secret in several places, and old tokens along with a session.
 func TestNoSecretReachesAService(t *testing.T) {
 	t.Parallel()
-	ring := newKeyring()
+	ring := newKeyFile()
 	c := closed()
 	c.Identify, c.Recall = ring.identify, ring.recall
 	s := serve(t, c)

@@ -43,7 +43,7 @@ func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, &refusal{status: http.StatusBadRequest, reason: "invalid form", detail: "the form is invalid or too large"})
 		return
 	}
-	id, ok := g.identifySecret(strings.TrimSpace(r.PostForm.Get("key")))
+	id, ok := g.keys.identifySecret(strings.TrimSpace(r.PostForm.Get("key")))
 	if !ok {
 		no := g.unauthorized("invalid key")
 		no.next = r.PostForm.Get("next")
@@ -51,7 +51,7 @@ func (g *Guard) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	base, now := Base(r, g.c.Trusted), g.c.Now()
-	http.SetCookie(w, g.newCookie(g.cookieName(base), base, id, session{end: now.Add(sessionLife)}))
+	http.SetCookie(w, g.cookies.make(g.cookies.nameFor(base), base, id, session{end: now.Add(sessionLife)}))
 	goOn(w, pathOf(base, r.PostForm.Get("next")))
 }
 
@@ -68,14 +68,14 @@ func goOn(w http.ResponseWriter, to string) {
 }
 
 // identifySecret returns who sends a secret, whichever kind it is.
-func (g *Guard) identifySecret(secret string) (Identity, bool) {
+func (k *keyring) identifySecret(secret string) (Identity, bool) {
 	if secret == "" {
 		return Identity{}, false
 	}
-	if equalsSecret(g.apiKey, secret) || g.isKey(secret) {
+	if equalsSecret(k.apiKey, secret) || k.isKey(secret) {
 		return Identity{Via: ViaAPIKey, Operator: true}, true
 	}
-	id, problem := g.bearer("Bearer " + secret)
+	id, problem := k.bearer("Bearer " + secret)
 	return id, problem == ""
 }
 
@@ -83,14 +83,14 @@ func (g *Guard) identifySecret(secret string) (Identity, bool) {
 // the sessions on sites and the passes that descend from it.
 func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	base := Base(r, g.c.Trusted)
-	name := g.cookieName(base)
+	name := g.cookies.nameFor(base)
 	_, sessions := takeSessions(r.Header.Clone(), name)
 	for _, value := range sessions {
-		if _, s, ok := g.openSession(value); ok {
+		if _, s, ok := g.cookies.open(value); ok {
 			g.started.finish(s, g.c.Now())
 		}
 	}
-	gone := g.newCookie(name, base, Identity{}, session{end: g.c.Now()})
+	gone := g.cookies.make(name, base, Identity{}, session{end: g.c.Now()})
 	gone.Value, gone.MaxAge = "", -1
 	http.SetCookie(w, gone)
 	h := w.Header()

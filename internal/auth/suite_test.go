@@ -68,8 +68,8 @@ func forgeries(t *testing.T, s, other *server) map[string]string {
 		return base64.RawURLEncoding.EncodeToString(payload) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	}
 	operator := append(binary.BigEndian.AppendUint64(nil, uint64(hour)), operatorFlag, 0)
-	ended := s.seal(Identity{Subject: "alice"}, session{end: now.Add(-time.Second)})
-	elsewhere := s.seal(Identity{Subject: "alice", Site: "b"}, session{end: now.Add(time.Hour)})
+	ended := s.cookies.seal(Identity{Subject: "alice"}, session{end: now.Add(-time.Second)})
+	elsewhere := s.cookies.seal(Identity{Subject: "alice", Site: "b"}, session{end: now.Add(time.Hour)})
 	all := map[string]string{
 		"nothing":                  "X-Nothing: 1",
 		"empty bearer":             "Authorization: Bearer ",
