@@ -13,11 +13,11 @@ import (
 type admission struct {
 	request  *http.Request
 	cookie   *http.Cookie // to set, or nil
-	redirect string       // to reply with instead, or empty
-	session  session      // behind the request; without an end there is none
+	redirect string       // URL of a redirect that replaces the response, or empty
+	session  session      // of the request; without an end there is none
 }
 
-// serve passes the request on. What it starts, such as a WebSocket, ends with its session.
+// serve forwards the request to next. WebSockets and streams end with the session.
 func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 	if a.cookie != nil {
 		http.SetCookie(w, a.cookie)
@@ -35,8 +35,8 @@ func (g *Guard) serve(w http.ResponseWriter, a admission, next http.Handler) {
 	origin.Redirect(w, a.redirect, "")
 }
 
-// admit looks for a credential and removes all of ours from the request: a handler can
-// forward it to a service that must not learn them.
+// admit finds a credential and removes all our credentials from the request. A handler can
+// forward the request to a service that must not learn them.
 func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	base := Base(r, g.c.Trusted)
 	name := g.cookies.nameFor(base)
@@ -55,7 +55,7 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	f := found{Identity: Identity{Via: ViaOpen, Operator: true}}
 	var cookie *http.Cookie
 	if g.open {
-		// Use up the ticket here too, so that a URL with a ticket behaves the same way.
+		// Consume the ticket here too, so that a URL with a ticket behaves the same way.
 		if len(tickets) == 1 {
 			g.tickets.use(tickets[0])
 		}
@@ -87,8 +87,8 @@ func (g *Guard) admit(r *http.Request) (admission, *refusal) {
 	return a, nil
 }
 
-// admitVisit admits a request with a credential for what it addresses. Its other credentials
-// do not count.
+// admitVisit admits a request with a credential for its target. Its other credentials are
+// ignored.
 func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *refusal) {
 	if !ok {
 		return admission{}, g.unauthorized("invalid or expired access token or signature")
@@ -105,7 +105,7 @@ func (g *Guard) admitVisit(r *http.Request, id Identity, ok bool) (admission, *r
 	return admission{request: out.WithContext(NewContext(r.Context(), id))}, nil
 }
 
-// sent holds the credentials of a request that are not headers of their own.
+// sent holds the credentials of a request that are not separate headers.
 type sent struct {
 	site                     string // that the request addresses
 	key                      sandboxKey
@@ -114,8 +114,8 @@ type sent struct {
 
 type found struct {
 	Identity
-	session session // without an end, the request has its own credential
-	ticket  bool    // a ticket was used; its session starts
+	session session // without an end, the request itself has a credential
+	ticket  bool    // a ticket was used, so its session starts
 }
 
 // startedAt returns the session that starts now.
@@ -126,8 +126,8 @@ func (f found) startedAt(now time.Time) session {
 	return f.session.begun()
 }
 
-// identify tries every credential: a header of ours must be removed even if another
-// credential was valid. Other headers stay, as they may be meant for a preview.
+// identify tries every credential, because our headers must be removed even if another
+// credential was valid. Other headers remain, because they may be for a preview.
 func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 	if len(h["Authorization"]) > 1 || len(h["X-Api-Key"]) > 1 {
 		return found{}, g.unauthorized("send Authorization and X-API-Key at most once each")
@@ -183,8 +183,8 @@ func (g *Guard) identify(h http.Header, s sent) (found, *refusal) {
 // noTicket means that no ticket was sent.
 const noTicket = "no ticket"
 
-// useTicket uses up the ticket of a request. The session that starts with it is limited to
-// the site that the request addresses.
+// useTicket consumes the ticket of a request. The session that starts with it is limited to
+// the site of the request.
 func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	switch len(s.tickets) {
 	case 0:
@@ -207,9 +207,9 @@ func (g *Guard) useTicket(s sent) (_ found, problem string) {
 	return found{Identity: t.owner, session: t.session}, ""
 }
 
-// findSession finds the session of a request. Links come first: a browser sends their
-// cookies only where they are valid. A page on a neighboring host name can add cookies to
-// ours; it must not make its visitor act for somebody else.
+// findSession finds the session of a request. Links have priority, because a browser sends
+// their cookies only where they are valid. A page on a neighboring host name can add cookies
+// to ours. It must not make its visitor act as another user.
 func (g *Guard) findSession(s sent) (_ found, ok, ambiguous bool) {
 	for _, value := range s.links {
 		if f, ok := g.readSession(value, s.site); ok {
@@ -239,14 +239,14 @@ func (g *Guard) readSession(value, site string) (found, bool) {
 	return found{Identity: owner, session: s}, ok
 }
 
-// public reports whether the request is public. It compares the raw request target: a path
-// that was escaped, or that is followed by anything, is not public.
+// public reports whether the request is public. It compares the raw request target: an escaped
+// path, or a path with a suffix, is not public.
 func (g *Guard) public(r *http.Request) bool {
 	return r.RequestURI != "" && r.RequestURI == r.URL.Path && r.URL.RawPath == "" && g.c.Public(r.Method, r.RequestURI)
 }
 
 // stripped rebuilds a public request from its method and path alone. Host and headers also
-// affect routing (previews), so nothing else that an unknown caller sent may remain.
+// affect routing (previews), so nothing else of an unknown caller may remain.
 func stripped(r *http.Request) *http.Request {
 	out := &http.Request{
 		Method: r.Method, URL: &url.URL{Path: r.URL.Path}, RequestURI: r.URL.Path,

@@ -14,7 +14,7 @@ import (
 )
 
 // CookiePrefix is the prefix of the names of session cookies. No server behind a proxy may
-// see or set one.
+// receive or set one.
 const CookiePrefix = "cove_session_"
 
 const (
@@ -47,8 +47,8 @@ func (c *cookies) nameFor(base *url.URL) string {
 	return CookiePrefix + hex.EncodeToString(sum[:6])
 }
 
-// make returns the cookie of a session. SameSite is Lax because with Strict a page that was
-// opened by a link on another site would look signed out.
+// make returns the cookie of a session. SameSite is Lax: with Strict, a page that is opened by
+// a link on another site would appear signed out.
 func (c *cookies) make(name string, base *url.URL, owner Identity, s session) *http.Cookie {
 	path := base.Path
 	if path == "" {
@@ -60,8 +60,8 @@ func (c *cookies) make(name string, base *url.URL, owner Identity, s session) *h
 	}
 }
 
-// seal returns the value of the cookie: end and ID of the session, key, site and subject, then
-// their signature. It does not include the role, which is looked up by the key each time.
+// seal returns the value of the cookie: end and ID of the session, key, site and subject, and
+// their signature. It does not include the role, which depends on the key at each request.
 func (c *cookies) seal(owner Identity, s session) string {
 	s = s.begun()
 	payload := binary.BigEndian.AppendUint64(make([]byte, 0, 64), uint64(s.end.Unix()))
@@ -118,9 +118,9 @@ func (c *cookies) sign(payload []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// takeSessions removes session cookies from the header and returns the values of those with
-// the given name, and of the links' ones. It also removes the sessions of other sandboxes on the same host, which services behind us
-// must not learn. Other cookies remain byte for byte.
+// takeSessions removes session cookies from the header. It returns the values of those with the
+// given name, and of those of links. It also removes the sessions of other sandboxes on the same
+// host, which services behind us must not learn. Other cookies remain byte for byte.
 func takeSessions(h http.Header, name string) (links, sessions []string) {
 	lines := h["Cookie"]
 	if len(lines) == 0 {

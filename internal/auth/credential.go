@@ -38,7 +38,7 @@ func newKeyring(c Config) *keyring {
 // noBearer means that no bearer credential was sent.
 const noBearer = "no bearer token"
 
-// digest hashes a secret, so that comparing takes the same time for any length.
+// digest hashes a secret, so that a comparison takes the same time for any length.
 func digest(secret string) *[sha256.Size]byte {
 	if secret == "" {
 		return nil
@@ -53,8 +53,8 @@ func equalsSecret(want *[sha256.Size]byte, given string) bool {
 	return want != nil && subtle.ConstantTimeCompare(want[:], sum[:]) == 1
 }
 
-// identifyKey identifies a key that is configured elsewhere. It rejects an identity that looks
-// like one without a key, or that does not fit into a cookie.
+// identifyKey identifies a key with the hook. It rejects an identity without a KeyID, or one
+// that does not fit into a cookie.
 func (k *keyring) identifyKey(secret string) (Identity, bool) {
 	if k.c.Identify == nil || len(secret) > maxToken {
 		return Identity{}, false
@@ -68,27 +68,27 @@ func (k *keyring) identifyKey(secret string) (Identity, bool) {
 }
 
 // recall returns the current identity of the owner of a ticket or cookie. An owner without a
-// key has not changed.
+// key never changes.
 func (k *keyring) recall(owner Identity, via string) (Identity, bool) {
 	if owner.KeyID == "" {
-		// Whoever is neither the operator nor somebody is nobody.
+		// An owner that is neither the operator nor a named subject has no identity.
 		owner.Via = via
 		return owner, owner.Operator || owner.Subject != ""
 	}
 	if k.c.Recall == nil || len(owner.KeyID) > maxKeyID {
 		return Identity{}, false
 	}
-	now, ok := k.c.Recall(owner.KeyID)
+	current, ok := k.c.Recall(owner.KeyID)
 	// A session must not outlive a change of the key's tenant.
-	if !ok || now.KeyID != owner.KeyID || now.Subject != owner.Subject {
+	if !ok || current.KeyID != owner.KeyID || current.Subject != owner.Subject {
 		return Identity{}, false
 	}
-	now.Via, now.Operator, now.Site = via, false, owner.Site
-	return now, true
+	current.Via, current.Operator, current.Site = via, false, owner.Site
+	return current, true
 }
 
-// newParser returns a parser that accepts only RS256: neither "none" nor an HMAC keyed with
-// the text of the public key.
+// newParser returns a parser that accepts only RS256, but neither "none" nor an HMAC whose key
+// is the text of the public key.
 func newParser(c Config) *jwt.Parser {
 	options := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}),
@@ -106,8 +106,8 @@ func newParser(c Config) *jwt.Parser {
 	return jwt.NewParser(options...)
 }
 
-// bearer checks an Authorization header. The problem is empty on success, and never contains
-// any part of the token.
+// bearer checks an Authorization header. The problem is empty on success, and never contains a
+// part of the token.
 func (k *keyring) bearer(header string) (id Identity, problem string) {
 	scheme, token, ok := strings.Cut(header, " ")
 	token = strings.TrimLeft(token, " ")
@@ -147,7 +147,7 @@ func (k *keyring) verify(token string) (subject, problem string) {
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
 		return "", "the aud claim of the bearer token does not contain the required audience"
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return "", "the bearer token lacks a required claim (exp, or iss or aud if the server requires them)"
+		return "", "a required claim is missing in the bearer token (exp, or iss or aud if the server requires them)"
 	case err != nil || !parsed.Valid:
 		return "", "invalid bearer token"
 	}
@@ -155,11 +155,11 @@ func (k *keyring) verify(token string) (subject, problem string) {
 	if _, extended := parsed.Header["crit"]; extended {
 		return "", "invalid bearer token"
 	}
-	// A token without a subject would be nobody's, and so everybody's.
+	// Tokens without a subject would all have the same owner.
 	if strings.TrimSpace(claims.Subject) == "" {
 		return "", "the bearer token has no sub claim"
 	}
-	// Logs and rules use the subject as the name of an owner; truncating could make two equal.
+	// Logs and rules use the subject as the name of an owner, so it must not be truncated.
 	if len(claims.Subject) > maxSubject || strings.ContainsFunc(claims.Subject, unicode.IsControl) {
 		return "", "the sub claim of the bearer token is too long or contains control characters"
 	}

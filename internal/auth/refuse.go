@@ -13,31 +13,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/auth/origin"
 )
 
-// refusal is why a request is rejected. Neither text contains a credential.
+// refusal describes why a request is rejected. Its texts contain no credential.
 type refusal struct {
 	status int
 	reason string // for the log; one of a fixed set
 	detail string // for the caller
-	next   string // page to go to after signing in; empty: the one that was asked for
+	next   string // page to open after sign-in; empty: the requested page
 }
 
 func (g *Guard) unauthorized(why string) *refusal {
-	var ways []string
+	var methods []string
 	if g.c.JWTPublicKey != nil || g.c.Token != "" || g.c.Identify != nil {
-		ways = append(ways, "Authorization: Bearer <token>")
+		methods = append(methods, "Authorization: Bearer <token>")
 	}
 	if g.c.APIKey != "" || len(g.keys.sandbox) > 0 || g.c.Identify != nil {
-		ways = append(ways, "X-API-Key: <key>")
+		methods = append(methods, "X-API-Key: <key>")
 	}
-	detail := why + ". No credentials are configured, so nobody can authenticate"
-	if len(ways) > 0 {
-		detail = why + ". Send " + strings.Join(ways, " or ") + ", or open the page with ?ticket= from POST /tickets"
+	detail := why + ". No credentials are configured, so no caller can authenticate"
+	if len(methods) > 0 {
+		detail = why + ". Send " + strings.Join(methods, " or ") + ", or open the page with ?ticket= from POST /tickets"
 	}
 	return &refusal{status: http.StatusUnauthorized, reason: why, detail: detail}
 }
 
-// queryHint adds advice for callers that put a token into the URL, where logs and histories
-// would keep it.
+// queryHint adds a hint for callers that send a token in the URL, which logs and histories
+// would store.
 func (n *refusal) queryHint(u *url.URL) {
 	for part := range strings.SplitSeq(u.RawQuery, "&") {
 		key, _, _ := strings.Cut(part, "=")
@@ -67,7 +67,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	if origin.IsNavigation(r) || isForm(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", pagePolicy)
-		h.Set("Referrer-Policy", "same-origin") // otherwise the form would be sent without its origin
+		h.Set("Referrer-Policy", "same-origin") // the form must be sent with its origin
 		w.WriteHeader(no.status)
 		_, _ = fmt.Fprint(w, g.page(r, no))
 		return
@@ -76,12 +76,12 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	origin.Confine(h, origin.Data)
 	w.WriteHeader(no.status)
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // "<token>" is meant for people
+	e.SetEscapeHTML(false) // keeps "<token>" readable
 	_ = e.Encode(map[string]string{"detail": no.detail})
 }
 
-// signInElsewhere returns where a person signs in to a site. A ticket that was refused would
-// lead back and forth.
+// signInElsewhere returns the URL where a person signs in to a site. It is empty for a rejected
+// ticket, which would cause a redirect loop.
 func (g *Guard) signInElsewhere(r *http.Request, no *refusal) string {
 	if no.status != http.StatusUnauthorized || !origin.IsNavigation(r) || len(takeTickets(r.Clone(r.Context()))) > 0 {
 		return ""
@@ -114,25 +114,25 @@ func (g *Guard) page(r *http.Request, no *refusal) string {
 	base := Base(r, g.c.Trusted)
 	wrong, next := "", no.next
 	if r.Method == http.MethodPost {
-		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or ask for a new one.</p>`
+		wrong = `<p class="bad" role="alert">This key is not valid. Check it, or request a new one.</p>`
 	} else {
-		// Without its query, which may hold what a person took for a credential.
+		// The query is removed, because it may contain a credential.
 		next = strings.TrimLeft(withoutPass(r.URL.EscapedPath()), "/")
 	}
 	return fmt.Sprintf(pageText, "Sign in", fmt.Sprintf(formText, wrong, html.EscapeString(base.EscapedPath()),
 		html.EscapeString(next), detail, g.c.TicketTTL, header, html.EscapeString(base.String())))
 }
 
-// isForm reports whether a person has sent the form of the page.
+// isForm reports whether the request submits the sign-in form.
 func isForm(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Path == signInPath && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// shorten quotes what a caller sent, truncated.
+// shorten quotes text of a caller, truncated.
 func shorten(s string) string {
-	const most = 120
-	if len(s) > most {
-		s = s[:most] + "…"
+	const maxLength = 120
+	if len(s) > maxLength {
+		s = s[:maxLength] + "…"
 	}
 	return strconv.Quote(s)
 }

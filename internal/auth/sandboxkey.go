@@ -9,21 +9,21 @@ import (
 const (
 	keyHeader    = "X-Aio-Api-Key"
 	keyParameter = "api_key"
-	// originalURI carries the target of a request that a reverse proxy asks about at
+	// originalURI carries the target of the request that a reverse proxy authorizes at
 	// authPath, as nginx does with auth_request.
 	originalURI = "X-Original-Uri"
 	authPath    = "/auth"
 )
 
-// sandboxKey is how a request carried a key of the sandbox.
+// sandboxKey describes how a request carried a key of the sandbox.
 type sandboxKey struct {
 	valid bool
 	query bool   // in the URL
 	fault string // why a key is not valid
 }
 
-// takeKey removes keys of the sandbox from a request, wherever clients of the public image
-// put them. What is not one of our keys stays, as it may be meant for a preview.
+// takeKey removes keys of the sandbox from a request, from all places where clients of the
+// public image send them. Other values remain, because they may be for a preview.
 func (k *keyring) takeKey(r *http.Request) (sent sandboxKey) {
 	if len(k.sandbox) == 0 {
 		return sent
@@ -64,9 +64,9 @@ func (k *keyring) isKey(text string) bool {
 	return ok
 }
 
-// cutParameter returns the values of a parameter that fit, and the query without them. Other
+// cutParameter returns the values of a parameter that match, and the query without them. Other
 // parameters remain byte for byte, in order.
-func cutParameter(query, name string, fits func(string) bool) (values []string, rest string) {
+func cutParameter(query, name string, match func(string) bool) (values []string, rest string) {
 	if query == "" {
 		return nil, ""
 	}
@@ -75,7 +75,7 @@ func cutParameter(query, name string, fits func(string) bool) (values []string, 
 		key, value, _ := strings.Cut(part, "=")
 		key, _ = url.QueryUnescape(key)
 		value, _ = url.QueryUnescape(value)
-		if key == name && fits(value) {
+		if key == name && match(value) {
 			values = append(values, value)
 		} else {
 			kept = append(kept, part)
@@ -84,7 +84,7 @@ func cutParameter(query, name string, fits func(string) bool) (values []string, 
 	return values, strings.Join(kept, "&")
 }
 
-// adoptOriginal adds the credentials in the URL that a reverse proxy asks about.
+// adoptOriginal adds the credentials in the URL that a reverse proxy authorizes.
 func adoptOriginal(r *http.Request) {
 	original := r.Header.Get(originalURI)
 	if original == "" || r.URL.Path != authPath || r.Method != http.MethodGet {

@@ -9,9 +9,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// removeSecrets removes what remains of our credentials in headers: those that were sent in
-// the place of another, or with a token that has expired. What is not ours stays, as it is
-// meant for a service behind us.
+// removeSecrets removes our remaining credentials from headers: those in the wrong header, and
+// expired tokens. Other values remain, because they are for a service behind us.
 func (k *keyring) removeSecrets(h http.Header) {
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", keyHeader} {
 		for _, value := range h[name] {
@@ -46,8 +45,8 @@ func (k *keyring) removeSecretParameters(r *http.Request) {
 	}
 }
 
-// containsSecret reports whether a value is, or carries, a credential of ours: alone, after
-// a scheme, or as the user or password of basic authentication.
+// containsSecret reports whether a value contains one of our credentials: alone, after a
+// scheme, or as the user or password of basic authentication.
 func (k *keyring) containsSecret(value string) bool {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(value), " ")
 	if !ok {
@@ -76,7 +75,7 @@ func (k *keyring) isSecret(s string) bool {
 	return k.c.JWTPublicKey != nil && strings.Count(s, ".") == 2 && k.signed(s)
 }
 
-// signed reports whether a token has our issuer's signature, whatever it claims.
+// signed reports whether our issuer signed a token, regardless of its claims.
 func (k *keyring) signed(token string) bool {
 	p := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodRS256.Alg()}), jwt.WithoutClaimsValidation())
 	_, err := p.Parse(token, func(*jwt.Token) (any, error) { return k.c.JWTPublicKey, nil })
