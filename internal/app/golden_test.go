@@ -65,7 +65,7 @@ func settingsPage(fields []config.Field) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Settings of a sandbox
 
-<!-- Written by make gen from internal/config/aio.go. -->
+<!-- Written by make gen from internal/config/aiodoc.go. -->
 
 Each setting has a variable, a flag of ` + "`aio serve`" + ` (` + "`public_port`" + ` is ` + "`--public-port`" +
 		`) and a key in the file. Flags override variables, which override the file.
@@ -96,7 +96,7 @@ func hubSettingsPage(fields []config.Field) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Settings of the hub
 
-<!-- Written by make gen from internal/config/cove.go. -->
+<!-- Written by make gen from internal/config/covedoc.go. -->
 
 Each setting has a variable, a flag of ` + "`cove hub`" + ` (` + "`memory_limit`" + ` is ` + "`--memory-limit`" +
 		`) and a key in the file (` + "`--config`" + `, ` + "`COVE_CONFIG`" + ` or ` + "`/etc/cove/config.yaml`" + `). Flags override

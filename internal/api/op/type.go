@@ -192,7 +192,7 @@ func (c compiler) union(typ *Type) {
 
 // component returns the name of a type in the OpenAPI document. It starts with the package,
 // so that two services can both have a Session. The packages directly below hub are one
-// service.
+// service. Types of op and app/host belong to no service and have no prefix.
 func component(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
@@ -207,7 +207,7 @@ func component(t reflect.Type) string {
 		pkg = "hub"
 	}
 	pkg = strings.TrimSuffix(pkg, "_test")
-	if pkg == "" || pkg == "op" || strings.HasPrefix(strings.ToLower(name), pkg) {
+	if pkg == "" || pkg == "op" || pkg == "host" || strings.HasPrefix(strings.ToLower(name), pkg) {
 		return name
 	}
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + name

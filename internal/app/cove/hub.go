@@ -123,8 +123,8 @@ func hubConfig(cfg config.Cove) (hub.Config, error) {
 		Tenants:      hub.Tenants{Enabled: cfg.Tenants, Keys: cfg.Keys, MaxShare: cfg.MaxShare, Limits: tenantLimits(cfg)},
 		KeepActivity: cfg.KeepActivity, Creates: cfg.Creates, RequestMemory: int64(cfg.RequestMemory),
 		Audit: hub.Audit{Enabled: cfg.Audit, KeyFile: cfg.AuditKeyFile, Forward: cfg.AuditForward,
-			ForwardHeaders: splitPairs(cfg.AuditForwardHeaders)},
-		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: splitPairs(cfg.OTLPHeaders)},
+			ForwardHeaders: cfg.AuditForwardHeaders},
+		Traces: hub.Traces{Endpoint: cfg.OTLPEndpoint, Headers: cfg.OTLPHeaders},
 	}, err
 }
 
@@ -144,16 +144,6 @@ func tenantLimits(cfg config.Cove) hub.Limits {
 
 // bodyTimeout is how long the body of a request to the hub itself may take.
 const bodyTimeout = 30 * time.Second
-
-// splitPairs takes name=value pairs apart.
-func splitPairs(list []string) map[string]string {
-	out := map[string]string{}
-	for _, pair := range list {
-		name, value, _ := strings.Cut(pair, "=")
-		out[strings.TrimSpace(name)] = strings.TrimSpace(value)
-	}
-	return out
-}
 
 // withoutPass removes a session from the path of a request that is recorded.
 func withoutPass(s rest.Served) rest.Served {
