@@ -47,7 +47,7 @@ type Type struct {
 	Variants []*Type // of a union
 
 	rtype  reflect.Type
-	label  string // of a custom type that was read from an outline
+	label  string // of a custom type from an outline
 	byTag  map[string]*Type
 	schema *jsonschema.Schema // of a custom type
 }
@@ -68,7 +68,7 @@ type Decoder interface {
 	Schemer
 }
 
-// Schemer is a type that describes itself, as one with its own MarshalJSON must.
+// Schemer is a type that describes itself. It is required for types with MarshalJSON.
 type Schemer interface {
 	SchemaOp() *jsonschema.Schema
 }
@@ -242,7 +242,7 @@ func (c compiler) fields(typ *Type, t reflect.Type, prefix []int) {
 // Base returns the type without the pointer that makes it optional.
 func (t *Type) Base() *Type { return t.withoutPointer() }
 
-// withoutPointer returns the type that a pointer points to, t itself if it is none.
+// withoutPointer returns the type that a pointer points to, or t if it is not a pointer.
 func (t *Type) withoutPointer() *Type {
 	for t.Kind == Pointer {
 		t = t.Elem
@@ -250,7 +250,7 @@ func (t *Type) withoutPointer() *Type {
 	return t
 }
 
-// Label names what a value looks like, as the command line's help shows it: int, list, quantity.
+// Label returns the type name in the help of the command line: int, list, quantity.
 func (t *Type) Label() string {
 	switch t = t.withoutPointer(); t.Kind {
 	case String:
@@ -291,8 +291,8 @@ func (t *Type) field(name string) *Field {
 	return nil
 }
 
-// AllFields returns all fields; for a union, the discriminator, which is required, and the
-// fields of all variants, which are not.
+// AllFields returns all fields. For a union it returns the discriminator, which is required, and
+// the fields of all variants, which are optional.
 func (t *Type) AllFields() []*Field {
 	if t.Kind != Union {
 		return t.Fields

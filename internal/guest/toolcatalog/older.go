@@ -76,23 +76,23 @@ func (r routes) older() []toolset.Tool {
 	return all
 }
 
-// contextTool describes the sandbox to a model.
+// contextTool returns the tool that describes the sandbox to a model.
 func (r routes) contextTool() toolset.Tool {
 	o := r["GET /v1/sandbox"]
 	return toolset.Tool{Op: o, Name: "sandbox_get_context", Title: "About the sandbox", Server: "sandbox", Core: true, Render: renderContext,
-		Doc: "Describe this computer: system, user, folders, listening ports, runtimes and installed tools. Use it once at the start."}
+		Doc: "Describe this computer: system, user, folders, listening ports, runtimes and installed tools. Call it once at the start."}
 }
 
 type bashIn struct {
 	Cmd        string   `json:"cmd" doc:"Command line"`
 	Cwd        *string  `json:"cwd" doc:"Directory to run in"`
-	NewSession bool     `json:"new_session" default:"false" nullable:"true" doc:"Run in a shell of its own"`
-	Timeout    *float64 `json:"timeout" doc:"Seconds to wait for the end; the command goes on. Default: 30"`
-	Truncate   bool     `json:"truncate" default:"true" nullable:"true" doc:"Cut long output"`
-	Background bool     `json:"run_in_background" default:"false" nullable:"true" doc:"Return at once"`
+	NewSession bool     `json:"new_session" default:"false" nullable:"true" doc:"Run in a separate shell"`
+	Timeout    *float64 `json:"timeout" doc:"Seconds to wait for the end; then the command continues. Default: 30"`
+	Truncate   bool     `json:"truncate" default:"true" nullable:"true" doc:"Truncate long output"`
+	Background bool     `json:"run_in_background" default:"false" nullable:"true" doc:"Return immediately"`
 }
 
-// executeBash runs a command in one shell that all calls share.
+// executeBash runs a command in a shell that all calls share.
 func (r routes) executeBash(ctx context.Context, in bashIn) (toolset.Result, error) {
 	args := map[string]any{"command": in.Cmd, "truncate": in.Truncate, "timeout": 30, "async_mode": in.Background,
 		"id": "sandbox_execute_bash", "strict": true}
@@ -138,7 +138,7 @@ func (r routes) executeCode(ctx context.Context, in codeIn) (toolset.Result, err
 	o := toObject(out)
 	shown := renderCode(out, nil)
 	delete(o, "code")
-	delete(o, "stdout") // the outputs have it
+	delete(o, "stdout") // outputs contains it
 	delete(o, "stderr")
 	delete(o, "traceback")
 	for _, item := range o.list("outputs") {
@@ -171,11 +171,11 @@ type fileIn struct {
 	Sudo       bool     `json:"sudo" default:"false" nullable:"true" doc:"Act as root"`
 }
 
-// fileOperations is all of the file tools in one.
+// fileOperations combines all file tools.
 func (r routes) fileOperations(ctx context.Context, in fileIn) (toolset.Result, error) {
 	need := func(name string, v *string) (string, error) {
 		if v == nil {
-			return "", op.Errorf(op.Invalid, "missing argument %q, which action %q needs", name, in.Action)
+			return "", op.Errorf(op.Invalid, "missing argument %q, which action %q requires", name, in.Action)
 		}
 		return *v, nil
 	}
@@ -226,7 +226,7 @@ func (r routes) fileOperations(ctx context.Context, in fileIn) (toolset.Result, 
 }
 
 type packagesIn struct {
-	Language *string `json:"language" doc:"python or nodejs; both if missing"`
+	Language *string `json:"language" doc:"python or nodejs; both if omitted"`
 }
 
 func (r routes) packages(ctx context.Context, in packagesIn) (string, error) {
@@ -260,7 +260,7 @@ func (r routes) packages(ctx context.Context, in packagesIn) (string, error) {
 }
 
 type skillIn struct {
-	Name *string `json:"name" doc:"Skill to read; without it all are listed"`
+	Name *string `json:"name" doc:"Skill to read; without it, all skills are listed"`
 }
 
 func (r routes) loadSkill(ctx context.Context, in skillIn) (string, error) {

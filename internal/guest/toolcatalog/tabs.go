@@ -9,7 +9,7 @@ import (
 )
 
 type newTabIn struct {
-	URL *string `json:"url" doc:"Address of the page; blank if missing"`
+	URL *string `json:"url" doc:"Address of the page; a blank page if omitted"`
 }
 
 func (b browser) newTab(ctx context.Context, in newTabIn) (string, error) {
@@ -21,7 +21,7 @@ func (b browser) newTab(ctx context.Context, in newTabIn) (string, error) {
 	return "Opened a tab", err
 }
 
-// tabsOut is the open tabs.
+// tabsOut contains the open tabs.
 type tabsOut struct {
 	Tabs []tab `json:"tabList"`
 }
@@ -55,7 +55,7 @@ func (b browser) switchTab(ctx context.Context, in tabIn) (string, error) {
 }
 
 type closeTabIn struct {
-	Index *int `json:"index" doc:"Index of the tab; the active one if missing"`
+	Index *int `json:"index" doc:"Index of the tab; the active one if omitted"`
 }
 
 func (b browser) closeTab(ctx context.Context, in closeTabIn) (string, error) {
@@ -75,7 +75,7 @@ func (b browser) closeTab(ctx context.Context, in closeTabIn) (string, error) {
 	return fmt.Sprintf("Closed tab %d", index), err
 }
 
-// closeAll closes every tab; the browser leaves a blank one.
+// closeAll closes all tabs. The browser opens a blank one.
 func (b browser) closeAll(ctx context.Context, _ op.None) (string, error) {
 	list, err := b.tabs(ctx, op.None{})
 	if err != nil {
@@ -89,7 +89,7 @@ func (b browser) closeAll(ctx context.Context, _ op.None) (string, error) {
 	return fmt.Sprintf("Closed %d tabs", len(list.Tabs)), nil
 }
 
-// downloadsOut is what the browser has downloaded.
+// downloadsOut contains the downloads of the browser.
 type downloadsOut struct {
 	List []download `json:"list"`
 }
