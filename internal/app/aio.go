@@ -78,7 +78,7 @@ type Aio struct {
 	shutdown []hook.Hook // of the settings
 	skills   *skill.Service
 	observer *observe.Service
-	outbound *proxy.Service
+	proxy    *proxy.Service
 	port     *relay.Outlet // address of the outbound proxy for programs; nil if only the table is needed
 	previews *preview.Service
 	activity *activity.Service
@@ -133,7 +133,7 @@ func (a *Aio) build(runner *proc.Runner, env []string) error {
 		return err
 	}
 	services, components := a.services(env)
-	if err := errors.Join(a.outbound.CheckConfig(), a.browser.CheckConfig()); err != nil {
+	if err := errors.Join(a.proxy.CheckConfig(), a.browser.CheckConfig()); err != nil {
 		return err
 	}
 	a.tracer = newTracer(cfg, version, log)
@@ -204,7 +204,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		}
 		return list
 	}, Log: a.log})
-	a.outbound = a.newOutbound(reserved)
+	a.proxy = a.newProxy(reserved)
 	a.skills = skill.New(skill.Config{Home: home, Workspace: work, State: state, Venv: c.Venv,
 		Paths: splitPaths(c.SkillsPath), Runner: a.runner, Log: a.logOf("skills")})
 	a.observer = observe.New(observe.Config{
@@ -242,7 +242,7 @@ func (a *Aio) services(env []string) ([]service, []health.Component) {
 		gated{page.New(page.Config{Browser: chromium, Runner: a.runner, Home: home, Workspace: work, Log: a.logOf("page")}), desktop.Gate},
 		chromium, // closed before its display, because it saves its tabs
 		desktop,
-		a.outbound, // closed last, because running programs may use it
+		a.proxy, // closed last, because running programs may use it
 	}
 	components := []health.Component{
 		{Name: "start", Needed: true, State: a.hooks.State},
@@ -287,7 +287,7 @@ func (a *Aio) desktop() (*browser.Service, *display.Service) {
 		Folder: c.BrowserDownloads, Block: c.BrowserBlocklist, Allow: c.BrowserAllowlist, Cookies: c.BrowserCookies,
 		Output:      a.outputOf("browser"),
 		FileDialogs: c.BrowserFileDialogs, DoH: c.DNSOverHTTPS, Ticket: a.issueTicket,
-		Proxy: a.browserProxy(), Trust: func() []string { return a.outbound.BrowserSwitches() },
+		Proxy: a.browserProxy(), Trust: func() []string { return a.proxy.BrowserSwitches() },
 	})
 	return chromium, desktop
 }

@@ -39,7 +39,7 @@ func (toy) Ops() []op.Op {
 }
 
 func (toy) Greet(_ context.Context, in greetIn) (greetOut, error) {
-	if in.Name == "nobody" {
+	if in.Name == "missing" {
 		return greetOut{}, op.Errorf(op.NotFound, "no such person; use another name")
 	}
 	return greetOut{strings.Repeat("hello "+in.Name+" ", in.Times)}, nil
@@ -96,7 +96,7 @@ func TestOneDefinitionEverySurface(t *testing.T) {
 			t.Errorf("standard input: got %q and error %v, want hello stdin", out, err)
 		}
 		for want, args := range map[int][]string{
-			cli.ExitFailed: {"toy", "greet", "nobody"}, cli.ExitUsage: {"toy", "greet", "x", "--times", "9"},
+			cli.ExitFailed: {"toy", "greet", "missing"}, cli.ExitUsage: {"toy", "greet", "x", "--times", "9"},
 		} {
 			if _, err := run(args...); cli.Code(err) != want {
 				t.Errorf("%v: got exit code %d (%v), want %d", args, cli.Code(err), err, want)
@@ -134,7 +134,7 @@ func toolParity(t *testing.T, url string) {
 	if r := call(map[string]any{"name": "you"}); r.IsError || r.StructuredContent.(map[string]any)["text"] != "hello you " {
 		t.Errorf("got %+v, want the greeting", r)
 	}
-	if r := call(map[string]any{"name": "nobody"}); !r.IsError {
+	if r := call(map[string]any{"name": "missing"}); !r.IsError {
 		t.Errorf("got %+v, want an error", r)
 	}
 	if r := call(map[string]any{"times": 9}); !r.IsError || !strings.Contains(r.Content[0].(*gomcp.TextContent).Text,

@@ -34,7 +34,7 @@ func (b blueprint) build(version string, log *slog.Logger) (host.Program, error)
 	if b.cfg.Init {
 		return newPending(b, version, log)
 	}
-	cfg, environ := useOutbound(b.port, b.cfg, b.src.Environ)
+	cfg, environ := useProxy(b.port, b.cfg, b.src.Environ)
 	a := &Aio{cfg: cfg, version: version, log: log, port: b.port}
 	env := a.childEnv(environ)
 	if err := a.build(newRunner(cfg, env, log), env); err != nil {
@@ -115,7 +115,7 @@ func (p *pending) prepare(s bind.Settings) (bind.Commit, error) {
 		}
 	}
 	cfg.Init = true // initVariable was removed from the environment
-	cfg, environ := useOutbound(p.port, cfg, src.Environ)
+	cfg, environ := useProxy(p.port, cfg, src.Environ)
 	next := &Aio{cfg: cfg, version: p.version, log: p.log, port: p.port}
 	env := next.childEnv(environ)
 	if err := next.build(p.runner, env); err != nil {

@@ -15,8 +15,8 @@ import (
 // isRouted reports whether programs use the outbound proxy from the start.
 func isRouted(c config.Aio) bool { return c.Egress != "" || c.ProxyServer != "" || c.ProxyMap != "" }
 
-// useOutbound configures programs of a sandbox to use its outbound proxy, if that is configured.
-func useOutbound(port *relay.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
+// useProxy configures programs of a sandbox to use its outbound proxy, if that is configured.
+func useProxy(port *relay.Outlet, cfg config.Aio, environ []string) (config.Aio, []string) {
 	if port == nil {
 		return cfg, environ
 	}
@@ -33,8 +33,8 @@ func useOutbound(port *relay.Outlet, cfg config.Aio, environ []string) (config.A
 	return cfg, trusting
 }
 
-// newOutbound returns the outbound proxy. It serves the connections of the port after attach.
-func (a *Aio) newOutbound(deny func(int) bool) *proxy.Service {
+// newProxy returns the outbound proxy. It serves the connections of the port after attach.
+func (a *Aio) newProxy(deny func(int) bool) *proxy.Service {
 	c := proxy.Config{
 		State: a.cfg.State, Runner: a.runner, Deny: deny, Log: a.log,
 		Upstream: a.cfg.ProxyServer, Exclude: a.cfg.ProxyExclude, Include: a.cfg.ProxyInclude, Map: a.cfg.ProxyMap,
@@ -57,7 +57,7 @@ func (a *Aio) newOutbound(deny func(int) bool) *proxy.Service {
 func (a *Aio) attach() {
 	a.prepareFiles()
 	if a.port != nil {
-		a.port.Handle(a.outbound.ServeConn)
+		a.port.Handle(a.proxy.ServeConn)
 	}
 }
 

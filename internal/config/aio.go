@@ -76,7 +76,7 @@ type Aio struct {
 
 	SkillsPath []string `key:"skills_path" env:"AIO_SKILLS_PATH"`
 
-	// Programs with pages of their own.
+	// Programs with web pages.
 	Components    string        `key:"components" env:"AIO_COMPONENTS"`
 	WorkbenchIdle time.Duration `key:"workbench_idle" env:"AIO_WORKBENCH_IDLE" default:"10m" minimum:"0s"`
 

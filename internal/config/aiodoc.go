@@ -80,7 +80,7 @@ var aioDocs = [][2]string{
 
 	{"skills_path", "Folders whose skills are registered at startup, separated by commas or colons."},
 
-	// Programs with pages of their own.
+	// Programs with web pages.
 	{"components", "Directory of installed components such as VS Code and JupyterLab; empty means components below the state directory. " +
 		"/usr/local/lib/cove/components is searched too."},
 	{"workbench_idle", "Stop VS Code or JupyterLab after this time without connections; 0 means never."},

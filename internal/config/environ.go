@@ -22,7 +22,7 @@ func newEnviron(pairs []string) environ {
 	return e
 }
 
-// lookup returns a variable; one that is blank counts as unset.
+// lookup returns a variable; a blank value counts as unset.
 func (e environ) lookup(name string) (string, bool) {
 	v, ok := e[name]
 	return v, ok && strings.TrimSpace(v) != ""

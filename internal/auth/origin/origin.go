@@ -125,7 +125,7 @@ func IsActive(media string) bool {
 
 type ownKey struct{}
 
-// WithOwn marks the context of a request for content that has a host name of its own.
+// WithOwn marks the context of a request for content with a separate host name.
 func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx, ownKey{}, true) }
 
 // HasOwn reports whether WithOwn has marked the context.

@@ -92,7 +92,7 @@ func checkConfined(t *testing.T, path string, h http.Header) {
 		func(d string) bool { return strings.TrimSpace(d) == "sandbox" })
 	switch path {
 	case "/site":
-		return // isolated by whoever serves it
+		return // isolated by the handler
 	case "/page":
 		if !strings.Contains(policy, "default-src 'self'") || strings.Contains(policy, "unsafe-inline") {
 			t.Errorf("%s: got the policy %q, want a strict one", path, policy)
